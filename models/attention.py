@@ -1,0 +1,117 @@
+"""Scaled dot-product and multi-head attention (Vaswani et al. 2017, sections 3.2.1 and 3.2.2).
+
+Knows nothing about layers, positions or token ids. Stateless but for its weights, so any number of
+threads may run it at once.
+
+The one idea: every token asks with a query, the others answer with a key; their match, scaled by
+1 / sqrt(Dh) and made to sum to one, says how much of each value to take. `attention_reference`
+spells that out; `ScaledDotProductAttention` is the same in one fused call and is the only part that
+an exporter replaces.
+
+Masks are boolean and True means "may be looked at". A query that may look at nothing gets zeros,
+never NaN: a NaN in an unused row would spread through the next layer (0 * NaN is NaN).
+"""
+# ruff: noqa: N803, N806 - suffixes are array layouts: B rows, S queries, T keys, H heads, Dh, D
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from models.errors import SettingError
+
+
+def attention_reference(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """`softmax(Q K^T / sqrt(d_k)) V`, readable and slow; returns `(output, weights)`.
+
+    query [..., S, Dh], key and value [..., T, Dh], mask broadcastable to [..., S, T].
+    """
+    scores = query @ key.transpose(-2, -1) / math.sqrt(query.shape[-1])
+    visible = torch.ones_like(scores, dtype=torch.bool) if mask is None else mask.expand_as(scores)
+    scores = scores.masked_fill(~visible, torch.finfo(scores.dtype).min)
+    largest = scores.amax(dim=-1, keepdim=True)  # exp() of what remains cannot overflow
+    exponentials = torch.exp(scores - largest) * visible
+    total = exponentials.sum(dim=-1, keepdim=True)
+    weights = exponentials / total.where(total > 0, torch.ones_like(total))
+    return weights @ value, weights
+
+
+def padding_mask(lengths_B: Tensor, num_tokens: int) -> Tensor:
+    """[B, num_tokens], True where a right-padded row has a real token."""
+    return torch.arange(num_tokens, device=lengths_B.device) < lengths_B[:, None]
+
+
+def causal_mask(num_tokens: int, device: torch.device | None = None) -> Tensor:
+    """[S, S], True on and below the diagonal: a token sees itself and what came before."""
+    return torch.ones(num_tokens, num_tokens, dtype=torch.bool, device=device).tril()
+
+
+class ScaledDotProductAttention(nn.Module):
+    """The stateless core of attention: fused, masked, with dropout on the weights in training."""
+
+    def __init__(self, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.dropout = dropout
+
+    def forward(
+        self,
+        query_BHSDh: Tensor,
+        key_BHTDh: Tensor,
+        value_BHTDh: Tensor,
+        padding_mask_BT: Tensor | None,
+        is_causal: bool = False,
+    ) -> Tensor:
+        """Return [B, H, S, Dh]; `is_causal` is for self-attention, where S = T."""
+        mask = None if padding_mask_BT is None else padding_mask_BT[:, None, None, :]
+        if mask is not None and is_causal:
+            mask = mask & causal_mask(query_BHSDh.shape[-2], query_BHSDh.device)
+        return F.scaled_dot_product_attention(
+            query_BHSDh,
+            key_BHTDh,
+            value_BHTDh,
+            attn_mask=mask,
+            dropout_p=self.dropout if self.training else 0.0,
+            is_causal=is_causal and mask is None,
+        )
+
+
+class MultiHeadAttention(nn.Module):
+    """H attentions side by side, each on its own projection of size `hidden_size / num_heads`."""
+
+    def __init__(self, hidden_size: int, num_heads: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        if num_heads < 1 or hidden_size % num_heads:
+            raise SettingError("num_heads", num_heads, f"a divisor of hidden_size {hidden_size}")
+        self.num_heads = num_heads
+        self.head_size = hidden_size // num_heads
+        self.query = nn.Linear(hidden_size, hidden_size)
+        self.key = nn.Linear(hidden_size, hidden_size)
+        self.value = nn.Linear(hidden_size, hidden_size)
+        self.output = nn.Linear(hidden_size, hidden_size)
+        self.core: nn.Module = ScaledDotProductAttention(dropout)
+
+    def forward(
+        self,
+        hidden_BSD: Tensor,
+        padding_mask_BT: Tensor | None = None,
+        is_causal: bool = False,
+        memory_BTD: Tensor | None = None,
+    ) -> Tensor:
+        """Return [B, S, D]; with `memory_BTD` the keys and values come from there."""
+        source_BTD = hidden_BSD if memory_BTD is None else memory_BTD
+        context_BHSDh: Tensor = self.core(
+            self._split_heads(self.query(hidden_BSD)),
+            self._split_heads(self.key(source_BTD)),
+            self._split_heads(self.value(source_BTD)),
+            padding_mask_BT,
+            is_causal,
+        )
+        output_BSD: Tensor = self.output(context_BHSDh.transpose(1, 2).flatten(2))
+        return output_BSD
+
+    def _split_heads(self, projected_BTD: Tensor) -> Tensor:
+        heads_BTHDh = torch.unflatten(projected_BTD, -1, (self.num_heads, self.head_size))
+        return heads_BTHDh.transpose(1, 2)

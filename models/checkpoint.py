@@ -1,0 +1,191 @@
+"""A model with all that is needed to use it, and the folder that it is kept in.
+
+Knows nothing about training or export. The folder holds three files: config.json (sizes, labels,
+origin), model.safetensors and tokenizer.json; the same checkpoint always gives the same bytes.
+
+Writing is atomic: everything is written into a folder beside, which then takes the place of the
+old one. A reader sees the old checkpoint, none or the new one, never a mixture.
+"""
+
+import json
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from safetensors.torch import save
+from tokenizers import Tokenizer
+from torch import Tensor
+
+from models.encoder import Encoder, EncoderConfig
+from models.errors import CheckpointError, SettingError, check_choice, check_range
+from models.heads import ClassificationHead, SequenceClassifier, TextEmbedder
+from models.hub import download_folder, is_hub_id
+from models.huggingface import CONFIG_FILE, WEIGHTS_FILE, load_pretrained
+from models.json_files import fields_of, read_object
+from models.tokenizer import TOKENIZER_FILE, load_tokenizer
+from models.weights import assign_weights, build_on_meta, read_tensors
+
+__all__ = ["Checkpoint", "CheckpointError", "load_checkpoint", "save_checkpoint"]
+
+Task = Literal["text-classification", "embedding"]
+
+FORMAT = "attendant-checkpoint-1"
+CHECKPOINT_FILES = (CONFIG_FILE, WEIGHTS_FILE, TOKENIZER_FILE)
+REPORT_FILES = ("training.json", "confusion.png", "loss.png")
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A model, its labels and its tokenizer (no padding, no truncation), which fit together."""
+
+    model: SequenceClassifier | TextEmbedder
+    task: Task
+    labels: tuple[str, ...]  # in the order of the logits; empty for embedders
+    tokenizer: Tokenizer
+    max_tokens: int  # longest row, special tokens included
+    origin: str  # where the weights come from: hub id or folder name, and training data
+    metrics: dict[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        task, config = task_of(self.model), self.model.config
+        if self.task != task:
+            raise SettingError("task", self.task, f"{task!r} for a {type(self.model).__name__}")
+        head = self.model.head if isinstance(self.model, SequenceClassifier) else None
+        num_labels = head.num_labels if head is not None else 0
+        if not len(self.labels) == len(set(self.labels)) == num_labels:
+            raise SettingError("labels", self.labels, f"{num_labels} different names")
+        check_range("max_tokens", self.max_tokens, 1, config.max_positions)
+        num_pieces = self.tokenizer.get_vocab_size()
+        if num_pieces > config.vocab_size:
+            limit = f"at most the encoder's vocab_size, {config.vocab_size}"
+            raise SettingError("the tokenizer's vocabulary size", num_pieces, limit)
+
+
+def task_of(model: SequenceClassifier | TextEmbedder) -> Task:
+    return "text-classification" if isinstance(model, SequenceClassifier) else "embedding"
+
+
+def load_checkpoint(source: str | Path) -> Checkpoint:
+    """From our own folder, a Hugging Face folder or, where there is no such folder, a hub id."""
+    folder = Path(source)
+    if folder.is_dir():
+        origin = folder.resolve().name
+    elif is_hub_id(str(source)):
+        folder, origin = download_folder(str(source)), str(source)
+    else:
+        raise CheckpointError(f"there is no folder {str(source)!r}, and it is no hub id either")
+    path = folder / CONFIG_FILE
+    if read_object(path, optional=True).get("format") == FORMAT:
+        return _load_own(folder)
+    pretrained = load_pretrained(folder)
+    tokenizer = load_tokenizer(pretrained.folder)
+    task = task_of(pretrained.model)
+    with fields_of(path, {}):
+        return Checkpoint(
+            pretrained.model, task, pretrained.labels, tokenizer, pretrained.max_tokens, origin
+        )
+
+
+def save_checkpoint(
+    checkpoint: Checkpoint, folder: str | Path, reports: Mapping[str, bytes] | None = None
+) -> None:
+    """Write the folder at once, with `reports` (some of REPORT_FILES) beside the checkpoint.
+
+    An older checkpoint there is replaced; a folder that holds anything else is refused.
+    """
+    target = Path(folder).absolute()
+    check_replaceable(target)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as scratch:
+        staged = Path(scratch) / "new"
+        staged.mkdir()
+        # save_file() would leave a file that only its owner can read.
+        (staged / WEIGHTS_FILE).write_bytes(save(_contiguous(checkpoint.model.state_dict())))
+        checkpoint.tokenizer.save(str(staged / TOKENIZER_FILE))
+        (staged / CONFIG_FILE).write_text(_to_json(_config_of(checkpoint)), encoding="utf-8")
+        for name, content in (reports or {}).items():
+            assert name in REPORT_FILES, "check_replaceable would refuse our own folder"
+            (staged / name).write_bytes(content)
+        if target.exists():
+            target.rename(Path(scratch) / "old")
+        staged.rename(target)
+
+
+def check_replaceable(folder: Path) -> None:
+    """Refuse a target that holds files which no checkpoint has: replacing would delete them."""
+    if folder.exists() and not folder.is_dir():
+        raise CheckpointError(f"{folder} is a file, but must be a folder or not exist")
+    names = {path.name for path in folder.iterdir()} if folder.exists() else set()
+    foreign = sorted(names - {*CHECKPOINT_FILES, *REPORT_FILES})
+    if foreign:
+        raise CheckpointError(
+            f"{folder} holds {', '.join(foreign[:3])}, which no checkpoint has; "
+            "choose a folder that is new, empty or a checkpoint"
+        )
+
+
+def _to_json(values: Mapping[str, Any]) -> str:
+    return json.dumps(values, indent=2, ensure_ascii=False) + "\n"
+
+
+def _contiguous(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: tensor.contiguous() for name, tensor in state.items()}
+
+
+def _config_of(checkpoint: Checkpoint) -> dict[str, Any]:
+    model = checkpoint.model
+    if isinstance(model, SequenceClassifier):
+        head = model.head
+        use = {
+            "activation": head.activation,
+            "dropout": head.dropout.p,
+            "pooling": head.pooling,
+        }
+    else:
+        use = {
+            "pooling": model.pooling,
+            "layers": model.layers,
+            "normalize": model.normalize,
+        }
+    return {
+        "format": FORMAT,
+        "task": checkpoint.task,
+        "origin": checkpoint.origin,
+        "labels": list(checkpoint.labels),
+        "max_tokens": checkpoint.max_tokens,
+        "encoder": model.config.to_dict(),
+        "head": use,
+        "metrics": checkpoint.metrics,
+    }
+
+
+def _load_own(folder: Path) -> Checkpoint:
+    path = folder / CONFIG_FILE
+    with fields_of(path, read_object(path)) as values:
+        labels = tuple(str(label) for label in values["labels"])
+        config = EncoderConfig.from_dict(values["encoder"])
+        task, head = values["task"], values["head"]
+        check_choice("task", task, get_args(Task))
+
+    def build() -> SequenceClassifier | TextEmbedder:
+        encoder = Encoder(config)
+        if task == "embedding":
+            return TextEmbedder(encoder, **head)
+        return SequenceClassifier(
+            encoder, ClassificationHead(config.hidden_size, len(labels), **head)
+        )
+
+    with fields_of(path, values):
+        model = build_on_meta(build)
+        assign_weights(model, read_tensors(folder / WEIGHTS_FILE), folder / WEIGHTS_FILE)
+        return Checkpoint(
+            model=model,
+            task=task,
+            labels=labels,
+            tokenizer=load_tokenizer(folder),
+            max_tokens=int(values["max_tokens"]),
+            origin=str(values["origin"]),
+            metrics={str(name): float(value) for name, value in values["metrics"].items()},
+        )

@@ -1,0 +1,50 @@
+"""What can be wrong with what the user gave us; every message says where and what was expected.
+
+Knows nothing about PyTorch, nor about exit codes: the command line turns these into messages.
+
+    ModelError
+    ├── CheckpointError           a folder, config.json, weights or tokenizer
+    ├── DatasetError              a file of labelled texts
+    ├── SettingError              one setting outside its limits
+    └── TrainingInterruptedError  not a fault: training stopped early and can be resumed
+"""
+
+from collections.abc import Iterable
+
+
+class ModelError(Exception):
+    """Base of all errors that this package raises on purpose."""
+
+
+class CheckpointError(ModelError):
+    """A checkpoint cannot be read or written; names the file and what was expected."""
+
+
+class DatasetError(ModelError):
+    """A file of labelled texts is not usable; names the file and the line."""
+
+
+class SettingError(ModelError):
+    """One setting is outside its limits; names the field, the value and the limit."""
+
+    def __init__(self, field: str, value: object, limit: str) -> None:
+        super().__init__(f"{field} is {value!r}, but must be {limit}")
+        self.field = field
+        self.value = value
+        self.limit = limit
+
+
+class TrainingInterruptedError(ModelError):
+    """Training was asked to stop; its state is saved and the same command continues it."""
+
+
+def check_choice(field: str, value: str, choices: Iterable[str]) -> None:
+    allowed = tuple(choices)
+    if value not in allowed:
+        raise SettingError(field, value, f"one of {', '.join(allowed)}")
+
+
+def check_range(field: str, value: float, low: float, high: float) -> None:
+    """Both limits are allowed values."""
+    if not low <= value <= high:
+        raise SettingError(field, value, f"from {low:g} to {high:g}")

@@ -1,0 +1,141 @@
+"""What an encoder is used for: class logits, or one vector per text.
+
+Knows nothing about files, tokenizers or training. Both models take the encoder's three inputs and
+return one tensor of B rows.
+"""
+# ruff: noqa: N803, N806 - suffixes are array layouts: B rows, S tokens, D hidden size
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from models.encoder import Encoder, EncoderConfig, initialise
+from models.errors import SettingError, check_choice
+
+POOLINGS = ("mean", "cls")
+HEAD_ACTIVATIONS = {"tanh": torch.tanh, "relu": torch.relu}
+
+
+def _concat_last_four(states: tuple[Tensor, ...]) -> Tensor:
+    return torch.cat(states[-4:], dim=-1)
+
+
+# The strategies of Devlin et al. 2018, table 7. The embeddings count as the first layer, and are
+# not among "all" the layers that are summed.
+LAYERS: dict[str, Callable[[tuple[Tensor, ...]], Tensor]] = {
+    "first": lambda states: states[0],
+    "last": lambda states: states[-1],
+    "second_to_last": lambda states: states[-2],
+    "sum_last_four": lambda states: torch.stack(states[-4:]).sum(dim=0),
+    "concat_last_four": _concat_last_four,
+    "sum_all": lambda states: torch.stack(states[1:]).sum(dim=0),
+}
+NEEDS_FOUR_LAYERS = ("sum_last_four", "concat_last_four")
+
+
+def pool(hidden_BSD: Tensor, attention_mask_BS: Tensor, pooling: str) -> Tensor:
+    """[B, D]: the first token's vector, or the mean over the real tokens.
+
+    A row of padding alone gives zeros, not a division by zero.
+    """
+    if pooling == "cls":
+        return hidden_BSD[:, 0]
+    mask_BS1 = attention_mask_BS.unsqueeze(-1).to(hidden_BSD.dtype)
+    return (hidden_BSD * mask_BS1).sum(dim=1) / mask_BS1.sum(dim=1).clamp(min=1.0)
+
+
+class ClassificationHead(nn.Module):
+    """Pool, dense, activation, dropout, output: the head of all three families.
+
+    BERT's pooler and classifier, RoBERTa's dense and out_proj (both tanh) and DistilBERT's
+    pre_classifier and classifier (relu) are this with pooling "cls".
+    """
+
+    def __init__(
+        self,
+        hidden_size: int,
+        num_labels: int,
+        activation: str = "tanh",
+        dropout: float = 0.1,
+        pooling: str = "cls",
+    ) -> None:
+        super().__init__()
+        check_choice("activation", activation, HEAD_ACTIVATIONS)
+        check_choice("pooling", pooling, POOLINGS)
+        self.activation = activation
+        self.pooling = pooling
+        self.dense = nn.Linear(hidden_size, hidden_size)
+        self.dropout = nn.Dropout(dropout)
+        self.output = nn.Linear(hidden_size, num_labels)
+        self.apply(initialise)
+
+    @property
+    def num_labels(self) -> int:
+        return self.output.out_features
+
+    def forward(self, hidden_BSD: Tensor, attention_mask_BS: Tensor) -> Tensor:
+        pooled_BD = pool(hidden_BSD, attention_mask_BS, self.pooling)
+        activated_BD = HEAD_ACTIVATIONS[self.activation](self.dense(pooled_BD))
+        logits: Tensor = self.output(self.dropout(activated_BD))
+        return logits
+
+
+class SequenceClassifier(nn.Module):
+    """An encoder with a classification head on its last layer."""
+
+    def __init__(self, encoder: Encoder, head: ClassificationHead) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.head = head
+
+    @property
+    def config(self) -> EncoderConfig:
+        return self.encoder.config
+
+    def forward(
+        self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None
+    ) -> Tensor:
+        """Logits [B, num_labels]."""
+        states = self.encoder(input_ids, attention_mask, token_type_ids)
+        logits: Tensor = self.head(states[-1], attention_mask)
+        return logits
+
+
+class TextEmbedder(nn.Module):
+    """An encoder whose hidden states are pooled into one vector per row."""
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        pooling: str = "mean",
+        layers: str = "last",
+        normalize: bool = False,
+    ) -> None:
+        super().__init__()
+        check_choice("pooling", pooling, POOLINGS)
+        check_choice("layers", layers, LAYERS)
+        if layers in NEEDS_FOUR_LAYERS and encoder.config.num_layers < 4:
+            limit = f"another choice: the encoder has only {encoder.config.num_layers} layers"
+            raise SettingError("layers", layers, limit)
+        self.encoder = encoder
+        self.pooling = pooling
+        self.layers = layers
+        self.normalize = normalize
+
+    @property
+    def config(self) -> EncoderConfig:
+        return self.encoder.config
+
+    @property
+    def embedding_size(self) -> int:
+        return self.config.hidden_size * (4 if self.layers == "concat_last_four" else 1)
+
+    def forward(
+        self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None
+    ) -> Tensor:
+        """Embeddings [B, D], or [B, 4 D] for "concat_last_four"; of length 1 if `normalize`."""
+        states = self.encoder(input_ids, attention_mask, token_type_ids)
+        embedding = pool(LAYERS[self.layers](states), attention_mask, self.pooling)
+        return F.normalize(embedding, dim=-1) if self.normalize else embedding

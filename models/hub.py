@@ -1,0 +1,47 @@
+"""Download what a checkpoint needs from the Hugging Face hub, and nothing else.
+
+Knows nothing about the contents. The hub's own cache decides whether anything is fetched.
+"""
+
+import re
+from pathlib import Path
+
+from huggingface_hub import snapshot_download
+from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+from models.errors import CheckpointError
+
+HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
+NEEDED_FILES = (
+    "config.json",
+    "model.safetensors",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "vocab.txt",
+    "modules.json",
+    "sentence_bert_config.json",
+    "1_Pooling/config.json",
+    # older sentence-transformers repositories keep the encoder in a folder
+    *(f"0_Transformer/{name}" for name in ("config.json", "model.safetensors", "tokenizer.json")),
+)
+
+
+def is_hub_id(source: str) -> bool:
+    """`name` or `owner/name`; a path has more slashes, or starts with one or a dot."""
+    return HUB_ID.fullmatch(source) is not None
+
+
+def download_folder(hub_id: str, endpoint: str | None = None) -> Path:
+    """Return a folder with those of NEEDED_FILES that the repository has."""
+    try:
+        folder = snapshot_download(hub_id, allow_patterns=list(NEEDED_FILES), endpoint=endpoint)
+    except LocalEntryNotFoundError as error:
+        raise CheckpointError(
+            f"there is no folder {hub_id!r}, and the hub cannot be reached to download it "
+            "(give a folder, or check the network, HF_ENDPOINT and HF_HUB_OFFLINE)"
+        ) from error
+    except (HfHubHTTPError, HFValidationError, OSError) as error:
+        raise CheckpointError(
+            f"there is no folder {hub_id!r}, and the hub did not give it: {error}"
+        ) from error
+    return Path(folder)

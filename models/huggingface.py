@@ -1,0 +1,147 @@
+"""Build our modules from a Hugging Face folder of the BERT family.
+
+Knows nothing about tokenizers or downloads. What the folder is for decides the module: a
+`...ForSequenceClassification` becomes a SequenceClassifier; everything else gives up its encoder,
+pooled as a sentence-transformers folder says, or by mean where nothing says so.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from models.encoder import Encoder, EncoderConfig
+from models.errors import CheckpointError
+from models.families import FAMILIES, Family
+from models.heads import ClassificationHead, SequenceClassifier, TextEmbedder
+from models.json_files import fields_of, read_object
+from models.sentence_transformers import EmbedderFolder, max_sequence
+from models.weights import assign_weights, build_on_meta, read_tensors
+
+CONFIG_FILE = "config.json"
+WEIGHTS_FILE = "model.safetensors"
+CLASSIFIER = "ForSequenceClassification"
+SINGLE_LABEL = "single_label_classification"
+ENORMOUS_TOKENS = 1_000_000  # tokenizer_config.json writes 10^30 for "no limit"
+# Stored by some versions and needed by none: index buffers, and poolers that nothing reads.
+NEVER_NEEDED = re.compile(r"(^|\.)(position_ids|token_type_ids)$|^pooler\.")
+
+
+@dataclass(frozen=True, slots=True)
+class PretrainedModel:
+    """What a folder holds, but for its tokenizer; `labels` is empty for an embedder."""
+
+    model: SequenceClassifier | TextEmbedder
+    labels: tuple[str, ...]
+    max_tokens: int
+    folder: Path  # of the encoder, and so of the tokenizer
+
+
+def load_pretrained(folder: Path) -> PretrainedModel:
+    """Load the model in a `transformers` or sentence-transformers folder."""
+    use = EmbedderFolder.read(folder)
+    path = use.encoder / CONFIG_FILE
+    with fields_of(path, read_object(path)) as values:
+        family = family_of(values, path)
+        config = family.config(values)
+        head_dropout = float(values.get(family.head_dropout) or config.dropout)
+    weights_path = use.encoder / WEIGHTS_FILE
+    tensors = short_names(read_tensors(weights_path), family)
+    is_classifier = not use.is_declared and has_classifier(values, tensors, family)
+    labels = labels_of(values, tensors, family, path) if is_classifier else ()
+
+    def build() -> SequenceClassifier | TextEmbedder:
+        encoder = Encoder(config)
+        if not is_classifier:
+            return TextEmbedder(encoder, use.pooling, "last", use.normalize)
+        size, activation = config.hidden_size, family.head_activation
+        head = ClassificationHead(size, len(labels), activation, head_dropout)
+        return SequenceClassifier(encoder, head)
+
+    model = build_on_meta(build)
+    wanted = {family.name_in_file(name) for name in model.state_dict()}
+    kept = {
+        name: tensor
+        for name, tensor in tensors.items()
+        if name in wanted or not is_ignorable(name, family, is_classifier=is_classifier)
+    }
+    assign_weights(model, kept, weights_path, family.name_in_file)
+    return PretrainedModel(model, labels, max_tokens_of(use.encoder, config), use.encoder)
+
+
+def family_of(values: Mapping[str, Any], path: Path) -> Family:
+    """Find the naming to use; refuse by name what we would compute differently."""
+    model_type = values["model_type"]
+    if model_type not in FAMILIES:
+        raise CheckpointError(
+            f"{path}: model_type is {model_type!r}, but must be one of {', '.join(FAMILIES)}"
+        )
+    required = {"position_embedding_type": "absolute", "is_decoder": False}
+    for field, only in required.items():
+        if values.get(field, only) != only:
+            raise CheckpointError(
+                f"{path}: {field} is {values[field]!r}, but only {only!r} is supported"
+            )
+    return FAMILIES[model_type]
+
+
+def short_names(tensors: Mapping[str, Tensor], family: Family) -> dict[str, Tensor]:
+    """Return the tensors under today's names, without the family's prefix.
+
+    Checkpoints of 2018 call a norm's weight and bias gamma and beta.
+    """
+    renamed = {}
+    for name, tensor in tensors.items():
+        short = re.sub(r"\.gamma$", ".weight", re.sub(r"\.beta$", ".bias", name))
+        renamed[short.removeprefix(family.prefix)] = tensor
+    return renamed
+
+
+def has_classifier(
+    values: Mapping[str, Any], tensors: Mapping[str, Tensor], family: Family
+) -> bool:
+    """By the declared architecture; a config without one is judged by its weights."""
+    architectures = values.get("architectures")
+    if architectures:
+        return str(architectures[0]).endswith(CLASSIFIER)
+    return all(f"{name}.weight" in tensors for name in family.head.values())
+
+
+def is_ignorable(name: str, family: Family, *, is_classifier: bool) -> bool:
+    """Whether a weight may be dropped: a buffer, or another task's head on an encoder we take."""
+    return bool(NEVER_NEEDED.search(name)) or not (is_classifier or family.is_of_encoder(name))
+
+
+def labels_of(
+    values: Mapping[str, Any], tensors: Mapping[str, Tensor], family: Family, path: Path
+) -> tuple[str, ...]:
+    """`id2label` in the order of the logits, or LABEL_0, LABEL_1, ... where it is absent."""
+    problem = values.get("problem_type") or SINGLE_LABEL
+    if problem != SINGLE_LABEL:
+        raise CheckpointError(
+            f"{path}: problem_type is {problem!r}, but only {SINGLE_LABEL!r} is supported"
+        )
+    output = f"{family.head['output']}.weight"
+    if output not in tensors:
+        raise CheckpointError(f"{path} declares a {CLASSIFIER}, but the weights lack {output}")
+    num_labels = tensors[output].shape[0]
+    with fields_of(path, values.get("id2label") or {}) as id2label:
+        names = {int(index): str(name) for index, name in id2label.items()}
+    names = names or {index: f"LABEL_{index}" for index in range(num_labels)}
+    if num_labels < 2 or sorted(names) != list(range(num_labels)):
+        raise CheckpointError(
+            f"{path}: id2label has {len(names)} labels and {output} {num_labels} rows, "
+            "but they must be as many, at least 2, and numbered from 0"
+        )
+    return tuple(names[index] for index in range(num_labels))
+
+
+def max_tokens_of(folder: Path, config: EncoderConfig) -> int:
+    """Return the least of what the positions, the tokenizer and sentence-transformers allow."""
+    path = folder / "tokenizer_config.json"
+    with fields_of(path, read_object(path, optional=True)) as values:
+        declared = int(values.get("model_max_length") or ENORMOUS_TOKENS)
+    return min(config.max_positions, declared, max_sequence(folder) or ENORMOUS_TOKENS)

@@ -1,0 +1,82 @@
+"""Put the tensors of a safetensors file into a module: all of them, and no other.
+
+Knows nothing about which checkpoint they belong to: the caller says how the file names each weight.
+The module is built on the meta device, so that no time goes into initialising what is overwritten
+and the global random state stays as it was.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import TypeVar
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from models.errors import CheckpointError
+
+MAX_NAMED_KEYS = 6  # an error message names so many keys and counts the rest
+
+Module = TypeVar("Module", bound=nn.Module)
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """All tensors of the file, in float32 whatever they were stored in."""
+    if not path.is_file():
+        raise CheckpointError(f"{path} is missing: expected weights in safetensors format")
+    try:
+        tensors = load_file(path)
+    except (SafetensorError, OSError) as error:
+        raise CheckpointError(f"{path} is not a readable safetensors file: {error}") from error
+    return {
+        name: tensor.float() if tensor.is_floating_point() else tensor
+        for name, tensor in tensors.items()
+    }
+
+
+def build_on_meta(build: Callable[[], Module]) -> Module:
+    """Build the module without memory for its weights; `assign_weights` brings them."""
+    with torch.device("meta"):
+        return build()
+
+
+def assign_weights(
+    module: nn.Module,
+    tensors: Mapping[str, Tensor],
+    path: Path,
+    name_in_file: Callable[[str], str] = str,
+) -> None:
+    """Give `module` its weights and set it to evaluation mode.
+
+    Raises CheckpointError naming the missing, unexpected or misshapen keys.
+    """
+    wanted = {name_in_file(name): name for name in module.state_dict()}
+    check_names(tensors, wanted, path)
+    state = {wanted[name]: tensor for name, tensor in tensors.items()}
+    for name, parameter in module.state_dict().items():
+        if parameter.shape != state[name].shape:
+            found, expected = list(state[name].shape), list(parameter.shape)
+            raise CheckpointError(
+                f"{path}: {name_in_file(name)} has shape {found}, but must have {expected}"
+            )
+    module.load_state_dict(state, assign=True)
+    module.eval()
+
+
+def check_names(found: Collection[str], wanted: Collection[str], path: Path) -> None:
+    missing = [name for name in wanted if name not in found]
+    unexpected = [name for name in found if name not in wanted]
+    problems = [
+        f"{len(names)} {what}: {_some(names)}"
+        for what, names in (("missing", missing), ("unexpected", unexpected))
+        if names
+    ]
+    if problems:
+        raise CheckpointError(f"{path}: weights {'; '.join(problems)}")
+
+
+def _some(names: list[str]) -> str:
+    shown = ", ".join(sorted(names)[:MAX_NAMED_KEYS])
+    rest = len(names) - MAX_NAMED_KEYS
+    return f"{shown} and {rest} more" if rest > 0 else shown
