@@ -1,0 +1,117 @@
+"""The `attendant export` command. Imports torch only when it runs."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+
+def export(
+    checkpoint: Annotated[
+        str, typer.Argument(help="Checkpoint folder, Hugging Face folder, or hub id.")
+    ],
+    name: Annotated[
+        str, typer.Option(envvar="ATTENDANT_NAME", help="Name to serve the model under.")
+    ],
+    repository: Annotated[
+        Path,
+        typer.Option(
+            envvar="ATTENDANT_MODEL_REPOSITORY",
+            help="Model repository; the default is where `attendant serve` looks.",
+        ),
+    ] = Path("model_repository"),
+    precision: Annotated[
+        Literal["fp32", "fp16", "int8"],
+        typer.Option(
+            envvar="ATTENDANT_PRECISION",
+            help="fp32 is exact and the default; int8 is faster on CPUs and rounds; "
+            "fp16 is for CUDA.",
+        ),
+    ] = "fp32",
+    version: Annotated[
+        int | None,
+        typer.Option(
+            min=1, envvar="ATTENDANT_VERSION", help="Version to write; by default the next free."
+        ),
+    ] = None,
+    max_batch_size: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            max=65536,
+            envvar="ATTENDANT_MAX_BATCH_SIZE",
+            help="Rows per batch; beyond 64 no CPU gained.",
+        ),
+    ] = 64,
+    attention: Annotated[
+        Literal["auto", "Attention", "MultiHeadAttention"],
+        typer.Option(
+            envvar="ATTENDANT_ATTENTION",
+            help="The fused operator: ONNX's or com.microsoft's; auto takes what measured faster "
+            "where the precision runs.",
+        ),
+    ] = "auto",
+    labelled_data: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="ATTENDANT_LABELLED_DATA",
+            help="TSV, CSV or JSONL of texts and labels to measure accuracy on; none by default.",
+        ),
+    ] = None,
+    max_accuracy_drop: Annotated[
+        float,
+        typer.Option(
+            min=0.0,
+            max=1.0,
+            envvar="ATTENDANT_MAX_ACCURACY_DROP",
+            help="Refuse a precision that loses more on the labelled data; half a point.",
+        ),
+    ] = 0.005,
+    example: Annotated[
+        str,
+        typer.Option(
+            envvar="ATTENDANT_EXAMPLE",
+            help="A text to try the model with; by default a general sentence.",
+        ),
+    ] = "",
+) -> None:
+    """Export a checkpoint to ONNX with fused attention, checked, into a model repository."""
+    errors = Console(stderr=True)
+    try:
+        from export.errors import ExportError
+        from export.exporter import ExportSettings, export_checkpoint
+        from models.checkpoint import load_checkpoint
+        from models.datasets import read_dataset
+        from models.errors import ModelError
+    except ImportError as error:
+        errors.print(
+            f"attendant export needs PyTorch: pip install 'attendant\\[cpu,train]' ({error})"
+        )
+        raise typer.Exit(2) from error
+    settings = ExportSettings(
+        name=name,
+        repository=repository,
+        precision=precision,
+        operator=None if attention == "auto" else attention,
+        version=version,
+        max_batch_size=max_batch_size,
+        max_accuracy_drop=max_accuracy_drop,
+        example=example,
+    )
+    with errors.status("reading the checkpoint") as status:
+        try:
+            labelled = read_dataset(labelled_data).examples if labelled_data else ()
+            folder, manifest = export_checkpoint(
+                load_checkpoint(checkpoint), settings, labelled, on_step=status.update
+            )
+        except (ExportError, ModelError) as error:
+            errors.print(f"[red]error:[/] {error}", highlight=False)
+            raise typer.Exit(1) from error
+    table = Table(title=str(folder), show_header=False)
+    table.add_row("precision", manifest.precision)
+    for group in (manifest.fused, manifest.parity, manifest.accuracy):
+        for key, value in group.items():
+            table.add_row(key.replace("_", " "), str(value))
+    Console().print(table)

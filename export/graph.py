@@ -1,0 +1,126 @@
+"""A text model's ONNX graph: trace it, clean it, count what was fused.
+
+The same weights give the same bytes: names are renumbered, and everything that tells
+where or when the trace was made is removed.
+"""
+
+import copy
+import logging
+import warnings
+from collections import Counter
+
+import onnx
+import torch
+from torch import Tensor, nn
+
+from export.errors import ExportError
+from export.fused_attention import Operator, fuse_attention
+from models.heads import SequenceClassifier, TextEmbedder
+
+OPSET = 23  # the first with Attention
+INPUTS = ("input_ids", "attention_mask", "token_type_ids")
+TextNetwork = SequenceClassifier | TextEmbedder
+
+
+def trace(network: TextNetwork, operator: Operator, *, is_half: bool) -> onnx.ModelProto:
+    """The fused graph of a network: int64 [B, S] inputs, one float32 [B, values] output.
+
+    Raises `ExportError` unless every layer's attention became exactly one node.
+    """
+    fused = copy.deepcopy(network).eval()
+    num_fused = fuse_attention(fused, operator)
+    num_layers = network.config.num_layers
+    if num_fused != num_layers:
+        raise ExportError(f"fused {num_fused} attentions in a network of {num_layers} layers")
+    names = INPUTS if network.config.type_vocab_size > 1 else INPUTS[:2]
+    wrapped = _Float32Output(fused.half() if is_half else fused)
+    rows, tokens = torch.export.Dim("batch"), torch.export.Dim("sequence")
+    # A tensor each: the tracer takes one tensor given twice for one input.
+    example = tuple(torch.ones(2, 8, dtype=torch.int64) for _ in names)
+    with warnings.catch_warnings(), _quiet_exporter():
+        warnings.simplefilter("ignore")  # about versions to come, for torch's own code
+        program = torch.onnx.export(
+            wrapped,
+            example,
+            dynamo=True,
+            opset_version=OPSET,
+            input_names=list(names),
+            dynamic_shapes=({0: rows, 1: tokens},) * len(names),
+            verbose=False,
+        )
+    assert program is not None, "dynamo=True returns a program"
+    output = "logits" if isinstance(network, SequenceClassifier) else "embedding"
+    model = _clean(program.model_proto, names, output)
+    check_fused(model, operator, num_layers)
+    return model
+
+
+def check_fused(model: onnx.ModelProto, operator: Operator, num_layers: int) -> None:
+    """Raise `ExportError` unless the graph holds one attention node per layer."""
+    found = fused_ops(model).get(operator, 0)
+    if found != num_layers:
+        raise ExportError(f"the graph has {found} {operator} nodes for {num_layers} layers")
+
+
+def fused_ops(model: onnx.ModelProto) -> dict[str, int]:
+    """How often each operator that stands for several simple ones occurs."""
+    fused = ("Attention", "MultiHeadAttention", "LayerNormalization", "Gelu")
+    found = Counter(node.op_type for node in model.graph.node)
+    return {name: found[name] for name in fused if found[name]}
+
+
+class _Float32Output(nn.Module):
+    """Whatever a network computes in, its answer is float32."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(
+        self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None
+    ) -> Tensor:
+        output: Tensor = self.network(input_ids, attention_mask, token_type_ids).float()
+        return output
+
+
+class _quiet_exporter:  # noqa: N801 - used like a function
+    """The exporter logs, at warning level, that torchvision is absent."""
+
+    def __enter__(self) -> None:
+        self._logger = logging.getLogger("torch.onnx")
+        self._level = self._logger.level
+        self._logger.setLevel(logging.ERROR)
+
+    def __exit__(self, *_: object) -> None:
+        self._logger.setLevel(self._level)
+
+
+def _clean(model: onnx.ModelProto, inputs: tuple[str, ...], output: str) -> onnx.ModelProto:
+    """Rename values by position and drop the tracer's notes about this machine."""
+    graph = model.graph
+    names = dict(zip((value.name for value in graph.input), inputs, strict=True))
+    names[graph.output[0].name] = output
+    prefix = "network."
+    for tensor in graph.initializer:
+        names[tensor.name] = tensor.name.removeprefix(prefix)
+    for index, node in enumerate(graph.node):
+        for position, value in enumerate(node.output):
+            names.setdefault(value, f"v{index}_{position}" if value else "")
+    for index, node in enumerate(graph.node):
+        node.name = f"{node.op_type}_{index}"
+        node.input[:] = [names[value] if value else "" for value in node.input]
+        node.output[:] = [names[value] if value else "" for value in node.output]
+        node.doc_string = ""
+        del node.metadata_props[:]
+    for tensor in graph.initializer:
+        tensor.name = names[tensor.name]
+        tensor.doc_string = ""
+    for value in (*graph.input, *graph.output):
+        value.name = names[value.name]
+        value.doc_string = ""
+        del value.metadata_props[:]
+    del graph.value_info[:], graph.metadata_props[:], model.metadata_props[:]
+    graph.name, graph.doc_string, model.doc_string = "attendant", "", ""
+    model.producer_name, model.producer_version = "attendant", ""
+    onnx.checker.check_model(model)
+    return model

@@ -1,0 +1,115 @@
+"""Does the graph compute what the network computes? Asked before anything is written.
+
+The rows are ragged and right-padded, as the server will send them: one of full length,
+one of the shortest, and lengths between.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+import onnxruntime
+import torch
+from tokenizers import Tokenizer
+
+from export.errors import ExportError
+from export.graph import INPUTS, TextNetwork
+
+NUM_ROWS = 8
+MAX_ROW_TOKENS = 128  # longer rows add time, not cases
+BATCH_ROWS = 16
+Arrays = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True, slots=True)
+class Parity:
+    """How far the graph's outputs are from the network's, over all values of a batch."""
+
+    max_abs_error: float
+    mean_abs_error: float
+    min_cosine: float  # of a row's output with the network's
+    max_neighbour_effect: float  # a row in the batch against the row alone, both in the graph
+
+    def to_dict(self) -> dict[str, float]:
+        """Rounded to what is meaningful, so that equal exports give equal manifests."""
+        return {
+            "max_abs_error": float(f"{self.max_abs_error:.2e}"),
+            "mean_abs_error": float(f"{self.mean_abs_error:.2e}"),
+            "min_cosine": round(self.min_cosine, 5),
+            "max_neighbour_effect": float(f"{self.max_neighbour_effect:.2e}"),
+        }
+
+
+class GraphRunner:
+    """Runs a graph held in memory as the server would."""
+
+    def __init__(self, model: onnx.ModelProto) -> None:
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 3
+        self._session = onnxruntime.InferenceSession(
+            model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+        )
+        self._names = [node.name for node in self._session.get_inputs()]
+
+    def __call__(self, batch: Arrays) -> np.ndarray:
+        """Output [B, values] for int64 [B, S] inputs."""
+        outputs = self._session.run(None, {name: batch[name] for name in self._names})
+        output: np.ndarray = outputs[0]
+        return output
+
+
+def check_parity(
+    network: TextNetwork, model: onnx.ModelProto, max_tokens: int, max_abs_error: float
+) -> Parity:
+    """Compare on ragged rows, or raise `ExportError` where the graph is further off."""
+    rows = _ragged_rows(network.config.vocab_size, min(max_tokens, MAX_ROW_TOKENS))
+    batch = pad(rows, network.config.pad_token_id)
+    run = GraphRunner(model)
+    found, wanted = run(batch), run_network(network, batch)
+    alone = np.concatenate([run(pad([row], network.config.pad_token_id)) for row in rows])
+    norms = np.linalg.norm(found, axis=1) * np.linalg.norm(wanted, axis=1)
+    parity = Parity(
+        max_abs_error=float(np.abs(found - wanted).max()),
+        mean_abs_error=float(np.abs(found - wanted).mean()),
+        min_cosine=float(((found * wanted).sum(axis=1) / norms).min()),
+        max_neighbour_effect=float(np.abs(found - alone).max()),
+    )
+    if not parity.max_abs_error <= max_abs_error:  # also where it is not a number
+        raise ExportError(
+            f"the graph's outputs differ from PyTorch's by up to {parity.max_abs_error:.2e}, "
+            f"the limit is {max_abs_error:.0e}"
+        )
+    return parity
+
+
+def run_network(network: TextNetwork, batch: Arrays) -> np.ndarray:
+    """The PyTorch module's float32 output for the same batch."""
+    tensors = [torch.from_numpy(batch[name]) for name in INPUTS]
+    with torch.inference_mode():
+        output: np.ndarray = network(*tensors).float().numpy()
+    return output
+
+
+def outputs_of_texts(
+    run: GraphRunner, tokenizer: Tokenizer, texts: Sequence[str], max_tokens: int, pad_id: int
+) -> Iterator[np.ndarray]:
+    """Outputs of texts in their order, batch by batch; long ones are cut at `max_tokens`."""
+    for start in range(0, len(texts), BATCH_ROWS):
+        encodings = tokenizer.encode_batch(list(texts[start : start + BATCH_ROWS]))
+        yield run(pad([encoding.ids[:max_tokens] for encoding in encodings], pad_id))
+
+
+def pad(rows: Sequence[Sequence[int]], pad_id: int) -> Arrays:
+    """Right-padded int64 [B, S] inputs of rows of token ids."""
+    shape = len(rows), max(map(len, rows))
+    ids, mask = np.full(shape, pad_id, np.int64), np.zeros(shape, np.int64)
+    for index, row in enumerate(rows):
+        ids[index, : len(row)], mask[index, : len(row)] = row, 1
+    return dict(zip(INPUTS, (ids, mask, np.zeros_like(ids)), strict=True))
+
+
+def _ragged_rows(vocab_size: int, max_row_tokens: int) -> list[list[int]]:
+    generator = np.random.default_rng(0)
+    lengths = np.linspace(max_row_tokens, min(2, max_row_tokens), NUM_ROWS).astype(int)
+    return [generator.integers(vocab_size, size=length).tolist() for length in lengths]

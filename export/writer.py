@@ -1,0 +1,91 @@
+"""Put one version of a model into a repository, whole or not at all.
+
+Everything is written into a hidden folder on the same file system and then renamed
+into place: a failed export leaves the repository as it was, and a server that reads
+it at any moment sees the old state or the new one.
+"""
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnx
+from google.protobuf import text_format
+from tokenizers import Tokenizer
+from tritonclient.grpc.model_config_pb2 import ModelConfig
+
+from export.errors import ExportError
+from service.errors import LoadError
+from service.manifest import Manifest
+from service.model_config import complete_for_text, parse_config
+
+
+@dataclass(frozen=True, slots=True)
+class ExportedModel:
+    """All that a version folder holds."""
+
+    graph: onnx.ModelProto
+    tokenizer: Tokenizer
+    manifest: Manifest
+
+
+def write_model(
+    exported: ExportedModel, repository: Path, name: str, version: int | None, max_batch_size: int
+) -> Path:
+    """Write a version, the next free one if None; returns its folder."""
+    target = repository / name
+    number = choose_version(target, version)
+    staging = repository / f".{name}.{number}.writing"
+    shutil.rmtree(staging, ignore_errors=True)  # what a killed export left
+    try:
+        _write_version(exported, staging / str(number))
+        if target.exists():
+            _check_fits(target, exported.manifest)
+            (staging / str(number)).rename(target / str(number))
+        else:
+            _write_model_files(exported.manifest, staging, name, max_batch_size)
+            staging.rename(target)
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+    return target / str(number)
+
+
+def choose_version(target: Path, version: int | None) -> int:
+    """The version to write: the one asked for, if it is free, or the next after the highest."""
+    taken = [int(path.name) for path in target.glob("*") if path.name.isdecimal()]
+    if version is None:
+        return max(taken, default=0) + 1
+    if version in taken:
+        raise ExportError(f"version {version} of '{target.name}' exists; taken: {sorted(taken)}")
+    return version
+
+
+def _write_version(exported: ExportedModel, folder: Path) -> None:
+    folder.mkdir(parents=True)
+    onnx.save(exported.graph, folder / "model.onnx")
+    exported.tokenizer.save(str(folder / "tokenizer.json"))
+    (folder / "manifest.json").write_text(exported.manifest.to_json(), encoding="utf-8")
+
+
+def _write_model_files(manifest: Manifest, folder: Path, name: str, max_batch_size: int) -> None:
+    config = ModelConfig(name=name, max_batch_size=max_batch_size)
+    complete_for_text(config, manifest, max_batch_size)
+    for output in config.output:
+        if output.name == "label":
+            output.label_filename = "labels.txt"
+    text = text_format.MessageToString(config)
+    (folder / "config.pbtxt").write_text(text, encoding="utf-8")
+    if manifest.labels:
+        labels = "".join(f"{label}\n" for label in manifest.labels)
+        (folder / "labels.txt").write_text(labels, encoding="utf-8")
+
+
+def _check_fits(target: Path, manifest: Manifest) -> None:
+    """A new version must fit the configuration that its model has."""
+    path = target / "config.pbtxt"
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    try:
+        config = parse_config(text, target.name)
+        complete_for_text(config, manifest, default_rows=1)
+    except LoadError as error:
+        raise ExportError(f"the new version does not fit '{target.name}': {error}") from error

@@ -1,0 +1,230 @@
+"""The `attendant` command: argv and environment in, tables or JSON out.
+
+`train`, `import` and `export` live with the packages that do the work and are found by
+their entry points (group `attendant.commands`), so that serving neither imports nor
+needs them. Flags of `serve` are drawn from `Settings`, one each.
+"""
+
+import asyncio
+import inspect
+import json
+import logging
+import sys
+from collections.abc import Callable
+from dataclasses import fields
+from importlib.metadata import entry_points
+from typing import Annotated, Any
+
+import grpc
+import typer
+from google.protobuf.json_format import MessageToDict
+from rich.console import Console
+from rich.logging import RichHandler
+
+from service import __version__, tables
+from service.client import TextClient
+from service.errors import AttendantError
+from service.settings import Settings
+
+app = typer.Typer(
+    help="Serve transformer models over gRPC.", no_args_is_help=True, pretty_exceptions_enable=False
+)
+console = Console()
+errors = Console(stderr=True)
+
+Address = Annotated[
+    str,
+    typer.Option(
+        help="HOST:PORT of the server; the default is where `attendant serve` listens.",
+        envvar="ATTENDANT_ADDRESS",
+    ),
+]
+TimeoutS = Annotated[
+    float,
+    typer.Option(
+        min=0.001,
+        envvar="ATTENDANT_TIMEOUT_S",
+        help="Seconds to wait for the answer; 30 is longer than a full queue takes.",
+    ),
+]
+AsJson = Annotated[
+    bool,
+    typer.Option("--json", envvar="ATTENDANT_JSON", help="Print JSON; a table is for people."),
+]
+Model = Annotated[str, typer.Argument(help="Name of a served model.", envvar="ATTENDANT_MODEL")]
+Texts = Annotated[list[str], typer.Argument(help="One or more texts; '-' reads lines from stdin.")]
+Version = Annotated[
+    str,
+    typer.Option(
+        envvar="ATTENDANT_MODEL_VERSION",
+        help="Version of the model; by default the highest one served.",
+    ),
+]
+Truncate = Annotated[
+    bool,
+    typer.Option(
+        envvar="ATTENDANT_TRUNCATE",
+        help="Cut texts longer than the model takes; off, they are refused rather than misread.",
+    ),
+]
+DEFAULT_ADDRESS = "127.0.0.1:8001"
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    for command in sorted(entry_points(group="attendant.commands"), key=lambda point: point.name):
+        app.command(command.name)(command.load())
+    try:
+        app()
+    except AttendantError as error:
+        errors.print(f"[red]error:[/] {error}", highlight=False)
+        sys.exit(1)
+    except grpc.RpcError as error:
+        errors.print(f"[red]{error.code().name}:[/] {error.details()}", highlight=False)
+        sys.exit(1)
+
+
+@app.command()
+def models(
+    address: Address = DEFAULT_ADDRESS, timeout_s: TimeoutS = 30.0, as_json: AsJson = False
+) -> None:
+    """List the models that a server offers."""
+    with TextClient(address, timeout_s) as client:
+        _show(client.list_models(), tables.models, as_json)
+
+
+@app.command()
+def classify(
+    model: Model,
+    texts: Texts,
+    top_k: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            envvar="ATTENDANT_TOP_K",
+            help="Labels per text, best first; 0, the default, prints all of them.",
+        ),
+    ] = 0,
+    version: Version = "",
+    truncate: Truncate = False,
+    address: Address = DEFAULT_ADDRESS,
+    timeout_s: TimeoutS = 30.0,
+    as_json: AsJson = False,
+) -> None:
+    """Ask a served classifier for the labels of texts."""
+    texts = _texts(texts)
+    with TextClient(address, timeout_s) as client:
+        response = client.classify(model, texts, version=version, top_k=top_k, truncate=truncate)
+    _show(response, lambda found: tables.classifications(texts, found), as_json)
+
+
+@app.command()
+def embed(
+    model: Model,
+    texts: Texts,
+    version: Version = "",
+    truncate: Truncate = False,
+    address: Address = DEFAULT_ADDRESS,
+    timeout_s: TimeoutS = 30.0,
+    as_json: AsJson = False,
+) -> None:
+    """Ask a served embedder for the vectors of texts, and show how similar they are."""
+    texts = _texts(texts)
+    with TextClient(address, timeout_s) as client:
+        response = client.embed(model, texts, version=version, truncate=truncate)
+    _show(response, lambda found: tables.embeddings(texts, found), as_json)
+
+
+def serve(try_models: bool, log_level: str, **values: Any) -> None:  # noqa: ANN401
+    """Serve a model repository until SIGTERM, then answer what was admitted and end."""
+    from service.app import App  # heavy: only when serving
+    from service.app import serve as serve_until_stopped
+
+    logging.basicConfig(
+        level=log_level.upper(), format="%(message)s", handlers=[RichHandler(console=errors)]
+    )
+
+    async def on_ready(served: App) -> None:
+        address = f"{settings.host}:{served.grpc_port}"
+        metrics = f"http://{settings.host}:{served.metrics_port}/metrics"
+        if try_models:
+            await asyncio.to_thread(_try_models, address)
+        console.print(f"gRPC [bold]{address}[/]   metrics [bold]{metrics}[/]", highlight=False)
+
+    settings = Settings(**values)
+    asyncio.run(serve_until_stopped(settings, on_ready))
+
+
+def _try_models(address: str) -> None:
+    with TextClient(address, timeout_s=60.0) as client:
+        console.print(tables.trials(client.try_models()))
+
+
+def _texts(arguments: list[str]) -> list[str]:
+    if arguments != ["-"]:
+        return arguments
+    return [line.rstrip("\n") for line in sys.stdin]
+
+
+def _show(message: Any, draw: Callable[[Any], Any], as_json: bool) -> None:  # noqa: ANN401
+    if as_json:
+        fields_by_name = MessageToDict(
+            message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
+        )
+        print(json.dumps(fields_by_name, ensure_ascii=False))  # noqa: T201
+    else:
+        console.print(draw(message))
+
+
+def _serve_command() -> Callable[..., None]:
+    """`serve` with one flag per setting, as Typer reads them."""
+    own = [
+        _flag("try_models", bool, False, "Send one request to each text model and print it."),
+        _flag("log_level", str, "info", "debug, info, warning or error."),
+    ]
+    settings = [
+        _flag(
+            setting.name,
+            setting.type if isinstance(setting.type, type) else str,
+            setting.default,
+            setting.metadata["help"],
+            min=setting.metadata["low"],
+            max=setting.metadata["high"],
+        )
+        for setting in fields(Settings)
+    ]
+
+    def command(**values: Any) -> None:  # noqa: ANN401
+        serve(**values)
+
+    parameters = own + settings
+    command.__doc__ = serve.__doc__
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {flag.name: flag.annotation for flag in parameters}
+    return command
+
+
+def _flag(
+    name: str,
+    kind: type,
+    default: object,
+    text: str,
+    **limits: Any,  # noqa: ANN401
+) -> inspect.Parameter:
+    bounds = {key: value for key, value in limits.items() if kind in (int, float)}
+    option = typer.Option(
+        default, help=text, envvar=f"ATTENDANT_{name.upper()}", show_default=True, **bounds
+    )
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=option, annotation=kind)
+
+
+app.command("serve")(_serve_command())
+
+
+@app.callback(invoke_without_command=True)
+def _version(
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    if version:
+        console.print(__version__, highlight=False)
+        raise typer.Exit

@@ -1,0 +1,55 @@
+"""What can go wrong, in the domain's words. Knows nothing of gRPC or HTTP.
+
+    AttendantError
+    ├── InvalidArgument    the request can never succeed as it is
+    ├── NotFound           no such model or version
+    ├── WrongTask          the model exists and does something else
+    ├── Unimplemented      understood, and not offered
+    ├── Overloaded         a bound is reached: the same request may succeed later
+    ├── QueueTimeout       waited longer in the queue than allowed
+    ├── Unavailable        the server is starting, or draining
+    ├── ModelFailed        the session raised while computing
+    └── LoadError          a model of the repository cannot be served
+
+`rpc/status.py` holds the one table from these to status codes.
+"""
+
+
+class AttendantError(Exception):
+    """Every error that has an answer of its own."""
+
+
+class InvalidArgument(AttendantError):
+    """The request can never succeed as it is."""
+
+
+class NotFound(AttendantError):
+    """No such model or version."""
+
+
+class WrongTask(AttendantError):
+    """The model exists and does something else."""
+
+
+class Unimplemented(AttendantError):
+    """Understood, and not offered."""
+
+
+class Overloaded(AttendantError):
+    """A bound is reached: the same request may succeed later."""
+
+
+class QueueTimeout(AttendantError):
+    """The request waited longer in the queue than it was allowed to."""
+
+
+class Unavailable(AttendantError):
+    """The server is starting, or draining."""
+
+
+class ModelFailed(AttendantError):
+    """The session raised while computing."""
+
+
+class LoadError(AttendantError):
+    """A model of the repository cannot be served."""

@@ -1,0 +1,199 @@
+"""From a folder of the repository to models that run.
+
+`load_model` reads and checks files and opens sessions; it blocks, so it runs on a
+worker thread. `start_model` only wires what was loaded to an engine, on the event
+loop. Knows nothing of requests or protocols.
+"""
+
+from collections.abc import Callable
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from pathlib import Path
+
+from tritonclient.grpc.model_config_pb2 import ModelConfig
+
+from service.batching import BatchLimits
+from service.cpus import available_cpus
+from service.engine import BatchEngine
+from service.errors import LoadError
+from service.manifest import Manifest
+from service.metrics import ModelMetrics
+from service.model_config import (
+    complete_for_text,
+    complete_from_graph,
+    parameter,
+    parse_config,
+    signature_of,
+    text_signature,
+    versions_to_serve,
+)
+from service.models import ServedModel, TensorModel, TextModel, concatenate_rows, pad_rows
+from service.runtime import Session, SessionOptions, choose_device
+from service.settings import Settings
+from service.tokenizer import TextTokenizer
+
+OpenSession = Callable[[Path, SessionOptions], Session]
+GRAPH_OUTPUT = {"text-classification": "logits", "embedding": "embedding"}
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedVersion:
+    """One version's files, read and checked."""
+
+    number: int
+    sessions: tuple[Session, ...]
+    options: SessionOptions
+    manifest: Manifest | None  # None: a tensor model
+    tokenizer: TextTokenizer | None
+
+    @property
+    def description(self) -> str:
+        kind = f"{self.manifest.task}, {self.manifest.precision}" if self.manifest else "tensors"
+        return (
+            f"{kind}, {len(self.sessions)} session(s) on {self.options.device} "
+            f"with {self.options.num_threads} threads"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """A completed configuration and the versions it selects."""
+
+    config: ModelConfig
+    versions: tuple[LoadedVersion, ...]
+
+    def version(self, number: int) -> LoadedVersion:
+        return next(version for version in self.versions if version.number == number)
+
+
+def find_models(repository: Path) -> list[Path]:
+    """The model folders of a repository by name, or `LoadError` where there is none."""
+    if not repository.is_dir():
+        raise LoadError(f"model repository {repository} is not a folder")
+    return sorted(
+        path for path in repository.iterdir() if path.is_dir() and not path.name.startswith(".")
+    )
+
+
+def load_model(folder: Path, settings: Settings, open_session: OpenSession) -> LoadedModel:
+    """Read a model's folder and open its sessions, or raise `LoadError` saying what is wrong."""
+    config = parse_config(_read(folder / "config.pbtxt", default=""), folder.name)
+    found = [int(path.name) for path in folder.iterdir() if path.is_dir() and path.name.isdecimal()]
+    numbers = versions_to_serve(config, found)
+    if not numbers:
+        raise LoadError(f"no version folder to serve: found {sorted(found) or 'none'}")
+    versions = tuple(
+        _load_version(folder, number, config, settings, open_session) for number in numbers
+    )
+    return LoadedModel(config, versions)
+
+
+def start_model(
+    loaded: LoadedModel,
+    number: int,
+    metrics: ModelMetrics,
+    settings: Settings,
+    executor: Executor,
+) -> ServedModel:
+    """Give a loaded version its engine. Call it on the event loop that will use it."""
+    config, version = loaded.config, loaded.version(number)
+    name = f"{config.name}-{number}"
+    limits = batch_limits(config, settings)
+    manifest, tokenizer = version.manifest, version.tokenizer
+    if manifest is None or tokenizer is None:
+        outputs = [spec.name for spec in signature_of(config).outputs]
+        engine = BatchEngine(name, version.sessions, outputs, concatenate_rows, limits, metrics)
+        return TensorModel(number, config, engine, metrics)
+    graph_inputs = [spec.name for spec in version.sessions[0].signature.inputs]
+    collate = pad_rows(manifest.pad_token_id, graph_inputs)
+    outputs = [GRAPH_OUTPUT[manifest.task]]
+    engine = BatchEngine(name, version.sessions, outputs, collate, limits, metrics)
+    return TextModel(number, config, engine, metrics, manifest, tokenizer, executor)
+
+
+def batch_limits(config: ModelConfig, settings: Settings) -> BatchLimits:
+    """The bounds of one model: its configuration first, then the server's settings."""
+    batching = config.dynamic_batching
+    return BatchLimits(
+        max_rows=max(1, config.max_batch_size),
+        max_tokens=parameter(config, "max_batch_tokens", settings.max_batch_tokens),
+        max_waiting_requests=batching.default_queue_policy.max_queue_size
+        or settings.max_queue_requests,
+        max_waiting_tokens=parameter(config, "max_queue_tokens", settings.max_queue_tokens),
+        overhead_tokens=parameter(config, "batch_overhead_tokens", settings.batch_overhead_tokens),
+        max_delay_s=batching.max_queue_delay_microseconds / 1e6,
+        preferred_rows=tuple(batching.preferred_batch_size),
+    )
+
+
+def _load_version(
+    folder: Path, number: int, config: ModelConfig, settings: Settings, open_session: OpenSession
+) -> LoadedVersion:
+    version = folder / str(number)
+    graph = version / (config.default_model_filename or "model.onnx")
+    if not graph.is_file():
+        raise LoadError(f"version {number} has no {graph.name}")
+    options, count = _session_options(config, settings)
+    manifest_text = _read(version / "manifest.json", default="")
+    manifest = Manifest.from_json(manifest_text) if manifest_text else None
+    sessions = tuple(open_session(graph, options) for _ in range(count))
+    if manifest is None:
+        complete_from_graph(config, sessions[0].signature, settings.default_max_batch_size)
+        return LoadedVersion(number, sessions, options, None, None)
+    complete_for_text(config, manifest, settings.default_max_batch_size)
+    _check_text_graph(sessions[0], manifest)
+    max_tokens = batch_limits(config, settings).max_tokens
+    if manifest.max_tokens > max_tokens:
+        raise LoadError(
+            f"max_batch_tokens is {max_tokens}, but a text of this model may have "
+            f"{manifest.max_tokens} tokens"
+        )
+    tokenizer = TextTokenizer(
+        version / "tokenizer.json", manifest.max_tokens, settings.max_text_characters
+    )
+    return LoadedVersion(number, sessions, options, manifest, tokenizer)
+
+
+def _session_options(config: ModelConfig, settings: Settings) -> tuple[SessionOptions, int]:
+    """How to compute, and in how many sessions at once; resolves `instance_group` in place."""
+    group = config.instance_group[0] if config.instance_group else config.instance_group.add()
+    if len(config.instance_group) > 1:
+        raise LoadError("config.pbtxt: more than one instance_group is not supported")
+    if group.kind == group.KIND_AUTO:
+        device = choose_device(settings.device)
+    else:
+        device = choose_device("cuda" if group.kind == group.KIND_GPU else "cpu")
+    group.kind = group.KIND_GPU if device == "cuda" else group.KIND_CPU
+    count = group.count or 1
+    threads = settings.num_threads or max(1, available_cpus() // count)
+    options = SessionOptions(
+        device=device,
+        device_id=group.gpus[0] if group.gpus else 0,
+        num_threads=parameter(config, "intra_op_thread_count", threads),
+        can_spin=settings.can_spin,
+    )
+    return options, count
+
+
+def _check_text_graph(session: Session, manifest: Manifest) -> None:
+    known = {"input_ids", "attention_mask", "token_type_ids"}
+    inputs = {spec.name for spec in session.signature.inputs}
+    if "input_ids" not in inputs or not inputs <= known:
+        raise LoadError(f"a text model takes input_ids and {sorted(known)}, not {sorted(inputs)}")
+    output = GRAPH_OUTPUT[manifest.task]
+    size = text_signature(manifest).outputs[-1].dims
+    found = {spec.name: spec.dims for spec in session.signature.outputs}
+    if output not in found or found[output][1:] not in (size, (-1,)):
+        raise LoadError(
+            f"task {manifest.task} needs an output '{output}' of shape [-1, {size[0]}], "
+            f"the graph has {found}"
+        )
+
+
+def _read(path: Path, default: str) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return default
+    except (OSError, UnicodeDecodeError) as error:
+        raise LoadError(f"{path.name}: {error}") from error

@@ -1,0 +1,64 @@
+"""What an exported text model promises: the `manifest.json` beside its graph.
+
+Written by the export package, read by the server; the one schema both share.
+Knows nothing of files, graphs or requests. Fields the server does not act on
+(`fused`, `parity`, ...) are kept for people and for `attendant models`.
+"""
+
+import json
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, get_args
+
+from service.errors import LoadError
+
+Task = Literal["text-classification", "embedding"]
+Precision = Literal["fp32", "fp16", "int8"]
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """One exported version of a text model."""
+
+    task: Task
+    precision: Precision
+    max_tokens: int  # longest row the model takes, special tokens included
+    pad_token_id: int
+    labels: tuple[str, ...] = ()  # in the order of the logits; empty for embedders
+    embedding_size: int = 0  # values per embedding; 0 for classifiers
+    pooling: str = ""  # how an embedder pools and whether it normalises, for people
+    example: str = "What a wonderful day."  # a text to try the model with
+    origin: str = ""  # where the weights come from
+    fused: dict[str, int] = field(default_factory=dict)  # fused ops by count
+    parity: dict[str, float] = field(default_factory=dict)  # against PyTorch
+    accuracy: dict[str, float] = field(default_factory=dict)  # on labelled data, where given
+    versions: dict[str, str] = field(default_factory=dict)  # of what exported it
+
+    def __post_init__(self) -> None:
+        choices = {"task": get_args(Task), "precision": get_args(Precision)}
+        for name, allowed in choices.items():
+            value = getattr(self, name)
+            if value not in allowed:
+                raise LoadError(f"manifest.json: {name} is {value!r}, expected one of {allowed}")
+        if self.max_tokens < 1:
+            raise LoadError(f"manifest.json: max_tokens is {self.max_tokens}, expected at least 1")
+        if self.task == "text-classification" and not self.labels:
+            raise LoadError("manifest.json: labels is empty, a classifier needs its labels")
+        if self.task == "embedding" and self.embedding_size < 1:
+            raise LoadError("manifest.json: embedding_size is missing, an embedder needs it")
+
+    def to_json(self) -> str:
+        """The same text for equal manifests."""
+        return json.dumps({"format": FORMAT, **asdict(self)}, indent=2, sort_keys=True) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> "Manifest":
+        try:
+            fields: dict[str, Any] = json.loads(text)
+            found = fields.pop("format", None)
+            if found != FORMAT:
+                raise LoadError(f"manifest.json: format is {found!r}, this server reads {FORMAT}")
+            fields["labels"] = tuple(fields.get("labels", ()))
+            return cls(**fields)
+        except (TypeError, AttributeError, json.JSONDecodeError) as error:
+            raise LoadError(f"manifest.json: {error}") from error

@@ -1,0 +1,249 @@
+"""A served model: from a client's inputs to its outputs, through the engine.
+
+Two kinds share one door, `infer`: a `TensorModel` is any ONNX graph, and a
+`TextModel` takes texts, which it tokenizes before and interprets after. Protocols,
+files and sessions are other modules' business. All methods run on the event loop.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+from tritonclient.grpc.model_config_pb2 import ModelConfig
+
+from service.engine import BatchEngine
+from service.errors import (
+    AttendantError,
+    InvalidArgument,
+    ModelFailed,
+    Overloaded,
+    QueueTimeout,
+    Unavailable,
+)
+from service.manifest import Manifest
+from service.metrics import FailureReason, ModelMetrics
+from service.model_config import signature_of
+from service.request import Arrays, Item, Request, Timings
+from service.tokenizer import EncodedText, TextTokenizer, TokenPieces
+
+# Below this size a hop to another thread costs more than tokenizing: docs/benchmarks.md.
+INLINE_CHARACTERS = 4_096
+
+
+@dataclass(frozen=True, slots=True)
+class InferRequest:
+    """Checked inputs of one call: `num_rows` is the batch axis, 1 for models without one."""
+
+    inputs: Arrays
+    num_rows: int
+    received_s: float
+    deadline_s: float | None = None
+    can_truncate: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class InferReply:
+    """Every output of the model by name, BYTES as arrays of objects."""
+
+    outputs: dict[str, np.ndarray]
+    timings: Timings
+
+
+@dataclass(frozen=True, slots=True)
+class TextReply:
+    """A text model's raw output, float32 [texts, values], and what went in."""
+
+    values: np.ndarray
+    rows: list[EncodedText]
+    timings: Timings
+
+
+class ServedModel:
+    """One version of one model, ready to answer. Subclasses implement `infer`."""
+
+    def __init__(
+        self, version: int, config: ModelConfig, engine: BatchEngine, metrics: ModelMetrics
+    ) -> None:
+        self.name: str = config.name
+        self.version = version
+        self.config = config
+        self.signature = signature_of(config)
+        self._engine = engine
+        self._metrics = metrics
+        metrics.watch(lambda: engine.num_waiting, lambda: engine.num_running)
+
+    async def infer(self, request: InferRequest) -> InferReply:
+        """Answer one call, or raise an `AttendantError`."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Stop the engine; blocks until its running batches end."""
+        self._engine.close()
+
+    async def _run(self, request: Request) -> list[list[np.ndarray]]:
+        """Run and count one request."""
+        with self._counted_failures():
+            results = await self._engine.run(request)
+        self._metrics.request_succeeded(request.num_rows, request.timings)
+        return results
+
+    @contextmanager
+    def _counted_failures(self) -> Iterator[None]:
+        try:
+            yield
+        except (asyncio.CancelledError, AttendantError) as error:
+            self._metrics.request_failed(_failure_reason(error))
+            raise
+
+
+class TensorModel(ServedModel):
+    """Any graph: the inputs of one call are concatenated with others of equal shape."""
+
+    async def infer(self, request: InferRequest) -> InferReply:
+        names = [spec.name for spec in self.signature.outputs]
+        running = Request(Timings(request.received_s), request.deadline_s)
+        inputs = {name: _to_session_array(array) for name, array in request.inputs.items()}
+        shapes = tuple(inputs[spec.name].shape[1:] for spec in self.signature.inputs)
+        item = Item(running, inputs, request.num_rows, 1, shapes)
+        running.items = (item,)
+        (outputs,) = await self._run(running)
+        return InferReply(dict(zip(names, outputs, strict=True)), running.timings)
+
+
+class TextModel(ServedModel):
+    """A text classifier or embedder, as its manifest says."""
+
+    def __init__(
+        self,
+        version: int,
+        config: ModelConfig,
+        engine: BatchEngine,
+        metrics: ModelMetrics,
+        manifest: Manifest,
+        tokenizer: TextTokenizer,
+        executor: Executor,
+    ) -> None:
+        super().__init__(version, config, engine, metrics)
+        self.manifest = manifest
+        self.tokenizer = tokenizer
+        self._executor = executor
+        self._labels = np.array([label.encode() for label in manifest.labels], object)
+
+    async def infer(self, request: InferRequest) -> InferReply:
+        texts = _decode(request.inputs["text"])
+        reply = await self.compute(
+            texts, request.received_s, request.deadline_s, request.can_truncate
+        )
+        if self.manifest.task == "embedding":
+            return InferReply({"embedding": reply.values}, reply.timings)
+        scores = softmax(reply.values)
+        best = scores.argmax(axis=1)
+        outputs = {
+            "label": self._labels[best][:, None],
+            "score": np.take_along_axis(scores, best[:, None], axis=1),
+            "logits": reply.values,
+        }
+        return InferReply(outputs, reply.timings)
+
+    async def compute(
+        self,
+        texts: Sequence[str],
+        received_s: float,
+        deadline_s: float | None = None,
+        can_truncate: bool = False,
+    ) -> TextReply:
+        """Tokenize texts and run them, each as an item of its own."""
+        with self._counted_failures():
+            rows = await self._encode(texts, can_truncate)
+        if not rows:  # an empty batch is answered without running
+            now_s = time.monotonic()
+            timings = Timings(received_s, now_s, now_s, now_s)
+            size = self.manifest.embedding_size or len(self.manifest.labels)
+            return TextReply(np.empty((0, size), np.float32), rows, timings)
+        request = Request(Timings(received_s), deadline_s)
+        request.items = tuple(
+            Item(
+                request,
+                {"input_ids": row.input_ids, "token_type_ids": row.token_type_ids},
+                num_tokens=row.num_tokens,
+            )
+            for row in rows
+        )
+        results = await self._run(request)
+        values = np.concatenate([outputs[0] for outputs in results])
+        return TextReply(values.astype(np.float32, copy=False), rows, request.timings)
+
+    async def pieces(self, texts: Sequence[str]) -> list[TokenPieces]:
+        """The tokens of texts of any length."""
+        self.tokenizer.check_sizes(texts)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(
+            self._executor, lambda: [self.tokenizer.pieces(text) for text in texts]
+        )
+
+    async def _encode(self, texts: Sequence[str], can_truncate: bool) -> list[EncodedText]:
+        if self.tokenizer.check_sizes(texts) <= INLINE_CHARACTERS:
+            return self.tokenizer.encode(texts, can_truncate)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(
+            self._executor, self.tokenizer.encode, texts, can_truncate
+        )
+
+
+def softmax(logits: np.ndarray) -> np.ndarray:
+    """Probabilities along the last axis, float32."""
+    exponentials = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    probabilities: np.ndarray = exponentials / exponentials.sum(axis=-1, keepdims=True)
+    return probabilities
+
+
+def concatenate_rows(items: Sequence[Item]) -> Arrays:
+    """The batch of tensor items: rows one after the other."""
+    if len(items) == 1:
+        return items[0].inputs
+    names = items[0].inputs
+    return {name: np.concatenate([item.inputs[name] for item in items]) for name in names}
+
+
+def pad_rows(pad_token_id: int, graph_inputs: Sequence[str]) -> Callable[[Sequence[Item]], Arrays]:
+    """A collate function for text items: right-padded int64 [B, S], the mask 1 on tokens."""
+    fill = {"input_ids": pad_token_id, "token_type_ids": 0}
+    names = [name for name in graph_inputs if name in fill]
+
+    def pad(items: Sequence[Item]) -> Arrays:
+        shape = len(items), max(item.num_tokens for item in items)
+        batch = {name: np.full(shape, fill[name], np.int64) for name in names}
+        mask = np.zeros(shape, np.int64)
+        for index, item in enumerate(items):
+            mask[index, : item.num_tokens] = 1
+            for name, rows in batch.items():
+                rows[index, : item.num_tokens] = item.inputs[name][0]
+        return batch | ({"attention_mask": mask} if "attention_mask" in graph_inputs else {})
+
+    return pad
+
+
+def _to_session_array(array: np.ndarray) -> np.ndarray:
+    """ONNX Runtime's Python API takes strings as `str` objects only."""
+    if array.dtype != object:
+        return array
+    return np.array(_decode(array), object).reshape(array.shape)
+
+
+def _decode(array: np.ndarray) -> list[str]:
+    try:
+        return [element.decode() for element in array.ravel().tolist()]
+    except UnicodeDecodeError as error:
+        raise InvalidArgument(f"a BYTES element is not UTF-8: {error}") from error
+
+
+def _failure_reason(error: BaseException) -> FailureReason:
+    if isinstance(error, asyncio.CancelledError):
+        return "CANCELED"
+    if isinstance(error, Overloaded | QueueTimeout | Unavailable):
+        return "REJECTED"
+    return "BACKEND" if isinstance(error, ModelFailed) else "OTHER"

@@ -1,0 +1,98 @@
+"""What waits, runs and is answered: requests, their items, and the stamps they carry.
+
+A request is admitted whole and answered once. It holds one or more items, and
+an item is what batching may not split: one text, or all rows of one tensor
+request. Items of one request may run in different batches.
+
+Clocks are `time.monotonic()` seconds throughout.
+"""
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+Arrays = Mapping[str, np.ndarray]
+
+
+@dataclass(slots=True)
+class Timings:
+    """When a request passed each station; one record for response, log and metrics."""
+
+    received_s: float
+    queued_s: float = 0.0
+    started_s: float = 0.0  # its first item entered a batch
+    finished_s: float = 0.0
+    # Summed over the batches that computed its items.
+    collate_s: float = 0.0
+    run_s: float = 0.0
+    split_s: float = 0.0
+
+    @property
+    def queue_s(self) -> float:
+        return self.started_s - self.queued_s
+
+    @property
+    def compute_s(self) -> float:
+        return self.collate_s + self.run_s + self.split_s
+
+    @property
+    def total_s(self) -> float:
+        return self.finished_s - self.received_s
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Item:
+    """Rows that run together: one text of `num_tokens`, or the rows of a tensor request.
+
+    `inputs` have a leading axis of `num_rows`. Items batch only with items of an equal
+    `shape_key`; it says what may not be padded.
+    """
+
+    request: "Request"
+    inputs: Arrays
+    num_rows: int = 1
+    num_tokens: int = 1  # per row; 1 where length has no meaning
+    shape_key: Hashable = None
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    """Items admitted together and answered together, exactly once."""
+
+    timings: Timings
+    deadline_s: float | None = None
+    items: tuple[Item, ...] = ()
+    results: dict[Item, list[np.ndarray]] = field(default_factory=dict)
+    is_done: bool = False  # answered, failed or abandoned: its other items need not run
+
+    @property
+    def num_rows(self) -> int:
+        return sum(item.num_rows for item in self.items)
+
+    @property
+    def num_tokens(self) -> int:
+        return sum(item.num_rows * item.num_tokens for item in self.items)
+
+
+@dataclass(frozen=True, slots=True)
+class RanBatch:
+    """One session run: what went in, and how long each part took."""
+
+    items: Sequence[Item]
+    collate_s: float
+    run_s: float
+    split_s: float
+
+    @property
+    def num_rows(self) -> int:
+        return sum(item.num_rows for item in self.items)
+
+    @property
+    def num_tokens(self) -> int:
+        return sum(item.num_rows * item.num_tokens for item in self.items)
+
+    @property
+    def num_padded_tokens(self) -> int:
+        """B * S: what was computed, padding included."""
+        return self.num_rows * max(item.num_tokens for item in self.items)

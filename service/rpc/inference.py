@@ -1,0 +1,147 @@
+"""`inference.GRPCInferenceService`: the Open Inference Protocol, and Triton's ModelConfig.
+
+Each method is convert in, ask, convert out. What this server does not offer answers
+UNIMPLEMENTED by the generated base class.
+"""
+
+import time
+from collections.abc import Callable
+
+from tritonclient.grpc import service_pb2 as pb
+from tritonclient.grpc import service_pb2_grpc
+
+from service import __version__
+from service.errors import InvalidArgument
+from service.models import InferRequest, ServedModel
+from service.repository import ModelRepository
+from service.rpc.admission import Admission
+from service.rpc.status import INFERENCE_CODES, Context, answers_errors
+from service.rpc.tensors import build_response, parse_inputs
+
+EXTENSIONS = ("model_configuration",)
+
+
+class InferenceService(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[misc]
+    """Answers for every model of the repository."""
+
+    def __init__(self, repository: ModelRepository, admission: Admission, server_name: str) -> None:
+        self._repository = repository
+        self._admission = admission
+        self._server_name = server_name
+
+    @answers_errors(INFERENCE_CODES)
+    async def ServerLive(
+        self, request: pb.ServerLiveRequest, context: Context
+    ) -> pb.ServerLiveResponse:
+        return pb.ServerLiveResponse(live=True)
+
+    @answers_errors(INFERENCE_CODES)
+    async def ServerReady(
+        self, request: pb.ServerReadyRequest, context: Context
+    ) -> pb.ServerReadyResponse:
+        is_ready = self._repository.is_ready and not self._admission.is_draining
+        return pb.ServerReadyResponse(ready=is_ready)
+
+    @answers_errors(INFERENCE_CODES)
+    async def ModelReady(
+        self, request: pb.ModelReadyRequest, context: Context
+    ) -> pb.ModelReadyResponse:
+        is_ready = self._repository.has(request.name, request.version)
+        return pb.ModelReadyResponse(ready=is_ready and not self._admission.is_draining)
+
+    @answers_errors(INFERENCE_CODES)
+    async def ServerMetadata(
+        self, request: pb.ServerMetadataRequest, context: Context
+    ) -> pb.ServerMetadataResponse:
+        return pb.ServerMetadataResponse(
+            name=self._server_name, version=__version__, extensions=EXTENSIONS
+        )
+
+    @answers_errors(INFERENCE_CODES)
+    async def ModelMetadata(
+        self, request: pb.ModelMetadataRequest, context: Context
+    ) -> pb.ModelMetadataResponse:
+        model = self._repository.find(request.name, request.version)
+        response = pb.ModelMetadataResponse(
+            name=model.name,
+            versions=[str(version) for version in self._repository.versions(model.name)],
+            platform=model.config.platform,
+        )
+        batch_axis = [-1] if model.config.max_batch_size else []
+        for field, specs in (
+            (response.inputs, model.signature.inputs),
+            (response.outputs, model.signature.outputs),
+        ):
+            for spec in specs:
+                field.add(
+                    name=spec.name, datatype=spec.datatype.name, shape=[*batch_axis, *spec.dims]
+                )
+        return response
+
+    @answers_errors(INFERENCE_CODES)
+    async def ModelConfig(
+        self, request: pb.ModelConfigRequest, context: Context
+    ) -> pb.ModelConfigResponse:
+        model = self._repository.find(request.name, request.version)
+        return pb.ModelConfigResponse(config=model.config)
+
+    @answers_errors(INFERENCE_CODES)
+    async def ModelInfer(
+        self, request: pb.ModelInferRequest, context: Context
+    ) -> pb.ModelInferResponse:
+        received_s = time.monotonic()
+        model = self._repository.find(request.model_name, request.model_version)
+        infer_request = _to_infer_request(request, model, received_s, context.time_remaining)
+        with self._admission.admit():
+            reply = await model.infer(infer_request)
+        return build_response(request, model.version, model.signature, reply.outputs)
+
+
+def _to_infer_request(
+    request: pb.ModelInferRequest,
+    model: ServedModel,
+    received_s: float,
+    time_remaining: Callable[[], float | None],
+) -> InferRequest:
+    can_truncate = _check_parameters(request)
+    inputs, num_rows = parse_inputs(request, model.signature, model.config.max_batch_size)
+    remaining_s = time_remaining()
+    return InferRequest(
+        inputs=inputs,
+        num_rows=num_rows,
+        received_s=received_s,
+        deadline_s=None if remaining_s is None else received_s + remaining_s,
+        can_truncate=can_truncate,
+    )
+
+
+_PARAMETER_TYPES = {
+    "timeout": ("int64_param",),
+    "priority": ("int64_param", "uint64_param"),
+    "sequence_id": ("int64_param", "string_param"),
+    "sequence_start": ("bool_param",),
+    "sequence_end": ("bool_param",),
+    "truncate": ("bool_param",),  # ours: cut texts that are longer than the model takes
+    "triton_enable_empty_final_response": ("bool_param",),
+}
+
+
+def _check_parameters(request: pb.ModelInferRequest) -> bool:
+    """Check every request parameter's type; returns whether texts may be truncated."""
+    for key, value in request.parameters.items():
+        if key.startswith("triton_") and key not in _PARAMETER_TYPES:
+            raise InvalidArgument(
+                "parameter keys starting with 'triton_' are reserved for Triton usage. Only the "
+                "following keys starting with 'triton_' are allowed: "
+                "triton_enable_empty_final_response"
+            )
+        expected = _PARAMETER_TYPES.get(
+            key, ("int64_param", "bool_param", "string_param", "double_param")
+        )
+        if value.WhichOneof("parameter_choice") not in expected:
+            if key not in _PARAMETER_TYPES:
+                expected = ("int64_param, bool_param, or string_param",)
+            raise InvalidArgument(
+                f"invalid value type for '{key}' parameter, expected {' or '.join(expected)}."
+            )
+    return "truncate" in request.parameters and request.parameters["truncate"].bool_param

@@ -1,0 +1,77 @@
+"""The gRPC port: both services, health and reflection on one `grpc.aio` server."""
+
+import grpc
+from attendant.v1 import text_pb2, text_pb2_grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1.health import aio as health_aio
+from grpc_reflection.v1alpha import reflection
+from tritonclient.grpc import service_pb2, service_pb2_grpc
+
+from service.errors import LoadError
+from service.repository import ModelRepository
+from service.rpc.admission import Admission
+from service.rpc.inference import InferenceService
+from service.rpc.text import TextService
+from service.settings import Settings
+
+OVERALL = ""  # the name under which grpc.health.v1 asks for the whole server
+_SERVING = health_pb2.HealthCheckResponse.SERVING
+_NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
+
+
+class RpcServer:
+    """Listens as soon as it starts; healthy once told so."""
+
+    def __init__(
+        self, settings: Settings, repository: ModelRepository, admission: Admission
+    ) -> None:
+        self._health = health_aio.HealthServicer()
+        self._server = grpc.aio.server(
+            options=_options(settings), maximum_concurrent_rpcs=settings.max_concurrent_rpcs
+        )
+        service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(
+            InferenceService(repository, admission, settings.server_name), self._server
+        )
+        text_pb2_grpc.add_TextServiceServicer_to_server(
+            TextService(repository, admission, settings.max_texts), self._server
+        )
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        reflection.enable_server_reflection(_service_names(), self._server)
+        address = f"{settings.host}:{settings.grpc_port}"
+        try:
+            self.port: int = self._server.add_insecure_port(address)
+        except RuntimeError as error:
+            raise LoadError(f"cannot listen on {address} for gRPC: {error}") from error
+
+    async def start(self) -> None:
+        await self.set_health(OVERALL, is_serving=False)
+        await self._server.start()
+
+    async def set_health(self, name: str, *, is_serving: bool) -> None:
+        """What `grpc.health.v1` says of one model, or of the server as a whole."""
+        await self._health.set(name, _SERVING if is_serving else _NOT_SERVING)
+
+    async def refuse_health(self) -> None:
+        """NOT_SERVING for everything, for good."""
+        await self._health.enter_graceful_shutdown()
+
+    async def stop(self) -> None:
+        """Close the port and cancel what is left, open streams included."""
+        await self._server.stop(grace=None)
+
+
+def _options(settings: Settings) -> list[tuple[str, int]]:
+    return [
+        ("grpc.max_receive_message_length", settings.max_message_bytes),
+        ("grpc.max_send_message_length", settings.max_message_bytes),
+        ("grpc.so_reuseport", 0),  # a second server on the port is a mistake, not a share
+    ]
+
+
+def _service_names() -> list[str]:
+    return [
+        service_pb2.DESCRIPTOR.services_by_name["GRPCInferenceService"].full_name,
+        text_pb2.DESCRIPTOR.services_by_name["TextService"].full_name,
+        health_pb2.DESCRIPTOR.services_by_name["Health"].full_name,
+        reflection.SERVICE_NAME,
+    ]

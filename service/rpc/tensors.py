@@ -1,0 +1,269 @@
+"""`ModelInfer` messages to arrays and back, with Triton's checks in Triton's order.
+
+Clients match on these texts, so they are Triton's to the letter; docs/protocol.md
+lists them. Knows nothing of models beyond their name, tensors and batch size.
+"""
+
+import math
+from collections.abc import Iterable
+from typing import TypeAlias
+
+import numpy as np
+from tritonclient.grpc import service_pb2
+
+from service.datatypes import BYTES, DATATYPES, Datatype, strings_from_raw, to_raw
+from service.errors import InvalidArgument, Unimplemented
+from service.model_config import Signature, TensorSpec
+
+InputTensor: TypeAlias = service_pb2.ModelInferRequest.InferInputTensor
+MAX_BYTES = 2**63 - 1
+_FIELD_DATATYPE = {
+    "bool_contents": "BOOL",
+    "int_contents": "INT32",
+    "int64_contents": "INT64",
+    "uint_contents": "UINT32",
+    "uint64_contents": "UINT64",
+    "fp32_contents": "FP32",
+    "fp64_contents": "FP64",
+    "bytes_contents": BYTES,
+}
+_SHAPE_NOTE = (
+    "NOTE: Setting a non-zero max_batch_size in the model config requires a batch dimension to be "
+    "prepended to each input shape. If you want to specify the full shape including the batch dim "
+    "in your input dims config, try setting max_batch_size to zero. See the model configuration "
+    "docs for more info on max_batch_size."
+)
+
+
+def parse_inputs(
+    request: service_pb2.ModelInferRequest, signature: Signature, max_batch_size: int
+) -> tuple[dict[str, np.ndarray], int]:
+    """The inputs by name and the number of rows, or `InvalidArgument` / `Unimplemented`.
+
+    Arrays have the full shape of the request; raw ones are read-only views of its bytes.
+    """
+    model = request.model_name
+    _refuse_duplicates("input", request.inputs)
+    _refuse_duplicates("output", request.outputs)
+    payloads = _payloads(request)
+    _check_output_parameters(request)
+    known_outputs = {spec.name for spec in signature.outputs}
+    for output in request.outputs:
+        if output.name not in known_outputs:
+            raise InvalidArgument(
+                f"unexpected inference output '{output.name}' for model '{model}'"
+            )
+    try:
+        num_rows = _check_batch(request, signature, max_batch_size)
+        specs = {spec.name: spec for spec in signature.inputs}
+        arrays = {
+            tensor.name: _to_array(
+                tensor, payloads[tensor.name], specs[tensor.name], model, max_batch_size
+            )
+            for tensor in request.inputs
+        }
+    except InvalidArgument as error:
+        raise InvalidArgument(f"[request id: {request.id or '<id_unknown>'}] {error}") from error
+    return arrays, num_rows
+
+
+def build_response(
+    request: service_pb2.ModelInferRequest,
+    version: int,
+    signature: Signature,
+    outputs: dict[str, np.ndarray],
+) -> service_pb2.ModelInferResponse:
+    """The response with the outputs asked for, in the model's order, always raw."""
+    wanted = {output.name for output in request.outputs}
+    response = service_pb2.ModelInferResponse(
+        model_name=request.model_name, model_version=str(version), id=request.id
+    )
+    for spec in signature.outputs:
+        if not wanted or spec.name in wanted:
+            array = outputs[spec.name]
+            response.outputs.add(name=spec.name, datatype=spec.datatype.name, shape=array.shape)
+            response.raw_output_contents.append(to_raw(array))
+    return response
+
+
+def _refuse_duplicates(side: str, tensors: Iterable[InputTensor]) -> None:
+    seen: set[str] = set()
+    for tensor in tensors:
+        if tensor.name in seen:
+            raise InvalidArgument(f"{side} '{tensor.name}' already exists in request")
+        seen.add(tensor.name)
+
+
+def _payloads(request: service_pb2.ModelInferRequest) -> dict[str, bytes | list[bytes]]:
+    """Each input's data: raw bytes, or the elements of a typed BYTES tensor."""
+    raw = request.raw_input_contents
+    payloads: dict[str, bytes | list[bytes]] = {}
+    for index, tensor in enumerate(request.inputs):
+        if "shared_memory_region" in tensor.parameters:
+            raise Unimplemented("Client shared memory is disabled.")
+        if tensor.HasField("contents"):
+            payloads[tensor.name] = _typed_payload(tensor, bool(raw), request.model_name)
+        elif index < len(raw):
+            payloads[tensor.name] = raw[index]
+        else:
+            raise InvalidArgument(
+                f"unable to find data for input tensor '{tensor.name}' for model "
+                f"'{request.model_name}' in request."
+            )
+    return payloads
+
+
+def _typed_payload(tensor: InputTensor, is_also_raw: bool, model: str) -> bytes | list[bytes]:
+    if is_also_raw:
+        raise InvalidArgument(
+            "contents field must not be specified when using raw_input_contents for "
+            f"'{tensor.name}' for model '{model}'"
+        )
+    fields = tensor.contents.ListFields()
+    prefix = f"unexpected explicit tensor data for input tensor '{tensor.name}' for model '{model}'"
+    if len(fields) > 1:
+        raise InvalidArgument(f"{prefix}, binary data was already supplied.")
+    datatype = DATATYPES.get(tensor.datatype)
+    if not fields or datatype is None:  # the datatype is refused by name further on
+        return b""
+    field, values = fields[0]
+    if field.name != datatype.contents_field:
+        raise InvalidArgument(
+            f"{prefix} of type '{_FIELD_DATATYPE[field.name]}', "
+            f"expected datatype '{tensor.datatype}'"
+        )
+    if datatype.name == BYTES:
+        return list(values)
+    # Wide first: narrow integers are truncated as Triton does, not refused.
+    wide = np.fromiter(values, DATATYPES[_FIELD_DATATYPE[field.name]].dtype, len(values))
+    return wide.astype(datatype.dtype).tobytes()
+
+
+def _check_output_parameters(request: service_pb2.ModelInferRequest) -> None:
+    for output in request.outputs:
+        for key in ("classification", "shared_memory_region"):
+            if key in output.parameters:
+                raise Unimplemented(
+                    f"parameter '{key}' of output '{output.name}' is not supported by this server"
+                )
+
+
+def _check_batch(
+    request: service_pb2.ModelInferRequest, signature: Signature, max_batch_size: int
+) -> int:
+    """The inputs are the model's, and agree on a batch size within the limit."""
+    model = request.model_name
+    expected = [spec.name for spec in signature.inputs]
+    given = [tensor.name for tensor in request.inputs]
+    if len(given) != len(expected):
+        missing = [name for name in expected if name not in given]
+        raise InvalidArgument(
+            f"expected {len(expected)} inputs but got {len(given)} inputs for model '{model}'. "
+            f"Got input(s) {_quoted(sorted(given))}, but missing required input(s) "
+            f"{_quoted(missing)}. Please provide all required input(s)."
+        )
+    num_rows = 1
+    for index, tensor in enumerate(request.inputs):
+        if tensor.name not in expected:
+            raise InvalidArgument(f"unexpected inference input '{tensor.name}' for model '{model}'")
+        if not max_batch_size:
+            continue
+        if not tensor.shape:
+            raise InvalidArgument(
+                f"input '{tensor.name}' has no shape but model requires batch dimension "
+                f"for '{model}'"
+            )
+        if index and tensor.shape[0] != num_rows:
+            raise InvalidArgument(
+                f"input '{tensor.name}' batch size does not match other inputs for '{model}'"
+            )
+        num_rows = tensor.shape[0]
+    if max_batch_size and num_rows > max_batch_size:
+        raise InvalidArgument(
+            f"inference request batch-size must be <= {max_batch_size} for '{model}'"
+        )
+    return num_rows
+
+
+def _to_array(
+    tensor: InputTensor,
+    payload: bytes | list[bytes],
+    spec: TensorSpec,
+    model: str,
+    max_batch_size: int,
+) -> np.ndarray:
+    name, shape = tensor.name, tuple(tensor.shape)
+    if tensor.datatype != spec.datatype.name:
+        stated = tensor.datatype if tensor.datatype in (*DATATYPES, "BF16") else "<invalid>"
+        raise InvalidArgument(
+            f"inference input '{name}' data-type is '{stated}', "
+            f"but model '{model}' expects '{spec.datatype.name}'"
+        )
+    _check_shape(name, shape, spec, model, max_batch_size)
+    count = math.prod(shape)
+    if spec.datatype.name == BYTES:
+        return _strings(payload, count, name, model).reshape(shape)
+    assert isinstance(payload, bytes)
+    return _numbers(payload, count, spec.datatype, name, model).reshape(shape)
+
+
+def _check_shape(
+    name: str, shape: tuple[int, ...], spec: TensorSpec, model: str, max_batch_size: int
+) -> None:
+    written = _written(shape)
+    if -1 in shape:
+        raise InvalidArgument(
+            f"All input dimensions should be specified for input '{name}' for model '{model}', "
+            f"got {written}"
+        )
+    if any(dim < 0 for dim in shape):
+        raise InvalidArgument(f"tensor '{name}' contains an invalid dimension {written}")
+    expected = ((-1,) if max_batch_size else ()) + spec.dims
+    fits = len(shape) == len(expected) and all(
+        want in (-1, dim) for want, dim in zip(expected, shape, strict=True)
+    )
+    if not fits:
+        raise InvalidArgument(
+            f"unexpected shape for input '{name}' for model '{model}'. Expected "
+            f"{_written(expected)}, got {written}. {_SHAPE_NOTE}"
+        )
+    if math.prod(shape) * spec.datatype.dtype.itemsize > MAX_BYTES:
+        raise InvalidArgument(f"byte size for tensor '{name}' exceeds maximum size of {MAX_BYTES}")
+
+
+def _strings(payload: bytes | list[bytes], count: int, name: str, model: str) -> np.ndarray:
+    if isinstance(payload, bytes):
+        elements = strings_from_raw(payload, count, name, model)
+    elif len(payload) < count:
+        raise InvalidArgument(
+            f"expected {count} string elements for inference input '{name}' for model '{model}', "
+            f"got {len(payload)}"
+        )
+    elif len(payload) > count:
+        raise InvalidArgument(
+            f"unexpected number of string elements {len(payload)} for inference input '{name}' "
+            f"for model '{model}', expecting {count}"
+        )
+    else:
+        elements = payload
+    array = np.empty(count, object)
+    array[:] = elements
+    return array
+
+
+def _numbers(payload: bytes, count: int, datatype: Datatype, name: str, model: str) -> np.ndarray:
+    expected = count * datatype.dtype.itemsize
+    if len(payload) != expected:
+        raise InvalidArgument(
+            f"input byte size mismatch for input '{name}' for model '{model}'. "
+            f"Expected {expected}, got {len(payload)}"
+        )
+    return np.frombuffer(payload, datatype.dtype)
+
+
+def _quoted(names: list[str]) -> str:
+    return "[" + ",".join(f"'{name}'" for name in names) + "]"
+
+
+def _written(shape: tuple[int, ...]) -> str:
+    return "[" + ",".join(map(str, shape)) + "]"

@@ -1,0 +1,98 @@
+"""Every setting of the server, with its default, bound and reason.
+
+One frozen record, checked when it is made. The command line fills it from flags
+and environment variables; tests make it by hand. docs/settings.md is drawn from
+the descriptions here.
+"""
+
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from service.errors import AttendantError
+
+
+class SettingError(AttendantError):
+    """A setting has a value it cannot have."""
+
+
+def _setting(default: Any, text: str, low: float | None = None, high: float | None = None) -> Any:  # noqa: ANN401
+    return field(default=default, metadata={"help": text, "low": low, "high": high})
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What one server process is told."""
+
+    model_repository: Path = _setting(
+        Path("model_repository"), "Folder of models in Triton's layout."
+    )
+    host: str = _setting(
+        "127.0.0.1", "Address to listen on. Loopback by default: nothing is open unasked."
+    )
+    grpc_port: int = _setting(
+        8001, "gRPC port; 0 picks a free one. 8001 is where Triton's users look.", 0, 65535
+    )
+    metrics_port: int = _setting(
+        8002, "Port of /metrics; 0 picks a free one. 8002 is Triton's.", 0, 65535
+    )
+    server_name: str = _setting(
+        "attendant", "Name in ServerMetadata. Some clients insist on 'triton'."
+    )
+    strict_readiness: bool = _setting(
+        True, "Not ready while any model has failed to load, as in Triton."
+    )
+    device: str = _setting(
+        "auto", "auto, cpu or cuda, for models whose instance_group leaves it open."
+    )
+    num_threads: int = _setting(
+        0, "Threads per session; 0 takes what affinity and the cgroup quota allow.", 0, 1024
+    )
+    can_spin: bool = _setting(
+        False, "Let idle compute threads poll. Off: they would take the processor from gRPC."
+    )
+    default_max_batch_size: int = _setting(
+        64, "Rows per batch where a model's configuration is silent.", 1, 65536
+    )
+    max_batch_tokens: int = _setting(
+        16_384, "Tokens per batch, padding included: bounds the memory of a run.", 1
+    )
+    batch_overhead_tokens: int = _setting(
+        64, "What one more run costs, in tokens: trades padding against runs.", 0
+    )
+    max_queue_requests: int = _setting(
+        512, "Requests waiting per model; one more is refused at once.", 1
+    )
+    max_queue_tokens: int = _setting(
+        262_144, "Tokens waiting per model: 16 batches of the default size.", 1
+    )
+    max_texts: int = _setting(1_024, "Texts in one request of the typed API.", 1)
+    max_text_characters: int = _setting(
+        1_000_000, "Characters of one text; bounds the time spent tokenizing.", 1
+    )
+    tokenizer_threads: int = _setting(
+        1, "Threads for tokenizing long requests off the event loop.", 1, 64
+    )
+    max_message_bytes: int = _setting(
+        256 * 2**20, "Size of one gRPC message, both ways.", 1024, 2**31 - 1
+    )
+    max_concurrent_rpcs: int = _setting(
+        4_096, "Calls in flight over all models; one more gets RESOURCE_EXHAUSTED.", 1
+    )
+    drain_timeout_s: float = _setting(
+        30.0, "Seconds to answer what was admitted after SIGTERM; then it is cancelled.", 0
+    )
+
+    def __post_init__(self) -> None:
+        if self.device not in ("auto", "cpu", "cuda"):
+            raise SettingError(f"device is '{self.device}', expected auto, cpu or cuda")
+        for setting in fields(self):
+            value, low, high = (
+                getattr(self, setting.name),
+                setting.metadata["low"],
+                setting.metadata["high"],
+            )
+            if low is not None and value < low:
+                raise SettingError(f"{setting.name} is {value}, expected at least {low}")
+            if high is not None and value > high:
+                raise SettingError(f"{setting.name} is {value}, expected at most {high}")

@@ -1,0 +1,87 @@
+"""Texts to token ids; the one door to the tokenizers library.
+
+Rows come back without padding: how far to pad is the batch's business. The file
+is Hugging Face's `tokenizer.json`; its own padding and truncation are switched
+off, since the request decides about truncation and the batch about padding.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import tokenizers
+
+from service.errors import InvalidArgument, LoadError
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedText:
+    """One text as the model takes it; both arrays int64 [1, S]."""
+
+    input_ids: np.ndarray
+    token_type_ids: np.ndarray
+    is_truncated: bool
+
+    @property
+    def num_tokens(self) -> int:
+        return int(self.input_ids.shape[1])
+
+
+@dataclass(frozen=True, slots=True)
+class TokenPieces:
+    """One text's tokens for people to look at; offsets are [start, end) in characters."""
+
+    ids: list[int]
+    pieces: list[str]
+    offsets: list[tuple[int, int]]
+
+
+class TextTokenizer:
+    """Encodes texts of at most `max_tokens`, special tokens included."""
+
+    def __init__(self, path: Path, max_tokens: int, max_text_bytes: int) -> None:
+        self._max_tokens = max_tokens
+        self._max_text_bytes = max_text_bytes
+        try:
+            self._whole = tokenizers.Tokenizer.from_file(str(path))
+            self._cutting = tokenizers.Tokenizer.from_file(str(path))
+        except Exception as error:  # the library raises plain Exception
+            raise LoadError(f"{path.name}: {error}") from error
+        for tokenizer in (self._whole, self._cutting):
+            tokenizer.no_padding()
+            tokenizer.no_truncation()
+        self._cutting.enable_truncation(max_tokens)
+
+    def check_sizes(self, texts: Sequence[str]) -> int:
+        """The total size of the texts, or `InvalidArgument` where one is over the limit.
+
+        The size is a lower bound of the UTF-8 bytes: it is there to bound the work.
+        """
+        for index, text in enumerate(texts):
+            if len(text) > self._max_text_bytes:
+                raise InvalidArgument(
+                    f"text {index} has {len(text)} characters, "
+                    f"the server takes at most {self._max_text_bytes}"
+                )
+        return sum(map(len, texts))
+
+    def encode(self, texts: Sequence[str], can_truncate: bool) -> list[EncodedText]:
+        """Encode texts, or raise `InvalidArgument` for one that is too long to go uncut."""
+        rows = []
+        for index, encoding in enumerate(self._whole.encode_batch_fast(list(texts))):
+            is_long = len(encoding.ids) > self._max_tokens
+            if is_long and not can_truncate:
+                raise InvalidArgument(
+                    f"text {index} has {len(encoding.ids)} tokens, the model takes at most "
+                    f"{self._max_tokens}: shorten it, or ask for truncation"
+                )
+            kept = self._cutting.encode(texts[index]) if is_long else encoding
+            ids = np.array([kept.ids], np.int64)
+            rows.append(EncodedText(ids, np.array([kept.type_ids], np.int64), is_long))
+        return rows
+
+    def pieces(self, text: str) -> TokenPieces:
+        """The tokens of a text of any length."""
+        encoding = self._whole.encode(text)
+        return TokenPieces(encoding.ids, encoding.tokens, encoding.offsets)
