@@ -1,0 +1,120 @@
+"""`attendant train` and `attendant import`: arguments in, messages and exit codes out.
+
+Imports no PyTorch until a command runs, so that the command line works without it and can say what
+to install. Exit codes: 0 done, 1 the files do not allow it, 2 wrong usage or something missing,
+130 interrupted.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import typer
+
+from models import cli_options as options
+from models.errors import ModelError, SettingError, TrainingInterruptedError
+from models.settings import TrainingSettings
+
+DEFAULTS = TrainingSettings()
+TRAINING_LIBRARIES = ("torch", "safetensors", "sklearn", "matplotlib", "huggingface_hub")
+FLAGS = {"validation_fraction": "--validation"}  # the others are named after their field
+INTERRUPTED = 130  # 128 + SIGINT, as a shell reports it
+
+
+def train(
+    data: options.Data,
+    from_: options.From,
+    output: options.TrainOutput,
+    validation: options.Validation = str(DEFAULTS.validation_fraction),
+    test_fraction: options.TestFraction = DEFAULTS.test_fraction,
+    epochs: options.Epochs = DEFAULTS.epochs,
+    batch_size: options.BatchSize = DEFAULTS.batch_size,
+    learning_rate: options.LearningRate = DEFAULTS.learning_rate,
+    warmup_fraction: options.WarmupFraction = DEFAULTS.warmup_fraction,
+    clip_norm: options.ClipNorm = DEFAULTS.clip_norm,
+    weight_decay: options.WeightDecay = DEFAULTS.weight_decay,
+    patience: options.Patience = DEFAULTS.patience,
+    max_tokens: options.MaxTokens = DEFAULTS.max_tokens,
+    freeze_encoder: options.FreezeEncoder = DEFAULTS.freeze_encoder,
+    precision: options.Precision = DEFAULTS.precision,
+    seed: options.Seed = DEFAULTS.seed,
+    resume: options.Resume = True,
+) -> None:
+    """Fine-tune a checkpoint into a text classifier."""
+    with messages("train"):
+        fraction, validation_file = parse_validation(validation)
+        settings = TrainingSettings(
+            validation_fraction=fraction,
+            test_fraction=test_fraction,
+            epochs=epochs,
+            batch_size=batch_size,
+            learning_rate=learning_rate,
+            warmup_fraction=warmup_fraction,
+            clip_norm=clip_norm,
+            weight_decay=weight_decay,
+            patience=patience,
+            max_tokens=max_tokens,
+            freeze_encoder=freeze_encoder,
+            precision=precision,
+            seed=seed,
+        )
+        from models.commands import train_classifier
+
+        train_classifier(data, from_, output, validation_file, settings, resume=resume)
+
+
+def import_checkpoint(
+    source: options.Source,
+    output: options.ImportOutput,
+    task: options.Task = "auto",
+    pooling: options.Pooling = None,
+    layers: options.Layers = None,
+    normalize: options.Normalize = None,
+    origin: options.Origin = None,
+) -> None:
+    """Turn a Hugging Face checkpoint into one of ours."""
+    with messages("import"):
+        from models.commands import import_model
+
+        import_model(
+            source,
+            output,
+            task=task,
+            pooling=pooling,
+            layers=layers,
+            normalize=normalize,
+            origin=origin,
+        )
+
+
+def parse_validation(value: str) -> tuple[float, Path | None]:
+    """Read a fraction, or else a file; the fraction is then unused."""
+    try:
+        return float(value), None
+    except ValueError:
+        return DEFAULTS.validation_fraction, Path(value)
+
+
+@contextmanager
+def messages(command: str) -> Iterator[None]:
+    """Turn our errors into one line and an exit code; all others are bugs and stay loud."""
+    try:
+        yield
+    except SettingError as error:
+        flag = FLAGS.get(error.field, f"--{error.field.replace('_', '-')}")
+        message = f"{error.value!r} is not allowed, it must be {error.limit}"
+        raise typer.BadParameter(message, param_hint=flag) from error
+    except TrainingInterruptedError as error:
+        fail(f"interrupted {error}; the same command continues from there", INTERRUPTED)
+    except ModelError as error:
+        fail(f"attendant {command}: {error}", 1)
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in TRAINING_LIBRARIES:
+            raise
+        missing = "PyTorch" if error.name == "torch" else error.name
+        fail(f"attendant {command} needs {missing}: pip install 'attendant[cpu,train]'", 2)
+
+
+def fail(message: str, exit_code: int) -> None:
+    typer.echo(message, err=True)
+    raise typer.Exit(exit_code)

@@ -1,0 +1,207 @@
+"""The flags of `attendant train` and `attendant import`: help, reason for the default, variable.
+
+Knows nothing about what they do. Limits are checked by TrainingSettings and the modules behind.
+"""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Data = Annotated[
+    Path,
+    typer.Argument(
+        envvar="ATTENDANT_TRAIN_DATA",
+        help="Labelled texts: .tsv (label<TAB>text, or with a header), .csv with a header, or "
+        ".jsonl; columns named text and label.",
+    ),
+]
+From = Annotated[
+    str,
+    typer.Option(
+        "--from",
+        envvar="ATTENDANT_TRAIN_FROM",
+        help="What to start from: a folder of ours or of Hugging Face, or a hub id. A classifier "
+        "with the same labels continues; anything else gets a fresh head.",
+    ),
+]
+TrainOutput = Annotated[
+    Path,
+    typer.Option(
+        "--output",
+        envvar="ATTENDANT_TRAIN_OUTPUT",
+        help="Folder for the checkpoint, training.json, confusion.png and loss.png. An older "
+        "checkpoint there is replaced at the end; a folder with other files is refused.",
+    ),
+]
+Validation = Annotated[
+    str,
+    typer.Option(
+        envvar="ATTENDANT_TRAIN_VALIDATION",
+        help="A file, or the fraction of DATA to hold out (stratified) for choosing the best "
+        "epoch. A tenth: enough to rank epochs, and little lost for training.",
+    ),
+]
+TestFraction = Annotated[
+    float,
+    typer.Option(
+        envvar="ATTENDANT_TRAIN_TEST_FRACTION",
+        help="Fraction of DATA that training never sees and the final figures are of. None by "
+        "default: with little data all of it is needed. 0 to 0.5.",
+    ),
+]
+Epochs = Annotated[
+    int,
+    typer.Option(
+        envvar="ATTENDANT_TRAIN_EPOCHS",
+        help="Most passes over the data. Four, the upper end of what BERT's authors recommend; "
+        "early stopping ends sooner.",
+    ),
+]
+BatchSize = Annotated[
+    int,
+    typer.Option(
+        envvar="ATTENDANT_TRAIN_BATCH_SIZE",
+        help="Texts per step. 32, which BERT's authors recommend; smaller if memory is short.",
+    ),
+]
+LearningRate = Annotated[
+    float,
+    typer.Option(
+        envvar="ATTENDANT_TRAIN_LEARNING_RATE",
+        help="Highest learning rate, reached after the warm-up. 5e-5, the highest that BERT's "
+        "authors recommend: few epochs must do. With --freeze-encoder try 1e-3.",
+    ),
+]
+WarmupFraction = Annotated[
+    float,
+    typer.Option(
+        envvar="ATTENDANT_TRAIN_WARMUP_FRACTION",
+        help="Share of all steps in which the rate rises. A tenth: a fresh head's first, large "
+        "gradients should not undo what the encoder knows. 0 to 1.",
+    ),
+]
+ClipNorm = Annotated[
+    float,
+    typer.Option(
+        envvar="ATTENDANT_TRAIN_CLIP_NORM",
+        help="Longest gradient; longer ones are shortened to it. 1, as BERT was trained.",
+    ),
+]
+WeightDecay = Annotated[
+    float,
+    typer.Option(
+        envvar="ATTENDANT_TRAIN_WEIGHT_DECAY",
+        help="Pull towards zero on matrices, not on biases and norms. 0.01, as BERT was trained.",
+    ),
+]
+Patience = Annotated[
+    int,
+    typer.Option(
+        envvar="ATTENDANT_TRAIN_PATIENCE",
+        help="Stop after so many epochs without a better validation macro F1 (loss decides "
+        "ties); the best epoch is kept. Two, since one bad epoch is often chance.",
+    ),
+]
+MaxTokens = Annotated[
+    int | None,
+    typer.Option(
+        envvar="ATTENDANT_TRAIN_MAX_TOKENS",
+        help="Cut training texts to so many tokens, to save time and memory. By default what "
+        "the checkpoint takes. What it takes afterwards does not change.",
+        show_default="the checkpoint's",
+    ),
+]
+FreezeEncoder = Annotated[
+    bool,
+    typer.Option(
+        envvar="ATTENDANT_TRAIN_FREEZE_ENCODER",
+        help="Train the head only: faster, and usually less accurate; hence off.",
+    ),
+]
+Precision = Annotated[
+    str,
+    typer.Option(
+        envvar="ATTENDANT_TRAIN_PRECISION",
+        help="bfloat16 in the passes (weights stay float32): auto, on or off. Auto uses it only "
+        "where the processor multiplies in it (AVX512_BF16 or AMX); elsewhere it is slower.",
+    ),
+]
+Seed = Annotated[
+    int,
+    typer.Option(
+        envvar="ATTENDANT_TRAIN_SEED",
+        help="Decides split, order, fresh head and dropout: the same seed on the same machine "
+        "gives the same checkpoint. Fixed by default so that runs can be compared.",
+    ),
+]
+Resume = Annotated[
+    bool,
+    typer.Option(
+        envvar="ATTENDANT_TRAIN_RESUME",
+        help="Continue an interrupted run of the same command where it stopped. On by default: "
+        "the result is the same, only sooner.",
+    ),
+]
+
+Source = Annotated[
+    str,
+    typer.Argument(
+        envvar="ATTENDANT_IMPORT_SOURCE",
+        help="A Hugging Face folder (config.json, model.safetensors, tokenizer.json) of a BERT, "
+        "RoBERTa, DistilBERT or MiniLM model, or a hub id.",
+    ),
+]
+ImportOutput = Annotated[
+    Path,
+    typer.Argument(
+        envvar="ATTENDANT_IMPORT_OUTPUT",
+        help="Folder for the checkpoint. An older checkpoint there is replaced; a folder with "
+        "other files is refused.",
+    ),
+]
+Task = Annotated[
+    str,
+    typer.Option(
+        envvar="ATTENDANT_IMPORT_TASK",
+        help="auto, text-classification or embedding. Auto: what the checkpoint was made for; "
+        "a bare encoder embeds.",
+    ),
+]
+Pooling = Annotated[
+    str | None,
+    typer.Option(
+        envvar="ATTENDANT_IMPORT_POOLING",
+        help="Embedders: mean or cls. By default what the checkpoint declares, else mean, "
+        "which is the better of the two where neither was trained.",
+        show_default="as declared",
+    ),
+]
+Layers = Annotated[
+    str | None,
+    typer.Option(
+        envvar="ATTENDANT_IMPORT_LAYERS",
+        help="Embedders: first, last, second_to_last, sum_last_four, concat_last_four or "
+        "sum_all. Last by default: what sentence embedders are trained with.",
+        show_default="last",
+    ),
+]
+Normalize = Annotated[
+    bool | None,
+    typer.Option(
+        "--normalize/--no-normalize",
+        envvar="ATTENDANT_IMPORT_NORMALIZE",
+        help="Embedders: scale every embedding to length 1. By default what the checkpoint "
+        "declares, else not.",
+        show_default="as declared",
+    ),
+]
+Origin = Annotated[
+    str | None,
+    typer.Option(
+        envvar="ATTENDANT_IMPORT_ORIGIN",
+        help="What to record as where the weights come from, when the folder's name does not "
+        "say it.",
+        show_default="hub id or folder name",
+    ),
+]

@@ -1,0 +1,161 @@
+"""What `attendant train` and `attendant import` do, once their arguments are understood.
+
+Knows nothing about flags or exit codes (`models/cli.py` does). This is where files, training and
+the terminal meet; it imports PyTorch, so the command line imports it only when it runs.
+"""
+
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from types import FrameType
+
+from rich.console import Console
+from rich.table import Table
+
+from models.checkpoint import (
+    Checkpoint,
+    check_replaceable,
+    load_checkpoint,
+    save_checkpoint,
+    task_of,
+)
+from models.datasets import Splits, read_dataset, split
+from models.errors import SettingError, check_choice
+from models.finetune import finetune
+from models.heads import SequenceClassifier, TextEmbedder
+from models.progress import ProgressBar
+from models.reports import confusion_table, reports_of
+from models.settings import TrainingSettings
+from models.training_state import state_path
+
+TASKS = ("auto", "text-classification", "embedding")
+
+
+def train_classifier(
+    data: Path,
+    source: str,
+    output: Path,
+    validation_file: Path | None,
+    settings: TrainingSettings,
+    *,
+    resume: bool,
+) -> None:
+    """Fine-tune `source` on `data` and write checkpoint and reports to `output`."""
+    check_replaceable(output)  # now, rather than after the training
+    splits = read_splits(data, validation_file, settings)
+    base = load_checkpoint(source)
+    state_file = state_path(output)
+    with stop_requests() as should_stop, ProgressBar(Console(stderr=True)) as bar:
+        finetuned = finetune(
+            base,
+            splits,
+            settings,
+            state_file=state_file,
+            resume=resume,
+            listener=bar,
+            should_stop=should_stop,
+        )
+    save_checkpoint(finetuned.checkpoint, output, reports_of(finetuned, base, splits, settings))
+    state_file.unlink(missing_ok=True)
+    console = Console()
+    console.print(confusion_table(finetuned.evaluation, finetuned.evaluated_on))
+    console.print(f"{output}: epoch {finetuned.progress.best_epoch}", highlight=False)
+
+
+def read_splits(data: Path, validation_file: Path | None, settings: TrainingSettings) -> Splits:
+    """Split the data; a validation file leaves more of it to train on."""
+    dataset = read_dataset(data)
+    if validation_file is not None:
+        train, test = split(dataset, [settings.test_fraction], settings.seed)
+        validation = read_dataset(validation_file)
+    else:
+        fractions = [settings.validation_fraction, settings.test_fraction]
+        train, validation, test = split(dataset, fractions, settings.seed)
+    return Splits(train, validation, test if settings.test_fraction else None)
+
+
+def import_model(
+    source: str,
+    output: Path,
+    *,
+    task: str,
+    pooling: str | None,
+    layers: str | None,
+    normalize: bool | None,
+    origin: str | None,
+) -> None:
+    """Read a checkpoint of any kind and write it as ours."""
+    check_choice("task", task, TASKS)
+    check_replaceable(output)
+    checkpoint = load_checkpoint(source)
+    wanted = task_of(checkpoint.model) if task == "auto" else task
+    if wanted == "embedding":
+        checkpoint = as_embedder(checkpoint, pooling, layers, normalize)
+    elif (pooling, layers, normalize) != (None, None, None):
+        given = {"pooling": pooling, "layers": layers, "normalize": normalize}
+        field, value = next((f, v) for f, v in given.items() if v is not None)
+        raise SettingError(field, value, "absent: it is for embedders, and this is a classifier")
+    elif checkpoint.task != wanted:
+        limit = f"auto or embedding: {source} has no classification head (train one)"
+        raise SettingError("task", task, limit)
+    checkpoint = checkpoint if origin is None else replace(checkpoint, origin=origin)
+    save_checkpoint(checkpoint, output)
+    Console().print(summary(checkpoint, output))
+
+
+def as_embedder(
+    checkpoint: Checkpoint, pooling: str | None, layers: str | None, normalize: bool | None
+) -> Checkpoint:
+    """Use the encoder to embed; what is None stays as it was, or is mean, last and False."""
+    model = checkpoint.model
+    was = model if isinstance(model, TextEmbedder) else TextEmbedder(model.encoder)
+    embedder = TextEmbedder(
+        model.encoder,
+        was.pooling if pooling is None else pooling,
+        was.layers if layers is None else layers,
+        was.normalize if normalize is None else normalize,
+    )
+    return replace(checkpoint, model=embedder, task="embedding", labels=(), metrics={})
+
+
+def summary(checkpoint: Checkpoint, folder: Path) -> Table:
+    model, config = checkpoint.model, checkpoint.model.config
+    num_weights = sum(parameter.numel() for parameter in model.parameters())
+    table = Table(title=str(folder), show_header=False)
+    table.add_row("task", checkpoint.task)
+    table.add_row("origin", checkpoint.origin)
+    table.add_row("encoder", f"{config.num_layers} layers, {config.hidden_size} values per token")
+    table.add_row("weights", f"{num_weights / 1e6:.1f} million")
+    table.add_row("longest text", f"{checkpoint.max_tokens} tokens")
+    if isinstance(model, SequenceClassifier):
+        table.add_row("labels", ", ".join(checkpoint.labels))
+    else:
+        table.add_row("embedding", f"{model.embedding_size} values")
+        table.add_row("pooling", f"{model.pooling} of {model.layers}")
+        table.add_row("normalized", "yes" if model.normalize else "no")
+    return table
+
+
+@contextmanager
+def stop_requests() -> Iterator[Callable[[], bool]]:
+    """Ask, inside, whether SIGINT or SIGTERM has come; a second one acts as usual."""
+    requested = False
+    usual = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def restore() -> None:
+        for number, handler in usual.items():
+            signal.signal(number, handler)
+
+    def request(_number: int, _frame: FrameType | None) -> None:
+        nonlocal requested
+        requested = True
+        restore()
+
+    for number in usual:
+        signal.signal(number, request)
+    try:
+        yield lambda: requested
+    finally:
+        restore()

@@ -1,0 +1,177 @@
+"""Read labelled texts from TSV, CSV or JSONL, and split them.
+
+Knows nothing about models or tokenizers. The formats:
+
+    .tsv, .txt        `label<TAB>text` per line, no quoting; or a header naming `label` and `text`
+    .csv              a header naming `label` and `text`; quoting as spreadsheets write it
+    .jsonl, .ndjson   one object per line with `label` and `text`
+
+A split is stratified (every label keeps its share) and depends only on the rows and the seed.
+"""
+
+import csv
+import json
+import random
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TextIO
+
+from models.errors import DatasetError
+
+COLUMNS = ("label", "text")
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """One labelled text; `line` is where it stands in its file, counted from 1."""
+
+    line: int
+    label: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """Examples in the order of their file; `name` is the file's, without folders."""
+
+    name: str
+    examples: tuple[Example, ...]
+
+    def __len__(self) -> int:
+        return len(self.examples)
+
+    def labels(self) -> tuple[str, ...]:
+        """Each label once, sorted."""
+        return tuple(sorted({example.label for example in self.examples}))
+
+
+@dataclass(frozen=True, slots=True)
+class Splits:
+    """What to train on, to choose the best epoch with and, optionally, to report on."""
+
+    train: Dataset
+    validation: Dataset
+    test: Dataset | None = None
+
+    def __post_init__(self) -> None:
+        labels = self.train.labels()
+        if len(labels) < 2:
+            raise DatasetError(f"{self.train.name} has only the label {labels}, but 2 are needed")
+        for held_out in (self.validation, self.test):
+            for example in held_out.examples if held_out else ():
+                if example.label not in labels:
+                    raise DatasetError(
+                        f"{held_out.name if held_out else ''}:{example.line}: "
+                        f"label {example.label!r} is not among those of the training data: "
+                        f"{', '.join(labels)}"
+                    )
+
+
+def read_dataset(path: Path) -> Dataset:
+    readers = {
+        ".tsv": _read_tsv,
+        ".txt": _read_tsv,
+        ".csv": _read_csv,
+        ".jsonl": _read_jsonl,
+        ".ndjson": _read_jsonl,
+    }
+    reader = readers.get(path.suffix.lower())
+    if reader is None:
+        raise DatasetError(f"{path}: the name must end in one of {', '.join(readers)}")
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            examples = tuple(_checked(path, example) for example in reader(path, file))
+    except (OSError, UnicodeDecodeError) as error:
+        raise DatasetError(f"{path} cannot be read as UTF-8 text: {error}") from error
+    if not examples:
+        raise DatasetError(f"{path} holds no rows")
+    return Dataset(path.name, examples)
+
+
+def split(dataset: Dataset, fractions: Sequence[float], seed: int) -> list[Dataset]:
+    """Return what remains, then one held-out part per fraction; rows keep the file's order.
+
+    A held-out part gets at least one row of every label, unless its fraction is 0.
+    """
+    parts: list[list[int]] = [[] for _ in range(len(fractions) + 1)]
+    shuffler = random.Random(f"split {seed}")  # noqa: S311 - to reproduce, not to keep secret
+    for label, count in sorted(Counter(example.label for example in dataset.examples).items()):
+        rows = [i for i, example in enumerate(dataset.examples) if example.label == label]
+        shuffler.shuffle(rows)
+        sizes = [max(1, round(count * fraction)) if fraction else 0 for fraction in fractions]
+        if sum(sizes) >= count:
+            raise DatasetError(
+                f"{dataset.name}: label {label!r} has {count} rows, too few to hold out "
+                f"{' and '.join(map(str, sizes))} and train on the rest"
+            )
+        for part, size in enumerate(sizes, start=1):
+            parts[part] += rows[:size]
+            rows = rows[size:]
+        parts[0] += rows
+    return [
+        Dataset(dataset.name, tuple(dataset.examples[i] for i in sorted(part))) for part in parts
+    ]
+
+
+def _checked(path: Path, example: Example) -> Example:
+    for column, value in (("label", example.label), ("text", example.text)):
+        if not value.strip():
+            raise DatasetError(f"{path}:{example.line}: the {column} is empty")
+    return example
+
+
+def _columns(header: Sequence[str]) -> tuple[int, int] | None:
+    """Return the places of label and text, if this row is a header that names both."""
+    names = [name.strip().lower() for name in header]
+    if not set(COLUMNS) <= set(names):
+        return None
+    return names.index("label"), names.index("text")
+
+
+def _read_tsv(path: Path, file: TextIO) -> Iterator[Example]:
+    columns = None
+    for line, content in enumerate(file, start=1):
+        row = content.rstrip("\r\n")
+        if not row.strip():
+            continue
+        if line == 1 and (columns := _columns(row.split("\t"))):
+            continue
+        fields = row.split("\t") if columns else row.split("\t", maxsplit=1)
+        label, text = columns or (0, 1)
+        if len(fields) <= max(label, text):
+            raise DatasetError(f"{path}:{line}: expected label<TAB>text, found {row[:60]!r}")
+        yield Example(line, fields[label], fields[text])
+
+
+def _read_csv(path: Path, file: TextIO) -> Iterator[Example]:
+    rows = csv.reader(file, strict=True)
+    try:
+        columns = _columns(next(rows, []))
+        if columns is None:
+            raise DatasetError(f"{path}:1: expected a header naming the columns label and text")
+        label, text = columns
+        for row in rows:
+            if not row:
+                continue
+            if len(row) <= max(label, text):
+                raise DatasetError(f"{path}:{rows.line_num}: the row has {len(row)} columns only")
+            yield Example(rows.line_num, row[label], row[text])
+    except csv.Error as error:
+        raise DatasetError(f"{path}:{rows.line_num}: {error}") from error
+
+
+def _read_jsonl(path: Path, file: TextIO) -> Iterator[Example]:
+    for line, content in enumerate(file, start=1):
+        if not content.strip():
+            continue
+        try:
+            values = json.loads(content)
+        except json.JSONDecodeError as error:
+            raise DatasetError(f"{path}:{line}: not JSON: {error}") from error
+        if not isinstance(values, dict) or not set(COLUMNS) <= values.keys():
+            raise DatasetError(f"{path}:{line}: expected an object with label and text")
+        if not isinstance(values["text"], str) or not isinstance(values["label"], str | int):
+            raise DatasetError(f"{path}:{line}: text must be a string, label a string or integer")
+        yield Example(line, str(values["label"]), values["text"])

@@ -1,0 +1,83 @@
+"""How well a classifier does on labelled rows.
+
+Knows nothing about files or training. Always in float32, because that is how the model will be
+judged by whoever loads it, whatever it was trained in.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from sklearn.metrics import accuracy_score, confusion_matrix, f1_score
+from torch import Tensor
+from torch.nn import functional as F
+
+from models.batches import TokenizedDataset, sorted_batches
+from models.heads import SequenceClassifier
+
+EVALUATION_ROWS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """Figures over one dataset; `confusion[i][j]` counts rows of label i taken for label j."""
+
+    loss: float
+    accuracy: float
+    macro_f1: float  # the labels' F1 averaged with equal weight, however rare a label is
+    labels: tuple[str, ...]
+    confusion: tuple[tuple[int, ...], ...]
+
+    @property
+    def num_rows(self) -> int:
+        return sum(map(sum, self.confusion))
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "rows": self.num_rows,
+            "loss": self.loss,
+            "accuracy": self.accuracy,
+            "macro_f1": self.macro_f1,
+            "labels": list(self.labels),
+            "confusion": [list(row) for row in self.confusion],
+        }
+
+
+def evaluate(
+    model: SequenceClassifier, rows: TokenizedDataset, labels: Sequence[str]
+) -> Evaluation:
+    """Run all rows through the model, which comes back in the mode that it was in."""
+    logits = predict_logits(model, rows)
+    targets = torch.tensor(rows.targets)
+    predicted = logits.argmax(dim=-1)
+    indices = range(len(labels))
+    counts = confusion_matrix(targets.numpy(), predicted.numpy(), labels=list(indices))
+    return Evaluation(
+        loss=F.cross_entropy(logits, targets).item(),
+        accuracy=float(accuracy_score(targets.numpy(), predicted.numpy())),
+        macro_f1=float(
+            f1_score(
+                targets.numpy(),
+                predicted.numpy(),
+                labels=list(indices),
+                average="macro",
+                zero_division=0.0,
+            )
+        ),
+        labels=tuple(labels),
+        confusion=tuple(tuple(int(count) for count in row) for row in counts),
+    )
+
+
+def predict_logits(model: SequenceClassifier, rows: TokenizedDataset) -> Tensor:
+    """Logits [number of rows, num_labels] in the order of the rows."""
+    was_training = model.training
+    model.eval()
+    logits = torch.empty(len(rows), model.head.num_labels)
+    with torch.inference_mode():
+        for indices in sorted_batches(rows.lengths(), EVALUATION_ROWS):
+            input_ids, attention_mask, _ = rows.batch(indices)
+            logits[indices] = model(input_ids, attention_mask)
+    model.train(was_training)
+    return logits

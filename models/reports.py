@@ -1,0 +1,108 @@
+"""Show how a fine-tuning run went: a table, two pictures and a JSON file.
+
+Knows nothing about how the figures came about. Pictures are drawn without pyplot, whose global
+figures would need a display and a clean-up.
+"""
+
+import json
+from io import BytesIO
+from itertools import product
+
+from matplotlib.figure import Figure
+from rich.table import Table
+
+from models.checkpoint import Checkpoint
+from models.datasets import Splits
+from models.evaluation import Evaluation
+from models.finetune import Finetuned
+from models.settings import TrainingSettings
+from models.training_state import Progress
+
+
+def reports_of(
+    finetuned: Finetuned, base: Checkpoint, splits: Splits, settings: TrainingSettings
+) -> dict[str, bytes]:
+    """Return the report files by name."""
+    return {
+        "training.json": training_json(finetuned, base, splits, settings),
+        "confusion.png": confusion_picture(finetuned.evaluation, finetuned.evaluated_on),
+        "loss.png": loss_picture(finetuned.progress),
+    }
+
+
+def confusion_table(evaluation: Evaluation, evaluated_on: str) -> Table:
+    """One row per true label, one column per predicted one."""
+    title = (
+        f"{evaluated_on}: {evaluation.num_rows} rows, accuracy {evaluation.accuracy:.2%}, "
+        f"macro F1 {evaluation.macro_f1:.4f}"
+    )
+    table = Table("true \\ predicted", title=title)
+    for label in evaluation.labels:
+        table.add_column(label, justify="right")
+    for label, counts in zip(evaluation.labels, evaluation.confusion, strict=True):
+        table.add_row(label, *(str(count) for count in counts))
+    return table
+
+
+def training_json(
+    finetuned: Finetuned, base: Checkpoint, splits: Splits, settings: TrainingSettings
+) -> bytes:
+    parts = {"train": splits.train, "validation": splits.validation, "test": splits.test}
+    progress = finetuned.progress.to_dict()
+    values = {
+        "origin": base.origin,
+        "data": {
+            name: {"file": part.name, "rows": len(part)}
+            for name, part in parts.items()
+            if part is not None
+        },
+        "settings": settings.to_dict(),
+        "bfloat16": finetuned.bfloat16,
+        "evaluated_on": finetuned.evaluated_on,
+        "evaluation": finetuned.evaluation.to_dict(),
+        "best_epoch": progress["best_epoch"],
+        "epochs": progress["epochs"],
+        "training_s": round(progress["seconds"], 1),
+        "step_losses": progress["step_losses"],
+    }
+    return (json.dumps(values, indent=2, ensure_ascii=False) + "\n").encode()
+
+
+def confusion_picture(evaluation: Evaluation, evaluated_on: str) -> bytes:
+    """Shade each row by its share, so that rare labels are as visible as frequent ones."""
+    shares = [[n / max(1, sum(row)) for n in row] for row in evaluation.confusion]
+    size = 2.5 + 0.7 * len(evaluation.labels)
+    figure = Figure(figsize=(size + 0.5, size), layout="constrained")
+    axes = figure.subplots()
+    axes.imshow(shares, cmap="Blues", vmin=0.0, vmax=1.0)
+    ticks = range(len(evaluation.labels))
+    axes.set_xticks(ticks, evaluation.labels, rotation=45, ha="right")
+    axes.set_yticks(ticks, evaluation.labels)
+    axes.set(xlabel="predicted", ylabel="true")
+    axes.set_title(f"{evaluated_on}: accuracy {evaluation.accuracy:.2%}")
+    for i, j in product(ticks, ticks):
+        colour = "white" if shares[i][j] > 0.5 else "black"
+        axes.text(j, i, str(evaluation.confusion[i][j]), ha="center", va="center", color=colour)
+    return _png(figure)
+
+
+def loss_picture(progress: Progress) -> bytes:
+    """Draw every step's training loss and every epoch's validation loss."""
+    figure = Figure(figsize=(7.0, 4.0), layout="constrained")
+    axes = figure.subplots()
+    num_steps = len(progress.step_losses)
+    steps_per_epoch = num_steps / len(progress.epochs)
+    ends = [record.epoch * steps_per_epoch for record in progress.epochs]
+    axes.plot(range(1, num_steps + 1), progress.step_losses, alpha=0.35, label="training, per step")
+    axes.plot(ends, [r.train_loss for r in progress.epochs], "o-", label="training, per epoch")
+    axes.plot(ends, [r.validation_loss for r in progress.epochs], "s-", label="validation")
+    axes.axvline(progress.best_epoch * steps_per_epoch, linestyle=":", label="best epoch")
+    axes.set(xlabel="step", ylabel="cross entropy", ylim=(0.0, None))
+    axes.legend()
+    return _png(figure)
+
+
+def _png(figure: Figure) -> bytes:
+    picture = BytesIO()
+    figure.savefig(picture, format="png", dpi=120)
+    return picture.getvalue()

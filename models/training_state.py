@@ -1,0 +1,125 @@
+"""Where a fine-tuning run stands, kept in one file from which it continues exactly.
+
+Knows nothing about the loop. The file holds weights, optimizer, random state and history; it says
+which settings and data it belongs to, and is refused by any other run.
+"""
+
+import hashlib
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from models.datasets import Splits
+from models.errors import CheckpointError
+
+STATE_SUFFIX = ".resume.pt"
+STATE_FORMAT = "attendant-training-state-1"
+
+
+@dataclass(frozen=True, slots=True)
+class EpochRecord:
+    """One finished epoch, counted from 1."""
+
+    epoch: int
+    train_loss: float
+    validation_loss: float
+    accuracy: float
+    macro_f1: float
+
+    def is_better_than(self, other: "EpochRecord") -> bool:
+        """Compare macro F1 and, between equals (frequent in small datasets), the loss."""
+        return (self.macro_f1, -self.validation_loss) > (other.macro_f1, -other.validation_loss)
+
+
+@dataclass(slots=True)
+class Progress:
+    """What has happened so far; the number of losses is the number of steps done."""
+
+    step_losses: list[float] = field(default_factory=list)
+    epochs: list[EpochRecord] = field(default_factory=list)
+    best_epoch: int = 0  # counted from 1; 0 before the first evaluation
+    seconds: float = 0.0  # spent training, in this session and those before
+
+    @property
+    def best(self) -> EpochRecord | None:
+        return self.epochs[self.best_epoch - 1] if self.best_epoch else None
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        return cls(**{**values, "epochs": [EpochRecord(**record) for record in values["epochs"]]})
+
+
+@dataclass(frozen=True, slots=True)
+class RunIdentity:
+    """Which run a state belongs to."""
+
+    settings: Mapping[str, Any]
+    origin: str
+    data: str  # digest of all texts and labels
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def check_same(self, other: Mapping[str, Any], path: Path) -> None:
+        """Raise CheckpointError naming what differs."""
+        stored = other["settings"]
+        differing = [
+            f"{name} {stored.get(name)!r} and not {value!r}"
+            for name, value in self.settings.items()
+            if stored.get(name) != value
+        ]
+        if other["origin"] != self.origin:
+            differing.append(f"the checkpoint {other['origin']!r} and not {self.origin!r}")
+        if other["data"] != self.data:
+            differing.append("other data")
+        if differing:
+            raise CheckpointError(
+                f"{path} belongs to a run with {'; '.join(differing)}; repeat that command to "
+                "continue it, or start over with --no-resume"
+            )
+
+
+def digest_of(splits: Splits) -> str:
+    digest = hashlib.sha256()
+    for part in (splits.train, splits.validation, splits.test):
+        for example in part.examples if part else ():
+            digest.update(repr((example.label, example.text)).encode())
+        digest.update(b"\x00")
+    return digest.hexdigest()
+
+
+def state_path(output: Path) -> Path:
+    """Beside the output folder, which stays absent until the run is complete."""
+    return output.with_name(output.name + STATE_SUFFIX)
+
+
+def write_state(path: Path, values: Mapping[str, Any]) -> None:
+    """Replace the file at once: a crash while writing leaves the earlier state."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_name(path.name + ".part")
+    torch.save({"format": STATE_FORMAT, **values}, unfinished)
+    os.replace(unfinished, path)
+
+
+def read_state(path: Path) -> dict[str, Any]:
+    try:
+        values = torch.load(path, weights_only=True)
+    except Exception as error:  # pickle, zip and torch each raise their own
+        raise CheckpointError(
+            f"{path} is not a readable training state; start over with --no-resume"
+        ) from error
+    if not isinstance(values, dict) or values.get("format") != STATE_FORMAT:
+        raise CheckpointError(f"{path} is not a {STATE_FORMAT}; start over with --no-resume")
+    return values
+
+
+def copy_weights(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: tensor.detach().clone() for name, tensor in state.items()}
