@@ -115,10 +115,10 @@ def _clean(model: onnx.ModelProto, inputs: tuple[str, ...], output: str) -> onnx
     for tensor in graph.initializer:
         tensor.name = names[tensor.name]
         tensor.doc_string = ""
-    for value in (*graph.input, *graph.output):
-        value.name = names[value.name]
-        value.doc_string = ""
-        del value.metadata_props[:]
+    for end in (*graph.input, *graph.output):
+        end.name = names[end.name]
+        end.doc_string = ""
+        del end.metadata_props[:]
     del graph.value_info[:], graph.metadata_props[:], model.metadata_props[:]
     graph.name, graph.doc_string, model.doc_string = "attendant", "", ""
     model.producer_name, model.producer_version = "attendant", ""
