@@ -13,7 +13,7 @@ import onnx
 
 from export.errors import ExportError
 from export.fused_attention import Operator
-from export.graph import check_fused, fused_ops, trace
+from export.graph import check_fused, fused_ops, num_layers_used, trace
 from export.parity import GraphRunner, check_parity, outputs_of_texts
 from export.quantization import quantize_int8
 from export.writer import ExportedModel, write_model
@@ -67,7 +67,7 @@ def export_checkpoint(
     if settings.precision == "int8":
         on_step("quantising weights")
         graph = quantize_int8(graph)
-        check_fused(graph, operator, network.config.num_layers)
+        check_fused(graph, operator, num_layers_used(network))
     on_step("comparing with PyTorch")
     limit = MAX_ABS_ERROR[settings.precision]
     parity = check_parity(network, graph, checkpoint.max_tokens, limit)

@@ -25,7 +25,8 @@ TextNetwork = SequenceClassifier | TextEmbedder
 def trace(network: TextNetwork, operator: Operator, *, is_half: bool) -> onnx.ModelProto:
     """The fused graph of a network: int64 [B, S] inputs, one float32 [B, values] output.
 
-    Raises `ExportError` unless every layer's attention became exactly one node.
+    Raises `ExportError` unless the attention of every layer that the output depends on became
+    exactly one node.
     """
     fused = copy.deepcopy(network).eval()
     num_fused = fuse_attention(fused, operator)
@@ -51,8 +52,16 @@ def trace(network: TextNetwork, operator: Operator, *, is_half: bool) -> onnx.Mo
     assert program is not None, "dynamo=True returns a program"
     output = "logits" if isinstance(network, SequenceClassifier) else "embedding"
     model = _clean(program.model_proto, names, output)
-    check_fused(model, operator, num_layers)
+    check_fused(model, operator, num_layers_used(network))
     return model
+
+
+def num_layers_used(network: TextNetwork) -> int:
+    """Layers that the output depends on; tracing leaves the others out."""
+    num_layers = network.config.num_layers
+    if isinstance(network, TextEmbedder):
+        return {"first": 0, "second_to_last": num_layers - 1}.get(network.layers, num_layers)
+    return num_layers
 
 
 def check_fused(model: onnx.ModelProto, operator: Operator, num_layers: int) -> None:
