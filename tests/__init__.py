@@ -1,0 +1,1 @@
+"""Tests of Attendant, a folder per package and one for the whole."""

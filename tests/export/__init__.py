@@ -1,0 +1,1 @@
+"""Tests of the path from a checkpoint to a model repository."""

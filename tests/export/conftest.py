@@ -1,0 +1,46 @@
+"""Graphs are traced once per session: tracing is nearly all the time these tests take."""
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import onnx
+import pytest
+
+from export.exporter import ExportSettings, export_checkpoint
+from export.fused_attention import Operator
+from export.graph import trace
+from models.checkpoint import Checkpoint, save_checkpoint
+from tests.export.tiny import tiny_classifier, tiny_embedder
+
+CHECKPOINTS: dict[str, Callable[[], Checkpoint]] = {
+    "bert classifier": tiny_classifier,
+    "bert embedder": tiny_embedder,
+    "distilbert": lambda: tiny_classifier(pooling="mean", type_vocab_size=0),
+    "roberta": lambda: tiny_embedder(type_vocab_size=1, position_offset=2, pad_token_id=1),
+}
+
+checkpoint_of = cache(lambda name: CHECKPOINTS[name]())
+TraceOf = Callable[[str, Operator], onnx.ModelProto]
+
+
+@pytest.fixture(scope="session")
+def trace_of() -> TraceOf:
+    """The graph of a checkpoint of `CHECKPOINTS`; not to be changed."""
+    return cache(lambda name, operator: trace(checkpoint_of(name).model, operator, is_half=False))
+
+
+@pytest.fixture(scope="session")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A repository with version 1 of the classifier `spam` in float32; not to be changed."""
+    repository = tmp_path_factory.mktemp("exported")
+    export_checkpoint(checkpoint_of("bert classifier"), ExportSettings("spam", repository))
+    return repository
+
+
+@pytest.fixture(scope="session")
+def checkpoint_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The classifier, saved."""
+    folder = tmp_path_factory.mktemp("checkpoints") / "spam"
+    save_checkpoint(checkpoint_of("bert classifier"), folder)
+    return folder
