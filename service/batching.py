@@ -141,7 +141,8 @@ class BatchQueue:
         low, high = np.arange(anchor + 1)[:, None], np.arange(anchor, len(items))[None, :]
         num_rows = rows_before[high + 1] - rows_before[low]
         paid = num_rows * lengths[high]
-        score = (tokens_before[high + 1] - tokens_before[low]) / (limits.overhead_tokens + paid)
+        paid_in_all = np.maximum(limits.overhead_tokens + paid, 1)  # no rows, no overhead: 0 / 0
+        score = (tokens_before[high + 1] - tokens_before[low]) / paid_in_all
         score[(num_rows > limits.max_rows) | (paid > limits.max_tokens)] = -1.0
         best_low, best_high = np.unravel_index(np.argmax(score), score.shape)
         return slice(int(best_low), anchor + int(best_high) + 1)
