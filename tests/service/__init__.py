@@ -1,0 +1,1 @@
+"""The server, with fakes at its edges: sessions, clocks, folders."""

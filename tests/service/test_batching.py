@@ -1,0 +1,275 @@
+"""What one decision of the queue may and may not do. Time is a value here."""
+
+import numpy as np
+import pytest
+
+from service.batching import BatchLimits, BatchQueue
+from service.errors import Overloaded
+from service.request import Item, Request, Timings
+
+
+def make(
+    *lengths: int,
+    num_rows: int = 1,
+    deadline_s: float | None = None,
+    queued_s: float = 0.0,
+    shape_key: str | None = None,
+) -> Request:
+    """A request with one item per length."""
+    request = Request(Timings(queued_s, queued_s=queued_s), deadline_s)
+    request.items = tuple(Item(request, {}, num_rows, n, shape_key) for n in lengths)
+    return request
+
+
+def queue_of(requests: list[Request], **limits: object) -> BatchQueue:
+    queue = BatchQueue(BatchLimits(**limits))  # type: ignore[arg-type]
+    for request in requests:
+        queue.put(request)
+    return queue
+
+
+def lengths_of(batch: list[Item]) -> list[int]:
+    return sorted(item.num_tokens for item in batch)
+
+
+def test_an_empty_queue_gives_nothing_and_is_never_due() -> None:
+    queue = BatchQueue(BatchLimits())
+    assert queue.take(now_s=0.0) == ([], [])
+    assert queue.due_s() is None
+    assert len(queue) == queue.num_requests == queue.num_tokens == 0
+
+
+def test_the_padded_cost_never_exceeds_the_token_budget() -> None:
+    """Four texts of 30 and one of 50 tokens, budget 120: 4 x 30 fits, 3 x 50 does not."""
+    queue = queue_of([make(30), make(30), make(50), make(30), make(30)], max_tokens=120)
+    batch, _ = queue.take(0.0)
+    assert lengths_of(batch) == [30, 30, 30, 30]
+    batch, _ = queue.take(0.0)
+    assert lengths_of(batch) == [50]
+
+
+def test_a_budget_of_exactly_b_times_s_is_used_up() -> None:
+    queue = queue_of([make(10) for _ in range(5)], max_tokens=50)
+    batch, _ = queue.take(0.0)
+    assert len(batch) == 5
+
+
+def test_rows_never_exceed_the_limit() -> None:
+    """Items of 3 rows under a limit of 8: two go together, not three."""
+    queue = queue_of([make(1, num_rows=3) for _ in range(3)], max_rows=8)
+    assert [len(queue.take(0.0)[0]) for _ in range(2)] == [2, 1]
+
+
+def test_the_oldest_item_is_always_in_the_batch() -> None:
+    """One long text before 40 short ones, which would fill a better batch without it."""
+    oldest = make(500)
+    queue = queue_of([oldest, *(make(5) for _ in range(40))])
+    batch, _ = queue.take(0.0)
+    assert oldest.items[0] in batch
+
+
+def test_similar_lengths_go_together() -> None:
+    """10s with 10s and 100s with 100s, though they arrived in turn."""
+    queue = queue_of([make(length) for length in (10, 100) * 8], max_rows=8)
+    batch, _ = queue.take(0.0)
+    assert lengths_of(batch) == [10] * 8
+    batch, _ = queue.take(0.0)
+    assert lengths_of(batch) == [100] * 8
+
+
+def test_a_larger_overhead_accepts_more_padding() -> None:
+    """One of 10 and one of 20 tokens pay 40 together, 30 alone: worth it where a run costs 64."""
+    assert len(queue_of([make(10), make(20)], overhead_tokens=64).take(0.0)[0]) == 2
+    assert len(queue_of([make(10), make(20)], overhead_tokens=0).take(0.0)[0]) == 1
+
+
+def test_the_chosen_window_wastes_least_of_all_windows() -> None:
+    """Against the definition written out, over 200 random queues."""
+    random = np.random.default_rng(0)
+    for _ in range(200):
+        sizes = [(int(random.integers(1, 60)), int(random.integers(1, 4))) for _ in range(12)]
+        limits = BatchLimits(max_rows=9, max_tokens=200, overhead_tokens=16)
+        requests = [make(length, num_rows=rows) for length, rows in sizes]
+        queue = BatchQueue(limits)
+        for request in requests:
+            queue.put(request)
+        batch, _ = queue.take(0.0)
+        items = sorted((r.items[0] for r in requests), key=lambda item: item.num_tokens)
+        anchor = items.index(requests[0].items[0])
+        windows = [
+            items[low : high + 1] for low in range(anchor + 1) for high in range(anchor, len(items))
+        ]
+        best = max(efficiency(window, limits) for window in windows)
+        assert efficiency(batch, limits) == pytest.approx(best)
+
+
+def efficiency(items: list[Item], limits: BatchLimits) -> float:
+    """Real tokens per token paid; -1 for a batch over a limit."""
+    rows = sum(item.num_rows for item in items)
+    paid = rows * max(item.num_tokens for item in items)
+    if rows > limits.max_rows or paid > limits.max_tokens:
+        return -1.0
+    real = sum(item.num_rows * item.num_tokens for item in items)
+    return real / (limits.overhead_tokens + paid)
+
+
+def test_only_equal_shape_keys_share_a_batch() -> None:
+    queue = queue_of([make(1, shape_key=key) for key in "abababa"])
+    assert {item.shape_key for item in queue.take(0.0)[0]} == {"a"}
+    assert {item.shape_key for item in queue.take(0.0)[0]} == {"b"}
+    assert len(queue) == 0
+
+
+def test_items_of_one_request_may_run_in_different_batches() -> None:
+    queue = queue_of([make(10, 400, 10)], max_rows=2)
+    assert lengths_of(queue.take(0.0)[0]) == [10, 10]
+    assert queue.num_requests == 1
+    assert lengths_of(queue.take(0.0)[0]) == [400]
+    assert queue.num_requests == 0
+
+
+def test_items_of_no_rows_are_taken_like_others() -> None:
+    """An empty tensor batch costs nothing, also where a run costs nothing."""
+    queue = queue_of([make(1, num_rows=0), make(1, num_rows=2)], overhead_tokens=0)
+    with np.errstate(all="raise"):
+        taken = [*queue.take(0.0)[0], *queue.take(0.0)[0]]
+    assert sorted(item.num_rows for item in taken) == [0, 2]
+
+
+def test_refusal_leaves_the_queue_as_it_was() -> None:
+    queue = queue_of([make(1), make(1)], max_waiting_requests=2)
+    before = repr(queue)
+    with pytest.raises(Overloaded, match=r"^Exceeds maximum queue size$"):
+        queue.put(make(1, 1))
+    assert repr(queue) == before == "<BatchQueue 2 requests, 2 tokens>"
+    assert len(queue) == 2
+    queue.take(0.0)
+    queue.put(make(1))
+    assert queue.num_requests == 1
+
+
+def test_waiting_tokens_are_bounded_padding_apart() -> None:
+    """Bound 100: 60 + 40 wait, one token more is refused."""
+    queue = queue_of([make(60), make(20, 20)], max_waiting_tokens=100)
+    with pytest.raises(Overloaded):
+        queue.put(make(1))
+    assert queue.num_tokens == 100
+
+
+def test_a_request_above_the_token_bound_enters_an_empty_queue_only() -> None:
+    """The bound limits what waits, not what may be asked."""
+    large = make(*[50] * 4)
+    queue = queue_of([large], max_waiting_tokens=100)
+    assert queue.num_tokens == 200
+    with pytest.raises(Overloaded):
+        queue.put(make(1))
+    queue.drop(large)
+    queue.put(make(1))
+    with pytest.raises(Overloaded):
+        queue.put(make(*[50] * 4))
+
+
+def test_a_deadline_that_is_reached_expires_its_request() -> None:
+    """Deadlines 1, 2 and 3 at time 2: the first two are late, `now` itself included."""
+    requests = [make(1, 1, deadline_s=float(n)) for n in (1, 2, 3)]
+    queue = queue_of(requests)
+    batch, expired = queue.take(now_s=2.0)
+    assert expired == requests[:2]
+    assert [item.request for item in batch] == [requests[2]] * 2
+    assert queue.num_requests == queue.num_tokens == 0
+
+
+def test_a_take_may_give_expired_requests_and_no_batch() -> None:
+    request = make(1, deadline_s=1.0)
+    assert queue_of([request]).take(now_s=5.0) == ([], [request])
+
+
+def test_a_request_that_started_expires_with_what_is_left_of_it() -> None:
+    request = make(10, 400, deadline_s=1.0)
+    queue = queue_of([request], max_rows=1)
+    queue.take(0.0)
+    assert queue.take(2.0) == ([], [request])
+    assert len(queue) == 0
+
+
+def test_a_dropped_request_never_runs() -> None:
+    first, second = make(1, 1), make(1)
+    queue = queue_of([first, second])
+    queue.drop(first)
+    queue.drop(first)  # again: nothing of it waits
+    batch, _ = queue.take(0.0)
+    assert [item.request for item in batch] == [second]
+
+
+def test_take_all_empties_the_queue() -> None:
+    requests = [make(1, 2), make(3)]
+    queue = queue_of(requests)
+    assert queue.take_all() == requests
+    assert len(queue) == queue.num_requests == queue.num_tokens == 0
+
+
+def test_without_a_delay_a_batch_is_due_at_once() -> None:
+    queue = queue_of([make(1, queued_s=5.0), make(1, queued_s=6.0)])
+    assert queue.due_s() == 5.0
+
+
+def test_a_delay_counts_from_the_oldest_request() -> None:
+    """Queued at 5 and 6 with a delay of 0.5: due at 5.5."""
+    queue = queue_of([make(1, queued_s=5.0), make(1, queued_s=6.0)], max_delay_s=0.5)
+    assert queue.due_s() == 5.5
+
+
+def test_a_full_batch_does_not_wait_for_the_delay() -> None:
+    queue = queue_of([make(1, queued_s=5.0) for _ in range(3)], max_delay_s=0.5, max_rows=3)
+    assert queue.due_s() == 5.0
+
+
+def test_a_preferred_size_does_not_wait_for_the_delay() -> None:
+    limits = {"max_delay_s": 0.5, "preferred_rows": (4, 8)}
+    assert queue_of([make(1) for _ in range(3)], **limits).due_s() == 0.5
+    assert queue_of([make(1) for _ in range(4)], **limits).due_s() == 0.0
+
+
+def test_a_batch_is_cut_to_the_largest_preferred_size_it_reaches() -> None:
+    """11 wait, 4 and 8 are preferred: 8 go, then the 3 that reach none."""
+    queue = queue_of([make(1) for _ in range(11)], preferred_rows=(4, 8))
+    assert [len(queue.take(0.0)[0]) for _ in range(2)] == [8, 3]
+
+
+def test_cutting_to_a_preferred_size_keeps_the_oldest() -> None:
+    """The longest of ten, and the oldest: all others sort before it."""
+    oldest = make(12)
+    queue = queue_of([oldest, *(make(11) for _ in range(9))], preferred_rows=(4,))
+    batch, _ = queue.take(0.0)
+    assert len(batch) == 4
+    assert batch[0] is oldest.items[0]
+
+
+def test_a_preferred_size_that_the_items_cannot_add_up_to_is_ignored() -> None:
+    """Three items of 2 rows never make 5."""
+    queue = queue_of([make(1, num_rows=2) for _ in range(3)], preferred_rows=(5,))
+    assert len(queue.take(0.0)[0]) == 3
+
+
+def test_only_the_oldest_candidates_are_looked_at() -> None:
+    """Of 10 waiting, 4 are candidates; the rest wait though they would fit."""
+    requests = [make(1) for _ in range(10)]
+    queue = queue_of(requests, max_candidates=4)
+    batch, _ = queue.take(0.0)
+    assert [item.request for item in batch] == requests[:4]
+
+
+def test_equal_lengths_leave_in_order_of_arrival() -> None:
+    """16 alike under 8 rows: no later one goes before an earlier one."""
+    requests = [make(7) for _ in range(16)]
+    queue = queue_of(requests, max_rows=8)
+    assert [item.request for item in queue.take(0.0)[0]] == requests[:8]
+
+
+@pytest.mark.parametrize(("lengths", "num_rows"), [((11,), 1), ((1,), 5)])
+def test_an_item_that_no_batch_could_hold_is_our_own_mistake(
+    lengths: tuple[int, ...], num_rows: int
+) -> None:
+    queue = BatchQueue(BatchLimits(max_rows=4, max_tokens=10))
+    with pytest.raises(AssertionError, match="no batch could hold it"):
+        queue.put(make(*lengths, num_rows=num_rows))
