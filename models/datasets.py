@@ -58,14 +58,13 @@ class Splits:
     def __post_init__(self) -> None:
         labels = self.train.labels()
         if len(labels) < 2:
-            raise DatasetError(f"{self.train.name} has only the label {labels}, but 2 are needed")
-        for held_out in (self.validation, self.test):
-            for example in held_out.examples if held_out else ():
+            raise DatasetError(f"{self.train.name} has only the label {labels[0]}, 2 are needed")
+        for held_out in filter(None, (self.validation, self.test)):
+            for example in held_out.examples:
                 if example.label not in labels:
                     raise DatasetError(
-                        f"{held_out.name if held_out else ''}:{example.line}: "
-                        f"label {example.label!r} is not among those of the training data: "
-                        f"{', '.join(labels)}"
+                        f"{held_out.name}:{example.line}: label {example.label!r} is not among "
+                        f"those of the training data: {', '.join(labels)}"
                     )
 
 

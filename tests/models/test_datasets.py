@@ -1,0 +1,119 @@
+"""Three formats, errors with file and line, and splits that keep every label's share."""
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from models.datasets import Dataset, Example, Splits, read_dataset, split
+from models.errors import DatasetError
+
+EXPECTED = [("ham", 'see you "later", ok'), ("spam", "free\tcash")]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.tsv", 'ham\tsee you "later", ok\nspam\tfree\tcash\n'),
+        ("a.txt", '\ufeffham\tsee you "later", ok\r\n\r\nspam\tfree\tcash\r\n'),
+        ("a.csv", 'id,Label,Text\n1,ham,"see you ""later"", ok"\n\n2,spam,free\tcash\n'),
+        (
+            "a.jsonl",
+            '{"label": "ham", "text": "see you \\"later\\", ok"}\n\n'
+            '{"text": "free\\tcash", "label": "spam", "id": 2}\n',
+        ),
+    ],
+)
+def test_every_format_gives_the_same_rows(tmp_path: Path, name: str, content: str) -> None:
+    (tmp_path / name).write_text(content, encoding="utf-8", newline="")
+    dataset = read_dataset(tmp_path / name)
+    assert dataset.name == name
+    assert [(example.label, example.text) for example in dataset.examples] == EXPECTED
+
+
+def test_a_tsv_header_may_order_the_columns_and_add_others(tmp_path: Path) -> None:
+    (tmp_path / "a.tsv").write_text("text\tid\tlabel\nfree cash\t1\tspam\n")
+    assert read_dataset(tmp_path / "a.tsv").examples == (Example(2, "spam", "free cash"),)
+
+
+def test_integer_labels_become_names(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"label": 1, "text": "free"}\n')
+    assert read_dataset(tmp_path / "a.jsonl").labels() == ("1",)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.tsv", "ham\thello\nno tab here\n", "a.tsv:2: expected label<TAB>text, found 'no tab"),
+        ("a.tsv", "ham\thello\n\nspam\t \n", "a.tsv:3: the text is empty"),
+        ("a.tsv", "\thello\n", "a.tsv:1: the label is empty"),
+        ("a.tsv", "\n\n", "a.tsv holds no rows"),
+        ("a.tsv", b"ham\t\xff\xfe\n", "cannot be read as UTF-8"),
+        ("a.csv", "ham,hello\n", "a.csv:1: expected a header"),
+        ("a.csv", "label,text\nham\n", "a.csv:2: the row has 1 columns only"),
+        ("a.csv", 'label,text\nham,"hel"lo\n', "a.csv:2: "),
+        ("a.jsonl", '{"label": "ham", "text": "a"}\n{"label"\n', "a.jsonl:2: not JSON"),
+        ("a.jsonl", '["ham", "a"]\n', "a.jsonl:1: expected an object"),
+        ("a.jsonl", '{"label": "ham"}\n', "a.jsonl:1: expected an object with label and text"),
+        ("a.jsonl", '{"label": "ham", "text": 3}\n', "a.jsonl:1: text must be a string"),
+        ("a.xlsx", "", "the name must end in one of .tsv, .txt, .csv, .jsonl, .ndjson"),
+    ],
+)
+def test_a_fault_names_file_and_line(
+    tmp_path: Path, name: str, content: str | bytes, message: str
+) -> None:
+    raw = content if isinstance(content, bytes) else content.encode()
+    (tmp_path / name).write_bytes(raw)
+    with pytest.raises(DatasetError) as caught:
+        read_dataset(tmp_path / name)
+    assert message in str(caught.value)
+
+
+def test_an_absent_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DatasetError, match=r"absent\.tsv cannot be read"):
+        read_dataset(tmp_path / "absent.tsv")
+
+
+def numbered(**counts: int) -> Dataset:
+    labels = [label for label, count in counts.items() for _ in range(count)]
+    rows = tuple(Example(i, label, f"text {i}") for i, label in enumerate(labels, start=1))
+    return Dataset("numbered.tsv", rows)
+
+
+def test_a_split_keeps_every_row_once_and_every_labels_share() -> None:
+    """Of 100 ham and 20 spam, fractions 0.1 and 0.2 take 10 and 2, then 20 and 4."""
+    dataset = numbered(ham=100, spam=20)
+    parts = split(dataset, [0.1, 0.2], seed=0)
+    counts = [Counter(example.label for example in part.examples) for part in parts]
+    assert counts == [
+        {"ham": 70, "spam": 14},
+        {"ham": 10, "spam": 2},
+        {"ham": 20, "spam": 4},
+    ]
+    lines = sorted(example.line for part in parts for example in part.examples)
+    assert lines == list(range(1, 121))
+
+
+def test_a_split_depends_on_the_seed_alone() -> None:
+    dataset = numbered(ham=50, spam=50)
+    assert split(dataset, [0.2], seed=1) == split(dataset, [0.2], seed=1)
+    assert split(dataset, [0.2], seed=1) != split(dataset, [0.2], seed=2)
+
+
+def test_rare_labels_are_in_every_part_and_too_rare_ones_are_refused() -> None:
+    parts = split(numbered(ham=100, spam=3), [0.1, 0.1], seed=0)
+    assert all(part.labels() == ("ham", "spam") for part in parts)
+    with pytest.raises(DatasetError, match="label 'spam' has 2 rows, too few to hold out 1 and 1"):
+        split(numbered(ham=100, spam=2), [0.1, 0.1], seed=0)
+
+
+def test_a_fraction_of_zero_holds_nothing_out() -> None:
+    dataset = numbered(ham=3, spam=3)
+    assert split(dataset, [0.0], seed=0) == [dataset, Dataset("numbered.tsv", ())]
+
+
+def test_a_held_out_label_that_was_never_trained_is_refused_by_line() -> None:
+    with pytest.raises(DatasetError, match=r"numbered\.tsv:2: label 'joke' is not among"):
+        Splits(numbered(ham=2, spam=2), numbered(ham=1, joke=1))
+    with pytest.raises(DatasetError, match="has only the label ham, 2 are needed"):
+        Splits(numbered(ham=2), numbered(ham=2))

@@ -1,0 +1,210 @@
+"""Fine-tuning: it learns, it repeats, it resumes bit for bit, and it keeps the best epoch."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from models.checkpoint import Checkpoint, CheckpointError
+from models.datasets import Splits
+from models.errors import SettingError, TrainingInterruptedError
+from models.finetune import Finetuned, finetune
+from models.heads import SequenceClassifier
+from models.settings import TrainingSettings
+from models.trainer import SilentListener
+from models.training_state import EpochRecord
+
+# 24 rows train: 3 steps per epoch, 9 in all.
+SETTINGS = TrainingSettings(epochs=3, batch_size=8, learning_rate=5e-3, patience=3, precision="off")
+
+
+def weights(finetuned: Finetuned) -> dict[str, Tensor]:
+    return finetuned.checkpoint.model.state_dict()
+
+
+def same_weights(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+def stop_after(steps: int) -> Callable[[], bool]:
+    remaining = iter(range(steps - 1))
+    return lambda: next(remaining, None) is None
+
+
+def test_an_embedder_learns_to_classify(embedder_checkpoint: Checkpoint, splits: Splits) -> None:
+    """Spam is decided by the first word; 20 epochs of 24 rows are enough for all 8 test rows."""
+    result = finetune(embedder_checkpoint, splits, replace(SETTINGS, epochs=20, patience=20))
+    assert result.evaluated_on == "test"
+    assert result.evaluation.num_rows == 8
+    assert result.evaluation.accuracy == 1.0
+    assert result.progress.step_losses[-1] < 0.2 < result.progress.step_losses[0]
+    assert result.checkpoint.labels == ("ham", "spam")
+    assert result.checkpoint.origin == "tiny, fine-tuned on messages.tsv"
+    assert result.checkpoint.metrics["test_accuracy"] == 1.0
+    assert result.checkpoint.metrics.keys() == {
+        "validation_accuracy",
+        "validation_macro_f1",
+        "test_accuracy",
+        "test_macro_f1",
+    }
+
+
+def test_the_same_seed_gives_the_same_weights_and_another_does_not(
+    embedder_checkpoint: Checkpoint, splits: Splits
+) -> None:
+    first = weights(finetune(embedder_checkpoint, splits, SETTINGS))
+    torch.rand(3)  # whatever the global random state is
+    assert same_weights(first, weights(finetune(embedder_checkpoint, splits, SETTINGS)))
+    other = weights(finetune(embedder_checkpoint, splits, replace(SETTINGS, seed=1)))
+    assert not same_weights(first, other)
+
+
+def test_the_callers_model_and_random_state_stay_as_they_were(
+    embedder_checkpoint: Checkpoint, splits: Splits
+) -> None:
+    before = {k: v.clone() for k, v in embedder_checkpoint.model.state_dict().items()}
+    state = torch.get_rng_state()
+    finetune(embedder_checkpoint, splits, replace(SETTINGS, epochs=1))
+    assert same_weights(before, embedder_checkpoint.model.state_dict())
+    assert torch.equal(state, torch.get_rng_state())
+
+
+@pytest.mark.parametrize("precision", ["off", "on"])
+@pytest.mark.parametrize("steps", [1, 3, 5, 9])
+def test_a_resumed_run_ends_as_an_uninterrupted_one(
+    embedder_checkpoint: Checkpoint, splits: Splits, tmp_path: Path, steps: int, precision: str
+) -> None:
+    """Stopped within the first epoch, at its end, in the middle and after the very last step."""
+    settings = replace(SETTINGS, precision=precision)
+    expected = finetune(embedder_checkpoint, splits, settings)
+    state_file = tmp_path / "run.resume.pt"
+    with pytest.raises(TrainingInterruptedError, match=f"after step {steps}, epoch"):
+        finetune(
+            embedder_checkpoint,
+            splits,
+            settings,
+            state_file=state_file,
+            should_stop=stop_after(steps),
+        )
+
+    resumed = finetune(embedder_checkpoint, splits, settings, state_file=state_file)
+
+    assert same_weights(weights(resumed), weights(expected))
+    assert resumed.progress.step_losses == expected.progress.step_losses
+    assert resumed.progress.epochs == expected.progress.epochs
+    assert resumed.evaluation == expected.evaluation
+
+
+def test_a_run_stopped_again_and_again_ends_the_same(
+    embedder_checkpoint: Checkpoint, splits: Splits, tmp_path: Path
+) -> None:
+    expected = finetune(embedder_checkpoint, splits, SETTINGS)
+    for _ in range(9):
+        with pytest.raises(TrainingInterruptedError):
+            finetune(
+                embedder_checkpoint,
+                splits,
+                SETTINGS,
+                state_file=tmp_path / "state",
+                should_stop=lambda: True,
+            )
+    resumed = finetune(embedder_checkpoint, splits, SETTINGS, state_file=tmp_path / "state")
+    assert same_weights(weights(resumed), weights(expected))
+
+
+def test_a_state_of_another_run_is_refused_with_the_difference(
+    embedder_checkpoint: Checkpoint, splits: Splits, tmp_path: Path
+) -> None:
+    state_file = tmp_path / "state"
+    finetune(embedder_checkpoint, splits, replace(SETTINGS, epochs=1), state_file=state_file)
+    with pytest.raises(CheckpointError, match="epochs 1 and not 3; repeat that command"):
+        finetune(embedder_checkpoint, splits, SETTINGS, state_file=state_file)
+    fewer = Splits(splits.validation, splits.validation)
+    with pytest.raises(CheckpointError, match="epochs 1 and not 3; other data"):
+        finetune(embedder_checkpoint, fewer, SETTINGS, state_file=state_file)
+
+    started_over = finetune(
+        embedder_checkpoint, splits, SETTINGS, state_file=state_file, resume=False
+    )
+    assert len(started_over.progress.epochs) == 3
+
+
+def test_a_damaged_state_is_refused(
+    embedder_checkpoint: Checkpoint, splits: Splits, tmp_path: Path
+) -> None:
+    (tmp_path / "state").write_bytes(b"half a file")
+    with pytest.raises(CheckpointError, match="not a readable training state; start over with"):
+        finetune(embedder_checkpoint, splits, SETTINGS, state_file=tmp_path / "state")
+
+
+class Recorder(SilentListener):
+    """Remembers the epochs it heard of."""
+
+    def __init__(self) -> None:
+        self.records: list[EpochRecord] = []
+
+    def evaluated(self, record: EpochRecord) -> None:
+        self.records.append(record)
+
+
+def test_training_stops_early_and_the_best_epoch_is_kept(
+    embedder_checkpoint: Checkpoint, splits: Splits
+) -> None:
+    """A rate of 0.5 wrecks the model: later epochs are no better, and patience is one epoch."""
+    recorder = Recorder()
+    settings = replace(SETTINGS, epochs=50, patience=1, learning_rate=0.5, warmup_fraction=0.0)
+    result = finetune(embedder_checkpoint, splits, settings, listener=recorder)
+    assert len(recorder.records) < 50
+    assert len(recorder.records) == result.progress.best_epoch + 1
+    best = recorder.records[result.progress.best_epoch - 1]
+    assert result.checkpoint.metrics["validation_accuracy"] == best.accuracy
+    assert result.checkpoint.metrics["validation_macro_f1"] == best.macro_f1
+
+
+def test_a_frozen_encoder_does_not_change_and_its_head_learns(
+    embedder_checkpoint: Checkpoint, splits: Splits
+) -> None:
+    result = finetune(embedder_checkpoint, splits, replace(SETTINGS, freeze_encoder=True))
+    tuned = result.checkpoint.model
+    assert same_weights(tuned.encoder.state_dict(), embedder_checkpoint.model.encoder.state_dict())
+    assert result.progress.epochs[-1].train_loss < result.progress.epochs[0].train_loss
+    assert all(parameter.requires_grad for parameter in tuned.parameters())
+
+
+def test_a_fresh_head_pools_as_its_embedder_did(
+    embedder_checkpoint: Checkpoint, splits: Splits
+) -> None:
+    model = finetune(embedder_checkpoint, splits, replace(SETTINGS, epochs=1)).checkpoint.model
+    assert isinstance(model, SequenceClassifier)
+    assert model.head.pooling == "mean"
+
+
+def test_a_classifier_with_the_same_labels_keeps_its_head_and_their_order(
+    classifier_checkpoint: Checkpoint, splits: Splits
+) -> None:
+    """At a rate of 1e-8 nothing moves by as much as 1e-6: the head is still the old one."""
+    swapped = replace(classifier_checkpoint, labels=("spam", "ham"))
+    result = finetune(swapped, splits, replace(SETTINGS, epochs=1, learning_rate=1e-8))
+    assert result.checkpoint.labels == ("spam", "ham")
+    for name, tensor in weights(result).items():
+        torch.testing.assert_close(tensor, swapped.model.state_dict()[name], atol=1e-6, rtol=0)
+
+
+def test_a_classifier_with_other_labels_gets_a_fresh_head(
+    classifier_checkpoint: Checkpoint, splits: Splits
+) -> None:
+    other = replace(classifier_checkpoint, labels=("cat", "dog"))
+    result = finetune(other, splits, replace(SETTINGS, epochs=1))
+    assert result.checkpoint.labels == ("ham", "spam")
+    name = "head.output.weight"
+    assert not torch.allclose(weights(result)[name], other.model.state_dict()[name], atol=1e-2)
+
+
+def test_more_tokens_than_the_checkpoint_takes_are_refused(
+    embedder_checkpoint: Checkpoint, splits: Splits
+) -> None:
+    with pytest.raises(SettingError, match="max_tokens is 13, but must be at most 12"):
+        finetune(embedder_checkpoint, splits, replace(SETTINGS, max_tokens=13))
