@@ -112,6 +112,7 @@ class BatchEngine:
         with self._changed:
             request.is_done = True
             self._queue.drop(request)
+            self._running.discard(request)
 
     def _work(self, session: Session) -> None:
         while (batch := self._next_batch()) is not None:
