@@ -126,7 +126,8 @@ class BatchEngine:
             self._answer(batch, error)
             return
         for item in batch:
-            self._answer([item], self._compute(session, [item]))
+            if not item.request.is_done:  # by another of its items, or by its client
+                self._answer([item], self._compute(session, [item]))
 
     def _next_batch(self) -> list[Item] | None:
         """Wait for a batch; None once the engine closes."""
