@@ -44,10 +44,13 @@ class BatchEngine:
         collate: Collate,
         limits: BatchLimits,
         observer: EngineObserver,
+        *,
+        has_rows: bool = True,  # False: no batch axis, so one item per batch and any output
     ) -> None:
         self._output_names = tuple(output_names)
         self._collate = collate
         self._observer = observer
+        self._has_rows = has_rows
         self._queue = BatchQueue(limits)
         self._running: set[Request] = set()
         self._is_closing = False
@@ -172,9 +175,10 @@ class BatchEngine:
         return None
 
     def _split(self, items: list[Item], outputs: Outputs) -> None:
-        """Give every item its own rows. A single item keeps its outputs whole."""
-        if len(items) == 1:
-            items[0].request.results[items[0]] = outputs
+        """Give every item its own rows; without a batch axis, its one item the whole."""
+        if not self._has_rows:
+            (item,) = items
+            item.request.results[item] = outputs
             return
         num_rows = sum(item.num_rows for item in items)
         for name, output in zip(self._output_names, outputs, strict=True):

@@ -102,7 +102,15 @@ def start_model(
     manifest, tokenizer = version.manifest, version.tokenizer
     if manifest is None or tokenizer is None:
         outputs = [spec.name for spec in signature_of(config).outputs]
-        engine = BatchEngine(name, version.sessions, outputs, concatenate_rows, limits, metrics)
+        engine = BatchEngine(
+            name,
+            version.sessions,
+            outputs,
+            concatenate_rows,
+            limits,
+            metrics,
+            has_rows=config.max_batch_size > 0,
+        )
         return TensorModel(number, config, engine, metrics)
     graph_inputs = [spec.name for spec in version.sessions[0].signature.inputs]
     collate = pad_rows(manifest.pad_token_id, graph_inputs)
