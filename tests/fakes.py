@@ -6,6 +6,7 @@ raise, answer in the wrong shape. Waits in here are bounded by `PATIENCE_S`.
 """
 
 import json
+import math
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -40,32 +41,29 @@ class FakeSession:
         self.signature = signature
         self.compute = compute
         self.batches: list[Arrays] = []  # what it was given, in order
-        self.max_at_once = 0
-        self._num_inside = 0
         self._changed = threading.Condition()
-        self._open = threading.Event()
-        self._open.set()
+        self._num_may_end = math.inf  # runs, counted from the first
 
     def run(self, inputs: Arrays, outputs: Sequence[str]) -> list[np.ndarray]:
         with self._changed:
             self.batches.append(inputs)
-            self._num_inside += 1
-            self.max_at_once = max(self.max_at_once, self._num_inside)
+            number = len(self.batches)
             self._changed.notify_all()
-        try:
-            assert self._open.wait(PATIENCE_S), "a held session was never released"
-            results = self.compute(inputs)
-            return [results[name] for name in outputs]
-        finally:
-            with self._changed:
-                self._num_inside -= 1
+            may_end = self._changed.wait_for(lambda: number <= self._num_may_end, PATIENCE_S)
+        assert may_end, "a held session was never released"
+        results = self.compute(inputs)
+        return [results[name] for name in outputs]
 
-    def hold(self) -> None:
-        """Let runs start, and none of them end."""
-        self._open.clear()
+    def hold(self, after: int = 0) -> None:
+        """Let runs start and none of them end, but for those that run now and `after` more."""
+        with self._changed:
+            self._num_may_end = len(self.batches) + after
+            self._changed.notify_all()
 
     def release(self) -> None:
-        self._open.set()
+        with self._changed:
+            self._num_may_end = math.inf
+            self._changed.notify_all()
 
     def wait_for_runs(self, count: int) -> None:
         """Block until `count` runs have started since the session was made."""
@@ -89,16 +87,13 @@ def spec(name: str, datatype: str, *dims: int) -> TensorSpec:
 
 
 def tensor_request(
-    *values: float,
-    num_tokens: int = 1,
-    deadline_s: float | None = None,
-    shape_key: object = None,
+    *values: float, lengths: Sequence[int] | None = None, deadline_s: float | None = None
 ) -> Request:
     """A request of one item per value, one row each: input `x`, float32 [1, 1]."""
     request = Request(Timings(0.0), deadline_s)
     request.items = tuple(
-        Item(request, {"x": np.array([[value]], np.float32)}, 1, num_tokens, shape_key)
-        for value in values
+        Item(request, {"x": np.array([[value]], np.float32)}, 1, length)
+        for value, length in zip(values, lengths or [1] * len(values), strict=True)
     )
     return request
 

@@ -1,0 +1,416 @@
+"""The engine under good and bad weather: a real engine and threads, a fake session.
+
+A batch is made to form by itself where the order matters: `max_delay_s` far away and
+`max_rows` equal to the rows that shall meet.
+"""
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import TypeVar
+
+import numpy as np
+import pytest
+
+from service.batching import BatchLimits
+from service.engine import BatchEngine, Outputs
+from service.errors import ModelFailed, Overloaded, QueueTimeout, Unavailable
+from service.models import concatenate_rows
+from service.request import Arrays, Request
+from tests.fakes import PATIENCE_S, FakeObserver, FakeSession, doubling_session, tensor_request
+
+NEVER_S = 1_000.0
+T = TypeVar("T")
+
+
+@asynccontextmanager
+async def engine_on(
+    *sessions: FakeSession,
+    observer: FakeObserver | None = None,
+    has_rows: bool = True,
+    **limits: object,
+) -> AsyncIterator[BatchEngine]:
+    batch_limits = BatchLimits(**limits)  # type: ignore[arg-type]
+    engine = BatchEngine(
+        "fake",
+        sessions,
+        ["y"],
+        concatenate_rows,
+        batch_limits,
+        observer or FakeObserver(),
+        has_rows=has_rows,
+    )
+    try:
+        yield engine
+    finally:
+        for session in sessions:
+            session.release()
+        await asyncio.wait_for(asyncio.to_thread(engine.close), PATIENCE_S)
+
+
+async def start(engine: BatchEngine, request: Request) -> asyncio.Task[list[Outputs]]:
+    """Submit a request; it is in the queue, or refused, when this returns."""
+    task = asyncio.create_task(engine.run(request))
+    await asyncio.sleep(0)
+    return task
+
+
+async def has_started(session: FakeSession, num_runs: int) -> None:
+    await asyncio.to_thread(session.wait_for_runs, num_runs)
+
+
+async def within_patience(awaitable: Awaitable[T]) -> T:
+    return await asyncio.wait_for(awaitable, PATIENCE_S)
+
+
+async def sleep_past(moment_s: float) -> None:
+    await asyncio.sleep(moment_s - time.monotonic() + 0.001)
+
+
+def values(results: list[Outputs]) -> list[float]:
+    return [float(outputs[0][0, 0]) for outputs in results]
+
+
+def batches_of(session: FakeSession) -> list[list[float]]:
+    return [batch["x"].ravel().tolist() for batch in session.batches]
+
+
+async def ask(engine: BatchEngine, *numbers: float) -> list[float]:
+    return values(await within_patience(engine.run(tensor_request(*numbers))))
+
+
+async def test_an_answer_is_the_session_s_output_with_its_timings() -> None:
+    session = doubling_session()
+    async with engine_on(session) as engine:
+        request = tensor_request(4.0)
+        before_s = time.monotonic()
+        assert values(await engine.run(request)) == [8.0]
+        timings = request.timings
+    assert before_s <= timings.queued_s <= timings.started_s <= timings.finished_s
+    assert timings.queue_s + timings.compute_s <= time.monotonic() - before_s
+    assert timings.run_s > 0
+
+
+async def test_idle_engine_adds_no_delay() -> None:
+    """The shortest of 50 waits is under 2 ms; a timer would show in every one of them."""
+    async with engine_on(doubling_session(), max_rows=64) as engine:
+        requests = [tensor_request(1.0) for _ in range(50)]
+        for request in requests:
+            await engine.run(request)
+    assert min(request.timings.queue_s for request in requests) < 0.002
+
+
+async def test_the_next_batch_forms_while_one_runs() -> None:
+    session = doubling_session()
+    session.hold()
+    async with engine_on(session) as engine:
+        tasks = [await start(engine, tensor_request(1.0))]
+        await has_started(session, 1)
+        tasks += [await start(engine, tensor_request(value)) for value in (2.0, 3.0, 4.0)]
+        assert engine.num_waiting == 3
+        assert engine.num_running == 1
+        session.release()
+        answers = await within_patience(asyncio.gather(*tasks))
+    assert batches_of(session) == [[1.0], [2.0, 3.0, 4.0]]
+    assert [values(answer) for answer in answers] == [[2.0], [4.0], [6.0], [8.0]]
+
+
+async def test_a_delay_ends_when_the_batch_is_full() -> None:
+    """A delay of 1,000 s and 3 rows at most: the third request sets the batch off."""
+    session = doubling_session()
+    async with engine_on(session, max_delay_s=NEVER_S, max_rows=3) as engine:
+        tasks = [await start(engine, tensor_request(value)) for value in (1.0, 2.0, 3.0)]
+        await within_patience(asyncio.gather(*tasks))
+    assert batches_of(session) == [[1.0, 2.0, 3.0]]
+
+
+async def test_a_delay_that_passes_sends_what_is_there() -> None:
+    """A delay of 20 ms: one request alone of 64 rows runs, and not before."""
+    async with engine_on(doubling_session(), max_delay_s=0.02) as engine:
+        request = tensor_request(1.0)
+        await within_patience(engine.run(request))
+    assert request.timings.queue_s >= 0.02
+
+
+async def test_one_cancelled_client_does_not_disturb_its_batch() -> None:
+    session = doubling_session()
+    session.hold()
+    async with engine_on(session, max_delay_s=NEVER_S, max_rows=3) as engine:
+        tasks = [await start(engine, tensor_request(value)) for value in (1.0, 2.0, 3.0)]
+        await has_started(session, 1)
+        tasks[1].cancel()
+        await asyncio.wait([tasks[1]])
+        session.release()
+        first, last = await within_patience(asyncio.gather(tasks[0], tasks[2]))
+        assert (values(first), values(last)) == ([2.0], [6.0])
+        assert engine.num_running == 0
+    assert tasks[1].cancelled()
+
+
+async def test_a_cancelled_waiting_request_never_runs() -> None:
+    session = doubling_session()
+    session.hold()
+    async with engine_on(session) as engine:
+        running = await start(engine, tensor_request(1.0))
+        await has_started(session, 1)
+        waiting = await start(engine, tensor_request(2.0))
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        assert engine.num_waiting == 0
+        session.release()
+        await within_patience(asyncio.gather(running))
+        assert await ask(engine, 3.0) == [6.0]
+    assert batches_of(session) == [[1.0], [3.0]]
+
+
+async def test_a_client_that_leaves_between_its_batches_is_forgotten() -> None:
+    """Its first item ran, its second waits behind another's batch; nothing of it remains."""
+    session = doubling_session()
+    session.hold()
+    async with engine_on(session, max_rows=2) as engine:
+        opener = await start(engine, tensor_request(1.0))
+        await has_started(session, 1)
+        other = await start(engine, tensor_request(2.0, 3.0, lengths=[5, 900]))
+        leaver = await start(engine, tensor_request(4.0, 5.0, lengths=[5, 5]))
+        session.hold(after=1)
+        await has_started(session, 3)
+        assert batches_of(session) == [[1.0], [2.0, 4.0], [3.0]]
+        leaver.cancel()
+        await asyncio.wait([leaver])
+        session.release()
+        await within_patience(asyncio.gather(opener, other))
+        assert engine.num_running == engine.num_waiting == 0
+    assert len(session.batches) == 3
+
+
+async def test_a_deadline_that_passes_in_the_queue_ends_the_request_unrun() -> None:
+    session = doubling_session()
+    session.hold()
+    async with engine_on(session) as engine:
+        running = await start(engine, tensor_request(1.0))
+        await has_started(session, 1)
+        deadline_s = time.monotonic() + 0.005
+        late = await start(engine, tensor_request(2.0, deadline_s=deadline_s))
+        await sleep_past(deadline_s)
+        session.release()
+        await within_patience(asyncio.gather(running))
+        with pytest.raises(QueueTimeout, match=r"^Request timeout expired$"):
+            await asyncio.wait_for(late, PATIENCE_S)
+        assert engine.num_waiting == engine.num_running == 0
+    assert batches_of(session) == [[1.0]]
+
+
+async def test_a_deadline_that_passes_while_it_runs_does_not_stop_the_answer() -> None:
+    session = doubling_session()
+    session.hold()
+    async with engine_on(session) as engine:
+        deadline_s = time.monotonic() + 0.5
+        task = await start(engine, tensor_request(1.0, deadline_s=deadline_s))
+        await has_started(session, 1)
+        await sleep_past(deadline_s)
+        session.release()
+        assert values(await asyncio.wait_for(task, PATIENCE_S)) == [2.0]
+
+
+async def test_overload_refuses_at_the_limit_and_recovers() -> None:
+    """One runs, two may wait; the fourth is refused, and the next after they ran is not."""
+    session = doubling_session()
+    session.hold()
+    async with engine_on(session, max_waiting_requests=2) as engine:
+        tasks = [await start(engine, tensor_request(1.0))]
+        await has_started(session, 1)
+        tasks += [await start(engine, tensor_request(value)) for value in (2.0, 3.0)]
+        with pytest.raises(Overloaded, match=r"^Exceeds maximum queue size$"):
+            await engine.run(tensor_request(4.0))
+        assert engine.num_waiting == 2
+        session.release()
+        answers = await within_patience(asyncio.gather(*tasks))
+        assert [values(answer) for answer in answers] == [[2.0], [4.0], [6.0]]
+        assert await ask(engine, 5.0) == [10.0]
+
+
+def refuse_negative(inputs: Arrays) -> dict[str, np.ndarray]:
+    if (inputs["x"] < 0).any():
+        raise ValueError("negative")
+    return {"y": inputs["x"] * 2}
+
+
+async def test_a_failing_row_fails_alone() -> None:
+    """Three in one batch, the second poisons it: each is run again by itself."""
+    session, observer = doubling_session(), FakeObserver()
+    session.compute = refuse_negative
+    async with engine_on(session, observer=observer, max_delay_s=NEVER_S, max_rows=3) as engine:
+        tasks = [await start(engine, tensor_request(value)) for value in (1.0, -1.0, 3.0)]
+        first, failed, last = await within_patience(asyncio.gather(*tasks, return_exceptions=True))
+        assert isinstance(failed, ModelFailed)
+        assert not isinstance(first, BaseException)
+        assert not isinstance(last, BaseException)
+        assert (values(first), values(last)) == ([2.0], [6.0])
+        assert str(failed) == "ValueError: negative"
+        assert engine.num_running == 0
+    assert batches_of(session) == [[1.0, -1.0, 3.0], [1.0], [-1.0], [3.0]]
+    assert [batch.num_rows for batch in observer.batches] == [1, 1]  # runs that gave an answer
+
+
+async def test_a_request_with_a_failing_item_fails_whole_and_once() -> None:
+    """Its other items neither run alone nor wait any more."""
+    session = doubling_session()
+    session.compute = refuse_negative
+    async with engine_on(session, max_delay_s=NEVER_S, max_rows=3) as engine:
+        with pytest.raises(ModelFailed, match="negative"):
+            await within_patience(engine.run(tensor_request(-1.0, 2.0, 3.0, 4.0, 5.0)))
+        assert engine.num_waiting == engine.num_running == 0
+    assert batches_of(session) == [[-1.0, 2.0, 3.0], [-1.0]]
+
+
+@pytest.mark.parametrize(
+    "error", [ValueError("no"), RuntimeError("no"), MemoryError("no"), ModelFailed("no")]
+)
+async def test_whatever_the_session_raises_the_engine_lives_on(error: Exception) -> None:
+    session = doubling_session()
+    good = session.compute
+
+    def fail(_: Arrays) -> dict[str, np.ndarray]:
+        raise error
+
+    async with engine_on(session) as engine:
+        session.compute = fail
+        with pytest.raises(ModelFailed, match="no"):
+            await ask(engine, 1.0)
+        session.compute = good
+        assert await ask(engine, 2.0) == [4.0]
+
+
+@pytest.mark.parametrize("num_requests", [1, 3])
+@pytest.mark.parametrize("change", [lambda y: y[1:], lambda y: np.concatenate([y, y]), np.sum])
+async def test_an_output_with_the_wrong_number_of_rows_is_a_model_failure(
+    num_requests: int, change: Callable[[np.ndarray], np.ndarray]
+) -> None:
+    """Fewer rows, more rows, none at all: nobody is given another's rows."""
+    session = doubling_session()
+    session.compute = lambda inputs: {"y": np.asarray(change(inputs["x"]))}
+    async with engine_on(session, max_delay_s=NEVER_S, max_rows=num_requests) as engine:
+        tasks = [await start(engine, tensor_request(1.0)) for _ in range(num_requests)]
+        answers = await within_patience(asyncio.gather(*tasks, return_exceptions=True))
+    for answer in answers:
+        assert isinstance(answer, ModelFailed)
+        assert "output 'y' has shape" in str(answer)
+
+
+async def test_without_a_batch_axis_outputs_keep_the_shape_they_have() -> None:
+    session = doubling_session()
+    session.compute = lambda _: {"y": np.arange(6.0).reshape(2, 3)}
+    async with engine_on(session, has_rows=False, max_rows=1) as engine:
+        requests = [tensor_request(1.0), tensor_request(2.0)]
+        answers = await within_patience(asyncio.gather(*map(engine.run, requests)))
+    assert [outputs[0].shape for (outputs,) in answers] == [(2, 3), (2, 3)]
+
+
+async def test_several_items_are_answered_once_in_order() -> None:
+    """Five items under two rows: three batches, one answer."""
+    session = doubling_session()
+    async with engine_on(session, max_rows=2) as engine:
+        assert await ask(engine, 1.0, 2.0, 3.0, 4.0, 5.0) == [2.0, 4.0, 6.0, 8.0, 10.0]
+    assert sorted(map(len, batches_of(session))) == [1, 2, 2]
+
+
+async def test_timings_of_several_batches_are_summed() -> None:
+    session, observer = doubling_session(), FakeObserver()
+    request = tensor_request(1.0, 2.0, 3.0)
+    async with engine_on(session, observer=observer, max_rows=1) as engine:
+        await within_patience(engine.run(request))
+    assert len(observer.batches) == 3
+    assert request.timings.run_s == pytest.approx(sum(batch.run_s for batch in observer.batches))
+
+
+async def test_two_sessions_run_at_once() -> None:
+    sessions = doubling_session(), doubling_session()
+    for session in sessions:
+        session.hold()
+    async with engine_on(*sessions, max_rows=1) as engine:
+        tasks = [await start(engine, tensor_request(value)) for value in (1.0, 2.0)]
+        for session in sessions:
+            await has_started(session, 1)
+        assert engine.num_running == 2
+        for session in sessions:
+            session.release()
+        answers = await within_patience(asyncio.gather(*tasks))
+    assert [values(answer) for answer in answers] == [[2.0], [4.0]]
+
+
+async def test_closing_answers_what_runs_and_refuses_what_waits() -> None:
+    session = doubling_session()
+    session.hold()
+    async with engine_on(session) as engine:
+        running = await start(engine, tensor_request(1.0))
+        await has_started(session, 1)
+        waiting = [await start(engine, tensor_request(value)) for value in (2.0, 3.0)]
+        closing = asyncio.create_task(asyncio.to_thread(engine.close))
+        for task in waiting:
+            with pytest.raises(Unavailable):
+                await asyncio.wait_for(task, PATIENCE_S)
+        with pytest.raises(Unavailable, match="stopped accepting"):
+            await engine.run(tensor_request(4.0))
+        assert not closing.done()
+        session.release()
+        assert values(await asyncio.wait_for(running, PATIENCE_S)) == [2.0]
+        await asyncio.wait_for(closing, PATIENCE_S)
+    assert batches_of(session) == [[1.0]]
+    assert "fake-0" not in {thread.name for thread in threading.enumerate()}
+
+
+async def test_closing_an_idle_engine_ends_its_threads() -> None:
+    async with engine_on(doubling_session(), doubling_session()) as engine:
+        assert await ask(engine, 1.0) == [2.0]
+    assert not any(thread.name.startswith("fake-") for thread in threading.enumerate())
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_under_stress_every_caller_gets_its_own_rows_and_only_those(seed: int) -> None:
+    """2,400 requests of 1 to 5 unique numbers, 2 sessions: some leave, expire, fail or overload."""
+    random = np.random.default_rng(seed)
+    sessions = [doubling_session(), doubling_session()]
+    for session in sessions:
+        session.compute = refuse_negative
+    counts: dict[str, int] = {}
+    async with engine_on(*sessions, max_rows=8, max_tokens=400, max_waiting_requests=100) as engine:
+
+        async def client(number: int) -> None:
+            numbers = [float(number * 5 + index) for index in range(random.integers(1, 6))]
+            fate = random.choice(["stay", "leave", "expire", "fail"], p=[0.7, 0.1, 0.1, 0.1])
+            if fate == "fail":
+                numbers[-1] = -1.0
+            lengths = random.integers(1, 50, size=len(numbers)).tolist()
+            deadline_s = time.monotonic() + random.exponential(0.005) if fate == "expire" else None
+            task = await start(
+                engine, tensor_request(*numbers, lengths=lengths, deadline_s=deadline_s)
+            )
+            if fate == "leave":
+                await asyncio.sleep(random.exponential(0.002))
+                task.cancel()
+            try:
+                answer = values(await asyncio.wait_for(task, PATIENCE_S))
+            except (Overloaded, QueueTimeout, ModelFailed, asyncio.CancelledError) as error:
+                end = type(error).__name__
+                expected = {
+                    "leave": "CancelledError",
+                    "expire": "QueueTimeout",
+                    "fail": "ModelFailed",
+                }
+                assert end in ("Overloaded", expected.get(fate))
+            else:
+                end = "answered"
+                assert fate != "fail"
+                assert answer == [2 * value for value in numbers]
+            counts[end] = counts.get(end, 0) + 1
+
+        async with asyncio.TaskGroup() as group:
+            for number in range(2_400):
+                group.create_task(client(number))
+                if number % 40 == 0:
+                    await asyncio.sleep(0.002)
+        assert engine.num_waiting == engine.num_running == 0
+    assert sum(counts.values()) == 2_400
+    assert counts["answered"] > 400, counts
