@@ -108,9 +108,15 @@ def save_checkpoint(
         for name, content in (reports or {}).items():
             assert name in REPORT_FILES, "check_replaceable would refuse our own folder"
             (staged / name).write_bytes(content)
+        old = Path(scratch) / "old"
         if target.exists():
-            target.rename(Path(scratch) / "old")
-        staged.rename(target)
+            target.rename(old)
+        try:
+            staged.rename(target)
+        except OSError:
+            if old.exists():
+                old.rename(target)
+            raise
 
 
 def check_replaceable(folder: Path) -> None:

@@ -12,17 +12,20 @@ from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntry
 from models.errors import CheckpointError
 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
-NEEDED_FILES = (
+ENCODER_FILES = (
     "config.json",
     "model.safetensors",
     "tokenizer.json",
     "tokenizer_config.json",
     "vocab.txt",
-    "modules.json",
     "sentence_bert_config.json",
+)
+NEEDED_FILES = (
+    *ENCODER_FILES,
+    "modules.json",
     "1_Pooling/config.json",
     # older sentence-transformers repositories keep the encoder in a folder
-    *(f"0_Transformer/{name}" for name in ("config.json", "model.safetensors", "tokenizer.json")),
+    *(f"0_Transformer/{name}" for name in ENCODER_FILES),
 )
 
 

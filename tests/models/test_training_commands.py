@@ -1,0 +1,289 @@
+"""`attendant train` and `attendant import` as a user meets them: files, messages, exit codes."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner, Result
+
+from models import cli_options
+from models.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from models.cli import import_checkpoint, train
+from models.commands import stop_requests
+from models.datasets import Dataset
+from models.training_state import state_path
+
+PLAIN = {"NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "200"}
+SMALL_RUN = ["--epochs", "2", "--batch-size", "8", "--precision", "off"]
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def run() -> Run:
+    """Call the commands as the console script does."""
+    app = typer.Typer()
+    app.command("train")(train)
+    app.command("import")(import_checkpoint)
+
+    def call(*arguments: str | Path, **environment: str) -> Result:
+        return CliRunner().invoke(app, [str(a) for a in arguments], env={**PLAIN, **environment})
+
+    return call
+
+
+@pytest.fixture
+def data(messages: Dataset, as_tsv: Callable[[Dataset], str], tmp_path: Path) -> Path:
+    path = tmp_path / "messages.tsv"
+    path.write_text(as_tsv(messages))
+    return path
+
+
+@pytest.fixture
+def base(embedder_checkpoint: Checkpoint, tmp_path: Path) -> Path:
+    save_checkpoint(embedder_checkpoint, tmp_path / "base")
+    return tmp_path / "base"
+
+
+def test_training_writes_a_checkpoint_and_its_reports(
+    run: Run, data: Path, base: Path, tmp_path: Path
+) -> None:
+    output = tmp_path / "spam"
+    result = run("train", data, "--from", base, "--output", output, *SMALL_RUN)
+    assert result.exit_code == 0, result.output
+    assert {path.name for path in output.iterdir()} == {
+        "config.json",
+        "model.safetensors",
+        "tokenizer.json",
+        "training.json",
+        "confusion.png",
+        "loss.png",
+    }
+    assert load_checkpoint(output).labels == ("ham", "spam")
+    assert "validation: 4 rows, accuracy" in result.output
+    assert "epoch 2: training loss" in result.output
+    assert not state_path(output).exists()
+    assert str(tmp_path) not in (output / "training.json").read_text()
+    assert str(tmp_path) not in (output / "config.json").read_text()
+
+    again = run("train", data, "--from", base, "--output", output, *SMALL_RUN)
+    assert again.exit_code == 0, "an older checkpoint is replaced"
+
+
+def test_a_validation_file_leaves_all_data_for_training(
+    run: Run, data: Path, base: Path, tmp_path: Path
+) -> None:
+    validation = tmp_path / "validation.jsonl"
+    validation.write_text('{"text": "win cash", "label": "spam"}\n')
+    output = tmp_path / "spam"
+    result = run(
+        *("train", data, "--from", base, "--output", output, "--validation", validation),
+        *("--test-fraction", "0.2", *SMALL_RUN),
+    )
+    assert result.exit_code == 0, result.output
+    assert json.loads((output / "training.json").read_text())["data"] == {
+        "train": {"file": "messages.tsv", "rows": 32},
+        "validation": {"file": "validation.jsonl", "rows": 1},
+        "test": {"file": "messages.tsv", "rows": 8},
+    }
+
+
+def test_settings_can_come_from_the_environment(
+    run: Run, data: Path, base: Path, tmp_path: Path
+) -> None:
+    result = run(
+        *("train", data, "--output", tmp_path / "spam", *SMALL_RUN),
+        ATTENDANT_TRAIN_FROM=str(base),
+        ATTENDANT_TRAIN_SEED="7",
+    )
+    assert result.exit_code == 0, result.output
+    assert json.loads((tmp_path / "spam" / "training.json").read_text())["settings"]["seed"] == 7
+
+
+@pytest.mark.parametrize(
+    ("flag", "value", "message"),
+    [
+        ("--epochs", "0", "0 is not allowed, it must be from 1 to 1000"),
+        ("--validation", "0.9", "0.9 is not allowed, it must be from 0.01 to 0.5"),
+        ("--precision", "half", "'half' is not allowed, it must be one of auto, on, off"),
+        ("--max-tokens", "13", "13 is not allowed, it must be at most 12"),
+        ("--learning-rate", "fast", "should be a valid number"),
+    ],
+)
+def test_a_wrong_flag_is_named_with_value_and_limit(
+    run: Run, data: Path, base: Path, tmp_path: Path, flag: str, value: str, message: str
+) -> None:
+    result = run("train", data, "--from", base, "--output", tmp_path / "spam", flag, value)
+    assert result.exit_code == 2
+    assert flag in result.output
+    assert message in result.output
+    assert not (tmp_path / "spam").exists()
+
+
+def test_wrong_files_are_named(run: Run, data: Path, base: Path, tmp_path: Path) -> None:
+    bad = tmp_path / "bad.tsv"
+    bad.write_text("ham\thello\nspam\n")
+    result = run("train", bad, "--from", base, "--output", tmp_path / "spam")
+    assert result.exit_code == 1
+    assert f"attendant train: {bad}:2: expected label<TAB>text" in result.output
+
+    result = run("train", data, "--from", "./nowhere/at/all", "--output", tmp_path / "spam")
+    assert result.exit_code == 1
+    assert "attendant train: there is no folder" in result.output
+
+    result = run("train", data, "--from", base, "--output", tmp_path)
+    assert result.exit_code == 1
+    assert "which no checkpoint has" in result.output
+
+
+def test_a_hugging_face_style_folder_keeps_its_declared_use(
+    run: Run, base: Path, tmp_path: Path
+) -> None:
+    result = run("import", base, tmp_path / "copy", "--origin", "somebody/model")
+    assert result.exit_code == 0, result.output
+    assert "mean of last" in result.output
+    checkpoint = load_checkpoint(tmp_path / "copy")
+    assert checkpoint.origin == "somebody/model"
+    assert checkpoint.task == "embedding"
+
+
+def test_an_import_can_change_how_an_encoder_embeds(
+    run: Run, classifier_checkpoint: Checkpoint, tmp_path: Path
+) -> None:
+    save_checkpoint(classifier_checkpoint, tmp_path / "classifier")
+    flags = ["--pooling", "cls", "--layers", "concat_last_four", "--normalize"]
+    result = run(
+        *("import", tmp_path / "classifier", tmp_path / "embedder"),
+        *("--task", "embedding", *flags),
+    )
+    assert result.exit_code == 0, result.output
+    head = json.loads((tmp_path / "embedder" / "config.json").read_text())["head"]
+    assert head == {"pooling": "cls", "layers": "concat_last_four", "normalize": True}
+    assert "64 values" in result.output  # 4 layers of 16
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--task", "translation"], "it must be one of auto, text-classification, embedding"),
+        (["--task", "text-classification"], "has no classification head"),
+        (["--pooling", "max"], "'max' is not allowed, it must be one of mean, cls"),
+        (["--layers", "middle"], "'middle' is not allowed, it must be one of first, last"),
+    ],
+)
+def test_an_import_that_cannot_be_is_refused_by_flag(
+    run: Run, base: Path, tmp_path: Path, flags: list[str], message: str
+) -> None:
+    result = run("import", base, tmp_path / "copy", *flags)
+    assert result.exit_code == 2
+    assert flags[0] in result.output
+    assert message in result.output
+    assert not (tmp_path / "copy").exists()
+
+
+def test_a_classifier_has_no_pooling_to_set(
+    run: Run, classifier_checkpoint: Checkpoint, tmp_path: Path
+) -> None:
+    save_checkpoint(classifier_checkpoint, tmp_path / "classifier")
+    result = run("import", tmp_path / "classifier", tmp_path / "copy", "--pooling", "cls")
+    assert result.exit_code == 2
+    assert "it is for embedders" in result.output
+
+
+@pytest.mark.parametrize("command", ["train", "import"])
+def test_every_option_has_help_a_default_and_a_variable(run: Run, command: str) -> None:
+    options = [
+        option
+        for name, annotated in vars(cli_options).items()
+        if name[0].isupper()
+        for option in getattr(annotated, "__metadata__", ())
+    ]
+    assert len(options) == 24
+    for option in options:
+        assert option.help
+        assert option.envvar.startswith(("ATTENDANT_TRAIN_", "ATTENDANT_IMPORT_"))
+    shown = run(command, "--help").output
+    assert shown.count("env var: ATTENDANT_") == {"train": 17, "import": 7}[command]
+
+
+def test_without_pytorch_the_command_says_what_to_install(tmp_path: Path) -> None:
+    """In a process of its own, where importing torch fails."""
+    program = (
+        "import sys; sys.modules['torch'] = None\n"
+        "import typer\n"
+        "from models.cli import import_checkpoint, train\n"
+        "app = typer.Typer()\n"
+        "app.command('train')(train)\n"
+        "app.command('import')(import_checkpoint)\n"
+        "app()\n"
+    )
+    script = tmp_path / "script.py"
+    script.write_text(program)
+    for arguments in (["train", "a.tsv", "--from", "b", "--output", "c"], ["import", "a", "b"]):
+        done = subprocess.run(  # noqa: S603 - our own program
+            [sys.executable, str(script), *arguments],
+            capture_output=True,
+            text=True,
+            check=False,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        )
+        assert done.returncode == 2
+        assert done.stderr.strip() == (
+            f"attendant {arguments[0]} needs PyTorch: pip install 'attendant[cpu,train]'"
+        )
+
+
+def test_the_first_signal_asks_and_the_second_acts_as_usual() -> None:
+    usual = signal.getsignal(signal.SIGINT)
+    with stop_requests() as should_stop:
+        assert not should_stop()
+        os.kill(os.getpid(), signal.SIGINT)
+        assert should_stop()
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is usual
+
+
+def test_an_interrupted_command_exits_130_and_the_same_command_continues(
+    data: Path, base: Path, run: Run, tmp_path: Path
+) -> None:
+    """A real process, sent SIGINT once it has finished its first epoch."""
+    output = tmp_path / "spam"
+    many = ["--epochs", "20", "--patience", "20", "--batch-size", "2", "--precision", "off"]
+    arguments = ["train", str(data), "--from", str(base), "--output", str(output), *many]
+    program = "import typer\nfrom models.cli import train\n"
+    program += "app = typer.Typer()\napp.command('train')(train)\n"
+    program += "app.callback()(lambda: None)\napp()\n"
+    (tmp_path / "script.py").write_text(program)
+    with subprocess.Popen(  # noqa: S603 - our own program
+        [sys.executable, str(tmp_path / "script.py"), *arguments],
+        stderr=subprocess.PIPE,
+        text=True,
+        env={
+            **os.environ,
+            **PLAIN,
+            "PYTHONPATH": os.pathsep.join(sys.path),
+            "OMP_NUM_THREADS": "1",
+        },
+    ) as process:
+        assert process.stderr is not None
+        first = next(line for line in process.stderr if line.startswith("epoch 1:"))
+        assert "validation loss" in first
+        process.send_signal(signal.SIGINT)
+        rest = process.stderr.read()
+    assert process.returncode == 130
+    assert "the same command continues from there" in rest
+    assert state_path(output).exists()
+    assert not output.exists()
+
+    result = run(*arguments)
+    assert result.exit_code == 0, result.output
+    assert "continuing after step" in result.output
+    assert not state_path(output).exists()
+    assert load_checkpoint(output).labels == ("ham", "spam")
