@@ -10,10 +10,14 @@ from rich.table import Table
 
 def export(
     checkpoint: Annotated[
-        str, typer.Argument(help="Checkpoint folder, Hugging Face folder, or hub id.")
+        str,
+        typer.Argument(
+            envvar="ATTENDANT_EXPORT_CHECKPOINT",
+            help="Checkpoint folder, Hugging Face folder, or hub id.",
+        ),
     ],
     name: Annotated[
-        str, typer.Option(envvar="ATTENDANT_NAME", help="Name to serve the model under.")
+        str, typer.Option(envvar="ATTENDANT_EXPORT_NAME", help="Name to serve the model under.")
     ],
     repository: Annotated[
         Path,
@@ -25,7 +29,7 @@ def export(
     precision: Annotated[
         Literal["fp32", "fp16", "int8"],
         typer.Option(
-            envvar="ATTENDANT_PRECISION",
+            envvar="ATTENDANT_EXPORT_PRECISION",
             help="fp32 is exact and the default; int8 is faster on CPUs and rounds; "
             "fp16 is for CUDA.",
         ),
@@ -33,7 +37,7 @@ def export(
     version: Annotated[
         int | None,
         typer.Option(
-            min=1, envvar="ATTENDANT_VERSION", help="Version to write; by default the next free."
+            min=1, envvar="ATTENDANT_EXPORT_VERSION", help="Version to write; by default the next free."
         ),
     ] = None,
     max_batch_size: Annotated[
@@ -41,14 +45,14 @@ def export(
         typer.Option(
             min=1,
             max=65536,
-            envvar="ATTENDANT_MAX_BATCH_SIZE",
+            envvar="ATTENDANT_EXPORT_MAX_BATCH_SIZE",
             help="Rows per batch; beyond 64 no CPU gained.",
         ),
     ] = 64,
     attention: Annotated[
         Literal["auto", "Attention", "MultiHeadAttention"],
         typer.Option(
-            envvar="ATTENDANT_ATTENTION",
+            envvar="ATTENDANT_EXPORT_ATTENTION",
             help="The fused operator: ONNX's or com.microsoft's; auto takes what measured faster "
             "where the precision runs.",
         ),
@@ -56,7 +60,7 @@ def export(
     labelled_data: Annotated[
         Path | None,
         typer.Option(
-            envvar="ATTENDANT_LABELLED_DATA",
+            envvar="ATTENDANT_EXPORT_LABELLED_DATA",
             help="TSV, CSV or JSONL of texts and labels to measure accuracy on; none by default.",
         ),
     ] = None,
@@ -65,14 +69,14 @@ def export(
         typer.Option(
             min=0.0,
             max=1.0,
-            envvar="ATTENDANT_MAX_ACCURACY_DROP",
+            envvar="ATTENDANT_EXPORT_MAX_ACCURACY_DROP",
             help="Refuse a precision that loses more on the labelled data; half a point.",
         ),
     ] = 0.005,
     example: Annotated[
         str,
         typer.Option(
-            envvar="ATTENDANT_EXAMPLE",
+            envvar="ATTENDANT_EXPORT_EXAMPLE",
             help="A text to try the model with; by default a general sentence.",
         ),
     ] = "",

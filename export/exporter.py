@@ -59,6 +59,7 @@ def export_checkpoint(
     repository is as it was.
     """
     _check_name(settings.name)
+    _check_labels(checkpoint, labelled)
     operator = settings.operator or DEFAULT_OPERATOR[settings.precision]
     network = checkpoint.model.eval()
     on_step("tracing the graph")
@@ -90,6 +91,14 @@ def _check_name(name: str) -> None:
         raise ExportError(f"name is '{name}', expected a folder name that does not start with '.'")
 
 
+def _check_labels(checkpoint: Checkpoint, labelled: Sequence[Example]) -> None:
+    unknown = {example.label for example in labelled} - set(checkpoint.labels)
+    if unknown:
+        raise ExportError(
+            f"labelled data has labels {sorted(unknown)}, the model knows {checkpoint.labels}"
+        )
+
+
 def _measure_accuracy(
     checkpoint: Checkpoint,
     graph: onnx.ModelProto,
@@ -97,11 +106,6 @@ def _measure_accuracy(
     labelled: Sequence[Example],
 ) -> dict[str, float]:
     """Share of texts whose best label is the given one, for the graph and its float32 form."""
-    unknown = {example.label for example in labelled} - set(checkpoint.labels)
-    if unknown:
-        raise ExportError(
-            f"labelled data has labels {sorted(unknown)}, the model knows {checkpoint.labels}"
-        )
     wanted = np.array([checkpoint.labels.index(example.label) for example in labelled])
 
     def accuracy_of(model: onnx.ModelProto) -> float:

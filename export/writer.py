@@ -6,6 +6,7 @@ it at any moment sees the old state or the new one.
 """
 
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +19,8 @@ from export.errors import ExportError
 from service.errors import LoadError
 from service.manifest import Manifest
 from service.model_config import complete_for_text, parse_config
+
+LABELS_FILE = "labels.txt"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,20 +75,28 @@ def _write_model_files(manifest: Manifest, folder: Path, name: str, max_batch_si
     complete_for_text(config, manifest, max_batch_size)
     for output in config.output:
         if output.name == "label":
-            output.label_filename = "labels.txt"
+            output.label_filename = LABELS_FILE
     text = text_format.MessageToString(config)
     (folder / "config.pbtxt").write_text(text, encoding="utf-8")
     if manifest.labels:
-        labels = "".join(f"{label}\n" for label in manifest.labels)
-        (folder / "labels.txt").write_text(labels, encoding="utf-8")
+        (folder / LABELS_FILE).write_text(_lines(manifest.labels), encoding="utf-8")
 
 
 def _check_fits(target: Path, manifest: Manifest) -> None:
-    """A new version must fit the configuration that its model has."""
-    path = target / "config.pbtxt"
+    """A new version must fit the configuration and the labels that its model has."""
+    path, labels = target / "config.pbtxt", target / LABELS_FILE
     text = path.read_text(encoding="utf-8") if path.exists() else ""
     try:
         config = parse_config(text, target.name)
         complete_for_text(config, manifest, default_rows=1)
     except LoadError as error:
         raise ExportError(f"the new version does not fit '{target.name}': {error}") from error
+    if labels.exists() and labels.read_text(encoding="utf-8") != _lines(manifest.labels):
+        raise ExportError(
+            f"the new version does not fit '{target.name}': its labels are {manifest.labels}, "
+            f"{LABELS_FILE} has others"
+        )
+
+
+def _lines(labels: Sequence[str]) -> str:
+    return "".join(f"{label}\n" for label in labels)

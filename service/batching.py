@@ -32,7 +32,7 @@ class BatchLimits:
     max_tokens: int = 16_384  # B * S of one batch, padding included
     max_waiting_requests: int = 512
     max_waiting_tokens: int = 262_144
-    overhead_tokens: int = 64  # what one more run costs, in tokens; docs/benchmarks.md
+    overhead_tokens: int = 16  # what one more run costs, in tokens; docs/benchmarks.md
     max_candidates: int = 256  # items looked at when a batch is formed
     max_delay_s: float = 0.0  # how long a batch may wait for company; 0: not at all
     preferred_rows: tuple[int, ...] = ()  # sizes to aim at while the delay lasts

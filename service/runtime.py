@@ -113,6 +113,10 @@ def _ort_options(ort: Any, options: SessionOptions) -> Any:  # noqa: ANN401
     ort_options.inter_op_num_threads = 1
     spinning = "1" if options.can_spin else "0"
     ort_options.add_session_config_entry("session.intra_op.allow_spinning", spinning)
+    if options.device == "cpu":
+        # ORT's own fusion of addition and layer norm is slower than the two: docs/benchmarks.md.
+        fusions = "SkipLayerNormFusion"
+        ort_options.add_session_config_entry("optimization.disable_specified_optimizers", fusions)
     ort_options.log_severity_level = 3  # errors only: they come back as exceptions too
     return ort_options
 

