@@ -1,6 +1,6 @@
 """Graphs are traced once per session: tracing is nearly all the time these tests take."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from export.exporter import ExportSettings, export_checkpoint
 from export.fused_attention import Operator
 from export.graph import trace
 from models.checkpoint import Checkpoint, save_checkpoint
-from tests.export.tiny import tiny_classifier, tiny_embedder
+from tests.export.tiny import one_torch_thread, tiny_classifier, tiny_embedder
 
 CHECKPOINTS: dict[str, Callable[[], Checkpoint]] = {
     "bert classifier": tiny_classifier,
@@ -20,14 +20,35 @@ CHECKPOINTS: dict[str, Callable[[], Checkpoint]] = {
     "roberta": lambda: tiny_embedder(type_vocab_size=1, position_offset=2, pad_token_id=1),
 }
 
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread() -> Iterator[None]:
+    with one_torch_thread():
+        yield
+
+
 checkpoint_of = cache(lambda name: CHECKPOINTS[name]())
 TraceOf = Callable[[str, Operator], onnx.ModelProto]
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Every file below a folder, and what is in it; empty folders count too."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes() if path.is_file() else b""
+        for path in sorted(folder.rglob("*"))
+    }
 
 
 @pytest.fixture(scope="session")
 def trace_of() -> TraceOf:
     """The graph of a checkpoint of `CHECKPOINTS`; not to be changed."""
     return cache(lambda name, operator: trace(checkpoint_of(name).model, operator, is_half=False))
+
+
+@pytest.fixture(scope="session")
+def half_graph() -> onnx.ModelProto:
+    """The classifier's in float16; not to be changed."""
+    return trace(checkpoint_of("bert classifier").model, "MultiHeadAttention", is_half=True)
 
 
 @pytest.fixture(scope="session")

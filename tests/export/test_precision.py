@@ -1,0 +1,114 @@
+"""int8 and fp16: what is rounded, what it costs, and that the cost is on record."""
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from onnx import numpy_helper
+
+from export.errors import ExportError
+from export.exporter import MAX_ABS_ERROR
+from export.parity import GraphRunner, check_parity
+from export.quantization import quantize_int8
+from models.attention import MultiHeadAttention
+from tests.export.conftest import TraceOf, checkpoint_of
+from tests.export.tiny import MAX_TOKENS, cosines, ragged_batch, torch_outputs
+
+NO_LIMIT = float("inf")
+# Per layer query, key, value, output, expand, contract; then the head's two.
+MATMULS_OF_TWO_LAYERS = 2 * 6 + 2
+
+
+@pytest.fixture(scope="module")
+def int8_graph(trace_of: TraceOf) -> onnx.ModelProto:
+    return quantize_int8(trace_of("bert classifier", "Attention"))
+
+
+def test_every_product_with_weights_is_int8_per_channel(int8_graph: onnx.ModelProto) -> None:
+    """2 layers and a head: 14 integer products, each with one scale per output channel."""
+    weights = {tensor.name: tensor for tensor in int8_graph.graph.initializer}
+    products = [node for node in int8_graph.graph.node if node.op_type == "MatMulInteger"]
+    assert len(products) == MATMULS_OF_TWO_LAYERS
+    assert not {"MatMul", "Gemm"} & {node.op_type for node in int8_graph.graph.node}
+    for node in products:
+        weight = weights[node.input[1]]
+        assert weight.data_type == onnx.TensorProto.INT8
+        zero_point = numpy_helper.to_array(weights[node.input[3]])
+        scale = numpy_helper.to_array(weights[weight.name.removesuffix("quantized") + "scale"])
+        assert zero_point.shape == scale.shape == (weight.dims[1],)
+        assert len(np.unique(scale)) > 1, "a scale for each channel, not one for all"
+        assert not zero_point.any(), "weights are symmetric"
+
+
+def test_quantising_leaves_the_float_graph_as_it_was(trace_of: TraceOf) -> None:
+    graph = trace_of("bert classifier", "Attention")
+    before = graph.SerializeToString()
+    quantize_int8(graph)
+    assert graph.SerializeToString() == before
+
+
+def test_int8_stays_close_to_pytorch(int8_graph: onnx.ModelProto) -> None:
+    """Least cosine of logits over ragged rows above 0.98; not exact, or nothing was rounded."""
+    model = checkpoint_of("bert classifier").model
+    batch = ragged_batch((17, 2, 9, 1), model.config)
+    found, wanted = GraphRunner(int8_graph)(batch), torch_outputs(model, batch)
+    assert cosines(found, wanted).min() > 0.98
+    assert np.abs(found - wanted).max() > 1e-4
+
+
+def test_parity_records_error_cosine_and_neighbour_effect(
+    int8_graph: onnx.ModelProto, trace_of: TraceOf
+) -> None:
+    """Activations share a scale per batch in int8, so neighbours count there and only there."""
+    model = checkpoint_of("bert classifier").model
+    rounded = check_parity(model, int8_graph, MAX_TOKENS, NO_LIMIT)
+    exact = check_parity(model, trace_of("bert classifier", "Attention"), MAX_TOKENS, 1e-4)
+    assert exact.max_neighbour_effect < 1e-5 < 1e-4 < rounded.max_neighbour_effect
+    assert exact.max_abs_error < 1e-5 < 1e-4 < rounded.max_abs_error
+    assert 0 < rounded.mean_abs_error < rounded.max_abs_error
+    assert 0.9 < rounded.min_cosine < 0.99999 < exact.min_cosine
+    assert set(rounded.to_dict()) == {
+        "max_abs_error",
+        "mean_abs_error",
+        "min_cosine",
+        "max_neighbour_effect",
+    }
+
+
+def test_parity_over_the_limit_is_refused_with_both_numbers(int8_graph: onnx.ModelProto) -> None:
+    model = checkpoint_of("bert classifier").model
+    with pytest.raises(ExportError, match=r"differ from PyTorch's by up to .*, the limit is 1e-04"):
+        check_parity(model, int8_graph, MAX_TOKENS, MAX_ABS_ERROR["fp32"])
+
+
+def test_parity_is_checked_for_models_that_take_one_token(trace_of: TraceOf) -> None:
+    model = checkpoint_of("bert classifier").model
+    check_parity(model, trace_of("bert classifier", "Attention"), 1, 1e-4)
+
+
+def test_fp16_computes_in_half_and_answers_in_float32(half_graph: onnx.ModelProto) -> None:
+    """Weights are float16, the output is float32 and within the limit of 5e-2."""
+    model = checkpoint_of("bert classifier").model
+    weights = [tensor for tensor in half_graph.graph.initializer if len(tensor.dims) == 2]
+    assert {tensor.data_type for tensor in weights} == {onnx.TensorProto.FLOAT16}
+    assert half_graph.graph.output[0].type.tensor_type.elem_type == onnx.TensorProto.FLOAT
+    parity = check_parity(model, half_graph, MAX_TOKENS, MAX_ABS_ERROR["fp16"])
+    assert 1e-5 < parity.max_abs_error < MAX_ABS_ERROR["fp16"]
+    assert parity.min_cosine > 0.999
+
+
+def test_fp16_export_leaves_the_network_in_float32(half_graph: onnx.ModelProto) -> None:
+    """Nor has the network lost PyTorch's own attention."""
+    model = checkpoint_of("bert classifier").model
+    assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
+    assert sum(isinstance(part, MultiHeadAttention) for part in model.modules()) == 2
+
+
+def test_outputs_that_are_no_numbers_are_refused(trace_of: TraceOf) -> None:
+    """NaN is not below any limit."""
+    broken = onnx.ModelProto()
+    broken.CopyFrom(trace_of("bert classifier", "Attention"))
+    (bias,) = (tensor for tensor in broken.graph.initializer if tensor.name == "head.output.bias")
+    bias.CopyFrom(numpy_helper.from_array(np.full(2, np.nan, np.float32), bias.name))
+    with pytest.raises(ExportError, match="differ from PyTorch's by up to nan"):
+        check_parity(checkpoint_of("bert classifier").model, broken, MAX_TOKENS, NO_LIMIT)
