@@ -1,0 +1,51 @@
+"""Settings are checked where they are made, and each explains itself."""
+
+from dataclasses import FrozenInstanceError, fields
+from typing import Any
+
+import pytest
+
+from service.settings import SettingError, Settings
+
+
+def test_the_defaults_are_valid_and_frozen() -> None:
+    settings = Settings()
+    assert (settings.grpc_port, settings.metrics_port) == (8001, 8002)
+    assert settings.host == "127.0.0.1"
+    with pytest.raises(FrozenInstanceError):
+        settings.grpc_port = 1  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("setting", fields(Settings), ids=lambda setting: setting.name)
+def test_every_setting_has_help_and_numbers_have_a_lower_bound(setting: Any) -> None:  # noqa: ANN401
+    assert setting.metadata["help"].endswith(".")
+    if type(setting.default) in (int, float):
+        assert setting.metadata["low"] is not None
+
+
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [
+        ({"device": "tpu"}, "device is 'tpu', expected auto, cpu or cuda"),
+        ({"grpc_port": -1}, "grpc_port is -1, expected at least 0"),
+        ({"grpc_port": 65536}, "grpc_port is 65536, expected at most 65535"),
+        ({"max_batch_tokens": 0}, "max_batch_tokens is 0, expected at least 1"),
+        ({"drain_timeout_s": -0.5}, "drain_timeout_s is -0.5, expected at least 0"),
+        ({"max_message_bytes": 2**31}, "max_message_bytes is 2147483648, expected at most"),
+    ],
+)
+def test_a_value_out_of_bounds_is_refused_with_its_bound(values: dict[str, Any], text: str) -> None:
+    with pytest.raises(SettingError) as caught:
+        Settings(**values)
+    assert str(caught.value).startswith(text)
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [s for s in fields(Settings) if s.metadata["low"] is not None],
+    ids=lambda setting: setting.name,
+)
+def test_the_bounds_themselves_are_allowed(setting: Any) -> None:  # noqa: ANN401
+    for bound in (setting.metadata["low"], setting.metadata["high"]):
+        if bound is not None:
+            assert getattr(Settings(**{setting.name: bound}), setting.name) == bound

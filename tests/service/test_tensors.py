@@ -1,0 +1,502 @@
+"""`ModelInfer` in and out: what is refused, in Triton's words, and what comes back."""
+
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tritonclient.grpc import service_pb2 as pb
+
+from service.datatypes import DATATYPES, to_raw
+from service.errors import InvalidArgument, Unimplemented
+from service.model_config import Signature
+from service.rpc.tensors import build_response, parse_inputs
+from tests.fakes import spec
+
+SIMPLE = Signature(
+    (spec("INPUT0", "INT32", 16), spec("INPUT1", "INT32", 16)),
+    (spec("OUTPUT0", "INT32", 16), spec("OUTPUT1", "INT32", 16)),
+)
+STRINGS = Signature((spec("INPUT0", "BYTES", -1),), (spec("OUTPUT0", "BYTES", -1),))
+ANY_SHAPE = Signature((spec("INPUT0", "FP32", -1, -1),), (spec("OUTPUT0", "FP32", -1, -1),))
+Change = Callable[[pb.ModelInferRequest], Any]
+
+
+def simple_request(num_rows: int = 1) -> pb.ModelInferRequest:
+    """Two raw inputs that model `simple`, of at most 8 rows, takes."""
+    request = pb.ModelInferRequest(model_name="simple")
+    for name in ("INPUT0", "INPUT1"):
+        request.inputs.add(name=name, datatype="INT32", shape=[num_rows, 16])
+        request.raw_input_contents.append(bytes(64 * num_rows))
+    return request
+
+
+def strings_request(shape: list[int], raw: bytes | None = None) -> pb.ModelInferRequest:
+    request = pb.ModelInferRequest(model_name="m")
+    request.inputs.add(name="INPUT0", datatype="BYTES", shape=shape)
+    if raw is not None:
+        request.raw_input_contents.append(raw)
+    return request
+
+
+def typed(request: pb.ModelInferRequest, index: int = 0, **contents: Any) -> None:  # noqa: ANN401
+    """Send an input as typed contents and drop every raw one."""
+    del request.raw_input_contents[:]
+    request.inputs[index].contents.CopyFrom(pb.InferTensorContents(**contents))
+
+
+def reshape(request: pb.ModelInferRequest, shape: list[int], index: int = 0) -> None:
+    request.inputs[index].shape[:] = shape
+
+
+def refusal(request: pb.ModelInferRequest, signature: Signature, max_batch_size: int) -> str:
+    with pytest.raises(InvalidArgument) as caught:
+        parse_inputs(request, signature, max_batch_size)
+    return str(caught.value)
+
+
+def extra_input(request: pb.ModelInferRequest) -> None:
+    request.inputs.add(name="INPUT2", datatype="INT32", shape=[1, 16])
+    request.raw_input_contents.append(bytes(64))
+
+
+SHAPE_NOTE = (
+    ". NOTE: Setting a non-zero max_batch_size in the model config requires a batch dimension to "
+    "be prepended to each input shape. If you want to specify the full shape including the batch "
+    "dim in your input dims config, try setting max_batch_size to zero. See the model "
+    "configuration docs for more info on max_batch_size."
+)
+# Checks on the message as such: no request id in the text.
+PLAIN: dict[str, tuple[Change, str]] = {
+    "duplicate input": (
+        lambda r: setattr(r.inputs[1], "name", "INPUT0"),
+        "input 'INPUT0' already exists in request",
+    ),
+    "duplicate output": (
+        lambda r: [r.outputs.add(name="OUTPUT0") for _ in range(2)],
+        "output 'OUTPUT0' already exists in request",
+    ),
+    "unknown output": (
+        lambda r: r.outputs.add(name="NOPE"),
+        "unexpected inference output 'NOPE' for model 'simple'",
+    ),
+    "raw and contents": (
+        lambda r: r.inputs[0].contents.int_contents.extend([1] * 16),
+        "contents field must not be specified when using raw_input_contents for 'INPUT0' "
+        "for model 'simple'",
+    ),
+    "fewer raw entries than inputs": (
+        lambda r: r.raw_input_contents.pop(),
+        "unable to find data for input tensor 'INPUT1' for model 'simple' in request.",
+    ),
+    "no data": (
+        lambda r: r.ClearField("raw_input_contents"),
+        "unable to find data for input tensor 'INPUT0' for model 'simple' in request.",
+    ),
+    "typed field of another type": (
+        lambda r: typed(r, fp32_contents=[1.0] * 16),
+        "unexpected explicit tensor data for input tensor 'INPUT0' for model 'simple' "
+        "of type 'FP32', expected datatype 'INT32'",
+    ),
+    "two typed fields": (
+        lambda r: typed(r, int_contents=[1] * 16, int64_contents=[1] * 16),
+        "unexpected explicit tensor data for input tensor 'INPUT0' for model 'simple', "
+        "binary data was already supplied.",
+    ),
+}
+# Checks against the model: prefixed with the request's id.
+PREFIXED: dict[str, tuple[Change, str]] = {
+    "missing input": (
+        lambda r: (r.inputs.pop(), r.raw_input_contents.pop()),
+        "expected 2 inputs but got 1 inputs for model 'simple'. Got input(s) ['INPUT0'], but "
+        "missing required input(s) ['INPUT1']. Please provide all required input(s).",
+    ),
+    "no inputs": (
+        lambda r: (r.ClearField("inputs"), r.ClearField("raw_input_contents")),
+        "expected 2 inputs but got 0 inputs for model 'simple'. Got input(s) [], but missing "
+        "required input(s) ['INPUT0','INPUT1']. Please provide all required input(s).",
+    ),
+    "extra input": (
+        extra_input,
+        "expected 2 inputs but got 3 inputs for model 'simple'. Got input(s) "
+        "['INPUT0','INPUT1','INPUT2'], but missing required input(s) []. Please provide all "
+        "required input(s).",
+    ),
+    "misnamed input": (
+        lambda r: setattr(r.inputs[1], "name", "INPUTX"),
+        "unexpected inference input 'INPUTX' for model 'simple'",
+    ),
+    "wrong dtype": (
+        lambda r: setattr(r.inputs[0], "datatype", "FP32"),
+        "inference input 'INPUT0' data-type is 'FP32', but model 'simple' expects 'INT32'",
+    ),
+    "bfloat16": (
+        lambda r: setattr(r.inputs[0], "datatype", "BF16"),
+        "inference input 'INPUT0' data-type is 'BF16', but model 'simple' expects 'INT32'",
+    ),
+    "unknown dtype": (
+        lambda r: setattr(r.inputs[0], "datatype", "INT33"),
+        "inference input 'INPUT0' data-type is '<invalid>', but model 'simple' expects 'INT32'",
+    ),
+    "empty dtype": (
+        lambda r: setattr(r.inputs[0], "datatype", ""),
+        "inference input 'INPUT0' data-type is '<invalid>', but model 'simple' expects 'INT32'",
+    ),
+    "BYTES for numbers": (
+        lambda r: (
+            (typed(r, bytes_contents=[b"a"] * 16), setattr(r.inputs[0], "datatype", "BYTES"))
+            and typed_second(r)
+        ),
+        "inference input 'INPUT0' data-type is 'BYTES', but model 'simple' expects 'INT32'",
+    ),
+    "wrong shape": (
+        lambda r: reshape(r, [1, 15]),
+        "unexpected shape for input 'INPUT0' for model 'simple'. Expected [-1,16], got [1,15]"
+        + SHAPE_NOTE,
+    ),
+    "wrong rank": (
+        lambda r: reshape(r, [1, 4, 4]),
+        "unexpected shape for input 'INPUT0' for model 'simple'. Expected [-1,16], got [1,4,4]"
+        + SHAPE_NOTE,
+    ),
+    "rank 1 that is read as a batch": (
+        lambda r: [reshape(r, [16], index) for index in (0, 1)],
+        "inference request batch-size must be <= 8 for 'simple'",
+    ),
+    "no shape": (
+        lambda r: reshape(r, [], 1),
+        "input 'INPUT1' has no shape but model requires batch dimension for 'simple'",
+    ),
+    "dimension -1": (
+        lambda r: [reshape(r, [1, -1], index) for index in (0, 1)],
+        "All input dimensions should be specified for input 'INPUT0' for model 'simple', "
+        "got [1,-1]",
+    ),
+    "negative dimension": (
+        lambda r: [reshape(r, [1, -5], index) for index in (0, 1)],
+        "tensor 'INPUT0' contains an invalid dimension [1,-5]",
+    ),
+    "negative batch": (
+        lambda r: [reshape(r, [-5, 16], index) for index in (0, 1)],
+        "tensor 'INPUT0' contains an invalid dimension [-5,16]",
+    ),
+    "batch above the limit": (
+        lambda r: [reshape(r, [9, 16], index) for index in (0, 1)],
+        "inference request batch-size must be <= 8 for 'simple'",
+    ),
+    "batch differs": (
+        lambda r: reshape(r, [2, 16], 1),
+        "input 'INPUT1' batch size does not match other inputs for 'simple'",
+    ),
+    "raw size wrong": (
+        lambda r: r.raw_input_contents.__setitem__(0, bytes(60)),
+        "input byte size mismatch for input 'INPUT0' for model 'simple'. Expected 64, got 60",
+    ),
+    "typed size wrong": (
+        lambda r: (typed(r, 0, int_contents=[1] * 15), typed(r, 1, int_contents=[1] * 16)),
+        "input byte size mismatch for input 'INPUT0' for model 'simple'. Expected 64, got 60",
+    ),
+    "contents present but empty": (
+        lambda r: (typed(r, 0), typed(r, 1)),
+        "input byte size mismatch for input 'INPUT0' for model 'simple'. Expected 64, got 0",
+    ),
+}
+
+
+def typed_second(request: pb.ModelInferRequest) -> None:
+    typed(request, 1, int_contents=[1] * 16)
+
+
+@pytest.mark.parametrize("case", PLAIN)
+def test_a_message_that_is_wrong_in_itself_is_refused_in_triton_s_words(case: str) -> None:
+    change, text = PLAIN[case]
+    request = simple_request()
+    change(request)
+    assert refusal(request, SIMPLE, 8) == text
+
+
+@pytest.mark.parametrize("case", PREFIXED)
+def test_inputs_that_are_not_the_model_s_are_refused_in_triton_s_words(case: str) -> None:
+    change, text = PREFIXED[case]
+    request = simple_request()
+    change(request)
+    assert refusal(request, SIMPLE, 8) == f"[request id: <id_unknown>] {text}"
+    request.id = "seven"
+    assert refusal(request, SIMPLE, 8) == f"[request id: seven] {text}"
+
+
+@pytest.mark.parametrize(
+    ("shape", "raw", "text"),
+    [
+        (
+            [1, 2],
+            b"\1\0\0\0a",
+            "expected 2 string elements for inference input 'INPUT0' for model 'm', got 1",
+        ),
+        (
+            [1, 2],
+            b"\1\0\0\0a" * 3,
+            "unexpected number of string elements 3 for inference input 'INPUT0' for model 'm', "
+            "expecting 2",
+        ),
+        (
+            [1, 2],
+            b"\1\0\0\0a\1\0",
+            "incomplete string length indicator for inference input 'INPUT0' for model 'm', "
+            "expecting 4 bytes but only 2 bytes available",
+        ),
+        (
+            [1, 1],
+            struct.pack("<I", 100) + b"abc",
+            "incomplete string data for inference input 'INPUT0' for model 'm', expecting string "
+            "of length 100 but only 3 bytes available",
+        ),
+    ],
+)
+def test_strings_that_do_not_add_up_are_refused_in_triton_s_words(
+    shape: list[int], raw: bytes, text: str
+) -> None:
+    found = refusal(strings_request(shape, raw), STRINGS, 8)
+    assert found == f"[request id: <id_unknown>] {text}"
+
+
+@pytest.mark.parametrize(
+    ("elements", "text"),
+    [
+        ([b"a"], "expected 2 string elements for inference input 'INPUT0' for model 'm', got 1"),
+        ([], "expected 2 string elements for inference input 'INPUT0' for model 'm', got 0"),
+        (
+            [b"a"] * 3,
+            "unexpected number of string elements 3 for inference input 'INPUT0' for model 'm', "
+            "expecting 2",
+        ),
+    ],
+)
+def test_typed_strings_are_counted(elements: list[bytes], text: str) -> None:
+    request = strings_request([1, 2])
+    typed(request, bytes_contents=elements)
+    assert refusal(request, STRINGS, 8) == f"[request id: <id_unknown>] {text}"
+
+
+@pytest.mark.parametrize("shape", [[1, 2**62, 2**62], [1, 2**61, 2], [8, 2**31, 2**31]])
+def test_a_shape_whose_bytes_overflow_is_refused_before_memory_is_asked_for(
+    shape: list[int],
+) -> None:
+    request = pb.ModelInferRequest(model_name="m")
+    request.inputs.add(name="INPUT0", datatype="FP32", shape=shape)
+    request.raw_input_contents.append(b"1234")
+    assert refusal(request, ANY_SHAPE, 8) == (
+        "[request id: <id_unknown>] byte size for tensor 'INPUT0' exceeds maximum size of "
+        "9223372036854775807"
+    )
+
+
+def test_a_huge_number_of_strings_is_refused_before_memory_is_asked_for() -> None:
+    request = strings_request([8, 2**40], b"\1\0\0\0a")
+    assert "string elements" in refusal(request, STRINGS, 8)
+
+
+@pytest.mark.parametrize("key", ["classification", "shared_memory_region"])
+def test_output_parameters_that_are_not_offered_say_so(key: str) -> None:
+    request = simple_request()
+    request.outputs.add(name="OUTPUT0").parameters[key].int64_param = 2
+    with pytest.raises(Unimplemented, match=key):
+        parse_inputs(request, SIMPLE, 8)
+
+
+def test_inputs_in_shared_memory_are_not_offered() -> None:
+    request = simple_request()
+    request.inputs[0].parameters["shared_memory_region"].string_param = "region"
+    with pytest.raises(Unimplemented, match=r"^Client shared memory is disabled\.$"):
+        parse_inputs(request, SIMPLE, 8)
+
+
+def test_surplus_raw_entries_are_ignored() -> None:
+    request = simple_request()
+    request.raw_input_contents.append(b"more")
+    arrays, _ = parse_inputs(request, SIMPLE, 8)
+    assert set(arrays) == {"INPUT0", "INPUT1"}
+
+
+def test_raw_entries_belong_to_the_inputs_in_the_request_s_order() -> None:
+    request = simple_request()
+    request.inputs[0].name, request.inputs[1].name = "INPUT1", "INPUT0"
+    request.raw_input_contents[0] = np.full(16, 7, "<i4").tobytes()
+    arrays, _ = parse_inputs(request, SIMPLE, 8)
+    assert arrays["INPUT1"].tolist() == [[7] * 16]
+    assert arrays["INPUT0"].tolist() == [[0] * 16]
+
+
+def test_the_batch_axis_is_the_number_of_rows() -> None:
+    arrays, num_rows = parse_inputs(simple_request(num_rows=5), SIMPLE, 8)
+    assert num_rows == 5
+    assert arrays["INPUT0"].shape == (5, 16)
+
+
+def test_without_batching_a_request_is_one_row_of_the_full_shape() -> None:
+    request = pb.ModelInferRequest(model_name="m")
+    request.inputs.add(name="INPUT0", datatype="FP32", shape=[3, 2])
+    request.raw_input_contents.append(bytes(24))
+    arrays, num_rows = parse_inputs(request, ANY_SHAPE, 0)
+    assert num_rows == 1
+    assert arrays["INPUT0"].shape == (3, 2)
+
+
+def test_a_scalar_is_taken_where_the_model_has_no_batch_axis() -> None:
+    scalar = Signature((spec("INPUT0", "FP32"),), (spec("OUTPUT0", "FP32"),))
+    request = pb.ModelInferRequest(model_name="m")
+    request.inputs.add(name="INPUT0", datatype="FP32", shape=[])
+    request.raw_input_contents.append(struct.pack("<f", 2.5))
+    arrays, _ = parse_inputs(request, scalar, 0)
+    assert arrays["INPUT0"].shape == ()
+    assert arrays["INPUT0"] == 2.5
+
+
+@pytest.mark.parametrize(("shape", "num_rows"), [([1, 0], 1), ([0, 3], 0), ([0, 0], 0)])
+@pytest.mark.parametrize("datatype", ["FP32", "BYTES"])
+def test_tensors_of_no_elements_are_taken(datatype: str, shape: list[int], num_rows: int) -> None:
+    signature = Signature((spec("INPUT0", datatype, -1),), (spec("OUTPUT0", datatype, -1),))
+    request = pb.ModelInferRequest(model_name="m")
+    request.inputs.add(name="INPUT0", datatype=datatype, shape=shape)
+    request.raw_input_contents.append(b"")
+    arrays, found_rows = parse_inputs(request, signature, 8)
+    assert arrays["INPUT0"].shape == tuple(shape)
+    assert found_rows == num_rows
+
+
+TYPED = [
+    ("BOOL", "bool_contents", [True, False]),
+    ("INT8", "int_contents", [-128, 127]),
+    ("INT16", "int_contents", [-(2**15), 2**15 - 1]),
+    ("INT32", "int_contents", [-(2**31), 2**31 - 1]),
+    ("INT64", "int64_contents", [-(2**63), 2**63 - 1]),
+    ("UINT8", "uint_contents", [0, 255]),
+    ("UINT16", "uint_contents", [0, 2**16 - 1]),
+    ("UINT32", "uint_contents", [0, 2**32 - 1]),
+    ("UINT64", "uint64_contents", [0, 2**64 - 1]),
+    ("FP32", "fp32_contents", [-1.5, 3.25e38]),
+    ("FP64", "fp64_contents", [-1.5, 1e300]),
+    ("BYTES", "bytes_contents", [b"", b"\x00\xff"]),
+]
+
+
+@pytest.mark.parametrize(("datatype", "field", "values"), TYPED, ids=lambda value: str(value))
+def test_typed_and_raw_contents_give_equal_arrays(
+    datatype: str, field: str, values: list[Any]
+) -> None:
+    signature = Signature((spec("INPUT0", datatype, 2),), (spec("OUTPUT0", datatype, 2),))
+    array = np.array([*values, None], object)[:-1].astype(DATATYPES[datatype].dtype)
+    raw, explicit = (pb.ModelInferRequest(model_name="m") for _ in range(2))
+    for request in (raw, explicit):
+        request.inputs.add(name="INPUT0", datatype=datatype, shape=[1, 2])
+    raw.raw_input_contents.append(to_raw(array))
+    typed(explicit, **{field: values})
+    (from_raw, _), (from_typed, _) = (parse_inputs(r, signature, 8) for r in (raw, explicit))
+    assert from_raw["INPUT0"].dtype == from_typed["INPUT0"].dtype == DATATYPES[datatype].dtype
+    assert from_raw["INPUT0"].tolist() == from_typed["INPUT0"].tolist() == [values]
+
+
+def test_every_type_with_typed_contents_is_in_the_table_above() -> None:
+    expected = {d.name for d in DATATYPES.values() if d.contents_field is not None}
+    assert {row[0] for row in TYPED} == expected
+
+
+def test_half_precision_goes_raw_only() -> None:
+    signature = Signature((spec("INPUT0", "FP16", 1),), (spec("OUTPUT0", "FP16", 1),))
+    request = pb.ModelInferRequest(model_name="m")
+    request.inputs.add(name="INPUT0", datatype="FP16", shape=[1, 1])
+    typed(request, fp32_contents=[1.0])
+    assert refusal(request, signature, 8) == (
+        "unexpected explicit tensor data for input tensor 'INPUT0' for model 'm' of type 'FP32', "
+        "expected datatype 'FP16'"
+    )
+
+
+def test_narrow_integers_are_cut_as_triton_does() -> None:
+    """300 as INT8 keeps its low byte: 44."""
+    signature = Signature((spec("INPUT0", "INT8", 1),), (spec("OUTPUT0", "INT8", 1),))
+    request = pb.ModelInferRequest(model_name="m")
+    request.inputs.add(name="INPUT0", datatype="INT8", shape=[1, 1])
+    typed(request, int_contents=[300])
+    arrays, _ = parse_inputs(request, signature, 8)
+    assert arrays["INPUT0"].tolist() == [[44]]
+
+
+TENSORS = st.builds(
+    dict,
+    name=st.sampled_from(["INPUT0", "INPUT1", "X"]),
+    datatype=st.sampled_from(["INT32", "FP32", "BYTES", "", "BF16"]),
+    shape=st.lists(st.sampled_from([-5, -1, 0, 1, 2, 16, 2**62]), max_size=3),
+)
+
+
+@given(
+    st.lists(TENSORS, max_size=3),
+    st.lists(st.binary(max_size=130) | st.just(bytes(64)), max_size=3),
+    st.sampled_from([0, 8]),
+    st.sampled_from([SIMPLE, STRINGS, ANY_SHAPE]),
+)
+def test_any_message_is_taken_or_refused_and_nothing_else(
+    tensors: list[dict[str, Any]], raw: list[bytes], max_batch_size: int, signature: Signature
+) -> None:
+    request = pb.ModelInferRequest(model_name="m", raw_input_contents=raw)
+    for fields in tensors:
+        request.inputs.add(**fields)
+    try:
+        arrays, num_rows = parse_inputs(request, signature, max_batch_size)
+    except InvalidArgument:
+        return
+    assert set(arrays) == {tensor.name for tensor in signature.inputs}
+    assert 0 <= num_rows <= max(1, max_batch_size)
+
+
+OUTPUTS = {
+    "OUTPUT0": np.arange(16, dtype="<i4").reshape(1, 16),
+    "OUTPUT1": np.ones((1, 16), "<i4"),
+}
+
+
+def test_a_response_echoes_id_and_names_the_version_that_answered() -> None:
+    request = simple_request()
+    request.id, request.model_version = "seven", ""
+    response = build_response(request, 3, SIMPLE, OUTPUTS)
+    assert (response.id, response.model_name, response.model_version) == ("seven", "simple", "3")
+    assert not response.parameters
+
+
+def test_without_a_choice_every_output_comes_raw_in_the_model_s_order() -> None:
+    response = build_response(simple_request(), 1, SIMPLE, OUTPUTS)
+    assert [output.name for output in response.outputs] == ["OUTPUT0", "OUTPUT1"]
+    assert [output.datatype for output in response.outputs] == ["INT32", "INT32"]
+    assert [list(output.shape) for output in response.outputs] == [[1, 16], [1, 16]]
+    assert list(response.raw_output_contents) == [to_raw(array) for array in OUTPUTS.values()]
+    assert not any(output.HasField("contents") for output in response.outputs)
+
+
+def test_a_choice_of_outputs_is_answered_in_the_model_s_order() -> None:
+    both, one = simple_request(), simple_request()
+    for name in ("OUTPUT1", "OUTPUT0"):
+        both.outputs.add(name=name)
+    one.outputs.add(name="OUTPUT1")
+    response = build_response(both, 1, SIMPLE, OUTPUTS)
+    assert [output.name for output in response.outputs] == ["OUTPUT0", "OUTPUT1"]
+    response = build_response(one, 1, SIMPLE, OUTPUTS)
+    assert [output.name for output in response.outputs] == ["OUTPUT1"]
+    assert list(response.raw_output_contents) == [to_raw(OUTPUTS["OUTPUT1"])]
+
+
+def test_an_output_of_no_elements_has_an_empty_raw_entry() -> None:
+    empty = {name: np.empty((0, 16), "<i4") for name in OUTPUTS}
+    response = build_response(simple_request(), 1, SIMPLE, empty)
+    assert [list(output.shape) for output in response.outputs] == [[0, 16], [0, 16]]
+    assert list(response.raw_output_contents) == [b"", b""]
+
+
+def test_typed_requests_are_answered_raw_too() -> None:
+    request = simple_request()
+    typed(request, int_contents=[1] * 16)
+    response = build_response(request, 1, SIMPLE, OUTPUTS)
+    assert len(response.raw_output_contents) == 2
