@@ -27,6 +27,7 @@ def train(
     output: options.TrainOutput,
     validation: options.Validation = str(DEFAULTS.validation_fraction),
     test_fraction: options.TestFraction = DEFAULTS.test_fraction,
+    test_file: options.TestFile = None,
     epochs: options.Epochs = DEFAULTS.epochs,
     batch_size: options.BatchSize = DEFAULTS.batch_size,
     learning_rate: options.LearningRate = DEFAULTS.learning_rate,
@@ -58,9 +59,10 @@ def train(
             precision=precision,
             seed=seed,
         )
-        from models.commands import train_classifier
+        from models.commands import DataFiles, train_classifier
 
-        train_classifier(data, from_, output, validation_file, settings, resume=resume)
+        files = DataFiles(data, validation_file, test_file)
+        train_classifier(files, from_, output, settings, resume=resume)
 
 
 def import_checkpoint(

@@ -50,6 +50,15 @@ TestFraction = Annotated[
         "default: with little data all of it is needed. 0 to 0.5.",
     ),
 ]
+TestFile = Annotated[
+    Path | None,
+    typer.Option(
+        envvar="ATTENDANT_TRAIN_TEST_FILE",
+        help="Labelled texts that the final figures are of, in place of a --test-fraction. None "
+        "by default: the figures are then of the validation rows.",
+        show_default="none",
+    ),
+]
 Epochs = Annotated[
     int,
     typer.Option(

@@ -7,7 +7,7 @@ the terminal meet; it imports PyTorch, so the command line imports it only when 
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 
@@ -33,18 +33,21 @@ from models.training_state import state_path
 TASKS = ("auto", "text-classification", "embedding")
 
 
+@dataclass(frozen=True, slots=True)
+class DataFiles:
+    """Labelled texts; what has no file of its own is split off from `data`."""
+
+    data: Path
+    validation: Path | None = None
+    test: Path | None = None
+
+
 def train_classifier(
-    data: Path,
-    source: str,
-    output: Path,
-    validation_file: Path | None,
-    settings: TrainingSettings,
-    *,
-    resume: bool,
+    files: DataFiles, source: str, output: Path, settings: TrainingSettings, *, resume: bool
 ) -> None:
-    """Fine-tune `source` on `data` and write checkpoint and reports to `output`."""
+    """Fine-tune `source` and write checkpoint and reports to `output`."""
     check_replaceable(output)  # now, rather than after the training
-    splits = read_splits(data, validation_file, settings)
+    splits = read_splits(files, settings)
     base = load_checkpoint(source)
     state_file = state_path(output)
     with stop_requests() as should_stop, ProgressBar(Console(stderr=True)) as bar:
@@ -64,16 +67,18 @@ def train_classifier(
     console.print(f"{output}: epoch {finetuned.progress.best_epoch}", highlight=False)
 
 
-def read_splits(data: Path, validation_file: Path | None, settings: TrainingSettings) -> Splits:
-    """Split the data; a validation file leaves more of it to train on."""
-    dataset = read_dataset(data)
-    if validation_file is not None:
-        train, test = split(dataset, [settings.test_fraction], settings.seed)
-        validation = read_dataset(validation_file)
-    else:
-        fractions = [settings.validation_fraction, settings.test_fraction]
-        train, validation, test = split(dataset, fractions, settings.seed)
-    return Splits(train, validation, test if settings.test_fraction else None)
+def read_splits(files: DataFiles, settings: TrainingSettings) -> Splits:
+    """Read the files, holding out what has none of its own."""
+    if files.test is not None and settings.test_fraction:
+        raise SettingError("test_fraction", settings.test_fraction, "0 beside a test file")
+    fraction = 0.0 if files.validation else settings.validation_fraction
+    data = read_dataset(files.data)
+    train, validation, test = split(data, [fraction, settings.test_fraction], settings.seed)
+    if files.validation is not None:
+        validation = read_dataset(files.validation)
+    if files.test is not None:
+        test = read_dataset(files.test)
+    return Splits(train, validation, test if len(test) else None)
 
 
 def import_model(

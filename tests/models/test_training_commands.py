@@ -94,6 +94,22 @@ def test_a_validation_file_leaves_all_data_for_training(
     }
 
 
+def test_a_test_file_is_what_the_figures_are_of(
+    run: Run, data: Path, base: Path, tmp_path: Path
+) -> None:
+    test_file = tmp_path / "unseen.csv"
+    test_file.write_text("label,text\nspam,win cash\nham,home now\nham,lunch\n")
+    command = ["train", data, "--from", base, "--output", tmp_path / "spam", *SMALL_RUN]
+    result = run(*command, "--test-file", test_file)
+    assert result.exit_code == 0, result.output
+    assert "test: 3 rows, accuracy" in result.output
+    assert "test_accuracy" in load_checkpoint(tmp_path / "spam").metrics
+
+    refused = run(*command, "--test-file", test_file, "--test-fraction", "0.1")
+    assert refused.exit_code == 2
+    assert "0.1 is not allowed, it must be 0 beside a test file" in refused.output
+
+
 def test_settings_can_come_from_the_environment(
     run: Run, data: Path, base: Path, tmp_path: Path
 ) -> None:
@@ -204,12 +220,12 @@ def test_every_option_has_help_a_default_and_a_variable(run: Run, command: str) 
         if name[0].isupper()
         for option in getattr(annotated, "__metadata__", ())
     ]
-    assert len(options) == 24
+    assert len(options) == 25
     for option in options:
         assert option.help
         assert option.envvar.startswith(("ATTENDANT_TRAIN_", "ATTENDANT_IMPORT_"))
     shown = run(command, "--help").output
-    assert shown.count("env var: ATTENDANT_") == {"train": 17, "import": 7}[command]
+    assert shown.count("env var: ATTENDANT_") == {"train": 18, "import": 7}[command]
 
 
 def test_without_pytorch_the_command_says_what_to_install(tmp_path: Path) -> None:
