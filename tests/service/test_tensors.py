@@ -42,14 +42,30 @@ def strings_request(shape: list[int], raw: bytes | None = None) -> pb.ModelInfer
     return request
 
 
-def typed(request: pb.ModelInferRequest, index: int = 0, **contents: Any) -> None:  # noqa: ANN401
-    """Send an input as typed contents and drop every raw one."""
+def typed(request: pb.ModelInferRequest, **contents: Any) -> None:  # noqa: ANN401
+    """Send the first input as typed contents and drop every raw one."""
     del request.raw_input_contents[:]
-    request.inputs[index].contents.CopyFrom(pb.InferTensorContents(**contents))
+    request.inputs[0].contents.CopyFrom(pb.InferTensorContents(**contents))
+
+
+def send_typed(request: pb.ModelInferRequest, first: list[int], second: list[int]) -> None:
+    typed(request, int_contents=first)
+    request.inputs[1].contents.CopyFrom(pb.InferTensorContents(int_contents=second))
+
+
+def send_strings(request: pb.ModelInferRequest) -> None:
+    send_typed(request, [], [1] * 16)
+    request.inputs[0].datatype = "BYTES"
+    typed(request, bytes_contents=[b"a"] * 16)
 
 
 def reshape(request: pb.ModelInferRequest, shape: list[int], index: int = 0) -> None:
     request.inputs[index].shape[:] = shape
+
+
+def reshape_all(request: pb.ModelInferRequest, shape: list[int]) -> None:
+    for index in range(len(request.inputs)):
+        reshape(request, shape, index)
 
 
 def refusal(request: pb.ModelInferRequest, signature: Signature, max_batch_size: int) -> str:
@@ -146,10 +162,7 @@ PREFIXED: dict[str, tuple[Change, str]] = {
         "inference input 'INPUT0' data-type is '<invalid>', but model 'simple' expects 'INT32'",
     ),
     "BYTES for numbers": (
-        lambda r: (
-            (typed(r, bytes_contents=[b"a"] * 16), setattr(r.inputs[0], "datatype", "BYTES"))
-            and typed_second(r)
-        ),
+        send_strings,
         "inference input 'INPUT0' data-type is 'BYTES', but model 'simple' expects 'INT32'",
     ),
     "wrong shape": (
@@ -163,7 +176,7 @@ PREFIXED: dict[str, tuple[Change, str]] = {
         + SHAPE_NOTE,
     ),
     "rank 1 that is read as a batch": (
-        lambda r: [reshape(r, [16], index) for index in (0, 1)],
+        lambda r: reshape_all(r, [16]),
         "inference request batch-size must be <= 8 for 'simple'",
     ),
     "no shape": (
@@ -171,20 +184,20 @@ PREFIXED: dict[str, tuple[Change, str]] = {
         "input 'INPUT1' has no shape but model requires batch dimension for 'simple'",
     ),
     "dimension -1": (
-        lambda r: [reshape(r, [1, -1], index) for index in (0, 1)],
+        lambda r: reshape_all(r, [1, -1]),
         "All input dimensions should be specified for input 'INPUT0' for model 'simple', "
         "got [1,-1]",
     ),
     "negative dimension": (
-        lambda r: [reshape(r, [1, -5], index) for index in (0, 1)],
+        lambda r: reshape_all(r, [1, -5]),
         "tensor 'INPUT0' contains an invalid dimension [1,-5]",
     ),
     "negative batch": (
-        lambda r: [reshape(r, [-5, 16], index) for index in (0, 1)],
+        lambda r: reshape_all(r, [-5, 16]),
         "tensor 'INPUT0' contains an invalid dimension [-5,16]",
     ),
     "batch above the limit": (
-        lambda r: [reshape(r, [9, 16], index) for index in (0, 1)],
+        lambda r: reshape_all(r, [9, 16]),
         "inference request batch-size must be <= 8 for 'simple'",
     ),
     "batch differs": (
@@ -196,18 +209,14 @@ PREFIXED: dict[str, tuple[Change, str]] = {
         "input byte size mismatch for input 'INPUT0' for model 'simple'. Expected 64, got 60",
     ),
     "typed size wrong": (
-        lambda r: (typed(r, 0, int_contents=[1] * 15), typed(r, 1, int_contents=[1] * 16)),
+        lambda r: send_typed(r, [1] * 15, [1] * 16),
         "input byte size mismatch for input 'INPUT0' for model 'simple'. Expected 64, got 60",
     ),
     "contents present but empty": (
-        lambda r: (typed(r, 0), typed(r, 1)),
+        lambda r: send_typed(r, [], []),
         "input byte size mismatch for input 'INPUT0' for model 'simple'. Expected 64, got 0",
     ),
 }
-
-
-def typed_second(request: pb.ModelInferRequest) -> None:
-    typed(request, 1, int_contents=[1] * 16)
 
 
 @pytest.mark.parametrize("case", PLAIN)
@@ -377,7 +386,7 @@ TYPED = [
     ("UINT16", "uint_contents", [0, 2**16 - 1]),
     ("UINT32", "uint_contents", [0, 2**32 - 1]),
     ("UINT64", "uint64_contents", [0, 2**64 - 1]),
-    ("FP32", "fp32_contents", [-1.5, 3.25e38]),
+    ("FP32", "fp32_contents", [-1.5, 2.0**127]),
     ("FP64", "fp64_contents", [-1.5, 1e300]),
     ("BYTES", "bytes_contents", [b"", b"\x00\xff"]),
 ]
@@ -393,7 +402,8 @@ def test_typed_and_raw_contents_give_equal_arrays(
     for request in (raw, explicit):
         request.inputs.add(name="INPUT0", datatype=datatype, shape=[1, 2])
     raw.raw_input_contents.append(to_raw(array))
-    typed(explicit, **{field: values})
+    fields: dict[str, Any] = {field: values}
+    typed(explicit, **fields)
     (from_raw, _), (from_typed, _) = (parse_inputs(r, signature, 8) for r in (raw, explicit))
     assert from_raw["INPUT0"].dtype == from_typed["INPUT0"].dtype == DATATYPES[datatype].dtype
     assert from_raw["INPUT0"].tolist() == from_typed["INPUT0"].tolist() == [values]
@@ -425,7 +435,7 @@ def test_narrow_integers_are_cut_as_triton_does() -> None:
     assert arrays["INPUT0"].tolist() == [[44]]
 
 
-TENSORS = st.builds(
+TENSORS: st.SearchStrategy[dict[str, Any]] = st.builds(
     dict,
     name=st.sampled_from(["INPUT0", "INPUT1", "X"]),
     datatype=st.sampled_from(["INT32", "FP32", "BYTES", "", "BF16"]),
