@@ -205,7 +205,15 @@ def _check_values(config: ModelConfig) -> None:
             f"config.pbtxt: preferred_batch_size {too_large[0]} is not between 1 and "
             f"max_batch_size, which is {config.max_batch_size}"
         )
+    if config.model_transaction_policy.decoupled:
+        raise LoadError(
+            "config.pbtxt: model_transaction_policy.decoupled is not supported by this server"
+        )
     for group in config.instance_group:
+        if len(group.gpus) > 1:
+            raise LoadError(
+                f"config.pbtxt: instance_group.gpus is {list(group.gpus)}, one is supported"
+            )
         if group.count < 0:
             raise LoadError(f"config.pbtxt: instance_group.count is {group.count}, expected >= 1")
         if group.kind == group.KIND_MODEL:
