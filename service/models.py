@@ -106,7 +106,8 @@ class TensorModel(ServedModel):
     async def infer(self, request: InferRequest) -> InferReply:
         names = [spec.name for spec in self.signature.outputs]
         running = Request(Timings(request.received_s), request.deadline_s)
-        inputs = {name: _to_session_array(array) for name, array in request.inputs.items()}
+        with self._counted_failures():
+            inputs = {name: _to_session_array(array) for name, array in request.inputs.items()}
         shapes = tuple(inputs[spec.name].shape[1:] for spec in self.signature.inputs)
         item = Item(running, inputs, request.num_rows, 1, shapes)
         running.items = (item,)
@@ -134,7 +135,8 @@ class TextModel(ServedModel):
         self._labels = np.array([label.encode() for label in manifest.labels], object)
 
     async def infer(self, request: InferRequest) -> InferReply:
-        texts = _decode(request.inputs["text"])
+        with self._counted_failures():
+            texts = _decode(request.inputs["text"])
         reply = await self.compute(
             texts, request.received_s, request.deadline_s, request.can_truncate
         )
