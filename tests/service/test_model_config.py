@@ -1,0 +1,266 @@
+"""`config.pbtxt`: what it leaves open is completed, what we would ignore is refused."""
+
+import pytest
+from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelInstanceGroup
+
+from service.errors import LoadError
+from service.model_config import (
+    Signature,
+    complete_for_text,
+    complete_from_graph,
+    parameter,
+    parse_config,
+    signature_of,
+    text_signature,
+    versions_to_serve,
+)
+from tests.fakes import classifier_manifest, embedder_manifest, spec
+
+BATCHING = Signature(
+    (spec("x", "FP32", -1, 4), spec("s", "BYTES", -1, -1)), (spec("y", "INT64", -1, 2),)
+)
+FIXED = Signature((spec("x", "FP32", 3, 4),), (spec("y", "INT64", -1, 2),))
+FULL = """
+name: "m" platform: "onnxruntime_onnx" max_batch_size: 16
+input [{ name: "x" data_type: TYPE_FP32 dims: [4] },
+       { name: "s" data_type: TYPE_STRING dims: [-1] }]
+output [{ name: "y" data_type: TYPE_INT64 dims: [2] }]
+dynamic_batching { preferred_batch_size: [4, 8] max_queue_delay_microseconds: 100
+                   default_queue_policy { max_queue_size: 9 } }
+instance_group [{ count: 2 kind: KIND_CPU }]
+version_policy { latest { num_versions: 2 } }
+optimization { input_pinned_memory { enable: true } }
+parameters { key: "intra_op_thread_count" value { string_value: "3" } }
+"""
+
+
+def completed(text: str, graph: Signature = BATCHING) -> ModelConfig:
+    config = parse_config(text, "m")
+    complete_from_graph(config, graph, default_rows=64)
+    return config
+
+
+def test_an_empty_configuration_is_completed_from_the_graph() -> None:
+    """What Triton's clients read: every field that its auto-complete fills."""
+    config = completed("")
+    assert config.name == "m"
+    assert config.platform == "onnxruntime_onnx"
+    assert config.backend == "onnxruntime"
+    assert config.max_batch_size == 64
+    assert config.default_model_filename == "model.onnx"
+    assert config.version_policy.latest.num_versions == 1
+    assert config.HasField("dynamic_batching")
+    assert [(group.name, group.count) for group in config.instance_group] == [("m_0", 1)]
+    assert [(t.name, list(t.dims)) for t in config.input] == [("x", [4]), ("s", [-1])]
+    assert [(t.name, list(t.dims)) for t in config.output] == [("y", [2])]
+
+
+def test_a_graph_without_a_free_first_axis_is_served_without_batching() -> None:
+    config = completed("", FIXED)
+    assert config.max_batch_size == 0
+    assert not config.HasField("dynamic_batching")
+    assert list(config.input[0].dims) == [3, 4]
+
+
+def test_named_tensors_without_a_batch_size_are_the_full_shape() -> None:
+    """Triton reads a missing max_batch_size as 0 where the file names tensors."""
+    tensors = """
+      input [{ name: "x" data_type: TYPE_FP32 dims: [-1, 4] },
+             { name: "s" data_type: TYPE_STRING dims: [-1, -1] }]"""
+    config = completed(tensors)
+    assert config.max_batch_size == 0
+
+
+def test_what_the_file_says_stays() -> None:
+    config = completed(FULL)
+    assert config.max_batch_size == 16
+    assert list(config.dynamic_batching.preferred_batch_size) == [4, 8]
+    assert config.instance_group[0].count == 2
+    assert config.instance_group[0].kind == ModelInstanceGroup.KIND_CPU
+    assert config.version_policy.latest.num_versions == 2
+    assert parameter(config, "intra_op_thread_count", default=1) == 3
+    assert parameter(config, "max_batch_tokens", default=77) == 77
+
+
+def test_the_signature_is_that_of_the_completed_configuration() -> None:
+    signature = signature_of(completed(FULL))
+    assert signature.inputs == (spec("x", "FP32", 4), spec("s", "BYTES", -1))
+    assert signature.outputs == (spec("y", "INT64", 2),)
+
+
+@pytest.mark.parametrize(
+    ("text", "field"),
+    [
+        ("sequence_batching {}", "sequence_batching"),
+        ("ensemble_scheduling {}", "ensemble_scheduling"),
+        ("model_warmup [{ name: 'w' }]", "model_warmup"),
+        ("response_cache { enable: true }", "response_cache"),
+        ("runtime: 'x'", "runtime"),
+        ("dynamic_batching { priority_levels: 2 }", "dynamic_batching.priority_levels"),
+        ("dynamic_batching { preserve_ordering: true }", "dynamic_batching.preserve_ordering"),
+        (
+            "dynamic_batching { default_queue_policy { timeout_action: DELAY } }",
+            "dynamic_batching.default_queue_policy.timeout_action",
+        ),
+        (
+            "dynamic_batching { default_queue_policy { default_timeout_microseconds: 5 } }",
+            "dynamic_batching.default_queue_policy.default_timeout_microseconds",
+        ),
+        ("instance_group [{ rate_limiter {} }]", "instance_group.rate_limiter"),
+        ("instance_group [{ passive: true }]", "instance_group.passive"),
+        ("optimization { cuda { graphs: true } }", "optimization.cuda"),
+        ("input [{ name: 'x' optional: true }]", "input.optional"),
+        ("input [{ name: 'x' reshape {} }]", "input.reshape"),
+        ("output [{ name: 'y' is_shape_tensor: true }]", "output.is_shape_tensor"),
+        ("batch_input [{ kind: BATCH_ELEMENT_COUNT }]", "batch_input"),
+        ("model_transaction_policy { decoupled: true }", "model_transaction_policy.decoupled"),
+    ],
+)
+def test_a_field_that_would_be_ignored_is_refused_by_name(text: str, field: str) -> None:
+    with pytest.raises(LoadError) as caught:
+        parse_config(text, "m")
+    assert str(caught.value) == f"config.pbtxt: {field} is not supported by this server"
+
+
+def test_saying_that_a_model_is_not_decoupled_is_fine() -> None:
+    parse_config("model_transaction_policy { decoupled: false }", "m")
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("max_batch_size: eight", "max_batch_size"),
+        ("colour: 'red'", "colour"),
+        ("name: 'other'", "name is 'other', but the model's folder is 'm'"),
+        ("platform: 'tensorrt_plan'", "platform 'tensorrt_plan'"),
+        ("backend: 'python'", "backend 'python'"),
+        ("max_batch_size: -1", "max_batch_size is -1, expected >= 0"),
+        (
+            "max_batch_size: 4 dynamic_batching { preferred_batch_size: [2, 8] }",
+            "preferred_batch_size 8 is not between 1 and max_batch_size, which is 4",
+        ),
+        ("instance_group [{ count: -2 }]", "instance_group.count is -2, expected >= 1"),
+        ("instance_group [{ kind: KIND_MODEL }]", "KIND_MODEL is not supported"),
+        ("instance_group [{ gpus: [0, 1] }]", "instance_group.gpus is [0, 1], one is supported"),
+        (
+            "parameters { key: 'colour' value { string_value: 'red' } }",
+            "parameter 'colour' is not supported by this server; it knows intra_op_thread_count",
+        ),
+        (
+            "parameters { key: 'max_batch_tokens' value { string_value: '0' } }",
+            "parameter 'max_batch_tokens' is '0', expected a whole number of at least 1",
+        ),
+        (
+            "parameters { key: 'max_batch_tokens' value { string_value: '1e6' } }",
+            "parameter 'max_batch_tokens' is '1e6', expected a whole number of at least 1",
+        ),
+    ],
+)
+def test_a_wrong_value_is_named(text: str, part: str) -> None:
+    with pytest.raises(LoadError) as caught:
+        parse_config(text, "m")
+    assert str(caught.value).startswith("config.pbtxt: ")
+    assert part in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        (
+            "max_batch_size: 8 input [{ name: 'x' data_type: TYPE_FP32 dims: [4] }]",
+            "inputs are ['x'], but the model takes ['s', 'x']",
+        ),
+        (
+            "max_batch_size: 8 output [{ name: 'z' data_type: TYPE_INT64 dims: [2] }]",
+            "output 'z' is not in the model, which has ['y']",
+        ),
+        (
+            "max_batch_size: 8 output [{ name: 'y' data_type: TYPE_INT32 dims: [2] }]",
+            "output 'y' is TYPE_INT32, but the model has TYPE_INT64",
+        ),
+        (
+            "max_batch_size: 8 output [{ name: 'y' data_type: TYPE_INT64 dims: [3] }]",
+            "output 'y' has dims [3], but the model has [2]",
+        ),
+        (
+            "max_batch_size: 8 output [{ name: 'y' data_type: TYPE_INT64 dims: [1, 2] }]",
+            "output 'y' has dims [1, 2], but the model has [2]",
+        ),
+        (
+            "max_batch_size: 8 output [{ name: 'y' dims: [2] }]",
+            "'y' has data type TYPE_INVALID: not supported",
+        ),
+    ],
+)
+def test_a_file_that_contradicts_its_graph_is_refused(text: str, part: str) -> None:
+    with pytest.raises(LoadError) as caught:
+        completed(text)
+    assert part in str(caught.value)
+
+
+def test_batching_a_graph_that_cannot_is_refused() -> None:
+    with pytest.raises(LoadError, match="max_batch_size is 8, but not every tensor of the graph"):
+        completed("max_batch_size: 8", FIXED)
+
+
+def test_a_file_may_fix_what_the_graph_leaves_free_and_leave_free_what_it_fixes() -> None:
+    text = """max_batch_size: 8
+      input [{ name: 'x' data_type: TYPE_FP32 dims: [-1] },
+             { name: 's' data_type: TYPE_STRING dims: [7] }]"""
+    config = completed(text)
+    assert [list(tensor.dims) for tensor in config.input] == [[-1], [7]]
+
+
+def test_a_file_may_offer_fewer_outputs_than_the_graph_has() -> None:
+    graph = Signature(BATCHING.inputs, (*BATCHING.outputs, spec("z", "FP32", -1)))
+    config = completed(
+        "max_batch_size: 8 output [{ name: 'y' data_type: TYPE_INT64 dims: [2] }]", graph
+    )
+    assert [tensor.name for tensor in config.output] == ["y"]
+
+
+def test_a_text_classifier_shows_texts_labels_scores_and_logits() -> None:
+    config = parse_config("", "m")
+    complete_for_text(config, classifier_manifest(), default_rows=64)
+    assert config.max_batch_size == 64
+    assert signature_of(config) == text_signature(classifier_manifest())
+    assert [t.name for t in config.input] == ["text"]
+    assert [(t.name, list(t.dims)) for t in config.output] == [
+        ("label", [1]),
+        ("score", [1]),
+        ("logits", [3]),
+    ]
+
+
+def test_a_text_embedder_shows_texts_and_embeddings() -> None:
+    config = parse_config("max_batch_size: 5", "m")
+    complete_for_text(config, embedder_manifest(), default_rows=64)
+    assert config.max_batch_size == 5
+    assert [(t.name, list(t.dims)) for t in config.output] == [("embedding", [4])]
+
+
+def test_a_text_model_s_file_may_not_name_the_graph_s_tensors() -> None:
+    config = parse_config("input [{ name: 'input_ids' data_type: TYPE_INT64 dims: [-1] }]", "m")
+    with pytest.raises(LoadError, match=r"inputs are \['input_ids'\], but the model takes"):
+        complete_for_text(config, classifier_manifest(), default_rows=64)
+
+
+@pytest.mark.parametrize(
+    ("policy", "expected"),
+    [
+        ("", [10]),
+        ("version_policy { latest {} }", [10]),
+        ("version_policy { latest { num_versions: 2 } }", [3, 10]),
+        ("version_policy { latest { num_versions: 9 } }", [1, 2, 3, 10]),
+        ("version_policy { all {} }", [1, 2, 3, 10]),
+        ("version_policy { specific { versions: [1, 3, 4] } }", [1, 3]),
+        ("version_policy { specific { versions: [4] } }", []),
+    ],
+)
+def test_a_version_policy_selects_by_number(policy: str, expected: list[int]) -> None:
+    """Found in the order of the file system; 10 is newer than 3."""
+    assert versions_to_serve(parse_config(policy, "m"), [3, 10, 1, 2]) == expected
+
+
+def test_no_version_folders_are_no_versions() -> None:
+    assert versions_to_serve(parse_config("", "m"), []) == []
