@@ -129,7 +129,7 @@ def parse_version(version: str) -> int | None:
         return None
     digits = version[:1].replace("-", "") + version[1:]
     length = next((i for i, c in enumerate(digits) if c not in "0123456789"), len(digits))
-    if not length or int(digits[:length]) > 2**63 - 1:
+    if not 1 <= length <= 19 or int(digits[:length]) > 2**63 - 1:  # which has 19 digits
         raise InvalidArgument(
             f"failed to get model version from specified version string '{version}' "
             "(details: stol), version should be an integral value > 0"
