@@ -50,6 +50,9 @@ class ModelRepository:
             except LoadError as error:
                 self.failures[folder.name] = str(error)
                 logger.error("failed to load '%s': %s", folder.name, error)  # noqa: TRY400
+            except Exception as error:  # what a damaged file makes of a library
+                self.failures[folder.name] = f"{type(error).__name__}: {error}"
+                logger.exception("failed to load '%s'", folder.name)
             await listener(folder.name, is_serving=folder.name in self._models)
         self.is_loading = False
 
