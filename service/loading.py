@@ -147,6 +147,12 @@ def _load_version(
     sessions = tuple(open_session(graph, options) for _ in range(count))
     if manifest is None:
         complete_from_graph(config, sessions[0].signature, settings.default_max_batch_size)
+        limits = batch_limits(config, settings)
+        if limits.max_rows > limits.max_tokens:
+            raise LoadError(
+                f"max_batch_tokens is {limits.max_tokens}, but a request of this model may have "
+                f"{limits.max_rows} rows, a token each"
+            )
         return LoadedVersion(number, sessions, options, None, None)
     complete_for_text(config, manifest, settings.default_max_batch_size)
     _check_text_graph(sessions[0], manifest)
