@@ -1,0 +1,189 @@
+"""What a scrape shows: Triton's names to the letter, and our histograms."""
+
+import urllib.request
+
+import pytest
+from prometheus_client import generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from service.metrics import FailureReason, Metrics
+from service.request import Item, RanBatch, Request, Timings
+
+# Name, type and labels as Triton's core/src/metrics.cc has them; dashboards match on these.
+TRITON = {
+    "nv_inference_request_success": {"model", "version"},
+    "nv_inference_request_failure": {"model", "version", "reason"},
+    "nv_inference_count": {"model", "version"},
+    "nv_inference_exec_count": {"model", "version"},
+    "nv_inference_request_duration_us": {"model", "version"},
+    "nv_inference_queue_duration_us": {"model", "version"},
+    "nv_inference_compute_input_duration_us": {"model", "version"},
+    "nv_inference_compute_infer_duration_us": {"model", "version"},
+    "nv_inference_compute_output_duration_us": {"model", "version"},
+    "nv_inference_pending_request_count": {"model", "version"},
+    "nv_model_load_duration_secs": {"model", "version"},
+}
+HISTOGRAMS = (
+    "attendant_request_seconds",
+    "attendant_queue_seconds",
+    "attendant_compute_seconds",
+    "attendant_batch_rows",
+    "attendant_batch_tokens",
+    "attendant_batch_padding_ratio",
+)
+
+
+def exposed(metrics: Metrics) -> str:
+    return generate_latest(metrics.registry).decode()
+
+
+def samples(metrics: Metrics, **labels: str) -> dict[str, float]:
+    """Every sample that has these labels among its own, by name and remaining labels."""
+    found = {}
+    for family in text_string_to_metric_families(exposed(metrics)):
+        for sample in family.samples:
+            if labels.items() <= sample.labels.items():
+                rest = [
+                    f"{key}={value}" for key, value in sample.labels.items() if key not in labels
+                ]
+                found[" ".join([sample.name, *rest])] = sample.value
+    return found
+
+
+def batch(*sizes: tuple[int, int], run_s: float = 0.004) -> RanBatch:
+    """One that ran with items of (rows, tokens per row)."""
+    request = Request(Timings(0.0))
+    items = [Item(request, {}, rows, tokens) for rows, tokens in sizes]
+    return RanBatch(items, 0.001, run_s, 0.002)
+
+
+TIMINGS = Timings(
+    received_s=10.0,
+    queued_s=10.001,
+    started_s=10.003,
+    finished_s=10.01,
+    collate_s=0.0005,
+    run_s=0.004,
+    split_s=0.00025,
+)
+
+
+def test_triton_s_names_are_on_the_page_to_the_letter() -> None:
+    """Also before the first request, so that rates start at zero; counters without `_total`."""
+    metrics = Metrics()
+    metrics.for_model("m", 3)
+    found: dict[str, set[str]] = {}
+    for family in text_string_to_metric_families(exposed(metrics)):
+        for sample in family.samples:
+            if sample.name.startswith("nv_"):
+                found.setdefault(sample.name, set()).update(sample.labels)
+                assert (sample.labels["model"], sample.labels["version"]) == ("m", "3")
+    assert found == TRITON
+
+
+def test_failures_carry_triton_s_reasons() -> None:
+    metrics = Metrics()
+    model = metrics.for_model("m", 1)
+    reasons: list[FailureReason] = ["REJECTED", "BACKEND", "REJECTED", "CANCELED", "BACKEND"]
+    for reason in [*reasons, reasons[0]]:
+        model.request_failed(reason)
+    found = samples(metrics, model="m", version="1")
+    name = "nv_inference_request_failure reason"
+    assert found[f"{name}=REJECTED"] == 3
+    assert found[f"{name}=CANCELED"] == 1
+    assert found[f"{name}=BACKEND"] == 2
+    assert found[f"{name}=OTHER"] == 0
+
+
+def test_one_request_of_two_rows_counts_one_request_and_two_inferences() -> None:
+    """10 ms in all: 2 in the queue, 0.5 + 4 + 0.25 in its batch."""
+    metrics = Metrics()
+    metrics.for_model("m", 1).request_succeeded(2, TIMINGS)
+    found = samples(metrics, model="m", version="1")
+    assert found["nv_inference_request_success"] == 1
+    assert found["nv_inference_count"] == 2
+    assert found["nv_inference_request_duration_us"] == 10_000
+    assert found["nv_inference_queue_duration_us"] == 2_000
+    assert found["nv_inference_compute_input_duration_us"] == 500
+    assert found["nv_inference_compute_infer_duration_us"] == 4_000
+    assert found["nv_inference_compute_output_duration_us"] == 250
+    assert found["attendant_request_seconds_count"] == 1
+    assert found["attendant_request_seconds_sum"] == pytest.approx(0.01)
+    assert found["attendant_queue_seconds_sum"] == pytest.approx(0.002)
+
+
+def test_one_batch_counts_one_execution_with_its_rows_tokens_and_padding() -> None:
+    """Rows of 10, 10 and 20 tokens: 60 computed, 40 real, a third is padding."""
+    metrics = Metrics()
+    metrics.for_model("m", 1).batch_ran(batch((1, 10), (1, 10), (1, 20)))
+    found = samples(metrics, model="m", version="1")
+    assert found["nv_inference_exec_count"] == 1
+    assert found["attendant_batch_rows_sum"] == 3
+    assert found["attendant_batch_tokens_sum"] == 60
+    assert found["attendant_batch_padding_ratio_sum"] == pytest.approx(1 / 3)
+    assert found["attendant_compute_seconds_sum"] == pytest.approx(0.007)
+
+
+def test_a_batch_of_no_rows_has_no_padding() -> None:
+    metrics = Metrics()
+    metrics.for_model("m", 1).batch_ran(batch((0, 1)))
+    assert samples(metrics, model="m", version="1")["attendant_batch_padding_ratio_sum"] == 0
+
+
+def test_models_and_versions_are_counted_apart() -> None:
+    metrics = Metrics()
+    counts = {("a", 1): 1, ("a", 2): 2, ("b", 1): 3}
+    for (name, version), count in counts.items():
+        model = metrics.for_model(name, version)
+        for _ in range(count):
+            model.request_succeeded(1, TIMINGS)
+    for (name, version), count in counts.items():
+        found = samples(metrics, model=name, version=str(version))
+        assert found["nv_inference_request_success"] == count
+        assert found["attendant_request_seconds_count"] == count
+
+
+def test_gauges_are_read_when_somebody_looks() -> None:
+    metrics = Metrics()
+    model = metrics.for_model("m", 1)
+    waiting = [3]
+    model.watch(lambda: waiting[0], lambda: 2)
+    model.load_s = 1.5
+    found = samples(metrics, model="m", version="1")
+    assert found["nv_inference_pending_request_count"] == 3
+    assert found["attendant_requests_waiting"] == 3
+    assert found["attendant_requests_running"] == 2
+    assert found["nv_model_load_duration_secs"] == 1.5
+    waiting[0] = 0
+    assert samples(metrics, model="m", version="1")["nv_inference_pending_request_count"] == 0
+
+
+@pytest.mark.parametrize("name", HISTOGRAMS)
+def test_our_histograms_have_a_line_for_every_bucket(name: str) -> None:
+    metrics = Metrics()
+    metrics.for_model("m", 1)
+    bounds = [
+        float(key.split("le=")[1])
+        for key in samples(metrics, model="m", version="1")
+        if key.startswith(f"{name}_bucket")
+    ]
+    assert bounds == sorted(bounds)
+    assert bounds[-1] == float("inf")
+    if name.endswith("_seconds"):
+        assert bounds[0] <= 0.001
+        assert bounds[-2] >= 10
+
+
+def test_the_page_is_served_over_http() -> None:
+    metrics = Metrics()
+    metrics.for_model("m", 1).request_succeeded(1, TIMINGS)
+    server = metrics.serve("127.0.0.1", 0)
+    try:
+        url = f"http://127.0.0.1:{server.server_port}/metrics"
+        with urllib.request.urlopen(url, timeout=10) as response:
+            page = response.read().decode()
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert 'nv_inference_request_success{model="m",version="1"} 1.0' in page
+    assert "# TYPE attendant_request_seconds histogram" in page

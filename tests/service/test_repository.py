@@ -1,0 +1,349 @@
+"""A folder of models: what is served, under which versions, and why the rest is not."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import TensorProto
+
+from service.batching import BatchLimits
+from service.cpus import available_cpus
+from service.errors import InvalidArgument, LoadError, NotFound, Unavailable
+from service.loading import OpenSession, batch_limits
+from service.metrics import Metrics
+from service.model_config import parse_config
+from service.models import InferRequest
+from service.repository import ModelRepository, parse_version
+from service.runtime import OnnxSession
+from service.settings import Settings
+from tests.fakes import (
+    FakeSession,
+    FakeSessions,
+    classifier_manifest,
+    doubling_session,
+    embedder_manifest,
+    raw_manifest,
+    simple_session,
+    strings_session,
+    text_session,
+    write_model,
+)
+from tests.service.test_runtime import write_graph
+
+
+class Told:
+    """What a listener heard, in order."""
+
+    def __init__(self) -> None:
+        self.models: list[tuple[str, bool]] = []
+
+    async def __call__(self, name: str, *, is_serving: bool) -> None:
+        self.models.append((name, is_serving))
+
+
+@asynccontextmanager
+async def loaded(
+    folder: Path, open_session: OpenSession, listener: Told | None = None, **settings: object
+) -> AsyncIterator[ModelRepository]:
+    values = Settings(model_repository=folder, **settings)  # type: ignore[arg-type]
+    repository = ModelRepository(values, Metrics(), open_session)
+    try:
+        await repository.load_all(listener or Told())
+        yield repository
+    finally:
+        await asyncio.to_thread(repository.close)
+
+
+def classifier() -> FakeSession:
+    return text_session("logits", 3)
+
+
+async def test_a_bare_graph_is_completed_and_served(repository: Path) -> None:
+    """Nothing but `bare/1/model.onnx`, through the real runtime."""
+    kinds = TensorProto.FLOAT, TensorProto.FLOAT
+    write_graph(repository / "bare/1/model.onnx", "Neg", kinds, (("n", 4), ("n", 4)))
+    async with loaded(repository, OnnxSession) as models:
+        assert models.failures == {}
+        bare = models.find("bare")
+        assert bare.config.max_batch_size == 64
+        assert [(t.name, list(t.dims)) for t in bare.config.input] == [("x", [4])]
+        x = np.ones((3, 4), np.float32)
+        reply = await bare.infer(InferRequest({"x": x}, 3, time.monotonic()))
+        assert reply.outputs["y"].tolist() == (-x).tolist()
+
+
+async def test_a_graph_of_fixed_shape_is_served_without_batching(repository: Path) -> None:
+    kinds = TensorProto.FLOAT, TensorProto.FLOAT
+    write_graph(repository / "fixed/1/model.onnx", "Transpose", kinds, ((2, 3), (3, 2)))
+    async with loaded(repository, OnnxSession) as models:
+        fixed = models.find("fixed")
+        assert fixed.config.max_batch_size == 0
+        x = np.arange(6, dtype=np.float32).reshape(2, 3)
+        requests = [InferRequest({"x": x + n}, 1, time.monotonic()) for n in range(5)]
+        replies = await asyncio.gather(*map(fixed.infer, requests))
+        for n, reply in enumerate(replies):
+            assert reply.outputs["y"].tolist() == (x + n).T.tolist()
+
+
+BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
+    "no graph": (lambda m: (m / "1/model.onnx").unlink(), "version 1 has no model.onnx"),
+    "no version": (
+        lambda m: (m / "1").rename(m / "one"),
+        "no version folder to serve: found none",
+    ),
+    "policy selects none": (
+        lambda m: (m / "config.pbtxt").write_text("version_policy { specific { versions: [2] } }"),
+        "no version folder to serve: found [1]",
+    ),
+    "unknown field": (
+        lambda m: (m / "config.pbtxt").write_text("colour: 'red'"),
+        'config.pbtxt: 1:1 : Message type "inference.ModelConfig" has no field named "colour"',
+    ),
+    "config not text": (lambda m: (m / "config.pbtxt").write_bytes(b"\xff"), "config.pbtxt: "),
+    "manifest cut": (lambda m: (m / "1/manifest.json").write_text("{"), "manifest.json: "),
+    "no tokenizer": (lambda m: (m / "1/tokenizer.json").unlink(), "tokenizer.json: "),
+    "number of a wrong type": (
+        lambda m: (m / "1/manifest.json").write_text(raw_manifest(max_tokens=3.5)),
+        "TypeError: ",
+    ),
+    "other labels than logits": (
+        lambda m: (m / "1/manifest.json").write_text(raw_manifest(labels=["a", "b"])),
+        "task text-classification needs an output 'logits' of shape [-1, 2], the graph has",
+    ),
+    "other task": (
+        lambda m: (m / "1/manifest.json").write_text(embedder_manifest().to_json()),
+        "task embedding needs an output 'embedding' of shape [-1, 4], the graph has",
+    ),
+    "longer than a batch": (
+        lambda m: (m / "1/manifest.json").write_text(raw_manifest(max_tokens=100_000)),
+        "max_batch_tokens is 16384, but a text of this model may have 100000 tokens",
+    ),
+    "two instance groups": (
+        lambda m: (m / "config.pbtxt").write_text("instance_group [{ count: 1 }, { count: 1 }]"),
+        "config.pbtxt: more than one instance_group is not supported",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+async def test_one_broken_model_is_reported_by_name_and_does_not_stop_the_others(
+    repository: Path, case: str
+) -> None:
+    for name in ("a", "broken", "z"):
+        write_model(repository, name, classifier_manifest())
+    damage, text = BROKEN[case]
+    damage(repository / "broken")
+    told = Told()
+    sessions = FakeSessions(a=classifier, broken=classifier, z=classifier)
+    async with loaded(repository, sessions, told) as models:
+        assert [model.name for model in models.models()] == ["a", "z"]
+        assert list(models.failures) == ["broken"]
+        assert models.failures["broken"].startswith(text)
+        assert models.failures["broken"]
+        assert repr(models) == "<ModelRepository ['a', 'z'], failed ['broken']>"
+        assert told.models == [("a", True), ("broken", False), ("z", True)]
+        assert not models.is_ready
+        with pytest.raises(NotFound, match="'broken' has no available versions"):
+            models.find("broken")
+
+
+async def test_a_graph_that_cannot_be_opened_is_reported_by_name(repository: Path) -> None:
+    write_model(repository, "good")
+    write_model(repository, "bad")
+    async with loaded(repository, FakeSessions(good=doubling_session)) as models:
+        assert models.failures == {"bad": "model.onnx: cannot be parsed"}
+        assert models.has("good")
+
+
+async def test_whatever_opening_a_graph_raises_the_others_are_served(repository: Path) -> None:
+    def explode() -> FakeSession:
+        raise RuntimeError("out of luck")
+
+    write_model(repository, "bad")
+    write_model(repository, "good")
+    async with loaded(repository, FakeSessions(bad=explode, good=doubling_session)) as models:
+        assert models.failures == {"bad": "RuntimeError: out of luck"}
+        assert models.has("good")
+
+
+async def test_a_text_model_whose_graph_takes_something_else_is_refused(repository: Path) -> None:
+    write_model(repository, "m", classifier_manifest())
+    async with loaded(repository, FakeSessions(m=simple_session)) as models:
+        assert models.failures["m"].startswith("a text model takes input_ids and")
+
+
+async def test_a_batch_of_rows_that_the_token_bound_cannot_hold_is_refused_at_load(
+    repository: Path,
+) -> None:
+    """64 rows of a token each against a bound of 10: no request of 11 rows could ever run."""
+    config = "parameters { key: 'max_batch_tokens' value { string_value: '10' } }"
+    write_model(repository, "m", config=config)
+    async with loaded(repository, FakeSessions(m=doubling_session)) as models:
+        assert models.failures == {
+            "m": "max_batch_tokens is 10, but a request of this model may have 64 rows, "
+            "a token each"
+        }
+
+
+async def test_readiness_is_strict_only_when_asked(repository: Path) -> None:
+    write_model(repository, "bad")
+    async with loaded(repository, FakeSessions()) as models:
+        assert not models.is_ready
+    async with loaded(repository, FakeSessions(), strict_readiness=False) as models:
+        assert models.is_ready
+
+
+async def test_an_empty_repository_is_ready(repository: Path) -> None:
+    async with loaded(repository, FakeSessions()) as models:
+        assert models.is_ready
+        assert models.models() == []
+
+
+async def test_a_repository_that_is_not_there_is_a_load_error(tmp_path: Path) -> None:
+    settings = Settings(model_repository=tmp_path / "none")
+    repository = ModelRepository(settings, Metrics(), FakeSessions())
+    with pytest.raises(LoadError, match=r"model repository .*none is not a folder"):
+        await repository.load_all(Told())
+    repository.close()
+
+
+async def test_files_and_hidden_folders_are_no_models(repository: Path) -> None:
+    write_model(repository, "m")
+    write_model(repository, ".git")
+    (repository / "README.md").touch()
+    (repository / "m" / "notes").mkdir()
+    async with loaded(repository, FakeSessions(m=doubling_session)) as models:
+        assert [model.name for model in models.models()] == ["m"]
+        assert models.failures == {}
+
+
+async def test_the_highest_version_is_served_unless_the_policy_says_otherwise(
+    repository: Path,
+) -> None:
+    for version in (2, 10, 9):
+        write_model(repository, "latest", version=version)
+        write_model(repository, "all", config="version_policy { all {} }", version=version)
+    sessions = FakeSessions(latest=doubling_session, all=doubling_session)
+    async with loaded(repository, sessions) as models:
+        assert models.versions("latest") == [10]
+        assert models.versions("all") == [2, 9, 10]
+        assert models.find("all").version == 10
+        assert models.find("all", "9").version == 9
+        with pytest.raises(NotFound) as caught:
+            models.find("latest", "9")
+        assert str(caught.value) == "Request for unknown model: 'latest' version 9 is not found"
+        found = [(model.name, model.version) for model in models.models()]
+        assert found == [("all", 2), ("all", 9), ("all", 10), ("latest", 10)]
+
+
+async def test_unknown_names_are_not_found_in_triton_s_words(repository: Path) -> None:
+    write_model(repository, "m")
+    async with loaded(repository, FakeSessions(m=doubling_session)) as models:
+        for name in ("nope", ""):
+            with pytest.raises(NotFound) as caught:
+                models.find(name)
+            assert str(caught.value) == f"Request for unknown model: '{name}' is not found"
+        with pytest.raises(NotFound, match="'m' version 0 is not found"):
+            models.find("m", "0")
+        assert [models.has("m"), models.has("m", "1"), models.has("m", "2")] == [True, True, False]
+        assert not models.has("nope")
+        with pytest.raises(InvalidArgument):
+            models.has("m", "abc")
+
+
+async def test_while_loading_the_server_is_not_ready(repository: Path) -> None:
+    models = ModelRepository(Settings(model_repository=repository), Metrics(), FakeSessions())
+    assert not models.is_ready
+    with pytest.raises(Unavailable, match=r"^Server not ready$"):
+        models.find("m")
+    models.close()
+
+
+@pytest.mark.parametrize(
+    ("text", "number"), [("", None), ("1", 1), ("0", 0), ("1abc", 1), ("007", 7), ("12.5", 12)]
+)
+def test_versions_are_read_as_triton_reads_them(text: str, number: int | None) -> None:
+    assert parse_version(text) == number
+
+
+@pytest.mark.parametrize("text", ["abc", " ", "v1", "-", "--1", "9" * 20, "9" * 5_000])
+def test_a_version_that_is_no_number_is_refused_in_triton_s_words(text: str) -> None:
+    """5,000 digits are more than Python turns into a number without complaint."""
+    with pytest.raises(InvalidArgument) as caught:
+        parse_version(text)
+    assert str(caught.value) == (
+        f"failed to get model version from specified version string '{text}' "
+        "(details: stol), version should be an integral value > 0"
+    )
+
+
+def test_a_negative_version_is_refused_in_triton_s_words() -> None:
+    with pytest.raises(InvalidArgument) as caught:
+        parse_version("-1")
+    assert str(caught.value) == (
+        "invalid model version specified '-1' , version should be an integral value > 0"
+    )
+
+
+async def test_sessions_are_opened_as_instance_group_and_settings_say(repository: Path) -> None:
+    """Two instances share the processors; a parameter overrides the setting."""
+    write_model(repository, "one")
+    write_model(repository, "two", config="instance_group [{ count: 2 kind: KIND_CPU }]")
+    threads = "parameters { key: 'intra_op_thread_count' value { string_value: '7' } }"
+    write_model(repository, "set", config=threads)
+    makers = dict.fromkeys(("one", "set", "two"), strings_session)
+    sessions = FakeSessions(**makers)
+    async with loaded(repository, sessions, device="cpu", can_spin=True) as models:
+        assert models.failures == {}
+        config = models.find("two").config
+        assert (config.instance_group[0].count, config.instance_group[0].name) == (2, "two_0")
+    one, seven, *two = sessions.options
+    assert {name: len(opened) for name, opened in sessions.opened.items()} == {
+        "one": 1,
+        "set": 1,
+        "two": 2,
+    }
+    assert one.num_threads == available_cpus()
+    assert seven.num_threads == 7
+    assert [options.num_threads for options in two] == [max(1, available_cpus() // 2)] * 2
+    assert all(options.device == "cpu" and options.can_spin for options in sessions.options)
+
+
+def test_a_model_s_bounds_come_before_the_server_s() -> None:
+    text = """max_batch_size: 8
+      dynamic_batching { preferred_batch_size: [4] max_queue_delay_microseconds: 1500
+                         default_queue_policy { max_queue_size: 5 } }
+      parameters { key: "max_batch_tokens" value { string_value: "100" } }
+      parameters { key: "max_queue_tokens" value { string_value: "200" } }
+      parameters { key: "batch_overhead_tokens" value { string_value: "3" } }"""
+    assert batch_limits(parse_config(text, "m"), Settings()) == BatchLimits(
+        max_rows=8,
+        max_tokens=100,
+        max_waiting_requests=5,
+        max_waiting_tokens=200,
+        overhead_tokens=3,
+        max_delay_s=0.0015,
+        preferred_rows=(4,),
+    )
+    settings = Settings(
+        max_batch_tokens=1, max_queue_requests=2, max_queue_tokens=3, batch_overhead_tokens=4
+    )
+    assert batch_limits(parse_config("", "m"), settings) == BatchLimits(
+        max_rows=1,
+        max_tokens=1,
+        max_waiting_requests=2,
+        max_waiting_tokens=3,
+        overhead_tokens=4,
+    )
+
+
+async def test_closing_ends_every_engine(repository: Path) -> None:
+    write_model(repository, "m")
+    async with loaded(repository, FakeSessions(m=doubling_session)) as models:
+        model = models.find("m")
+    with pytest.raises(Unavailable):
+        await model.infer(InferRequest({"x": np.zeros((1, 1), np.float32)}, 1, time.monotonic()))

@@ -1,0 +1,157 @@
+"""The door to ONNX Runtime, with real graphs of a few nodes."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from service.errors import LoadError, ModelFailed
+from service.model_config import Signature
+from service.runtime import OnnxSession, SessionOptions, choose_device, load_onnxruntime
+from tests.fakes import spec
+
+Shape = Sequence[int | str]
+
+
+def write_graph(
+    path: Path,
+    operator: str,
+    kinds: tuple[int, int],
+    shapes: tuple[Shape, Shape],
+    **attributes: Any,  # noqa: ANN401
+) -> None:
+    """One node from `x` to `y`."""
+    inputs, outputs = (
+        [helper.make_tensor_value_info(name, kind, shape)]
+        for name, kind, shape in zip("xy", kinds, shapes, strict=True)
+    )
+    node = helper.make_node(operator, ["x"], ["y"], **attributes)
+    graph = helper.make_graph([node], "one node", inputs, outputs)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    onnx.save(model, str(path))
+
+
+@pytest.fixture
+def negating(tmp_path: Path) -> Path:
+    """`y` = -`x`, float32 [rows, 4]."""
+    path = tmp_path / "model.onnx"
+    write_graph(path, "Neg", (TensorProto.FLOAT, TensorProto.FLOAT), (("rows", 4), ("rows", 4)))
+    return path
+
+
+def test_a_graph_s_signature_has_minus_one_for_named_axes(negating: Path) -> None:
+    session = OnnxSession(negating, SessionOptions())
+    assert session.signature == Signature((spec("x", "FP32", -1, 4),), (spec("y", "FP32", -1, 4),))
+    assert session.signature.can_batch
+
+
+def test_outputs_come_in_the_order_asked_for(negating: Path) -> None:
+    session = OnnxSession(negating, SessionOptions())
+    x = np.arange(8, dtype=np.float32).reshape(2, 4)
+    (y,) = session.run({"x": x}, ["y"])
+    assert y.tolist() == (-x).tolist()
+
+
+def test_what_the_session_refuses_is_a_model_failure(negating: Path) -> None:
+    session = OnnxSession(negating, SessionOptions())
+    with pytest.raises(ModelFailed, match="x"):
+        session.run({"x": np.zeros((2, 5), np.float32)}, ["y"])
+    with pytest.raises(ModelFailed):
+        session.run({"x": np.zeros((2, 4), np.float32)}, ["z"])
+
+
+@pytest.mark.parametrize("content", [b"", b"not a graph"])
+def test_a_file_that_is_no_graph_is_a_load_error_with_its_name(
+    tmp_path: Path, content: bytes
+) -> None:
+    (tmp_path / "model.onnx").write_bytes(content)
+    with pytest.raises(LoadError, match=r"^model\.onnx: "):
+        OnnxSession(tmp_path / "model.onnx", SessionOptions())
+
+
+def test_strings_cross_as_text_with_their_nul_bytes(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    write_graph(path, "Identity", (TensorProto.STRING, TensorProto.STRING), (("n",), ("n",)))
+    session = OnnxSession(path, SessionOptions())
+    assert session.signature.inputs == (spec("x", "BYTES", -1),)
+    texts = np.array(["", "a\0b\0", "\N{SNOWMAN}"], object)
+    (found,) = session.run({"x": texts}, ["y"])
+    assert found.tolist() == texts.tolist()
+
+
+def test_a_type_that_the_protocol_has_no_bytes_for_is_refused_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    kinds = TensorProto.BFLOAT16, TensorProto.FLOAT
+    write_graph(path, "Cast", kinds, (("n",), ("n",)), to=TensorProto.FLOAT)
+    with pytest.raises(LoadError, match=r"'x' is tensor\(bfloat16\): not supported"):
+        OnnxSession(path, SessionOptions())
+
+
+def test_threads_are_those_of_the_options(negating: Path) -> None:
+    session = OnnxSession(negating, SessionOptions(num_threads=3, can_spin=True))
+    options = session._session.get_session_options()
+    assert options.intra_op_num_threads == 3
+    assert options.get_session_config_entry("session.intra_op.allow_spinning") == "1"
+
+
+def test_a_device_that_is_not_there_is_refused_and_auto_takes_what_is() -> None:
+    assert choose_device("cpu") == "cpu"
+    if "CUDAExecutionProvider" in load_onnxruntime().get_available_providers():
+        assert choose_device("auto") == choose_device("cuda") == "cuda"
+        return
+    assert choose_device("auto") == "cpu"
+    with pytest.raises(LoadError, match=r"install attendant\[gpu\] on a machine with CUDA"):
+        choose_device("cuda")
+
+
+def install(folder: Path, distribution: str) -> None:
+    """What pip leaves of an installed distribution, as far as its name goes."""
+    metadata = folder / f"{distribution.replace('-', '_')}-1.31.0.dist-info" / "METADATA"
+    metadata.parent.mkdir()
+    metadata.write_text(f"Metadata-Version: 2.1\nName: {distribution}\nVersion: 1.31.0\n")
+
+
+def message_of(folder: Path) -> str:
+    """What a fresh interpreter, with `folder` before all else, says of ONNX Runtime."""
+    script = """
+from service.errors import LoadError
+from service.runtime import load_onnxruntime
+try:
+    load_onnxruntime()
+except LoadError as error:
+    print(error)
+"""
+    result = subprocess.run(  # noqa: S603 - our own interpreter
+        [sys.executable, "-c", script],
+        env=os.environ | {"PYTHONPATH": str(folder)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    return result.stdout.strip()
+
+
+def test_two_builds_together_are_refused_with_a_way_out(tmp_path: Path) -> None:
+    install(tmp_path, "onnxruntime")
+    install(tmp_path, "onnxruntime-gpu")
+    assert message_of(tmp_path) == (
+        "onnxruntime and onnxruntime-gpu are installed together and overwrite each other: "
+        "uninstall all of them, then install one of attendant[cpu], attendant[gpu]"
+    )
+
+
+def test_a_missing_build_says_what_to_install(tmp_path: Path) -> None:
+    (tmp_path / "onnxruntime.py").write_text("raise ImportError('no library for you')")
+    assert message_of(tmp_path) == (
+        "ONNX Runtime cannot be imported (no library for you): "
+        "pip install 'attendant[cpu]' or 'attendant[gpu]'"
+    )
