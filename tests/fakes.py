@@ -8,7 +8,8 @@ raise, answer in the wrong shape. Waits in here are bounded by `PATIENCE_S`.
 import json
 import math
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -202,6 +203,9 @@ class FakeSessions:
         self.opened.setdefault(name, []).append(session)
         self.options.append(options)
         return session
+
+    def __iter__(self) -> Iterator[FakeSession]:
+        return chain.from_iterable(self.opened.values())
 
     def __getitem__(self, name: str) -> FakeSession:
         """The session of a model that has one."""
