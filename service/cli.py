@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import fields
 from importlib.metadata import entry_points
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import grpc
 import typer
@@ -67,6 +67,7 @@ Truncate = Annotated[
         help="Cut texts longer than the model takes; off, they are refused rather than misread.",
     ),
 ]
+LogLevel = Literal["debug", "info", "warning", "error"]
 DEFAULT_ADDRESS = "127.0.0.1:8001"
 
 
@@ -180,7 +181,7 @@ def _serve_command() -> Callable[..., None]:
     """`serve` with one flag per setting, as Typer reads them."""
     own = [
         _flag("try_models", bool, False, "Send one request to each text model and print it."),
-        _flag("log_level", str, "info", "debug, info, warning or error."),
+        _flag("log_level", LogLevel, "info", "What to log: this and all that is graver."),
     ]
     settings = [
         _flag(
@@ -206,7 +207,7 @@ def _serve_command() -> Callable[..., None]:
 
 def _flag(
     name: str,
-    kind: type,
+    kind: object,  # a type, as Typer reads annotations
     default: object,
     text: str,
     **limits: Any,  # noqa: ANN401
