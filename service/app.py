@@ -58,7 +58,8 @@ class App:
             logger.warning("%d calls were not answered in time and are cancelled", num_left)
         await self._rpc.stop()
         await asyncio.to_thread(self.repository.close)
-        self._metrics_server.shutdown()
+        await asyncio.to_thread(self._metrics_server.shutdown)  # takes its polling interval
+        self._metrics_server.server_close()
 
 
 async def serve(settings: Settings, on_ready: Callable[[App], Awaitable[None]]) -> None:
@@ -74,11 +75,14 @@ async def serve(settings: Settings, on_ready: Callable[[App], Awaitable[None]]) 
     app = App(settings)
     starting = asyncio.create_task(app.start())
     stopped = asyncio.create_task(stopping.wait())
-    await asyncio.wait({starting, stopped}, return_when=asyncio.FIRST_COMPLETED)
-    if starting.done():
-        starting.result()  # raises what went wrong
-        logger.info("ready in %.2f s", time.monotonic() - started_s)
-        await on_ready(app)
-        await stopped
-    logger.info("stopping")
-    await app.stop()
+    try:
+        await asyncio.wait({starting, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        if starting.done():
+            starting.result()  # raises what went wrong
+            logger.info("ready in %.2f s", time.monotonic() - started_s)
+            await on_ready(app)
+            await stopped
+        logger.info("stopping")
+    finally:
+        starting.cancel()
+        await app.stop()
