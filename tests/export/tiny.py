@@ -59,7 +59,7 @@ def tiny_classifier(
     labels: Sequence[str] = ("ham", "spam"),
     *,
     pooling: str = "cls",
-    seed: int = 0,
+    seed: int = 3,  # with which both labels occur
     **changes: Any,  # noqa: ANN401
 ) -> Checkpoint:
     config = tiny_config(**changes)

@@ -1,0 +1,179 @@
+"""`attendant models`, `classify`, `embed` and `serve`, as typed into a terminal."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner, Result
+
+from models.checkpoint import Checkpoint
+from service.cli import app
+from tests.e2e.calls import TEXTS
+from tests.e2e.server import ATTENDANT, PLAIN, START_LIMIT_S, ServerProcess
+from tests.export.tiny import torch_outputs_of_texts
+
+
+def run(server: ServerProcess, *arguments: str, stdin: str = "") -> Result:
+    """Inside this process, which is quick; errors that `main` prints need `run_process`."""
+    command = [*arguments, "--address", server.address]
+    return CliRunner().invoke(app, command, env=PLAIN, input=stdin, catch_exceptions=False)
+
+
+def run_json(server: ServerProcess, *arguments: str) -> Any:  # noqa: ANN401 - what JSON holds
+    result = run(server, *arguments, "--json")
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def run_process(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(  # noqa: S603 - our own command
+        [ATTENDANT, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=START_LIMIT_S,
+        env=os.environ | PLAIN,
+        check=False,
+    )
+
+
+def test_console_script_lists_its_commands() -> None:
+    result = run_process("--help")
+    assert result.returncode == 0
+    for command in ("train", "import", "export", "serve", "models", "classify", "embed"):
+        assert command in result.stdout
+
+
+def test_models_are_listed_as_a_table(server: ServerProcess) -> None:
+    lines = run(server, "models").stdout.splitlines()
+    (spam,) = (line for line in lines if "tiny-spam" in line)
+    for expected in ("text-classification", "fp32", "64", "ham, spam", "random weights"):
+        assert expected in spam
+    (embedder,) = (line for line in lines if "tiny-embed" in line)
+    assert "32 values, mean of last, normalised" in embedder
+    assert any("add-sub" in line and "tensors" in line for line in lines)
+
+
+def test_models_are_listed_as_json(server: ServerProcess) -> None:
+    models = {model["name"]: model for model in run_json(server, "models")["models"]}
+    assert models["tiny-spam"]["labels"] == ["ham", "spam"]
+    assert models["tiny-embed"]["embedding_size"] == 32
+    assert models["add-sub"]["max_batch_size"] == 64
+    assert models["slow"]["max_batch_size"] == 0, "fields that are zero are printed too"
+
+
+def test_classify_prints_a_row_per_text(server: ServerProcess, spam: Checkpoint) -> None:
+    result = run(server, "classify", "tiny-spam", *TEXTS[:3])
+    assert result.exit_code == 0
+    logits = torch_outputs_of_texts(spam, TEXTS[:3])
+    for text, row in zip(TEXTS, logits, strict=False):
+        (line,) = (line for line in result.stdout.splitlines() if text in line)
+        label = spam.labels[row.argmax()]
+        share = float(np.exp(row.max()) / np.exp(row).sum())
+        assert f"{label} {share:.4f}" in line
+    assert "tiny-spam version 1" in result.stdout
+
+
+def test_classify_reads_lines_from_stdin(server: ServerProcess) -> None:
+    result = run(server, "classify", "tiny-spam", "-", "--json", stdin="free prize\nlunch\n")
+    assert len(json.loads(result.stdout)["results"]) == 2
+
+
+def test_top_k_limits_the_labels(server: ServerProcess) -> None:
+    best = run_json(server, "classify", "tiny-spam", "free", "--top-k", "1")["results"][0]
+    every = run_json(server, "classify", "tiny-spam", "free")["results"][0]
+    assert len(every["labels"]) == 2
+    assert best["labels"] == every["labels"][:1]
+
+
+def test_embed_prints_vectors_and_cosines(server: ServerProcess, embed: Checkpoint) -> None:
+    result = run(server, "embed", "tiny-embed", *TEXTS[:2])
+    assert result.exit_code == 0
+    vectors = torch_outputs_of_texts(embed, TEXTS[:2])
+    (line,) = (line for line in result.stdout.splitlines() if TEXTS[0] in line)
+    start = " ".join(f"{value:+.3f}" for value in vectors[0, :3])
+    assert f"{start} … (32)" in line
+    assert "1.000" in line
+    assert f"{vectors[0] @ vectors[1]:.3f}" in line
+
+
+def test_embed_prints_json(server: ServerProcess, embed: Checkpoint) -> None:
+    (result,) = run_json(server, "embed", "tiny-embed", TEXTS[3])["results"]
+    wanted = torch_outputs_of_texts(embed, TEXTS[3:4])[0]
+    np.testing.assert_allclose(result["values"], wanted, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("classify", "nobody", "a"), "NOT_FOUND: Request for unknown model: 'nobody'"),
+        (("classify", "tiny-embed", "a"), "FAILED_PRECONDITION: model 'tiny-embed' does embedding"),
+        (("classify", "tiny-spam", "a", "--top-k", "3"), "the model has 2 labels"),
+        (("embed", "tiny-embed", "free " * 99), "has 101 tokens, the model takes at most 64"),
+    ],
+)
+def test_what_the_server_refuses_is_printed_with_its_status(
+    arguments: tuple[str, ...], expected: str, server: ServerProcess
+) -> None:
+    result = run_process(*arguments, "--address", server.address)
+    assert result.returncode == 1
+    assert expected in " ".join(result.stderr.split())
+    assert "Traceback" not in result.stderr
+
+
+def test_server_that_is_not_there_is_a_clear_error() -> None:
+    """Port 1 of this machine has no listener."""
+    result = run_process("models", "--address", "127.0.0.1:1", "--timeout-s", "5")
+    assert result.returncode == 1
+    assert "UNAVAILABLE: " in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("classify", "tiny-spam"), "Missing argument"),
+        (("classify", "tiny-spam", "a", "--top-k", "-1"), "'--top-k'"),
+        (("embed", "tiny-embed", "a", "--timeout-s", "soon"), "'--timeout-s'"),
+        (("embed", "tiny-embed", "a", "--colour"), "--colour"),
+    ],
+)
+def test_wrong_flag_is_named(arguments: tuple[str, ...], expected: str) -> None:
+    result = CliRunner().invoke(app, arguments, env=PLAIN)
+    assert result.exit_code == 2
+    assert expected in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("flag", "value"), [("--grpc-port", "70000"), ("--log-level", "loud"), ("--can-spin", "often")]
+)
+def test_wrong_flag_of_serve_is_named(flag: str, value: str, tmp_path: Path) -> None:
+    """In a process of its own: were it not refused, it would serve for ever."""
+    result = run_process("serve", "--model-repository", tmp_path, flag, value)
+    assert result.returncode == 2
+    assert flag in result.stderr or value in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        (("--model-repository", "nowhere"), "model repository nowhere is not a folder"),
+        (("--device", "tpu"), "device is 'tpu', expected auto, cpu or cuda"),
+    ],
+)
+def test_setting_that_cannot_be_is_a_clear_error(flags: tuple[str, ...], expected: str) -> None:
+    result = run_process("serve", "--grpc-port", "0", "--metrics-port", "0", *flags)
+    assert result.returncode == 1
+    assert f"error: {expected}" in " ".join(result.stderr.split())
+    assert "Traceback" not in result.stderr
+
+
+def test_serve_can_try_its_models(repository: Path) -> None:
+    """One real request to each text model, printed before the addresses."""
+    with ServerProcess(repository, "--try-models") as server:
+        assert server.metric("nv_inference_count", "tiny-spam") == 1
+        assert server.metric("nv_inference_count", "tiny-embed") == 1
