@@ -4,10 +4,10 @@ Lives on the event loop; no locks. Queues have their own bounds: this is the doo
 """
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 
 from service.errors import Unavailable
+from service.rpc.status import Context
 
 
 class Admission:
@@ -19,21 +19,19 @@ class Admission:
         self._empty = asyncio.Event()
         self._empty.set()
 
-    @contextmanager
-    def admit(self) -> Iterator[None]:
-        """Count a call in and out, or raise `Unavailable` while draining."""
+    def admit(self, context: Context) -> None:
+        """Count a call in, or raise `Unavailable` while draining.
+
+        It is counted out when the call is done: a large answer takes its time after the
+        method has returned it, and closing the port would cut it off.
+        """
         if self.is_draining:
             raise Unavailable(
                 "GRPC server is shutting down and has stopped accepting new requests."
             )
         self._num_inside += 1
         self._empty.clear()
-        try:
-            yield
-        finally:
-            self._num_inside -= 1
-            if not self._num_inside:
-                self._empty.set()
+        context.add_done_callback(self._leave)  # type: ignore[arg-type] # a function will do
 
     async def drain(self, timeout_s: float) -> int:
         """Refuse new calls and wait for those inside; returns how many are left."""
@@ -41,3 +39,8 @@ class Admission:
         with suppress(TimeoutError):
             await asyncio.wait_for(self._empty.wait(), timeout_s)
         return self._num_inside
+
+    def _leave(self, _: Context) -> None:
+        self._num_inside -= 1
+        if not self._num_inside:
+            self._empty.set()

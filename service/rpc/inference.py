@@ -92,8 +92,8 @@ class InferenceService(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: 
         received_s = time.monotonic()
         model = self._repository.find(request.model_name, request.model_version)
         infer_request = _to_infer_request(request, model, received_s, context.time_remaining)
-        with self._admission.admit():
-            reply = await model.infer(infer_request)
+        self._admission.admit(context)
+        reply = await model.infer(infer_request)
         return build_response(request, model.version, model.signature, reply.outputs)
 
 

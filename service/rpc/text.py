@@ -62,8 +62,8 @@ class TextService(text_pb2_grpc.TextServiceServicer):
     async def Tokenize(self, request: pb.TokenizeRequest, context: Context) -> pb.TokenizeResponse:
         received_s = time.monotonic()
         model = self._find(request)
-        with self._admission.admit():
-            pieces = await model.pieces(request.texts)
+        self._admission.admit(context)
+        pieces = await model.pieces(request.texts)
         timings = pb.Timings(total_seconds=time.monotonic() - received_s)
         results = [
             pb.TokenizedText(
@@ -116,8 +116,8 @@ class TextService(text_pb2_grpc.TextServiceServicer):
     ) -> TextReply:
         remaining_s = context.time_remaining()
         deadline_s = None if remaining_s is None else received_s + remaining_s
-        with self._admission.admit():
-            return await model.compute(request.texts, received_s, deadline_s, request.truncate)
+        self._admission.admit(context)
+        return await model.compute(request.texts, received_s, deadline_s, request.truncate)
 
 
 def _label_count(request: pb.ClassifyRequest, num_labels: int) -> int:
