@@ -18,7 +18,8 @@ from service.loading import OpenSession
 from service.metrics import Metrics
 from service.repository import ModelRepository
 from service.rpc.admission import Admission
-from service.rpc.server import OVERALL, RpcServer
+from service.rpc.health import OVERALL
+from service.rpc.server import RpcServer
 from service.runtime import OnnxSession, load_onnxruntime
 from service.settings import Settings
 

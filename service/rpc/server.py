@@ -3,20 +3,16 @@
 import grpc
 from attendant.v1 import text_pb2, text_pb2_grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from grpc_health.v1.health import aio as health_aio
 from grpc_reflection.v1alpha import reflection
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from service.errors import LoadError
 from service.repository import ModelRepository
 from service.rpc.admission import Admission
+from service.rpc.health import HealthService
 from service.rpc.inference import InferenceService
 from service.rpc.text import TextService
 from service.settings import Settings
-
-OVERALL = ""  # the name under which grpc.health.v1 asks for the whole server
-_SERVING = health_pb2.HealthCheckResponse.SERVING
-_NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 
 
 class RpcServer:
@@ -25,7 +21,7 @@ class RpcServer:
     def __init__(
         self, settings: Settings, repository: ModelRepository, admission: Admission
     ) -> None:
-        self._health = health_aio.HealthServicer()
+        self._health = HealthService()
         self._server = grpc.aio.server(
             options=_options(settings), maximum_concurrent_rpcs=settings.max_concurrent_rpcs
         )
@@ -44,16 +40,15 @@ class RpcServer:
             raise LoadError(f"cannot listen on {address} for gRPC: {error}") from error
 
     async def start(self) -> None:
-        await self.set_health(OVERALL, is_serving=False)
         await self._server.start()
 
     async def set_health(self, name: str, *, is_serving: bool) -> None:
         """What `grpc.health.v1` says of one model, or of the server as a whole."""
-        await self._health.set(name, _SERVING if is_serving else _NOT_SERVING)
+        self._health.set(name, is_serving=is_serving)
 
     async def refuse_health(self) -> None:
         """NOT_SERVING for everything, for good."""
-        await self._health.enter_graceful_shutdown()
+        self._health.refuse()
 
     async def stop(self) -> None:
         """Close the port and cancel what is left, open streams included."""
