@@ -1,0 +1,363 @@
+"""A server's life: starting, being healthy, being watched, and stopping without losing a call."""
+
+import asyncio
+import threading
+import urllib.request
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+from attendant.v1 import text_pb2 as pb
+from grpc import StatusCode
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
+    ProtoReflectionDescriptorDatabase,
+)
+from tritonclient.grpc import service_pb2, service_pb2_grpc
+
+from service.errors import LoadError
+from service.model_config import Signature
+from service.runtime import SessionOptions
+from tests.fakes import (
+    PATIENCE_S,
+    FakeSession,
+    FakeSessions,
+    doubling_session,
+    spec,
+    text_values,
+    token_ids,
+    write_model,
+)
+from tests.service.serving import (
+    Served,
+    default_sessions,
+    eventually,
+    make_app,
+    refusal,
+    serving,
+    simple_request,
+    within_patience,
+    write_models,
+)
+
+SERVING = health_pb2.HealthCheckResponse.SERVING
+NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
+UNKNOWN = health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
+UNLIMITED = [("grpc.max_receive_message_length", -1)]
+SHUTTING_DOWN = "GRPC server is shutting down and has stopped accepting new requests."
+
+
+def health_of(channel: grpc.aio.Channel) -> Any:  # noqa: ANN401
+    return health_pb2_grpc.HealthStub(channel)
+
+
+async def check(channel: grpc.aio.Channel, name: str = "") -> int:
+    request = health_pb2.HealthCheckRequest(service=name)
+    response = await health_of(channel).Check(request, timeout=PATIENCE_S)
+    return int(response.status)
+
+
+class Watcher:
+    """A client that watches the health of one name."""
+
+    def __init__(self, channel: grpc.aio.Channel, name: str) -> None:
+        self.call = health_of(channel).Watch(health_pb2.HealthCheckRequest(service=name))
+
+    async def next(self) -> int:
+        return int((await within_patience(self.call.read())).status)
+
+
+def page_of(served: Served) -> str:
+    url = f"http://127.0.0.1:{served.app.metrics_port}/metrics"
+    with urllib.request.urlopen(url, timeout=PATIENCE_S) as response:
+        page: str = response.read().decode()
+    return page
+
+
+async def test_health_is_told_per_model_and_overall(repository: Path) -> None:
+    write_models(repository)
+    async with serving(repository) as served:
+        for name in ("", "spam", "mini", "simple"):
+            assert await check(served.channel, name) == SERVING
+        code, _ = await refusal(check(served.channel, "nope"))
+        assert code is StatusCode.NOT_FOUND
+
+
+async def test_a_model_that_failed_is_not_serving_and_under_strictness_nor_is_the_server(
+    repository: Path,
+) -> None:
+    write_models(repository)
+    write_model(repository, "broken")
+    for is_strict, overall in ((True, NOT_SERVING), (False, SERVING)):
+        async with serving(repository, strict_readiness=is_strict) as served:
+            assert await check(served.channel, "broken") == NOT_SERVING
+            assert await check(served.channel, "spam") == SERVING
+            assert await check(served.channel) == overall
+            ready = await served.inference.ServerReady(service_pb2.ServerReadyRequest())
+            assert ready.ready is not is_strict
+            await served.infer_text("spam", "lunch")
+            code, text = await refusal(served.infer_text("broken", "lunch"))
+            assert code is StatusCode.NOT_FOUND
+            assert text == "Request for unknown model: 'broken' has no available versions"
+
+
+async def test_watchers_hear_at_once_and_when_the_server_stops(repository: Path) -> None:
+    write_models(repository)
+    async with serving(repository) as served:
+        watchers = [Watcher(served.channel, name) for name in ("", "spam", "nope")]
+        assert [await watcher.next() for watcher in watchers] == [SERVING, SERVING, UNKNOWN]
+        running = await served.hold("spam")
+        stopping = asyncio.create_task(served.app.stop())
+        assert [await watcher.next() for watcher in watchers[:2]] == [NOT_SERVING, NOT_SERVING]
+        served.release("spam")
+        await within_patience(asyncio.gather(running, stopping))
+
+
+async def test_a_watcher_that_leaves_takes_nothing_from_the_others(repository: Path) -> None:
+    """Two watch the same model; one goes, the other still hears of the end."""
+    write_models(repository)
+    async with serving(repository) as served:
+        leaver, stayer = (Watcher(served.channel, "spam") for _ in range(2))
+        assert [await leaver.next(), await stayer.next()] == [SERVING, SERVING]
+        leaver.call.cancel()
+        await check(served.channel)  # on the same connection, so behind the cancellation
+        running = await served.hold("spam")
+        stopping = asyncio.create_task(served.app.stop())
+        try:
+            assert await stayer.next() == NOT_SERVING
+        finally:
+            served.release("spam")
+            await within_patience(asyncio.gather(running, stopping))
+
+
+async def test_reflection_lists_every_service(repository: Path) -> None:
+    async with serving(repository) as served:
+
+        def services() -> Iterable[str]:
+            with grpc.insecure_channel(served.address) as channel:
+                found: Iterable[str] = ProtoReflectionDescriptorDatabase(channel).get_services()
+                return found
+
+        assert set(await within_patience(asyncio.to_thread(services))) == {
+            "attendant.v1.TextService",
+            "grpc.health.v1.Health",
+            "grpc.reflection.v1alpha.ServerReflection",
+            "inference.GRPCInferenceService",
+        }
+
+
+class SlowOpening:
+    """Opens sessions once it is allowed to."""
+
+    def __init__(self) -> None:
+        self.may_open = threading.Event()
+
+    def __call__(self, path: Path, options: SessionOptions) -> FakeSession:
+        assert self.may_open.wait(PATIENCE_S)
+        return doubling_session()
+
+
+async def test_while_models_load_the_server_listens_and_says_that_it_is_not_ready(
+    repository: Path,
+) -> None:
+    write_model(repository, "m")
+    sessions = SlowOpening()
+    app = make_app(repository, sessions, {})
+    starting = asyncio.create_task(app.start())
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{app.grpc_port}") as channel:
+        stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
+        live = await stub.ServerLive(
+            service_pb2.ServerLiveRequest(), timeout=PATIENCE_S, wait_for_ready=True
+        )
+        ready = await stub.ServerReady(service_pb2.ServerReadyRequest())
+        assert (live.live, ready.ready) == (True, False)
+        assert await check(channel) == NOT_SERVING
+        assert await refusal(stub.ModelInfer(service_pb2.ModelInferRequest(model_name="m"))) == (
+            StatusCode.UNAVAILABLE,
+            "Server not ready",
+        )
+        sessions.may_open.set()
+        await within_patience(starting)
+        assert await check(channel) == await check(channel, "m") == SERVING
+        await within_patience(app.stop())
+
+
+async def test_drain_answers_what_was_admitted(repository: Path) -> None:
+    """One call runs and one waits; during the drain new ones are refused on both services."""
+    write_models(repository)
+    async with serving(repository) as served:
+        running = await served.hold("spam")
+        waiting = asyncio.create_task(served.infer_text("spam", "now"))
+        await eventually(lambda: served.num_waiting("spam") == 1)
+        stopping = asyncio.create_task(served.app.stop())
+        await eventually(lambda: served.app._admission.is_draining)
+        assert await check(served.channel) == await check(served.channel, "spam") == NOT_SERVING
+        ready = await served.inference.ServerReady(service_pb2.ServerReadyRequest())
+        live = await served.inference.ServerLive(service_pb2.ServerLiveRequest())
+        assert (live.live, ready.ready) == (True, False)
+        refused = StatusCode.UNAVAILABLE, SHUTTING_DOWN
+        assert await refusal(served.infer_text("mini", "lunch")) == refused
+        classify = served.text.Classify(pb.ClassifyRequest(model="spam", texts=["now"]))
+        assert await refusal(classify) == refused
+        tokenize = served.text.Tokenize(pb.TokenizeRequest(model="spam", texts=["now"]))
+        assert await refusal(tokenize) == refused
+        assert not stopping.done()
+        served.release("spam")
+        for call, text in ((running, "lunch"), (waiting, "now")):
+            response = await within_patience(call)
+            logits = np.frombuffer(response.raw_output_contents[-1], np.float32)
+            assert logits.tolist() == text_values(token_ids(text), 3).tolist()
+        await within_patience(stopping)
+        code, _ = await refusal(check(served.channel))
+        assert code is StatusCode.UNAVAILABLE
+
+
+class SlowNetwork:
+    """A connection to the server; what the server sends passes only while `can_pass` is set."""
+
+    def __init__(self, server_port: int) -> None:
+        self.can_pass = asyncio.Event()
+        self._server_port = server_port
+
+    async def __aenter__(self) -> int:
+        """The port for the client."""
+        self._server = await asyncio.start_server(self._connect, "127.0.0.1", 0)
+        port: int = self._server.sockets[0].getsockname()[1]
+        return port
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.close()
+
+    async def _connect(self, client: asyncio.StreamReader, back: asyncio.StreamWriter) -> None:
+        server, forth = await asyncio.open_connection("127.0.0.1", self._server_port)
+        open_gate = asyncio.Event()
+        open_gate.set()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._pass(client, forth, open_gate))
+            group.create_task(self._pass(server, back, self.can_pass))
+
+    async def _pass(
+        self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, gate: asyncio.Event
+    ) -> None:
+        with suppress(ConnectionError):
+            while chunk := await source.read(65_536):
+                await gate.wait()
+                sink.write(chunk)
+                await sink.drain()
+        sink.close()
+
+
+async def test_drain_sends_a_large_answer_to_its_end(repository: Path) -> None:
+    """16 MiB through a network that stalls: the call is computed, and not yet answered."""
+    signature = Signature((spec("x", "FP32", -1, 1),), (spec("y", "FP32", -1, -1),))
+    wide = FakeSession(signature, lambda inputs: {"y": np.repeat(inputs["x"], 2**22, axis=1)})
+    write_model(repository, "wide", config="max_batch_size: 8")
+    async with serving(repository, FakeSessions(wide=lambda: wide)) as served:
+        network = SlowNetwork(served.app.grpc_port)
+        async with network as port:
+            network.can_pass.set()
+            async with grpc.aio.insecure_channel(f"127.0.0.1:{port}", UNLIMITED) as channel:
+                wide.hold()
+                stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
+                call = stub.ModelInfer(wide_request(7), timeout=PATIENCE_S)
+                await eventually(lambda: served.num_running("wide") == 1)
+                network.can_pass.clear()
+                stopping = asyncio.create_task(served.app.stop())
+                await eventually(lambda: served.app._admission.is_draining)
+                wide.release()
+                await eventually(lambda: served.num_running("wide") == 0)
+                await asyncio.sleep(0.05)  # time in which a hasty server would close the port
+                assert not stopping.done()
+                network.can_pass.set()
+                response = await within_patience(call)
+                await within_patience(stopping)
+    assert response.raw_output_contents[0] == np.full(2**22, 7, "<f4").tobytes()
+
+
+def wide_request(value: int) -> service_pb2.ModelInferRequest:
+    request = service_pb2.ModelInferRequest(model_name="wide")
+    request.inputs.add(name="x", datatype="FP32", shape=[1, 1])
+    request.raw_input_contents.append(np.array([value], "<f4").tobytes())
+    return request
+
+
+async def test_a_drain_is_bounded_and_cancels_what_is_left(repository: Path) -> None:
+    """0.1 s for a session that does not end: its callers are told, and the port closes."""
+    write_models(repository)
+    async with serving(repository, drain_timeout_s=0.1) as served:
+        running = await served.hold("spam")
+        waiting = asyncio.create_task(served.infer_text("spam", "now"))
+        await eventually(lambda: served.num_waiting("spam") == 1)
+        stopping = asyncio.create_task(served.app.stop())
+        for call in (running, waiting):
+            code, _ = await refusal(call)
+            assert code in (StatusCode.UNAVAILABLE, StatusCode.CANCELLED)
+        served.release("spam")
+        await within_patience(stopping)
+    assert len(served.sessions["spam"].batches) == 1
+
+
+async def test_an_idle_server_stops_at_once_though_a_stream_is_open(repository: Path) -> None:
+    """A drain bound of 1,000 s: an idle watcher does not use it up."""
+    async with serving(repository, drain_timeout_s=1_000.0) as served:
+        watcher = Watcher(served.channel, "")
+        assert await watcher.next() == SERVING
+        await within_patience(served.app.stop())
+
+
+async def test_ports_are_free_again_after_a_stop(repository: Path) -> None:
+    async with serving(repository) as served:
+        ports = {"grpc_port": served.app.grpc_port, "metrics_port": served.app.metrics_port}
+    async with serving(repository, None, **ports) as served:
+        assert served.app.grpc_port == ports["grpc_port"]
+        assert "attendant_request_seconds" in await asyncio.to_thread(page_of, served)
+
+
+async def test_a_port_in_use_is_a_clear_error(repository: Path) -> None:
+    async with serving(repository) as served:
+        taken = served.app.grpc_port, served.app.metrics_port
+        with pytest.raises(LoadError, match=rf"cannot listen on 127\.0\.0\.1:{taken[0]} for gRPC"):
+            make_app(repository, default_sessions(), {"grpc_port": taken[0]})
+        with pytest.raises(
+            LoadError, match=rf"cannot listen on 127\.0\.0\.1:{taken[1]} for metrics"
+        ):
+            make_app(repository, default_sessions(), {"metrics_port": taken[1]})
+
+
+async def test_a_scrape_shows_what_was_asked(repository: Path) -> None:
+    """Three texts in one call and one tensor call that is refused by the session."""
+    write_models(repository)
+    async with serving(repository) as served:
+        await served.infer_text("spam", "lunch", "win a prize", "now")
+        served.sessions["simple"].compute = lambda _: {}
+        await refusal(served.inference.ModelInfer(simple_request()))
+        page = await asyncio.to_thread(page_of, served)
+    for line in (
+        'nv_inference_request_success{model="spam",version="1"} 1.0',
+        'nv_inference_count{model="spam",version="1"} 3.0',
+        'nv_inference_exec_count{model="spam",version="1"} 1.0',
+        'nv_inference_request_success{model="simple",version="1"} 0.0',
+        'nv_inference_request_failure{model="simple",reason="BACKEND",version="1"} 1.0',
+        'nv_inference_pending_request_count{model="spam",version="1"} 0.0',
+        'attendant_batch_rows_sum{model="spam",version="1"} 3.0',
+        'attendant_batch_tokens_sum{model="spam",version="1"} 15.0',  # 3 rows of 5 at most
+        'attendant_request_seconds_count{model="spam",version="1"} 1.0',
+    ):
+        assert line in page.splitlines()
+
+
+async def test_gauges_show_who_waits_and_who_runs(repository: Path) -> None:
+    write_models(repository)
+    async with serving(repository) as served:
+        running = await served.hold("spam")
+        waiting = asyncio.create_task(served.infer_text("spam", "now"))
+        await eventually(lambda: served.num_waiting("spam") == 1)
+        lines = (await asyncio.to_thread(page_of, served)).splitlines()
+        served.release("spam")
+        await within_patience(asyncio.gather(running, waiting))
+    assert 'nv_inference_pending_request_count{model="spam",version="1"} 1.0' in lines
+    assert 'attendant_requests_running{model="spam",version="1"} 1.0' in lines
