@@ -40,6 +40,8 @@ ATTENDANT_CODES = _COMMON | {
     errors.QueueTimeout: StatusCode.DEADLINE_EXCEEDED,
 }
 RETRY_AFTER_MS = 100  # about a full queue's worth of small batches
+# A status travels in a header: over 8 KiB, percent-encoded, clients get another error instead.
+MAX_DETAILS_CHARACTERS = 1_000
 RETRY_HINT = (("grpc-retry-pushback-ms", str(RETRY_AFTER_MS)),)
 
 
@@ -56,7 +58,7 @@ def answers_errors(
             except errors.AttendantError as error:
                 code = codes[type(error)]
                 hint = RETRY_HINT if code is StatusCode.RESOURCE_EXHAUSTED else ()
-                await context.abort(code, str(error), hint)
+                await context.abort(code, _details(error), hint)
             except Exception:
                 logger.exception("%s failed", method.__name__)
                 await context.abort(StatusCode.INTERNAL, "internal error, see the server's log")
@@ -64,3 +66,8 @@ def answers_errors(
         return answer
 
     return decorate
+
+
+def _details(error: errors.AttendantError) -> str:
+    text = str(error)
+    return text if len(text) <= MAX_DETAILS_CHARACTERS else f"{text[:MAX_DETAILS_CHARACTERS]}..."
