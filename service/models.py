@@ -164,6 +164,7 @@ class TextModel(ServedModel):
         if not rows:  # an empty batch is answered without running
             now_s = time.monotonic()
             timings = Timings(received_s, now_s, now_s, now_s)
+            self._metrics.request_succeeded(0, timings)
             size = self.manifest.embedding_size or len(self.manifest.labels)
             return TextReply(np.empty((0, size), np.float32), rows, timings)
         request = Request(Timings(received_s), deadline_s)
