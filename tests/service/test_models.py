@@ -165,6 +165,8 @@ async def test_an_empty_batch_is_answered_without_running(tmp_path: Path) -> Non
     session = text_session("logits", 3)
     async with text_model(tmp_path, classifier_manifest(), session) as model:
         reply = await model.infer(texts_request())
+        assert model._metrics.count("nv_inference_request_success") == 1
+        assert model._metrics.count("nv_inference_count") == 0
     shapes = {name: array.shape for name, array in reply.outputs.items()}
     assert shapes == {"label": (0, 1), "score": (0, 1), "logits": (0, 3)}
     assert session.batches == []

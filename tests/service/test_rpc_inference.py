@@ -285,6 +285,14 @@ async def test_a_request_that_cannot_succeed_is_an_invalid_argument(
     assert served.sessions["simple"].batches == []
 
 
+async def test_a_long_text_in_a_refusal_is_cut_rather_than_lost(served: Served) -> None:
+    """Statuses travel in headers of 8 KiB; a name of 100,000 letters must not hide the code."""
+    code, text = await refusal(served.infer_text("x" * 100_000, "lunch"))
+    assert code is StatusCode.NOT_FOUND
+    assert text.startswith("Request for unknown model: 'xxx")
+    assert text.endswith("xxx...")
+
+
 async def test_parameters_of_every_allowed_kind_are_taken(served: Served) -> None:
     request = simple_request()
     request.parameters["timeout"].int64_param = -5
