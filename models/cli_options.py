@@ -108,8 +108,8 @@ Patience = Annotated[
     int,
     typer.Option(
         envvar="ATTENDANT_TRAIN_PATIENCE",
-        help="Stop after so many epochs without a better validation macro F1 (loss decides "
-        "ties); the best epoch is kept. Two, since one bad epoch is often chance.",
+        help="Stop after so many epochs without a lower validation loss; the best epoch is "
+        "kept. Two, since one bad epoch is often chance.",
     ),
 ]
 MaxTokens = Annotated[

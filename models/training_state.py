@@ -32,8 +32,8 @@ class EpochRecord:
     macro_f1: float
 
     def is_better_than(self, other: "EpochRecord") -> bool:
-        """Compare macro F1 and, between equals (frequent in small datasets), the loss."""
-        return (self.macro_f1, -self.validation_loss) > (other.macro_f1, -other.validation_loss)
+        """Compare the validation loss: every row moves it, where F1 moves by whole rows only."""
+        return self.validation_loss < other.validation_loss
 
 
 @dataclass(slots=True)

@@ -159,7 +159,8 @@ def test_training_stops_early_and_the_best_epoch_is_kept(
     result = finetune(embedder_checkpoint, splits, settings, listener=recorder)
     assert len(recorder.records) < 50
     assert len(recorder.records) == result.progress.best_epoch + 1
-    best = recorder.records[result.progress.best_epoch - 1]
+    best = min(recorder.records, key=lambda record: record.validation_loss)
+    assert best.epoch == result.progress.best_epoch
     assert result.checkpoint.metrics["validation_accuracy"] == best.accuracy
     assert result.checkpoint.metrics["validation_macro_f1"] == best.macro_f1
 
