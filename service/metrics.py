@@ -15,7 +15,13 @@ from collections.abc import Callable, Iterator
 from http.server import HTTPServer
 from typing import Literal
 
-from prometheus_client import CollectorRegistry, Gauge, Histogram, start_http_server
+from prometheus_client import (
+    CollectorRegistry,
+    Gauge,
+    Histogram,
+    disable_created_metrics,
+    start_http_server,
+)
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
@@ -45,6 +51,7 @@ class Metrics:
     """The registry and its instruments; one per server."""
 
     def __init__(self) -> None:
+        disable_created_metrics()  # a time stamp beside every series that nobody reads
         self.registry = CollectorRegistry()
         self.models: list[ModelMetrics] = []
 
