@@ -204,7 +204,6 @@ class BatchEngine:
                 self._running.discard(request)
                 request.timings.finished_s = now_s
                 answers.append((request, error))
-            self._running.difference_update(i.request for i in items if i.request.is_done)
         self._post(answers)
 
     def _post(self, answers: list[Answer]) -> None:
