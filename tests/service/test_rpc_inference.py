@@ -1,6 +1,7 @@
 """`inference.GRPCInferenceService` over the wire: tritonclient unmodified, and raw stubs."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 import pytest_asyncio
 import tritonclient.grpc as triton
 import tritonclient.grpc.aio as triton_aio
+from attendant.v1 import text_pb2 as text_pb
 from grpc import StatusCode
 from tritonclient.grpc import service_pb2 as pb
 
@@ -376,6 +378,22 @@ async def test_a_deadline_reaches_the_queue(served: Served) -> None:
     await served.infer_text("spam", "free")
     batches = [batch["input_ids"].tolist() for batch in served.sessions["spam"].batches]
     assert batches == [[token_ids("lunch")], [token_ids("free")]]
+
+
+async def test_a_call_s_deadline_is_its_request_s(served: Served) -> None:
+    """The queue knows it by itself; it does not depend on gRPC's cancelling in time."""
+    running = await served.hold("spam")
+    start_s = time.monotonic()
+    waiting = asyncio.create_task(served.infer_text("spam", "now", timeout=15))
+    classify = text_pb.ClassifyRequest(model="spam", texts=["free"])
+    typed = asyncio.ensure_future(served.text.Classify(classify, timeout=15))
+    await eventually(lambda: served.num_waiting("spam") == 2)
+    requests = list(served.app.repository.find("spam")._engine._queue._num_items)
+    for request in requests:
+        assert request.deadline_s is not None
+        assert 10 < request.deadline_s - start_s < 16
+    served.release("spam")
+    await within_patience(asyncio.gather(running, waiting, typed))
 
 
 async def test_a_client_that_leaves_takes_its_request_out_of_the_queue(served: Served) -> None:
