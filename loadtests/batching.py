@@ -59,11 +59,17 @@ def main(
     concurrency: Annotated[int, typer.Option(min=1, help="Requests in flight.")] = 32,
     rounds: Annotated[int, typer.Option(min=1, help="Counted rounds after one to warm up.")] = 5,
     limit: Annotated[int, typer.Option(min=1, help="Texts taken from the file.")] = 872,
+    flag: Annotated[
+        list[str] | None, typer.Option(help="Flag for the server, e.g. --flag=--can-spin.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Measure bare, server, first-come and single side by side."""
     lines = [line for line in texts.read_text(encoding="utf-8").splitlines() if line][:limit]
-    with tempfile.TemporaryDirectory() as folder, serving(repository / model, Path(folder)) as port:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        serving(repository / model, Path(folder), flag or []) as port,
+    ):
         ways: dict[str, Way] = {"bare": _bare(repository / model, lines)}
         ways |= {name: _through_grpc(port, name, lines, concurrency) for name in VARIANTS}
         seconds: dict[str, list[float]] = {name: [] for name in ways}
@@ -88,7 +94,7 @@ VARIANTS: dict[str, Callable[[model_config_pb2.ModelConfig], None]] = {
 
 
 @contextmanager
-def serving(model: Path, folder: Path) -> Iterator[int]:
+def serving(model: Path, folder: Path, extra: Sequence[str]) -> Iterator[int]:
     """A server process with every variant of the model; yields its port."""
     for name, change in VARIANTS.items():
         config = text_format.Parse(
@@ -100,7 +106,7 @@ def serving(model: Path, folder: Path) -> Iterator[int]:
         (folder / name / "config.pbtxt").write_text(text_format.MessageToString(config))
     command = [str(Path(sys.executable).with_name("attendant")), "serve"]
     flags = ["--model-repository", str(folder), "--grpc-port", "0", "--metrics-port", "0"]
-    process = subprocess.Popen([*command, *flags], stdout=subprocess.PIPE, text=True)  # noqa: S603
+    process = subprocess.Popen([*command, *flags, *extra], stdout=subprocess.PIPE, text=True)  # noqa: S603
     try:
         assert process.stdout is not None
         line = process.stdout.readline()  # "gRPC HOST:PORT  metrics URL"

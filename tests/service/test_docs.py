@@ -1,7 +1,7 @@
 """What is documented is what exists: settings, metrics, and the modules on the map."""
 
 import re
-from dataclasses import fields
+from dataclasses import Field, fields
 from pathlib import Path
 
 import pytest
@@ -23,12 +23,12 @@ def _rows(document: str) -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize("setting", fields(Settings), ids=lambda setting: setting.name)
-def test_every_setting_is_documented_with_its_default(setting):
+def test_every_setting_is_documented_with_its_default(setting: Field[object]) -> None:
     flag = "--" + setting.name.replace("_", "-")
     assert _rows("settings.md")[flag][0] == str(setting.default)
 
 
-def test_every_metric_is_documented_and_every_documented_one_exists():
+def test_every_metric_is_documented_and_every_documented_one_exists() -> None:
     metrics = Metrics()
     metrics.for_model("m", 1)
     exposed = {metric.name for metric in metrics.registry.collect()}
@@ -36,7 +36,7 @@ def test_every_metric_is_documented_and_every_documented_one_exists():
     assert documented == exposed
 
 
-def test_map_of_modules_names_every_module():
+def test_map_of_modules_names_every_module() -> None:
     text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     named = set(re.findall(r"\w+\.py", text)) | {"__init__.py"}
     packages = ("service", "export", "models", "loadtests")
