@@ -1,20 +1,25 @@
 """Tiny random models, a tokenizer of a few words, and a task that can be learned in seconds."""
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 import torch
+import typer
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 from tokenizers.processors import TemplateProcessing
+from typer.testing import CliRunner, Result
 
-from models.checkpoint import Checkpoint
+from models.checkpoint import Checkpoint, save_checkpoint
+from models.cli import import_checkpoint, train
 from models.datasets import Dataset, Example, Splits, split
 from models.encoder import Encoder, EncoderConfig
 from models.heads import ClassificationHead, SequenceClassifier, TextEmbedder
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
+PLAIN = {"NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "200"}  # output to compare with
 WORDS = ("win", "prize", "free", "cash", "lunch", "home", "later", "sorry", "now", "the", "a")
 
 
@@ -88,3 +93,22 @@ def splits(messages: Dataset) -> Splits:
 @pytest.fixture
 def as_tsv() -> Callable[[Dataset], str]:
     return lambda data: "".join(f"{row.label}\t{row.text}\n" for row in data.examples)
+
+
+@pytest.fixture
+def run() -> Callable[..., Result]:
+    """Call the commands as the console script does."""
+    app = typer.Typer()
+    app.command("train")(train)
+    app.command("import")(import_checkpoint)
+
+    def call(*arguments: str | Path, **environment: str) -> Result:
+        return CliRunner().invoke(app, [str(a) for a in arguments], env={**PLAIN, **environment})
+
+    return call
+
+
+@pytest.fixture
+def base(embedder_checkpoint: Checkpoint, tmp_path: Path) -> Path:
+    save_checkpoint(embedder_checkpoint, tmp_path / "base")
+    return tmp_path / "base"

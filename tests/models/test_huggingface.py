@@ -171,31 +171,9 @@ def declare_embedder(folder: Path, pooling: str, *, normalize: bool) -> None:
         "word_embedding_dimension": 24,
         "pooling_mode_cls_token": pooling == "cls",
         "pooling_mode_mean_tokens": pooling == "mean",
-        "pooling_mode_max_tokens": pooling == "max",
     }
     (folder / "1_Pooling" / "config.json").write_text(json.dumps(flags))
     (folder / "sentence_bert_config.json").write_text('{"max_seq_length": 16}')
-
-
-def test_the_newer_name_of_a_pooling_is_read(save: Save) -> None:
-    folder = save(encoder_of("bert"))
-    declare_embedder(folder, "mean", normalize=False)
-    (folder / "1_Pooling" / "config.json").write_text('{"pooling_mode": "cls"}')
-    model = load_checkpoint(folder).model
-    assert isinstance(model, TextEmbedder)
-    assert model.pooling == "cls"
-
-
-def test_steps_that_an_embedder_cannot_do_are_refused_by_name(save: Save) -> None:
-    folder = save(encoder_of("bert"))
-    declare_embedder(folder, "max", normalize=False)
-    with pytest.raises(CheckpointError, match="asks for pooling_mode_max_tokens, but only mean"):
-        load_checkpoint(folder)
-    modules = json.loads((folder / "modules.json").read_text())
-    dense = {"idx": 2, "path": "2_Dense", "type": "sentence_transformers.models.Dense"}
-    (folder / "modules.json").write_text(json.dumps([*modules, dense]))
-    with pytest.raises(CheckpointError, match="lists Transformer, Pooling, Dense"):
-        load_checkpoint(folder)
 
 
 def test_weight_names_of_2018_load(save: Save) -> None:
@@ -288,30 +266,6 @@ def test_weights_of_another_size_are_named(save: Save) -> None:
     folder = save(classifier_of("bert"), intermediate_size=48)
     with pytest.raises(CheckpointError, match=r"intermediate\.dense\.weight has shape \[40, 24\]"):
         load_checkpoint(folder)
-
-
-def test_a_vocabulary_alone_makes_a_word_piece_tokenizer(save: Save) -> None:
-    folder = save(encoder_of("bert"))
-    (folder / "tokenizer.json").unlink()
-    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "free", "cash", "##es"]
-    (folder / "vocab.txt").write_text("\n".join(pieces))
-    encoding = load_checkpoint(folder).tokenizer.encode("Free cashes")
-    assert encoding.tokens == ["[CLS]", "free", "cash", "##es", "[SEP]"]
-    (folder / "vocab.txt").unlink()
-    with pytest.raises(CheckpointError, match=r"tokenizer\.json is missing"):
-        load_checkpoint(folder)
-
-
-def test_padding_and_truncation_of_the_tokenizer_are_switched_off(
-    save: Save, tokenizer: Tokenizer
-) -> None:
-    folder = save(encoder_of("bert"))
-    tokenizer.enable_padding(length=8)
-    tokenizer.enable_truncation(4)
-    tokenizer.save(str(folder / "tokenizer.json"))
-    loaded = load_checkpoint(folder).tokenizer
-    assert len(loaded.encode("free")) == 3
-    assert len(loaded.encode("free cash now the a")) == 7
 
 
 @pytest.mark.parametrize(("declared", "expected"), [(None, 24), (20, 20), (10**30, 24)])
