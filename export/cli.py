@@ -37,7 +37,9 @@ def export(
     version: Annotated[
         int | None,
         typer.Option(
-            min=1, envvar="ATTENDANT_EXPORT_VERSION", help="Version to write; by default the next free."
+            min=1,
+            envvar="ATTENDANT_EXPORT_VERSION",
+            help="Version to write; by default the next free.",
         ),
     ] = None,
     max_batch_size: Annotated[

@@ -27,6 +27,7 @@ logger = logging.getLogger(__name__)
 # How long a thread may keep the interpreter while another wants it. The default, 5 ms, is
 # longer than a small model runs: an engine would wait for a busy event loop that long.
 SWITCH_INTERVAL_S = 0.0005
+MIN_CLOSE_S = 1.0  # for running batches to end, where draining took all its time
 
 
 class App:
@@ -53,12 +54,14 @@ class App:
         await self._rpc.set_health(OVERALL, is_serving=self.repository.is_ready)
 
     async def stop(self) -> None:
+        deadline_s = time.monotonic() + self._settings.drain_timeout_s
         await self._rpc.refuse_health()
         num_left = await self._admission.drain(self._settings.drain_timeout_s)
         if num_left:
             logger.warning("%d calls were not answered in time and are cancelled", num_left)
         await self._rpc.stop()
-        await asyncio.to_thread(self.repository.close)
+        left_s = max(MIN_CLOSE_S, deadline_s - time.monotonic())
+        await asyncio.to_thread(self.repository.close, left_s)
         await asyncio.to_thread(self._metrics_server.shutdown)  # takes its polling interval
         self._metrics_server.server_close()
 

@@ -100,16 +100,20 @@ class BatchEngine:
     def num_running(self) -> int:
         return len(self._running)
 
-    def close(self) -> None:
-        """Refuse what waits, let running batches end, and join the threads."""
+    def close(self, timeout_s: float) -> None:
+        """Refuse what waits, and give running batches so long to end; blocks meanwhile.
+
+        A session that never returns keeps its thread, which does not keep the process.
+        """
         with self._changed:
             self._is_closing = True
             waiting = self._queue.take_all()
             self._changed.notify_all()
         error = Unavailable("Server is stopping")
         self._post([(request, error) for request in waiting])
+        deadline_s = time.monotonic() + timeout_s
         for thread in self._threads:
-            thread.join()
+            thread.join(max(0.0, deadline_s - time.monotonic()))
 
     def _abandon(self, request: Request) -> None:
         with self._changed:

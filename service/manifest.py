@@ -40,6 +40,10 @@ class Manifest:
             value = getattr(self, name)
             if value not in allowed:
                 raise LoadError(f"manifest.json: {name} is {value!r}, expected one of {allowed}")
+        for name in ("max_tokens", "pad_token_id", "embedding_size"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < 0:
+                raise LoadError(f"manifest.json: {name} is {value!r}, expected a whole number")
         if self.max_tokens < 1:
             raise LoadError(f"manifest.json: max_tokens is {self.max_tokens}, expected at least 1")
         if self.task == "text-classification" and not self.labels:

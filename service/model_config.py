@@ -195,16 +195,6 @@ def _check_values(config: ModelConfig) -> None:
         )
     if config.max_batch_size < 0:
         raise LoadError(f"config.pbtxt: max_batch_size is {config.max_batch_size}, expected >= 0")
-    too_large = [
-        size
-        for size in config.dynamic_batching.preferred_batch_size
-        if not 1 <= size <= config.max_batch_size
-    ]
-    if too_large:
-        raise LoadError(
-            f"config.pbtxt: preferred_batch_size {too_large[0]} is not between 1 and "
-            f"max_batch_size, which is {config.max_batch_size}"
-        )
     if config.model_transaction_policy.decoupled:
         raise LoadError(
             "config.pbtxt: model_transaction_policy.decoupled is not supported by this server"
@@ -264,6 +254,16 @@ def _check_same(side: str, stated: TensorSpec, real: TensorSpec) -> None:
 
 
 def _fill_rest(config: ModelConfig) -> None:
+    too_large = [
+        size
+        for size in config.dynamic_batching.preferred_batch_size
+        if not 1 <= size <= config.max_batch_size
+    ]
+    if too_large:
+        raise LoadError(
+            f"config.pbtxt: preferred_batch_size {too_large[0]} is not between 1 and "
+            f"max_batch_size, which is {config.max_batch_size}"
+        )
     config.platform = PLATFORM
     config.backend = BACKEND
     config.default_model_filename = config.default_model_filename or MODEL_FILENAME

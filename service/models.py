@@ -80,9 +80,9 @@ class ServedModel:
         """Answer one call, or raise an `AttendantError`."""
         raise NotImplementedError
 
-    def close(self) -> None:
-        """Stop the engine; blocks until its running batches end."""
-        self._engine.close()
+    def close(self, timeout_s: float) -> None:
+        """Stop the engine; blocks until its running batches end, or the time is over."""
+        self._engine.close(timeout_s)
 
     async def _run(self, request: Request) -> list[list[np.ndarray]]:
         """Run and count one request."""

@@ -99,11 +99,12 @@ class ModelRepository:
         versions = self._models.get(name, {})
         return bool(versions) if number is None else number in versions
 
-    def close(self) -> None:
-        """Stop every engine; blocks until running batches end."""
+    def close(self, timeout_s: float) -> None:
+        """Stop every engine; blocks until running batches end, or the time is over."""
+        deadline_s = time.monotonic() + timeout_s
         for model in self.models():
-            model.close()
-        self._executor.shutdown()
+            model.close(max(0.0, deadline_s - time.monotonic()))
+        self._executor.shutdown(wait=False)
 
     async def _load(self, folder: Path) -> None:
         started_s = time.monotonic()

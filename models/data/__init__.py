@@ -1,0 +1,1 @@
+"""Example data that the project ships; see the README beside it."""

@@ -47,7 +47,7 @@ async def engine_on(
     finally:
         for session in sessions:
             session.release()
-        await asyncio.wait_for(asyncio.to_thread(engine.close), PATIENCE_S)
+        await asyncio.wait_for(asyncio.to_thread(engine.close, PATIENCE_S), PATIENCE_S)
 
 
 async def start(engine: BatchEngine, request: Request) -> asyncio.Task[list[Outputs]]:
@@ -347,7 +347,7 @@ async def test_closing_answers_what_runs_and_refuses_what_waits() -> None:
         running = await start(engine, tensor_request(1.0))
         await has_started(session, 1)
         waiting = [await start(engine, tensor_request(value)) for value in (2.0, 3.0)]
-        closing = asyncio.create_task(asyncio.to_thread(engine.close))
+        closing = asyncio.create_task(asyncio.to_thread(engine.close, PATIENCE_S))
         for task in waiting:
             with pytest.raises(Unavailable):
                 await asyncio.wait_for(task, PATIENCE_S)
@@ -359,6 +359,18 @@ async def test_closing_answers_what_runs_and_refuses_what_waits() -> None:
         await asyncio.wait_for(closing, PATIENCE_S)
     assert batches_of(session) == [[1.0]]
     assert "fake-0" not in {thread.name for thread in threading.enumerate()}
+
+
+async def test_closing_waits_no_longer_than_told_for_a_session_that_never_returns() -> None:
+    session = doubling_session()
+    session.hold()
+    async with engine_on(session) as engine:
+        stuck = await start(engine, tensor_request(1.0))
+        await has_started(session, 1)
+        await asyncio.wait_for(asyncio.to_thread(engine.close, 0.01), PATIENCE_S)
+        assert not stuck.done()
+        session.release()
+        assert values(await asyncio.wait_for(stuck, PATIENCE_S)) == [2.0]
 
 
 async def test_closing_an_idle_engine_ends_its_threads() -> None:

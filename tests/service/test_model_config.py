@@ -40,6 +40,13 @@ def completed(text: str, graph: Signature = BATCHING) -> ModelConfig:
     return config
 
 
+def test_a_preferred_size_fits_the_batch_size_also_where_that_is_completed() -> None:
+    preferred = "dynamic_batching { preferred_batch_size: [2, 8] }"
+    assert completed(preferred).max_batch_size == 64
+    with pytest.raises(LoadError, match="preferred_batch_size 8 is not between 1 and .* is 4"):
+        completed(f"max_batch_size: 4 {preferred}")
+
+
 def test_an_empty_configuration_is_completed_from_the_graph() -> None:
     """What Triton's clients read: every field that its auto-complete fills."""
     config = completed("")
@@ -135,10 +142,6 @@ def test_saying_that_a_model_is_not_decoupled_is_fine() -> None:
         ("platform: 'tensorrt_plan'", "platform 'tensorrt_plan'"),
         ("backend: 'python'", "backend 'python'"),
         ("max_batch_size: -1", "max_batch_size is -1, expected >= 0"),
-        (
-            "max_batch_size: 4 dynamic_batching { preferred_batch_size: [2, 8] }",
-            "preferred_batch_size 8 is not between 1 and max_batch_size, which is 4",
-        ),
         ("instance_group [{ count: -2 }]", "instance_group.count is -2, expected >= 1"),
         ("instance_group [{ kind: KIND_MODEL }]", "KIND_MODEL is not supported"),
         ("instance_group [{ gpus: [0, 1] }]", "instance_group.gpus is [0, 1], one is supported"),

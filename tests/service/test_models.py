@@ -112,7 +112,7 @@ async def text_model(
             yield TextModel(1, config, engine, metrics, manifest, tokenizer, executor)
         finally:
             session.release()
-            await asyncio.to_thread(engine.close)
+            await asyncio.to_thread(engine.close, 10)
 
 
 @asynccontextmanager
@@ -126,7 +126,7 @@ async def tensor_model(session: FakeSession) -> AsyncIterator[tuple[TensorModel,
         yield TensorModel(1, config, engine, metrics), metrics
     finally:
         session.release()
-        await asyncio.to_thread(engine.close)
+        await asyncio.to_thread(engine.close, 10)
 
 
 def texts_request(*texts: str, can_truncate: bool = False) -> InferRequest:

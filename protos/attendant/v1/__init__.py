@@ -1,0 +1,1 @@
+"""Messages and stubs generated from text.proto."""
