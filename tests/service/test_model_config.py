@@ -43,7 +43,7 @@ def completed(text: str, graph: Signature = BATCHING) -> ModelConfig:
 def test_a_preferred_size_fits_the_batch_size_also_where_that_is_completed() -> None:
     preferred = "dynamic_batching { preferred_batch_size: [2, 8] }"
     assert completed(preferred).max_batch_size == 64
-    with pytest.raises(LoadError, match="preferred_batch_size 8 is not between 1 and .* is 4"):
+    with pytest.raises(LoadError, match=r"preferred_batch_size 8 is not between 1 and .* is 4"):
         completed(f"max_batch_size: 4 {preferred}")
 
 
