@@ -73,6 +73,7 @@ def _write_version(exported: ExportedModel, folder: Path) -> None:
 def _write_model_files(manifest: Manifest, folder: Path, name: str, max_batch_size: int) -> None:
     config = ModelConfig(name=name, max_batch_size=max_batch_size)
     complete_for_text(config, manifest, max_batch_size)
+    config.ClearField("instance_group")  # the server knows its machine
     for output in config.output:
         if output.name == "label":
             output.label_filename = LABELS_FILE

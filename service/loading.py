@@ -41,7 +41,7 @@ class LoadedVersion:
     """One version's files, read and checked."""
 
     number: int
-    sessions: tuple[Session, ...]
+    sessions: tuple[Session, ...]  # one per run at once; may be the same one
     options: SessionOptions
     manifest: Manifest | None  # None: a tensor model
     tokenizer: TextTokenizer | None
@@ -50,8 +50,8 @@ class LoadedVersion:
     def description(self) -> str:
         kind = f"{self.manifest.task}, {self.manifest.precision}" if self.manifest else "tensors"
         return (
-            f"{kind}, {len(self.sessions)} session(s) on {self.options.device} "
-            f"with {self.options.num_threads} threads"
+            f"{kind}, {len(self.sessions)} runs at once on {self.options.device}, "
+            f"{self.options.num_threads} threads"
         )
 
 
@@ -144,7 +144,7 @@ def _load_version(
     options, count = _session_options(config, settings)
     manifest_text = _read(version / "manifest.json", default="")
     manifest = Manifest.from_json(manifest_text) if manifest_text else None
-    sessions = tuple(open_session(graph, options) for _ in range(count))
+    sessions = (open_session(graph, options),) * count  # one copy of the weights
     if manifest is None:
         complete_from_graph(config, sessions[0].signature, settings.default_max_batch_size)
         limits = batch_limits(config, settings)
@@ -169,7 +169,7 @@ def _load_version(
 
 
 def _session_options(config: ModelConfig, settings: Settings) -> tuple[SessionOptions, int]:
-    """How to compute, and in how many sessions at once; resolves `instance_group` in place."""
+    """How to compute, and how many runs at once; resolves `instance_group` in place."""
     group = config.instance_group[0] if config.instance_group else config.instance_group.add()
     if len(config.instance_group) > 1:
         raise LoadError("config.pbtxt: more than one instance_group is not supported")
@@ -178,15 +178,16 @@ def _session_options(config: ModelConfig, settings: Settings) -> tuple[SessionOp
     else:
         device = choose_device("cuda" if group.kind == group.KIND_GPU else "cpu")
     group.kind = group.KIND_GPU if device == "cuda" else group.KIND_CPU
-    count = group.count or 1
-    threads = settings.num_threads or max(1, available_cpus() // count)
+    group.count = group.count or settings.instances
     options = SessionOptions(
         device=device,
         device_id=group.gpus[0] if group.gpus else 0,
-        num_threads=parameter(config, "intra_op_thread_count", threads),
+        num_threads=parameter(
+            config, "intra_op_thread_count", settings.num_threads or available_cpus()
+        ),
         can_spin=settings.can_spin,
     )
-    return options, count
+    return options, group.count
 
 
 def _check_text_graph(session: Session, manifest: Manifest) -> None:

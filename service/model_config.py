@@ -275,7 +275,6 @@ def _fill_rest(config: ModelConfig) -> None:
         config.instance_group.add()
     for index, group in enumerate(config.instance_group):
         group.name = group.name or f"{config.name}_{index}"
-        group.count = group.count or 1
 
 
 def _datatype(tensor: ModelInput | ModelOutput) -> Datatype:

@@ -45,8 +45,11 @@ class Settings:
     device: str = _setting(
         "auto", "auto, cpu or cuda, for models whose instance_group leaves it open."
     )
+    instances: int = _setting(
+        2, "Runs at once per model: one computes while another is prepared and answered.", 1, 64
+    )
     num_threads: int = _setting(
-        0, "Threads per session; 0 takes what affinity and the cgroup quota allow.", 0, 1024
+        0, "Threads per model; 0 takes what affinity and the cgroup quota allow.", 0, 1024
     )
     can_spin: bool = _setting(
         False, "Let idle compute threads poll. Off: they would take the processor from gRPC."
