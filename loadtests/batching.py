@@ -117,7 +117,9 @@ def serving(model: Path, folder: Path, extra: Sequence[str]) -> Iterator[int]:
 
 
 def _bare(model: Path, lines: Sequence[str]) -> Way:
-    version = max(path for path in model.iterdir() if path.name.isdecimal())
+    version = max(
+        (path for path in model.iterdir() if path.name.isdecimal()), key=lambda path: int(path.name)
+    )
     manifest = Manifest.from_json((version / "manifest.json").read_text())
     tokenizer = TextTokenizer(version / "tokenizer.json", manifest.max_tokens, 10**6)
     session = OnnxSession(version / "model.onnx", SessionOptions(num_threads=available_cpus()))

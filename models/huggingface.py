@@ -47,7 +47,8 @@ def load_pretrained(folder: Path) -> PretrainedModel:
     with fields_of(path, read_object(path)) as values:
         family = family_of(values, path)
         config = family.config(values)
-        head_dropout = float(values.get(family.head_dropout) or config.dropout)
+        stated = values.get(family.head_dropout)
+        head_dropout = config.dropout if stated is None else float(stated)
     weights_path = use.encoder / WEIGHTS_FILE
     tensors = short_names(read_tensors(weights_path), family)
     is_classifier = not use.is_declared and has_classifier(values, tensors, family)

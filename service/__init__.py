@@ -1,3 +1,5 @@
 """The server: reads a model repository and answers over gRPC. Runs without torch."""
 
-__version__ = "0.1.0"
+from importlib.metadata import version
+
+__version__ = version("attendant")

@@ -51,11 +51,11 @@ class App:
     async def start(self) -> None:
         await self._rpc.start()
         await self.repository.load_all(self._rpc.set_health)
-        await self._rpc.set_health(OVERALL, is_serving=self.repository.is_ready)
+        self._rpc.set_health(OVERALL, is_serving=self.repository.is_ready)
 
     async def stop(self) -> None:
         deadline_s = time.monotonic() + self._settings.drain_timeout_s
-        await self._rpc.refuse_health()
+        self._rpc.refuse_health()
         num_left = await self._admission.drain(self._settings.drain_timeout_s)
         if num_left:
             logger.warning("%d calls were not answered in time and are cancelled", num_left)
@@ -84,8 +84,12 @@ async def serve(settings: Settings, on_ready: Callable[[App], Awaitable[None]]) 
         if starting.done():
             starting.result()  # raises what went wrong
             logger.info("ready in %.2f s", time.monotonic() - started_s)
-            await on_ready(app)
+            trying = asyncio.ensure_future(on_ready(app))
+            await asyncio.wait({trying, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            if trying.done():
+                trying.result()
             await stopped
+            trying.cancel()
         logger.info("stopping")
     finally:
         starting.cancel()

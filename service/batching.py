@@ -9,9 +9,10 @@ is the one with the most real tokens per token paid,
 
     sum(lengths) / (overhead + B * S)
 
-among the batches of neighbours in length that hold the **oldest** item. The
-oldest always goes, so an item waits for at most as many batches as there were
-items before it, whatever their lengths.
+among the batches of neighbours in length that hold the **oldest** item and waste
+no more on padding than they save in runs, (B - 1) * overhead. The oldest always
+goes, so an item waits for at most as many batches as there were items before it,
+whatever their lengths.
 """
 
 from collections.abc import Iterable
@@ -20,7 +21,7 @@ from itertools import islice
 
 import numpy as np
 
-from service.errors import Overloaded
+from service.errors import InvalidArgument, Overloaded
 from service.request import Item, Request
 
 
@@ -54,19 +55,28 @@ class BatchQueue:
     def __repr__(self) -> str:
         return f"<BatchQueue {self.num_requests} requests, {self.num_tokens} tokens>"
 
-    def put(self, request: Request) -> None:
-        """Admit all items of a request, or raise `Overloaded` and leave the queue as it was.
+    def check_room(self, num_tokens: int = 0) -> None:
+        """Raise `Overloaded` if a request of so many tokens would exceed a bound."""
+        limits = self._limits
+        is_over_tokens = self.num_tokens + num_tokens > limits.max_waiting_tokens
+        if self.num_requests >= limits.max_waiting_requests or is_over_tokens:
+            raise Overloaded("Exceeds maximum queue size")
 
-        A request that alone exceeds the token bound is still admitted to an empty queue:
-        the bound limits what waits, not what may be asked.
+    def put(self, request: Request) -> None:
+        """Admit all items of a request, or leave the queue as it was.
+
+        Raises `Overloaded`, or `InvalidArgument` for a request that no empty queue could hold.
         """
         limits = self._limits
         for item in request.items:
             assert item.num_rows <= limits.max_rows, "no batch could hold it"
             assert item.num_rows * item.num_tokens <= limits.max_tokens, "no batch could hold it"
-        is_over_tokens = self.num_tokens + request.num_tokens > limits.max_waiting_tokens
-        if self.num_requests >= limits.max_waiting_requests or (self._waiting and is_over_tokens):
-            raise Overloaded("Exceeds maximum queue size")
+        if request.num_tokens > limits.max_waiting_tokens:
+            raise InvalidArgument(
+                f"the request has {request.num_tokens} tokens, "
+                f"the queue takes at most {limits.max_waiting_tokens}"
+            )
+        self.check_room(request.num_tokens)
         self._waiting.update(dict.fromkeys(request.items))
         self._num_items[request] = len(request.items)
         self.num_requests += 1
@@ -86,7 +96,8 @@ class BatchQueue:
         batch = self._best_batch()
         enough = min(self._limits.preferred_rows, default=self._limits.max_rows)
         is_enough = sum(item.num_rows for item in batch) >= enough
-        return queued_s if is_enough else queued_s + self._limits.max_delay_s
+        is_closed = len(batch) < len(self._waiting)  # what comes would not join it either
+        return queued_s if is_enough or is_closed else queued_s + self._limits.max_delay_s
 
     def take(self, now_s: float) -> tuple[list[Item], list[Request]]:
         """Remove and return `(batch, expired)`: items to run now, requests past their deadline."""
@@ -141,9 +152,12 @@ class BatchQueue:
         low, high = np.arange(anchor + 1)[:, None], np.arange(anchor, len(items))[None, :]
         num_rows = rows_before[high + 1] - rows_before[low]
         paid = num_rows * lengths[high]
+        real = tokens_before[high + 1] - tokens_before[low]
+        saved = (high - low) * limits.overhead_tokens  # runs that need not be
         paid_in_all = np.maximum(limits.overhead_tokens + paid, 1)  # no rows, no overhead: 0 / 0
-        score = (tokens_before[high + 1] - tokens_before[low]) / paid_in_all
-        score[(num_rows > limits.max_rows) | (paid > limits.max_tokens)] = -1.0
+        is_worse = paid - real > saved
+        is_too_large = (num_rows > limits.max_rows) | (paid > limits.max_tokens)
+        score = np.where(is_worse | is_too_large, -1.0, real / paid_in_all)
         best_low, best_high = np.unravel_index(np.argmax(score), score.shape)
         return slice(int(best_low), anchor + int(best_high) + 1)
 

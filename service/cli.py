@@ -20,6 +20,7 @@ import typer
 from google.protobuf.json_format import MessageToDict
 from rich.console import Console
 from rich.logging import RichHandler
+from rich.text import Text
 
 from service import __version__, tables
 from service.client import TextClient
@@ -78,10 +79,10 @@ def main() -> None:
     try:
         app()
     except AttendantError as error:
-        errors.print(f"[red]error:[/] {error}", highlight=False)
+        errors.print(Text.assemble(("error: ", "red"), str(error)))
         sys.exit(1)
     except grpc.RpcError as error:
-        errors.print(f"[red]{error.code().name}:[/] {error.details()}", highlight=False)
+        errors.print(Text.assemble((f"{error.code().name}: ", "red"), error.details() or ""))
         sys.exit(1)
 
 

@@ -83,7 +83,10 @@ class TextClient:
             if not model.example:
                 continue
             started_s = time.monotonic()
-            answer = self._try(model)
+            try:
+                answer = self._try(model)
+            except grpc.RpcError as error:
+                answer = f"{error.code().name}: {error.details()}"
             yield Trial(model, answer, time.monotonic() - started_s)
 
     def _try(self, model: pb.Model) -> str:

@@ -16,7 +16,7 @@ OWN_CGROUP = Path("/proc/self/cgroup")
 def available_cpus(root: Path = CGROUP_ROOT, own: Path = OWN_CGROUP) -> int:
     """Whole processors that affinity and every cgroup quota above us leave, at least 1."""
     affinity = len(os.sched_getaffinity(0))
-    return max(1, min(affinity, *(int(quota) for quota in _quotas(root, own)), affinity))
+    return max(1, min([affinity, *map(int, _quotas(root, own))]))
 
 
 def _quotas(root: Path, own: Path) -> Iterator[float]:

@@ -1,30 +1,33 @@
 """Run one model's batches on their own threads; the only place that crosses threads.
 
-Each thread owns one session and loops: wait until a batch is due, take it, run it,
-answer. The session is free before the batch is formed, so while one batch runs the
-next fills by itself and an idle engine adds no delay.
+Each thread loops: wait until a batch is due, take it, run it, answer. The thread is
+free before the batch is formed, so while one batch runs the next fills by itself and
+an idle engine adds no delay. Threads may share one session.
 
-All mutable state (the queue, the set of running requests, the closing flag) is
-guarded by the one lock inside `_changed`. Decisions are made under it; sessions run
-and answers are posted outside it. Answers cross to the event loop once per batch.
+All mutable state (the queue, the set of running requests, the closing flag; of a
+request its results, timings and `is_done`) is guarded by the one lock inside
+`_changed`. Decisions are made under it; sessions run and answers are posted outside
+it. Answers cross to the event loop once per batch.
 """
 
 import asyncio
+import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Protocol
 
 import numpy as np
 
 from service.batching import BatchLimits, BatchQueue
-from service.errors import AttendantError, ModelFailed, QueueTimeout, Unavailable
+from service.errors import AttendantError, DeadlineExceeded, ModelFailed, Unavailable
 from service.request import Arrays, Item, RanBatch, Request
 from service.runtime import Session
 
 Outputs = list[np.ndarray]
 Collate = Callable[[Sequence[Item]], Arrays]
-Answer = tuple[Request, AttendantError | None]
+logger = logging.getLogger(__name__)
 
 
 class EngineObserver(Protocol):
@@ -69,7 +72,7 @@ class BatchEngine:
     async def run(self, request: Request) -> list[Outputs]:
         """Compute a request: the outputs of each item, in order.
 
-        Raises what `BatchQueue.put` raises, `QueueTimeout` when the deadline passes in the
+        Raises what `BatchQueue.put` raises, `DeadlineExceeded` when the deadline passes in the
         queue, `ModelFailed`, or `Unavailable` when the engine closes. A cancelled caller
         takes its waiting items out of the queue.
         """
@@ -100,41 +103,48 @@ class BatchEngine:
     def num_running(self) -> int:
         return len(self._running)
 
-    def close(self, timeout_s: float) -> None:
-        """Refuse what waits, and give running batches so long to end; blocks meanwhile.
+    def check_room(self) -> None:
+        """Raise `Overloaded` if one more request would be refused: cheap, before any work."""
+        with self._changed:
+            self._queue.check_room()
 
-        A session that never returns keeps its thread, which does not keep the process.
-        """
+    def stop(self) -> None:
+        """Refuse what waits and what comes, and let running batches end."""
         with self._changed:
             self._is_closing = True
             waiting = self._queue.take_all()
+            for request in waiting:
+                self._finish(request)
             self._changed.notify_all()
-        error = Unavailable("Server is stopping")
-        self._post([(request, error) for request in waiting])
+        self._post(waiting, Unavailable("Server is stopping"))
+
+    def close(self, timeout_s: float) -> None:
+        """Stop, and wait so long for running batches to end; blocks meanwhile.
+
+        A session that never returns keeps its thread, which does not keep the process.
+        """
+        self.stop()
         deadline_s = time.monotonic() + timeout_s
         for thread in self._threads:
             thread.join(max(0.0, deadline_s - time.monotonic()))
 
     def _abandon(self, request: Request) -> None:
         with self._changed:
-            request.is_done = True
-            self._queue.drop(request)
-            self._running.discard(request)
+            self._finish(request)
 
     def _work(self, session: Session) -> None:
-        while (batch := self._next_batch()) is not None:
-            if batch:
-                self._run_batch(session, batch)
-
-    def _run_batch(self, session: Session, batch: list[Item]) -> None:
-        """Run and answer a batch; after a failure each item alone, so only culprits fail."""
-        error = self._compute(session, batch)
-        if error is None or len(batch) == 1:
-            self._answer(batch, error)
-            return
-        for item in batch:
-            if not item.request.is_done:  # by another of its items, or by its client
-                self._answer([item], self._compute(session, [item]))
+        try:
+            while (batch := self._next_batch()) is not None:
+                if batch:
+                    self._run_batch(session, batch)
+        except Exception:
+            logger.exception("an engine thread failed: its model serves no more")
+            with self._changed:
+                running = list(self._running)
+                for request in running:
+                    self._finish(request)
+            self._post(running, ModelFailed("the engine failed, see the server's log"))
+            self.stop()
 
     def _next_batch(self) -> list[Item] | None:
         """Wait for a batch; None once the engine closes."""
@@ -147,78 +157,101 @@ class BatchEngine:
             else:
                 return None
             batch, expired = self._queue.take(now_s)
-            self._running.update(item.request for item in batch)
-            self._running.difference_update(expired)
-        for item in batch:
-            item.request.timings.started_s = item.request.timings.started_s or now_s
-        timeout = QueueTimeout("Request timeout expired")
-        self._post([(request, timeout) for request in expired])
+            for request in expired:
+                self._finish(request)
+            for item in batch:
+                item.request.timings.started_s = item.request.timings.started_s or now_s
+                self._running.add(item.request)
+            if len(self._queue):  # more than this batch took: wake the next idle thread
+                self._changed.notify()
+        self._post(expired, DeadlineExceeded("Deadline Exceeded"))
         return batch
 
-    def _compute(self, session: Session, items: list[Item]) -> AttendantError | None:
-        """Run one batch and leave each item's outputs with its request."""
+    def _run_batch(self, session: Session, items: list[Item]) -> None:
+        """Run and answer a batch; after a failure each item alone, so only culprits fail."""
+        try:
+            ran, outputs = self._compute(session, items)
+        except AttendantError as error:
+            if len(items) == 1:
+                self._fail(items[0].request, error)
+                return
+            for item in items:
+                if not item.request.is_done:  # by another of its items, or by its client
+                    self._run_batch(session, [item])
+            return
+        self._answer(ran, outputs)
+        self._observer.batch_ran(ran)
+
+    def _compute(self, session: Session, items: list[Item]) -> tuple[RanBatch, list[Outputs]]:
+        """Run one batch; returns each item's outputs. Whatever a model raises is `ModelFailed`."""
         started_s = time.monotonic()
         try:
             inputs = self._collate(items)
             collated_s = time.monotonic()
             outputs = session.run(inputs, self._output_names)
             computed_s = time.monotonic()
-            self._split(items, outputs)
-        except AttendantError as error:
-            return error
+            split = self._split(items, outputs)
+        except AttendantError:
+            raise
         except Exception as error:
-            return ModelFailed(f"{type(error).__name__}: {error}")
-        ran = RanBatch(
-            items, collated_s - started_s, computed_s - collated_s, time.monotonic() - computed_s
-        )
-        for timings in {id(item.request): item.request.timings for item in items}.values():
-            timings.collate_s += ran.collate_s
-            timings.run_s += ran.run_s
-            timings.split_s += ran.split_s
-        self._observer.batch_ran(ran)
-        return None
+            raise ModelFailed(f"{type(error).__name__}: {error}") from error
+        split_s = time.monotonic() - computed_s
+        return RanBatch(items, collated_s - started_s, computed_s - collated_s, split_s), split
 
-    def _split(self, items: list[Item], outputs: Outputs) -> None:
+    def _split(self, items: list[Item], outputs: Outputs) -> list[Outputs]:
         """Give every item its own rows; without a batch axis, its one item the whole."""
         if not self._has_rows:
-            (item,) = items
-            item.request.results[item] = outputs
-            return
+            assert len(items) == 1, "nothing to split by"
+            return [outputs]
         num_rows = sum(item.num_rows for item in items)
         for name, output in zip(self._output_names, outputs, strict=True):
             if output.shape[:1] != (num_rows,):
                 raise ModelFailed(
                     f"output '{name}' has shape {list(output.shape)} for a batch of {num_rows} rows"
                 )
-        start = 0
+        split, start = [], 0
         for item in items:
-            end = start + item.num_rows
-            item.request.results[item] = [output[start:end] for output in outputs]
-            start = end
+            split.append([output[start : start + item.num_rows] for output in outputs])
+            start += item.num_rows
+        return split
 
-    def _answer(self, items: list[Item], error: AttendantError | None) -> None:
-        """Post each request of the batch that is complete, or failed by it."""
-        answers: list[Answer] = []
-        now_s = time.monotonic()
+    def _answer(self, ran: RanBatch, outputs: list[Outputs]) -> None:
+        """Leave outputs and times with their requests; answer those that are complete."""
+        complete: list[Request] = []
         with self._changed:
-            for request in {item.request: None for item in items}:
-                if request.is_done or not (error or len(request.results) == len(request.items)):
+            for item, item_outputs in zip(ran.items, outputs, strict=True):
+                item.request.results[item] = item_outputs
+            for request in {item.request: None for item in ran.items}:
+                if request.is_done:
                     continue
-                self._queue.drop(request)  # after a failure its other items need not run
-                self._running.discard(request)
-                request.timings.finished_s = now_s
-                answers.append((request, error))
-        self._post(answers)
+                request.timings.add(ran)
+                if len(request.results) == len(request.items):
+                    self._finish(request)
+                    complete.append(request)
+        self._post(complete, None)
 
-    def _post(self, answers: list[Answer]) -> None:
-        """Hand answers to the event loop, in one crossing."""
-        for request, _ in answers:
-            request.is_done = True
-        if answers:
-            self._loop.call_soon_threadsafe(self._resolve, answers)
+    def _fail(self, request: Request, error: AttendantError) -> None:
+        with self._changed:
+            if request.is_done:
+                return
+            self._finish(request)
+        self._post([request], error)
 
-    def _resolve(self, answers: list[Answer]) -> None:
-        for request, error in answers:
+    def _finish(self, request: Request) -> None:
+        """Whatever still waits of it need not run. Under the lock."""
+        request.is_done = True
+        request.timings.finished_s = time.monotonic()
+        self._queue.drop(request)
+        self._running.discard(request)
+
+    def _post(self, requests: list[Request], error: AttendantError | None) -> None:
+        """Hand answers to the event loop, in one crossing; a closed loop has no listeners."""
+        if requests:
+            with suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._resolve, requests, error)
+
+    def _resolve(self, requests: list[Request], error: AttendantError | None) -> None:
+        for request in requests:
             future = self._futures.get(request)
             if future is None or future.done():
                 continue

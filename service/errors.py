@@ -6,10 +6,11 @@
     ├── WrongTask          the model exists and does something else
     ├── Unimplemented      understood, and not offered
     ├── Overloaded         a bound is reached: the same request may succeed later
-    ├── QueueTimeout       waited longer in the queue than allowed
+    ├── DeadlineExceeded   the deadline passed while the request waited
     ├── Unavailable        the server is starting, or draining
     ├── ModelFailed        the session raised while computing
-    └── LoadError          a model of the repository cannot be served
+    ├── LoadError          a model of the repository cannot be served
+    └── SettingError       a setting has a value it cannot have
 
 `rpc/status.py` holds the one table from these to status codes.
 """
@@ -39,8 +40,8 @@ class Overloaded(AttendantError):
     """A bound is reached: the same request may succeed later."""
 
 
-class QueueTimeout(AttendantError):
-    """The request waited longer in the queue than it was allowed to."""
+class DeadlineExceeded(AttendantError):
+    """The deadline passed while the request waited."""
 
 
 class Unavailable(AttendantError):
@@ -53,3 +54,7 @@ class ModelFailed(AttendantError):
 
 class LoadError(AttendantError):
     """A model of the repository cannot be served."""
+
+
+class SettingError(AttendantError):
+    """A setting has a value it cannot have."""

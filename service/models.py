@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from tritonclient.grpc.model_config_pb2 import ModelConfig
@@ -18,10 +19,10 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 from service.engine import BatchEngine
 from service.errors import (
     AttendantError,
+    DeadlineExceeded,
     InvalidArgument,
     ModelFailed,
     Overloaded,
-    QueueTimeout,
     Unavailable,
 )
 from service.manifest import Manifest
@@ -31,7 +32,9 @@ from service.request import Arrays, Item, Request, Timings
 from service.tokenizer import EncodedText, TextTokenizer, TokenPieces
 
 # Below this size a hop to another thread costs more than tokenizing: docs/benchmarks.md.
-INLINE_CHARACTERS = 4_096
+INLINE_CHARACTERS = 1_024
+MAX_TOKENIZING = 64  # long requests of one model on the way to another thread, or there
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +82,10 @@ class ServedModel:
     async def infer(self, request: InferRequest) -> InferReply:
         """Answer one call, or raise an `AttendantError`."""
         raise NotImplementedError
+
+    def stop(self) -> None:
+        """Answer what runs and refuse the rest, without waiting for it."""
+        self._engine.stop()
 
     def close(self, timeout_s: float) -> None:
         """Stop the engine; blocks until its running batches end, or the time is over."""
@@ -132,6 +139,7 @@ class TextModel(ServedModel):
         self.manifest = manifest
         self.tokenizer = tokenizer
         self._executor = executor
+        self._num_tokenizing = 0
         self._labels = np.array([label.encode() for label in manifest.labels], object)
 
     async def infer(self, request: InferRequest) -> InferReply:
@@ -160,6 +168,7 @@ class TextModel(ServedModel):
     ) -> TextReply:
         """Tokenize texts and run them, each as an item of its own."""
         with self._counted_failures():
+            self._engine.check_room()  # before any work: refusing must be cheap
             rows = await self._encode(texts, can_truncate)
         if not rows:  # an empty batch is answered without running
             now_s = time.monotonic()
@@ -183,18 +192,22 @@ class TextModel(ServedModel):
     async def pieces(self, texts: Sequence[str]) -> list[TokenPieces]:
         """The tokens of texts of any length."""
         self.tokenizer.check_sizes(texts)
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(
-            self._executor, lambda: [self.tokenizer.pieces(text) for text in texts]
-        )
+        return await self._tokenize(lambda: [self.tokenizer.pieces(text) for text in texts])
+
+    async def _tokenize(self, work: Callable[[], T]) -> T:
+        """Tokenize on another thread, or raise `Overloaded` where too much waits for it."""
+        if self._num_tokenizing >= MAX_TOKENIZING:
+            raise Overloaded("Exceeds maximum queue size")
+        self._num_tokenizing += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._executor, work)
+        finally:
+            self._num_tokenizing -= 1
 
     async def _encode(self, texts: Sequence[str], can_truncate: bool) -> list[EncodedText]:
         if self.tokenizer.check_sizes(texts) <= INLINE_CHARACTERS:
             return self.tokenizer.encode(texts, can_truncate)
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(
-            self._executor, self.tokenizer.encode, texts, can_truncate
-        )
+        return await self._tokenize(lambda: self.tokenizer.encode(texts, can_truncate))
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:
@@ -218,16 +231,28 @@ def pad_rows(pad_token_id: int, graph_inputs: Sequence[str]) -> Callable[[Sequen
     names = [name for name in graph_inputs if name in fill]
 
     def pad(items: Sequence[Item]) -> Arrays:
-        shape = len(items), max(item.num_tokens for item in items)
-        batch = {name: np.full(shape, fill[name], np.int64) for name in names}
-        mask = np.zeros(shape, np.int64)
-        for index, item in enumerate(items):
-            mask[index, : item.num_tokens] = 1
-            for name, rows in batch.items():
-                rows[index, : item.num_tokens] = item.inputs[name][0]
-        return batch | ({"attention_mask": mask} if "attention_mask" in graph_inputs else {})
+        batch = {
+            name: pad_right([item.inputs[name][0] for item in items], fill[name]) for name in names
+        }
+        if "attention_mask" in graph_inputs:
+            batch["attention_mask"] = mask_of([item.num_tokens for item in items])
+        return batch
 
     return pad
+
+
+def pad_right(rows: Sequence[np.ndarray | Sequence[int]], fill: int) -> np.ndarray:
+    """Rows of different lengths as int64 [B, S], S being the longest."""
+    padded = np.full((len(rows), max(map(len, rows))), fill, np.int64)
+    for index, row in enumerate(rows):
+        padded[index, : len(row)] = row
+    return padded
+
+
+def mask_of(lengths: Sequence[int]) -> np.ndarray:
+    """int64 [B, S], 1 on the tokens of right-padded rows and 0 on their padding."""
+    mask: np.ndarray = np.arange(max(lengths)) < np.array(lengths)[:, None]
+    return mask.astype(np.int64)
 
 
 def _to_session_array(array: np.ndarray) -> np.ndarray:
@@ -247,6 +272,6 @@ def _decode(array: np.ndarray) -> list[str]:
 def _failure_reason(error: BaseException) -> FailureReason:
     if isinstance(error, asyncio.CancelledError):
         return "CANCELED"
-    if isinstance(error, Overloaded | QueueTimeout | Unavailable):
+    if isinstance(error, Overloaded | DeadlineExceeded | Unavailable):
         return "REJECTED"
     return "BACKEND" if isinstance(error, ModelFailed) else "OTHER"

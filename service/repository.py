@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 class Listener(Protocol):
     """Told of each model as it becomes ready, or fails to."""
 
-    async def __call__(self, name: str, *, is_serving: bool) -> None: ...
+    def __call__(self, name: str, *, is_serving: bool) -> None: ...
 
 
 class ModelRepository:
@@ -53,7 +53,7 @@ class ModelRepository:
             except Exception as error:  # what a damaged file makes of a library
                 self.failures[folder.name] = f"{type(error).__name__}: {error}"
                 logger.exception("failed to load '%s'", folder.name)
-            await listener(folder.name, is_serving=folder.name in self._models)
+            listener(folder.name, is_serving=folder.name in self._models)
         self.is_loading = False
 
     @property
@@ -84,6 +84,10 @@ class ModelRepository:
         if not versions:
             if self.is_loading:
                 raise Unavailable("Server not ready")
+            if name in self.failures and number is not None:
+                raise Unavailable(
+                    f"Request for unknown model: '{name}' version {number} is not at ready state"
+                )
             if name in self.failures:
                 raise NotFound(f"Request for unknown model: '{name}' has no available versions")
             raise NotFound(f"Request for unknown model: '{name}' is not found")
@@ -103,8 +107,10 @@ class ModelRepository:
         """Stop every engine; blocks until running batches end, or the time is over."""
         deadline_s = time.monotonic() + timeout_s
         for model in self.models():
+            model.stop()
+        for model in self.models():
             model.close(max(0.0, deadline_s - time.monotonic()))
-        self._executor.shutdown(wait=False)
+        self._executor.shutdown(wait=False, cancel_futures=True)
 
     async def _load(self, folder: Path) -> None:
         started_s = time.monotonic()

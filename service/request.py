@@ -28,6 +28,12 @@ class Timings:
     run_s: float = 0.0
     split_s: float = 0.0
 
+    def add(self, ran: "RanBatch") -> None:
+        """Count a batch that some of the request's items were in."""
+        self.collate_s += ran.collate_s
+        self.run_s += ran.run_s
+        self.split_s += ran.split_s
+
     @property
     def queue_s(self) -> float:
         return self.started_s - self.queued_s

@@ -71,7 +71,7 @@ def _is_installed(distribution: str) -> bool:
 
 
 def choose_device(wanted: str) -> str:
-    """`auto` becomes cuda where this build and machine have it, else cpu."""
+    """`auto` becomes cuda where this build has it, else cpu; the session tells of the machine."""
     available = load_onnxruntime().get_available_providers()
     if wanted == "auto":
         return "cuda" if CUDA_PROVIDER in available else "cpu"
@@ -86,14 +86,18 @@ def choose_device(wanted: str) -> str:
 class OnnxSession:
     """An `onnxruntime.InferenceSession`; `signature` is read once from the graph."""
 
-    def __init__(self, path: Path, options: SessionOptions) -> None:
+    def __init__(self, graph: Path | bytes, options: SessionOptions) -> None:
         ort = load_onnxruntime()
+        name = graph.name if isinstance(graph, Path) else "graph"
         try:
             self._session = ort.InferenceSession(
-                str(path), _ort_options(ort, options), providers=_providers(options)
+                graph, _ort_options(ort, options), providers=_providers(options)
             )
         except Exception as error:  # ORT's errors share no narrower base class
-            raise LoadError(f"{path.name}: {error}") from error
+            raise LoadError(f"{name}: {error}") from error
+        if options.device == "cuda" and CUDA_PROVIDER not in self._session.get_providers():
+            # ORT would go on on the CPU, and say so only in its log.
+            raise LoadError(f"{name}: CUDA cannot be used on this machine, see --device cpu")
         self.signature = Signature(
             tuple(_tensor_spec(node) for node in self._session.get_inputs()),
             tuple(_tensor_spec(node) for node in self._session.get_outputs()),

@@ -1,19 +1,15 @@
 """Every setting of the server, with its default, bound and reason.
 
 One frozen record, checked when it is made. The command line fills it from flags
-and environment variables; tests make it by hand. docs/settings.md is drawn from
-the descriptions here.
+and environment variables; tests make it by hand. docs/settings.md lists them all,
+which a test checks.
 """
 
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from service.errors import AttendantError
-
-
-class SettingError(AttendantError):
-    """A setting has a value it cannot have."""
+from service.errors import SettingError
 
 
 def _setting(default: Any, text: str, low: float | None = None, high: float | None = None) -> Any:  # noqa: ANN401
@@ -82,13 +78,22 @@ class Settings:
     max_concurrent_rpcs: int = _setting(
         4_096, "Calls in flight over all models; one more gets RESOURCE_EXHAUSTED.", 1
     )
+    max_connection_age_s: float = _setting(
+        300.0, "Then a connection is renewed, so that clients find new replicas.", 1
+    )
+    connection_grace_s: float = _setting(
+        300.0, "How long calls on an aged connection may go on; at least the longest deadline.", 0
+    )
+    min_ping_interval_s: float = _setting(
+        10.0, "Clients may ping so often without being cut off, as they do behind proxies.", 0.001
+    )
     drain_timeout_s: float = _setting(
         30.0, "Seconds to answer what was admitted after SIGTERM; then it is cancelled.", 0
     )
 
     def __post_init__(self) -> None:
         if self.device not in ("auto", "cpu", "cuda"):
-            raise SettingError(f"device is '{self.device}', expected auto, cpu or cuda")
+            raise SettingError(f"--device is '{self.device}', expected auto, cpu or cuda")
         for setting in fields(self):
             value, low, high = (
                 getattr(self, setting.name),
@@ -96,6 +101,10 @@ class Settings:
                 setting.metadata["high"],
             )
             if low is not None and value < low:
-                raise SettingError(f"{setting.name} is {value}, expected at least {low}")
+                raise SettingError(f"{_flag(setting.name)} is {value}, expected at least {low}")
             if high is not None and value > high:
-                raise SettingError(f"{setting.name} is {value}, expected at most {high}")
+                raise SettingError(f"{_flag(setting.name)} is {value}, expected at most {high}")
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")

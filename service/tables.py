@@ -1,10 +1,14 @@
-"""Answers as people like to see them: rich tables of the typed API's messages."""
+"""Answers as people like to see them: rich tables of the typed API's messages.
+
+What comes from users or models goes in as `Text`: rich would read "[/b]" in a string as markup.
+"""
 
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 from attendant.v1 import text_pb2 as pb
 from rich.table import Table
+from rich.text import Text
 
 from service.client import Trial
 
@@ -16,7 +20,7 @@ def models(response: pb.ListModelsResponse) -> Table:
     table = Table("model", "version", "task", "precision", "tokens", "gives", "origin")
     for model in response.models:
         gives = ", ".join(model.labels) or (f"{model.embedding_size} values, {model.pooling}")
-        table.add_row(
+        cells = (
             model.name,
             model.version,
             model.task,
@@ -25,6 +29,7 @@ def models(response: pb.ListModelsResponse) -> Table:
             gives if model.max_tokens else "",
             model.origin,
         )
+        table.add_row(*map(Text, cells))
     return table
 
 
@@ -33,9 +38,8 @@ def classifications(texts: Sequence[str], response: pb.ClassifyResponse) -> Tabl
     table = Table("text", "label", "scores", "tokens", caption=_caption(response))
     for text, result in zip(texts, response.results, strict=True):
         scores = "  ".join(f"{found.label} {found.score:.4f}" for found in result.labels)
-        table.add_row(
-            _short(text), f"[bold]{result.labels[0].label}[/]", scores, str(result.num_tokens)
-        )
+        best = Text(result.labels[0].label, "bold")
+        table.add_row(_short(text), best, Text(scores), str(result.num_tokens))
     return table
 
 
@@ -59,10 +63,10 @@ def trials(found: Iterable[Trial]) -> Table:
     table = Table("model", "version", "asked", "answered", "latency")
     for trial in found:
         table.add_row(
-            trial.model.name,
+            Text(trial.model.name),
             trial.model.version,
             _short(trial.model.example),
-            f"[bold]{trial.answer}[/]",
+            Text(trial.answer, "bold"),
             f"{trial.latency_s * 1e3:.1f} ms",
         )
     return table
@@ -77,5 +81,5 @@ def _caption(response: pb.ClassifyResponse | pb.EmbedResponse) -> str:
     )
 
 
-def _short(text: str, width: int = 60) -> str:
-    return text if len(text) <= width else f"{text[: width - 1]}…"
+def _short(text: str, width: int = 60) -> Text:
+    return Text(text if len(text) <= width else f"{text[: width - 1]}…")

@@ -14,6 +14,8 @@ import tokenizers
 
 from service.errors import InvalidArgument, LoadError
 
+MAX_TEXTS_OF_FULL_SIZE = 4  # of one request, so that all of it stays a bounded piece of work
+
 
 @dataclass(frozen=True, slots=True)
 class EncodedText:
@@ -40,9 +42,9 @@ class TokenPieces:
 class TextTokenizer:
     """Encodes texts of at most `max_tokens`, special tokens included."""
 
-    def __init__(self, path: Path, max_tokens: int, max_text_bytes: int) -> None:
+    def __init__(self, path: Path, max_tokens: int, max_text_characters: int) -> None:
         self._max_tokens = max_tokens
-        self._max_text_bytes = max_text_bytes
+        self._max_text_characters = max_text_characters
         try:
             self._whole = tokenizers.Tokenizer.from_file(str(path))
             self._cutting = tokenizers.Tokenizer.from_file(str(path))
@@ -54,17 +56,20 @@ class TextTokenizer:
         self._cutting.enable_truncation(max_tokens)
 
     def check_sizes(self, texts: Sequence[str]) -> int:
-        """The total size of the texts, or `InvalidArgument` where one is over the limit.
-
-        The size is a lower bound of the UTF-8 bytes: it is there to bound the work.
-        """
+        """The characters of all texts, or `InvalidArgument` where they are over the limit."""
         for index, text in enumerate(texts):
-            if len(text) > self._max_text_bytes:
+            if len(text) > self._max_text_characters:
                 raise InvalidArgument(
                     f"text {index} has {len(text)} characters, "
-                    f"the server takes at most {self._max_text_bytes}"
+                    f"the server takes at most {self._max_text_characters}"
                 )
-        return sum(map(len, texts))
+        total = sum(map(len, texts))
+        if total > MAX_TEXTS_OF_FULL_SIZE * self._max_text_characters:
+            raise InvalidArgument(
+                f"the texts have {total} characters in all, the server takes at most "
+                f"{MAX_TEXTS_OF_FULL_SIZE * self._max_text_characters}"
+            )
+        return total
 
     def encode(self, texts: Sequence[str], can_truncate: bool) -> list[EncodedText]:
         """Encode texts, or raise `InvalidArgument` for one that is too long to go uncut."""

@@ -11,7 +11,7 @@ from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc
 
 from service import __version__
-from service.errors import InvalidArgument
+from service.errors import InvalidArgument, Unavailable
 from service.models import InferRequest, ServedModel
 from service.repository import ModelRepository
 from service.rpc.admission import Admission
@@ -33,14 +33,17 @@ class InferenceService(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: 
     async def ServerLive(
         self, request: pb.ServerLiveRequest, context: Context
     ) -> pb.ServerLiveResponse:
+        if self._admission.is_draining:
+            raise Unavailable("Server exiting")
         return pb.ServerLiveResponse(live=True)
 
     @answers_errors(INFERENCE_CODES)
     async def ServerReady(
         self, request: pb.ServerReadyRequest, context: Context
     ) -> pb.ServerReadyResponse:
-        is_ready = self._repository.is_ready and not self._admission.is_draining
-        return pb.ServerReadyResponse(ready=is_ready)
+        if self._admission.is_draining:
+            raise Unavailable("Server exiting")
+        return pb.ServerReadyResponse(ready=self._repository.is_ready)
 
     @answers_errors(INFERENCE_CODES)
     async def ModelReady(
@@ -103,14 +106,15 @@ def _to_infer_request(
     received_s: float,
     time_remaining: Callable[[], float | None],
 ) -> InferRequest:
+    remaining_s = time_remaining()
+    deadline_s = None if remaining_s is None else time.monotonic() + remaining_s
     can_truncate = _check_parameters(request)
     inputs, num_rows = parse_inputs(request, model.signature, model.config.max_batch_size)
-    remaining_s = time_remaining()
     return InferRequest(
         inputs=inputs,
         num_rows=num_rows,
         received_s=received_s,
-        deadline_s=None if remaining_s is None else received_s + remaining_s,
+        deadline_s=deadline_s,
         can_truncate=can_truncate,
     )
 

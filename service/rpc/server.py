@@ -42,11 +42,11 @@ class RpcServer:
     async def start(self) -> None:
         await self._server.start()
 
-    async def set_health(self, name: str, *, is_serving: bool) -> None:
+    def set_health(self, name: str, *, is_serving: bool) -> None:
         """What `grpc.health.v1` says of one model, or of the server as a whole."""
         self._health.set(name, is_serving=is_serving)
 
-    async def refuse_health(self) -> None:
+    def refuse_health(self) -> None:
         """NOT_SERVING for everything, for good."""
         self._health.refuse()
 
@@ -59,6 +59,13 @@ def _options(settings: Settings) -> list[tuple[str, int]]:
     return [
         ("grpc.max_receive_message_length", settings.max_message_bytes),
         ("grpc.max_send_message_length", settings.max_message_bytes),
+        ("grpc.max_connection_age_ms", round(settings.max_connection_age_s * 1e3)),
+        ("grpc.max_connection_age_grace_ms", round(settings.connection_grace_s * 1e3)),
+        (
+            "grpc.http2.min_recv_ping_interval_without_data_ms",
+            round(settings.min_ping_interval_s * 1e3),
+        ),
+        ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.so_reuseport", 0),  # a second server on the port is a mistake, not a share
     ]
 

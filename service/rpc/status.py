@@ -28,20 +28,20 @@ _COMMON: dict[type[errors.AttendantError], StatusCode] = {
     errors.Unimplemented: StatusCode.UNIMPLEMENTED,
     errors.Unavailable: StatusCode.UNAVAILABLE,
     errors.ModelFailed: StatusCode.INTERNAL,
+    errors.DeadlineExceeded: StatusCode.DEADLINE_EXCEEDED,
 }
 INFERENCE_CODES = _COMMON | {
     errors.WrongTask: StatusCode.INVALID_ARGUMENT,
     errors.Overloaded: StatusCode.UNAVAILABLE,
-    errors.QueueTimeout: StatusCode.UNAVAILABLE,
 }
 ATTENDANT_CODES = _COMMON | {
     errors.WrongTask: StatusCode.FAILED_PRECONDITION,
     errors.Overloaded: StatusCode.RESOURCE_EXHAUSTED,
-    errors.QueueTimeout: StatusCode.DEADLINE_EXCEEDED,
 }
 RETRY_AFTER_MS = 100  # about a full queue's worth of small batches
-# A status travels in a header: over 8 KiB, percent-encoded, clients get another error instead.
-MAX_DETAILS_CHARACTERS = 1_000
+# A status travels in a header: over 8 KiB, percent-encoded as three bytes for one, clients get
+# another error instead.
+MAX_DETAILS_BYTES = 2_000
 RETRY_HINT = (("grpc-retry-pushback-ms", str(RETRY_AFTER_MS)),)
 
 
@@ -69,5 +69,6 @@ def answers_errors(
 
 
 def _details(error: errors.AttendantError) -> str:
-    text = str(error)
-    return text if len(text) <= MAX_DETAILS_CHARACTERS else f"{text[:MAX_DETAILS_CHARACTERS]}..."
+    text = str(error).encode()
+    cut = text[:MAX_DETAILS_BYTES].decode(errors="ignore")
+    return cut if len(text) <= MAX_DETAILS_BYTES else f"{cut}..."

@@ -115,7 +115,7 @@ class TextService(text_pb2_grpc.TextServiceServicer):
         context: Context,
     ) -> TextReply:
         remaining_s = context.time_remaining()
-        deadline_s = None if remaining_s is None else received_s + remaining_s
+        deadline_s = None if remaining_s is None else time.monotonic() + remaining_s
         self._admission.admit(context)
         return await model.compute(request.texts, received_s, deadline_s, request.truncate)
 

@@ -112,7 +112,8 @@ def make_app(
     repository: Path, sessions: Callable[..., FakeSession], settings: dict[str, Any]
 ) -> App:
     ports = {"grpc_port": 0, "metrics_port": 0}
-    return App(Settings(model_repository=repository, **ports | settings), sessions)
+    one_at_a_time = {"instances": 1}  # so that a held run holds the model
+    return App(Settings(model_repository=repository, **ports | one_at_a_time | settings), sessions)
 
 
 @asynccontextmanager

@@ -196,9 +196,10 @@ async def test_drain_answers_what_was_admitted(repository: Path) -> None:
         stopping = asyncio.create_task(served.app.stop())
         await eventually(lambda: served.app._admission.is_draining)
         assert await check(served.channel) == await check(served.channel, "spam") == NOT_SERVING
-        ready = await served.inference.ServerReady(service_pb2.ServerReadyRequest())
-        live = await served.inference.ServerLive(service_pb2.ServerLiveRequest())
-        assert (live.live, ready.ready) == (True, False)
+        exiting = StatusCode.UNAVAILABLE, "Server exiting"
+        ready, live = service_pb2.ServerReadyRequest(), service_pb2.ServerLiveRequest()
+        assert await refusal(served.inference.ServerReady(ready)) == exiting
+        assert await refusal(served.inference.ServerLive(live)) == exiting
         refused = StatusCode.UNAVAILABLE, SHUTTING_DOWN
         assert await refusal(served.infer_text("mini", "lunch")) == refused
         classify = served.text.Classify(pb.ClassifyRequest(model="spam", texts=["now"]))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from service.batching import BatchLimits, BatchQueue
-from service.errors import Overloaded
+from service.errors import InvalidArgument, Overloaded
 from service.request import Item, Request, Timings
 
 
@@ -104,12 +104,13 @@ def test_the_chosen_window_wastes_least_of_all_windows() -> None:
 
 
 def efficiency(items: list[Item], limits: BatchLimits) -> float:
-    """Real tokens per token paid; -1 for a batch over a limit."""
+    """Real tokens per token paid; -1 over a limit, or where padding costs more than runs saved."""
     rows = sum(item.num_rows for item in items)
     paid = rows * max(item.num_tokens for item in items)
-    if rows > limits.max_rows or paid > limits.max_tokens:
-        return -1.0
     real = sum(item.num_rows * item.num_tokens for item in items)
+    is_too_large = rows > limits.max_rows or paid > limits.max_tokens
+    if is_too_large or paid - real > (len(items) - 1) * limits.overhead_tokens:
+        return -1.0
     return real / (limits.overhead_tokens + paid)
 
 
@@ -156,17 +157,26 @@ def test_waiting_tokens_are_bounded_padding_apart() -> None:
     assert queue.num_tokens == 100
 
 
-def test_a_request_above_the_token_bound_enters_an_empty_queue_only() -> None:
-    """The bound limits what waits, not what may be asked."""
-    large = make(*[50] * 4)
-    queue = queue_of([large], max_waiting_tokens=100)
-    assert queue.num_tokens == 200
+def test_a_request_that_no_empty_queue_could_hold_is_wrong_not_early() -> None:
+    """Told to come later, it would come for ever: 200 tokens, of which 100 may wait."""
+    queue = queue_of([], max_waiting_tokens=100)
+    with pytest.raises(InvalidArgument, match="has 200 tokens, the queue takes at most 100"):
+        queue.put(make(*[50] * 4))
+    queue.put(make(50, 50))
     with pytest.raises(Overloaded):
         queue.put(make(1))
-    queue.drop(large)
-    queue.put(make(1))
-    with pytest.raises(Overloaded):
-        queue.put(make(*[50] * 4))
+
+
+def test_a_tiny_text_does_not_drag_a_huge_one_along() -> None:
+    """5 and 400 tokens at an overhead of 16: 816 paid together, 437 one after the other."""
+    queue = queue_of([make(5), make(400)], overhead_tokens=16)
+    assert lengths_of(queue.take(0.0)[0]) == [5]
+
+
+def test_a_batch_that_leaves_others_behind_does_not_wait_for_company() -> None:
+    """Two rows of 512 fill a budget of 1,024: what comes could not join them."""
+    queue = queue_of([make(512) for _ in range(3)], max_tokens=1_024, max_delay_s=1.0)
+    assert queue.due_s() == 0.0
 
 
 def test_a_deadline_that_is_reached_expires_its_request() -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from service.batching import BatchLimits, BatchQueue
-from service.errors import Overloaded
+from service.errors import InvalidArgument, Overloaded
 from service.request import Item, Request, Timings
 
 SEEDS = range(300)
@@ -76,7 +76,7 @@ class Simulation:
         before = repr(self.queue), len(self.queue)
         try:
             self.queue.put(request)
-        except Overloaded:
+        except (InvalidArgument, Overloaded):
             self.num_refused += 1
             assert (repr(self.queue), len(self.queue)) == before
             return

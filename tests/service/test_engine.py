@@ -16,7 +16,7 @@ import pytest
 
 from service.batching import BatchLimits
 from service.engine import BatchEngine, Outputs
-from service.errors import ModelFailed, Overloaded, QueueTimeout, Unavailable
+from service.errors import DeadlineExceeded, ModelFailed, Overloaded, Unavailable
 from service.models import concatenate_rows
 from service.request import Arrays, Request
 from tests.fakes import PATIENCE_S, FakeObserver, FakeSession, doubling_session, tensor_request
@@ -196,7 +196,7 @@ async def test_a_deadline_that_passes_in_the_queue_ends_the_request_unrun() -> N
         await sleep_past(deadline_s)
         session.release()
         await within_patience(asyncio.gather(running))
-        with pytest.raises(QueueTimeout, match=r"^Request timeout expired$"):
+        with pytest.raises(DeadlineExceeded, match=r"^Request timeout expired$"):
             await asyncio.wait_for(late, PATIENCE_S)
         assert engine.num_waiting == engine.num_running == 0
     assert batches_of(session) == [[1.0]]
@@ -404,11 +404,11 @@ async def test_under_stress_every_caller_gets_its_own_rows_and_only_those(seed: 
                 task.cancel()
             try:
                 answer = values(await asyncio.wait_for(task, PATIENCE_S))
-            except (Overloaded, QueueTimeout, ModelFailed, asyncio.CancelledError) as error:
+            except (Overloaded, DeadlineExceeded, ModelFailed, asyncio.CancelledError) as error:
                 end = type(error).__name__
                 expected = {
                     "leave": "CancelledError",
-                    "expire": "QueueTimeout",
+                    "expire": "DeadlineExceeded",
                     "fail": "ModelFailed",
                 }
                 assert end in ("Overloaded", expected.get(fate))

@@ -41,7 +41,7 @@ class Told:
     def __init__(self) -> None:
         self.models: list[tuple[str, bool]] = []
 
-    async def __call__(self, name: str, *, is_serving: bool) -> None:
+    def __call__(self, name: str, *, is_serving: bool) -> None:
         self.models.append((name, is_serving))
 
 

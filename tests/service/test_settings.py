@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from service.settings import SettingError, Settings
+from service.errors import SettingError
+from service.settings import Settings
 
 
 def test_the_defaults_are_valid_and_frozen() -> None:
