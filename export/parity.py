@@ -15,8 +15,8 @@ from tokenizers import Tokenizer
 from export.errors import ExportError
 from export.graph import INPUTS, TextNetwork
 from models.tokenizer import cutting_copy
+from service.collate import mask_of, pad_right
 from service.cpus import available_cpus
-from service.models import mask_of, pad_right
 from service.runtime import OnnxSession, SessionOptions
 
 NUM_ROWS = 8

@@ -36,10 +36,10 @@ from rich.progress import Progress
 from rich.table import Table
 from tritonclient.grpc import model_config_pb2, service_pb2, service_pb2_grpc
 
+from service.collate import pad_rows
 from service.cpus import available_cpus
 from service.datatypes import to_raw
 from service.manifest import Manifest
-from service.models import pad_rows
 from service.request import Arrays, Item, Request, Timings
 from service.runtime import OnnxSession, SessionOptions
 from service.tokenizer import TextTokenizer

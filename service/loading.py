@@ -13,6 +13,7 @@ from pathlib import Path
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from service.batching import BatchLimits
+from service.collate import concatenate_rows, pad_rows
 from service.cpus import available_cpus
 from service.engine import BatchEngine
 from service.errors import LoadError
@@ -27,7 +28,7 @@ from service.model_config import (
     text_signature,
     versions_to_serve,
 )
-from service.models import ServedModel, TensorModel, TextModel, concatenate_rows, pad_rows
+from service.models import ServedModel, TensorModel, TextModel
 from service.runtime import Session, SessionOptions, choose_device
 from service.settings import Settings
 from service.tokenizer import TextTokenizer

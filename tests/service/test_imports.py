@@ -17,6 +17,7 @@ POLICY = (
     "settings",
     "datatypes",
     "model_config",
+    "collate",
     "cpus",
 )
 # Who may import a library, by the beginning of the module's path.

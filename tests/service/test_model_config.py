@@ -57,7 +57,7 @@ def test_an_empty_configuration_is_completed_from_the_graph() -> None:
     assert config.default_model_filename == "model.onnx"
     assert config.version_policy.latest.num_versions == 1
     assert config.HasField("dynamic_batching")
-    assert [(group.name, group.count) for group in config.instance_group] == [("m_0", 1)]
+    assert [(group.name, group.count) for group in config.instance_group] == [("m_0", 0)]
     assert [(t.name, list(t.dims)) for t in config.input] == [("x", [4]), ("s", [-1])]
     assert [(t.name, list(t.dims)) for t in config.output] == [("y", [2])]
 

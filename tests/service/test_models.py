@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.batching import BatchLimits
+from service.collate import concatenate_rows, pad_rows
 from service.engine import BatchEngine
 from service.errors import InvalidArgument, ModelFailed, Overloaded
 from service.manifest import Manifest
@@ -23,8 +24,6 @@ from service.models import (
     InferRequest,
     TensorModel,
     TextModel,
-    concatenate_rows,
-    pad_rows,
     softmax,
 )
 from service.request import Item, Request, Timings

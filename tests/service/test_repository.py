@@ -290,9 +290,9 @@ def test_a_negative_version_is_refused_in_triton_s_words() -> None:
 
 
 async def test_sessions_are_opened_as_instance_group_and_settings_say(repository: Path) -> None:
-    """Two instances share the processors; a parameter overrides the setting."""
+    """Runs at once share one session, and all processors; a parameter overrides the setting."""
     write_model(repository, "one")
-    write_model(repository, "two", config="instance_group [{ count: 2 kind: KIND_CPU }]")
+    write_model(repository, "two", config="instance_group [{ count: 3 kind: KIND_CPU }]")
     threads = "parameters { key: 'intra_op_thread_count' value { string_value: '7' } }"
     write_model(repository, "set", config=threads)
     makers = dict.fromkeys(("one", "set", "two"), strings_session)
@@ -300,16 +300,18 @@ async def test_sessions_are_opened_as_instance_group_and_settings_say(repository
     async with loaded(repository, sessions, device="cpu", can_spin=True) as models:
         assert models.failures == {}
         config = models.find("two").config
-        assert (config.instance_group[0].count, config.instance_group[0].name) == (2, "two_0")
-    one, seven, *two = sessions.options
+        assert (config.instance_group[0].count, config.instance_group[0].name) == (3, "two_0")
+        counts = {model.name: len(model._engine._threads) for model in models.models()}
+        assert counts == {"one": 2, "set": 2, "two": 3}
+    one, seven, two = sessions.options
     assert {name: len(opened) for name, opened in sessions.opened.items()} == {
         "one": 1,
         "set": 1,
-        "two": 2,
+        "two": 1,
     }
     assert one.num_threads == available_cpus()
     assert seven.num_threads == 7
-    assert [options.num_threads for options in two] == [max(1, available_cpus() // 2)] * 2
+    assert two.num_threads == available_cpus()
     assert all(options.device == "cpu" and options.can_spin for options in sessions.options)
 
 

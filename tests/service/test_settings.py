@@ -27,12 +27,12 @@ def test_every_setting_has_help_and_numbers_have_a_lower_bound(setting: Any) -> 
 @pytest.mark.parametrize(
     ("values", "text"),
     [
-        ({"device": "tpu"}, "device is 'tpu', expected auto, cpu or cuda"),
-        ({"grpc_port": -1}, "grpc_port is -1, expected at least 0"),
-        ({"grpc_port": 65536}, "grpc_port is 65536, expected at most 65535"),
-        ({"max_batch_tokens": 0}, "max_batch_tokens is 0, expected at least 1"),
-        ({"drain_timeout_s": -0.5}, "drain_timeout_s is -0.5, expected at least 0"),
-        ({"max_message_bytes": 2**31}, "max_message_bytes is 2147483648, expected at most"),
+        ({"device": "tpu"}, "--device is 'tpu', expected auto, cpu or cuda"),
+        ({"grpc_port": -1}, "--grpc-port is -1, expected at least 0"),
+        ({"grpc_port": 65536}, "--grpc-port is 65536, expected at most 65535"),
+        ({"max_batch_tokens": 0}, "--max-batch-tokens is 0, expected at least 1"),
+        ({"drain_timeout_s": -0.5}, "--drain-timeout-s is -0.5, expected at least 0"),
+        ({"max_message_bytes": 2**31}, "--max-message-bytes is 2147483648, expected at most"),
     ],
 )
 def test_a_value_out_of_bounds_is_refused_with_its_bound(values: dict[str, Any], text: str) -> None:
