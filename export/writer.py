@@ -5,7 +5,6 @@ into place: a failed export leaves the repository as it was, and a server that r
 it at any moment sees the old state or the new one.
 """
 
-import os
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -39,8 +38,8 @@ def write_model(
     """Write a version, the next free one if None; returns its folder."""
     target = repository / name
     number = choose_version(target, version)
-    staging = repository / f".{name}.{number}.{os.getpid()}.writing"
-    shutil.rmtree(staging, ignore_errors=True)  # what a killed export of our number left
+    staging = repository / f".{name}.{number}.writing"
+    shutil.rmtree(staging, ignore_errors=True)  # what a killed export left
     try:
         _write_version(exported, staging / str(number))
         if target.exists():

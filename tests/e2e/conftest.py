@@ -67,7 +67,9 @@ def hurt_server(
     write_slow_text(folder, long_iterations // MAX_TOKENS)
     (folder / "broken/1").mkdir(parents=True)
     (folder / "broken/1/model.onnx").write_bytes(b"no model")
-    with ServerProcess(folder, "--max-queue-requests", str(MAX_QUEUE_REQUESTS)) as process:
+    one_run = ("--instances", "1")  # so that a slow run holds the model
+    bound = ("--max-queue-requests", str(MAX_QUEUE_REQUESTS))
+    with ServerProcess(folder, *bound, *one_run) as process:
         yield process
 
 

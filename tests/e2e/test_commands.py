@@ -162,7 +162,7 @@ def test_wrong_flag_of_serve_is_named(flag: str, value: str, tmp_path: Path) -> 
     ("flags", "expected"),
     [
         (("--model-repository", "nowhere"), "model repository nowhere is not a folder"),
-        (("--device", "tpu"), "device is 'tpu', expected auto, cpu or cuda"),
+        (("--device", "tpu"), "--device is 'tpu', expected auto, cpu or cuda"),
     ],
 )
 def test_setting_that_cannot_be_is_a_clear_error(flags: tuple[str, ...], expected: str) -> None:
