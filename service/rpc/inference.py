@@ -1,12 +1,14 @@
 """`inference.GRPCInferenceService`: the Open Inference Protocol, and Triton's ModelConfig.
 
-Each method is convert in, ask, convert out. What this server does not offer answers
-UNIMPLEMENTED by the generated base class.
+Each method is convert in, ask, convert out. What this server does not offer says so by
+name; the generated base class would log a traceback per call.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from typing import Any
 
+from grpc import StatusCode
 from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc
 
@@ -98,6 +100,18 @@ class InferenceService(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: 
         self._admission.admit(context)
         reply = await model.infer(infer_request)
         return build_response(request, model.version, model.signature, reply.outputs)
+
+
+def _not_offered(name: str) -> Callable[[InferenceService, Any, Context], Awaitable[None]]:
+    async def refuse(service: InferenceService, request: Any, context: Context) -> None:
+        await context.abort(StatusCode.UNIMPLEMENTED, f"{name} is not offered by this server")
+
+    return refuse
+
+
+for _method in pb.DESCRIPTOR.services_by_name["GRPCInferenceService"].methods:
+    if _method.name not in vars(InferenceService):
+        setattr(InferenceService, _method.name, _not_offered(_method.name))
 
 
 def _to_infer_request(

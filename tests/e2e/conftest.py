@@ -8,7 +8,15 @@ from tritonclient import grpc as triton
 
 from export.exporter import ExportSettings, export_checkpoint
 from models.checkpoint import Checkpoint
-from tests.e2e.graphs import add_sub, iterations_per_s, lookup, slow, write_graph, write_slow_text
+from tests.e2e.graphs import (
+    add_sub,
+    iterations_per_s,
+    lookup,
+    run_one_at_a_time,
+    slow,
+    write_graph,
+    write_slow_text,
+)
 from tests.e2e.server import ServerProcess
 from tests.export.tiny import MAX_TOKENS, one_torch_thread, tiny_classifier, tiny_embedder
 
@@ -47,6 +55,7 @@ def repository(
     write_graph(add_sub(), folder, "add-sub")
     write_graph(lookup(), folder, "lookup")
     write_graph(slow(), folder, "slow")
+    run_one_at_a_time(folder, "slow")
     return folder
 
 
@@ -64,12 +73,12 @@ def hurt_server(
     folder = tmp_path_factory.mktemp("hurt")
     write_graph(add_sub(), folder, "add-sub")
     write_graph(slow(), folder, "slow")
+    run_one_at_a_time(folder, "slow")
     write_slow_text(folder, long_iterations // MAX_TOKENS)
+    run_one_at_a_time(folder, "slow-text")
     (folder / "broken/1").mkdir(parents=True)
     (folder / "broken/1/model.onnx").write_bytes(b"no model")
-    one_run = ("--instances", "1")  # so that a slow run holds the model
-    bound = ("--max-queue-requests", str(MAX_QUEUE_REQUESTS))
-    with ServerProcess(folder, *bound, *one_run) as process:
+    with ServerProcess(folder, "--max-queue-requests", str(MAX_QUEUE_REQUESTS)) as process:
         yield process
 
 

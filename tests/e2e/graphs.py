@@ -27,6 +27,12 @@ def write_graph(model: onnx.ModelProto, repository: Path, name: str) -> None:
     onnx.save(model, folder / "model.onnx")
 
 
+def run_one_at_a_time(repository: Path, name: str) -> None:
+    """So that a slow run holds its model."""
+    config = "instance_group [{ count: 1 }]"
+    (repository / name / "config.pbtxt").write_text(config, encoding="utf-8")
+
+
 def add_sub() -> onnx.ModelProto:
     """INT32 [-1, 16] twice; the sum and the difference."""
     shape = ("rows", 16)
