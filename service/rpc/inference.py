@@ -6,7 +6,6 @@ name; the generated base class would log a traceback per call.
 
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 from grpc import StatusCode
 from tritonclient.grpc import service_pb2 as pb
@@ -102,8 +101,8 @@ class InferenceService(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: 
         return build_response(request, model.version, model.signature, reply.outputs)
 
 
-def _not_offered(name: str) -> Callable[[InferenceService, Any, Context], Awaitable[None]]:
-    async def refuse(service: InferenceService, request: Any, context: Context) -> None:
+def _not_offered(name: str) -> Callable[[InferenceService, object, Context], Awaitable[None]]:
+    async def refuse(service: InferenceService, request: object, context: Context) -> None:
         await context.abort(StatusCode.UNIMPLEMENTED, f"{name} is not offered by this server")
 
     return refuse
