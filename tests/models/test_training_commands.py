@@ -181,14 +181,18 @@ def test_without_pytorch_the_command_says_what_to_install(tmp_path: Path) -> Non
 
 
 def test_the_first_signal_asks_and_the_second_acts_as_usual() -> None:
-    usual = signal.getsignal(signal.SIGINT)
-    with stop_requests() as should_stop:
-        assert not should_stop()
-        os.kill(os.getpid(), signal.SIGINT)
-        assert should_stop()
-        with pytest.raises(KeyboardInterrupt):
+    """What is usual is set here: a shell's background jobs start with SIGINT ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with stop_requests() as should_stop:
+            assert not should_stop()
             os.kill(os.getpid(), signal.SIGINT)
-    assert signal.getsignal(signal.SIGINT) is usual
+            assert should_stop()
+            with pytest.raises(KeyboardInterrupt):
+                os.kill(os.getpid(), signal.SIGINT)
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_an_interrupted_command_exits_130_and_the_same_command_continues(
