@@ -9,24 +9,17 @@ the module exports with both B and S dynamic.
 """
 # ruff: noqa: N803, N806 - suffixes are array layouts: B rows, S tokens, D hidden size
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from functools import partial
 from typing import Any, Self
 
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from models.attention import MultiHeadAttention
 from models.errors import SettingError, check_choice, check_range
+from models.feed_forward import ACTIVATIONS, FeedForward
 from models.positions import LearnedPositions
 
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "gelu": F.gelu,
-    "gelu_tanh": partial(F.gelu, approximate="tanh"),
-    "relu": F.relu,
-    "silu": F.silu,
-}
 INITIAL_STD = 0.02  # Devlin et al. 2018, as in every checkpoint of this family
 
 
@@ -107,20 +100,6 @@ class Embeddings(nn.Module):
         return normed_BSD
 
 
-class FeedForward(nn.Module):
-    """Two linear maps with an activation between, on every token by itself."""
-
-    def __init__(self, config: EncoderConfig) -> None:
-        super().__init__()
-        self.expand = nn.Linear(config.hidden_size, config.intermediate_size)
-        self.contract = nn.Linear(config.intermediate_size, config.hidden_size)
-        self.activation = ACTIVATIONS[config.activation]
-
-    def forward(self, hidden_BSD: Tensor) -> Tensor:
-        output_BSD: Tensor = self.contract(self.activation(self.expand(hidden_BSD)))
-        return output_BSD
-
-
 class EncoderLayer(nn.Module):
     """Attention, then feed-forward, each followed by dropout, residual and norm."""
 
@@ -128,7 +107,9 @@ class EncoderLayer(nn.Module):
         super().__init__()
         self.attention = MultiHeadAttention(config.hidden_size, config.num_heads, config.dropout)
         self.attention_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-        self.feed_forward = FeedForward(config)
+        self.feed_forward = FeedForward(
+            config.hidden_size, config.intermediate_size, config.activation
+        )
         self.output_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.dropout = nn.Dropout(config.dropout)
 

@@ -1,0 +1,147 @@
+"""The GPT decoder: token ids in, logits of every next token out (Radford et al. 2018 and 2019).
+
+Pre-norm: normalise before attention and before the feed-forward, and once more at the end.
+Positions are learned, and the table of word vectors serves as the output layer too. The attention
+is the encoder's, with a causal mask: a token sees itself and what came before.
+
+Knows nothing about tokenizers, files or sampling, and keeps no cache: `models/generation.py` is the
+slow reference, and the exported graph the fast way.
+"""
+# ruff: noqa: N803, N806 - suffixes are array layouts: B rows, S tokens, D hidden size, V vocabulary
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Self
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from models.attention import MultiHeadAttention
+from models.encoder import INITIAL_STD, initialise
+from models.errors import SettingError, check_choice, check_range
+from models.feed_forward import ACTIVATIONS, FeedForward
+from models.positions import LearnedPositions
+
+
+@dataclass(frozen=True, slots=True)
+class GPTConfig:
+    """Sizes of a decoder; the defaults are GPT-2's smallest, 124 million weights."""
+
+    vocab_size: int = 50_257
+    hidden_size: int = 768
+    num_layers: int = 12
+    num_heads: int = 12
+    intermediate_size: int = 3_072
+    max_positions: int = 1_024  # longest sequence in tokens: prompt and output
+    layer_norm_eps: float = 1e-5
+    dropout: float = 0.1  # of embeddings, attention weights and what joins the residual stream
+    activation: str = "gelu_tanh"
+    eos_token_id: int = 50_256  # parts documents in training, and ends a generated one
+
+    def __post_init__(self) -> None:
+        positive = ("vocab_size", "hidden_size", "num_layers", "intermediate_size", "max_positions")
+        for name in positive:
+            check_range(name, getattr(self, name), 1, float("inf"))
+        check_range("eos_token_id", self.eos_token_id, 0, self.vocab_size - 1)
+        check_range("dropout", self.dropout, 0.0, 0.9)
+        check_choice("activation", self.activation, ACTIVATIONS)
+        if self.num_heads < 1 or self.hidden_size % self.num_heads:
+            limit = f"a divisor of hidden_size {self.hidden_size}"
+            raise SettingError("num_heads", self.num_heads, limit)
+
+    @property
+    def head_size(self) -> int:
+        return self.hidden_size // self.num_heads
+
+    @classmethod
+    def small(cls) -> Self:
+        """GPT-2: 12 layers of 768 with 12 heads, 124 million weights."""
+        return cls()
+
+    @classmethod
+    def medium(cls) -> Self:
+        """24 layers of 1024 with 16 heads: 355 million weights."""
+        return cls(hidden_size=1_024, num_layers=24, num_heads=16, intermediate_size=4_096)
+
+    @classmethod
+    def large(cls) -> Self:
+        """36 layers of 1280 with 20 heads: 774 million weights."""
+        return cls(hidden_size=1_280, num_layers=36, num_heads=20, intermediate_size=5_120)
+
+    @classmethod
+    def xl(cls) -> Self:
+        """48 layers of 1600 with 25 heads: 1.56 billion weights."""
+        return cls(hidden_size=1_600, num_layers=48, num_heads=25, intermediate_size=6_400)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        known = {field.name for field in fields(cls)}
+        for name in values.keys() ^ known:
+            wanted = "absent: there is no such field" if name in values else "given"
+            raise SettingError(f"decoder.{name}", values.get(name), wanted)
+        return cls(**values)
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+class DecoderLayer(nn.Module):
+    """Attention, then feed-forward: each on a normalised copy, added to the residual stream."""
+
+    def __init__(self, config: GPTConfig) -> None:
+        super().__init__()
+        self.attention_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.attention = MultiHeadAttention(config.hidden_size, config.num_heads, config.dropout)
+        self.feed_forward_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.feed_forward = FeedForward(
+            config.hidden_size, config.intermediate_size, config.activation
+        )
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(self, hidden_BSD: Tensor) -> Tensor:
+        attended_BSD = self.attention(self.attention_norm(hidden_BSD), is_causal=True)
+        hidden_BSD = hidden_BSD + self.dropout(attended_BSD)
+        expanded_BSD = self.feed_forward(self.feed_forward_norm(hidden_BSD))
+        output_BSD: Tensor = hidden_BSD + self.dropout(expanded_BSD)
+        return output_BSD
+
+
+class GPT(nn.Module):
+    """Embeddings, L layers, a norm, and the word vectors once more as the output layer.
+
+    Rows are right-padded, so no mask is needed: what pads a row comes after all that is used.
+    """
+
+    def __init__(self, config: GPTConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.words = nn.Embedding(config.vocab_size, config.hidden_size)
+        self.positions = LearnedPositions(config.max_positions, config.hidden_size)
+        self.dropout = nn.Dropout(config.dropout)
+        self.layers = nn.ModuleList(DecoderLayer(config) for _ in range(config.num_layers))
+        self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.apply(initialise)
+        # Every layer adds to the residual stream twice: keep its size as it was (GPT-2, 2.3).
+        scaled_std = INITIAL_STD / math.sqrt(2 * config.num_layers)
+        for layer in self.layers:
+            assert isinstance(layer, DecoderLayer)
+            nn.init.normal_(layer.attention.output.weight, std=scaled_std)
+            nn.init.normal_(layer.feed_forward.contract.weight, std=scaled_std)
+
+    def hidden_states(self, input_ids_BS: Tensor) -> Tensor:
+        """[B, S, D], normalised: what the output layer takes."""
+        hidden_BSD = self.words(input_ids_BS) + self.positions(input_ids_BS.shape[1])
+        hidden_BSD = self.dropout(hidden_BSD)
+        for layer in self.layers:
+            hidden_BSD = layer(hidden_BSD)
+        normed_BSD: Tensor = self.norm(hidden_BSD)
+        return normed_BSD
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """[..., V] for normalised hidden states [..., D]."""
+        return F.linear(hidden, self.words.weight)
+
+    def forward(self, input_ids_BS: Tensor) -> Tensor:
+        """Logits [B, S, V]; those at token i are of token i + 1. S is at most max_positions."""
+        return self.logits(self.hidden_states(input_ids_BS))
