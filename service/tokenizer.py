@@ -90,3 +90,16 @@ class TextTokenizer:
         """The tokens of a text of any length."""
         encoding = self._whole.encode(text)
         return TokenPieces(encoding.ids, encoding.tokens, encoding.offsets)
+
+
+class PromptTokenizer:
+    """Encodes prompts for generation, and knows the bytes of every token."""
+
+    token_bytes: tuple[bytes, ...]  # by id; empty for special tokens and unused ids
+
+    def __init__(self, path: Path, max_tokens: int, max_text_characters: int) -> None:
+        raise NotImplementedError
+
+    def encode(self, prompt: str) -> np.ndarray:
+        """Token ids int64 [S], 1 <= S <= `max_tokens`, or `InvalidArgument` with the counts."""
+        raise NotImplementedError

@@ -1,0 +1,1 @@
+"""Text generation: many sequences at once, each step one token longer."""
