@@ -1,14 +1,85 @@
-"""How one request wants its tokens chosen, and when to stop."""
+"""How one request wants its tokens chosen, and when to stop.
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+Names and meanings are vLLM's, which others share, so that clients of its Triton backend
+need no change; ours beside them are `banned_token_ids` and `no_repeat_ngram_size`
+(transformers'). Knows nothing of models: what depends on the vocabulary is checked by
+`check_for`, and what depends on the room in a context or a batch is the engine's to check.
+"""
+
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from service.errors import InvalidArgument
+
+MAX_TEXT_CHARACTERS = 65_536  # of a request's parameters as JSON
+MAX_SHOWN_CHARACTERS = 64  # of a wrong value, in the message about it
+GREEDY_BELOW = 1e-5  # vLLM's: below it, scaling by 1 / temperature tells nothing but the best
+
+MAX_TOKEN_ID = 2**31 - 1  # before the vocabulary is known
+MAX_TOKENS = 2**20
+MAX_LOGPROBS = 20
+MAX_N = 64
+MAX_NGRAM = 32
+MAX_STOPS = 16
+MAX_STOP_CHARACTERS = 256  # of one
+MAX_LOGIT_BIAS = 100.0
+MAX_BIASED_TOKENS = 1_024
+MAX_STOP_TOKEN_IDS = 64
+MAX_LISTED_TOKEN_IDS = 8_192  # allowed or banned
+
+
+@dataclass(frozen=True, slots=True)
+class _Range:
+    """The numbers a field may have; a whole number's bounds are whole numbers."""
+
+    low: float
+    high: float
+    is_low_excluded: bool = False
+
+    @property
+    def is_whole(self) -> bool:
+        return isinstance(self.low, int)
+
+    def __contains__(self, value: float) -> bool:
+        return self.low < value <= self.high or (value == self.low and not self.is_low_excluded)
+
+    def __str__(self) -> str:
+        low, high = (str(end) if self.is_whole else f"{end:g}" for end in (self.low, self.high))
+        return f"above {low}, at most {high}" if self.is_low_excluded else f"{low} to {high}"
+
+
+RANGES = {
+    "temperature": _Range(0.0, 100.0),
+    "top_k": _Range(0, MAX_TOKEN_ID),
+    "top_p": _Range(0.0, 1.0, is_low_excluded=True),
+    "min_p": _Range(0.0, 1.0),
+    "repetition_penalty": _Range(0.01, 100.0),
+    "presence_penalty": _Range(-2.0, 2.0),  # OpenAI's
+    "frequency_penalty": _Range(-2.0, 2.0),
+    "no_repeat_ngram_size": _Range(0, MAX_NGRAM),
+    "min_tokens": _Range(0, MAX_TOKENS),
+    "max_tokens": _Range(1, MAX_TOKENS),
+    "logprobs": _Range(0, MAX_LOGPROBS),
+    "n": _Range(1, MAX_N),
+    "seed": _Range(0, 2**63 - 1),
+}
+OPTIONAL = ("max_tokens", "logprobs", "seed")
+ID_LISTS = {
+    "allowed_token_ids": MAX_LISTED_TOKEN_IDS,
+    "banned_token_ids": MAX_LISTED_TOKEN_IDS,
+    "stop_token_ids": MAX_STOP_TOKEN_IDS,
+}
+# Other spellings of a value, as vLLM takes them: off and none.
+ALIASES: dict[str, dict[object, object]] = {"top_k": {-1: 0}, "seed": {-1: None}}
 
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
-    """Checked when made: whoever holds one may rely on every bound."""
+    """Checked when made: whoever holds one may rely on every bound above."""
 
-    temperature: float = 1.0  # 0: greedy. 1, as in vLLM: the model's own distribution
+    temperature: float = 1.0  # 0: greedy. 1, as in vLLM: what the model says, as it says it
     top_k: int = 0  # 0: off
     top_p: float = 1.0
     min_p: float = 0.0
@@ -28,20 +99,193 @@ class SamplingParams:
     n: int = 1
     seed: int | None = None
 
+    def __post_init__(self) -> None:
+        for name, allowed in RANGES.items():
+            value = getattr(self, name)
+            if value is not None or name not in OPTIONAL:
+                object.__setattr__(self, name, _number(name, value, allowed))
+        for name, limit in ID_LISTS.items():
+            object.__setattr__(self, name, _token_ids(name, getattr(self, name), limit))
+        object.__setattr__(self, "stop", _stops(self.stop))
+        object.__setattr__(self, "logit_bias", _biases(self.logit_bias))
+        if not isinstance(self.ignore_eos, bool):
+            raise InvalidArgument(
+                f"ignore_eos is {_shown(self.ignore_eos)}, expected true or false"
+            )
+        self._check_together()
+
+    def _check_together(self) -> None:
+        if self.max_tokens is not None and self.min_tokens > self.max_tokens:
+            raise InvalidArgument(
+                f"min_tokens is {self.min_tokens}, expected at most max_tokens, "
+                f"which is {self.max_tokens}"
+            )
+        if self.n > 1 and self.is_greedy:
+            raise InvalidArgument(
+                f"n is {self.n}, expected 1 where temperature is 0: all would be equal"
+            )
+
     @property
     def is_greedy(self) -> bool:
-        raise NotImplementedError
+        return self.temperature < GREEDY_BELOW
 
     def check_for(self, vocab_size: int) -> None:
         """Raise `InvalidArgument` for what a vocabulary of this size cannot do."""
-        raise NotImplementedError
+        named: dict[str, Collection[int]] = {name: getattr(self, name) for name in ID_LISTS}
+        for name, ids in (named | {"logit_bias": self.logit_bias}).items():
+            if ids and max(ids) >= vocab_size:
+                raise InvalidArgument(
+                    f"{name} has the token id {max(ids)}, expected 0 to {vocab_size - 1}"
+                )
+        banned = set(self.banned_token_ids)
+        if banned and banned.issuperset(self.allowed_token_ids or range(vocab_size)):
+            raise InvalidArgument(
+                "banned_token_ids has every token that may be chosen, expected one left"
+            )
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, object]) -> "SamplingParams":
-        """From names to values, numbers also as text; `InvalidArgument` for unknown names."""
-        raise NotImplementedError
+        """From names to values; numbers and booleans also as text, None for not given."""
+        known = [known_field.name for known_field in fields(cls)]
+        for name in values:
+            if name not in known:
+                raise InvalidArgument(
+                    f"{_shown(name)} is not a sampling parameter, known are {', '.join(known)}"
+                )
+        given: dict[str, Any] = {
+            name: converted
+            for name, value in values.items()
+            if (converted := _converted(name, value)) is not None
+        }
+        return cls(**given)
 
     @classmethod
     def from_json(cls, text: str) -> "SamplingParams":
-        """From a JSON object in vLLM's spelling."""
-        raise NotImplementedError
+        """From a JSON object, as in Triton's input `sampling_parameters`."""
+        if len(text) > MAX_TEXT_CHARACTERS:
+            raise InvalidArgument(
+                f"sampling_parameters has {len(text)} characters, "
+                f"the server takes at most {MAX_TEXT_CHARACTERS}"
+            )
+        try:
+            values = json.loads(text, object_pairs_hook=_without_duplicates)
+        except RecursionError as error:
+            raise InvalidArgument("sampling_parameters is nested too deeply") from error
+        except ValueError as error:  # also a number of thousands of digits
+            raise InvalidArgument(f"sampling_parameters is not JSON: {error}") from error
+        if not isinstance(values, dict):
+            raise InvalidArgument(f"sampling_parameters is {_shown(values)}, expected an object")
+        return cls.from_mapping(values)
+
+
+def _number(name: str, value: object, allowed: _Range) -> float:
+    kinds = (int,) if allowed.is_whole else (int, float)
+    if isinstance(value, bool) or not isinstance(value, kinds):
+        kind = "a whole number" if allowed.is_whole else "a number"
+        raise InvalidArgument(f"{name} is {_shown(value)}, expected {kind}, {allowed}")
+    if value not in allowed:  # nor is NaN
+        raise InvalidArgument(f"{name} is {_shown(value)}, expected {allowed}")
+    return value if allowed.is_whole else float(value)
+
+
+def _token_ids(name: str, ids: object, limit: int) -> tuple[int, ...]:
+    if not isinstance(ids, list | tuple):
+        raise InvalidArgument(f"{name} is {_shown(ids)}, expected a list of token ids")
+    if len(ids) > limit:
+        raise InvalidArgument(f"{name} has {len(ids)} token ids, expected at most {limit}")
+    for token_id in ids:
+        _check_token_id(name, token_id)
+    return tuple(ids)
+
+
+def _check_token_id(name: str, token_id: object) -> None:
+    is_bool = isinstance(token_id, bool)
+    if is_bool or not isinstance(token_id, int) or not 0 <= token_id <= MAX_TOKEN_ID:
+        raise InvalidArgument(
+            f"{name} has the token id {_shown(token_id)}, expected 0 to {MAX_TOKEN_ID}"
+        )
+
+
+def _stops(stops: object) -> tuple[str, ...]:
+    if not isinstance(stops, list | tuple):
+        raise InvalidArgument(f"stop is {_shown(stops)}, expected a list of strings")
+    if len(stops) > MAX_STOPS:
+        raise InvalidArgument(f"stop has {len(stops)} strings, expected at most {MAX_STOPS}")
+    for stop in stops:
+        if not isinstance(stop, str):
+            raise InvalidArgument(f"stop has {_shown(stop)}, expected strings")
+        if not 1 <= len(stop) <= MAX_STOP_CHARACTERS:
+            raise InvalidArgument(
+                f"stop has a string of {len(stop)} characters, expected 1 to {MAX_STOP_CHARACTERS}"
+            )
+        if any("\ud800" <= character <= "\udfff" for character in stop):
+            raise InvalidArgument(f"stop has {_shown(stop)}, expected Unicode: no text holds it")
+    return tuple(stops)
+
+
+def _biases(biases: object) -> dict[int, float]:
+    if not isinstance(biases, Mapping):
+        raise InvalidArgument(
+            f"logit_bias is {_shown(biases)}, expected a mapping of token ids to numbers"
+        )
+    if len(biases) > MAX_BIASED_TOKENS:
+        raise InvalidArgument(
+            f"logit_bias has {len(biases)} token ids, expected at most {MAX_BIASED_TOKENS}"
+        )
+    allowed = _Range(-MAX_LOGIT_BIAS, MAX_LOGIT_BIAS)
+    for token_id in biases:
+        _check_token_id("logit_bias", token_id)
+    return {
+        token_id: _number(f"logit_bias of {token_id}", bias, allowed)
+        for token_id, bias in biases.items()
+    }
+
+
+def _converted(name: str, value: object) -> object:
+    """A value in the type of its field where it is spelled otherwise; else as it is."""
+    if name in RANGES:
+        number = _parsed(value, RANGES[name].is_whole)
+        is_alias = isinstance(number, int) and number in ALIASES.get(name, {})
+        return ALIASES[name][number] if is_alias else number
+    if name == "stop" and isinstance(value, str):
+        return (value,)
+    if name == "ignore_eos" and isinstance(value, str):
+        return {"true": True, "false": False}.get(value.lower(), value)
+    if name == "logit_bias" and isinstance(value, Mapping):
+        return _without_duplicates(
+            [(_parsed(key, True), _parsed(bias, False)) for key, bias in value.items()]
+        )
+    return value
+
+
+def _parsed(value: object, is_whole: bool) -> object:
+    """The number that a text spells; whatever else it is stays and is refused with its name."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return int(value) if is_whole else float(value)
+    except ValueError:
+        return value
+
+
+def _without_duplicates(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
+    found: dict[Any, Any] = {}
+    for name, value in pairs:
+        if name in found:
+            raise InvalidArgument(f"{_shown(name)} is given twice, expected once")
+        found[name] = value
+    return found
+
+
+def _shown(value: object) -> str:
+    """A wrong value in a message, whatever it is: short, and of no cost to write."""
+    if isinstance(value, int) and abs(value) >= 2**64:
+        return f"a whole number of {value.bit_length()} bits"
+    if isinstance(value, str):
+        cut = value[:MAX_SHOWN_CHARACTERS]
+        return repr(cut) if cut == value else f"{cut!r}..."
+    if value is None or isinstance(value, int | float):
+        return repr(value)
+    if isinstance(value, list | tuple):
+        return "a list"
+    return "an object" if isinstance(value, Mapping) else f"of type {type(value).__name__}"
