@@ -1,4 +1,4 @@
-"""A text model's ONNX graph: trace it, clean it, count what was fused.
+"""A module's ONNX graph: trace it, clean it, count what was fused.
 
 The same weights give the same bytes: names are renumbered, and everything that tells
 where or when the trace was made is removed.
@@ -8,6 +8,8 @@ import copy
 import logging
 import warnings
 from collections import Counter
+from collections.abc import Sequence
+from typing import Any
 
 import onnx
 import torch
@@ -38,22 +40,33 @@ def trace(network: TextNetwork, operator: Operator, *, is_half: bool) -> onnx.Mo
     rows, tokens = torch.export.Dim("batch"), torch.export.Dim("sequence")
     # A tensor each: the tracer takes one tensor given twice for one input.
     example = tuple(torch.ones(2, 8, dtype=torch.int64) for _ in names)
+    program = export_program(wrapped, example, names, ({0: rows, 1: tokens},) * len(names))
+    output = "logits" if isinstance(network, SequenceClassifier) else "embedding"
+    model = clean(program, names, (output,))
+    check_fused(model, operator, num_layers_used(network))
+    return model
+
+
+def export_program(
+    module: nn.Module,
+    example: Sequence[Tensor],
+    names: Sequence[str],
+    dynamic_shapes: tuple[Any, ...],
+) -> onnx.ModelProto:
+    """Trace a module with `torch.onnx.export`; values still have the tracer's names."""
     with warnings.catch_warnings(), _quiet_exporter():
         warnings.simplefilter("ignore")  # about versions to come, for torch's own code
         program = torch.onnx.export(
-            wrapped,
-            example,
+            module,
+            tuple(example),
             dynamo=True,
             opset_version=OPSET,
             input_names=list(names),
-            dynamic_shapes=({0: rows, 1: tokens},) * len(names),
+            dynamic_shapes=dynamic_shapes,
             verbose=False,
         )
     assert program is not None, "dynamo=True returns a program"
-    output = "logits" if isinstance(network, SequenceClassifier) else "embedding"
-    model = _clean(program.model_proto, names, output)
-    check_fused(model, operator, num_layers_used(network))
-    return model
+    return program.model_proto
 
 
 def num_layers_used(network: TextNetwork) -> int:
@@ -64,7 +77,7 @@ def num_layers_used(network: TextNetwork) -> int:
     return num_layers
 
 
-def check_fused(model: onnx.ModelProto, operator: Operator, num_layers: int) -> None:
+def check_fused(model: onnx.ModelProto, operator: str, num_layers: int) -> None:
     """Raise `ExportError` unless the graph holds one attention node per layer."""
     found = fused_ops(model).get(operator, 0)
     if found != num_layers:
@@ -73,7 +86,7 @@ def check_fused(model: onnx.ModelProto, operator: Operator, num_layers: int) -> 
 
 def fused_ops(model: onnx.ModelProto) -> dict[str, int]:
     """How often each operator that stands for several simple ones occurs."""
-    fused = ("Attention", "MultiHeadAttention", "LayerNormalization", "Gelu")
+    fused = ("Attention", "MultiHeadAttention", "GroupQueryAttention", "LayerNormalization", "Gelu")
     found = Counter(node.op_type for node in model.graph.node)
     return {name: found[name] for name in fused if found[name]}
 
@@ -104,11 +117,11 @@ class _quiet_exporter:  # noqa: N801 - used like a function
         self._logger.setLevel(self._level)
 
 
-def _clean(model: onnx.ModelProto, inputs: tuple[str, ...], output: str) -> onnx.ModelProto:
+def clean(model: onnx.ModelProto, inputs: Sequence[str], outputs: Sequence[str]) -> onnx.ModelProto:
     """Rename values by position and drop the tracer's notes about this machine."""
     graph = model.graph
     names = dict(zip((value.name for value in graph.input), inputs, strict=True))
-    names[graph.output[0].name] = output
+    names |= dict(zip((value.name for value in graph.output), outputs, strict=True))
     prefix = "network."
     for tensor in graph.initializer:
         names[tensor.name] = tensor.name.removeprefix(prefix)

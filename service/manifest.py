@@ -11,8 +11,8 @@ from typing import Any, Literal, get_args
 
 from service.errors import LoadError
 
-Task = Literal["text-classification", "embedding"]
-Precision = Literal["fp32", "fp16", "int8"]
+Task = Literal["text-classification", "embedding", "text-generation"]
+Precision = Literal["fp32", "fp16", "int8", "int8-weights", "int4-weights"]
 FORMAT = 1
 
 
@@ -22,16 +22,18 @@ class Manifest:
 
     task: Task
     precision: Precision
-    max_tokens: int  # longest row the model takes, special tokens included
+    max_tokens: int  # longest row, special tokens included; generating: prompt and output
     pad_token_id: int
     labels: tuple[str, ...] = ()  # in the order of the logits; empty for embedders
     embedding_size: int = 0  # values per embedding; 0 for classifiers
+    eos_token_ids: tuple[int, ...] = ()  # what ends a generated text; empty: nothing does
     pooling: str = ""  # how an embedder pools and whether it normalises, for people
     example: str = "What a wonderful day."  # a text to try the model with
     origin: str = ""  # where the weights come from
     fused: dict[str, int] = field(default_factory=dict)  # fused ops by count
     parity: dict[str, float] = field(default_factory=dict)  # against PyTorch
     accuracy: dict[str, float] = field(default_factory=dict)  # on labelled data, where given
+    perplexity: dict[str, float] = field(default_factory=dict)  # on held-out text, where given
     versions: dict[str, str] = field(default_factory=dict)  # of what exported it
 
     def __post_init__(self) -> None:
@@ -50,6 +52,10 @@ class Manifest:
             raise LoadError("manifest.json: labels is empty, a classifier needs its labels")
         if self.task == "embedding" and self.embedding_size < 1:
             raise LoadError("manifest.json: embedding_size is missing, an embedder needs it")
+        if not all(isinstance(token, int) and token >= 0 for token in self.eos_token_ids):
+            raise LoadError(
+                f"manifest.json: eos_token_ids is {self.eos_token_ids!r}, expected whole numbers"
+            )
 
     def to_json(self) -> str:
         """The same text for equal manifests."""
@@ -62,7 +68,8 @@ class Manifest:
             found = fields.pop("format", None)
             if found != FORMAT:
                 raise LoadError(f"manifest.json: format is {found!r}, this server reads {FORMAT}")
-            fields["labels"] = tuple(fields.get("labels", ()))
+            for name in ("labels", "eos_token_ids"):
+                fields[name] = tuple(fields.get(name, ()))
             return cls(**fields)
         except (TypeError, AttributeError, json.JSONDecodeError) as error:
             raise LoadError(f"manifest.json: {error}") from error

@@ -22,13 +22,13 @@ MODEL_FILENAME = "model.onnx"
 _SUPPORTED = frozenset(
     (  # noqa: SIM905 - forty quotation marks say nothing
         "name platform backend max_batch_size default_model_filename parameters "
-        "input.name input.data_type input.dims "
+        "input.name input.data_type input.dims input.optional "
         "output.name output.data_type output.dims output.label_filename "
         "dynamic_batching.preferred_batch_size dynamic_batching.max_queue_delay_microseconds "
         "dynamic_batching.default_queue_policy.max_queue_size "
         "instance_group.name instance_group.count instance_group.kind instance_group.gpus "
         "version_policy.latest.num_versions version_policy.all version_policy.specific.versions "
-        "model_transaction_policy "
+        "model_transaction_policy.decoupled "
         # These tune how Triton moves memory, which we have no counterpart of.
         "optimization.priority optimization.input_pinned_memory optimization.output_pinned_memory "
         "optimization.gather_kernel_buffer_threshold optimization.eager_batching"
@@ -40,6 +40,10 @@ PARAMETERS = (
     "max_batch_tokens",
     "max_queue_tokens",
     "batch_overhead_tokens",
+    "max_running_sequences",
+    "max_prefill_tokens",
+    "max_context_tokens",
+    "kv_cache_bytes",
 )
 
 
@@ -50,6 +54,7 @@ class TensorSpec:
     name: str
     datatype: Datatype
     dims: tuple[int, ...]
+    is_optional: bool = False  # inputs only
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +88,20 @@ def parse_config(text: str, directory_name: str) -> ModelConfig:
 
 
 def complete_for_text(config: ModelConfig, manifest: Manifest, default_rows: int) -> None:
-    """Fill in what a text model's clients see: `text` in, results out."""
-    if not config.max_batch_size:
-        config.max_batch_size = default_rows
+    """Fill in what a text model's clients see: `text` in, results out.
+
+    A generative model takes one prompt per request, so its tensors have no batch axis.
+    """
+    if manifest.task == "text-generation":
+        if config.max_batch_size:
+            raise LoadError(
+                f"config.pbtxt: max_batch_size is {config.max_batch_size}, expected 0: requests "
+                "of a generative model are one prompt each, and share steps whatever it says"
+            )
+        config.model_transaction_policy.decoupled = True
+    else:
+        _refuse_decoupled(config)
+        config.max_batch_size = config.max_batch_size or default_rows
     specs = text_signature(manifest)
     _fill_tensors(config, specs)
     _check_tensors(config, specs)
@@ -112,6 +128,7 @@ def complete_from_graph(config: ModelConfig, graph: Signature, default_rows: int
             for tensors in (graph.inputs, graph.outputs)
         )
     )
+    _refuse_decoupled(config)
     _fill_tensors(config, specs)
     _check_tensors(config, specs)
     _fill_rest(config)
@@ -119,6 +136,8 @@ def complete_from_graph(config: ModelConfig, graph: Signature, default_rows: int
 
 def text_signature(manifest: Manifest) -> Signature:
     """The tensors of a text model as its clients see them, without the batch axis."""
+    if manifest.task == "text-generation":
+        return GENERATION
     text = (TensorSpec("text", DATATYPES["BYTES"], (1,)),)
     if manifest.task == "embedding":
         embedding = TensorSpec("embedding", DATATYPES["FP32"], (manifest.embedding_size,))
@@ -129,12 +148,30 @@ def text_signature(manifest: Manifest) -> Signature:
     return Signature(text, (label, score, logits))
 
 
+# What Triton's generative backends take and give.
+GENERATION = Signature(
+    (
+        TensorSpec("text_input", DATATYPES["BYTES"], (1,)),
+        TensorSpec("stream", DATATYPES["BOOL"], (1,), is_optional=True),
+        TensorSpec("sampling_parameters", DATATYPES["BYTES"], (1,), is_optional=True),
+        TensorSpec("exclude_input_in_output", DATATYPES["BOOL"], (1,), is_optional=True),
+    ),
+    (TensorSpec("text_output", DATATYPES["BYTES"], (-1,)),),
+)
+
+
 def signature_of(config: ModelConfig) -> Signature:
     """The tensors of a completed configuration."""
     return Signature(
         *(
             tuple(
-                TensorSpec(tensor.name, _datatype(tensor), tuple(tensor.dims)) for tensor in tensors
+                TensorSpec(
+                    tensor.name,
+                    _datatype(tensor),
+                    tuple(tensor.dims),
+                    isinstance(tensor, ModelInput) and tensor.optional,
+                )
+                for tensor in tensors
             )
             for tensors in (config.input, config.output)
         )
@@ -195,10 +232,6 @@ def _check_values(config: ModelConfig) -> None:
         )
     if config.max_batch_size < 0:
         raise LoadError(f"config.pbtxt: max_batch_size is {config.max_batch_size}, expected >= 0")
-    if config.model_transaction_policy.decoupled:
-        raise LoadError(
-            "config.pbtxt: model_transaction_policy.decoupled is not supported by this server"
-        )
     for group in config.instance_group:
         if len(group.gpus) > 1:
             raise LoadError(
@@ -210,12 +243,21 @@ def _check_values(config: ModelConfig) -> None:
             raise LoadError("config.pbtxt: instance_group.kind KIND_MODEL is not supported")
 
 
+def _refuse_decoupled(config: ModelConfig) -> None:
+    if config.model_transaction_policy.decoupled:
+        raise LoadError(
+            "config.pbtxt: model_transaction_policy.decoupled is for generative models only"
+        )
+
+
 def _fill_tensors(config: ModelConfig, specs: Signature) -> None:
     for field, tensors in ((config.input, specs.inputs), (config.output, specs.outputs)):
         if not field:
             for spec in tensors:
                 data_type = DataType.Value(spec.datatype.config_name)
-                field.add(name=spec.name, data_type=data_type, dims=spec.dims)
+                tensor = field.add(name=spec.name, data_type=data_type, dims=spec.dims)
+                if spec.is_optional:
+                    tensor.optional = True
 
 
 def _check_tensors(config: ModelConfig, specs: Signature) -> None:
@@ -243,6 +285,8 @@ def _check_same(side: str, stated: TensorSpec, real: TensorSpec) -> None:
             f"config.pbtxt: {side} '{stated.name}' is {stated.datatype.config_name}, "
             f"but the model has {real.datatype.config_name}"
         )
+    if stated.is_optional and not real.is_optional:
+        raise LoadError(f"config.pbtxt: {side} '{stated.name}' is optional, but the model needs it")
     fits = len(stated.dims) == len(real.dims) and all(
         have in (-1, want) or want == -1 for want, have in zip(stated.dims, real.dims, strict=True)
     )

@@ -1,17 +1,17 @@
 """A served model: from a client's inputs to its outputs, through the engine.
 
-Two kinds share one door, `infer`: a `TensorModel` is any ONNX graph, and a
-`TextModel` takes texts, which it tokenizes before and interprets after. Protocols,
-files and sessions are other modules' business. All methods run on the event loop.
+All kinds share one door, `infer`: a `TensorModel` is any ONNX graph, and a `TextModel`
+takes texts, which it tokenizes before and interprets after; generation/model.py has the
+third. Protocols, files and sessions are other modules' business. All methods run on the event loop.
 """
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TypeVar
+from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 from tritonclient.grpc.model_config_pb2 import ModelConfig
@@ -30,11 +30,7 @@ from service.metrics import FailureReason, ModelMetrics
 from service.model_config import signature_of
 from service.request import Arrays, Item, Request, Timings
 from service.tokenizer import EncodedText, TextTokenizer, TokenPieces
-
-# Below this size a hop to another thread costs more than tokenizing: docs/benchmarks.md.
-INLINE_CHARACTERS = 1_024
-MAX_TOKENIZING = 64  # long requests of one model on the way to another thread, or there
-T = TypeVar("T")
+from service.tokenizing import Tokenizing
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +42,9 @@ class InferRequest:
     received_s: float
     deadline_s: float | None = None
     can_truncate: bool = False
+    priority: int = 0
+    # Request parameters that the protocol leaves to models.
+    parameters: Mapping[str, bool | int | float | str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +64,25 @@ class TextReply:
     timings: Timings
 
 
+class Engine(Protocol):
+    """What computes for one model, on threads of its own."""
+
+    @property
+    def num_waiting(self) -> int: ...
+
+    @property
+    def num_running(self) -> int: ...
+
+    def stop(self) -> None: ...
+
+    def close(self, timeout_s: float) -> None: ...
+
+
 class ServedModel:
     """One version of one model, ready to answer. Subclasses implement `infer`."""
 
     def __init__(
-        self, version: int, config: ModelConfig, engine: BatchEngine, metrics: ModelMetrics
+        self, version: int, config: ModelConfig, engine: Engine, metrics: ModelMetrics
     ) -> None:
         self.name: str = config.name
         self.version = version
@@ -91,15 +104,8 @@ class ServedModel:
         """Stop the engine; blocks until its running batches end, or the time is over."""
         self._engine.close(timeout_s)
 
-    async def _run(self, request: Request) -> list[list[np.ndarray]]:
-        """Run and count one request."""
-        with self._counted_failures():
-            results = await self._engine.run(request)
-        self._metrics.request_succeeded(request.num_rows, request.timings)
-        return results
-
     @contextmanager
-    def _counted_failures(self) -> Iterator[None]:
+    def counted_failures(self) -> Iterator[None]:
         try:
             yield
         except (asyncio.CancelledError, AttendantError) as error:
@@ -107,13 +113,30 @@ class ServedModel:
             raise
 
 
-class TensorModel(ServedModel):
+class BatchedModel(ServedModel):
+    """A model whose requests are batches' items."""
+
+    def __init__(
+        self, version: int, config: ModelConfig, engine: BatchEngine, metrics: ModelMetrics
+    ) -> None:
+        super().__init__(version, config, engine, metrics)
+        self._batches = engine
+
+    async def _run(self, request: Request) -> list[list[np.ndarray]]:
+        """Run and count one request."""
+        with self.counted_failures():
+            results = await self._batches.run(request)
+        self._metrics.request_succeeded(request.num_rows, request.timings)
+        return results
+
+
+class TensorModel(BatchedModel):
     """Any graph: the inputs of one call are concatenated with others of equal shape."""
 
     async def infer(self, request: InferRequest) -> InferReply:
         names = [spec.name for spec in self.signature.outputs]
         running = Request(Timings(request.received_s), request.deadline_s)
-        with self._counted_failures():
+        with self.counted_failures():
             inputs = {name: _to_session_array(array) for name, array in request.inputs.items()}
         shapes = tuple(inputs[spec.name].shape[1:] for spec in self.signature.inputs)
         item = Item(running, inputs, request.num_rows, 1, shapes)
@@ -122,7 +145,7 @@ class TensorModel(ServedModel):
         return InferReply(dict(zip(names, outputs, strict=True)), running.timings)
 
 
-class TextModel(ServedModel):
+class TextModel(BatchedModel):
     """A text classifier or embedder, as its manifest says."""
 
     def __init__(
@@ -138,13 +161,12 @@ class TextModel(ServedModel):
         super().__init__(version, config, engine, metrics)
         self.manifest = manifest
         self.tokenizer = tokenizer
-        self._executor = executor
-        self._num_tokenizing = 0
+        self._tokenizing = Tokenizing(executor)
         self._labels = np.array([label.encode() for label in manifest.labels], object)
 
     async def infer(self, request: InferRequest) -> InferReply:
-        with self._counted_failures():
-            texts = _decode(request.inputs["text"])
+        with self.counted_failures():
+            texts = decode(request.inputs["text"])
         reply = await self.compute(
             texts, request.received_s, request.deadline_s, request.can_truncate
         )
@@ -167,8 +189,8 @@ class TextModel(ServedModel):
         can_truncate: bool = False,
     ) -> TextReply:
         """Tokenize texts and run them, each as an item of its own."""
-        with self._counted_failures():
-            self._engine.check_room()  # before any work: refusing must be cheap
+        with self.counted_failures():
+            self._batches.check_room()  # before any work: refusing must be cheap
             rows = await self._encode(texts, can_truncate)
         if not rows:  # an empty batch is answered without running
             now_s = time.monotonic()
@@ -191,23 +213,16 @@ class TextModel(ServedModel):
 
     async def pieces(self, texts: Sequence[str]) -> list[TokenPieces]:
         """The tokens of texts of any length."""
-        self.tokenizer.check_sizes(texts)
-        return await self._tokenize(lambda: [self.tokenizer.pieces(text) for text in texts])
-
-    async def _tokenize(self, work: Callable[[], T]) -> T:
-        """Tokenize on another thread, or raise `Overloaded` where too much waits for it."""
-        if self._num_tokenizing >= MAX_TOKENIZING:
-            raise Overloaded("Exceeds maximum queue size")
-        self._num_tokenizing += 1
-        try:
-            return await asyncio.get_running_loop().run_in_executor(self._executor, work)
-        finally:
-            self._num_tokenizing -= 1
+        num_characters = self.tokenizer.check_sizes(texts)
+        return await self._tokenizing.run(
+            lambda: [self.tokenizer.pieces(text) for text in texts], num_characters
+        )
 
     async def _encode(self, texts: Sequence[str], can_truncate: bool) -> list[EncodedText]:
-        if self.tokenizer.check_sizes(texts) <= INLINE_CHARACTERS:
-            return self.tokenizer.encode(texts, can_truncate)
-        return await self._tokenize(lambda: self.tokenizer.encode(texts, can_truncate))
+        num_characters = self.tokenizer.check_sizes(texts)
+        return await self._tokenizing.run(
+            lambda: self.tokenizer.encode(texts, can_truncate), num_characters
+        )
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:
@@ -221,10 +236,11 @@ def _to_session_array(array: np.ndarray) -> np.ndarray:
     """ONNX Runtime's Python API takes strings as `str` objects only."""
     if array.dtype != object:
         return array
-    return np.array(_decode(array), object).reshape(array.shape)
+    return np.array(decode(array), object).reshape(array.shape)
 
 
-def _decode(array: np.ndarray) -> list[str]:
+def decode(array: np.ndarray) -> list[str]:
+    """The texts of a BYTES tensor, or `InvalidArgument` where one is not UTF-8."""
     try:
         return [element.decode() for element in array.ravel().tolist()]
     except UnicodeDecodeError as error:

@@ -110,6 +110,36 @@ class OnnxSession:
             raise ModelFailed(str(error)) from error
         return results
 
+    def bind(self, inputs: Arrays, outputs: Arrays) -> "Binding":
+        """A run over arrays that stay where they are; they must be C-contiguous."""
+        return Binding(self._session, inputs, outputs)
+
+
+class Binding:
+    """Inputs and outputs at fixed addresses: a run reads and writes them, and copies nothing.
+
+    An output may be an input too, where the graph's operators allow it.
+    """
+
+    def __init__(self, session: Any, inputs: Arrays, outputs: Arrays) -> None:  # noqa: ANN401
+        self._session = session
+        self._binding = session.io_binding()
+        self._arrays = (inputs, outputs)  # kept alive: the binding knows their addresses only
+        for bind, arrays in (
+            (self._binding.bind_input, inputs),
+            (self._binding.bind_output, outputs),
+        ):
+            for name, array in arrays.items():
+                assert array.flags.c_contiguous, f"'{name}' is not contiguous"
+                bind(name, "cpu", 0, array.dtype.type, array.shape, array.ctypes.data)
+
+    def run(self) -> None:
+        """Compute, or raise `ModelFailed`; the outputs are then half written."""
+        try:
+            self._session.run_with_iobinding(self._binding)
+        except Exception as error:  # ORT's errors share no narrower base class
+            raise ModelFailed(str(error)) from error
+
 
 def _ort_options(ort: Any, options: SessionOptions) -> Any:  # noqa: ANN401
     ort_options = ort.SessionOptions()

@@ -1,0 +1,121 @@
+"""A decoder whose attention reads and extends a cache, as one ONNX graph.
+
+The operator is com.microsoft.GroupQueryAttention: `past` and `present` may be one buffer
+`[B, Hkv, T, Dh]` with room for T tokens, of which each row uses as many as `seqlens_k` says. It
+needs no mask, and no positions where they are added before it. The graph serves prompts and single
+tokens alike: only S differs.
+
+    input_ids [B, S], position_ids [B, S]    int64, right-padded
+    seqlens_k [B]                            int32: tokens in the cache after this run, minus one
+    total_sequence_length                    int32: the most tokens of a row after this run
+    past_key_values.{i}.key and .value       [B, Hkv, T, Dh]
+    logits [B, V]                            float32, of each row's last real token
+    present.{i}.key and .value               [B, Hkv, T, Dh]
+
+https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md
+"""
+# ruff: noqa: N803, N806 - suffixes are array layouts, see above; D hidden size
+
+import copy
+from typing import Any
+
+import onnx
+import torch
+from torch import Tensor, nn
+
+from export.graph import check_fused, clean, export_program
+from models.attention import MultiHeadAttention
+from models.gpt import GPT, DecoderLayer
+
+OPERATOR = "GroupQueryAttention"
+INPUTS = ("input_ids", "position_ids", "seqlens_k", "total_sequence_length")
+
+
+def trace_decoder(network: GPT, *, is_half: bool) -> onnx.ModelProto:
+    """The graph of a decoder, or `ExportError` unless each layer's attention became one node."""
+    decoder = _CachedDecoder(copy.deepcopy(network).eval())
+    config = network.config
+    dtype = torch.float16 if is_half else torch.float32
+    if is_half:
+        decoder.half()
+    num_rows, num_tokens, num_cached = 2, 8, 16
+    cache = (num_rows, config.num_heads, num_cached, config.head_size)
+    pasts = tuple(torch.zeros(cache, dtype=dtype) for _ in range(2 * config.num_layers))
+    example = (
+        torch.ones(num_rows, num_tokens, dtype=torch.int64),
+        torch.arange(num_tokens).repeat(num_rows, 1),
+        torch.full((num_rows,), num_tokens - 1, dtype=torch.int32),
+        torch.tensor(num_tokens, dtype=torch.int32),
+        *pasts,
+    )
+    rows, tokens, cached = (torch.export.Dim(name) for name in ("batch", "sequence", "cache"))
+    per_token = {0: rows, 1: tokens}
+    shapes: tuple[Any, ...] = (
+        per_token,
+        per_token,
+        {0: rows},
+        {},
+        ({0: rows, 2: cached},) * len(pasts),
+    )
+    parts = [(i, part) for i in range(config.num_layers) for part in ("key", "value")]
+    inputs = (*INPUTS, *(f"past_key_values.{i}.{part}" for i, part in parts))
+    outputs = ("logits", *(f"present.{i}.{part}" for i, part in parts))
+    model = clean(export_program(decoder, example, inputs, shapes), inputs, outputs)
+    check_fused(model, OPERATOR, config.num_layers)
+    return model
+
+
+class _CachedDecoder(nn.Module):
+    """The network's own weights and layers, but for attention, which is given a cache."""
+
+    def __init__(self, network: GPT) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(
+        self,
+        input_ids_BS: Tensor,
+        position_ids_BS: Tensor,
+        seqlens_k_B: Tensor,
+        total_sequence_length: Tensor,
+        *pasts: Tensor,
+    ) -> tuple[Tensor, ...]:
+        network = self.network
+        hidden_BSD = network.words(input_ids_BS) + network.positions.table(position_ids_BS)
+        presents: list[Tensor] = []
+        for index, layer in enumerate(network.layers):
+            assert isinstance(layer, DecoderLayer)
+            attended_BSD, *present = _attend(
+                layer.attention,
+                layer.attention_norm(hidden_BSD),
+                (pasts[2 * index], pasts[2 * index + 1]),
+                (seqlens_k_B, total_sequence_length),
+            )
+            hidden_BSD = hidden_BSD + attended_BSD
+            hidden_BSD = hidden_BSD + layer.feed_forward(layer.feed_forward_norm(hidden_BSD))
+            presents += present
+        last_B = seqlens_k_B.to(torch.int64) - position_ids_BS[:, 0]  # of this pass's tokens
+        last_BD = hidden_BSD[torch.arange(hidden_BSD.shape[0]), last_B]
+        return network.logits(network.norm(last_BD)).float(), *presents
+
+
+def _attend(
+    attention: MultiHeadAttention,
+    hidden_BSD: Tensor,
+    past: tuple[Tensor, Tensor],
+    lengths: tuple[Tensor, Tensor],
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The output [B, S, D], and the cache with these tokens in it."""
+    query_BSD = attention.query(hidden_BSD)
+    context_BSD, key, value = torch.onnx.ops.symbolic_multi_out(
+        f"com.microsoft::{OPERATOR}",
+        [query_BSD, attention.key(hidden_BSD), attention.value(hidden_BSD), *past, *lengths],
+        {
+            "num_heads": attention.num_heads,
+            "kv_num_heads": attention.num_heads,
+            "scale": attention.head_size**-0.5,
+        },
+        dtypes=[query_BSD.dtype, past[0].dtype, past[1].dtype],
+        shapes=[query_BSD.shape, past[0].shape, past[1].shape],
+    )
+    return attention.output(context_BSD), key, value

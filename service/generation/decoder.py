@@ -1,0 +1,163 @@
+"""Run a decoder over key/value buffers that never move: tokens in, logits out.
+
+Knows slots and tokens, nothing of sequences or requests. One thread only. The graph reads and
+writes the same buffers (`past_key_values.*` and `present.*` are bound to one address), and a run
+takes neighbouring slots by binding a range of rows: nothing is copied per step.
+
+What ONNX Runtime's GroupQueryAttention takes on the CPU, and so what `run` takes: one token each
+for any rows; several tokens for rows without a past; or several tokens for one row.
+"""
+# ruff: noqa: N806 - suffixes are array layouts: B rows, S tokens in this pass, V vocabulary
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from service.errors import LoadError
+from service.model_config import Signature
+from service.runtime import Binding, OnnxSession
+
+INPUTS = ("input_ids", "position_ids", "seqlens_k", "total_sequence_length")
+MAX_BINDINGS = 256  # ranges of slots whose addresses are kept bound for the next decoding step
+
+
+class Decoder(Protocol):
+    """A model with a cache, as the engine sees it."""
+
+    @property
+    def num_slots(self) -> int: ...
+
+    @property
+    def max_tokens(self) -> int: ...
+
+    def copy(self, source: int, target: int, num_tokens: int) -> None:
+        """Copy the first tokens of a slot's keys and values to another slot."""
+        ...
+
+    def run(
+        self, first_slot: int, rows: Sequence[np.ndarray], num_past: Sequence[int]
+    ) -> np.ndarray:
+        """Compute the next tokens of neighbouring slots; see `OnnxDecoder.run`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class DecoderShape:
+    """Sizes that a decoder's graph states."""
+
+    num_layers: int
+    num_kv_heads: int
+    head_size: int
+    vocab_size: int
+    cache_dtype: np.dtype
+
+    @classmethod
+    def of(cls, signature: Signature) -> "DecoderShape":
+        """Read from a graph's tensors, or `LoadError` where it is no decoder with a cache."""
+        inputs = {spec.name: spec for spec in signature.inputs}
+        outputs = {spec.name: spec for spec in signature.outputs}
+        num_layers = sum(name.startswith("past_key_values.") for name in inputs) // 2
+        wanted = {*INPUTS, *(past for past, _ in _cache_names(num_layers))}
+        if not num_layers or inputs.keys() != wanted or "logits" not in outputs:
+            raise LoadError(
+                f"a decoder takes {', '.join(INPUTS)} and past_key_values.*.key and .value, and "
+                f"gives logits and present.*; the graph takes {sorted(inputs)}"
+            )
+        _, num_kv_heads, _, head_size = inputs["past_key_values.0.key"].dims
+        dtype = inputs["past_key_values.0.key"].datatype.dtype
+        return cls(num_layers, num_kv_heads, head_size, outputs["logits"].dims[-1], dtype)
+
+    def bytes_per_slot(self, max_tokens: int) -> int:
+        """Keys and values of every layer."""
+        per_token = 2 * self.num_layers * self.num_kv_heads * self.head_size
+        return per_token * self.cache_dtype.itemsize * max_tokens
+
+
+class OnnxDecoder:
+    """An exported decoder and its buffers `[slots, Hkv, T, Dh]`, two per layer."""
+
+    def __init__(
+        self, session: OnnxSession, *, num_slots: int, max_tokens: int, max_rows: int
+    ) -> None:
+        self.shape = DecoderShape.of(session.signature)
+        self.num_slots = num_slots
+        self.max_tokens = max_tokens
+        self._session = session
+        sizes = (num_slots, self.shape.num_kv_heads, max_tokens, self.shape.head_size)
+        # Zeroed memory is not touched before it is used: a cache costs what was ever in it.
+        self._buffers = [np.zeros(sizes, self.shape.cache_dtype) for _ in self._names]
+        self._logits_BV = np.zeros((max_rows, self.shape.vocab_size), np.float32)
+        self._bound: OrderedDict[tuple[int, int], _Run] = OrderedDict()
+
+    @property
+    def _names(self) -> list[tuple[str, str]]:
+        return _cache_names(self.shape.num_layers)
+
+    def copy(self, source: int, target: int, num_tokens: int) -> None:
+        """Copy the first tokens of a slot's keys and values to another slot."""
+        for buffer in self._buffers:
+            buffer[target, :, :num_tokens] = buffer[source, :, :num_tokens]
+
+    def run(
+        self, first_slot: int, rows: Sequence[np.ndarray], num_past: Sequence[int]
+    ) -> np.ndarray:
+        """Logits [B, V], float32, of each row's last token, for slots `first_slot` and following.
+
+        A row holds the ids of the slot's next tokens, `num_past` how many it has already. The
+        result is overwritten by the next run. Raises `ModelFailed`.
+        """
+        num_rows, num_tokens = len(rows), max(map(len, rows))
+        key = (first_slot, num_rows)
+        run = self._bound.pop(key, None) if num_tokens == 1 else None
+        run = run or self._bind(first_slot, num_rows, num_tokens)
+        if num_tokens == 1:
+            self._bound[key] = run
+            if len(self._bound) > MAX_BINDINGS:
+                self._bound.popitem(last=False)
+        run.fill(rows, np.array(num_past), self.max_tokens)
+        run.binding.run()
+        return self._logits_BV[:num_rows]
+
+    def _bind(self, first_slot: int, num_rows: int, num_tokens: int) -> "_Run":
+        inputs: dict[str, np.ndarray] = {
+            "input_ids": np.zeros((num_rows, num_tokens), np.int64),
+            "position_ids": np.zeros((num_rows, num_tokens), np.int64),
+            "seqlens_k": np.zeros(num_rows, np.int32),
+            "total_sequence_length": np.zeros((), np.int32),
+        }
+        pasts: dict[str, np.ndarray] = {}
+        outputs: dict[str, np.ndarray] = {"logits": self._logits_BV[:num_rows]}
+        for (past, present), buffer in zip(self._names, self._buffers, strict=True):
+            pasts[past] = outputs[present] = buffer[first_slot : first_slot + num_rows]
+        return _Run(self._session.bind(inputs | pasts, outputs), inputs)
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """A bound range of slots, and the small inputs that are written before each run."""
+
+    binding: Binding
+    inputs: dict[str, np.ndarray]
+
+    def fill(self, rows: Sequence[np.ndarray], num_past: np.ndarray, max_tokens: int) -> None:
+        ids_BS = self.inputs["input_ids"]
+        num_new = np.array([len(row) for row in rows])
+        for index, row in enumerate(rows):
+            ids_BS[index, : len(row)] = row
+        positions_BS = num_past[:, None] + np.arange(ids_BS.shape[1])
+        # Padding may reach beyond the table of positions; where it stands changes nothing.
+        np.minimum(positions_BS, max_tokens - 1, out=self.inputs["position_ids"])
+        self.inputs["seqlens_k"][:] = num_past + num_new - 1
+        self.inputs["total_sequence_length"][()] = (num_past + num_new).max()
+
+
+def _cache_names(num_layers: int) -> list[tuple[str, str]]:
+    """Of each buffer, as an input and as an output."""
+    return [
+        (f"past_key_values.{layer}.{part}", f"present.{layer}.{part}")
+        for layer in range(num_layers)
+        for part in ("key", "value")
+    ]

@@ -1,0 +1,445 @@
+"""Generate text: plan a step, run it, sample, hand out what is new; over and over on one thread.
+
+Scheduler, cache and sequences are the engine thread's own, so they need no lock. What crosses from
+the event loop is an inbox of arrivals and leavers, guarded by the lock inside `_changed` together
+with the counts that bound it. What crosses back goes once per step by `call_soon_threadsafe`.
+
+Arrivals and leavers are looked at between two steps, so that a client's leaving, a deadline and a
+new prompt take effect within one.
+"""
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable
+from collections.abc import Sequence as Many
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from service.errors import (
+    AttendantError,
+    DeadlineExceeded,
+    InvalidArgument,
+    ModelFailed,
+    Overloaded,
+    Unavailable,
+)
+from service.generation.decoder import Decoder
+from service.generation.detokenizer import TextStream
+from service.generation.kv_cache import KVCache
+from service.generation.sampling import SamplerState, TokenLogprobs, sample
+from service.generation.scheduler import Phase, Scheduler, SchedulerLimits, StepPlan
+from service.generation.sequence import FinishReason, GenerationRequest, Sequence
+from service.generation.stream import Generation, SequenceUpdate, failed
+
+logger = logging.getLogger(__name__)
+MAX_FAILED_STEPS = 3  # in a row; then the model is taken for broken
+
+
+@dataclass(frozen=True, slots=True)
+class QueueLimits:
+    """How much may wait for a slot; one more is refused at once."""
+
+    max_sequences: int = 512
+    max_tokens: int = 262_144  # of prompts
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """What an engine needs of a tokenizer."""
+
+    token_bytes: Many[bytes]  # by id; empty for special tokens
+    eos_token_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RanStep:
+    """One step: what it computed, and how long each part took."""
+
+    phase: Phase
+    num_rows: int
+    num_tokens: int
+    run_s: float  # in the session
+    other_s: float  # planning, sampling, detokenizing
+    time_to_first_token_s: tuple[float, ...]  # of sequences whose first token this was
+    inter_token_s: tuple[float, ...]  # of the others
+
+
+class EngineObserver(Protocol):
+    """Who counts. Called on the engine thread."""
+
+    def step_ran(self, step: RanStep) -> None: ...
+
+    def sequence_ended(self, sequence: Sequence) -> None: ...
+
+
+@dataclass(slots=True)
+class _Inbox:
+    """What the event loop has put down since the last step, and what waits in all."""
+
+    arrivals: list[Sequence] = field(default_factory=list)
+    leavers: list[Sequence] = field(default_factory=list)
+    num_waiting: int = 0
+    num_waiting_tokens: int = 0
+    is_closing: bool = False
+
+
+class GenerationEngine:
+    """Continuous batching over one decoder; every admitted sequence ends exactly once."""
+
+    def __init__(
+        self,
+        name: str,
+        decoder: Decoder,
+        vocabulary: Vocabulary,
+        limits: SchedulerLimits,
+        queue: QueueLimits,
+        observer: EngineObserver,
+        on_broken: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.cache = KVCache(decoder.num_slots, decoder.max_tokens, decoder.copy)
+        self._decoder = decoder
+        self._vocabulary = vocabulary
+        self._queue = queue
+        self._observer = observer
+        self._on_broken = on_broken  # called on the event loop
+        self._scheduler = Scheduler(limits, self.cache)
+        self._live: dict[Sequence, None] = {}  # every sequence that has not ended
+        self._num_failed_steps = 0
+        self._next_deadline_s = float("inf")
+        self._is_checked = True  # nothing changed since the last check of integrity
+        self._inbox = _Inbox()
+        self._changed = threading.Condition()
+        self._generations: dict[GenerationRequest, Generation] = {}  # event loop only
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+        self._thread.start()
+
+    # On the event loop.
+
+    def generate(self, request: GenerationRequest) -> Generation:
+        """Start a request; iterate over what comes back inside `async with`.
+
+        Leaving the block before the end takes the request's sequences out within one step. Raises
+        `Overloaded` or `Unavailable`; while iterating, `DeadlineExceeded`, `ModelFailed` or
+        `Unavailable`.
+        """
+        assert request.num_prompt_tokens + request.max_tokens <= self._decoder.max_tokens
+        sequences = self._sequences_of(request)
+        num_tokens = request.num_prompt_tokens * len(sequences)
+        if len(sequences) > self._queue.max_sequences or num_tokens > self._queue.max_tokens:
+            raise InvalidArgument(
+                f"n is {len(sequences)}, and {num_tokens} prompt tokens in all; the queue takes "
+                f"at most {self._queue.max_sequences} sequences and {self._queue.max_tokens} tokens"
+            )
+        with self._changed:
+            self._check_room(len(sequences), num_tokens)
+            self._inbox.arrivals += sequences
+            self._inbox.num_waiting += len(sequences)
+            self._inbox.num_waiting_tokens += num_tokens
+            self._changed.notify()
+        generation = Generation(sequences, self._leave)
+        self._generations[request] = generation
+        return generation
+
+    @property
+    def num_waiting(self) -> int:
+        return self._inbox.num_waiting
+
+    @property
+    def num_running(self) -> int:
+        return self.cache.num_used
+
+    def check_room(self) -> None:
+        """Raise `Overloaded` if one more request would be refused: cheap, before any work."""
+        with self._changed:
+            self._check_room(1, 1)
+
+    def stop(self) -> None:
+        """End everything, running sequences too, after the step under way."""
+        with self._changed:
+            self._inbox.is_closing = True
+            self._changed.notify()
+
+    def close(self, timeout_s: float) -> None:
+        """Stop, and wait so long for the step under way; blocks meanwhile."""
+        self.stop()
+        self._thread.join(timeout_s)
+
+    def _check_room(self, num_sequences: int, num_tokens: int) -> None:
+        inbox = self._inbox
+        if inbox.is_closing:
+            raise Unavailable(
+                "Server is stopping, scheduler for model has stopped accepting new "
+                "inference requests"
+            )
+        is_full = inbox.num_waiting + num_sequences > self._queue.max_sequences
+        if is_full or inbox.num_waiting_tokens + num_tokens > self._queue.max_tokens:
+            raise Overloaded("Exceeds maximum queue size")
+
+    def _sequences_of(self, request: GenerationRequest) -> list[Sequence]:
+        sequences: list[Sequence] = []
+        for index in range(request.params.n):
+            sequences.append(
+                Sequence(
+                    request,
+                    SamplerState(
+                        request.params,
+                        request.prompt_ids,
+                        self._vocabulary.eos_token_ids,
+                        index,
+                    ),
+                    TextStream(self._vocabulary.token_bytes, request.params.stop),
+                    index,
+                    sequences[0] if index else None,
+                )
+            )
+            sequences[-1].timings.queued_s = time.monotonic()
+        return sequences
+
+    def _leave(self, generation: Generation) -> None:
+        """Nobody listens any more."""
+        self._generations.pop(generation.request, None)
+        if not generation.is_complete:
+            with self._changed:
+                self._inbox.leavers += generation.sequences
+                self._changed.notify()
+
+    def _deliver(self, updates: list[SequenceUpdate]) -> None:
+        for update in updates:
+            generation = self._generations.get(update.sequence.request)
+            if generation is not None:
+                generation.add(update)
+
+    # On the engine thread.
+
+    def _work(self) -> None:
+        try:
+            while self._take_inbox():
+                plan = self._scheduler.plan()
+                if plan is not None:
+                    self._step(plan)
+                else:
+                    assert not self._live, "work is left, and no step does it"
+        except Exception:
+            logger.exception("a generation engine failed: its model serves no more")
+            self._break(ModelFailed("the engine failed, see the server's log"))
+        self._end_all(Unavailable("Server is stopping"))
+
+    def _take_inbox(self) -> bool:
+        """Wait while there is nothing to do; False once the engine closes."""
+        self._check_when_idle()
+        with self._changed:
+            inbox = self._inbox
+            while not (inbox.is_closing or inbox.arrivals or inbox.leavers):
+                if self._live:
+                    break
+                self._changed.wait()
+            if inbox.is_closing:
+                return False
+            arrivals, inbox.arrivals = inbox.arrivals, []
+            leavers, inbox.leavers = inbox.leavers, []
+        self._live |= dict.fromkeys(arrivals)
+        for sequence in arrivals:
+            self._scheduler.add(sequence)
+            if sequence.request.deadline_s is not None:
+                self._next_deadline_s = min(self._next_deadline_s, sequence.request.deadline_s)
+        for sequence in leavers:
+            if not sequence.is_finished:
+                self._end(sequence, FinishReason.ABORT)
+        self._expire(time.monotonic())
+        return True
+
+    def _check_when_idle(self) -> None:
+        if not self._is_checked and not self._live:
+            self._scheduler.check_integrity()
+            self._is_checked = True
+
+    def _expire(self, now_s: float) -> None:
+        if now_s < self._next_deadline_s:
+            return
+        left = [s for s in self._live if s.request.deadline_s is not None]
+        expired = [s for s in left if (s.request.deadline_s or 0.0) <= now_s]
+        for sequence in expired:
+            self._end(sequence, FinishReason.ABORT)
+        error = DeadlineExceeded("Deadline Exceeded")
+        self._post([failed(sequence, error) for sequence in expired])
+        self._next_deadline_s = min(
+            (s.request.deadline_s or 0.0 for s in left if not s.is_finished), default=float("inf")
+        )
+
+    def _step(self, plan: StepPlan) -> None:
+        self._is_checked = False
+        started_s = time.monotonic()
+        self._start(plan.sequences, started_s)
+        rows, num_past = [], []
+        for sequence, num_new in zip(plan.sequences, plan.num_new_tokens, strict=True):
+            first = sequence.num_computed_tokens
+            rows.append(sequence.token_ids[first : first + num_new])
+            num_past.append(first)
+        run_started_s = time.monotonic()
+        try:
+            logits = self._decoder.run(plan.first_slot, rows, num_past)
+        except Exception as error:  # whatever a model raises is its failure
+            self._fail_step(plan, error)
+            return
+        ran_s = time.monotonic()
+        self._num_failed_steps = 0
+        self._scheduler.computed(plan)
+        updates = self._sample(plan, logits)
+        self._post(updates)
+        self._observe(plan, updates, ran_s - run_started_s, time.monotonic() - started_s)
+
+    def _start(self, sequences: Many[Sequence], now_s: float) -> None:
+        """Stamp those whose first step this is; they wait no more."""
+        fresh = [sequence for sequence in sequences if not sequence.timings.scheduled_s]
+        for sequence in fresh:
+            sequence.timings.scheduled_s = now_s
+        if fresh:
+            self._count_out(fresh)
+
+    def _count_out(self, sequences: Many[Sequence]) -> None:
+        with self._changed:
+            self._inbox.num_waiting -= len(sequences)
+            self._inbox.num_waiting_tokens -= sum(s.num_prompt_tokens for s in sequences)
+
+    def _sample(self, plan: StepPlan, logits_BV: np.ndarray) -> list[SequenceUpdate]:  # noqa: N803
+        """Choose the next token of every row whose last one was computed; end what is complete."""
+        sequences = plan.sequences
+        due = [index for index, s in enumerate(sequences) if not s.num_uncomputed_tokens]
+        if len(due) < len(sequences):
+            assert not due, "a chunk has one row, and the other steps compute whole rows"
+            self._scheduler.settle(sequences[0])
+            return []
+        chosen = sample(logits_BV, [sequence.sampler for sequence in sequences])
+        now_s = time.monotonic()
+        updates = []
+        for index, sequence in enumerate(sequences):
+            if not chosen.is_valid[index]:
+                error = ModelFailed("the model's output is not finite, or every token is banned")
+                self._end(sequence, FinishReason.ERROR)
+                updates.append(failed(sequence, error))
+                continue
+            token_id = int(chosen.token_ids[index])
+            updates.append(self._extend(sequence, token_id, chosen.logprobs[index], now_s))
+        return updates
+
+    def _extend(
+        self, sequence: Sequence, token_id: int, logprobs: TokenLogprobs | None, now_s: float
+    ) -> SequenceUpdate:
+        """Give a sequence its next token, which may be its last."""
+        timings = sequence.timings
+        since_s = timings.last_token_s
+        timings.first_token_s = timings.first_token_s or now_s
+        timings.last_token_s = now_s
+        text, reason = self._take_token(sequence, token_id)
+        if reason is None:
+            self._scheduler.settle(sequence)
+        else:
+            text += sequence.text.finish()
+            self._end(sequence, reason)
+        return SequenceUpdate(
+            sequence,
+            text,
+            (token_id,),
+            (logprobs,) if logprobs else (),
+            is_last=sequence.is_finished,
+            since_s=since_s,
+        )
+
+    def _take_token(self, sequence: Sequence, token_id: int) -> tuple[str, FinishReason | None]:
+        """The text that is certain now, and why the sequence ends if it does."""
+        params = sequence.request.params
+        sequence.append(token_id)
+        may_stop = sequence.num_output_tokens > params.min_tokens
+        text = ""
+        if token_id in params.stop_token_ids:
+            sequence.stop_reason = str(token_id)
+            return text, FinishReason.STOP
+        if token_id in self._vocabulary.eos_token_ids and not params.ignore_eos:
+            return text, FinishReason.STOP
+        text = sequence.text.push(token_id, may_stop)
+        if sequence.text.matched_stop is not None:
+            sequence.stop_reason = sequence.text.matched_stop
+            return text, FinishReason.STOP
+        is_full = sequence.num_output_tokens >= sequence.request.max_tokens
+        return text, FinishReason.LENGTH if is_full else None
+
+    def _observe(
+        self, plan: StepPlan, updates: list[SequenceUpdate], run_s: float, step_s: float
+    ) -> None:
+        told = [update for update in updates if update.token_ids]
+        times = [update.sequence.timings for update in told]
+        self._observer.step_ran(
+            RanStep(
+                phase=plan.phase,
+                num_rows=len(plan.sequences),
+                num_tokens=plan.num_tokens,
+                run_s=run_s,
+                other_s=step_s - run_s,
+                time_to_first_token_s=tuple(
+                    t.time_to_first_token_s
+                    for t, update in zip(times, told, strict=True)
+                    if not update.since_s
+                ),
+                inter_token_s=tuple(
+                    t.last_token_s - update.since_s
+                    for t, update in zip(times, told, strict=True)
+                    if update.since_s
+                ),
+            )
+        )
+
+    def _fail_step(self, plan: StepPlan, error: Exception) -> None:
+        """The sequences of a failed run end with it; others are untouched."""
+        if not isinstance(error, AttendantError):
+            logger.exception("a step of %d sequences failed", len(plan.sequences))
+            error = ModelFailed(f"{type(error).__name__}: {error}")
+        updates = []
+        for sequence in plan.sequences:
+            self._end(sequence, FinishReason.ERROR, is_sound=False)
+            updates.append(failed(sequence, error))
+        self._post(updates)
+        self._num_failed_steps += 1
+        if self._num_failed_steps >= MAX_FAILED_STEPS:
+            logger.error("%d steps in a row failed: the model serves no more", MAX_FAILED_STEPS)
+            self._break(error)
+
+    def _end(self, sequence: Sequence, reason: FinishReason, *, is_sound: bool = True) -> None:
+        self._scheduler.end(sequence, is_sound=is_sound)
+        self._bury(sequence, reason)
+
+    def _bury(self, sequence: Sequence, reason: FinishReason) -> None:
+        del self._live[sequence]
+        sequence.finish_reason = reason
+        sequence.timings.finished_s = time.monotonic()
+        if not sequence.timings.scheduled_s:
+            self._count_out([sequence])
+        self._observer.sequence_ended(sequence)
+
+    def _break(self, error: AttendantError) -> None:
+        """Take no more, and say so to whoever asks for the model's health."""
+        self.stop()
+        self._end_all(error)
+        with suppress(RuntimeError):  # the loop is closed: nobody asks
+            self._loop.call_soon_threadsafe(self._on_broken)
+
+    def _end_all(self, error: AttendantError) -> None:
+        """The last thing this thread does; scheduler and cache may be broken, and end with it."""
+        with self._changed:
+            self._live |= dict.fromkeys(self._inbox.arrivals)
+            self._inbox.arrivals.clear()
+        sequences = list(self._live)
+        for sequence in sequences:
+            self._bury(sequence, FinishReason.ABORT)
+        self._post([failed(sequence, error) for sequence in sequences])
+
+    def _post(self, updates: list[SequenceUpdate]) -> None:
+        """Hand updates to the event loop, in one crossing; a closed loop has no listeners."""
+        if updates:
+            with suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._deliver, updates)

@@ -1,0 +1,208 @@
+"""Which rows of the key/value buffers hold what, and for whom.
+
+Pure accounting: the arrays belong to the session, and `copy` is how rows are copied in them.
+Everything here is the engine thread's own.
+
+A slot is one row of `[slots, Hkv, T, Dh]` in every layer. Slots come in this order:
+
+    [0, num_decoding)           sequences that decode, without gaps: a session run takes a range
+    [num_decoding, num_slots)   sequences in prefill, idle slots, empty slots, in any order
+
+An idle slot keeps the tokens of a sequence that ended, so that a prompt which begins like them can
+copy what was computed. The least recently used idle slot is given up first. When a sequence ends
+inside the first range, the range's last sequence takes its place: one running row moves, and what
+the ended one leaves behind moves out of the way if there is a slot worth less.
+"""
+
+from collections.abc import Callable, Collection
+from collections.abc import Sequence as Many
+
+import numpy as np
+
+from service.generation.sequence import Sequence
+
+Copy = Callable[[int, int, int], None]  # source slot, target slot, number of tokens
+MIN_KEPT_TOKENS = 16  # shorter beginnings are computed sooner than looked for and copied
+
+
+class KVCache:
+    """Slots, their tokens and their owners. `num_decoding` sequences are in the first slots."""
+
+    def __init__(self, num_slots: int, max_tokens: int, copy: Copy) -> None:
+        assert num_slots >= 1, "a cache without slots serves nobody"
+        self.num_slots = num_slots
+        self.max_tokens = max_tokens
+        self.num_decoding = 0
+        self.num_moved_rows = 0
+        self._copy = copy
+        self._token_ids = np.zeros((num_slots, max_tokens), np.int32)
+        self._lengths = np.zeros(num_slots, np.int64)  # tokens whose keys and values are there
+        self._last_used = np.zeros(num_slots, np.int64)  # by a counter; 0 for an empty slot
+        self._owners: list[Sequence | None] = [None] * num_slots
+        self._clock = 0
+
+    def __repr__(self) -> str:
+        return (
+            f"<KVCache {self.num_slots} slots: {self.num_decoding} decode, "
+            f"{self.num_used - self.num_decoding} in prefill, {self.num_tokens} tokens>"
+        )
+
+    @property
+    def num_used(self) -> int:
+        """Slots that belong to a sequence."""
+        return sum(owner is not None for owner in self._owners)
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens whose keys and values belong to a sequence."""
+        return sum(owner.num_computed_tokens for owner in self._owners if owner is not None)
+
+    @property
+    def num_idle_tokens(self) -> int:
+        """Tokens kept for prompts to come."""
+        return int(self._lengths.sum()) - self.num_tokens
+
+    def decoding(self) -> list[Sequence]:
+        """The sequences that decode, by slot."""
+        found = [owner for owner in self._owners[: self.num_decoding] if owner is not None]
+        assert len(found) == self.num_decoding, "a gap among the decoding slots"
+        return found
+
+    def find_prefix(self, token_ids: np.ndarray) -> tuple[int, int]:
+        """The slot whose tokens agree longest with the beginning of these, and how long."""
+        count = min(len(token_ids), self.max_tokens)
+        if not count:
+            return 0, 0
+        is_same = self._token_ids[:, :count] == token_ids[:count]
+        agreeing = np.where(is_same.all(axis=1), count, is_same.argmin(axis=1))
+        lengths = np.minimum(agreeing, self._lengths)
+        slot = int(lengths.argmax())
+        return slot, int(lengths[slot])
+
+    def claim(self, sequences: Many[Sequence]) -> None:
+        """Give the sequences empty slots side by side, next to those that decode."""
+        slots = range(self.num_decoding, self.num_decoding + len(sequences))
+        for slot, sequence in zip(slots, sequences, strict=True):
+            self._vacate(slot, reserved=slots)
+            self._own(slot, sequence)
+
+    def claim_with_prefix(self, sequence: Sequence, source: int, num_tokens: int) -> None:
+        """Give a slot whose first tokens are copied from `source`, which keeps its own."""
+        assert 0 < num_tokens <= min(self._lengths[source], sequence.num_tokens - 1), (
+            "the last token is always computed, for its logits"
+        )
+        self._touch(source)  # lest it be given up for what is in the way
+        slot = self.num_decoding
+        if slot != source:
+            self._vacate(slot, reserved=(slot,))
+            self._copy_row(source, slot, num_tokens)
+        self._own(slot, sequence)
+        self._record(sequence, 0, num_tokens)
+        sequence.num_reused_tokens = num_tokens
+
+    def advance(self, sequence: Sequence, num_tokens: int) -> None:
+        """A run has computed the sequence's next tokens."""
+        self._record(sequence, sequence.num_computed_tokens, num_tokens)
+
+    def promote(self, sequence: Sequence) -> None:
+        """The sequence's prompt is computed: it joins those that decode."""
+        slot, target = self._slot_of(sequence), self.num_decoding
+        assert slot >= target, "it decodes already"
+        if slot != target:
+            self._vacate(target, reserved=(target, slot))
+            self._move(slot, target)
+        self.num_decoding += 1
+
+    def release(self, sequence: Sequence, *, is_sound: bool = True) -> None:
+        """The sequence ended. Its tokens stay for others unless a failed run left them unsound."""
+        slot, last = self._slot_of(sequence), self.num_decoding - 1
+        self._owners[slot], sequence.slot = None, None
+        if is_sound:
+            self._touch(slot)
+        else:
+            self._empty(slot)
+        if slot > last:
+            return
+        if slot != last:
+            self._vacate(slot, reserved=(slot, last))
+            self._move(last, slot)
+        self.num_decoding -= 1
+
+    def forget_idle(self) -> None:
+        """Give up everything kept for prompts to come."""
+        for slot, owner in enumerate(self._owners):
+            if owner is None:
+                self._empty(slot)
+
+    def check_integrity(self, sequences: Collection[Sequence]) -> None:
+        """Recount everything; `sequences` are all that should have a slot.
+
+        Raises `AssertionError` saying what does not add up.
+        """
+        owned = {slot: owner for slot, owner in enumerate(self._owners) if owner is not None}
+        assert set(owned.values()) == set(sequences), "a slot is leaked, or a sequence lost its own"
+        assert len(owned) == len(sequences), "a sequence has two slots"
+        assert all(slot in owned for slot in range(self.num_decoding)), "a gap among those decoding"
+        for slot, owner in owned.items():
+            length = owner.num_computed_tokens
+            assert owner.slot == slot, f"{owner} is in slot {slot}"
+            assert not owner.is_finished, f"{owner} has ended and keeps slot {slot}"
+            assert self._lengths[slot] == length, f"{owner} has {self._lengths[slot]} in its slot"
+            kept = self._token_ids[slot, :length]
+            assert np.array_equal(kept, owner.token_ids[:length]), f"others' tokens in {owner}"
+            is_decoding = owner.num_uncomputed_tokens == 1 and length > 0
+            assert is_decoding == (slot < self.num_decoding), f"{owner} is out of place"
+        for slot in set(range(self.num_slots)) - owned.keys():
+            is_empty = self._lengths[slot] == 0
+            assert is_empty == (self._last_used[slot] == 0), f"idle slot {slot} is half empty"
+
+    def _slot_of(self, sequence: Sequence) -> int:
+        assert sequence.slot is not None, f"{sequence} has no slot"
+        return sequence.slot
+
+    def _own(self, slot: int, sequence: Sequence) -> None:
+        self._owners[slot], sequence.slot = sequence, slot
+        self._lengths[slot] = sequence.num_computed_tokens = 0
+        self._touch(slot)
+
+    def _record(self, sequence: Sequence, start: int, count: int) -> None:
+        slot, end = self._slot_of(sequence), start + count
+        self._token_ids[slot, start:end] = sequence.token_ids[start:end]
+        self._lengths[slot] = sequence.num_computed_tokens = end
+
+    def _touch(self, slot: int) -> None:
+        self._clock += 1
+        self._last_used[slot] = self._clock if self._lengths[slot] or self._owners[slot] else 0
+
+    def _empty(self, slot: int) -> None:
+        self._lengths[slot] = self._last_used[slot] = 0
+
+    def _vacate(self, slot: int, reserved: Collection[int]) -> None:
+        """Empty a slot without owner; what it keeps moves to the slot that is worth least."""
+        assert self._owners[slot] is None, "an owned slot is not to be had"
+        others = [
+            other
+            for other in range(self.num_decoding, self.num_slots)
+            if self._owners[other] is None and other not in reserved
+        ]
+        if self._lengths[slot] >= MIN_KEPT_TOKENS and others:
+            least = min(others, key=lambda other: int(self._last_used[other]))
+            if self._last_used[least] < self._last_used[slot]:
+                self._move(slot, least)
+        self._empty(slot)
+
+    def _move(self, source: int, target: int) -> None:
+        """Everything of a slot goes to another, whose own is lost; the source is empty then."""
+        self._copy_row(source, target, int(self._lengths[source]))
+        owner = self._owners[source]
+        self._owners[target], self._owners[source] = owner, None
+        if owner is not None:
+            owner.slot = target
+        self._last_used[target] = self._last_used[source]
+        self._empty(source)
+
+    def _copy_row(self, source: int, target: int, num_tokens: int) -> None:
+        self._copy(source, target, num_tokens)
+        self._token_ids[target, :num_tokens] = self._token_ids[source, :num_tokens]
+        self._lengths[target] = num_tokens
+        self.num_moved_rows += 1

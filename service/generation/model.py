@@ -1,0 +1,206 @@
+"""A served generative model: prompts in, text out, whole or as it comes.
+
+The typed API calls `generate`. The Open Inference Protocol's tensors, which are those of Triton's
+generative backends, go through `infer` and `infer_stream`. All methods run on the event loop.
+"""
+
+from collections.abc import AsyncIterator, Sequence
+from concurrent.futures import Executor
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from tritonclient.grpc.model_config_pb2 import ModelConfig
+
+from service.errors import InvalidArgument
+from service.generation.engine import GenerationEngine
+from service.generation.sampling_params import SamplingParams
+from service.generation.sequence import GenerationRequest
+from service.generation.stream import Generation
+from service.manifest import Manifest
+from service.metrics import ModelMetrics
+from service.models import InferReply, InferRequest, ServedModel, decode
+from service.request import Timings
+from service.tokenizer import PromptTokenizer, TokenPieces
+from service.tokenizing import Tokenizing
+
+
+class GenerativeModel(ServedModel):
+    """A decoder with its engine; `default_max_tokens` is the output where a request is silent."""
+
+    def __init__(
+        self,
+        version: int,
+        config: ModelConfig,
+        engine: GenerationEngine,
+        metrics: ModelMetrics,
+        manifest: Manifest,
+        tokenizer: PromptTokenizer,
+        executor: Executor,
+        *,
+        vocab_size: int,
+        max_context_tokens: int,
+        default_max_tokens: int,
+    ) -> None:
+        super().__init__(version, config, engine, metrics)
+        self.manifest = manifest
+        self.tokenizer = tokenizer
+        self.engine = engine
+        self._tokenizing = Tokenizing(executor)
+        self._vocab_size = vocab_size
+        self._max_context_tokens = max_context_tokens
+        self._default_max_tokens = default_max_tokens
+
+    @asynccontextmanager
+    async def generate(
+        self,
+        prompt: str | Sequence[int],
+        params: SamplingParams,
+        *,
+        received_s: float,
+        deadline_s: float | None = None,
+        priority: int = 0,
+    ) -> AsyncIterator[Generation]:
+        """Start a request: iterate over the chunks of what comes, inside `async with`.
+
+        `prompt` is text, or token ids. Leaving the block ends the request within one step. Raises
+        `InvalidArgument`, `Overloaded`, `Unavailable`, and what `Generation` raises.
+        """
+        with self.counted_failures():
+            params.check_for(self._vocab_size)
+            self.engine.check_room()  # before any work: refusing must be cheap
+            prompt_ids = await self._encode(prompt)
+            request = GenerationRequest(
+                prompt_ids=prompt_ids,
+                params=params,
+                max_tokens=self._max_tokens(params, len(prompt_ids)),
+                received_s=received_s,
+                deadline_s=deadline_s,
+                priority=priority,
+            )
+            async with self.engine.generate(request) as generation:
+                yield generation
+            if generation.is_complete:
+                self._metrics.request_succeeded(1, _timings(generation))
+
+    async def infer(self, request: InferRequest) -> InferReply:
+        """The whole answer in one reply, after the prompt unless that is excluded."""
+        with self.counted_failures():
+            asked = TextRequest.of(request)
+            if asked.can_stream:
+                raise InvalidArgument("stream is true, and only ModelStreamInfer streams")
+        return await self._infer_whole(asked, request)
+
+    async def infer_stream(self, request: InferRequest) -> AsyncIterator[InferReply]:
+        """A reply per piece of new text where `stream` is set; else one, as `infer` gives it."""
+        with self.counted_failures():
+            asked = TextRequest.of(request)
+        if not asked.can_stream:
+            yield await self._infer_whole(asked, request)
+            return
+        async with self._start(asked, request) as generation:
+            async for chunk in generation:
+                if chunk.text:
+                    texts = [""] * asked.params.n
+                    texts[chunk.sequence.sample_index] = chunk.text
+                    yield InferReply(_text_output(texts), _timings(generation))
+
+    async def pieces(self, texts: Sequence[str]) -> list[TokenPieces]:
+        """The tokens of texts of any length."""
+        num_characters = self.tokenizer.check_sizes(texts)
+        return await self._tokenizing.run(
+            lambda: [self.tokenizer.pieces(text) for text in texts], num_characters
+        )
+
+    def _start(
+        self, asked: "TextRequest", request: InferRequest
+    ) -> AbstractAsyncContextManager[Generation]:
+        return self.generate(
+            asked.prompt,
+            asked.params,
+            received_s=request.received_s,
+            deadline_s=request.deadline_s,
+            priority=request.priority,
+        )
+
+    async def _infer_whole(self, asked: "TextRequest", request: InferRequest) -> InferReply:
+        texts = [asked.prompt if asked.has_prompt_in_output else ""] * asked.params.n
+        async with self._start(asked, request) as generation:
+            async for chunk in generation:
+                texts[chunk.sequence.sample_index] += chunk.text
+        return InferReply(_text_output(texts), _timings(generation))
+
+    async def _encode(self, prompt: str | Sequence[int]) -> np.ndarray:
+        """Token ids int32 [S] that leave room for at least one token of output."""
+        if isinstance(prompt, str):
+            ids = await self._tokenizing.run(lambda: self.tokenizer.encode(prompt), len(prompt))
+            return ids.astype(np.int32)
+        if not 1 <= len(prompt) < self._max_context_tokens:
+            raise InvalidArgument(
+                f"the prompt has {len(prompt)} tokens, "
+                f"the model takes 1 to {self._max_context_tokens - 1}"
+            )
+        unknown = [token_id for token_id in prompt if not 0 <= token_id < self._vocab_size]
+        if unknown:
+            raise InvalidArgument(
+                f"the prompt has token id {unknown[0]}, expected 0 to {self._vocab_size - 1}"
+            )
+        return np.array(prompt, np.int32)
+
+    def _max_tokens(self, params: SamplingParams, num_prompt_tokens: int) -> int:
+        """Of output: as asked, or as many of the default as fit."""
+        room = self._max_context_tokens - num_prompt_tokens
+        if params.max_tokens is None:
+            return max(params.min_tokens, min(room, self._default_max_tokens))
+        if params.max_tokens > room:
+            raise InvalidArgument(
+                f"max_tokens is {params.max_tokens}, expected at most {room}: the prompt has "
+                f"{num_prompt_tokens} tokens, and the model takes {self._max_context_tokens} in all"
+            )
+        return params.max_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class TextRequest:
+    """The tensors of one request, as Triton's generative backends read them."""
+
+    prompt: str
+    params: SamplingParams
+    can_stream: bool
+    has_prompt_in_output: bool
+
+    @classmethod
+    def of(cls, request: InferRequest) -> Self:
+        """Read the tensors; without `sampling_parameters`, the request's own parameters count."""
+        inputs = request.inputs
+        (prompt,) = decode(inputs["text_input"])
+        can_stream = bool(inputs["stream"][0]) if "stream" in inputs else False
+        has_prompt = not can_stream
+        if "exclude_input_in_output" in inputs:
+            has_prompt = not inputs["exclude_input_in_output"][0]
+        if has_prompt and can_stream:
+            raise InvalidArgument(
+                "exclude_input_in_output is false and stream is true: a stream has new text only"
+            )
+        if "sampling_parameters" in inputs:
+            (text,) = decode(inputs["sampling_parameters"])
+            params = SamplingParams.from_json(text)
+        else:
+            params = SamplingParams.from_mapping(request.parameters)
+        return cls(prompt, params, can_stream, has_prompt)
+
+
+def _text_output(texts: Sequence[str]) -> dict[str, np.ndarray]:
+    return {"text_output": np.array([text.encode() for text in texts], object)}
+
+
+def _timings(generation: Generation) -> Timings:
+    """Of the request as a whole: from the first sample's start to the last one's end."""
+    all_timings = [sequence.timings for sequence in generation.sequences]
+    started_s = min(timings.scheduled_s for timings in all_timings)
+    finished_s = max(timings.finished_s for timings in all_timings)
+    first = all_timings[0]
+    return Timings(
+        first.received_s, first.queued_s, started_s, finished_s, run_s=finished_s - started_s
+    )

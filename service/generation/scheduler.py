@@ -1,0 +1,238 @@
+"""Decide what the next session run computes: which sequences, how many tokens of each.
+
+Pure policy over the cache's accounting: no clock, thread, array of the session or metric. The
+engine passes sequences in and runs what comes out, so any decision can be replayed in a test.
+
+Decoding goes first. Between two decoding steps at most `max_prefill_tokens` of prompts are
+computed, padding and the price of each run included, so that a long prompt delays running sequences
+by one bounded step at a time, and neither side starves. ONNX Runtime's attention continues a past
+for one row only, and starts several rows from nothing; hence the three kinds of step:
+
+    decode    every decoding sequence, one token each
+    prefill   several short prompts from their beginning, padded to the longest
+    chunk     a part of one prompt: it is too long for the budget, or its beginning was copied
+
+Waiting sequences go in the order of arrival; each priority counts as having come so much later, so
+that the last are late but never forgotten.
+"""
+
+from bisect import insort
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Literal
+
+import numpy as np
+
+from service.generation.kv_cache import MIN_KEPT_TOKENS, KVCache
+from service.generation.sequence import Sequence
+
+Phase = Literal["prefill", "decode"]
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerLimits:
+    """Bounds of one model's steps."""
+
+    max_running: int = 64  # sequences with a slot, whatever the cache could hold
+    max_prefill_tokens: int = 256  # between two decoding steps
+    overhead_tokens: int = 16  # what one more run costs, in tokens; docs/benchmarks.md
+    priority_step_s: float = 5.0  # how much later each priority counts as having come
+    can_reuse_prefixes: bool = True
+    max_candidates: int = 256  # waiting sequences looked at when a step is planned
+
+
+@dataclass(frozen=True, slots=True)
+class StepPlan:
+    """One forward pass; the sequences are in neighbouring slots, in their order."""
+
+    phase: Phase
+    sequences: tuple[Sequence, ...]
+    num_new_tokens: tuple[int, ...]
+
+    @property
+    def first_slot(self) -> int:
+        slot = self.sequences[0].slot
+        assert slot is not None, "a planned sequence has its slot"
+        return slot
+
+    @property
+    def num_tokens(self) -> int:
+        return sum(self.num_new_tokens)
+
+    @property
+    def num_padded_tokens(self) -> int:
+        """B * S: what is computed, padding included."""
+        return len(self.sequences) * max(self.num_new_tokens)
+
+
+class Scheduler:
+    """Waiting sequences in their order, the one in chunks, and (in the cache) those decoding."""
+
+    def __init__(self, limits: SchedulerLimits, cache: KVCache) -> None:
+        self._limits = limits
+        self._cache = cache
+        self._waiting: list[Sequence] = []  # sorted by _order
+        self._in_chunks: Sequence | None = None
+        self._budget_tokens = limits.max_prefill_tokens  # left until the next decoding step
+        self._max_running = min(limits.max_running, cache.num_slots)
+
+    def __repr__(self) -> str:
+        return f"<Scheduler {len(self._waiting)} waiting, {self._cache!r}>"
+
+    @property
+    def num_waiting(self) -> int:
+        return len(self._waiting)
+
+    def running(self) -> list[Sequence]:
+        """Every sequence that has a slot between two steps."""
+        return self._cache.decoding() + ([self._in_chunks] if self._in_chunks else [])
+
+    def sequences(self) -> list[Sequence]:
+        """Every sequence that has not ended."""
+        return self.running() + self._waiting
+
+    def add(self, sequence: Sequence) -> None:
+        insort(self._waiting, sequence, key=self._order)
+
+    def plan(self) -> StepPlan | None:
+        """What to compute next; None while there is nothing.
+
+        The caller runs the step and says `computed`, then `settle` for each of its sequences that
+        goes on, or `end`.
+        """
+        plan = self._plan_prefill() if self._may_prefill else None
+        if plan is not None:
+            self._budget_tokens -= plan.num_padded_tokens + self._limits.overhead_tokens
+            return plan
+        decoding = self._cache.decoding()
+        self._budget_tokens = self._limits.max_prefill_tokens
+        return StepPlan("decode", tuple(decoding), (1,) * len(decoding)) if decoding else None
+
+    def computed(self, plan: StepPlan) -> None:
+        """A plan's run succeeded."""
+        for sequence, num_tokens in zip(plan.sequences, plan.num_new_tokens, strict=True):
+            self._cache.advance(sequence, num_tokens)
+
+    def settle(self, sequence: Sequence) -> None:
+        """After its step, where it has not ended: put the sequence where its next step finds it."""
+        if sequence.num_uncomputed_tokens > 1:
+            assert sequence is self._in_chunks, "only a chunk leaves more than one token"
+        elif sequence.slot is not None and sequence.slot >= self._cache.num_decoding:
+            self._start_decoding(sequence)
+
+    def end(self, sequence: Sequence, *, is_sound: bool = True) -> None:
+        """Forget a sequence, wherever it is; not sound: a failed run may have spoiled its slot."""
+        if sequence.slot is None:
+            self._waiting.remove(sequence)
+            return
+        if sequence is self._in_chunks:
+            self._in_chunks = None
+        self._cache.release(sequence, is_sound=is_sound)
+
+    def check_integrity(self) -> None:
+        """Recount between two steps; raises `AssertionError`."""
+        keys = [self._order(sequence) for sequence in self._waiting]
+        assert keys == sorted(keys), "the queue is out of order"
+        assert all(sequence.slot is None for sequence in self._waiting), "a slot for one waiting"
+        assert not any(sequence.is_finished for sequence in self.sequences()), "an ended one stays"
+        self._cache.check_integrity(self.running())
+
+    def _order(self, sequence: Sequence) -> tuple[float, int]:
+        step_s = self._limits.priority_step_s
+        came_s = sequence.timings.queued_s + sequence.request.priority * step_s
+        return came_s, sequence.sample_index
+
+    def _start_decoding(self, sequence: Sequence) -> None:
+        if sequence is self._in_chunks:
+            self._in_chunks = None
+        self._cache.promote(sequence)
+
+    def _plan_prefill(self) -> StepPlan | None:
+        while self._in_chunks is None:
+            sequence = next(self._candidates(), None)
+            if sequence is None or not self._has_room(1) or not self._may_prefill:
+                return None
+            source, num_same = self._find_prefix(sequence)
+            if num_same:
+                self._admit_with_prefix(sequence, source, num_same)
+            elif sequence.num_tokens > self._max_step_tokens:
+                self._waiting.remove(sequence)
+                self._cache.claim([sequence])
+                self._in_chunks = sequence
+            else:
+                return self._start_several(sequence)
+        num_tokens = min(self._in_chunks.num_uncomputed_tokens, self._max_step_tokens)
+        return StepPlan("prefill", (self._in_chunks,), (num_tokens,))
+
+    @property
+    def _may_prefill(self) -> bool:
+        return not self._cache.num_decoding or self._budget_tokens > 0
+
+    @property
+    def _max_step_tokens(self) -> int:
+        """The most that a prefill may take now; all of the budget where nobody decodes."""
+        is_alone = not self._cache.num_decoding
+        return self._limits.max_prefill_tokens if is_alone else max(1, self._budget_tokens)
+
+    def _has_room(self, num_more: int) -> bool:
+        return self._cache.num_used + num_more <= self._max_running
+
+    def _candidates(self) -> Iterator[Sequence]:
+        """Waiting sequences in order, without those that wait for their leader's prefill."""
+        for sequence in islice(self._waiting, self._limits.max_candidates):
+            leader = sequence.leader
+            if leader is None or leader.is_finished or not leader.num_prompt_tokens_left:
+                yield sequence
+
+    def _find_prefix(self, sequence: Sequence) -> tuple[int, int]:
+        """The slot to copy from, and how many tokens; 0 where there is nothing worth it."""
+        if sequence.leader is None and not self._limits.can_reuse_prefixes:
+            return 0, 0
+        source, num_same = self._cache.find_prefix(sequence.token_ids[: sequence.num_tokens - 1])
+        least = MIN_KEPT_TOKENS if sequence.leader is None else 1
+        return source, num_same if num_same >= least else 0
+
+    def _admit_with_prefix(self, sequence: Sequence, source: int, num_same: int) -> None:
+        self._waiting.remove(sequence)
+        self._cache.claim_with_prefix(sequence, source, num_same)
+        self._budget_tokens -= self._limits.overhead_tokens  # copying takes its time too
+        if sequence.num_uncomputed_tokens == 1:
+            self._start_decoding(sequence)
+        else:
+            self._in_chunks = sequence
+
+    def _start_several(self, first: Sequence) -> StepPlan:
+        """Prompts from their beginning: the oldest, and those that cost less with it than alone."""
+        chosen = [first]
+        for sequence in self._candidates():
+            if sequence is first:
+                continue
+            if not self._has_room(len(chosen) + 1):
+                break
+            if self._fits(chosen, sequence):
+                chosen.append(sequence)
+        for sequence in chosen:
+            self._waiting.remove(sequence)
+        self._cache.claim(chosen)
+        lengths = tuple(sequence.num_tokens for sequence in chosen)
+        return StepPlan("prefill", tuple(chosen), lengths)
+
+    def _fits(self, chosen: list[Sequence], sequence: Sequence) -> bool:
+        lengths = [other.num_tokens for other in chosen]
+        num_tokens, longest = sequence.num_tokens, max(lengths)
+        padded = (len(chosen) + 1) * max(longest, num_tokens)
+        added = padded - len(chosen) * longest
+        if padded > self._max_step_tokens or added - num_tokens > self._limits.overhead_tokens:
+            return False
+        # What could be copied once it is computed is worth waiting for; so is what is there now.
+        if any(_num_same(other, sequence) >= MIN_KEPT_TOKENS for other in chosen):
+            return not self._limits.can_reuse_prefixes
+        return not self._find_prefix(sequence)[1]
+
+
+def _num_same(one: Sequence, other: Sequence) -> int:
+    """How many tokens two prompts have in common at their beginning."""
+    count = min(one.num_tokens, other.num_tokens)
+    is_same = one.token_ids[:count] == other.token_ids[:count]
+    return count if is_same.all() else int(np.argmin(is_same))

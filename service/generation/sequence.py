@@ -1,0 +1,134 @@
+"""A generation request and the sequences that compute it, one per sample.
+
+Knows nothing of sessions, threads or protocols. A `GenerationRequest` is frozen and may be
+read anywhere; a `Sequence` is the engine thread's own.
+
+The one idea: `num_computed_tokens` catches up with `num_tokens`. A prompt, a chunk of one, a
+prompt whose beginning was copied, and a token just sampled differ only in how far it is behind:
+exactly one token behind, with something in the cache, is what decoding means.
+
+Clocks are `time.monotonic()` seconds throughout.
+"""
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+import numpy as np
+
+from service.generation.detokenizer import TextStream
+from service.generation.sampling import SamplerState
+from service.generation.sampling_params import SamplingParams
+
+
+class FinishReason(Enum):
+    """Why a sequence ended; values are the metric's labels, in vLLM's words."""
+
+    STOP = "stop"  # the end-of-text token, a stop token or a stop string
+    LENGTH = "length"  # max_tokens, or the model's context is full
+    ABORT = "abort"  # the client left, or its deadline passed
+    ERROR = "error"  # the model failed
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GenerationRequest:
+    """What a client asked, after tokenizing; `max_tokens` and `prompt_ids` fit the context."""
+
+    prompt_ids: np.ndarray  # int32 [prompt tokens], at least one
+    params: SamplingParams
+    max_tokens: int  # of output: the parameter, or the default where that is open
+    received_s: float
+    deadline_s: float | None = None
+    priority: int = 0  # 0 goes first
+
+    @property
+    def num_prompt_tokens(self) -> int:
+        return len(self.prompt_ids)
+
+
+@dataclass(slots=True)
+class SequenceTimings:
+    """When a sequence passed each station; 0 where it has not."""
+
+    received_s: float
+    queued_s: float = 0.0
+    scheduled_s: float = 0.0  # entered its first step
+    first_token_s: float = 0.0
+    last_token_s: float = 0.0
+    finished_s: float = 0.0
+
+    @property
+    def queue_s(self) -> float:
+        return (self.scheduled_s or self.finished_s) - self.queued_s
+
+    @property
+    def prefill_s(self) -> float:
+        return self.first_token_s - self.scheduled_s
+
+    @property
+    def decode_s(self) -> float:
+        return self.last_token_s - self.first_token_s
+
+    @property
+    def time_to_first_token_s(self) -> float:
+        return self.first_token_s - self.received_s
+
+    @property
+    def total_s(self) -> float:
+        return self.finished_s - self.received_s
+
+
+@dataclass(slots=True, eq=False)
+class Sequence:
+    """One sample of a request, from the queue to its last token."""
+
+    request: GenerationRequest
+    sampler: SamplerState
+    text: TextStream
+    sample_index: int = 0
+    leader: "Sequence | None" = None  # the request's first sample, whose prefill this one copies
+    timings: SequenceTimings = field(init=False)
+    token_ids: np.ndarray = field(init=False)  # int32 [most tokens]: prompt, then output
+    num_tokens: int = field(init=False)
+    num_computed_tokens: int = 0
+    num_reused_tokens: int = 0  # copied from another slot instead of computed
+    slot: int | None = None
+    finish_reason: FinishReason | None = None
+    stop_reason: str = ""  # the stop string, or the stop token's id; empty otherwise
+
+    def __post_init__(self) -> None:
+        prompt = self.request.prompt_ids
+        self.timings = SequenceTimings(self.request.received_s)
+        self.token_ids = np.empty(len(prompt) + self.request.max_tokens, np.int32)
+        self.token_ids[: len(prompt)] = prompt
+        self.num_tokens = len(prompt)
+
+    def __repr__(self) -> str:
+        done = f"{self.num_computed_tokens}/{self.num_tokens} tokens"
+        end = f", {self.finish_reason.value}" if self.finish_reason else ""
+        return f"<Sequence {done}, slot {self.slot}{end}>"
+
+    @property
+    def num_prompt_tokens(self) -> int:
+        return self.request.num_prompt_tokens
+
+    @property
+    def num_output_tokens(self) -> int:
+        return self.num_tokens - self.num_prompt_tokens
+
+    @property
+    def num_uncomputed_tokens(self) -> int:
+        return self.num_tokens - self.num_computed_tokens
+
+    @property
+    def num_prompt_tokens_left(self) -> int:
+        """Of the prompt, to be computed."""
+        return max(0, self.num_prompt_tokens - self.num_computed_tokens)
+
+    @property
+    def is_finished(self) -> bool:
+        return self.finish_reason is not None
+
+    def append(self, token_id: int) -> None:
+        """Take a sampled token; it is computed by the next step."""
+        self.token_ids[self.num_tokens] = token_id
+        self.num_tokens += 1

@@ -1,0 +1,101 @@
+"""A request's output on its way from the engine to its reader. Lives on the event loop.
+
+What the engine adds is merged, per sample, until the reader takes it: a slow reader gets fewer and
+larger chunks, costs no more memory than the output itself, and holds up nobody.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from collections.abc import Sequence as Many
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Self
+
+from service.errors import AttendantError
+from service.generation.sampling import TokenLogprobs
+from service.generation.sequence import GenerationRequest, Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceUpdate:
+    """What one step made of one sequence: a token and the text that is certain, or an error."""
+
+    sequence: Sequence
+    text: str = ""
+    token_ids: tuple[int, ...] = ()
+    logprobs: tuple[TokenLogprobs, ...] = ()
+    error: AttendantError | None = None
+    is_last: bool = False
+    since_s: float = 0.0  # when its token before this one came; 0 for the first
+
+
+def failed(sequence: Sequence, error: AttendantError) -> SequenceUpdate:
+    """The sequence ended with an error."""
+    return SequenceUpdate(sequence, error=error, is_last=True)
+
+
+@dataclass(slots=True)
+class Chunk:
+    """What is new of one sample. `sequence` may be read for usage and timings once it ended."""
+
+    sequence: Sequence
+    text: str = ""
+    token_ids: list[int] = field(default_factory=list)
+    logprobs: list[TokenLogprobs] = field(default_factory=list)
+    is_last: bool = False
+
+
+class Generation:
+    """The samples of one request: `async with` it, and iterate over its chunks."""
+
+    def __init__(self, sequences: Many[Sequence], leave: Callable[["Generation"], None]) -> None:
+        self.sequences = tuple(sequences)
+        self._leave = leave
+        self._num_unfinished = len(sequences)
+        self._pending: dict[Sequence, Chunk] = {}
+        self._error: AttendantError | None = None
+        self._changed = asyncio.Event()
+
+    @property
+    def request(self) -> GenerationRequest:
+        return self.sequences[0].request
+
+    @property
+    def is_complete(self) -> bool:
+        """Every sample has ended; what it gave may still wait to be taken."""
+        return self._num_unfinished == 0
+
+    def add(self, update: SequenceUpdate) -> None:
+        """Take what the engine has; called on the event loop."""
+        sequence = update.sequence
+        if update.error is not None:
+            self._error = self._error or update.error
+        chunk = self._pending.setdefault(sequence, Chunk(sequence))
+        chunk.text += update.text
+        chunk.token_ids += update.token_ids
+        chunk.logprobs += update.logprobs
+        chunk.is_last = update.is_last
+        self._num_unfinished -= update.is_last
+        self._changed.set()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._leave(self)
+
+    async def __aiter__(self) -> AsyncIterator[Chunk]:
+        """Chunks as they come, of whichever sample; raises what ended the request early."""
+        while self._pending or not self.is_complete:
+            await self._changed.wait()
+            self._changed.clear()
+            if self._error is not None:
+                raise self._error
+            pending, self._pending = self._pending, {}
+            for chunk in pending.values():
+                yield chunk
