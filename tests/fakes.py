@@ -1,26 +1,29 @@
 """Stand-ins at the edges of the server: sessions, requests and model folders.
 
-`FakeSession` computes something so simple that a test can say which answer belongs to
-which question, and does on command what real sessions do at bad moments: take long,
-raise, answer in the wrong shape. Waits in here are bounded by `PATIENCE_S`.
+`FakeSession` and `FakeDecoder` compute something so simple that a test can say which answer
+belongs to which question, and do on command what real sessions do at bad moments: take
+long, raise, answer in the wrong shape. Waits in here are bounded by `PATIENCE_S`.
 """
 
 import json
 import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from tokenizers import Tokenizer
-from tokenizers.models import WordLevel
-from tokenizers.pre_tokenizers import Whitespace
+from tokenizers.decoders import ByteLevel as ByteLevelDecoder
+from tokenizers.models import BPE, WordLevel
+from tokenizers.pre_tokenizers import ByteLevel, Whitespace
 from tokenizers.processors import TemplateProcessing
 
 from service.datatypes import DATATYPES
 from service.errors import LoadError
+from service.generation.engine import Vocabulary
 from service.manifest import Manifest
 from service.model_config import Signature, TensorSpec
 from service.request import Arrays, Item, RanBatch, Request, Timings
@@ -32,33 +35,35 @@ SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
 LABELS = ("ham", "spam", "maybe")
 PAD_ID, UNKNOWN_ID, FIRST_ID, LAST_ID = range(4)
 
+END_ID = 256  # FakeDecoder's end of text, after the 256 bytes
+FULL_STOP_ID = ord(".")
+LETTER_IDS = tuple(range(ord("a"), ord("z") + 1))
+
 Compute = Callable[[Arrays], dict[str, np.ndarray]]
+T = TypeVar("T")
 
 
-class FakeSession:
-    """A session that computes `compute`, and can be held, made to fail, and asked what it saw."""
+class Holdable(Generic[T]):
+    """Runs on an engine's thread that wait on command; `calls` is what they were given."""
 
-    def __init__(self, signature: Signature, compute: Compute) -> None:
-        self.signature = signature
-        self.compute = compute
-        self.batches: list[Arrays] = []  # what it was given, in order
+    def __init__(self) -> None:
+        self.calls: list[T] = []
         self._changed = threading.Condition()
         self._num_may_end = math.inf  # runs, counted from the first
 
-    def run(self, inputs: Arrays, outputs: Sequence[str]) -> list[np.ndarray]:
+    def enter(self, call: T) -> None:
+        """Note a run, and keep it waiting while it is held."""
         with self._changed:
-            self.batches.append(inputs)
-            number = len(self.batches)
+            self.calls.append(call)
+            number = len(self.calls)
             self._changed.notify_all()
             may_end = self._changed.wait_for(lambda: number <= self._num_may_end, PATIENCE_S)
-        assert may_end, "a held session was never released"
-        results = self.compute(inputs)
-        return [results[name] for name in outputs]
+        assert may_end, "a held run was never released"
 
     def hold(self, after: int = 0) -> None:
         """Let runs start and none of them end, but for those that run now and `after` more."""
         with self._changed:
-            self._num_may_end = len(self.batches) + after
+            self._num_may_end = len(self.calls) + after
             self._changed.notify_all()
 
     def release(self) -> None:
@@ -67,10 +72,143 @@ class FakeSession:
             self._changed.notify_all()
 
     def wait_for_runs(self, count: int) -> None:
-        """Block until `count` runs have started since the session was made."""
+        """Block until `count` runs have started since the start, or since `calls` was cleared."""
         with self._changed:
-            has_started = self._changed.wait_for(lambda: len(self.batches) >= count, PATIENCE_S)
-        assert has_started, f"{len(self.batches)} runs started, expected {count}"
+            has_started = self._changed.wait_for(lambda: len(self.calls) >= count, PATIENCE_S)
+        assert has_started, f"{len(self.calls)} runs started, expected {count}"
+
+
+class FakeSession(Holdable[Arrays]):
+    """A session that computes `compute`, and can be held, made to fail, and asked what it saw."""
+
+    def __init__(self, signature: Signature, compute: Compute) -> None:
+        super().__init__()
+        self.signature = signature
+        self.compute = compute
+
+    @property
+    def batches(self) -> list[Arrays]:
+        """What it was given, in order."""
+        return self.calls
+
+    def run(self, inputs: Arrays, outputs: Sequence[str]) -> list[np.ndarray]:
+        self.enter(inputs)
+        results = self.compute(inputs)
+        return [results[name] for name in outputs]
+
+
+@dataclass(frozen=True, slots=True)
+class DecoderRun:
+    """What a decoder was asked to compute: new ids by row, and how many each slot had."""
+
+    first_slot: int
+    rows: tuple[tuple[int, ...], ...]
+    num_past: tuple[int, ...]
+
+
+class FakeDecoder(Holdable[DecoderRun]):
+    """A decoder of bytes: its favourite next token is `next_id` of all tokens in the slot.
+
+    A cache that is wrong in any token or its place gives another answer. Raises `error` where
+    one is set; refuses what ONNX Runtime's attention does not take.
+    """
+
+    def __init__(self, num_slots: int = 8, max_tokens: int = 64, vocab_size: int = 257) -> None:
+        super().__init__()
+        self.num_slots = num_slots
+        self.max_tokens = max_tokens
+        self.vocab_size = vocab_size
+        self.slots: list[list[int]] = [[] for _ in range(num_slots)]
+        self.copies: list[tuple[int, int, int]] = []  # source, target, tokens
+        self.error: Exception | None = None
+
+    def copy(self, source: int, target: int, num_tokens: int) -> None:
+        assert num_tokens <= len(self.slots[source]), "copies what was never computed"
+        self.copies.append((source, target, num_tokens))
+        self.slots[target] = self.slots[source][:num_tokens]
+
+    def run(
+        self, first_slot: int, rows: Sequence[np.ndarray], num_past: Sequence[int]
+    ) -> np.ndarray:
+        ids = tuple(tuple(row.tolist()) for row in rows)
+        self.enter(DecoderRun(first_slot, ids, tuple(num_past)))
+        if self.error is not None:
+            raise self.error
+        is_decoding = all(len(row) == 1 for row in ids)
+        assert is_decoding or len(ids) == 1 or not any(num_past), "no such step in ONNX Runtime"
+        logits = [
+            self._logits_after(slot, row, past)
+            for slot, (row, past) in enumerate(zip(ids, num_past, strict=True), first_slot)
+        ]
+        return np.stack(logits)
+
+    def _logits_after(self, slot: int, row: tuple[int, ...], num_past: int) -> np.ndarray:
+        assert num_past <= len(self.slots[slot]), "continues what was never computed"
+        self.slots[slot] = [*self.slots[slot][:num_past], *row]
+        assert 1 <= len(self.slots[slot]) <= self.max_tokens, "beyond the buffers"
+        return next_logits(self.slots[slot], self.vocab_size)
+
+
+def next_id(ids: Sequence[int]) -> int:
+    """A small letter that depends on every id and its place; after a full stop, the end."""
+    if ids[-1] == FULL_STOP_ID:
+        return END_ID
+    total = sum(place * token for place, token in enumerate(ids, start=1))
+    # 31 divides no letter's byte, so that each one changes the sum.
+    return LETTER_IDS[total % 31 % len(LETTER_IDS)]
+
+
+def next_logits(ids: Sequence[int], vocab_size: int = 257) -> np.ndarray:
+    """Float32 [V]: best for `next_id`, 1 less for each letter after it, around; little else."""
+    logits = np.full(vocab_size, -40.0, np.float32)
+    best = next_id(ids)
+    if best == END_ID:
+        logits[best] = 0.0
+        return logits
+    order = (np.array(LETTER_IDS) - best) % len(LETTER_IDS)
+    logits[list(LETTER_IDS)] = -order
+    return logits
+
+
+def greedy_ids(prompt_ids: Sequence[int], num_tokens: int) -> list[int]:
+    """What `FakeDecoder` continues a prompt with, the end included, at temperature 0."""
+    ids = list(prompt_ids)
+    while len(ids) < len(prompt_ids) + num_tokens and ids[-1] != END_ID:
+        ids.append(next_id(ids))
+    return ids[len(prompt_ids) :]
+
+
+def greedy_text(prompt: str, num_tokens: int) -> str:
+    """The same for text: a token is a byte."""
+    ids = greedy_ids(prompt_ids(prompt), num_tokens)
+    return bytes(token for token in ids if token != END_ID).decode(errors="replace")
+
+
+def prompt_ids(text: str) -> list[int]:
+    """What `write_byte_tokenizer`'s tokenizer makes of a text."""
+    return list(text.encode())
+
+
+def byte_vocabulary() -> Vocabulary:
+    """Token i is byte i, and `END_ID` ends a text."""
+    return Vocabulary((*(bytes([value]) for value in range(256)), b""), (END_ID,))
+
+
+def write_byte_tokenizer(path: Path) -> None:
+    """A tokenizer of bytes in GPT-2's spelling, without merges, with one special token."""
+    tokenizer = Tokenizer(BPE(_byte_spellings(), []))
+    tokenizer.pre_tokenizer = ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.decoder = ByteLevelDecoder()
+    tokenizer.add_special_tokens(["<|endoftext|>"])
+    tokenizer.save(str(path))
+
+
+def _byte_spellings() -> dict[str, int]:
+    """GPT-2's alphabet is in the order of its bytes, those that cannot be printed last."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = sorted(set(range(256)) - set(printable))
+    spellings = {chr(value): value for value in printable}
+    return spellings | {chr(256 + place): value for place, value in enumerate(others)}
 
 
 class FakeObserver:
@@ -183,7 +321,9 @@ def write_model(
         (folder.parent / "config.pbtxt").write_text(config)
     if manifest is not None:
         (folder / "manifest.json").write_text(manifest.to_json())
-        write_tokenizer(folder / "tokenizer.json")
+        is_generative = manifest.task == "text-generation"
+        write = write_byte_tokenizer if is_generative else write_tokenizer
+        write(folder / "tokenizer.json")
     return folder.parent
 
 
@@ -211,6 +351,16 @@ class FakeSessions:
         """The session of a model that has one."""
         (session,) = self.opened[name]
         return session
+
+
+def generator_manifest(**changes: Any) -> Manifest:  # noqa: ANN401
+    fields: dict[str, Any] = {
+        "max_tokens": 64,
+        "pad_token_id": END_ID,
+        "eos_token_ids": (END_ID,),
+        "example": "once upon a time",
+    }
+    return Manifest(task="text-generation", precision="fp32", **fields | changes)
 
 
 def raw_manifest(**changes: Any) -> str:  # noqa: ANN401
