@@ -45,14 +45,7 @@ class TextTokenizer:
     def __init__(self, path: Path, max_tokens: int, max_text_characters: int) -> None:
         self._max_tokens = max_tokens
         self._max_text_characters = max_text_characters
-        try:
-            self._whole = tokenizers.Tokenizer.from_file(str(path))
-            self._cutting = tokenizers.Tokenizer.from_file(str(path))
-        except Exception as error:  # the library raises plain Exception
-            raise LoadError(f"{path.name}: {error}") from error
-        for tokenizer in (self._whole, self._cutting):
-            tokenizer.no_padding()
-            tokenizer.no_truncation()
+        self._whole, self._cutting = _read(path), _read(path)
         self._cutting.enable_truncation(max_tokens)
 
     def check_sizes(self, texts: Sequence[str]) -> int:
@@ -93,13 +86,70 @@ class TextTokenizer:
 
 
 class PromptTokenizer:
-    """Encodes prompts for generation, and knows the bytes of every token."""
+    """Encodes prompts of at most `max_tokens` for generation, and knows every token's bytes.
 
-    token_bytes: tuple[bytes, ...]  # by id; empty for special tokens and unused ids
+    Special tokens that a prompt spells are tokens, as in the library.
+    """
 
     def __init__(self, path: Path, max_tokens: int, max_text_characters: int) -> None:
-        raise NotImplementedError
+        self._max_tokens = max_tokens
+        self._max_text_characters = max_text_characters
+        self._tokenizer = _read(path)
+        decoder = self._tokenizer.decoder
+        if not isinstance(decoder, tokenizers.decoders.ByteLevel):
+            raise LoadError(
+                f"{path.name}: its decoder is {type(decoder).__name__}, generation needs "
+                "ByteLevel: only its tokens are bytes, whatever stands around them"
+            )
+        # By id; empty for special tokens and for ids without one.
+        self.token_bytes = _token_bytes(self._tokenizer)
 
     def encode(self, prompt: str) -> np.ndarray:
         """Token ids int64 [S], 1 <= S <= `max_tokens`, or `InvalidArgument` with the counts."""
-        raise NotImplementedError
+        if len(prompt) > self._max_text_characters:
+            raise InvalidArgument(
+                f"the prompt has {len(prompt)} characters, "
+                f"the server takes at most {self._max_text_characters}"
+            )
+        (encoding,) = self._tokenizer.encode_batch_fast([prompt])
+        if not 1 <= len(encoding.ids) <= self._max_tokens:
+            raise InvalidArgument(
+                f"the prompt has {len(encoding.ids)} tokens, "
+                f"the model takes 1 to {self._max_tokens}"
+            )
+        return np.array(encoding.ids, np.int64)
+
+
+def _read(path: Path) -> tokenizers.Tokenizer:
+    """A tokenizer that neither pads nor cuts."""
+    try:
+        tokenizer = tokenizers.Tokenizer.from_file(str(path))
+    except Exception as error:  # the library raises plain Exception
+        raise LoadError(f"{path.name}: {error}") from error
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    return tokenizer
+
+
+def _token_bytes(tokenizer: tokenizers.Tokenizer) -> tuple[bytes, ...]:
+    """What the library's ByteLevel decoder makes of each token alone, before it is UTF-8."""
+    byte_of = _byte_of_character()
+    special = {id_ for id_, token in tokenizer.get_added_tokens_decoder().items() if token.special}
+    vocabulary = tokenizer.get_vocab(with_added_tokens=True)
+    found = [b""] * (max(vocabulary.values(), default=-1) + 1)
+    for token, token_id in vocabulary.items():
+        if token_id in special:
+            continue
+        try:
+            found[token_id] = bytes(byte_of[character] for character in token)
+        except KeyError:  # an added token, spelled as it is
+            found[token_id] = token.encode()
+    return tuple(found)
+
+
+def _byte_of_character() -> dict[str, int]:
+    """GPT-2's alphabet: printable Latin-1 stands for itself, other bytes for 256 and upwards."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = sorted(set(range(256)) - set(printable))
+    characters = [*map(chr, printable), *(chr(256 + place) for place in range(len(others)))]
+    return dict(zip(characters, [*printable, *others], strict=True))

@@ -241,11 +241,11 @@ def _with_mass(weights_V: np.ndarray, mass: float) -> tuple[np.ndarray, np.ndarr
 
 def _best_ids(logits_V: np.ndarray, count: int) -> np.ndarray:
     """Ids of the `count` largest logits, ascending, and of fewer where others are -inf."""
-    ids = np.flatnonzero(logits_V >= max(_floor_of_best(logits_V, count), LOWEST))
-    if ids.size <= count:
-        return ids
-    logits = logits_V[ids]
-    return ids[_largest(logits, _nth_largest(logits, count), count)]
+    ids: np.ndarray = np.flatnonzero(logits_V >= max(_floor_of_best(logits_V, count), LOWEST))
+    if ids.size > count:
+        logits = logits_V[ids]
+        ids = ids[_largest(logits, _nth_largest(logits, count), count)]
+    return ids
 
 
 def _floor_of_best(logits_V: np.ndarray, count: int) -> float:

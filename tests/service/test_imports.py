@@ -19,6 +19,10 @@ POLICY = (
     "model_config",
     "collate",
     "cpus",
+    "generation/sampling_params",
+    "generation/history",
+    "generation/sampling",
+    "generation/detokenizer",
 )
 # Who may import a library, by the beginning of the module's path.
 DOORS = {
@@ -98,7 +102,7 @@ def test_policy_has_no_socket_thread_or_session(name: str) -> None:
 def test_policy_imports_policy_only(name: str) -> None:
     """What it imports of the server is policy too, so it stays pure at any depth."""
     path = ROOT / "service" / f"{name}.py"
-    allowed = tuple(f"service.{policy}" for policy in POLICY)
+    allowed = tuple(f"service.{policy}".replace("/", ".") for policy in POLICY)
     for module in imported(path, "service"):
         assert module == "service" or module.startswith(allowed)
 

@@ -2,11 +2,15 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import tokenizers
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from service.errors import InvalidArgument, LoadError
-from service.tokenizer import TextTokenizer
+from service.tokenizer import PromptTokenizer, TextTokenizer
 from tests.fakes import token_ids, write_tokenizer
 
 
@@ -92,3 +96,120 @@ def test_a_broken_file_is_a_load_error_with_its_name(tmp_path: Path, text: str) 
 def test_a_missing_file_is_a_load_error_with_its_name(tmp_path: Path) -> None:
     with pytest.raises(LoadError, match=r"^tokenizer\.json: "):
         TextTokenizer(tmp_path / "tokenizer.json", 6, 40)
+
+
+END = "<|end|>"
+SAMPLES = [
+    "the cat sat on the mat",
+    "\u00e9t\u00e9 \u00e0 la plage",
+    "\u65e5\u672c\u8a9e \N{PARTY POPPER}",
+]
+
+
+def byte_tokenizer() -> Tokenizer:
+    """Byte-level BPE of 300 tokens, as GPT-2's in all but size; id 0 is the end of text."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=300, initial_alphabet=alphabet, special_tokens=[END], show_progress=False
+    )
+    tokenizer.train_from_iterator(SAMPLES * 4, trainer)
+    return tokenizer
+
+
+@pytest.fixture(scope="module")
+def library() -> Tokenizer:
+    return byte_tokenizer()
+
+
+@pytest.fixture(scope="module")
+def prompts(library: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> PromptTokenizer:
+    """Takes 8 tokens and 200 characters."""
+    path = tmp_path_factory.mktemp("prompts") / "tokenizer.json"
+    library.save(str(path))
+    return PromptTokenizer(path, 8, 200)
+
+
+@given(
+    text=st.text(
+        st.characters(exclude_categories=["Cs"]) | st.sampled_from("e \u00e9\N{PARTY POPPER}")
+    )
+)
+def test_the_bytes_of_tokens_are_those_of_the_text(
+    library: Tokenizer, prompts: PromptTokenizer, text: str
+) -> None:
+    ids = library.encode(text).ids
+    assert b"".join(prompts.token_bytes[token_id] for token_id in ids) == text.encode()
+
+
+@given(data=st.data())
+def test_any_tokens_decode_as_the_library_decodes_them(
+    library: Tokenizer, prompts: PromptTokenizer, data: st.DataObject
+) -> None:
+    """Half characters and special tokens included."""
+    ids = data.draw(st.lists(st.integers(0, library.get_vocab_size() - 1)))
+    found = b"".join(prompts.token_bytes[token_id] for token_id in ids)
+    assert found.decode("utf-8", "replace") == library.decode(ids)
+
+
+def test_special_tokens_and_unused_ids_have_no_bytes_and_other_added_ones_their_text(
+    tmp_path: Path,
+) -> None:
+    """Added tokens may hold characters that stand for bytes elsewhere, such as a space."""
+    library = byte_tokenizer()
+    library.add_special_tokens(["<|user|>"])
+    library.add_tokens([AddedToken("  ", normalized=False), "\u65e5 \u672c"])
+    library.save(str(tmp_path / "tokenizer.json"))
+    token_bytes = PromptTokenizer(tmp_path / "tokenizer.json", 8, 200).token_bytes
+    assert len(token_bytes) == library.get_vocab_size()
+    for token in (END, "<|user|>", "  ", "\u65e5 \u672c"):
+        token_id = library.get_vocab()[token]
+        assert token_bytes[token_id].decode() == library.decode([token_id])
+
+
+def test_a_gap_between_ids_is_of_no_bytes(tmp_path: Path) -> None:
+    library = Tokenizer(models.BPE(vocab={"a": 0, "b": 3}, merges=[]))
+    library.decoder = decoders.ByteLevel()
+    library.save(str(tmp_path / "tokenizer.json"))
+    assert PromptTokenizer(tmp_path / "tokenizer.json", 8, 200).token_bytes == (
+        b"a",
+        b"",
+        b"",
+        b"b",
+    )
+
+
+def test_a_prompt_becomes_one_row_of_ids(library: Tokenizer, prompts: PromptTokenizer) -> None:
+    ids = prompts.encode(f"the cat{END}")
+    assert ids.dtype == np.int64
+    assert ids.tolist() == library.encode(f"the cat{END}").ids
+    assert ids[-1] == 0
+
+
+def test_a_prompt_that_is_too_long_or_empty_is_refused_with_the_counts(
+    prompts: PromptTokenizer,
+) -> None:
+    assert prompts.encode("!" * 8).shape == (8,)
+    for prompt, message in (
+        ("!" * 9, "the prompt has 9 tokens, the model takes 1 to 8"),
+        ("", "the prompt has 0 tokens, the model takes 1 to 8"),
+        ("!" * 201, "the prompt has 201 characters, the server takes at most 200"),
+    ):
+        with pytest.raises(InvalidArgument) as caught:
+            prompts.encode(prompt)
+        assert str(caught.value) == message
+
+
+def test_padding_and_truncation_of_the_file_do_not_touch_prompts(tmp_path: Path) -> None:
+    library = byte_tokenizer()
+    library.enable_truncation(2)
+    library.enable_padding(length=6)
+    library.save(str(tmp_path / "tokenizer.json"))
+    assert len(PromptTokenizer(tmp_path / "tokenizer.json", 8, 200).encode("!?!?")) == 4
+
+
+def test_a_tokenizer_whose_tokens_are_not_bytes_cannot_generate(path: Path) -> None:
+    with pytest.raises(LoadError, match=r"^tokenizer\.json: its decoder is .*needs ByteLevel"):
+        PromptTokenizer(path, 8, 200)
