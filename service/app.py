@@ -14,29 +14,30 @@ import time
 from collections.abc import Awaitable, Callable
 
 from service.errors import LoadError
-from service.loading import OpenSession
+from service.loading import Openers
 from service.metrics import Metrics
 from service.repository import ModelRepository
 from service.rpc.admission import Admission
 from service.rpc.health import OVERALL
 from service.rpc.server import RpcServer
-from service.runtime import OnnxSession, load_onnxruntime
+from service.runtime import load_onnxruntime
 from service.settings import Settings
 
 logger = logging.getLogger(__name__)
 # How long a thread may keep the interpreter while another wants it. The default, 5 ms, is
 # longer than a small model runs: an engine would wait for a busy event loop that long.
 SWITCH_INTERVAL_S = 0.0005
+DEFAULT_OPENERS = Openers()
 MIN_CLOSE_S = 1.0  # for running batches to end, where draining took all its time
 
 
 class App:
     """One server process. `start` returns once every model is loaded or has failed."""
 
-    def __init__(self, settings: Settings, open_session: OpenSession = OnnxSession) -> None:
+    def __init__(self, settings: Settings, openers: Openers = DEFAULT_OPENERS) -> None:
         self._settings = settings
         self._metrics = Metrics()
-        self.repository = ModelRepository(settings, self._metrics, open_session)
+        self.repository = ModelRepository(settings, self._metrics, openers)
         self._admission = Admission()
         self._rpc = RpcServer(settings, self.repository, self._admission)
         self.grpc_port = self._rpc.port

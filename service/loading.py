@@ -17,8 +17,10 @@ from service.collate import concatenate_rows, pad_rows
 from service.cpus import available_cpus
 from service.engine import BatchEngine
 from service.errors import LoadError
+from service.generation.decoder import open_decoder
+from service.generation.loading import LoadedDecoder, OpenDecoder, load_decoder, start_decoder
 from service.manifest import Manifest
-from service.metrics import ModelMetrics
+from service.metrics import Metrics
 from service.model_config import (
     complete_for_text,
     complete_from_graph,
@@ -29,11 +31,21 @@ from service.model_config import (
     versions_to_serve,
 )
 from service.models import ServedModel, TensorModel, TextModel
-from service.runtime import Session, SessionOptions, choose_device
+from service.runtime import OnnxSession, Session, SessionOptions, choose_device
 from service.settings import Settings
 from service.tokenizer import TextTokenizer
 
 OpenSession = Callable[[Path, SessionOptions], Session]
+
+
+@dataclass(frozen=True, slots=True)
+class Openers:
+    """How graphs are opened: by ONNX Runtime, or by what tests put in its place."""
+
+    session: OpenSession = OnnxSession
+    decoder: OpenDecoder = open_decoder
+
+
 GRAPH_OUTPUT = {"text-classification": "logits", "embedding": "embedding"}
 
 
@@ -46,14 +58,13 @@ class LoadedVersion:
     options: SessionOptions
     manifest: Manifest | None  # None: a tensor model
     tokenizer: TextTokenizer | None
+    decoder: LoadedDecoder | None = None  # of a generative model, which has no other session
 
     @property
     def description(self) -> str:
         kind = f"{self.manifest.task}, {self.manifest.precision}" if self.manifest else "tensors"
-        return (
-            f"{kind}, {len(self.sessions)} runs at once on {self.options.device}, "
-            f"{self.options.num_threads} threads"
-        )
+        at_once = self.decoder.description if self.decoder else f"{len(self.sessions)} runs at once"
+        return f"{kind}, {at_once} on {self.options.device}, {self.options.num_threads} threads"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,28 +87,41 @@ def find_models(repository: Path) -> list[Path]:
     )
 
 
-def load_model(folder: Path, settings: Settings, open_session: OpenSession) -> LoadedModel:
+def load_model(folder: Path, settings: Settings, openers: Openers) -> LoadedModel:
     """Read a model's folder and open its sessions, or raise `LoadError` saying what is wrong."""
     config = parse_config(_read(folder / "config.pbtxt", default=""), folder.name)
     found = [int(path.name) for path in folder.iterdir() if path.is_dir() and path.name.isdecimal()]
     numbers = versions_to_serve(config, found)
     if not numbers:
         raise LoadError(f"no version folder to serve: found {sorted(found) or 'none'}")
-    versions = tuple(
-        _load_version(folder, number, config, settings, open_session) for number in numbers
-    )
+    versions = tuple(_load_version(folder, number, config, settings, openers) for number in numbers)
     return LoadedModel(config, versions)
 
 
 def start_model(
     loaded: LoadedModel,
     number: int,
-    metrics: ModelMetrics,
+    all_metrics: Metrics,
+    load_s: float,
     settings: Settings,
     executor: Executor,
+    on_broken: Callable[[], None],
 ) -> ServedModel:
     """Give a loaded version its engine. Call it on the event loop that will use it."""
     config, version = loaded.config, loaded.version(number)
+    metrics = all_metrics.for_model(config.name, number)
+    metrics.load_s = load_s
+    if version.decoder is not None and version.manifest is not None:
+        return start_decoder(
+            version.decoder,
+            version.manifest,
+            number,
+            config,
+            all_metrics.for_generation(metrics),
+            settings,
+            executor,
+            on_broken,
+        )
     name = f"{config.name}-{number}"
     limits = batch_limits(config, settings)
     manifest, tokenizer = version.manifest, version.tokenizer
@@ -136,7 +160,7 @@ def batch_limits(config: ModelConfig, settings: Settings) -> BatchLimits:
 
 
 def _load_version(
-    folder: Path, number: int, config: ModelConfig, settings: Settings, open_session: OpenSession
+    folder: Path, number: int, config: ModelConfig, settings: Settings, openers: Openers
 ) -> LoadedVersion:
     version = folder / str(number)
     graph = version / (config.default_model_filename or "model.onnx")
@@ -145,7 +169,11 @@ def _load_version(
     options, count = _session_options(config, settings)
     manifest_text = _read(version / "manifest.json", default="")
     manifest = Manifest.from_json(manifest_text) if manifest_text else None
-    sessions = (open_session(graph, options),) * count  # one copy of the weights
+    if manifest is not None and manifest.task == "text-generation":
+        complete_for_text(config, manifest, settings.default_max_batch_size)
+        decoder = load_decoder(graph, options, manifest, config, settings, openers.decoder)
+        return LoadedVersion(number, (), options, manifest, None, decoder)
+    sessions = (openers.session(graph, options),) * count  # one copy of the weights
     if manifest is None:
         complete_from_graph(config, sessions[0].signature, settings.default_max_batch_size)
         limits = batch_limits(config, settings)

@@ -13,10 +13,12 @@ import threading
 from collections import Counter as Tally
 from collections.abc import Callable, Iterator
 from http.server import HTTPServer
+from types import SimpleNamespace
 from typing import Literal
 
 from prometheus_client import (
     CollectorRegistry,
+    Counter,
     Gauge,
     Histogram,
     disable_created_metrics,
@@ -25,6 +27,8 @@ from prometheus_client import (
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from service.generation.kv_cache import KVCache
+from service.generation.sequence import FinishReason, RanStep, Sequence
 from service.request import RanBatch, Timings
 
 FailureReason = Literal["REJECTED", "CANCELED", "BACKEND", "OTHER"]
@@ -33,6 +37,22 @@ LABELS = ("model", "version")
 SECONDS = (2.5e-4, 5e-4, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 POWERS_OF_2 = tuple(float(2**power) for power in range(8))
 TOKENS = tuple(float(2**power) for power in range(3, 16))
+# vLLM's buckets, for what has vLLM's names.
+FIRST_TOKEN_SECONDS = (
+    *(0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10),
+    *(20, 40, 80, 160, 640, 2560),
+)
+INTER_TOKEN_SECONDS = (
+    *(0.001, 0.0025, 0.005),  # ours: small models are faster than vLLM's least
+    *(0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5, 5, 7.5, 10),
+    *(20, 40, 80),
+)
+GENERATION_SECONDS = (
+    *(0.01, 0.025, 0.05, 0.1, 0.2),  # ours, for the same reason
+    *(0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960),
+)
+REQUEST_TOKENS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000)
+ITERATION_TOKENS = (1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 RATIOS = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0)
 _NV_COUNTERS = {
     "nv_inference_request_success": "Successful inference requests, all batch sizes",
@@ -80,6 +100,7 @@ class Metrics:
         self.running = Gauge(
             "attendant_requests_running", "Requests in a batch", LABELS, registry=self.registry
         )
+        self.generation = _GenerationInstruments(self.registry)
         self.registry.register(_TritonNames(self))
 
     def for_model(self, name: str, version: int) -> "ModelMetrics":
@@ -87,6 +108,10 @@ class Metrics:
         model = ModelMetrics(self, name, str(version))
         self.models.append(model)
         return model
+
+    def for_generation(self, model: "ModelMetrics") -> "GenerationMetrics":
+        """What a generative model version has besides."""
+        return GenerationMetrics(self.generation, model)
 
     def serve(self, host: str, port: int) -> HTTPServer:
         """Answer `/metrics` on its own thread; close the returned server to stop."""
@@ -139,10 +164,14 @@ class ModelMetrics:
         with self._lock:
             self._failures[reason] += 1
 
-    def batch_ran(self, batch: RanBatch) -> None:
-        padded = batch.num_padded_tokens
+    def executed(self) -> None:
+        """One session run."""
         with self._lock:
             self._counts["nv_inference_exec_count"] += 1
+
+    def batch_ran(self, batch: RanBatch) -> None:
+        padded = batch.num_padded_tokens
+        self.executed()
         self._compute_seconds.observe(batch.collate_s + batch.run_s + batch.split_s)
         self._batch_rows.observe(batch.num_rows)
         self._batch_tokens.observe(padded)
@@ -154,6 +183,120 @@ class ModelMetrics:
 
     def failures(self, reason: FailureReason) -> int:
         return self._failures[reason]
+
+
+class _GenerationInstruments:
+    """What is counted of generation: names and buckets after vLLM's, where vLLM has them."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        def histogram(name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
+            return Histogram(f"attendant_{name}", text, LABELS, buckets=buckets, registry=registry)
+
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            return Counter(f"attendant_{name}", text, (*LABELS, *labels), registry=registry)
+
+        def gauge(name: str, text: str) -> Gauge:
+            return Gauge(f"attendant_{name}", text, LABELS, registry=registry)
+
+        seconds = GENERATION_SECONDS
+        self.time_to_first_token = histogram(
+            "time_to_first_token_seconds", "Sequence, arrival to first token", FIRST_TOKEN_SECONDS
+        )
+        self.inter_token_latency = histogram(
+            "inter_token_latency_seconds", "Token after the one before it", INTER_TOKEN_SECONDS
+        )
+        self.e2e = histogram("e2e_request_latency_seconds", "Sequence, arrival to end", seconds)
+        self.queue = histogram("request_queue_time_seconds", "Sequence, until a step", seconds)
+        self.prefill = histogram(
+            "request_prefill_time_seconds", "Sequence, first step to first token", seconds
+        )
+        self.decode = histogram(
+            "request_decode_time_seconds", "Sequence, first token to last", seconds
+        )
+        self.prompt_length = histogram(
+            "request_prompt_tokens", "Sequence's prompt, tokens", REQUEST_TOKENS
+        )
+        self.output_length = histogram(
+            "request_generation_tokens", "Sequence's output, tokens", REQUEST_TOKENS
+        )
+        self.iteration_tokens = histogram(
+            "iteration_tokens", "Tokens computed by one step", ITERATION_TOKENS
+        )
+        self.iteration_rows = histogram(
+            "iteration_rows", "Sequences computed by one step", POWERS_OF_2
+        )
+        self.run_seconds = histogram("iteration_run_seconds", "Step, in the session", SECONDS)
+        self.other_seconds = histogram(
+            "iteration_other_seconds", "Step, outside of the session", SECONDS
+        )
+        self.prompt_tokens = counter("prompt_tokens", "Prompt tokens of sequences that ended")
+        self.generation_tokens = counter("generation_tokens", "Tokens generated")
+        self.prefix_queries = counter(
+            "prefix_cache_queries", "Prompt tokens looked for in the cache"
+        )
+        self.prefix_hits = counter("prefix_cache_hits", "Prompt tokens copied, not computed")
+        self.moved_rows = counter("kv_cache_moved_rows", "Slots copied to another slot")
+        self.ended = counter("request_success", "Sequences that ended", "finished_reason")
+        self.usage = gauge("kv_cache_usage_perc", "Share of slots in use, 0 to 1")
+        self.slots = gauge("kv_cache_slots", "Slots there are")
+        self.slots_used = gauge("kv_cache_slots_used", "Slots that belong to a sequence")
+        self.tokens_used = gauge("kv_cache_tokens_used", "Tokens that belong to a sequence")
+        self.tokens_kept = gauge("kv_cache_tokens_kept", "Tokens kept for prompts to come")
+
+
+class GenerationMetrics:
+    """One generative model version's instruments; the engine's observer."""
+
+    def __init__(self, instruments: _GenerationInstruments, model: ModelMetrics) -> None:
+        self.model = model
+        names = (model.labels["model"], model.labels["version"])
+        bound = {
+            name: instrument.labels(*names)
+            for name, instrument in vars(instruments).items()
+            if name != "ended"
+        }
+        self._bound = SimpleNamespace(**bound)
+        self._ended = {
+            reason: instruments.ended.labels(*names, reason.value) for reason in FinishReason
+        }
+
+    def watch(self, cache: KVCache) -> None:
+        """Read the cache's gauges when somebody scrapes."""
+        self._bound.slots.set(cache.num_slots)
+        self._bound.slots_used.set_function(lambda: cache.num_used)
+        self._bound.usage.set_function(lambda: cache.num_used / cache.num_slots)
+        self._bound.tokens_used.set_function(lambda: cache.num_tokens)
+        self._bound.tokens_kept.set_function(lambda: cache.num_idle_tokens)
+
+    def step_ran(self, step: RanStep) -> None:
+        bound = self._bound
+        self.model.executed()
+        bound.iteration_tokens.observe(step.num_tokens)
+        bound.iteration_rows.observe(step.num_rows)
+        bound.run_seconds.observe(step.run_s)
+        bound.other_seconds.observe(step.other_s)
+        bound.generation_tokens.inc(len(step.time_to_first_token_s) + len(step.inter_token_s))
+        bound.moved_rows.inc(step.num_moved_rows)
+        for duration_s in step.time_to_first_token_s:
+            bound.time_to_first_token.observe(duration_s)
+        for duration_s in step.inter_token_s:
+            bound.inter_token_latency.observe(duration_s)
+
+    def sequence_ended(self, sequence: Sequence) -> None:
+        assert sequence.finish_reason is not None, "it has ended"
+        self._ended[sequence.finish_reason].inc()
+        bound, timings = self._bound, sequence.timings
+        bound.queue.observe(timings.queue_s)
+        if not timings.first_token_s:
+            return
+        bound.prefix_queries.inc(sequence.num_prompt_tokens)
+        bound.prefix_hits.inc(sequence.num_reused_tokens)
+        bound.prompt_tokens.inc(sequence.num_prompt_tokens)
+        bound.prompt_length.observe(sequence.num_prompt_tokens)
+        bound.output_length.observe(sequence.num_output_tokens)
+        bound.prefill.observe(timings.prefill_s)
+        bound.decode.observe(timings.decode_s)
+        bound.e2e.observe(timings.total_s)
 
 
 class _TritonNames(Collector):

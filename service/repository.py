@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 from service.errors import InvalidArgument, LoadError, NotFound, Unavailable
-from service.loading import LoadedModel, OpenSession, find_models, load_model, start_model
+from service.loading import LoadedModel, Openers, find_models, load_model, start_model
 from service.metrics import Metrics
 from service.models import ServedModel
 from service.settings import Settings
@@ -27,14 +27,19 @@ class Listener(Protocol):
     def __call__(self, name: str, *, is_serving: bool) -> None: ...
 
 
+def _nobody(name: str, *, is_serving: bool) -> None:
+    """Nobody listens before models are loaded."""
+
+
 class ModelRepository:
     """Every served version, and why the others are not."""
 
-    def __init__(self, settings: Settings, metrics: Metrics, open_session: OpenSession) -> None:
+    def __init__(self, settings: Settings, metrics: Metrics, openers: Openers) -> None:
         self._settings = settings
         self._metrics = metrics
-        self._open_session = open_session
+        self._openers = openers
         self._models: dict[str, dict[int, ServedModel]] = {}
+        self._listener: Listener = _nobody
         self._executor = ThreadPoolExecutor(settings.tokenizer_threads, "tokenizer")
         self.failures: dict[str, str] = {}  # by model name
         self.is_loading = True
@@ -44,6 +49,7 @@ class ModelRepository:
 
     async def load_all(self, listener: Listener) -> None:
         """Load every model, telling `listener` each one's name and whether it is ready."""
+        self._listener = listener
         for folder in find_models(self._settings.model_repository):
             try:
                 await self._load(folder)
@@ -114,23 +120,31 @@ class ModelRepository:
 
     async def _load(self, folder: Path) -> None:
         started_s = time.monotonic()
-        loaded = await asyncio.to_thread(load_model, folder, self._settings, self._open_session)
+        loaded = await asyncio.to_thread(load_model, folder, self._settings, self._openers)
         self._models[folder.name] = {
             version.number: self._start(loaded, version.number, started_s)
             for version in loaded.versions
         }
 
     def _start(self, loaded: LoadedModel, number: int, started_s: float) -> ServedModel:
-        metrics = self._metrics.for_model(loaded.config.name, number)
-        metrics.load_s = time.monotonic() - started_s
-        logger.info(
-            "loaded '%s' version %d in %.2f s: %s",
-            loaded.config.name,
+        name, load_s = loaded.config.name, time.monotonic() - started_s
+        description = loaded.version(number).description
+        logger.info("loaded '%s' version %d in %.2f s: %s", name, number, load_s, description)
+        return start_model(
+            loaded,
             number,
-            metrics.load_s,
-            loaded.version(number).description,
+            self._metrics,
+            load_s,
+            self._settings,
+            self._executor,
+            lambda: self._withdraw(name, number),
         )
-        return start_model(loaded, number, metrics, self._settings, self._executor)
+
+    def _withdraw(self, name: str, number: int) -> None:
+        """A version that serves no more: unready, unhealthy, and not to be found."""
+        self._models[name].pop(number, None)
+        self.failures[name] = "the model failed while serving, see the log"
+        self._listener(name, is_serving=bool(self._models[name]))
 
 
 def parse_version(version: str) -> int | None:

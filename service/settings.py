@@ -65,6 +65,27 @@ class Settings:
     max_queue_tokens: int = _setting(
         262_144, "Tokens waiting per model: 16 batches of the default size.", 1
     )
+    kv_cache_bytes: int = _setting(
+        2**31, "Memory for keys and values per generative model; slots follow from it.", 1
+    )
+    max_running_sequences: int = _setting(
+        64, "Sequences that generate at once per model, if there are as many slots.", 1, 1024
+    )
+    max_context_tokens: int = _setting(
+        0, "Prompt and output of a sequence; 0 is what the model takes. Less makes more slots.", 0
+    )
+    max_prefill_tokens: int = _setting(
+        256, "Prompt tokens between two decoding steps: bounds how long a prompt delays others.", 1
+    )
+    default_max_tokens: int = _setting(
+        128, "Output tokens where a request is silent, if they fit.", 1
+    )
+    prefix_reuse: bool = _setting(
+        True, "Copy the beginning of a prompt from a sequence that began alike."
+    )
+    priority_step_s: float = _setting(
+        5.0, "How much later each step of priority counts as having come.", 0
+    )
     max_texts: int = _setting(1_024, "Texts in one request of the typed API.", 1)
     max_text_characters: int = _setting(
         1_000_000, "Characters of one text; bounds the time spent tokenizing.", 1

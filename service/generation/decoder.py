@@ -12,15 +12,17 @@ for any rows; several tokens for rows without a past; or several tokens for one 
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 
 from service.errors import LoadError
 from service.model_config import Signature
-from service.runtime import Binding, OnnxSession
+from service.runtime import Binding, OnnxSession, SessionOptions
 
 INPUTS = ("input_ids", "position_ids", "seqlens_k", "total_sequence_length")
+MAX_SLOTS = 256  # a prompt is compared with all of them
 MAX_BINDINGS = 256  # ranges of slots whose addresses are kept bound for the next decoding step
 
 
@@ -32,6 +34,9 @@ class Decoder(Protocol):
 
     @property
     def max_tokens(self) -> int: ...
+
+    @property
+    def vocab_size(self) -> int: ...
 
     def copy(self, source: int, target: int, num_tokens: int) -> None:
         """Copy the first tokens of a slot's keys and values to another slot."""
@@ -76,6 +81,33 @@ class DecoderShape:
         return per_token * self.cache_dtype.itemsize * max_tokens
 
 
+@dataclass(frozen=True, slots=True)
+class CacheLimits:
+    """How large a decoder's buffers may be."""
+
+    max_tokens: int  # of one sequence
+    max_rows: int  # of one run
+    max_bytes: int
+
+
+def open_decoder(path: Path, options: SessionOptions, limits: CacheLimits) -> "OnnxDecoder":
+    """Load a graph, with as many slots as the memory holds; `LoadError` where it holds none."""
+    session = OnnxSession(path, options)
+    slot_bytes = DecoderShape.of(session.signature).bytes_per_slot(limits.max_tokens)
+    num_slots = min(limits.max_bytes // slot_bytes, MAX_SLOTS)
+    if not num_slots:
+        raise LoadError(
+            f"kv_cache_bytes is {limits.max_bytes}, but one sequence of {limits.max_tokens} "
+            f"tokens takes {slot_bytes}: raise it, or lower max_context_tokens"
+        )
+    return OnnxDecoder(
+        session,
+        num_slots=num_slots,
+        max_tokens=limits.max_tokens,
+        max_rows=min(limits.max_rows, num_slots),
+    )
+
+
 class OnnxDecoder:
     """An exported decoder and its buffers `[slots, Hkv, T, Dh]`, two per layer."""
 
@@ -91,6 +123,10 @@ class OnnxDecoder:
         self._buffers = [np.zeros(sizes, self.shape.cache_dtype) for _ in self._names]
         self._logits_BV = np.zeros((max_rows, self.shape.vocab_size), np.float32)
         self._bound: OrderedDict[tuple[int, int], _Run] = OrderedDict()
+
+    @property
+    def vocab_size(self) -> int:
+        return self.shape.vocab_size
 
     @property
     def _names(self) -> list[tuple[str, str]]:

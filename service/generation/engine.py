@@ -32,8 +32,8 @@ from service.generation.decoder import Decoder
 from service.generation.detokenizer import TextStream
 from service.generation.kv_cache import KVCache
 from service.generation.sampling import SamplerState, TokenLogprobs, sample
-from service.generation.scheduler import Phase, Scheduler, SchedulerLimits, StepPlan
-from service.generation.sequence import FinishReason, GenerationRequest, Sequence
+from service.generation.scheduler import Scheduler, SchedulerLimits, StepPlan
+from service.generation.sequence import FinishReason, GenerationRequest, RanStep, Sequence
 from service.generation.stream import Generation, SequenceUpdate, failed
 
 logger = logging.getLogger(__name__)
@@ -54,19 +54,6 @@ class Vocabulary:
 
     token_bytes: Many[bytes]  # by id; empty for special tokens
     eos_token_ids: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class RanStep:
-    """One step: what it computed, and how long each part took."""
-
-    phase: Phase
-    num_rows: int
-    num_tokens: int
-    run_s: float  # in the session
-    other_s: float  # planning, sampling, detokenizing
-    time_to_first_token_s: tuple[float, ...]  # of sequences whose first token this was
-    inter_token_s: tuple[float, ...]  # of the others
 
 
 class EngineObserver(Protocol):
@@ -110,6 +97,7 @@ class GenerationEngine:
         self._scheduler = Scheduler(limits, self.cache)
         self._live: dict[Sequence, None] = {}  # every sequence that has not ended
         self._num_failed_steps = 0
+        self._num_moved_rows = 0  # when the last step was observed
         self._next_deadline_s = float("inf")
         self._is_checked = True  # nothing changed since the last check of integrity
         self._inbox = _Inbox()
@@ -372,6 +360,7 @@ class GenerationEngine:
     def _observe(
         self, plan: StepPlan, updates: list[SequenceUpdate], run_s: float, step_s: float
     ) -> None:
+        num_moved_rows, self._num_moved_rows = self._num_moved_rows, self.cache.num_moved_rows
         told = [update for update in updates if update.token_ids]
         times = [update.sequence.timings for update in told]
         self._observer.step_ran(
@@ -381,6 +370,7 @@ class GenerationEngine:
                 num_tokens=plan.num_tokens,
                 run_s=run_s,
                 other_s=step_s - run_s,
+                num_moved_rows=self.cache.num_moved_rows - num_moved_rows,
                 time_to_first_token_s=tuple(
                     t.time_to_first_token_s
                     for t, update in zip(times, told, strict=True)

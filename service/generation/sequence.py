@@ -132,3 +132,17 @@ class Sequence:
         """Take a sampled token; it is computed by the next step."""
         self.token_ids[self.num_tokens] = token_id
         self.num_tokens += 1
+
+
+@dataclass(frozen=True, slots=True)
+class RanStep:
+    """One step: what it computed, and how long each part took."""
+
+    phase: str  # prefill or decode
+    num_rows: int
+    num_tokens: int
+    run_s: float  # in the session
+    other_s: float  # planning, sampling, detokenizing
+    num_moved_rows: int  # copied between slots since the step before
+    time_to_first_token_s: tuple[float, ...]  # of sequences whose first token this was
+    inter_token_s: tuple[float, ...]  # of the others

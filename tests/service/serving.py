@@ -15,6 +15,7 @@ from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc
 
 from service.app import App
+from service.loading import Openers
 from service.settings import Settings
 from tests.fakes import (
     PATIENCE_S,
@@ -113,7 +114,8 @@ def make_app(
 ) -> App:
     ports = {"grpc_port": 0, "metrics_port": 0}
     one_at_a_time = {"instances": 1}  # so that a held run holds the model
-    return App(Settings(model_repository=repository, **ports | one_at_a_time | settings), sessions)
+    values = ports | one_at_a_time | settings
+    return App(Settings(model_repository=repository, **values), Openers(session=sessions))
 
 
 @asynccontextmanager

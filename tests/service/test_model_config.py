@@ -116,17 +116,43 @@ def test_the_signature_is_that_of_the_completed_configuration() -> None:
         ("instance_group [{ rate_limiter {} }]", "instance_group.rate_limiter"),
         ("instance_group [{ passive: true }]", "instance_group.passive"),
         ("optimization { cuda { graphs: true } }", "optimization.cuda"),
-        ("input [{ name: 'x' optional: true }]", "input.optional"),
         ("input [{ name: 'x' reshape {} }]", "input.reshape"),
         ("output [{ name: 'y' is_shape_tensor: true }]", "output.is_shape_tensor"),
         ("batch_input [{ kind: BATCH_ELEMENT_COUNT }]", "batch_input"),
-        ("model_transaction_policy { decoupled: true }", "model_transaction_policy.decoupled"),
     ],
 )
 def test_a_field_that_would_be_ignored_is_refused_by_name(text: str, field: str) -> None:
     with pytest.raises(LoadError) as caught:
         parse_config(text, "m")
     assert str(caught.value) == f"config.pbtxt: {field} is not supported by this server"
+
+
+def test_optional_inputs_and_decoupled_answers_are_for_generative_models() -> None:
+    """Any other graph needs all of its inputs, and gives one answer."""
+    graph = Signature((TensorSpec("x", DATATYPES["FP32"], (-1, 1)),), ())
+    decoupled = parse_config("model_transaction_policy { decoupled: true }", "m")
+    with pytest.raises(LoadError, match="decoupled is for generative models only"):
+        complete_from_graph(decoupled, graph, 4)
+    text = "max_batch_size: 4 input [{ name: 'x' data_type: TYPE_FP32 dims: 1 optional: true }]"
+    with pytest.raises(LoadError, match="input 'x' is optional, but the model needs it"):
+        complete_from_graph(parse_config(text, "m"), graph, 4)
+
+
+def test_a_generative_model_takes_a_prompt_and_may_be_told_more() -> None:
+    manifest = Manifest("text-generation", "fp32", max_tokens=64, pad_token_id=0)
+    config = parse_config("", "gpt")
+    complete_for_text(config, manifest, 64)
+    assert [(tensor.name, tensor.optional) for tensor in config.input] == [
+        ("text_input", False),
+        ("stream", True),
+        ("sampling_parameters", True),
+        ("exclude_input_in_output", True),
+    ]
+    assert [tensor.name for tensor in config.output] == ["text_output"]
+    assert config.model_transaction_policy.decoupled
+    assert config.max_batch_size == 0
+    with pytest.raises(LoadError, match="max_batch_size is 8, expected 0"):
+        complete_for_text(parse_config("max_batch_size: 8", "gpt"), manifest, 64)
 
 
 def test_saying_that_a_model_is_not_decoupled_is_fine() -> None:

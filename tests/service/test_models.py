@@ -19,15 +19,10 @@ from service.errors import InvalidArgument, ModelFailed, Overloaded
 from service.manifest import Manifest
 from service.metrics import Metrics, ModelMetrics
 from service.model_config import complete_for_text, complete_from_graph, parse_config, signature_of
-from service.models import (
-    INLINE_CHARACTERS,
-    InferRequest,
-    TensorModel,
-    TextModel,
-    softmax,
-)
+from service.models import InferRequest, TensorModel, TextModel, softmax
 from service.request import Item, Request, Timings
 from service.tokenizer import TextTokenizer
+from service.tokenizing import INLINE_CHARACTERS
 from tests.fakes import (
     LABELS,
     FakeSession,

@@ -12,8 +12,9 @@ from onnx import TensorProto
 
 from service.batching import BatchLimits
 from service.cpus import available_cpus
+from service.engine import BatchEngine
 from service.errors import InvalidArgument, LoadError, NotFound, Unavailable
-from service.loading import OpenSession, batch_limits
+from service.loading import Openers, OpenSession, batch_limits
 from service.metrics import Metrics
 from service.model_config import parse_config
 from service.models import InferRequest
@@ -50,7 +51,7 @@ async def loaded(
     folder: Path, open_session: OpenSession, listener: Told | None = None, **settings: object
 ) -> AsyncIterator[ModelRepository]:
     values = Settings(model_repository=folder, **settings)  # type: ignore[arg-type]
-    repository = ModelRepository(values, Metrics(), open_session)
+    repository = ModelRepository(values, Metrics(), Openers(open_session))
     try:
         await repository.load_all(listener or Told())
         yield repository
@@ -205,7 +206,7 @@ async def test_an_empty_repository_is_ready(repository: Path) -> None:
 
 async def test_a_repository_that_is_not_there_is_a_load_error(tmp_path: Path) -> None:
     settings = Settings(model_repository=tmp_path / "none")
-    repository = ModelRepository(settings, Metrics(), FakeSessions())
+    repository = ModelRepository(settings, Metrics(), Openers(FakeSessions()))
     with pytest.raises(LoadError, match=r"model repository .*none is not a folder"):
         await repository.load_all(Told())
     repository.close(timeout_s=10)
@@ -256,7 +257,8 @@ async def test_unknown_names_are_not_found_in_triton_s_words(repository: Path) -
 
 
 async def test_while_loading_the_server_is_not_ready(repository: Path) -> None:
-    models = ModelRepository(Settings(model_repository=repository), Metrics(), FakeSessions())
+    settings = Settings(model_repository=repository)
+    models = ModelRepository(settings, Metrics(), Openers(FakeSessions()))
     assert not models.is_ready
     with pytest.raises(Unavailable, match=r"^Server not ready$"):
         models.find("m")
@@ -301,7 +303,12 @@ async def test_sessions_are_opened_as_instance_group_and_settings_say(repository
         assert models.failures == {}
         config = models.find("two").config
         assert (config.instance_group[0].count, config.instance_group[0].name) == (3, "two_0")
-        counts = {model.name: len(model._engine._threads) for model in models.models()}
+        engines = {model.name: model._engine for model in models.models()}
+        counts = {
+            name: len(engine._threads)
+            for name, engine in engines.items()
+            if isinstance(engine, BatchEngine)
+        }
         assert counts == {"one": 2, "set": 2, "two": 3}
     one, seven, two = sessions.options
     assert {name: len(opened) for name, opened in sessions.opened.items()} == {

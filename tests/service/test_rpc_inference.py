@@ -16,6 +16,7 @@ from grpc import StatusCode
 from tritonclient.grpc import service_pb2 as pb
 
 from service import __version__
+from service.engine import BatchEngine
 from tests.fakes import LABELS, text_values, token_ids
 from tests.service.serving import (
     Served,
@@ -388,7 +389,9 @@ async def test_a_call_s_deadline_is_its_request_s(served: Served) -> None:
     classify = text_pb.ClassifyRequest(model="spam", texts=["free"])
     typed = asyncio.ensure_future(served.text.Classify(classify, timeout=15))
     await eventually(lambda: served.num_waiting("spam") == 2)
-    requests = list(served.app.repository.find("spam")._engine._queue._num_items)
+    engine = served.app.repository.find("spam")._engine
+    assert isinstance(engine, BatchEngine)
+    requests = list(engine._queue._num_items)
     for request in requests:
         assert request.deadline_s is not None
         assert 10 < request.deadline_s - start_s < 16

@@ -1,0 +1,118 @@
+"""From a version folder to a generative model that runs; see `service/loading.py`."""
+
+from collections.abc import Callable
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from pathlib import Path
+
+from tritonclient.grpc.model_config_pb2 import ModelConfig
+
+from service.errors import LoadError
+from service.generation.decoder import CacheLimits, Decoder
+from service.generation.engine import GenerationEngine, QueueLimits, Vocabulary
+from service.generation.model import GenerativeModel
+from service.generation.scheduler import SchedulerLimits
+from service.manifest import Manifest
+from service.metrics import GenerationMetrics
+from service.model_config import parameter
+from service.runtime import SessionOptions
+from service.settings import Settings
+from service.tokenizer import PromptTokenizer
+
+OpenDecoder = Callable[[Path, SessionOptions, CacheLimits], Decoder]
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedDecoder:
+    """A decoder, with its cache, and its tokenizer."""
+
+    decoder: Decoder
+    tokenizer: PromptTokenizer
+
+    @property
+    def description(self) -> str:
+        return f"{self.decoder.num_slots} slots of {self.decoder.max_tokens} tokens"
+
+
+def load_decoder(
+    graph: Path,
+    options: SessionOptions,
+    manifest: Manifest,
+    config: ModelConfig,
+    settings: Settings,
+    open_decoder: OpenDecoder,
+) -> LoadedDecoder:
+    """Open a graph and make its cache, or raise `LoadError`."""
+    if options.device != "cpu":
+        raise LoadError("a generative model runs on the CPU only: set instance_group KIND_CPU")
+    wanted = parameter(config, "max_context_tokens", settings.max_context_tokens)
+    max_tokens = min(wanted or manifest.max_tokens, manifest.max_tokens)
+    if max_tokens < 2:
+        raise LoadError(f"max_context_tokens is {max_tokens}, expected room for prompt and output")
+    limits = CacheLimits(
+        max_tokens=max_tokens,
+        max_rows=scheduler_limits(config, settings).max_running,
+        max_bytes=parameter(config, "kv_cache_bytes", settings.kv_cache_bytes),
+    )
+    decoder = open_decoder(graph, options, limits)
+    tokenizer = PromptTokenizer(
+        graph.with_name("tokenizer.json"), max_tokens - 1, settings.max_text_characters
+    )
+    if len(tokenizer.token_bytes) > decoder.vocab_size:
+        raise LoadError(
+            f"tokenizer.json has ids up to {len(tokenizer.token_bytes) - 1}, "
+            f"the model knows {decoder.vocab_size}"
+        )
+    return LoadedDecoder(decoder, tokenizer)
+
+
+def scheduler_limits(config: ModelConfig, settings: Settings) -> SchedulerLimits:
+    """The bounds of one model's steps: its configuration first, then the server's settings."""
+    return SchedulerLimits(
+        max_running=parameter(config, "max_running_sequences", settings.max_running_sequences),
+        max_prefill_tokens=parameter(config, "max_prefill_tokens", settings.max_prefill_tokens),
+        overhead_tokens=parameter(config, "batch_overhead_tokens", settings.batch_overhead_tokens),
+        priority_step_s=settings.priority_step_s,
+        can_reuse_prefixes=settings.prefix_reuse,
+    )
+
+
+def start_decoder(
+    loaded: LoadedDecoder,
+    manifest: Manifest,
+    version: int,
+    config: ModelConfig,
+    metrics: GenerationMetrics,
+    settings: Settings,
+    executor: Executor,
+    on_broken: Callable[[], None],
+) -> GenerativeModel:
+    """Give a loaded decoder its engine. Call it on the event loop that will use it."""
+    decoder, token_bytes = loaded.decoder, loaded.tokenizer.token_bytes
+    missing = decoder.vocab_size - len(token_bytes)  # ids that pad the vocabulary to a round size
+    engine = GenerationEngine(
+        f"{config.name}-{version}",
+        decoder,
+        Vocabulary((*token_bytes, *(b"",) * missing), manifest.eos_token_ids),
+        scheduler_limits(config, settings),
+        QueueLimits(
+            config.dynamic_batching.default_queue_policy.max_queue_size
+            or settings.max_queue_requests,
+            parameter(config, "max_queue_tokens", settings.max_queue_tokens),
+        ),
+        metrics,
+        on_broken,
+    )
+    metrics.watch(engine.cache)
+    return GenerativeModel(
+        version,
+        config,
+        engine,
+        metrics.model,
+        manifest,
+        loaded.tokenizer,
+        executor,
+        vocab_size=decoder.vocab_size,
+        max_context_tokens=decoder.max_tokens,
+        default_max_tokens=settings.default_max_tokens,
+    )
