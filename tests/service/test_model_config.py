@@ -4,6 +4,7 @@ import pytest
 from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelInstanceGroup
 
 from service.errors import LoadError
+from service.manifest import Manifest
 from service.model_config import (
     Signature,
     complete_for_text,
@@ -129,7 +130,7 @@ def test_a_field_that_would_be_ignored_is_refused_by_name(text: str, field: str)
 
 def test_optional_inputs_and_decoupled_answers_are_for_generative_models() -> None:
     """Any other graph needs all of its inputs, and gives one answer."""
-    graph = Signature((TensorSpec("x", DATATYPES["FP32"], (-1, 1)),), ())
+    graph = Signature((spec("x", "FP32", -1, 1),), ())
     decoupled = parse_config("model_transaction_policy { decoupled: true }", "m")
     with pytest.raises(LoadError, match="decoupled is for generative models only"):
         complete_from_graph(decoupled, graph, 4)
