@@ -53,6 +53,7 @@ class InferReply:
 
     outputs: dict[str, np.ndarray]
     timings: Timings
+    is_last: bool = True  # False: another follows, for the same request
 
 
 @dataclass(frozen=True, slots=True)

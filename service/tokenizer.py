@@ -39,14 +39,13 @@ class TokenPieces:
     offsets: list[tuple[int, int]]
 
 
-class TextTokenizer:
-    """Encodes texts of at most `max_tokens`, special tokens included."""
+class _Tokenizer:
+    """One file's tokenizer, and the bounds of what it takes."""
 
     def __init__(self, path: Path, max_tokens: int, max_text_characters: int) -> None:
         self._max_tokens = max_tokens
         self._max_text_characters = max_text_characters
-        self._whole, self._cutting = _read(path), _read(path)
-        self._cutting.enable_truncation(max_tokens)
+        self._whole = _read(path)
 
     def check_sizes(self, texts: Sequence[str]) -> int:
         """The characters of all texts, or `InvalidArgument` where they are over the limit."""
@@ -64,6 +63,20 @@ class TextTokenizer:
             )
         return total
 
+    def pieces(self, text: str) -> TokenPieces:
+        """The tokens of a text of any length."""
+        encoding = self._whole.encode(text)
+        return TokenPieces(encoding.ids, encoding.tokens, encoding.offsets)
+
+
+class TextTokenizer(_Tokenizer):
+    """Encodes texts of at most `max_tokens`, special tokens included."""
+
+    def __init__(self, path: Path, max_tokens: int, max_text_characters: int) -> None:
+        super().__init__(path, max_tokens, max_text_characters)
+        self._cutting = _read(path)
+        self._cutting.enable_truncation(max_tokens)
+
     def encode(self, texts: Sequence[str], can_truncate: bool) -> list[EncodedText]:
         """Encode texts, or raise `InvalidArgument` for one that is too long to go uncut."""
         rows = []
@@ -79,30 +92,23 @@ class TextTokenizer:
             rows.append(EncodedText(ids, np.array([kept.type_ids], np.int64), is_long))
         return rows
 
-    def pieces(self, text: str) -> TokenPieces:
-        """The tokens of a text of any length."""
-        encoding = self._whole.encode(text)
-        return TokenPieces(encoding.ids, encoding.tokens, encoding.offsets)
 
-
-class PromptTokenizer:
+class PromptTokenizer(_Tokenizer):
     """Encodes prompts of at most `max_tokens` for generation, and knows every token's bytes.
 
     Special tokens that a prompt spells are tokens, as in the library.
     """
 
     def __init__(self, path: Path, max_tokens: int, max_text_characters: int) -> None:
-        self._max_tokens = max_tokens
-        self._max_text_characters = max_text_characters
-        self._tokenizer = _read(path)
-        decoder = self._tokenizer.decoder
+        super().__init__(path, max_tokens, max_text_characters)
+        decoder = self._whole.decoder
         if not isinstance(decoder, tokenizers.decoders.ByteLevel):
             raise LoadError(
                 f"{path.name}: its decoder is {type(decoder).__name__}, generation needs "
                 "ByteLevel: only its tokens are bytes, whatever stands around them"
             )
         # By id; empty for special tokens and for ids without one.
-        self.token_bytes = _token_bytes(self._tokenizer)
+        self.token_bytes = _token_bytes(self._whole)
 
     def encode(self, prompt: str) -> np.ndarray:
         """Token ids int64 [S], 1 <= S <= `max_tokens`, or `InvalidArgument` with the counts."""
@@ -111,7 +117,7 @@ class PromptTokenizer:
                 f"the prompt has {len(prompt)} characters, "
                 f"the server takes at most {self._max_text_characters}"
             )
-        (encoding,) = self._tokenizer.encode_batch_fast([prompt])
+        (encoding,) = self._whole.encode_batch_fast([prompt])
         if not 1 <= len(encoding.ids) <= self._max_tokens:
             raise InvalidArgument(
                 f"the prompt has {len(encoding.ids)} tokens, "

@@ -93,18 +93,24 @@ class GenerativeModel(ServedModel):
         return await self._infer_whole(asked, request)
 
     async def infer_stream(self, request: InferRequest) -> AsyncIterator[InferReply]:
-        """A reply per piece of new text where `stream` is set; else one, as `infer` gives it."""
+        """A reply per piece of new text where `stream` is set; else one, as `infer` gives it.
+
+        The last one may be without text.
+        """
         with self.counted_failures():
             asked = TextRequest.of(request)
         if not asked.can_stream:
             yield await self._infer_whole(asked, request)
             return
+        num_unfinished = asked.params.n
         async with self._start(asked, request) as generation:
             async for chunk in generation:
-                if chunk.text:
+                num_unfinished -= chunk.is_last
+                if chunk.text or not num_unfinished:
                     texts = [""] * asked.params.n
                     texts[chunk.sequence.sample_index] = chunk.text
-                    yield InferReply(_text_output(texts), _timings(generation))
+                    outputs, is_last = _text_output(texts), not num_unfinished
+                    yield InferReply(outputs, _timings(generation), is_last)
 
     async def pieces(self, texts: Sequence[str]) -> list[TokenPieces]:
         """The tokens of texts of any length."""
