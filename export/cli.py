@@ -31,11 +31,12 @@ def export(
         ),
     ] = Path("model_repository"),
     precision: Annotated[
-        Literal["fp32", "fp16", "int8"],
+        Literal["fp32", "fp16", "int8", "int8-weights", "int4-weights"],
         typer.Option(
             envvar="ATTENDANT_EXPORT_PRECISION",
-            help="fp32 is exact and the default; int8 is faster on CPUs and rounds; "
-            "fp16 is for CUDA.",
+            help="fp32 is exact and the default; int8 is faster on CPUs and rounds; fp16 is for "
+            "CUDA. Decoders only: weights in blocks of 8 or 4 bits, where no row depends on "
+            "its neighbours.",
         ),
     ] = "fp32",
     version: Annotated[
@@ -80,17 +81,35 @@ def export(
             help="Refuse a precision that loses more on the labelled data; half a point.",
         ),
     ] = 0.005,
+    held_out: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="ATTENDANT_EXPORT_HELD_OUT",
+            help="Decoders: plain text that training has not seen, to measure perplexity on; none "
+            "by default.",
+        ),
+    ] = None,
+    max_perplexity_rise: Annotated[
+        float,
+        typer.Option(
+            min=0.0,
+            envvar="ATTENDANT_EXPORT_MAX_PERPLEXITY_RISE",
+            help="Refuse a precision that raises perplexity on the held-out text by more; a "
+            "twentieth.",
+        ),
+    ] = 0.05,
     example: Annotated[
         str,
         typer.Option(
             envvar="ATTENDANT_EXPORT_EXAMPLE",
-            help="A text to try the model with; by default a general sentence.",
+            help="A text to try the model with; by default a general sentence, or its beginning.",
         ),
     ] = "",
 ) -> None:
     """Export a checkpoint to ONNX with fused attention, checked, into a model repository."""
     errors = Console(stderr=True)
     try:
+        from export.decoder_exporter import export_decoder
         from export.errors import ExportError
         from export.exporter import ExportSettings, export_checkpoint
         from models.checkpoint import load_checkpoint
@@ -109,20 +128,26 @@ def export(
         version=version,
         max_batch_size=max_batch_size,
         max_accuracy_drop=max_accuracy_drop,
+        max_perplexity_rise=max_perplexity_rise,
         example=example,
     )
     with errors.status("reading the checkpoint") as status:
         try:
-            labelled = read_dataset(labelled_data).examples if labelled_data else ()
-            folder, manifest = export_checkpoint(
-                load_checkpoint(checkpoint), settings, labelled, on_step=status.update
-            )
-        except (ExportError, ModelError) as error:
+            loaded = load_checkpoint(checkpoint)
+            if loaded.task == "text-generation":
+                text = held_out.read_text(encoding="utf-8") if held_out else ""
+                folder, manifest = export_decoder(loaded, settings, text, on_step=status.update)
+            else:
+                labelled = read_dataset(labelled_data).examples if labelled_data else ()
+                folder, manifest = export_checkpoint(
+                    loaded, settings, labelled, on_step=status.update
+                )
+        except (ExportError, ModelError, OSError, UnicodeDecodeError) as error:
             errors.print(Text.assemble(("error: ", "red"), str(error)))
             raise typer.Exit(1) from error
     table = Table(title=str(folder), show_header=False)
     table.add_row("precision", manifest.precision)
-    for group in (manifest.fused, manifest.parity, manifest.accuracy):
+    for group in (manifest.fused, manifest.parity, manifest.accuracy, manifest.perplexity):
         for key, value in group.items():
             table.add_row(key.replace("_", " "), str(value))
     Console().print(table)

@@ -13,20 +13,20 @@ import onnx
 
 from export.errors import ExportError
 from export.fused_attention import Operator
-from export.graph import check_fused, fused_ops, num_layers_used, trace
+from export.graph import TextNetwork, check_fused, fused_ops, num_layers_used, trace
 from export.parity import GraphRunner, check_parity, outputs_of_texts
 from export.quantization import quantize_int8
 from export.writer import ExportedModel, write_model
 from models.checkpoint import Checkpoint
 from models.datasets import Example
-from models.heads import TextEmbedder
-from service.manifest import Manifest, Precision
+from models.heads import SequenceClassifier, TextEmbedder
+from service.manifest import EXAMPLE, Manifest, Precision
 
 # Largest difference to PyTorch on the outputs that is let through. int8 has none of its
 # own: what it costs is measured, and bounded by `max_accuracy_drop` on labelled data.
-MAX_ABS_ERROR: dict[Precision, float] = {"fp32": 1e-4, "fp16": 5e-2, "int8": float("inf")}
+MAX_ABS_ERROR = {"fp32": 1e-4, "fp16": 5e-2, "int8": float("inf")}
 # Which operator measured faster where each precision runs: docs/benchmarks.md.
-DEFAULT_OPERATOR: dict[Precision, Operator] = {
+DEFAULT_OPERATOR: dict[str, Operator] = {
     "fp32": "Attention",
     "fp16": "MultiHeadAttention",
     "int8": "Attention",
@@ -44,6 +44,7 @@ class ExportSettings:
     version: int | None = None  # None: the next free one
     max_batch_size: int = 64
     max_accuracy_drop: float = 0.005  # half a point
+    max_perplexity_rise: float = 0.05  # by a twentieth
     example: str = ""
 
 
@@ -58,10 +59,14 @@ def export_checkpoint(
     Accuracy is measured on `labelled`, where there are any. Raises `ExportError`, and then the
     repository is as it was.
     """
-    _check_name(settings.name)
+    check_name(settings.name)
+    if settings.precision not in MAX_ABS_ERROR:
+        raise ExportError(
+            f"precision is {settings.precision}, an encoder's is one of {', '.join(MAX_ABS_ERROR)}"
+        )
     _check_labels(checkpoint, labelled)
     operator = settings.operator or DEFAULT_OPERATOR[settings.precision]
-    network = checkpoint.model.eval()
+    network = _network_of(checkpoint).eval()
     on_step("tracing the graph")
     is_half = settings.precision == "fp16"
     graph = float_graph = trace(network, operator, is_half=is_half)
@@ -88,7 +93,12 @@ def export_checkpoint(
     return folder, manifest
 
 
-def _check_name(name: str) -> None:
+def _network_of(checkpoint: Checkpoint) -> TextNetwork:
+    assert isinstance(checkpoint.model, SequenceClassifier | TextEmbedder), "decoders are others'"
+    return checkpoint.model
+
+
+def check_name(name: str) -> None:
     if not name or name.startswith(".") or "/" in name:
         raise ExportError(f"name is '{name}', expected a folder name that does not start with '.'")
 
@@ -116,7 +126,7 @@ def _measure_accuracy(
             checkpoint.tokenizer,
             [example.text for example in labelled],
             checkpoint.max_tokens,
-            checkpoint.model.config.pad_token_id,
+            _network_of(checkpoint).config.pad_token_id,
         )
         return round(float((np.concatenate(list(outputs)).argmax(axis=1) == wanted).mean()), 5)
 
@@ -141,8 +151,7 @@ def _manifest(
     parity: dict[str, float],
     accuracy: dict[str, float],
 ) -> Manifest:
-    network = checkpoint.model
-    example = {"example": settings.example} if settings.example else {}
+    network = _network_of(checkpoint)
     return Manifest(
         task=checkpoint.task,
         precision=settings.precision,
@@ -155,9 +164,14 @@ def _manifest(
         fused=fused_ops(graph),
         parity=parity,
         accuracy=accuracy,
-        versions={name: version(name) for name in ("attendant", "onnx", "onnxruntime", "torch")},
-        **example,
+        versions=versions(),
+        example=settings.example or EXAMPLE,
     )
+
+
+def versions() -> dict[str, str]:
+    """Of what an export depends on."""
+    return {name: version(name) for name in ("attendant", "onnx", "onnxruntime", "torch")}
 
 
 def _describe_pooling(network: TextEmbedder) -> str:

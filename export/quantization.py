@@ -1,17 +1,26 @@
-"""Dynamic int8: weights to 8 bits once, activations at run time.
+"""Fewer bits for weights: dynamic int8, and blocks of 8 or 4 bits.
 
-Weights are quantised per output channel. An activation's scale is per tensor, so a
-row's rounding depends a little on its neighbours in the batch; what that costs is
-measured by the parity check and kept in the manifest.
+Dynamic int8 quantises weights per output channel once, and activations at run time. An
+activation's scale is per tensor, so a row's rounding depends a little on its neighbours in
+the batch. Block quantisation (com.microsoft.MatMulNBits) scales weights and activations
+block by block within a row, so no row depends on another. What each costs is measured by
+the parity checks and kept in the manifest.
 """
 
+import logging
 import tempfile
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import onnx
+from onnx import numpy_helper
 from onnxruntime.quantization import QuantType, quantize_dynamic
 
 from export.errors import ExportError
+
+BLOCK_SIZE = 32  # weights that share a scale
+INT8_ACTIVATIONS = 4  # MatMulNBits' accuracy_level: products are of int8
 
 
 def quantize_int8(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -20,8 +29,7 @@ def quantize_int8(model: onnx.ModelProto) -> onnx.ModelProto:
     Only MatMul and Gemm are named: the quantiser takes ONNX's Attention for the contrib
     operator of the same name, and would break it.
     """
-    copied = onnx.ModelProto()
-    copied.CopyFrom(model)
+    copied = _with_products_as_matmul(model)
     # The quantiser asks for its own shape inference first, which fused nodes stop.
     note = copied.metadata_props.add(key="onnx.quant.pre_process", value="onnxruntime.quant")
     with tempfile.TemporaryDirectory() as folder:
@@ -47,3 +55,61 @@ def quantize_int8(model: onnx.ModelProto) -> onnx.ModelProto:
         quantized.metadata_props.remove(kept)
     quantized.producer_name, quantized.producer_version = "attendant", ""
     return quantized
+
+
+def quantize_blocks(model: onnx.ModelProto, bits: int) -> onnx.ModelProto:
+    """A copy of `model` whose matrix products with weights are MatMulNBits of 4 or 8 bits."""
+    quantizer = _block_quantizer()(
+        _with_products_as_matmul(model),
+        bits=bits,
+        block_size=BLOCK_SIZE,
+        is_symmetric=True,
+        accuracy_level=INT8_ACTIVATIONS,
+    )
+    quantizer.process()
+    quantized: onnx.ModelProto = quantizer.model.model
+    _check_no_float_products(quantized)
+    return quantized
+
+
+def _block_quantizer() -> Any:  # noqa: ANN401 - a class without types
+    """Importing its module sets up logging for the whole process, and it logs a line per node."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    from onnxruntime.quantization import matmul_nbits_quantizer
+
+    root.handlers[:], root.level = handlers, level
+    matmul_nbits_quantizer.logger.setLevel(logging.WARNING)
+    return matmul_nbits_quantizer.MatMulNBitsQuantizer
+
+
+def _with_products_as_matmul(model: onnx.ModelProto) -> onnx.ModelProto:
+    """A copy without a Gemm of transposed weights: quantisers want them the other way round.
+
+    There is one where the output layer shares the word vectors.
+    """
+    copied = onnx.ModelProto()
+    copied.CopyFrom(model)
+    weights = {tensor.name: tensor for tensor in copied.graph.initializer}
+    for node in copied.graph.node:
+        is_transposed = any(a.name == "transB" and a.i for a in node.attribute)
+        if node.op_type == "Gemm" and is_transposed and len(node.input) == 2:
+            name = f"{node.input[1]}.transposed"
+            matrix = numpy_helper.to_array(weights[node.input[1]])
+            copied.graph.initializer.append(
+                numpy_helper.from_array(np.ascontiguousarray(matrix.T), name)
+            )
+            product = onnx.helper.make_node("MatMul", [node.input[0], name], node.output, node.name)
+            node.CopyFrom(product)
+    return copied
+
+
+def _check_no_float_products(model: onnx.ModelProto) -> None:
+    weights = {tensor.name for tensor in model.graph.initializer}
+    left = [
+        node.name
+        for node in model.graph.node
+        if node.op_type in ("MatMul", "Gemm") and node.input[1] in weights
+    ]
+    if left:
+        raise ExportError(f"{len(left)} matrix products with weights stayed float: {left[:3]}")

@@ -71,7 +71,7 @@ def _write_version(exported: ExportedModel, folder: Path) -> None:
 
 
 def _write_model_files(manifest: Manifest, folder: Path, name: str, max_batch_size: int) -> None:
-    config = ModelConfig(name=name, max_batch_size=max_batch_size)
+    config = ModelConfig(name=name)
     complete_for_text(config, manifest, max_batch_size)
     config.ClearField("instance_group")  # the server knows its machine
     for output in config.output:

@@ -14,6 +14,7 @@ from service.errors import LoadError
 Task = Literal["text-classification", "embedding", "text-generation"]
 Precision = Literal["fp32", "fp16", "int8", "int8-weights", "int4-weights"]
 FORMAT = 1
+EXAMPLE = "What a wonderful day."
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +29,7 @@ class Manifest:
     embedding_size: int = 0  # values per embedding; 0 for classifiers
     eos_token_ids: tuple[int, ...] = ()  # what ends a generated text; empty: nothing does
     pooling: str = ""  # how an embedder pools and whether it normalises, for people
-    example: str = "What a wonderful day."  # a text to try the model with
+    example: str = EXAMPLE  # a text to try the model with
     origin: str = ""  # where the weights come from
     fused: dict[str, int] = field(default_factory=dict)  # fused ops by count
     parity: dict[str, float] = field(default_factory=dict)  # against PyTorch

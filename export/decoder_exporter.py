@@ -1,0 +1,121 @@
+"""Export one decoder: trace, quantise, check, measure, write. Each step may refuse.
+
+Knows nothing of the command line; progress is told to a callback.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import onnx
+from tokenizers import Tokenizer
+
+from export.cached_decoder import OPERATOR, trace_decoder
+from export.decoder_parity import check_decoder
+from export.errors import ExportError
+from export.exporter import ExportSettings, check_name, versions
+from export.graph import check_fused, fused_ops
+from export.perplexity import WINDOW_TOKENS, graph_perplexity, network_perplexity, windows_of
+from export.quantization import quantize_blocks, quantize_int8
+from export.writer import ExportedModel, write_model
+from models.checkpoint import Checkpoint
+from models.gpt import GPT
+from service.manifest import Manifest, Precision
+
+# Largest difference between decoding from the cache and recomputing from scratch that is let
+# through, in logits. Dynamic int8 has none: its scale is per tensor, so a prompt's tokens round
+# otherwise together than alone; what that does is measured, and its perplexity bounded.
+MAX_ABS_ERROR: dict[Precision, float] = {
+    "fp32": 1e-3,
+    "fp16": 0.5,
+    "int8": float("inf"),
+    "int8-weights": 1e-3,
+    "int4-weights": 1e-3,
+}
+EXAMPLE = "The"
+
+
+def export_decoder(
+    checkpoint: Checkpoint,
+    settings: ExportSettings,
+    held_out: str = "",
+    on_step: Callable[[str], None] = lambda _: None,
+) -> tuple[Path, Manifest]:
+    """Write a version into the repository; returns its folder and manifest.
+
+    Perplexity is measured on `held_out`, where there is any. Raises `ExportError`, and then the
+    repository is as it was.
+    """
+    check_name(settings.name)
+    network = checkpoint.model.eval()
+    assert isinstance(network, GPT), "others have their own exporter"
+    on_step("tracing the graph")
+    graph = trace_decoder(network, is_half=settings.precision == "fp16")
+    if settings.precision not in ("fp32", "fp16"):
+        on_step("quantising weights")
+        graph = _quantize(graph, settings.precision)
+        check_fused(graph, OPERATOR, network.config.num_layers)
+    on_step("comparing cached decoding with recomputing from scratch")
+    parity = check_decoder(
+        network,
+        graph,
+        is_exact=settings.precision == "fp32",
+        max_abs_error=MAX_ABS_ERROR[settings.precision],
+    )
+    perplexity = _measure(checkpoint.tokenizer, network, graph, held_out, on_step)
+    if perplexity:
+        _check_rise(perplexity, settings.max_perplexity_rise)
+    manifest = Manifest(
+        task="text-generation",
+        precision=settings.precision,
+        max_tokens=checkpoint.max_tokens,
+        pad_token_id=network.config.eos_token_id,
+        eos_token_ids=(network.config.eos_token_id,),
+        origin=checkpoint.origin,
+        example=settings.example or EXAMPLE,
+        fused=fused_ops(graph),
+        parity=parity.to_dict(),
+        perplexity=perplexity,
+        versions=versions(),
+    )
+    on_step("writing")
+    exported = ExportedModel(graph, checkpoint.tokenizer, manifest)
+    folder = write_model(
+        exported, settings.repository, settings.name, settings.version, max_batch_size=0
+    )
+    return folder, manifest
+
+
+def _quantize(graph: onnx.ModelProto, precision: Precision) -> onnx.ModelProto:
+    if precision == "int8":
+        return quantize_int8(graph)
+    return quantize_blocks(graph, bits=8 if precision == "int8-weights" else 4)
+
+
+def _measure(
+    tokenizer: Tokenizer,
+    network: GPT,
+    graph: onnx.ModelProto,
+    held_out: str,
+    on_step: Callable[[str], None],
+) -> dict[str, float]:
+    """Perplexity of the network and of the graph on the same windows; empty without text."""
+    if not held_out:
+        return {}
+    ids = tokenizer.encode(held_out).ids
+    windows = windows_of(ids, network.config.max_positions)
+    what = f"measuring perplexity on {windows.size} tokens"
+    on_step(what)
+    exact = network_perplexity(network, windows)
+    found = graph_perplexity(
+        graph, windows, lambda done: on_step(f"{what}: {done} of {WINDOW_TOKENS} steps")
+    )
+    return {"tokens": windows.size, "float": round(exact, 4), "exported": round(found, 4)}
+
+
+def _check_rise(perplexity: dict[str, float], max_rise: float) -> None:
+    rise = perplexity["exported"] / perplexity["float"] - 1
+    if rise > max_rise:
+        raise ExportError(
+            f"perplexity rises by {rise:.1%}, from {perplexity['float']} to "
+            f"{perplexity['exported']}; the limit is {max_rise:.1%}"
+        )

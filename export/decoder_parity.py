@@ -1,0 +1,186 @@
+"""A decoder's graph, run from its cache, must compute what recomputing from scratch does.
+
+Checked before anything is written, in the server's own decoder: prompts of several lengths,
+prefilled together, in chunks, and into slots that others used before, then `NUM_STEPS` greedy
+tokens. What is exact is compared with PyTorch, whose pass over a whole sequence knows no cache.
+Quantised graphs are compared with their own prefill of the whole sequence, step by step.
+"""
+# ruff: noqa: N806 - suffixes are array layouts: B rows, S tokens, V vocabulary
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+import torch
+
+from export.errors import ExportError
+from models.gpt import GPT
+from service.cpus import available_cpus
+from service.generation.decoder import OnnxDecoder
+from service.runtime import OnnxSession, SessionOptions
+
+NUM_STEPS = 64
+PROMPT_TOKENS = (1, 7, 40)  # fewer where the model takes fewer
+CHUNK_TOKENS = 16
+# Two logits so close are a tie: another order of additions may swap them.
+TIE = 1e-4
+
+Row = list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class DecoderParity:
+    """How far cached decoding is from recomputing, over all rows and steps."""
+
+    max_abs_error: float  # of logits
+    changed_tokens: float  # share of greedy tokens that differ, ties aside
+    max_neighbour_effect: float  # logits of a row in a batch against the row alone
+    neighbour_changed_tokens: float  # share of greedy tokens that neighbours change, ties aside
+
+    def to_dict(self) -> dict[str, float]:
+        """Rounded to what is meaningful, so that equal exports give equal manifests."""
+        return {
+            "max_abs_error": float(f"{self.max_abs_error:.2e}"),
+            "changed_tokens": round(self.changed_tokens, 4),
+            "max_neighbour_effect": float(f"{self.max_neighbour_effect:.2e}"),
+            "neighbour_changed_tokens": round(self.neighbour_changed_tokens, 4),
+        }
+
+
+def open_graph(model: onnx.ModelProto, max_tokens: int, num_slots: int) -> OnnxDecoder:
+    """The server's decoder over a graph held in memory."""
+    options = SessionOptions(num_threads=available_cpus())
+    session = OnnxSession(model.SerializeToString(), options)
+    return OnnxDecoder(session, num_slots=num_slots, max_tokens=max_tokens, max_rows=num_slots)
+
+
+def check_decoder(
+    network: GPT, model: onnx.ModelProto, *, is_exact: bool, max_abs_error: float
+) -> DecoderParity:
+    """Compare cached decoding with recomputing, or raise `ExportError` where it differs.
+
+    Exact graphs must agree with `network` to `max_abs_error`, and token for token but for ties;
+    others are measured against themselves.
+    """
+    config = network.config
+    prompts = _prompts(config.vocab_size, config.max_positions)
+    decoder = open_graph(model, config.max_positions, num_slots=2 * len(prompts))
+    together = _Greedy(decoder, prompts, first_slot=0)
+    recompute = _with_network(network) if is_exact else _with_prefill(decoder)
+    rows = list(zip(prompts, together.rows, strict=True))
+    wanted = [recompute(len(prompt), row) for prompt, row in rows]
+    runs = [together]
+    runs.append(_Greedy(decoder, prompts, first_slot=1, forced=together.rows))  # used slots
+    runs.append(_Greedy(decoder, prompts[-1:], 2, chunk=CHUNK_TOKENS, forced=together.rows[-1:]))
+    alone = [_Greedy(decoder, [prompt], 0, forced=[row]).logits[0] for prompt, row in rows]
+    pairs = [
+        (found, expected)
+        for run in runs
+        for found, expected in zip(run.logits, wanted[-len(run.logits) :], strict=True)
+    ]
+    parity = DecoderParity(
+        max_abs_error=max(float(np.abs(found - want).max()) for found, want in pairs),
+        changed_tokens=_changed(pairs),
+        max_neighbour_effect=max(
+            float(np.abs(one - other).max())
+            for one, other in zip(together.logits, alone, strict=True)
+        ),
+        neighbour_changed_tokens=_changed(list(zip(together.logits, alone, strict=True))),
+    )
+    if not parity.max_abs_error <= max_abs_error:  # also where it is not a number
+        raise ExportError(
+            f"cached decoding differs from recomputing by up to {parity.max_abs_error:.2e} in a "
+            f"logit, the limit is {max_abs_error:.0e}"
+        )
+    if is_exact and parity.changed_tokens:
+        raise ExportError(
+            f"{parity.changed_tokens:.1%} of greedy tokens differ from recomputing from scratch"
+        )
+    return parity
+
+
+class _Greedy:
+    """Rows continued from the cache, with the logits `[steps, V]` that each token was taken from.
+
+    `forced` rows are fed instead of the model's own choice, so that runs can be compared.
+    """
+
+    def __init__(
+        self,
+        decoder: OnnxDecoder,
+        prompts: Sequence[Row],
+        first_slot: int,
+        *,
+        chunk: int | None = None,
+        forced: Sequence[Row] | None = None,
+    ) -> None:
+        self.rows = [list(prompt) for prompt in prompts]
+        steps: list[np.ndarray] = []
+        room = decoder.max_tokens - max(map(len, prompts))
+        for step in range(min(NUM_STEPS, room)):
+            if step:
+                new = [row[-1:] for row in self.rows]
+                past = [len(row) - 1 for row in self.rows]
+            else:
+                new, past = self._prefill(decoder, prompts, first_slot, chunk)
+            logits_BV = decoder.run(first_slot, [np.array(ids) for ids in new], past).copy()
+            steps.append(logits_BV)
+            for index, row in enumerate(self.rows):
+                chosen = int(logits_BV[index].argmax())
+                row.append(forced[index][len(row)] if forced else chosen)
+        self.logits = list(np.stack(steps, axis=1))
+
+    @staticmethod
+    def _prefill(
+        decoder: OnnxDecoder, prompts: Sequence[Row], first_slot: int, chunk: int | None
+    ) -> tuple[list[Row], list[int]]:
+        """Compute all but the last chunk; what is left to do, and how much is done."""
+        if chunk is None:
+            return [list(prompt) for prompt in prompts], [0] * len(prompts)
+        (prompt,) = prompts
+        done = 0
+        while len(prompt) - done > chunk:
+            decoder.run(first_slot, [np.array(prompt[done : done + chunk])], [done])
+            done += chunk
+        return [prompt[done:]], [done]
+
+
+Recompute = Callable[[int, Row], np.ndarray]  # prompt tokens, row -> logits [steps, V]
+
+
+def _with_network(network: GPT) -> Recompute:
+    def recompute(num_prompt_tokens: int, row: Row) -> np.ndarray:
+        with torch.inference_mode():
+            logits_SV = network(torch.tensor([row]))[0].float().numpy()
+        return np.asarray(logits_SV[num_prompt_tokens - 1 : len(row) - 1])
+
+    return recompute
+
+
+def _with_prefill(decoder: OnnxDecoder) -> Recompute:
+    slot = decoder.num_slots - 1
+
+    def recompute(num_prompt_tokens: int, row: Row) -> np.ndarray:
+        ends = range(num_prompt_tokens, len(row))
+        return np.concatenate(
+            [decoder.run(slot, [np.array(row[:end])], [0]).copy() for end in ends]
+        )
+
+    return recompute
+
+
+def _changed(pairs: Sequence[tuple[np.ndarray, np.ndarray]]) -> float:
+    """Share of steps at which two runs choose otherwise, and not for a tie."""
+    found = np.concatenate([one for one, _ in pairs])
+    wanted = np.concatenate([other for _, other in pairs])
+    chosen = found.argmax(axis=1)
+    rows = np.arange(len(chosen))
+    lost = wanted.max(axis=1) - wanted[rows, chosen]
+    return float((lost > TIE).mean())
+
+
+def _prompts(vocab_size: int, max_tokens: int) -> list[Row]:
+    generator = np.random.default_rng(0)
+    longest = max(1, max_tokens // 3)
+    return [generator.integers(vocab_size, size=min(n, longest)).tolist() for n in PROMPT_TOKENS]
