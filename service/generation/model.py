@@ -4,7 +4,7 @@ The typed API calls `generate`. The Open Inference Protocol's tensors, which are
 generative backends, go through `infer` and `infer_stream`. All methods run on the event loop.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from concurrent.futures import Executor
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
@@ -92,7 +92,7 @@ class GenerativeModel(ServedModel):
                 raise InvalidArgument("stream is true, and only ModelStreamInfer streams")
         return await self._infer_whole(asked, request)
 
-    async def infer_stream(self, request: InferRequest) -> AsyncIterator[InferReply]:
+    async def infer_stream(self, request: InferRequest) -> AsyncGenerator[InferReply, None]:
         """A reply per piece of new text where `stream` is set; else one, as `infer` gives it.
 
         The last one may be without text.

@@ -4,7 +4,8 @@ Lives on the event loop; no locks. Queues have their own bounds: this is the doo
 """
 
 import asyncio
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 from service.errors import Unavailable
 from service.rpc.status import Context
@@ -25,13 +26,17 @@ class Admission:
         It is counted out when the call is done: a large answer takes its time after the
         method has returned it, and closing the port would cut it off.
         """
-        if self.is_draining:
-            raise Unavailable(
-                "GRPC server is shutting down and has stopped accepting new requests."
-            )
-        self._num_inside += 1
-        self._empty.clear()
-        context.add_done_callback(self._leave)  # type: ignore[arg-type] # a function will do
+        self._enter()
+        context.add_done_callback(lambda _: self._leave())  # type: ignore[arg-type] # a function will do
+
+    @contextmanager
+    def admitted(self) -> Iterator[None]:
+        """The same for one request of a stream: counted while the block runs."""
+        self._enter()
+        try:
+            yield
+        finally:
+            self._leave()
 
     async def drain(self, timeout_s: float) -> int:
         """Refuse new calls and wait for those inside; returns how many are left."""
@@ -40,7 +45,15 @@ class Admission:
             await asyncio.wait_for(self._empty.wait(), timeout_s)
         return self._num_inside
 
-    def _leave(self, _: Context) -> None:
+    def _enter(self) -> None:
+        if self.is_draining:
+            raise Unavailable(
+                "GRPC server is shutting down and has stopped accepting new requests."
+            )
+        self._num_inside += 1
+        self._empty.clear()
+
+    def _leave(self) -> None:
         self._num_inside -= 1
         if not self._num_inside:
             self._empty.set()

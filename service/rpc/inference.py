@@ -5,19 +5,20 @@ name; the generated base class would log a traceback per call.
 """
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterable, Awaitable, Callable
 
 from grpc import StatusCode
 from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc
 
 from service import __version__
-from service.errors import InvalidArgument, Unavailable
-from service.models import InferRequest, ServedModel
+from service.errors import Unavailable
 from service.repository import ModelRepository
 from service.rpc.admission import Admission
-from service.rpc.status import INFERENCE_CODES, Context, answers_errors
-from service.rpc.tensors import build_response, parse_inputs
+from service.rpc.infer_request import to_infer_request
+from service.rpc.status import INFERENCE_CODES, Context, answers_errors, deadline_of
+from service.rpc.streaming import InferStream
+from service.rpc.tensors import build_response
 
 EXTENSIONS = ("model_configuration",)
 
@@ -95,10 +96,16 @@ class InferenceService(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: 
     ) -> pb.ModelInferResponse:
         received_s = time.monotonic()
         model = self._repository.find(request.model_name, request.model_version)
-        infer_request = _to_infer_request(request, model, received_s, context.time_remaining)
+        infer_request = to_infer_request(request, model, received_s, deadline_of(context))
         self._admission.admit(context)
         reply = await model.infer(infer_request)
         return build_response(request, model.version, model.signature, reply.outputs)
+
+    @answers_errors(INFERENCE_CODES)
+    async def ModelStreamInfer(
+        self, requests: AsyncIterable[pb.ModelInferRequest], context: Context
+    ) -> None:
+        await InferStream(self._repository, self._admission, context).serve(requests)
 
 
 def _not_offered(name: str) -> Callable[[InferenceService, object, Context], Awaitable[None]]:
@@ -111,54 +118,3 @@ def _not_offered(name: str) -> Callable[[InferenceService, object, Context], Awa
 for _method in pb.DESCRIPTOR.services_by_name["GRPCInferenceService"].methods:
     if _method.name not in vars(InferenceService):
         setattr(InferenceService, _method.name, _not_offered(_method.name))
-
-
-def _to_infer_request(
-    request: pb.ModelInferRequest,
-    model: ServedModel,
-    received_s: float,
-    time_remaining: Callable[[], float | None],
-) -> InferRequest:
-    remaining_s = time_remaining()
-    deadline_s = None if remaining_s is None else time.monotonic() + remaining_s
-    can_truncate = _check_parameters(request)
-    inputs, num_rows = parse_inputs(request, model.signature, model.config.max_batch_size)
-    return InferRequest(
-        inputs=inputs,
-        num_rows=num_rows,
-        received_s=received_s,
-        deadline_s=deadline_s,
-        can_truncate=can_truncate,
-    )
-
-
-_PARAMETER_TYPES = {
-    "timeout": ("int64_param",),
-    "priority": ("int64_param", "uint64_param"),
-    "sequence_id": ("int64_param", "string_param"),
-    "sequence_start": ("bool_param",),
-    "sequence_end": ("bool_param",),
-    "truncate": ("bool_param",),  # ours: cut texts that are longer than the model takes
-    "triton_enable_empty_final_response": ("bool_param",),
-}
-
-
-def _check_parameters(request: pb.ModelInferRequest) -> bool:
-    """Check every request parameter's type; returns whether texts may be truncated."""
-    for key, value in request.parameters.items():
-        if key.startswith("triton_") and key not in _PARAMETER_TYPES:
-            raise InvalidArgument(
-                "parameter keys starting with 'triton_' are reserved for Triton usage. Only the "
-                "following keys starting with 'triton_' are allowed: "
-                "triton_enable_empty_final_response"
-            )
-        expected = _PARAMETER_TYPES.get(
-            key, ("int64_param", "bool_param", "string_param", "double_param")
-        )
-        if value.WhichOneof("parameter_choice") not in expected:
-            if key not in _PARAMETER_TYPES:
-                expected = ("int64_param, bool_param, or string_param",)
-            raise InvalidArgument(
-                f"invalid value type for '{key}' parameter, expected {' or '.join(expected)}."
-            )
-    return "truncate" in request.parameters and request.parameters["truncate"].bool_param

@@ -1,7 +1,7 @@
-"""The gRPC port: both services, health and reflection on one `grpc.aio` server."""
+"""The gRPC port: the three services, health and reflection on one `grpc.aio` server."""
 
 import grpc
-from attendant.v1 import text_pb2, text_pb2_grpc
+from attendant.v1 import generation_pb2, generation_pb2_grpc, text_pb2, text_pb2_grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 from tritonclient.grpc import service_pb2, service_pb2_grpc
@@ -9,6 +9,7 @@ from tritonclient.grpc import service_pb2, service_pb2_grpc
 from service.errors import LoadError
 from service.repository import ModelRepository
 from service.rpc.admission import Admission
+from service.rpc.generation import GenerationService
 from service.rpc.health import HealthService
 from service.rpc.inference import InferenceService
 from service.rpc.text import TextService
@@ -30,6 +31,9 @@ class RpcServer:
         )
         text_pb2_grpc.add_TextServiceServicer_to_server(
             TextService(repository, admission, settings.max_texts), self._server
+        )
+        generation_pb2_grpc.add_GenerationServiceServicer_to_server(
+            GenerationService(repository, admission), self._server
         )
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         reflection.enable_server_reflection(_service_names(), self._server)
@@ -74,6 +78,7 @@ def _service_names() -> list[str]:
     return [
         service_pb2.DESCRIPTOR.services_by_name["GRPCInferenceService"].full_name,
         text_pb2.DESCRIPTOR.services_by_name["TextService"].full_name,
+        generation_pb2.DESCRIPTOR.services_by_name["GenerationService"].full_name,
         health_pb2.DESCRIPTOR.services_by_name["Health"].full_name,
         reflection.SERVICE_NAME,
     ]

@@ -7,6 +7,7 @@ says what happened, and a hint when to come back.
 
 import functools
 import logging
+import time
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeAlias, TypeVar
 
@@ -42,13 +43,17 @@ RETRY_AFTER_MS = 100  # about a full queue's worth of small batches
 # A status travels in a header: over 8 KiB, percent-encoded as three bytes for one, clients get
 # another error instead.
 MAX_DETAILS_BYTES = 2_000
+INTERNAL_ERROR = "internal error, see the server's log"
 RETRY_HINT = (("grpc-retry-pushback-ms", str(RETRY_AFTER_MS)),)
 
 
 def answers_errors(
     codes: dict[type[errors.AttendantError], StatusCode],
 ) -> Callable[[Method[S, Q, R]], Method[S, Q, R]]:
-    """Decorate a unary method `(self, request, context)`: domain errors become statuses."""
+    """Decorate a method `(self, request, context)`: domain errors become statuses.
+
+    It answers by what it returns, or streams by `context.write`: an error may come at any time.
+    """
 
     def decorate(method: Method[S, Q, R]) -> Method[S, Q, R]:
         @functools.wraps(method)
@@ -58,17 +63,24 @@ def answers_errors(
             except errors.AttendantError as error:
                 code = codes[type(error)]
                 hint = RETRY_HINT if code is StatusCode.RESOURCE_EXHAUSTED else ()
-                await context.abort(code, _details(error), hint)
+                await context.abort(code, details(error), hint)
             except Exception:
                 logger.exception("%s failed", method.__name__)
-                await context.abort(StatusCode.INTERNAL, "internal error, see the server's log")
+                await context.abort(StatusCode.INTERNAL, INTERNAL_ERROR)
 
         return answer
 
     return decorate
 
 
-def _details(error: errors.AttendantError) -> str:
+def deadline_of(context: Context) -> float | None:
+    """When a call's client stops waiting, on the monotonic clock."""
+    remaining_s = context.time_remaining()
+    return None if remaining_s is None else time.monotonic() + remaining_s
+
+
+def details(error: errors.AttendantError) -> str:
+    """What a client reads: the error's text, cut where it is too long for a header."""
     text = str(error).encode()
     cut = text[:MAX_DETAILS_BYTES].decode(errors="ignore")
     return cut if len(text) <= MAX_DETAILS_BYTES else f"{cut}..."

@@ -154,14 +154,7 @@ def _check_batch(
     """The inputs are the model's, and agree on a batch size within the limit."""
     model = request.model_name
     expected = [spec.name for spec in signature.inputs]
-    given = [tensor.name for tensor in request.inputs]
-    if len(given) != len(expected):
-        missing = [name for name in expected if name not in given]
-        raise InvalidArgument(
-            f"expected {len(expected)} inputs but got {len(given)} inputs for model '{model}'. "
-            f"Got input(s) {_quoted(sorted(given))}, but missing required input(s) "
-            f"{_quoted(missing)}. Please provide all required input(s)."
-        )
+    _check_count(request, signature)
     num_rows = 1
     for index, tensor in enumerate(request.inputs):
         if tensor.name not in expected:
@@ -183,6 +176,27 @@ def _check_batch(
             f"inference request batch-size must be <= {max_batch_size} for '{model}'"
         )
     return num_rows
+
+
+def _check_count(request: service_pb2.ModelInferRequest, signature: Signature) -> None:
+    """As many inputs as there may be, and none missing that the model needs."""
+    given = [tensor.name for tensor in request.inputs]
+    required = [spec.name for spec in signature.inputs if not spec.is_optional]
+    missing = [name for name in required if name not in given]
+    most = len(signature.inputs)
+    is_wrong = not len(required) <= len(given) <= most
+    # Where all are needed, one of another name in its place is refused by that name further on.
+    if not is_wrong and not (missing and len(required) < most):
+        return
+    if len(required) == most:
+        expected = f"expected {most} inputs"
+    else:
+        expected = f"expected number of inputs between {len(required)} and {most}"
+    raise InvalidArgument(
+        f"{expected} but got {len(given)} inputs for model '{request.model_name}'. "
+        f"Got input(s) {_quoted(sorted(given))}, but missing required input(s) "
+        f"{_quoted(missing)}. Please provide all required input(s)."
+    )
 
 
 def _to_array(

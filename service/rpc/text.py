@@ -8,14 +8,19 @@ from attendant.v1 import text_pb2 as pb
 from attendant.v1 import text_pb2_grpc
 
 from service.errors import InvalidArgument, WrongTask
+from service.generation.model import GenerativeModel
 from service.models import ServedModel, TextModel, TextReply, softmax
 from service.repository import ModelRepository
 from service.request import Timings
 from service.rpc.admission import Admission
-from service.rpc.status import ATTENDANT_CODES, Context, answers_errors
+from service.rpc.status import ATTENDANT_CODES, Context, answers_errors, deadline_of
 
 TextRequest = pb.ClassifyRequest | pb.EmbedRequest | pb.TokenizeRequest
-VERBS = {"text-classification": "classify", "embedding": "embed"}
+VERBS = {
+    "text-classification": "classify",
+    "embedding": "embed",
+    "text-generation": "generate",
+}
 
 
 class TextService(text_pb2_grpc.TextServiceServicer):
@@ -61,7 +66,7 @@ class TextService(text_pb2_grpc.TextServiceServicer):
     @answers_errors(ATTENDANT_CODES)
     async def Tokenize(self, request: pb.TokenizeRequest, context: Context) -> pb.TokenizeResponse:
         received_s = time.monotonic()
-        model = self._find(request)
+        model = self._find_for_texts(request)
         self._admission.admit(context)
         pieces = await model.pieces(request.texts)
         timings = pb.Timings(total_seconds=time.monotonic() - received_s)
@@ -92,15 +97,18 @@ class TextService(text_pb2_grpc.TextServiceServicer):
     ) -> pb.ListModelsResponse:
         return pb.ListModelsResponse(models=map(_describe, self._repository.models()))
 
-    def _find(self, request: TextRequest, task: str | None = None) -> TextModel:
+    def _find(self, request: TextRequest, task: str) -> TextModel:
+        """The model a request names, which does the task."""
+        model = self._find_for_texts(request)
+        if not isinstance(model, TextModel) or model.manifest.task != task:
+            raise wrong_task(model, task)
+        return model
+
+    def _find_for_texts(self, request: TextRequest) -> TextModel | GenerativeModel:
         """The model a request names, with the request's texts within bounds."""
         model = self._repository.find(request.model, request.version)
-        if not isinstance(model, TextModel):
+        if not isinstance(model, TextModel | GenerativeModel):
             raise WrongTask(f"model '{model.name}' takes tensors, not texts")
-        if task not in (None, model.manifest.task):
-            raise WrongTask(
-                f"model '{model.name}' does {model.manifest.task}, it cannot {VERBS[task]}"
-            )
         if not 1 <= len(request.texts) <= self._max_texts:
             raise InvalidArgument(
                 f"texts has {len(request.texts)} elements, expected 1 to {self._max_texts}"
@@ -114,10 +122,14 @@ class TextService(text_pb2_grpc.TextServiceServicer):
         received_s: float,
         context: Context,
     ) -> TextReply:
-        remaining_s = context.time_remaining()
-        deadline_s = None if remaining_s is None else time.monotonic() + remaining_s
+        deadline_s = deadline_of(context)
         self._admission.admit(context)
         return await model.compute(request.texts, received_s, deadline_s, request.truncate)
+
+
+def wrong_task(model: TextModel | GenerativeModel, task: str) -> WrongTask:
+    """A model that takes texts was asked for another task than its own."""
+    return WrongTask(f"model '{model.name}' does {model.manifest.task}, it cannot {VERBS[task]}")
 
 
 def _label_count(request: pb.ClassifyRequest, num_labels: int) -> int:
@@ -154,7 +166,7 @@ def _describe(model: ServedModel) -> pb.Model:
         task="tensors",
         max_batch_size=model.config.max_batch_size,
     )
-    if isinstance(model, TextModel):
+    if isinstance(model, TextModel | GenerativeModel):
         manifest = model.manifest
         text_fields = pb.Model(
             task=manifest.task,

@@ -1,0 +1,146 @@
+"""`attendant.v1.GenerationService`: the typed API for text generation.
+
+Each method is convert in, ask, convert out. A call that ends early, for whatever reason, leaves
+`async with`, which ends its sequences within one step.
+"""
+
+import time
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+
+from attendant.v1 import generation_pb2 as pb
+from attendant.v1 import generation_pb2_grpc
+
+from service.errors import InvalidArgument, WrongTask
+from service.generation.model import GenerativeModel
+from service.generation.sampling import TokenLogprobs
+from service.generation.sampling_params import SamplingParams
+from service.generation.sequence import FinishReason
+from service.generation.stream import Chunk, Generation
+from service.models import TextModel
+from service.repository import ModelRepository
+from service.rpc.admission import Admission
+from service.rpc.status import ATTENDANT_CODES, Context, answers_errors, deadline_of
+from service.rpc.text import wrong_task
+
+_REASONS = {
+    FinishReason.STOP: pb.FINISH_REASON_STOP,
+    FinishReason.LENGTH: pb.FINISH_REASON_LENGTH,
+}
+
+
+class GenerationService(generation_pb2_grpc.GenerationServiceServicer):
+    """Answers for the generative models of the repository."""
+
+    def __init__(self, repository: ModelRepository, admission: Admission) -> None:
+        self._repository = repository
+        self._admission = admission
+
+    @answers_errors(ATTENDANT_CODES)
+    async def Generate(self, request: pb.GenerateRequest, context: Context) -> None:
+        model = self._find(request)
+        async with self._start(model, request, context) as generation:
+            num_unfinished = len(generation.sequences)
+            async for chunk in generation:
+                message = pb.GenerateChunk(sample_index=chunk.sequence.sample_index)
+                _add(message, chunk)
+                num_unfinished -= chunk.is_last
+                if not num_unfinished:
+                    message.MergeFrom(pb.GenerateChunk(**_summary(model, generation)))
+                await context.write(message)
+
+    @answers_errors(ATTENDANT_CODES)
+    async def GenerateUnary(
+        self, request: pb.GenerateRequest, context: Context
+    ) -> pb.GenerateResponse:
+        model = self._find(request)
+        async with self._start(model, request, context) as generation:
+            results = [pb.GeneratedText() for _ in generation.sequences]
+            async for chunk in generation:
+                _add(results[chunk.sequence.sample_index], chunk)
+        return pb.GenerateResponse(**_summary(model, generation), results=results)
+
+    def _find(self, request: pb.GenerateRequest) -> GenerativeModel:
+        model = self._repository.find(request.model, request.version)
+        if isinstance(model, TextModel):
+            raise wrong_task(model, "text-generation")
+        if not isinstance(model, GenerativeModel):
+            raise WrongTask(f"model '{model.name}' takes tensors, not prompts")
+        return model
+
+    def _start(
+        self, model: GenerativeModel, request: pb.GenerateRequest, context: Context
+    ) -> AbstractAsyncContextManager[Generation]:
+        received_s = time.monotonic()
+        prompt, params = _prompt(request), _to_params(request.sampling_params)
+        self._admission.admit(context)
+        return model.generate(
+            prompt,
+            params,
+            received_s=received_s,
+            deadline_s=deadline_of(context),
+            priority=request.priority,
+        )
+
+
+def _prompt(request: pb.GenerateRequest) -> str | list[int]:
+    kind = request.WhichOneof("prompt")
+    if kind is None:
+        raise InvalidArgument("prompt is missing, expected text or token_ids")
+    return request.text if kind == "text" else list(request.token_ids.ids)
+
+
+def _to_params(message: pb.SamplingParams) -> SamplingParams:
+    """What is set of the message; the record has the defaults and the bounds."""
+    return SamplingParams(**{field.name: _plain(value) for field, value in message.ListFields()})
+
+
+def _plain(value: Any) -> Any:  # noqa: ANN401 - whatever a field of the message holds
+    if isinstance(value, float | int | bool):
+        return value
+    return dict(value) if hasattr(value, "items") else tuple(value)
+
+
+def _add(message: pb.GenerateChunk | pb.GeneratedText, chunk: Chunk) -> None:
+    """Append what is new, and say how the sample ended if it did."""
+    message.text += chunk.text
+    message.token_ids.extend(chunk.token_ids)
+    message.logprobs.extend(map(_to_logprob, chunk.logprobs))
+    if chunk.is_last and chunk.sequence.finish_reason is not None:
+        message.finish_reason = _REASONS[chunk.sequence.finish_reason]
+        message.stop_reason = chunk.sequence.stop_reason
+
+
+def _to_logprob(chosen: TokenLogprobs) -> pb.TokenLogprob:
+    top = [pb.TokenLogprob(id=token_id, logprob=logprob) for token_id, logprob in chosen.top]
+    return pb.TokenLogprob(id=chosen.token_id, logprob=chosen.logprob, top=top)
+
+
+def _summary(model: GenerativeModel, generation: Generation) -> dict[str, Any]:
+    """The fields that the end of every answer has."""
+    return {
+        "model": model.name,
+        "version": str(model.version),
+        "usage": _usage(generation),
+        "timings": _timings(generation),
+    }
+
+
+def _usage(generation: Generation) -> pb.GenerationUsage:
+    first = generation.sequences[0]
+    return pb.GenerationUsage(
+        prompt_tokens=first.num_prompt_tokens,
+        output_tokens=sum(sequence.num_output_tokens for sequence in generation.sequences),
+        reused_tokens=first.num_reused_tokens,
+    )
+
+
+def _timings(generation: Generation) -> pb.GenerationTimings:
+    all_timings = [sequence.timings for sequence in generation.sequences]
+    num_gaps = sum(sequence.num_output_tokens - 1 for sequence in generation.sequences)
+    return pb.GenerationTimings(
+        queue_seconds=all_timings[0].queue_s,
+        time_to_first_token_seconds=min(t.time_to_first_token_s for t in all_timings),
+        inter_token_seconds=sum(t.decode_s for t in all_timings) / max(1, num_gaps),
+        total_seconds=max(t.total_s for t in all_timings),
+    )

@@ -1,0 +1,81 @@
+"""A `ModelInfer` message to what a model is asked, its request parameters included.
+
+Shared by the unary method and the stream. The checks are Triton's, in its words.
+"""
+
+from collections.abc import Iterator
+
+from tritonclient.grpc import service_pb2 as pb
+
+from service.errors import InvalidArgument
+from service.models import InferRequest, ServedModel
+from service.rpc.tensors import parse_inputs
+
+EMPTY_FINAL = "triton_enable_empty_final_response"
+_TYPES = {
+    "timeout": ("int64_param",),
+    "priority": ("int64_param", "uint64_param"),
+    "sequence_id": ("int64_param", "string_param"),
+    "sequence_start": ("bool_param",),
+    "sequence_end": ("bool_param",),
+    "truncate": ("bool_param",),  # ours: cut texts that are longer than the model takes
+    EMPTY_FINAL: ("bool_param",),
+}
+_OWN_TYPES = ("int64_param", "bool_param", "string_param", "double_param")
+
+
+def to_infer_request(
+    request: pb.ModelInferRequest, model: ServedModel, received_s: float, deadline_s: float | None
+) -> InferRequest:
+    """The checked inputs and parameters, or `InvalidArgument` / `Unimplemented`."""
+    _check_parameters(request)
+    inputs, num_rows = parse_inputs(request, model.signature, model.config.max_batch_size)
+    return InferRequest(
+        inputs=inputs,
+        num_rows=num_rows,
+        received_s=received_s,
+        deadline_s=deadline_s,
+        can_truncate=is_set(request, "truncate"),
+        priority=_priority(request),
+        parameters=dict(_own_parameters(request)),
+    )
+
+
+def is_set(request: pb.ModelInferRequest, name: str) -> bool:
+    """A boolean request parameter; one that is absent is false."""
+    return name in request.parameters and request.parameters[name].bool_param
+
+
+def _check_parameters(request: pb.ModelInferRequest) -> None:
+    for key, value in request.parameters.items():
+        if key.startswith("triton_") and key not in _TYPES:
+            raise InvalidArgument(
+                "parameter keys starting with 'triton_' are reserved for Triton usage. Only the "
+                f"following keys starting with 'triton_' are allowed: {EMPTY_FINAL}"
+            )
+        expected = _TYPES.get(key, _OWN_TYPES)
+        if value.WhichOneof("parameter_choice") not in expected:
+            if key not in _TYPES:
+                expected = ("int64_param, bool_param, or string_param",)
+            raise InvalidArgument(
+                f"invalid value type for '{key}' parameter, expected {' or '.join(expected)}."
+            )
+
+
+def _priority(request: pb.ModelInferRequest) -> int:
+    if "priority" not in request.parameters:
+        return 0
+    parameter = request.parameters["priority"]
+    priority: int = getattr(parameter, parameter.WhichOneof("parameter_choice"))
+    if priority < 0:
+        raise InvalidArgument("invalid value for 'priority', expected value >= 0.")
+    return priority
+
+
+def _own_parameters(
+    request: pb.ModelInferRequest,
+) -> Iterator[tuple[str, bool | int | float | str]]:
+    """Those that the protocol leaves to models."""
+    for key, value in request.parameters.items():
+        if key not in _TYPES:
+            yield key, getattr(value, value.WhichOneof("parameter_choice"))

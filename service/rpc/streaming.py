@@ -1,0 +1,173 @@
+"""`ModelStreamInfer`: several requests at a time on one stream, for any models.
+
+Each request is a task that starts as soon as it is read and writes its own answers. As in Triton,
+models that give one answer are answered in the order of their requests; generative ones answer
+whenever they have something, interleaved, matched by id. An error is an answer, and the stream
+goes on. Lives on the event loop.
+
+What bounds memory: so many requests in flight, then no more are read; and one response in each
+task's hands, since a task waits until its response is written. While a client reads slowly its
+generations merge what is new (`generation/stream.py`), and nobody else waits.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncGenerator, AsyncIterable
+from contextlib import ExitStack, aclosing
+from typing import TypeAlias
+
+import numpy as np
+from tritonclient.grpc import service_pb2 as pb
+
+from service.errors import AttendantError
+from service.generation.model import GenerativeModel
+from service.models import InferRequest, ServedModel
+from service.repository import ModelRepository
+from service.rpc.admission import Admission
+from service.rpc.infer_request import EMPTY_FINAL, is_set, to_infer_request
+from service.rpc.status import INTERNAL_ERROR, Context, deadline_of, details
+from service.rpc.tensors import build_response
+
+MAX_IN_FLIGHT = 256  # requests of one stream
+FINAL = "triton_final_response"
+Response: TypeAlias = pb.ModelStreamInferResponse
+logger = logging.getLogger(__name__)
+
+
+class InferStream:
+    """One call of `ModelStreamInfer`."""
+
+    def __init__(self, repository: ModelRepository, admission: Admission, context: Context) -> None:
+        self._repository = repository
+        self._admission = admission
+        self._context = context
+        self._deadline_s = deadline_of(context)
+        self._ends_on_errors = _asks_for_statuses(context)
+        self._places = asyncio.Semaphore(MAX_IN_FLIGHT)
+        self._writing = asyncio.Lock()  # first come, first written
+        self._nobody_before = asyncio.Event()
+        self._nobody_before.set()
+        self._last_in_order = self._nobody_before  # set once that request is answered
+
+    async def serve(self, requests: AsyncIterable[pb.ModelInferRequest]) -> None:
+        """Answer all that is read, until the client closes its side or leaves."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                await self._places.acquire()
+                async for request in requests:
+                    before, done = self._turn(request)
+                    tasks.create_task(self._answer(request, time.monotonic(), before, done))
+                    await self._places.acquire()
+        except BaseExceptionGroup as group:
+            raise group.exceptions[0] from None
+
+    def _turn(self, request: pb.ModelInferRequest) -> tuple[asyncio.Event, asyncio.Event]:
+        """What a request's answer waits for, and what is set when that is written."""
+        done = asyncio.Event()
+        if self._is_decoupled(request):
+            return self._nobody_before, done
+        before, self._last_in_order = self._last_in_order, done
+        return before, done
+
+    def _is_decoupled(self, request: pb.ModelInferRequest) -> bool:
+        try:
+            model = self._repository.find(request.model_name, request.model_version)
+        except AttendantError:
+            return False
+        return isinstance(model, GenerativeModel)
+
+    async def _answer(
+        self,
+        request: pb.ModelInferRequest,
+        received_s: float,
+        before: asyncio.Event,
+        done: asyncio.Event,
+    ) -> None:
+        try:
+            async with aclosing(self._answers(request, received_s)) as answers:
+                async for answer in answers:
+                    await before.wait()
+                    await self._send(request, answer)
+        finally:
+            done.set()
+            self._places.release()
+
+    async def _send(self, request: pb.ModelInferRequest, answer: Response | AttendantError) -> None:
+        if isinstance(answer, AttendantError):
+            if self._ends_on_errors:
+                raise answer
+            answer = _error(request, details(answer))
+        async with self._writing:
+            await self._context.write(answer)
+
+    async def _answers(
+        self, request: pb.ModelInferRequest, received_s: float
+    ) -> AsyncGenerator[Response | AttendantError, None]:
+        """Responses to one request; last of all, the error that the model raised."""
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(self._admission.admitted())
+                model = self._repository.find(request.model_name, request.model_version)
+                asked = to_infer_request(request, model, received_s, self._deadline_s)
+            except AttendantError as error:  # never ends the stream
+                yield _error(request, details(error))
+                return
+            try:
+                async with aclosing(_compute(model, request, asked)) as responses:
+                    async for response in responses:
+                        yield response
+            except AttendantError as error:
+                yield error
+            except Exception:
+                logger.exception("ModelStreamInfer failed")
+                yield _error(request, INTERNAL_ERROR)
+
+
+async def _compute(
+    model: ServedModel, request: pb.ModelInferRequest, asked: InferRequest
+) -> AsyncGenerator[Response, None]:
+    if not isinstance(model, GenerativeModel):
+        reply = await model.infer(asked)
+        yield _data(model, request, reply.outputs, is_final=True)
+        return
+    has_empty_final = is_set(request, EMPTY_FINAL)
+    async with aclosing(model.infer_stream(asked)) as replies:
+        async for reply in replies:
+            is_final = reply.is_last and not has_empty_final
+            yield _data(model, request, reply.outputs, is_final=is_final)
+    if has_empty_final:
+        yield _final(request, str(model.version))
+
+
+def _data(
+    model: ServedModel,
+    request: pb.ModelInferRequest,
+    outputs: dict[str, np.ndarray],
+    *,
+    is_final: bool,
+) -> Response:
+    response = build_response(request, model.version, model.signature, outputs)
+    response.parameters[FINAL].bool_param = is_final
+    return Response(infer_response=response)
+
+
+def _final(request: pb.ModelInferRequest, version: str) -> Response:
+    """Without outputs: the request's last, or an error's frame."""
+    response = pb.ModelInferResponse(
+        id=request.id, model_name=request.model_name, model_version=version
+    )
+    response.parameters[FINAL].bool_param = True
+    return Response(infer_response=response)
+
+
+def _error(request: pb.ModelInferRequest, text: str) -> Response:
+    response = _final(request, request.model_version)
+    response.error_message = text
+    return response
+
+
+def _asks_for_statuses(context: Context) -> bool:
+    """Whether the first error of a model shall be the status of the whole stream."""
+    metadata = context.invocation_metadata() or ()
+    return any(key == "triton_grpc_error" and value == "true" for key, value in metadata)
