@@ -101,7 +101,7 @@ class Scheduler:
         The caller runs the step and says `computed`, then `settle` for each of its sequences that
         goes on, or `end`.
         """
-        plan = self._plan_prefill() if self._may_prefill else None
+        plan = self._plan_prefill()
         if plan is not None:
             self._budget_tokens -= plan.num_padded_tokens + self._limits.overhead_tokens
             return plan
@@ -151,29 +151,31 @@ class Scheduler:
     def _plan_prefill(self) -> StepPlan | None:
         while self._in_chunks is None:
             sequence = next(self._candidates(), None)
-            if sequence is None or not self._has_room(1) or not self._may_prefill:
+            if sequence is None or not self._has_room(1):
                 return None
             source, num_same = self._find_prefix(sequence)
+            if num_same and not self._can_afford(0):
+                return None
             if num_same:
                 self._admit_with_prefix(sequence, source, num_same)
-            elif sequence.num_tokens > self._max_step_tokens:
+            elif sequence.num_tokens > self._limits.max_prefill_tokens:
                 self._waiting.remove(sequence)
                 self._cache.claim([sequence])
                 self._in_chunks = sequence
-            else:
+            elif self._can_afford(sequence.num_tokens):
                 return self._start_several(sequence)
-        num_tokens = min(self._in_chunks.num_uncomputed_tokens, self._max_step_tokens)
+            else:
+                return None
+        # Chunks are of one size, whoever else is there: so are their roundings.
+        num_tokens = min(self._in_chunks.num_uncomputed_tokens, self._limits.max_prefill_tokens)
+        if not self._can_afford(num_tokens):
+            return None
         return StepPlan("prefill", (self._in_chunks,), (num_tokens,))
 
-    @property
-    def _may_prefill(self) -> bool:
-        return not self._cache.num_decoding or self._budget_tokens > 0
-
-    @property
-    def _max_step_tokens(self) -> int:
-        """The most that a prefill may take now; all of the budget where nobody decodes."""
-        is_alone = not self._cache.num_decoding
-        return self._limits.max_prefill_tokens if is_alone else max(1, self._budget_tokens)
+    def _can_afford(self, num_tokens: int) -> bool:
+        """Whether a run of so many tokens may come before the next decoding step."""
+        is_fresh = self._budget_tokens == self._limits.max_prefill_tokens
+        return is_fresh or not self._cache.num_decoding or num_tokens < self._budget_tokens
 
     def _has_room(self, num_more: int) -> bool:
         return self._cache.num_used + num_more <= self._max_running
@@ -223,7 +225,9 @@ class Scheduler:
         num_tokens, longest = sequence.num_tokens, max(lengths)
         padded = (len(chosen) + 1) * max(longest, num_tokens)
         added = padded - len(chosen) * longest
-        if padded > self._max_step_tokens or added - num_tokens > self._limits.overhead_tokens:
+        if not self._can_afford(padded) or padded > self._limits.max_prefill_tokens:
+            return False
+        if added - num_tokens > self._limits.overhead_tokens:
             return False
         # What could be copied once it is computed is worth waiting for; so is what is there now.
         if any(_num_same(other, sequence) >= MIN_KEPT_TOKENS for other in chosen):
