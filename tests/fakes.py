@@ -23,6 +23,7 @@ from tokenizers.processors import TemplateProcessing
 
 from service.datatypes import DATATYPES
 from service.errors import LoadError
+from service.generation.decoder import CacheLimits
 from service.generation.engine import Vocabulary
 from service.manifest import Manifest
 from service.model_config import Signature, TensorSpec
@@ -361,6 +362,25 @@ def generator_manifest(**changes: Any) -> Manifest:  # noqa: ANN401
         "example": "once upon a time",
     }
     return Manifest(task="text-generation", precision="fp32", **fields | changes)
+
+
+class FakeDecoders:
+    """Opens a `FakeDecoder` for every generative model, with the context that is asked for."""
+
+    def __init__(self, num_slots: int = 8) -> None:
+        self._num_slots = num_slots
+        self.opened: dict[str, FakeDecoder] = {}
+
+    def __call__(self, path: Path, options: SessionOptions, limits: CacheLimits) -> FakeDecoder:
+        decoder = FakeDecoder(self._num_slots, limits.max_tokens)
+        self.opened[path.parent.parent.name] = decoder
+        return decoder
+
+    def __iter__(self) -> Iterator[FakeDecoder]:
+        return iter(self.opened.values())
+
+    def __getitem__(self, name: str) -> FakeDecoder:
+        return self.opened[name]
 
 
 def raw_manifest(**changes: Any) -> str:  # noqa: ANN401

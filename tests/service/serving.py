@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import grpc
 import numpy as np
-from attendant.v1 import text_pb2_grpc
+from attendant.v1 import generation_pb2_grpc, text_pb2_grpc
 from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc
 
@@ -19,10 +19,12 @@ from service.loading import Openers
 from service.settings import Settings
 from tests.fakes import (
     PATIENCE_S,
+    FakeDecoders,
     FakeSession,
     FakeSessions,
     classifier_manifest,
     embedder_manifest,
+    generator_manifest,
     simple_session,
     strings_session,
     text_session,
@@ -34,13 +36,15 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """A running server, its sessions, and a channel with stubs for both services."""
+    """A running server, its sessions, and a channel with stubs for its services."""
 
     app: App
     sessions: FakeSessions
+    decoders: FakeDecoders
     channel: grpc.aio.Channel
     inference: Any
     text: Any
+    generation: Any
 
     @property
     def address(self) -> str:
@@ -63,9 +67,9 @@ class Served:
 
     def forget(self) -> None:
         """Let every session forget what it saw, between two tests."""
-        for session in self.sessions:
-            session.release()
-            session.batches.clear()
+        for fake in (*self.sessions, *self.decoders):
+            fake.release()
+            fake.calls.clear()
 
     def release(self, model: str) -> None:
         self.sessions[model].release()
@@ -93,11 +97,15 @@ def simple_request(num_rows: int = 1) -> pb.ModelInferRequest:
 
 
 def write_models(repository: Path) -> None:
-    """`spam` classifies, `mini` embeds, `simple` adds and subtracts, `strings` echoes."""
+    """`spam` classifies, `mini` embeds, `simple` adds and subtracts, `strings` echoes.
+
+    `tale` generates; its context is 64 tokens.
+    """
     write_model(repository, "spam", classifier_manifest())
     write_model(repository, "mini", embedder_manifest(pooling="mean, normalised", origin="here"))
     write_model(repository, "simple", config="max_batch_size: 8")
     write_model(repository, "strings")
+    write_model(repository, "tale", generator_manifest(origin="nowhere"))
 
 
 def default_sessions() -> FakeSessions:
@@ -110,36 +118,43 @@ def default_sessions() -> FakeSessions:
 
 
 def make_app(
-    repository: Path, sessions: Callable[..., FakeSession], settings: dict[str, Any]
+    repository: Path,
+    sessions: Callable[..., FakeSession],
+    settings: dict[str, Any],
+    decoders: FakeDecoders | None = None,
 ) -> App:
     ports = {"grpc_port": 0, "metrics_port": 0}
     one_at_a_time = {"instances": 1}  # so that a held run holds the model
     values = ports | one_at_a_time | settings
-    return App(Settings(model_repository=repository, **values), Openers(session=sessions))
+    return App(Settings(model_repository=repository, **values), Openers(sessions, decoders or FakeDecoders()))
 
 
 @asynccontextmanager
 async def serving(
     repository: Path,
     sessions: FakeSessions | None = None,
+    decoders: FakeDecoders | None = None,
     **settings: Any,  # noqa: ANN401
 ) -> AsyncIterator[Served]:
     """Start a server; on leaving, release what was held and stop it unless it is stopped."""
     sessions = sessions or default_sessions()
-    app = make_app(repository, sessions, settings)
+    decoders = decoders or FakeDecoders()
+    app = make_app(repository, sessions, settings, decoders)
     async with grpc.aio.insecure_channel(f"127.0.0.1:{app.grpc_port}") as channel:
         await within_patience(app.start())
         try:
             yield Served(
                 app,
                 sessions,
+                decoders,
                 channel,
                 service_pb2_grpc.GRPCInferenceServiceStub(channel),
                 text_pb2_grpc.TextServiceStub(channel),
+                generation_pb2_grpc.GenerationServiceStub(channel),
             )
         finally:
-            for session in sessions:
-                session.release()
+            for fake in (*sessions, *decoders):
+                fake.release()
             if not app._admission.is_draining:
                 await within_patience(app.stop())
 

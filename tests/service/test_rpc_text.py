@@ -151,7 +151,8 @@ async def test_tokenize_never_waits_behind_inference(served: Served) -> None:
 
 
 async def test_every_served_model_is_listed_with_what_its_manifest_says(served: Served) -> None:
-    mini, simple, spam, strings = (await served.text.ListModels(pb.ListModelsRequest())).models
+    listed = await served.text.ListModels(pb.ListModelsRequest())
+    mini, simple, spam, strings, tale = listed.models
     assert spam == pb.Model(
         name="spam",
         version="1",
