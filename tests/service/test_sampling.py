@@ -224,6 +224,17 @@ def test_presence_and_frequency_count_the_output_only() -> None:
     assert [choose_one([1.0, 0.0], state) for _ in range(4)] == [0, 0, 0, 0]
 
 
+def test_penalties_follow_a_text_of_many_different_tokens() -> None:
+    """200 ids beside the two of the prompt, which have no presence: only output has."""
+    state = state_of([3, 4], temperature=0, repetition_penalty=0.01, presence_penalty=0.5)
+    output = list(range(10, 210))
+    for token in output:
+        state.append(token)
+    logits = random_logits(2, 300)
+    expected = edited(logits, state.params, [3, 4], output)
+    np.testing.assert_allclose(state.edit(logits, np.empty_like(logits)), expected, 1e-5)
+
+
 def test_no_ngram_comes_twice() -> None:
     """Of 4 tokens there are 16 pairs: at most 17 tokens in a row, then none is left."""
     logits, state = random_logits(0, 4), state_of(temperature=0, no_repeat_ngram_size=2)
@@ -289,6 +300,12 @@ def test_logprobs_of_a_whole_vocabulary_add_up_to_1() -> None:
     (found,) = choose(random_logits(0, 20), state_of(logprobs=20, seed=0)).logprobs
     assert found is not None
     assert sum(np.exp(logprob) for _, logprob in found.top) == pytest.approx(1.0, abs=1e-6)
+
+
+def test_the_most_likely_are_in_order_of_their_ids_where_they_are_alike() -> None:
+    (found,) = choose(np.zeros(1_000), state_of(logprobs=20, seed=0)).logprobs
+    assert found is not None
+    assert [token_id for token_id, _ in found.top] == list(range(20))
 
 
 def test_logprobs_are_those_asked_for() -> None:
@@ -420,11 +437,16 @@ PARAMS = st.fixed_dictionaries(
 def test_every_choice_is_one_that_the_definition_allows(
     logits: list[float], values: dict[str, Any], prompt: list[int], seed: int
 ) -> None:
-    """Six tokens of any parameters: each of a probability above 0, or none where none is left."""
+    """Six tokens of any parameters: each of a probability above 0, or none where none is left.
+
+    Before each, the edited logits are those of the definition.
+    """
     state = state_of(prompt, seed=seed, **values)
     output: list[int] = []
     for _ in range(6):
-        expected = edited(np.array(logits, np.float32), state.params, prompt, output)
+        logits_V = np.array(logits, np.float32)
+        expected = edited(logits_V, state.params, prompt, output)
+        np.testing.assert_allclose(state.edit(logits_V, np.empty_like(logits_V)), expected, 1e-6)
         sampled = choose(logits, state)
         assert sampled.is_valid[0] == (expected.max() > -np.inf)
         if not sampled.is_valid[0]:
