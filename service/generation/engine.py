@@ -208,9 +208,10 @@ class GenerationEngine:
     def _work(self) -> None:
         try:
             while self._take_inbox():
+                started_s = time.monotonic()
                 plan = self._scheduler.plan()
                 if plan is not None:
-                    self._step(plan)
+                    self._step(plan, started_s)
                 else:
                     assert not self._live, "work is left, and no step does it"
         except Exception:
@@ -260,9 +261,8 @@ class GenerationEngine:
             (s.request.deadline_s or 0.0 for s in left if not s.is_finished), default=float("inf")
         )
 
-    def _step(self, plan: StepPlan) -> None:
+    def _step(self, plan: StepPlan, started_s: float) -> None:
         self._is_checked = False
-        started_s = time.monotonic()
         self._start(plan.sequences, started_s)
         rows, num_past = [], []
         for sequence, num_new in zip(plan.sequences, plan.num_new_tokens, strict=True):
