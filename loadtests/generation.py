@@ -1,0 +1,365 @@
+"""Measure generation beside what else could be done with the same weights.
+
+    python -m loadtests.random_gpt2 build/random-gpt2
+    attendant export build/random-gpt2 --repository build/bench --name fp32
+    python -m loadtests.generation compare --repository build/bench --checkpoint build/random-gpt2
+
+`compare` runs, round after round, A B C A B C ..., over the same requests (prompts of 16 to 128
+random tokens, 16 to 64 tokens of output, greedy):
+
+    continuous    our engine: sequences join and leave at every step
+    static        our engine, but the next group starts when the last one is done
+    transformers  `generate`, in groups, padded to the longest; float32, and bfloat16 where asked
+
+A group is as large as the concurrency. Only tokens that were asked for count. The other commands
+measure our engine alone: `latency`, `overhead`, `prefix`. All in process, without gRPC.
+"""
+
+import asyncio
+import json
+import statistics
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from service.errors import LoadError
+from service.generation.model import GenerativeModel
+from service.generation.sampling_params import SamplingParams
+from service.generation.sequence import RanStep
+from service.generation.sequence import Sequence as Sample
+from service.loading import Openers, load_model, start_model
+from service.metrics import Metrics
+from service.settings import Settings
+
+app = typer.Typer(help="Measure generation.")
+console = Console()
+
+Repository = Annotated[Path, typer.Option(help="Where the exported models are.")]
+Model = Annotated[str, typer.Option(help="A generative model of the repository.")]
+Rounds = Annotated[int, typer.Option(min=1, help="Rounds that count.")]
+KV_CACHE_BYTES = 4 * 2**30
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """One request: a prompt of token ids, and how many tokens to generate."""
+
+    prompt: list[int]
+    num_tokens: int
+
+
+def asks(count: int, seed: int, prompts: tuple[int, int], outputs: tuple[int, int]) -> list[Ask]:
+    """Random requests; both bounds are included."""
+    generator = np.random.default_rng(seed)
+    return [
+        Ask(
+            generator.integers(1, 50_000, generator.integers(prompts[0], prompts[1] + 1)).tolist(),
+            int(generator.integers(outputs[0], outputs[1] + 1)),
+        )
+        for _ in range(count)
+    ]
+
+
+@asynccontextmanager
+async def serving(
+    repository: Path, name: str, observed: list[RanStep] | None = None, **settings: object
+) -> AsyncIterator[GenerativeModel]:
+    """A model of the repository with its engine, in this process."""
+    values = {"kv_cache_bytes": KV_CACHE_BYTES, **settings}
+    chosen = Settings(model_repository=repository, **values)  # type: ignore[arg-type]
+    loaded = load_model(repository / name, chosen, Openers())
+    with ThreadPoolExecutor(1) as executor:
+        number = loaded.versions[-1].number
+        model = start_model(loaded, number, Metrics(), 0.0, chosen, executor, lambda: None)
+        if not isinstance(model, GenerativeModel):
+            raise LoadError(f"{name} does not generate")
+        if observed is not None:
+            model.engine._observer = _Observer(observed)  # noqa: SLF001 - ours to look into
+        try:
+            yield model
+        finally:
+            await asyncio.to_thread(model.close, 10.0)
+
+
+class _Observer:
+    def __init__(self, steps: list[RanStep]) -> None:
+        self._steps = steps
+
+    def step_ran(self, step: RanStep) -> None:
+        self._steps.append(step)
+
+    def sequence_ended(self, sequence: Sample) -> None:
+        pass
+
+
+async def run_one(model: GenerativeModel, ask: Ask, **params: object) -> Sample:
+    """Generate, and return the sequence with its timings."""
+    wanted = SamplingParams.from_mapping(
+        {"temperature": 0.0, "max_tokens": ask.num_tokens, "ignore_eos": True, **params}
+    )
+    started_s = time.monotonic()
+    async with model.generate(ask.prompt, wanted, received_s=started_s) as generation:
+        async for _ in generation:
+            pass
+    return generation.sequences[0]
+
+
+async def run_all(
+    model: GenerativeModel, requests: Sequence[Ask], concurrency: int, **params: object
+) -> float:
+    """Closed loop: so many requests in flight; returns seconds."""
+    waiting = iter(requests)
+
+    async def work() -> None:
+        for ask in waiting:
+            await run_one(model, ask, **params)
+
+    started_s = time.perf_counter()
+    await asyncio.gather(*(work() for _ in range(concurrency)))
+    return time.perf_counter() - started_s
+
+
+async def run_groups(model: GenerativeModel, requests: Sequence[Ask], concurrency: int) -> float:
+    """Group after group, as static batching would."""
+    started_s = time.perf_counter()
+    for start in range(0, len(requests), concurrency):
+        await asyncio.gather(
+            *(run_one(model, ask) for ask in requests[start : start + concurrency])
+        )
+    return time.perf_counter() - started_s
+
+
+def transformers_way(folder: Path, dtype: str) -> Callable[[Sequence[Ask], int], float]:
+    """`generate` of transformers, left-padded groups."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype))
+
+    def run(requests: Sequence[Ask], concurrency: int) -> float:
+        started_s = time.perf_counter()
+        for start in range(0, len(requests), concurrency):
+            group = requests[start : start + concurrency]
+            longest = max(len(ask.prompt) for ask in group)
+            ids = torch.zeros(len(group), longest, dtype=torch.long)
+            mask = torch.zeros_like(ids)
+            for row, ask in enumerate(group):
+                ids[row, longest - len(ask.prompt) :] = torch.tensor(ask.prompt)
+                mask[row, longest - len(ask.prompt) :] = 1
+            num_tokens = max(ask.num_tokens for ask in group)
+            with torch.inference_mode():
+                model.generate(  # type: ignore[misc] # its own mixin confuses mypy
+                    ids,
+                    attention_mask=mask,
+                    do_sample=False,
+                    max_new_tokens=num_tokens,
+                    min_new_tokens=num_tokens,
+                    pad_token_id=50_256,
+                )
+        return time.perf_counter() - started_s
+
+    return run
+
+
+@app.command()
+def compare(
+    repository: Repository,
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="The same weights for transformers; without it, ours alone.")
+    ] = None,
+    model: Annotated[list[str] | None, typer.Option(help="Models of the repository.")] = None,
+    concurrency: Annotated[list[int] | None, typer.Option(help="Requests in flight.")] = None,
+    bfloat16: Annotated[bool, typer.Option(help="transformers in bfloat16 too.")] = True,
+    rounds: Rounds = 3,
+    requests_per_slot: Annotated[int, typer.Option(help="Requests per one in flight.")] = 2,
+) -> None:
+    """Tokens per second, and ratios over the first way, by concurrency."""
+    names = model or ["fp32"]
+    levels = concurrency or [1, 8, 32]
+    seconds = asyncio.run(
+        _compare(repository, names, checkpoint, levels, rounds, requests_per_slot, bfloat16)
+    )
+    for level, ways in seconds.items():
+        num_tokens = sum(ask.num_tokens for ask in _asks_for(level, requests_per_slot))
+        _show_ratios(f"{level} in flight, {num_tokens} tokens", ways, num_tokens)
+
+
+def _asks_for(level: int, requests_per_slot: int) -> list[Ask]:
+    return asks(max(2, level * requests_per_slot), level, (16, 128), (16, 64))
+
+
+async def _compare(
+    repository: Path,
+    names: Sequence[str],
+    checkpoint: Path | None,
+    levels: Sequence[int],
+    rounds: int,
+    requests_per_slot: int,
+    bfloat16: bool,
+) -> dict[int, dict[str, list[float]]]:
+    others = {}
+    if checkpoint is not None:
+        for dtype in ("float32", "bfloat16") if bfloat16 else ("float32",):
+            others[f"transformers, {dtype}"] = transformers_way(checkpoint, dtype)
+    seconds: dict[int, dict[str, list[float]]] = {level: {} for level in levels}
+
+    def keep(level: int, way: str, duration_s: float, index: int) -> None:
+        if index:  # the first round warms up
+            seconds[level].setdefault(way, []).append(duration_s)
+
+    with Progress(console=Console(stderr=True)) as progress:
+        num_ways = len(names) + 1 + len(others)
+        task = progress.add_task("rounds", total=(rounds + 1) * len(levels) * num_ways)
+        for index in range(rounds + 1):
+            for level in levels:
+                requests = _asks_for(level, requests_per_slot)
+                if not index:
+                    requests = requests[: max(2, level)]
+                for name in names:
+                    # Opened anew: memory bandwidth is shared, and so is the cache of the processor.
+                    async with serving(repository, name, prefix_reuse=False) as engine:
+                        await run_all(engine, requests[:1], 1)
+                        duration_s = await run_all(engine, requests, level)
+                        keep(level, f"continuous, {name}", duration_s, index)
+                        progress.advance(task)
+                        if name == names[0]:
+                            duration_s = await run_groups(engine, requests, level)
+                            keep(level, f"static, {name}", duration_s, index)
+                            progress.advance(task)
+                for way, run in others.items():
+                    keep(level, way, await asyncio.to_thread(run, requests, level), index)
+                    progress.advance(task)
+    return seconds
+
+
+def _show_ratios(title: str, ways: dict[str, list[float]], num_tokens: int) -> None:
+    table = Table("way", "tokens/s (median)", "over the first", "range", title=title)
+    first = next(iter(ways.values()))
+    for way, durations in ways.items():
+        ratios = sorted(a / b for a, b in zip(first, durations, strict=True))
+        median_s = statistics.median(durations)
+        spread = f"{ratios[0]:.2f} to {ratios[-1]:.2f}"
+        table.add_row(
+            way, f"{num_tokens / median_s:.0f}", f"{statistics.median(ratios):.2f}", spread
+        )
+    console.print(table)
+
+
+@app.command()
+def overhead(
+    repository: Repository,
+    model: Model = "fp32",
+    rows: Annotated[int, typer.Option(min=1, help="Sequences at once.")] = 32,
+    num_tokens: Annotated[int, typer.Option(min=2, help="Tokens of each.")] = 64,
+) -> None:
+    """Share of a decoding step's wall time that is not the session's run."""
+    table = Table("sampling", "step, ms", "session, ms", "outside, share (median)", "outside, p90")
+    kinds: dict[str, dict[str, object]] = {
+        "greedy": {},
+        "temperature": {"temperature": 1.0, "seed": 1},
+        "top_k 50, top_p 0.9": {"temperature": 1.0, "top_k": 50, "top_p": 0.9, "seed": 1},
+    }
+    for kind, params in kinds.items():
+        steps = asyncio.run(_steps_of(repository, model, rows, num_tokens, params))
+        shares = [step.other_s / (step.run_s + step.other_s) for step in steps]
+        total_ms = statistics.median(step.run_s + step.other_s for step in steps) * 1e3
+        run_ms = statistics.median(step.run_s for step in steps) * 1e3
+        p90 = np.percentile(shares, 90)
+        median = statistics.median(shares)
+        table.add_row(kind, f"{total_ms:.2f}", f"{run_ms:.2f}", f"{median:.1%}", f"{p90:.1%}")
+    console.print(table)
+
+
+async def _steps_of(
+    repository: Path, name: str, rows: int, num_tokens: int, params: dict[str, object]
+) -> list[RanStep]:
+    steps: list[RanStep] = []
+    requests = asks(rows, 5, (32, 64), (num_tokens, num_tokens))
+    async with serving(repository, name, steps) as model:
+        await run_all(model, requests, rows, **params)
+    return [step for step in steps if step.phase == "decode" and step.num_rows == rows]
+
+
+@app.command()
+def latency(
+    repository: Repository,
+    model: Model = "fp32",
+    load: Annotated[float, typer.Option(min=0.01, max=1.0, help="Share of capacity.")] = 0.7,
+    count: Annotated[int, typer.Option(min=8, help="Requests.")] = 96,
+) -> None:
+    """Time to first token and between tokens under Poisson arrivals."""
+    asyncio.run(_latency(repository, model, load, count))
+
+
+async def _latency(repository: Path, name: str, load: float, count: int) -> None:
+    requests = asks(count, 7, (16, 128), (16, 64))
+    steps: list[RanStep] = []
+    async with serving(repository, name, steps, prefix_reuse=False) as model:
+        await run_all(model, requests[:4], 4)
+        capacity = len(requests) / await run_all(model, requests, 32)
+        steps.clear()
+        gaps = np.random.default_rng(3).exponential(1 / (load * capacity), count)
+        tasks = []
+        due_s = time.monotonic()
+        for ask, gap_s in zip(requests, gaps, strict=True):
+            due_s += gap_s
+            await asyncio.sleep(max(0.0, due_s - time.monotonic()))
+            tasks.append(asyncio.create_task(run_one(model, ask)))
+        samples = await asyncio.gather(*tasks)
+    first_s = [sample.timings.time_to_first_token_s for sample in samples]
+    between_s = [value for step in steps for value in step.inter_token_s]
+    table = Table("", "p50, ms", "p90, ms", "p99, ms", title=f"{load:.0%} of {capacity:.2f}/s")
+    for what, values in (("time to first token", first_s), ("between tokens", between_s)):
+        marks = (f"{np.percentile(values, mark) * 1e3:.0f}" for mark in (50, 90, 99))
+        table.add_row(what, *marks)
+    console.print(table)
+
+
+@app.command()
+def prefix(
+    repository: Repository,
+    model: Model = "fp32",
+    prefix_tokens: Annotated[int, typer.Option(min=16, help="What prompts share.")] = 400,
+    own_tokens: Annotated[int, typer.Option(min=1, help="What each has of its own.")] = 16,
+    rounds: Rounds = 9,
+) -> None:
+    """Time to first token of a prompt that begins like an earlier one."""
+    asyncio.run(_prefix(repository, model, prefix_tokens, own_tokens, rounds))
+
+
+async def _prefix(repository: Path, name: str, shared: int, own: int, rounds: int) -> None:
+    generator = np.random.default_rng(11)
+    beginning = generator.integers(1, 50_000, shared).tolist()
+    times: dict[bool, list[float]] = {False: [], True: []}
+    async with (
+        serving(repository, name, prefix_reuse=False) as without,
+        serving(repository, name, prefix_reuse=True) as reusing,
+    ):
+        for _ in range(rounds + 1):
+            for is_reusing, engine in ((False, without), (True, reusing)):
+                ask = Ask(beginning + generator.integers(1, 50_000, own).tolist(), 2)
+                sample = await run_one(engine, ask)
+                times[is_reusing].append(sample.timings.time_to_first_token_s)
+    pairs = list(zip(times[False][1:], times[True][1:], strict=True))
+    ratios = sorted(a / b for a, b in pairs)
+    found = {
+        "without_reuse_ms": round(statistics.median(a for a, _ in pairs) * 1e3, 1),
+        "with_reuse_ms": round(statistics.median(b for _, b in pairs) * 1e3, 1),
+        "times_shorter": round(statistics.median(ratios), 2),
+        "range": [round(ratios[0], 2), round(ratios[-1], 2)],
+    }
+    console.print_json(json.dumps(found))
+
+
+if __name__ == "__main__":
+    app()
