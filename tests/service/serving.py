@@ -126,19 +126,19 @@ def make_app(
     ports = {"grpc_port": 0, "metrics_port": 0}
     one_at_a_time = {"instances": 1}  # so that a held run holds the model
     values = ports | one_at_a_time | settings
-    return App(Settings(model_repository=repository, **values), Openers(sessions, decoders or FakeDecoders()))
+    openers = Openers(sessions, decoders or FakeDecoders())
+    return App(Settings(model_repository=repository, **values), openers)
 
 
 @asynccontextmanager
 async def serving(
     repository: Path,
     sessions: FakeSessions | None = None,
-    decoders: FakeDecoders | None = None,
     **settings: Any,  # noqa: ANN401
 ) -> AsyncIterator[Served]:
     """Start a server; on leaving, release what was held and stop it unless it is stopped."""
     sessions = sessions or default_sessions()
-    decoders = decoders or FakeDecoders()
+    decoders = FakeDecoders()
     app = make_app(repository, sessions, settings, decoders)
     async with grpc.aio.insecure_channel(f"127.0.0.1:{app.grpc_port}") as channel:
         await within_patience(app.start())

@@ -166,7 +166,7 @@ async def test_every_served_model_is_listed_with_what_its_manifest_says(served: 
     assert (mini.task, mini.embedding_size, mini.pooling) == ("embedding", 4, "mean, normalised")
     assert mini.origin == "here"
     assert simple == pb.Model(name="simple", version="1", task="tensors", max_batch_size=8)
-    assert strings.name == "strings"
+    assert (strings.name, tale.name) == ("strings", "tale")
 
 
 def request_of(method: str, model: str, **fields: Any) -> Any:  # noqa: ANN401
