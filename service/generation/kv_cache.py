@@ -96,6 +96,8 @@ class KVCache:
         if slot != source:
             self._vacate(slot, reserved=(slot,))
             self._copy_row(source, slot, num_tokens)
+        elif self._lengths[source] >= num_tokens + MIN_KEPT_TOKENS:
+            self._save(source, reserved=(source,))
         self._own(slot, sequence)
         self._record(sequence, 0, num_tokens)
         sequence.num_reused_tokens = num_tokens
@@ -127,12 +129,6 @@ class KVCache:
             self._vacate(slot, reserved=(slot, last))
             self._move(last, slot)
         self.num_decoding -= 1
-
-    def forget_idle(self) -> None:
-        """Give up everything kept for prompts to come."""
-        for slot, owner in enumerate(self._owners):
-            if owner is None:
-                self._empty(slot)
 
     def check_integrity(self, sequences: Collection[Sequence]) -> None:
         """Recount everything; `sequences` are all that should have a slot.
@@ -178,7 +174,12 @@ class KVCache:
         self._lengths[slot] = self._last_used[slot] = 0
 
     def _vacate(self, slot: int, reserved: Collection[int]) -> None:
-        """Empty a slot without owner; what it keeps moves to the slot that is worth least."""
+        """Empty a slot without owner, and keep what is in it elsewhere if that is possible."""
+        self._save(slot, reserved)
+        self._empty(slot)
+
+    def _save(self, slot: int, reserved: Collection[int]) -> None:
+        """Copy what a slot without owner keeps to the slot worth least, if it is worth more."""
         assert self._owners[slot] is None, "an owned slot is not to be had"
         others = [
             other
@@ -188,8 +189,8 @@ class KVCache:
         if self._lengths[slot] >= MIN_KEPT_TOKENS and others:
             least = min(others, key=lambda other: int(self._last_used[other]))
             if self._last_used[least] < self._last_used[slot]:
-                self._move(slot, least)
-        self._empty(slot)
+                self._copy_row(slot, least, int(self._lengths[slot]))
+                self._last_used[least] = self._last_used[slot]
 
     def _move(self, source: int, target: int) -> None:
         """Everything of a slot goes to another, whose own is lost; the source is empty then."""
