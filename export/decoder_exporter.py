@@ -24,8 +24,9 @@ from service.manifest import Manifest, Precision
 UNLIMITED = float("inf")
 # Where activations are rounded too, a difference in a sum's last bit can move a value to the next
 # step and a logit by a hundredth: prefill and decoding then choose otherwise where two tokens are
-# about as good, up to every twentieth with random weights. No neighbour may do that. Dynamic int8 rounds by the largest
-# value of a whole batch: what neighbours do to it is measured, and its perplexity is bounded.
+# about as good, up to every twentieth with random weights. No neighbour may do that. Dynamic int8
+# rounds by the largest value of a whole batch: what neighbours do to it is measured, and its
+# perplexity is bounded.
 LIMITS: dict[Precision, ParityLimits] = {
     "fp32": ParityLimits(1e-3, 0.0, 1e-4),
     "fp16": ParityLimits(0.5, 0.05, 0.5),
