@@ -39,6 +39,7 @@ from service.generation.sequence import RanStep
 from service.generation.sequence import Sequence as Sample
 from service.loading import Openers, load_model, start_model
 from service.metrics import Metrics
+from service.models import Host
 from service.settings import Settings
 
 app = typer.Typer(help="Measure generation.")
@@ -80,7 +81,9 @@ async def serving(
     loaded = load_model(repository / name, chosen, Openers())
     with ThreadPoolExecutor(1) as executor:
         number = loaded.versions[-1].number
-        model = start_model(loaded, number, Metrics(), 0.0, chosen, executor, lambda: None)
+        host = Host(chosen, Metrics(), executor)
+        metrics = host.metrics.for_model(name, number)
+        model = start_model(loaded, number, metrics, host, lambda: None)
         if not isinstance(model, GenerativeModel):
             raise LoadError(f"{name} does not generate")
         if observed is not None:

@@ -6,7 +6,6 @@ loop. Knows nothing of requests or protocols.
 """
 
 from collections.abc import Callable
-from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +19,7 @@ from service.errors import LoadError
 from service.generation.decoder import open_decoder
 from service.generation.loading import LoadedDecoder, OpenDecoder, load_decoder, start_decoder
 from service.manifest import Manifest
-from service.metrics import Metrics
+from service.metrics import ModelMetrics
 from service.model_config import (
     complete_for_text,
     complete_from_graph,
@@ -30,7 +29,7 @@ from service.model_config import (
     text_signature,
     versions_to_serve,
 )
-from service.models import ServedModel, TensorModel, TextModel
+from service.models import Host, ServedModel, TensorModel, TextModel
 from service.runtime import OnnxSession, Session, SessionOptions, choose_device
 from service.settings import Settings
 from service.tokenizer import TextTokenizer
@@ -101,29 +100,16 @@ def load_model(folder: Path, settings: Settings, openers: Openers) -> LoadedMode
 def start_model(
     loaded: LoadedModel,
     number: int,
-    all_metrics: Metrics,
-    load_s: float,
-    settings: Settings,
-    executor: Executor,
+    metrics: ModelMetrics,
+    host: Host,
     on_broken: Callable[[], None],
 ) -> ServedModel:
     """Give a loaded version its engine. Call it on the event loop that will use it."""
     config, version = loaded.config, loaded.version(number)
-    metrics = all_metrics.for_model(config.name, number)
-    metrics.load_s = load_s
-    if version.decoder is not None and version.manifest is not None:
-        return start_decoder(
-            version.decoder,
-            version.manifest,
-            number,
-            config,
-            all_metrics.for_generation(metrics),
-            settings,
-            executor,
-            on_broken,
-        )
+    if version.decoder is not None:
+        return start_decoder(version.decoder, number, config, metrics, host, on_broken)
     name = f"{config.name}-{number}"
-    limits = batch_limits(config, settings)
+    limits = batch_limits(config, host.settings)
     manifest, tokenizer = version.manifest, version.tokenizer
     if manifest is None or tokenizer is None:
         outputs = [spec.name for spec in signature_of(config).outputs]
@@ -141,7 +127,7 @@ def start_model(
     collate = pad_rows(manifest.pad_token_id, graph_inputs)
     outputs = [GRAPH_OUTPUT[manifest.task]]
     engine = BatchEngine(name, version.sessions, outputs, collate, limits, metrics)
-    return TextModel(number, config, engine, metrics, manifest, tokenizer, executor)
+    return TextModel(number, config, engine, metrics, manifest, tokenizer, host.executor)
 
 
 def batch_limits(config: ModelConfig, settings: Settings) -> BatchLimits:

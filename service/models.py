@@ -26,9 +26,10 @@ from service.errors import (
     Unavailable,
 )
 from service.manifest import Manifest
-from service.metrics import FailureReason, ModelMetrics
+from service.metrics import FailureReason, Metrics, ModelMetrics
 from service.model_config import signature_of
 from service.request import Arrays, Item, Request, Timings
+from service.settings import Settings
 from service.tokenizer import EncodedText, TextTokenizer, TokenPieces
 from service.tokenizing import Tokenizing
 
@@ -63,6 +64,15 @@ class TextReply:
     values: np.ndarray
     rows: list[EncodedText]
     timings: Timings
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """What the models of one server share."""
+
+    settings: Settings
+    metrics: Metrics
+    executor: Executor  # for tokenizing long texts
 
 
 class Engine(Protocol):

@@ -9,13 +9,14 @@ import asyncio
 import logging
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
 from service.errors import InvalidArgument, LoadError, NotFound, Unavailable
 from service.loading import LoadedModel, Openers, find_models, load_model, start_model
 from service.metrics import Metrics
-from service.models import ServedModel
+from service.models import Host, ServedModel
 from service.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -36,11 +37,11 @@ class ModelRepository:
 
     def __init__(self, settings: Settings, metrics: Metrics, openers: Openers) -> None:
         self._settings = settings
-        self._metrics = metrics
         self._openers = openers
         self._models: dict[str, dict[int, ServedModel]] = {}
         self._listener: Listener = _nobody
         self._executor = ThreadPoolExecutor(settings.tokenizer_threads, "tokenizer")
+        self._host = Host(settings, metrics, self._executor)
         self.failures: dict[str, str] = {}  # by model name
         self.is_loading = True
 
@@ -127,18 +128,15 @@ class ModelRepository:
         }
 
     def _start(self, loaded: LoadedModel, number: int, started_s: float) -> ServedModel:
-        name, load_s = loaded.config.name, time.monotonic() - started_s
+        name = loaded.config.name
+        metrics = self._host.metrics.for_model(name, number)
+        metrics.load_s = time.monotonic() - started_s
         description = loaded.version(number).description
-        logger.info("loaded '%s' version %d in %.2f s: %s", name, number, load_s, description)
-        return start_model(
-            loaded,
-            number,
-            self._metrics,
-            load_s,
-            self._settings,
-            self._executor,
-            lambda: self._withdraw(name, number),
+        logger.info(
+            "loaded '%s' version %d in %.2f s: %s", name, number, metrics.load_s, description
         )
+        on_broken = partial(self._withdraw, name, number)
+        return start_model(loaded, number, metrics, self._host, on_broken)
 
     def _withdraw(self, name: str, number: int) -> None:
         """A version that serves no more: unready, unhealthy, and not to be found."""

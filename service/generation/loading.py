@@ -1,7 +1,6 @@
 """From a version folder to a generative model that runs; see `service/loading.py`."""
 
 from collections.abc import Callable
-from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,8 +12,9 @@ from service.generation.engine import GenerationEngine, QueueLimits, Vocabulary
 from service.generation.model import GenerativeModel
 from service.generation.scheduler import SchedulerLimits
 from service.manifest import Manifest
-from service.metrics import GenerationMetrics
+from service.metrics import ModelMetrics
 from service.model_config import parameter
+from service.models import Host
 from service.runtime import SessionOptions
 from service.settings import Settings
 from service.tokenizer import PromptTokenizer
@@ -28,6 +28,7 @@ class LoadedDecoder:
 
     decoder: Decoder
     tokenizer: PromptTokenizer
+    manifest: Manifest
 
     @property
     def description(self) -> str:
@@ -63,7 +64,7 @@ def load_decoder(
             f"tokenizer.json has ids up to {len(tokenizer.token_bytes) - 1}, "
             f"the model knows {decoder.vocab_size}"
         )
-    return LoadedDecoder(decoder, tokenizer)
+    return LoadedDecoder(decoder, tokenizer, manifest)
 
 
 def scheduler_limits(config: ModelConfig, settings: Settings) -> SchedulerLimits:
@@ -79,21 +80,19 @@ def scheduler_limits(config: ModelConfig, settings: Settings) -> SchedulerLimits
 
 def start_decoder(
     loaded: LoadedDecoder,
-    manifest: Manifest,
     version: int,
     config: ModelConfig,
-    metrics: GenerationMetrics,
-    settings: Settings,
-    executor: Executor,
+    model_metrics: ModelMetrics,
+    host: Host,
     on_broken: Callable[[], None],
 ) -> GenerativeModel:
     """Give a loaded decoder its engine. Call it on the event loop that will use it."""
-    decoder, token_bytes = loaded.decoder, loaded.tokenizer.token_bytes
-    missing = decoder.vocab_size - len(token_bytes)  # ids that pad the vocabulary to a round size
+    decoder, settings = loaded.decoder, host.settings
+    metrics = host.metrics.for_generation(model_metrics)
     engine = GenerationEngine(
         f"{config.name}-{version}",
         decoder,
-        Vocabulary((*token_bytes, *(b"",) * missing), manifest.eos_token_ids),
+        Vocabulary(loaded.tokenizer.token_bytes, loaded.manifest.eos_token_ids),
         scheduler_limits(config, settings),
         QueueLimits(
             config.dynamic_batching.default_queue_policy.max_queue_size
@@ -108,10 +107,10 @@ def start_decoder(
         version,
         config,
         engine,
-        metrics.model,
-        manifest,
+        model_metrics,
+        loaded.manifest,
         loaded.tokenizer,
-        executor,
+        host.executor,
         vocab_size=decoder.vocab_size,
         max_context_tokens=decoder.max_tokens,
         default_max_tokens=settings.default_max_tokens,
