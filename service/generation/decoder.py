@@ -18,7 +18,7 @@ from typing import Protocol
 import numpy as np
 
 from service.errors import LoadError
-from service.model_config import Signature
+from service.model_config import Signature, TensorSpec
 from service.runtime import Binding, OnnxSession, SessionOptions
 
 INPUTS = ("input_ids", "position_ids", "seqlens_k", "total_sequence_length")
@@ -65,15 +65,22 @@ class DecoderShape:
         inputs = {spec.name: spec for spec in signature.inputs}
         outputs = {spec.name: spec for spec in signature.outputs}
         num_layers = sum(name.startswith("past_key_values.") for name in inputs) // 2
-        wanted = {*INPUTS, *(past for past, _ in _cache_names(num_layers))}
-        if not num_layers or inputs.keys() != wanted or "logits" not in outputs:
+        caches = _cache_names(num_layers)
+        taken = {*INPUTS, *(past for past, _ in caches)}
+        given = {"logits", *(present for _, present in caches)}
+        if not num_layers or inputs.keys() != taken or not given <= outputs.keys():
             raise LoadError(
                 f"a decoder takes {', '.join(INPUTS)} and past_key_values.*.key and .value, and "
-                f"gives logits and present.*; the graph takes {sorted(inputs)}"
+                f"gives logits and present.*; the graph takes {sorted(inputs)} and gives "
+                f"{sorted(outputs)}"
             )
-        _, num_kv_heads, _, head_size = inputs["past_key_values.0.key"].dims
-        dtype = inputs["past_key_values.0.key"].datatype.dtype
-        return cls(num_layers, num_kv_heads, head_size, outputs["logits"].dims[-1], dtype)
+        logits, cache = outputs["logits"], inputs["past_key_values.0.key"]
+        for past, _ in caches:
+            _check_cache(inputs[past], cache)
+        if len(logits.dims) != 2 or logits.dims[1] < 1:
+            raise LoadError(f"'logits' has dims {list(logits.dims)}, expected [-1, vocabulary]")
+        _, num_kv_heads, _, head_size = cache.dims
+        return cls(num_layers, num_kv_heads, head_size, logits.dims[1], cache.datatype.dtype)
 
     def bytes_per_slot(self, max_tokens: int) -> int:
         """Keys and values of every layer."""
@@ -188,6 +195,17 @@ class _Run:
         np.minimum(positions_BS, max_tokens - 1, out=self.inputs["position_ids"])
         self.inputs["seqlens_k"][:] = num_past + num_new - 1
         self.inputs["total_sequence_length"][()] = (num_past + num_new).max()
+
+
+def _check_cache(spec: TensorSpec, first: TensorSpec) -> None:
+    """Raise `LoadError` unless it tells heads and their size, and is as the first layer's keys."""
+    dims = spec.dims
+    is_stated = len(dims) == 4 and (dims[0], dims[2]) == (-1, -1) and min(dims[1], dims[3]) > 0
+    if not is_stated or (dims, spec.datatype) != (first.dims, first.datatype):
+        raise LoadError(
+            f"'{spec.name}' is {spec.datatype.config_name} {list(dims)}, expected "
+            "[-1, heads, -1, head size], the same in every layer"
+        )
 
 
 def _cache_names(num_layers: int) -> list[tuple[str, str]]:
