@@ -68,7 +68,7 @@ class Step:
 
     plan: StepPlan
     num_decoding: int
-    num_reused_tokens: tuple[int, ...]
+    num_copied: int  # sequences that began with what another slot had
 
     @property
     def sequences(self) -> tuple[Sequence, ...]:
@@ -111,13 +111,12 @@ class Steps:
 
     def step(self, *, fails: bool = False) -> Step | None:
         """Plan and run; None while there is nothing to do."""
-        num_decoding = self.cache.num_decoding
+        num_decoding, num_copied = self.cache.num_decoding, self._num_copied
         plan = self.scheduler.plan()
         if plan is None:
             assert not self.live, "work is left, and no step does it"
             return None
-        reused = tuple(sequence.num_reused_tokens for sequence in plan.sequences)
-        self.steps.append(Step(plan, num_decoding, reused))
+        self.steps.append(Step(plan, num_decoding, self._num_copied - num_copied))
         slots = [sequence.slot for sequence in plan.sequences]
         neighbours = range(plan.first_slot, plan.first_slot + len(slots))
         assert slots == list(neighbours), "a run takes neighbouring slots"
@@ -145,6 +144,10 @@ class Steps:
             length = int(self.cache._lengths[slot])
             assert kept[:length] == self.cache._token_ids[slot, :length].tolist()
             assert len(kept) >= length
+
+    @property
+    def _num_copied(self) -> int:
+        return sum(sequence.num_reused_tokens > 0 for sequence in self.live)
 
     def _run(self, plan: StepPlan) -> None:
         rows = [
