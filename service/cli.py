@@ -7,7 +7,6 @@ needs them. Flags of `serve` are drawn from `Settings`, one each.
 
 import asyncio
 import inspect
-import json
 import logging
 import sys
 from collections.abc import Callable
@@ -17,50 +16,30 @@ from typing import Annotated, Any, Literal
 
 import grpc
 import typer
-from google.protobuf.json_format import MessageToDict
-from rich.console import Console
 from rich.logging import RichHandler
 from rich.text import Text
 
 from service import __version__, tables
-from service.client import TextClient
+from service.cli_common import (
+    DEFAULT_ADDRESS,
+    Address,
+    AsJson,
+    Model,
+    TimeoutS,
+    Version,
+    console,
+    errors,
+    show,
+)
+from service.cli_generate import generate
+from service.client import TextClient, try_models
 from service.errors import AttendantError
 from service.settings import Settings
 
 app = typer.Typer(
     help="Serve transformer models over gRPC.", no_args_is_help=True, pretty_exceptions_enable=False
 )
-console = Console()
-errors = Console(stderr=True)
-
-Address = Annotated[
-    str,
-    typer.Option(
-        help="HOST:PORT of the server; the default is where `attendant serve` listens.",
-        envvar="ATTENDANT_ADDRESS",
-    ),
-]
-TimeoutS = Annotated[
-    float,
-    typer.Option(
-        min=0.001,
-        envvar="ATTENDANT_TIMEOUT_S",
-        help="Seconds to wait for the answer; 30 is longer than a full queue takes.",
-    ),
-]
-AsJson = Annotated[
-    bool,
-    typer.Option("--json", envvar="ATTENDANT_JSON", help="Print JSON; a table is for people."),
-]
-Model = Annotated[str, typer.Argument(help="Name of a served model.", envvar="ATTENDANT_MODEL")]
 Texts = Annotated[list[str], typer.Argument(help="One or more texts; '-' reads lines from stdin.")]
-Version = Annotated[
-    str,
-    typer.Option(
-        envvar="ATTENDANT_MODEL_VERSION",
-        help="Version of the model; by default the highest one served.",
-    ),
-]
 Truncate = Annotated[
     bool,
     typer.Option(
@@ -69,7 +48,6 @@ Truncate = Annotated[
     ),
 ]
 LogLevel = Literal["debug", "info", "warning", "error"]
-DEFAULT_ADDRESS = "127.0.0.1:8001"
 
 
 def main() -> None:
@@ -92,7 +70,7 @@ def models(
 ) -> None:
     """List the models that a server offers."""
     with TextClient(address, timeout_s) as client:
-        _show(client.list_models(), tables.models, as_json)
+        show(client.list_models(), tables.models, as_json)
 
 
 @app.command()
@@ -117,7 +95,7 @@ def classify(
     texts = _texts(texts)
     with TextClient(address, timeout_s) as client:
         response = client.classify(model, texts, version=version, top_k=top_k, truncate=truncate)
-    _show(response, lambda found: tables.classifications(texts, found), as_json)
+    show(response, lambda found: tables.classifications(texts, found), as_json)
 
 
 @app.command()
@@ -134,7 +112,7 @@ def embed(
     texts = _texts(texts)
     with TextClient(address, timeout_s) as client:
         response = client.embed(model, texts, version=version, truncate=truncate)
-    _show(response, lambda found: tables.embeddings(texts, found), as_json)
+    show(response, lambda found: tables.embeddings(texts, found), as_json)
 
 
 def serve(try_models: bool, log_level: str, **values: Any) -> None:  # noqa: ANN401
@@ -158,8 +136,7 @@ def serve(try_models: bool, log_level: str, **values: Any) -> None:  # noqa: ANN
 
 
 def _try_models(address: str) -> None:
-    with TextClient(address, timeout_s=60.0) as client:
-        console.print(tables.trials(client.try_models()))
+    console.print(tables.trials(try_models(address, timeout_s=60.0)))
 
 
 def _texts(arguments: list[str]) -> list[str]:
@@ -168,20 +145,12 @@ def _texts(arguments: list[str]) -> list[str]:
     return [line.rstrip("\n") for line in sys.stdin]
 
 
-def _show(message: Any, draw: Callable[[Any], Any], as_json: bool) -> None:  # noqa: ANN401
-    if as_json:
-        fields_by_name = MessageToDict(
-            message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
-        )
-        print(json.dumps(fields_by_name, ensure_ascii=False))  # noqa: T201
-    else:
-        console.print(draw(message))
-
-
 def _serve_command() -> Callable[..., None]:
     """`serve` with one flag per setting, as Typer reads them."""
     own = [
-        _flag("try_models", bool, False, "Send one request to each text model and print it."),
+        _flag(
+            "try_models", bool, False, "Ask each model that takes text its example, and show it."
+        ),
         _flag("log_level", LogLevel, "info", "What to log: this and all that is graver."),
     ]
     settings = [
@@ -221,6 +190,7 @@ def _flag(
 
 
 app.command("serve")(_serve_command())
+app.command("generate")(generate)
 
 
 @app.callback(invoke_without_command=True)

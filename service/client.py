@@ -7,10 +7,11 @@ from types import TracebackType
 from typing import Any, Self
 
 import grpc
+from attendant.v1 import generation_pb2, generation_pb2_grpc, text_pb2_grpc
 from attendant.v1 import text_pb2 as pb
-from attendant.v1 import text_pb2_grpc
 
 MAX_MESSAGE_BYTES = 2**31 - 1
+TRIAL_TOKENS = 24  # of output, when a generative model is tried
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,15 +23,14 @@ class Trial:
     latency_s: float
 
 
-class TextClient:
-    """Calls one server; every method raises `grpc.RpcError` where the server refuses."""
+class _Client:
+    """A channel to one server; every method raises `grpc.RpcError` where the server refuses."""
 
     def __init__(self, address: str, timeout_s: float) -> None:
         self._timeout_s = timeout_s
         self._channel = grpc.insecure_channel(
             address, options=[("grpc.max_receive_message_length", MAX_MESSAGE_BYTES)]
         )
-        self._stub: Any = text_pb2_grpc.TextServiceStub(self._channel)
 
     def __enter__(self) -> Self:
         return self
@@ -42,6 +42,14 @@ class TextClient:
         trace: TracebackType | None,
     ) -> None:
         self._channel.close()
+
+
+class TextClient(_Client):
+    """Asks text models, and what models there are."""
+
+    def __init__(self, address: str, timeout_s: float) -> None:
+        super().__init__(address, timeout_s)
+        self._stub: Any = text_pb2_grpc.TextServiceStub(self._channel)
 
     def list_models(self) -> pb.ListModelsResponse:
         response: pb.ListModelsResponse = self._stub.ListModels(
@@ -77,25 +85,57 @@ class TextClient:
         response: pb.EmbedResponse = self._stub.Embed(request, timeout=self._timeout_s)
         return response
 
-    def try_models(self) -> Iterator[Trial]:
-        """Ask every text model its own example."""
-        for model in self.list_models().models:
+
+class GenerationClient(_Client):
+    """Asks generative models, for text as it comes or in one answer."""
+
+    def __init__(self, address: str, timeout_s: float) -> None:
+        super().__init__(address, timeout_s)
+        self._stub: Any = generation_pb2_grpc.GenerationServiceStub(self._channel)
+
+    def stream(
+        self, request: generation_pb2.GenerateRequest
+    ) -> Iterator[generation_pb2.GenerateChunk]:
+        """Chunks as they come; leaving the iterator before its end ends the request."""
+        call = self._stub.Generate(request, timeout=self._timeout_s)
+        try:
+            yield from call
+        finally:
+            call.cancel()
+
+    def generate(self, request: generation_pb2.GenerateRequest) -> generation_pb2.GenerateResponse:
+        response: generation_pb2.GenerateResponse = self._stub.GenerateUnary(
+            request, timeout=self._timeout_s
+        )
+        return response
+
+
+def try_models(address: str, timeout_s: float) -> Iterator[Trial]:
+    """Ask every model that takes text its own example."""
+    with TextClient(address, timeout_s) as client, GenerationClient(address, timeout_s) as writer:
+        for model in client.list_models().models:
             if not model.example:
                 continue
             started_s = time.monotonic()
             try:
-                answer = self._try(model)
+                answer = _try(client, writer, model)
             except grpc.RpcError as error:
                 answer = f"{error.code().name}: {error.details()}"
             yield Trial(model, answer, time.monotonic() - started_s)
 
-    def _try(self, model: pb.Model) -> str:
-        if model.task == "embedding":
-            values = (
-                self.embed(model.name, [model.example], version=model.version).results[0].values
-            )
-            start = ", ".join(f"{value:.3f}" for value in values[:3])
-            return f"{len(values)} values: {start}, …"
-        found = self.classify(model.name, [model.example], version=model.version, top_k=1)
-        best = found.results[0].labels[0]
-        return f"{best.label} ({best.score:.3f})"
+
+def _try(client: TextClient, writer: GenerationClient, model: pb.Model) -> str:
+    examples = [model.example]
+    if model.task == "text-generation":
+        params = generation_pb2.SamplingParams(temperature=0.0, max_tokens=TRIAL_TOKENS)
+        request = generation_pb2.GenerateRequest(
+            model=model.name, version=model.version, text=model.example, sampling_params=params
+        )
+        return f"…{writer.generate(request).results[0].text}"
+    if model.task == "embedding":
+        values = client.embed(model.name, examples, version=model.version).results[0].values
+        start = ", ".join(f"{value:.3f}" for value in values[:3])
+        return f"{len(values)} values: {start}, …"
+    found = client.classify(model.name, examples, version=model.version, top_k=1)
+    best = found.results[0].labels[0]
+    return f"{best.label} ({best.score:.3f})"

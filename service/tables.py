@@ -6,6 +6,7 @@ What comes from users or models goes in as `Text`: rich would read "[/b]" in a s
 from collections.abc import Iterable, Sequence
 
 import numpy as np
+from attendant.v1 import generation_pb2
 from attendant.v1 import text_pb2 as pb
 from rich.table import Table
 from rich.text import Text
@@ -19,18 +20,25 @@ def models(response: pb.ListModelsResponse) -> Table:
     """One row per served version."""
     table = Table("model", "version", "task", "precision", "tokens", "gives", "origin")
     for model in response.models:
-        gives = ", ".join(model.labels) or (f"{model.embedding_size} values, {model.pooling}")
         cells = (
             model.name,
             model.version,
             model.task,
             model.precision,
             str(model.max_tokens or ""),
-            gives if model.max_tokens else "",
+            _gives(model),
             model.origin,
         )
         table.add_row(*map(Text, cells))
     return table
+
+
+def _gives(model: pb.Model) -> str:
+    if model.labels:
+        return ", ".join(model.labels)
+    if model.embedding_size:
+        return f"{model.embedding_size} values, {model.pooling}"
+    return "text" if model.task == "text-generation" else ""
 
 
 def classifications(texts: Sequence[str], response: pb.ClassifyResponse) -> Table:
@@ -56,6 +64,37 @@ def embeddings(texts: Sequence[str], response: pb.EmbedResponse) -> Table:
         similar = [f"{cosines[index, other]:.3f}" for other in range(shown)]
         table.add_row(str(index + 1), _short(text), f"{start} … ({vectors.shape[1]})", *similar)
     return table
+
+
+def generated(response: generation_pb2.GenerateResponse) -> Table:
+    """One row per sample."""
+    table = Table("", "text", "tokens", "ended by", show_lines=True)
+    for index, result in enumerate(response.results, start=1):
+        cells = str(index), result.text, str(len(result.token_ids)), _ended_by(result)
+        table.add_row(*map(Text, cells))
+    return table
+
+
+def account(
+    usage: generation_pb2.GenerationUsage, timings: generation_pb2.GenerationTimings
+) -> Text:
+    """What a generation took, in one line."""
+    generating_s = timings.total_seconds - timings.time_to_first_token_seconds
+    # The first token is the prompt's: what follows it is what the rate is of.
+    rate = f"{(usage.output_tokens - 1) / generating_s:.1f}" if generating_s > 0 else "-"
+    return Text(
+        f"{usage.prompt_tokens} tokens in ({usage.reused_tokens} reused), "
+        f"{usage.output_tokens} out, {rate} tokens/s, "
+        f"first after {timings.time_to_first_token_seconds * 1e3:.1f} ms, "
+        f"{timings.total_seconds:.2f} s in all",
+        "dim",
+    )
+
+
+def _ended_by(result: generation_pb2.GeneratedText) -> str:
+    if result.finish_reason == generation_pb2.FINISH_REASON_LENGTH:
+        return "length"
+    return f"stop {result.stop_reason!r}" if result.stop_reason else "end of text"
 
 
 def trials(found: Iterable[Trial]) -> Table:

@@ -32,8 +32,13 @@ DOORS = {
     "grpc": ("service/rpc/", "service/client.py", "service/cli.py"),
     "grpc_health": ("service/rpc/",),
     "grpc_reflection": ("service/rpc/",),
-    "attendant": ("service/rpc/", "service/client.py", "service/tables.py"),
-    "typer": ("service/cli.py",),
+    "attendant": (
+        "service/rpc/",
+        "service/client.py",
+        "service/cli_generate.py",
+        "service/tables.py",
+    ),
+    "typer": ("service/cli.py", "service/cli_"),
 }
 HEAVY = ("torch", "transformers", "onnx", "onnxscript", "sklearn", "matplotlib")
 

@@ -17,6 +17,7 @@ from tritonclient.grpc import service_pb2 as pb
 
 from service import __version__
 from service.engine import BatchEngine
+from service.rpc.infer_request import to_infer_request
 from tests.fakes import LABELS, text_values, token_ids
 from tests.service.serving import (
     Served,
@@ -254,6 +255,10 @@ CHANGES: dict[str, tuple[Callable[[pb.ModelInferRequest], Any], str]] = {
         lambda r: setattr(r.parameters["priority"], "bool_param", True),
         "invalid value type for 'priority' parameter, expected int64_param or uint64_param.",
     ),
+    "negative priority": (
+        lambda r: setattr(r.parameters["priority"], "int64_param", -1),
+        "invalid value for 'priority', expected value >= 0.",
+    ),
     "sequence": (
         lambda r: setattr(r.parameters["sequence_id"], "bool_param", True),
         "invalid value type for 'sequence_id' parameter, expected int64_param or string_param.",
@@ -306,6 +311,26 @@ async def test_parameters_of_every_allowed_kind_are_taken(served: Served) -> Non
     request.parameters["b"].string_param = "x"
     response = await served.inference.ModelInfer(request)
     assert len(response.outputs) == 2
+
+
+async def test_a_model_is_told_priority_and_the_parameters_that_are_its_own(
+    served: Served,
+) -> None:
+    request = simple_request()
+    request.parameters["timeout"].int64_param = 5
+    request.parameters["priority"].uint64_param = 2**63
+    request.parameters["truncate"].bool_param = True
+    request.parameters["triton_enable_empty_final_response"].bool_param = True
+    request.parameters["seed"].int64_param = 7
+    request.parameters["temperature"].double_param = 0.5
+    request.parameters["stop"].string_param = "x"
+    request.parameters["ignore_eos"].bool_param = False
+    model = served.app.repository.find("simple")
+    asked = to_infer_request(request, model, received_s=1.0, deadline_s=2.0)
+    assert (asked.priority, asked.can_truncate) == (2**63, True)
+    assert (asked.received_s, asked.deadline_s) == (1.0, 2.0)
+    expected = {"seed": 7, "temperature": 0.5, "stop": "x", "ignore_eos": False}
+    assert asked.parameters == expected
 
 
 async def test_what_is_not_offered_is_unimplemented(served: Served) -> None:

@@ -12,9 +12,9 @@ from tritonclient.grpc import service_pb2 as pb
 
 from service.datatypes import DATATYPES, to_raw
 from service.errors import InvalidArgument, Unimplemented
-from service.model_config import Signature
+from service.model_config import Signature, text_signature
 from service.rpc.tensors import build_response, parse_inputs
-from tests.fakes import spec
+from tests.fakes import generator_manifest, spec
 
 SIMPLE = Signature(
     (spec("INPUT0", "INT32", 16), spec("INPUT1", "INT32", 16)),
@@ -510,3 +510,60 @@ def test_typed_requests_are_answered_raw_too() -> None:
     typed(request, int_contents=[1] * 16)
     response = build_response(request, 1, SIMPLE, OUTPUTS)
     assert len(response.raw_output_contents) == 2
+
+
+GENERATION = text_signature(generator_manifest())
+
+
+def prompt_request(*names: str) -> pb.ModelInferRequest:
+    """Inputs of a generative model by name, each of one element."""
+    request = pb.ModelInferRequest(model_name="tale")
+    for name in names:
+        is_flag = name in ("stream", "exclude_input_in_output")
+        request.inputs.add(name=name, datatype="BOOL" if is_flag else "BYTES", shape=[1])
+        request.raw_input_contents.append(b"\1" if is_flag else struct.pack("<I", 1) + b"a")
+    return request
+
+
+@pytest.mark.parametrize(
+    "optional",
+    [(), ("stream",), ("stream", "sampling_parameters", "exclude_input_in_output")],
+)
+def test_optional_inputs_may_be_left_out(optional: tuple[str, ...]) -> None:
+    arrays, num_rows = parse_inputs(prompt_request("text_input", *optional), GENERATION, 0)
+    assert tuple(arrays) == ("text_input", *optional)
+    assert num_rows == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ((), "but got 0 inputs for model 'tale'. Got input(s) [], but missing required input(s) "),
+        (
+            ("stream", "exclude_input_in_output"),
+            "but got 2 inputs for model 'tale'. Got input(s) ['exclude_input_in_output','stream'], "
+            "but missing required input(s) ",
+        ),
+    ],
+)
+def test_a_required_input_that_is_missing_is_named(given: tuple[str, ...], text: str) -> None:
+    assert refusal(prompt_request(*given), GENERATION, 0) == (
+        f"[request id: <id_unknown>] expected number of inputs between 1 and 4 {text}"
+        "['text_input']. Please provide all required input(s)."
+    )
+
+
+def test_more_inputs_than_there_are_is_refused_with_the_range() -> None:
+    names = ("text_input", "stream", "sampling_parameters", "exclude_input_in_output", "more")
+    assert refusal(prompt_request(*names), GENERATION, 0) == (
+        "[request id: <id_unknown>] expected number of inputs between 1 and 4 but got 5 inputs for "
+        "model 'tale'. Got input(s) ['exclude_input_in_output','more','sampling_parameters',"
+        "'stream','text_input'], but missing required input(s) []. Please provide all required "
+        "input(s)."
+    )
+
+
+def test_a_misnamed_input_beside_optional_ones_is_refused_by_its_name() -> None:
+    assert refusal(prompt_request("text_input", "streams"), GENERATION, 0) == (
+        "[request id: <id_unknown>] unexpected inference input 'streams' for model 'tale'"
+    )
