@@ -10,6 +10,7 @@ random tokens, 16 to 64 tokens of output, greedy):
     continuous    our engine: sequences join and leave at every step
     static        our engine, but the next group starts when the last one is done
     transformers  `generate`, in groups, padded to the longest; float32, and bfloat16 where asked
+    peers         other programs, see loadtests/genai_worker.py: --peer NAME="COMMAND LINE"
 
 A group is as large as the concurrency. Only tokens that were asked for count. The other commands
 measure our engine alone: `latency`, `overhead`, `prefix`. All in process, without gRPC.
@@ -17,12 +18,14 @@ measure our engine alone: `latency`, `overhead`, `prefix`. All in process, witho
 
 import asyncio
 import json
+import shlex
 import statistics
+import subprocess
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -142,7 +145,10 @@ async def run_groups(model: GenerativeModel, requests: Sequence[Ask], concurrenc
     return time.perf_counter() - started_s
 
 
-def transformers_way(folder: Path, dtype: str) -> Callable[[Sequence[Ask], int], float]:
+Way = Callable[[Sequence[Ask], int], float]  # requests, concurrency -> seconds
+
+
+def transformers_way(folder: Path, dtype: str) -> Way:
     """`generate` of transformers, left-padded groups."""
     import torch
     from transformers import AutoModelForCausalLM
@@ -174,6 +180,22 @@ def transformers_way(folder: Path, dtype: str) -> Callable[[Sequence[Ask], int],
     return run
 
 
+class Peer:
+    """A program that takes requests as JSON on a line of stdin, and answers with its seconds."""
+
+    def __init__(self, command: str) -> None:
+        self._process = subprocess.Popen(  # noqa: S603 - given by who runs this
+            shlex.split(command), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def __call__(self, requests: Sequence[Ask], concurrency: int) -> float:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        asked = {"concurrency": concurrency, "requests": [asdict(ask) for ask in requests]}
+        print(json.dumps(asked), file=self._process.stdin, flush=True)
+        return float(json.loads(self._process.stdout.readline())["seconds"])
+
+
 @app.command()
 def compare(
     repository: Repository,
@@ -182,6 +204,7 @@ def compare(
     ] = None,
     model: Annotated[list[str] | None, typer.Option(help="Models of the repository.")] = None,
     concurrency: Annotated[list[int] | None, typer.Option(help="Requests in flight.")] = None,
+    peer: Annotated[list[str] | None, typer.Option(help='NAME="COMMAND LINE" of a peer.')] = None,
     bfloat16: Annotated[bool, typer.Option(help="transformers in bfloat16 too.")] = True,
     rounds: Rounds = 3,
     requests_per_slot: Annotated[int, typer.Option(help="Requests per one in flight.")] = 2,
@@ -189,9 +212,14 @@ def compare(
     """Tokens per second, and ratios over the first way, by concurrency."""
     names = model or ["fp32"]
     levels = concurrency or [1, 8, 32]
-    seconds = asyncio.run(
-        _compare(repository, names, checkpoint, levels, rounds, requests_per_slot, bfloat16)
-    )
+    others: dict[str, Way] = {}
+    if checkpoint is not None:
+        for dtype in ("float32", "bfloat16") if bfloat16 else ("float32",):
+            others[f"transformers, {dtype}"] = transformers_way(checkpoint, dtype)
+    for named in peer or []:
+        name, _, command = named.partition("=")
+        others[name] = Peer(command)
+    seconds = asyncio.run(_compare(repository, names, others, levels, rounds, requests_per_slot))
     for level, ways in seconds.items():
         num_tokens = sum(ask.num_tokens for ask in _asks_for(level, requests_per_slot))
         _show_ratios(f"{level} in flight, {num_tokens} tokens", ways, num_tokens)
@@ -204,16 +232,11 @@ def _asks_for(level: int, requests_per_slot: int) -> list[Ask]:
 async def _compare(
     repository: Path,
     names: Sequence[str],
-    checkpoint: Path | None,
+    others: Mapping[str, Way],
     levels: Sequence[int],
     rounds: int,
     requests_per_slot: int,
-    bfloat16: bool,
 ) -> dict[int, dict[str, list[float]]]:
-    others = {}
-    if checkpoint is not None:
-        for dtype in ("float32", "bfloat16") if bfloat16 else ("float32",):
-            others[f"transformers, {dtype}"] = transformers_way(checkpoint, dtype)
     seconds: dict[int, dict[str, list[float]]] = {level: {} for level in levels}
 
     def keep(level: int, way: str, duration_s: float, index: int) -> None:
