@@ -11,6 +11,7 @@ import json
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -20,6 +21,7 @@ from torch import Tensor
 
 from models.encoder import Encoder, EncoderConfig
 from models.errors import CheckpointError, SettingError, check_choice, check_range
+from models.gpt import GPT, GPTConfig
 from models.heads import ClassificationHead, SequenceClassifier, TextEmbedder
 from models.hub import download_folder, is_hub_id
 from models.huggingface import CONFIG_FILE, WEIGHTS_FILE, load_pretrained
@@ -29,7 +31,8 @@ from models.weights import assign_weights, build_on_meta, read_tensors
 
 __all__ = ["Checkpoint", "CheckpointError", "load_checkpoint", "save_checkpoint"]
 
-Task = Literal["text-classification", "embedding"]
+Task = Literal["text-classification", "embedding", "text-generation"]
+Model = SequenceClassifier | TextEmbedder | GPT
 
 FORMAT = "attendant-checkpoint-1"
 CHECKPOINT_FILES = (CONFIG_FILE, WEIGHTS_FILE, TOKENIZER_FILE)
@@ -40,9 +43,9 @@ REPORT_FILES = ("training.json", "confusion.png", "loss.png")
 class Checkpoint:
     """A model, its labels and its tokenizer (no padding, no truncation), which fit together."""
 
-    model: SequenceClassifier | TextEmbedder
+    model: Model
     task: Task
-    labels: tuple[str, ...]  # in the order of the logits; empty for embedders
+    labels: tuple[str, ...]  # in the order of the logits; empty where nothing is classified
     tokenizer: Tokenizer
     max_tokens: int  # longest row, special tokens included
     origin: str  # where the weights come from: hub id or folder name, and training data
@@ -59,11 +62,23 @@ class Checkpoint:
         check_range("max_tokens", self.max_tokens, 1, config.max_positions)
         num_pieces = self.tokenizer.get_vocab_size()
         if num_pieces > config.vocab_size:
-            limit = f"at most the encoder's vocab_size, {config.vocab_size}"
+            limit = f"at most the model's vocab_size, {config.vocab_size}"
             raise SettingError("the tokenizer's vocabulary size", num_pieces, limit)
 
+    @property
+    def encoder_model(self) -> SequenceClassifier | TextEmbedder:
+        """The model, where only one with an encoder will do; raises CheckpointError for a GPT."""
+        if isinstance(self.model, GPT):
+            raise CheckpointError(
+                f"{self.origin}: task is {self.task!r}, but this needs an encoder, which a "
+                "text-classification or embedding checkpoint has"
+            )
+        return self.model
 
-def task_of(model: SequenceClassifier | TextEmbedder) -> Task:
+
+def task_of(model: Model) -> Task:
+    if isinstance(model, GPT):
+        return "text-generation"
     return "text-classification" if isinstance(model, SequenceClassifier) else "embedding"
 
 
@@ -80,8 +95,8 @@ def load_checkpoint(source: str | Path) -> Checkpoint:
     if read_object(path, optional=True).get("format") == FORMAT:
         return _load_own(folder)
     pretrained = load_pretrained(folder)
-    tokenizer = load_tokenizer(pretrained.folder)
     task = task_of(pretrained.model)
+    tokenizer = load_tokenizer(pretrained.folder, is_byte_level=task == "text-generation")
     with fields_of(path, {}):
         return Checkpoint(
             pretrained.model, task, pretrained.labels, tokenizer, pretrained.max_tokens, origin
@@ -141,7 +156,22 @@ def _contiguous(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _config_of(checkpoint: Checkpoint) -> dict[str, Any]:
-    model = checkpoint.model
+    labels = {} if isinstance(checkpoint.model, GPT) else {"labels": list(checkpoint.labels)}
+    return {
+        "format": FORMAT,
+        "task": checkpoint.task,
+        "origin": checkpoint.origin,
+        **labels,
+        "max_tokens": checkpoint.max_tokens,
+        **_sections_of(checkpoint.model),
+        "metrics": checkpoint.metrics,
+    }
+
+
+def _sections_of(model: Model) -> dict[str, Any]:
+    """What it takes to build the model again, but for the number of labels."""
+    if isinstance(model, GPT):
+        return {"decoder": model.config.to_dict()}
     if isinstance(model, SequenceClassifier):
         head = model.head
         use = {
@@ -155,36 +185,16 @@ def _config_of(checkpoint: Checkpoint) -> dict[str, Any]:
             "layers": model.layers,
             "normalize": model.normalize,
         }
-    return {
-        "format": FORMAT,
-        "task": checkpoint.task,
-        "origin": checkpoint.origin,
-        "labels": list(checkpoint.labels),
-        "max_tokens": checkpoint.max_tokens,
-        "encoder": model.config.to_dict(),
-        "head": use,
-        "metrics": checkpoint.metrics,
-    }
+    return {"encoder": model.config.to_dict(), "head": use}
 
 
 def _load_own(folder: Path) -> Checkpoint:
     path = folder / CONFIG_FILE
     with fields_of(path, read_object(path)) as values:
-        labels = tuple(str(label) for label in values["labels"])
-        config = EncoderConfig.from_dict(values["encoder"])
-        task, head = values["task"], values["head"]
-        check_choice("task", task, get_args(Task))
-
-    def build() -> SequenceClassifier | TextEmbedder:
-        encoder = Encoder(config)
-        if task == "embedding":
-            return TextEmbedder(encoder, **head)
-        return SequenceClassifier(
-            encoder, ClassificationHead(config.hidden_size, len(labels), **head)
-        )
-
-    with fields_of(path, values):
-        model = build_on_meta(build)
+        check_choice("task", values["task"], get_args(Task))
+        task: Task = values["task"]
+        labels = () if task == "text-generation" else tuple(map(str, values["labels"]))
+        model = build_on_meta(partial(_build, task, len(labels), values))
         assign_weights(model, read_tensors(folder / WEIGHTS_FILE), folder / WEIGHTS_FILE)
         return Checkpoint(
             model=model,
@@ -195,3 +205,13 @@ def _load_own(folder: Path) -> Checkpoint:
             origin=str(values["origin"]),
             metrics={str(name): float(value) for name, value in values["metrics"].items()},
         )
+
+
+def _build(task: Task, num_labels: int, values: Mapping[str, Any]) -> Model:
+    if task == "text-generation":
+        return GPT(GPTConfig.from_dict(values["decoder"]))
+    config = EncoderConfig.from_dict(values["encoder"])
+    if task == "embedding":
+        return TextEmbedder(Encoder(config), **values["head"])
+    head = ClassificationHead(config.hidden_size, num_labels, **values["head"])
+    return SequenceClassifier(Encoder(config), head)

@@ -158,7 +158,7 @@ Source = Annotated[
     typer.Argument(
         envvar="ATTENDANT_IMPORT_SOURCE",
         help="A Hugging Face folder (config.json, model.safetensors, tokenizer.json) of a BERT, "
-        "RoBERTa, DistilBERT or MiniLM model, or a hub id.",
+        "RoBERTa, DistilBERT, MiniLM or GPT-2 model, or a hub id.",
     ),
 ]
 ImportOutput = Annotated[
@@ -173,8 +173,8 @@ Task = Annotated[
     str,
     typer.Option(
         envvar="ATTENDANT_IMPORT_TASK",
-        help="auto, text-classification or embedding. Auto: what the checkpoint was made for; "
-        "a bare encoder embeds.",
+        help="auto, text-classification, embedding or text-generation. Auto: what the checkpoint "
+        "was made for; a bare encoder embeds.",
     ),
 ]
 Pooling = Annotated[

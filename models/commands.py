@@ -10,12 +10,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
+from typing import get_args
 
 from rich.console import Console
 from rich.table import Table
 
 from models.checkpoint import (
     Checkpoint,
+    Task,
     check_replaceable,
     load_checkpoint,
     save_checkpoint,
@@ -24,13 +26,14 @@ from models.checkpoint import (
 from models.datasets import Splits, read_dataset, split
 from models.errors import SettingError, check_choice
 from models.finetune import finetune
+from models.gpt import GPT
 from models.heads import SequenceClassifier, TextEmbedder
 from models.progress import ProgressBar
 from models.reports import confusion_table, reports_of
 from models.settings import TrainingSettings
 from models.training_state import state_path
 
-TASKS = ("auto", "text-classification", "embedding")
+TASKS = ("auto", *get_args(Task))
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,12 +99,16 @@ def import_model(
     check_replaceable(output)
     checkpoint = load_checkpoint(source)
     wanted = task_of(checkpoint.model) if task == "auto" else task
+    if "text-generation" in (wanted, checkpoint.task) and wanted != checkpoint.task:
+        limit = f"auto or {checkpoint.task}: that is what {source} is for"
+        raise SettingError("task", task, limit)
     if wanted == "embedding":
         checkpoint = as_embedder(checkpoint, pooling, layers, normalize)
     elif (pooling, layers, normalize) != (None, None, None):
         given = {"pooling": pooling, "layers": layers, "normalize": normalize}
         field, value = next((f, v) for f, v in given.items() if v is not None)
-        raise SettingError(field, value, "absent: it is for embedders, and this is a classifier")
+        limit = f"absent: it is for embedders, and this is for {checkpoint.task}"
+        raise SettingError(field, value, limit)
     elif checkpoint.task != wanted:
         limit = f"auto or embedding: {source} has no classification head (train one)"
         raise SettingError("task", task, limit)
@@ -114,7 +121,7 @@ def as_embedder(
     checkpoint: Checkpoint, pooling: str | None, layers: str | None, normalize: bool | None
 ) -> Checkpoint:
     """Use the encoder to embed; what is None stays as it was, or is mean, last and False."""
-    model = checkpoint.model
+    model = checkpoint.encoder_model
     was = model if isinstance(model, TextEmbedder) else TextEmbedder(model.encoder)
     embedder = TextEmbedder(
         model.encoder,
@@ -131,12 +138,13 @@ def summary(checkpoint: Checkpoint, folder: Path) -> Table:
     table = Table(title=str(folder), show_header=False)
     table.add_row("task", checkpoint.task)
     table.add_row("origin", checkpoint.origin)
-    table.add_row("encoder", f"{config.num_layers} layers, {config.hidden_size} values per token")
+    network = "decoder" if isinstance(model, GPT) else "encoder"
+    table.add_row(network, f"{config.num_layers} layers, {config.hidden_size} values per token")
     table.add_row("weights", f"{num_weights / 1e6:.1f} million")
     table.add_row("longest text", f"{checkpoint.max_tokens} tokens")
     if isinstance(model, SequenceClassifier):
         table.add_row("labels", ", ".join(checkpoint.labels))
-    else:
+    elif isinstance(model, TextEmbedder):
         table.add_row("embedding", f"{model.embedding_size} values")
         table.add_row("pooling", f"{model.pooling} of {model.layers}")
         table.add_row("normalized", "yes" if model.normalize else "no")

@@ -86,8 +86,8 @@ def distilbert_config(values: Mapping[str, Any]) -> EncoderConfig:
     return bert_config({**values, **renamed})
 
 
-def activation(name: str) -> str:
-    check_choice("hidden_act", name, ACTIVATION_NAMES)
+def activation(name: str, field: str = "hidden_act") -> str:
+    check_choice(field, name, ACTIVATION_NAMES)
     return ACTIVATION_NAMES[name]
 
 

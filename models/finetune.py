@@ -87,9 +87,10 @@ def classifier_from(
     """Copy the classifier if it has these labels, else put a fresh head on a copy of the encoder.
 
     The labels come back in the order of the logits. A fresh head pools as the checkpoint did: an
-    embedder was trained so that its mean, or its first token, says what the text says.
+    embedder was trained so that its mean, or its first token, says what the text says. Raises
+    CheckpointError for a checkpoint that has no encoder.
     """
-    model = checkpoint.model
+    model = checkpoint.encoder_model
     if isinstance(model, SequenceClassifier) and set(labels) == set(checkpoint.labels):
         return copy.deepcopy(model), checkpoint.labels
     pooling = model.head.pooling if isinstance(model, SequenceClassifier) else model.pooling
@@ -107,5 +108,5 @@ def _tokenizer_for(
     if max_tokens > checkpoint.max_tokens:
         limit = f"at most {checkpoint.max_tokens}, which is what the checkpoint takes"
         raise SettingError("max_tokens", max_tokens, limit)
-    pad_token_id = checkpoint.model.config.pad_token_id
+    pad_token_id = checkpoint.encoder_model.config.pad_token_id
     return lambda dataset: tokenize(dataset, labels, checkpoint.tokenizer, max_tokens, pad_token_id)

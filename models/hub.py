@@ -12,20 +12,22 @@ from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntry
 from models.errors import CheckpointError
 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
-ENCODER_FILES = (
+MODEL_FILES = (
     "config.json",
     "model.safetensors",
     "tokenizer.json",
     "tokenizer_config.json",
     "vocab.txt",
+    "vocab.json",
+    "merges.txt",
     "sentence_bert_config.json",
 )
 NEEDED_FILES = (
-    *ENCODER_FILES,
+    *MODEL_FILES,
     "modules.json",
     "1_Pooling/config.json",
     # older sentence-transformers repositories keep the encoder in a folder
-    *(f"0_Transformer/{name}" for name in ENCODER_FILES),
+    *(f"0_Transformer/{name}" for name in MODEL_FILES),
 )
 
 

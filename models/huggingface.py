@@ -1,8 +1,8 @@
-"""Build our modules from a Hugging Face folder of the BERT family.
+"""Build our modules from a Hugging Face folder of the BERT family, or of GPT-2.
 
-Knows nothing about tokenizers or downloads. What the folder is for decides the module: a
-`...ForSequenceClassification` becomes a SequenceClassifier; everything else gives up its encoder,
-pooled as a sentence-transformers folder says, or by mean where nothing says so.
+Knows nothing about tokenizers or downloads. What the folder is for decides the module: GPT-2
+becomes a GPT and a `...ForSequenceClassification` a SequenceClassifier; everything else gives up
+its encoder, pooled as a sentence-transformers folder says, or by mean where nothing says so.
 """
 
 import re
@@ -13,11 +13,13 @@ from typing import Any
 
 from torch import Tensor
 
-from models.encoder import Encoder, EncoderConfig
+from models.encoder import Encoder
 from models.errors import CheckpointError
 from models.families import FAMILIES, Family
+from models.gpt import GPT
+from models.gpt2 import GPT2, check_gpt2, gpt2_config, gpt2_weights, name_in_gpt2
 from models.heads import ClassificationHead, SequenceClassifier, TextEmbedder
-from models.json_files import fields_of, read_object
+from models.json_files import check_only, fields_of, read_object
 from models.sentence_transformers import EmbedderFolder, max_sequence
 from models.weights import assign_weights, build_on_meta, read_tensors
 
@@ -32,17 +34,33 @@ NEVER_NEEDED = re.compile(r"(^|\.)(position_ids|token_type_ids)$|^pooler\.")
 
 @dataclass(frozen=True, slots=True)
 class PretrainedModel:
-    """What a folder holds, but for its tokenizer; `labels` is empty for an embedder."""
+    """What a folder holds, but for its tokenizer; only a classifier has `labels`."""
 
-    model: SequenceClassifier | TextEmbedder
+    model: SequenceClassifier | TextEmbedder | GPT
     labels: tuple[str, ...]
     max_tokens: int
-    folder: Path  # of the encoder, and so of the tokenizer
+    folder: Path  # of the weights, and so of the tokenizer
 
 
 def load_pretrained(folder: Path) -> PretrainedModel:
     """Load the model in a `transformers` or sentence-transformers folder."""
     use = EmbedderFolder.read(folder)
+    model_type = read_object(use.encoder / CONFIG_FILE).get("model_type")
+    return load_decoder(use.encoder) if model_type == GPT2 else load_encoder(use)
+
+
+def load_decoder(folder: Path) -> PretrainedModel:
+    path, weights_path = folder / CONFIG_FILE, folder / WEIGHTS_FILE
+    with fields_of(path, read_object(path)) as values:
+        check_gpt2(values, path)
+        config = gpt2_config(values)
+    tensors = gpt2_weights(read_tensors(weights_path), values, weights_path)
+    model = build_on_meta(lambda: GPT(config))
+    assign_weights(model, tensors, weights_path, name_in_gpt2)
+    return PretrainedModel(model, (), max_tokens_of(folder, config.max_positions), folder)
+
+
+def load_encoder(use: EmbedderFolder) -> PretrainedModel:
     path = use.encoder / CONFIG_FILE
     with fields_of(path, read_object(path)) as values:
         family = family_of(values, path)
@@ -70,22 +88,17 @@ def load_pretrained(folder: Path) -> PretrainedModel:
         if name in wanted or not is_ignorable(name, family, is_classifier=is_classifier)
     }
     assign_weights(model, kept, weights_path, family.name_in_file)
-    return PretrainedModel(model, labels, max_tokens_of(use.encoder, config), use.encoder)
+    max_tokens = max_tokens_of(use.encoder, config.max_positions)
+    return PretrainedModel(model, labels, max_tokens, use.encoder)
 
 
 def family_of(values: Mapping[str, Any], path: Path) -> Family:
     """Find the naming to use; refuse by name what we would compute differently."""
     model_type = values["model_type"]
     if model_type not in FAMILIES:
-        raise CheckpointError(
-            f"{path}: model_type is {model_type!r}, but must be one of {', '.join(FAMILIES)}"
-        )
-    required = {"position_embedding_type": "absolute", "is_decoder": False}
-    for field, only in required.items():
-        if values.get(field, only) != only:
-            raise CheckpointError(
-                f"{path}: {field} is {values[field]!r}, but only {only!r} is supported"
-            )
+        known = ", ".join((*FAMILIES, GPT2))
+        raise CheckpointError(f"{path}: model_type is {model_type!r}, but must be one of {known}")
+    check_only(values, {"position_embedding_type": "absolute", "is_decoder": False}, path)
     return FAMILIES[model_type]
 
 
@@ -140,9 +153,9 @@ def labels_of(
     return tuple(names[index] for index in range(num_labels))
 
 
-def max_tokens_of(folder: Path, config: EncoderConfig) -> int:
+def max_tokens_of(folder: Path, max_positions: int) -> int:
     """Return the least of what the positions, the tokenizer and sentence-transformers allow."""
     path = folder / "tokenizer_config.json"
     with fields_of(path, read_object(path, optional=True)) as values:
         declared = int(values.get("model_max_length") or ENORMOUS_TOKENS)
-    return min(config.max_positions, declared, max_sequence(folder) or ENORMOUS_TOKENS)
+    return min(max_positions, declared, max_sequence(folder) or ENORMOUS_TOKENS)

@@ -42,3 +42,12 @@ def fields_of(path: Path, values: Mapping[str, Any]) -> Iterator[Mapping[str, An
         raise CheckpointError(f"{path}: {error}") from error
     except (TypeError, ValueError, AttributeError) as error:
         raise CheckpointError(f"{path} has a field of the wrong type: {error}") from error
+
+
+def check_only(values: Mapping[str, Any], supported: Mapping[str, object], path: Path) -> None:
+    """Refuse by name each field that is given and has another value than the supported one."""
+    for field, only in supported.items():
+        if values.get(field, only) != only:
+            raise CheckpointError(
+                f"{path}: {field} is {values[field]!r}, but only {only!r} is supported"
+            )

@@ -6,19 +6,30 @@ it may be cut, so a tokenizer that does either by itself would hide both.
 
 from pathlib import Path
 
-from tokenizers import BertWordPieceTokenizer, Tokenizer
+from tokenizers import AddedToken, BertWordPieceTokenizer, Tokenizer
+from tokenizers.decoders import ByteLevel as ByteLevelDecoder
+from tokenizers.models import BPE
+from tokenizers.pre_tokenizers import ByteLevel
+from tokenizers.processors import ByteLevel as ByteLevelOffsets
 
 from models.errors import CheckpointError
 from models.json_files import read_object
 
 TOKENIZER_FILE = "tokenizer.json"
 VOCABULARY_FILE = "vocab.txt"  # all that BERT checkpoints before 2020 have
+BYTE_LEVEL_FILES = ("vocab.json", "merges.txt")  # all that GPT-2 checkpoints before 2020 have
+END_OF_TEXT = "<|endoftext|>"
 
 
-def load_tokenizer(folder: Path) -> Tokenizer:
+def load_tokenizer(folder: Path, *, is_byte_level: bool = False) -> Tokenizer:
+    """From tokenizer.json, else from the files of older folders: GPT-2's if `is_byte_level`."""
     path = folder / TOKENIZER_FILE
     if not path.is_file():
-        return _from_vocabulary(folder)
+        return _from_merges(folder) if is_byte_level else _from_vocabulary(folder)
+    return read_tokenizer(path)
+
+
+def read_tokenizer(path: Path) -> Tokenizer:
     try:
         tokenizer = Tokenizer.from_file(str(path))
     except Exception as error:  # the library raises nothing narrower
@@ -39,14 +50,41 @@ def cutting_copy(tokenizer: Tokenizer, max_tokens: int) -> Tokenizer:
     return copy
 
 
+def byte_level(model: BPE, *, add_prefix_space: bool = False) -> Tokenizer:
+    """Byte pairs over bytes, as in GPT-2: every text comes back from its tokens as it was."""
+    tokenizer = Tokenizer(model)
+    tokenizer.pre_tokenizer = ByteLevel(add_prefix_space=add_prefix_space)
+    tokenizer.post_processor = ByteLevelOffsets(trim_offsets=False)
+    tokenizer.decoder = ByteLevelDecoder()
+    return tokenizer
+
+
 def _from_vocabulary(folder: Path) -> Tokenizer:
     path = folder / VOCABULARY_FILE
     if not path.is_file():
-        raise CheckpointError(
-            f"{folder / TOKENIZER_FILE} is missing: expected the file that a fast tokenizer of "
-            "`transformers` writes with save_pretrained"
-        )
+        raise _missing(folder)
     settings = read_object(folder / "tokenizer_config.json", optional=True)
     lowercase = bool(settings.get("do_lower_case", True))
     pieces = BertWordPieceTokenizer(str(path), lowercase=lowercase)
     return without_limits(Tokenizer.from_str(pieces.to_str()))
+
+
+def _from_merges(folder: Path) -> Tokenizer:
+    vocabulary, merges = (folder / name for name in BYTE_LEVEL_FILES)
+    if not (vocabulary.is_file() and merges.is_file()):
+        raise _missing(folder)
+    settings = read_object(folder / "tokenizer_config.json", optional=True)
+    try:
+        model = BPE.from_file(str(vocabulary), str(merges))
+    except Exception as error:  # the library raises nothing narrower
+        raise CheckpointError(f"{vocabulary} and {merges} do not fit together: {error}") from error
+    tokenizer = byte_level(model, add_prefix_space=bool(settings.get("add_prefix_space", False)))
+    tokenizer.add_special_tokens([AddedToken(END_OF_TEXT, special=True, normalized=False)])
+    return tokenizer
+
+
+def _missing(folder: Path) -> CheckpointError:
+    return CheckpointError(
+        f"{folder / TOKENIZER_FILE} is missing: expected the file that a fast tokenizer of "
+        "`transformers` writes with save_pretrained"
+    )

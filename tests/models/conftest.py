@@ -16,6 +16,7 @@ from models.checkpoint import Checkpoint, save_checkpoint
 from models.cli import import_checkpoint, train
 from models.datasets import Dataset, Example, Splits, split
 from models.encoder import Encoder, EncoderConfig
+from models.gpt import GPT, GPTConfig
 from models.heads import ClassificationHead, SequenceClassifier, TextEmbedder
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
@@ -68,6 +69,25 @@ def classifier_checkpoint(config: EncoderConfig, tokenizer: Tokenizer) -> Checkp
     model = SequenceClassifier(Encoder(config), ClassificationHead(16, 2)).eval()
     labels = ("ham", "spam")
     return Checkpoint(model, "text-classification", labels, tokenizer, 12, "tiny", {"a": 0.5})
+
+
+@pytest.fixture
+def gpt_config() -> GPTConfig:
+    return GPTConfig(
+        vocab_size=32,
+        hidden_size=16,
+        num_layers=3,
+        num_heads=2,
+        intermediate_size=24,
+        max_positions=20,
+        eos_token_id=3,
+    )
+
+
+@pytest.fixture
+def gpt_checkpoint(gpt_config: GPTConfig, tokenizer: Tokenizer) -> Checkpoint:
+    torch.manual_seed(6)
+    return Checkpoint(GPT(gpt_config).eval(), "text-generation", (), tokenizer, 12, "tiny")
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from safetensors.torch import load_file, save_file
 
 from models.checkpoint import Checkpoint, CheckpointError, load_checkpoint, save_checkpoint
 from models.errors import SettingError
+from models.gpt import GPT
 from models.heads import TextEmbedder
 from models.hub import download_folder
 
@@ -45,6 +46,29 @@ def test_an_embedder_survives_its_folder(embedder_checkpoint: Checkpoint, tmp_pa
     assert isinstance(loaded.model, TextEmbedder)
     assert (loaded.model.pooling, loaded.model.layers) == ("mean", "last")
     assert loaded.model.normalize
+
+
+def test_a_gpt_survives_its_folder(gpt_checkpoint: Checkpoint, tmp_path: Path) -> None:
+    """Its configuration has a decoder, and neither labels, encoder nor head."""
+    save_checkpoint(gpt_checkpoint, tmp_path / "gpt")
+    loaded = load_checkpoint(tmp_path / "gpt")
+    assert_same(loaded, gpt_checkpoint)
+    assert isinstance(loaded.model, GPT)
+    assert loaded.model.config == gpt_checkpoint.model.config
+    values = json.loads((tmp_path / "gpt" / "config.json").read_text())
+    assert values.keys() == {
+        *("format", "task", "origin", "max_tokens", "decoder", "metrics"),
+    }
+    input_ids = torch.randint(0, 32, (2, 6))
+    assert torch.equal(loaded.model(input_ids), gpt_checkpoint.model(input_ids))
+
+
+def test_a_checkpoint_without_an_encoder_says_so_where_one_is_needed(
+    gpt_checkpoint: Checkpoint, embedder_checkpoint: Checkpoint
+) -> None:
+    assert embedder_checkpoint.encoder_model is embedder_checkpoint.model
+    with pytest.raises(CheckpointError, match="tiny: task is 'text-generation', but this needs an"):
+        _ = gpt_checkpoint.encoder_model
 
 
 def test_the_same_checkpoint_gives_the_same_bytes(
@@ -135,6 +159,7 @@ def test_a_damaged_file_is_named(
         ({"head": {"pooling": "max"}}, "pooling is 'max', but must be one of mean, cls"),
         ({"head": {"colour": "red"}}, "wrong type"),
         ({"encoder": {}}, "must be given"),
+        ({"task": "text-generation"}, "has no field 'decoder'"),
     ],
 )
 def test_a_wrong_field_is_named(
@@ -163,11 +188,17 @@ def test_missing_and_unexpected_weights_of_our_own_are_named(
     assert "1 unexpected: encoder.extra" in str(caught.value)
 
 
-def test_parts_that_do_not_fit_together_are_refused(classifier_checkpoint: Checkpoint) -> None:
+def test_parts_that_do_not_fit_together_are_refused(
+    classifier_checkpoint: Checkpoint, gpt_checkpoint: Checkpoint
+) -> None:
     with pytest.raises(SettingError, match="2 different names"):
         replace(classifier_checkpoint, labels=("spam",))
     with pytest.raises(SettingError, match="'text-classification' for a SequenceClassifier"):
         replace(classifier_checkpoint, task="embedding")
+    with pytest.raises(SettingError, match="'text-generation' for a GPT"):
+        replace(gpt_checkpoint, task="embedding")
+    with pytest.raises(SettingError, match=r"labels is .*, but must be 0 different names"):
+        replace(gpt_checkpoint, labels=("a", "b"))
 
 
 def test_neither_a_folder_nor_a_hub_id_is_said_to_be_so() -> None:

@@ -169,8 +169,8 @@ def test_a_frozen_encoder_does_not_change_and_its_head_learns(
     embedder_checkpoint: Checkpoint, splits: Splits
 ) -> None:
     result = finetune(embedder_checkpoint, splits, replace(SETTINGS, freeze_encoder=True))
-    tuned = result.checkpoint.model
-    assert same_weights(tuned.encoder.state_dict(), embedder_checkpoint.model.encoder.state_dict())
+    tuned, base = result.checkpoint.encoder_model, embedder_checkpoint.encoder_model
+    assert same_weights(tuned.encoder.state_dict(), base.encoder.state_dict())
     assert result.progress.epochs[-1].train_loss < result.progress.epochs[0].train_loss
     assert all(parameter.requires_grad for parameter in tuned.parameters())
 
@@ -209,3 +209,10 @@ def test_more_tokens_than_the_checkpoint_takes_are_refused(
 ) -> None:
     with pytest.raises(SettingError, match="max_tokens is 13, but must be at most 12"):
         finetune(embedder_checkpoint, splits, replace(SETTINGS, max_tokens=13))
+
+
+def test_a_classifier_cannot_be_trained_from_a_decoder(
+    gpt_checkpoint: Checkpoint, splits: Splits
+) -> None:
+    with pytest.raises(CheckpointError, match="task is 'text-generation', but this needs an encod"):
+        finetune(gpt_checkpoint, splits, SETTINGS)

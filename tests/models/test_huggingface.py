@@ -233,7 +233,11 @@ def test_absent_and_default_fields_load(save: Save) -> None:
     [
         ("position_embedding_type", "relative_key", "'relative_key', but only 'absolute'"),
         ("is_decoder", True, "is_decoder is True, but only False"),
-        ("model_type", "gpt2", "'gpt2', but must be one of bert, roberta, xlm-roberta, distilbert"),
+        (
+            "model_type",
+            "t5",
+            "'t5', but must be one of bert, roberta, xlm-roberta, distilbert, gpt2",
+        ),
         ("hidden_act", "mish", "hidden_act is 'mish', but must be one of gelu"),
         ("problem_type", "multi_label_classification", "only 'single_label_classification'"),
         ("id2label", {"0": "a", "2": "b"}, "id2label has 2 labels and classifier.weight 3 rows"),
@@ -279,7 +283,7 @@ def test_the_longest_row_is_the_least_that_anything_allows(
 
 def test_robertas_positions_before_the_first_are_not_counted(save: Save) -> None:
     checkpoint = load_checkpoint(save(encoder_of("roberta")))
-    assert checkpoint.model.config.position_offset == 2
+    assert checkpoint.encoder_model.config.position_offset == 2
     assert checkpoint.max_tokens == 24 - 2
 
 

@@ -41,8 +41,9 @@ def test_an_import_can_change_how_an_encoder_embeds(
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--task", "translation"], "it must be one of auto, text-classification, embedding"),
+        (["--task", "translation"], "it must be one of auto, text-classification, embedding, text"),
         (["--task", "text-classification"], "has no classification head"),
+        (["--task", "text-generation"], "it must be auto or embedding: that is what"),
         (["--pooling", "max"], "'max' is not allowed, it must be one of mean, cls"),
         (["--layers", "middle"], "'middle' is not allowed, it must be one of first, last"),
     ],
@@ -64,3 +65,21 @@ def test_a_classifier_has_no_pooling_to_set(
     result = run("import", tmp_path / "classifier", tmp_path / "copy", "--pooling", "cls")
     assert result.exit_code == 2
     assert "it is for embedders" in result.output
+
+
+def test_a_decoder_keeps_its_use_and_gets_no_other(
+    run: Run, gpt_checkpoint: Checkpoint, tmp_path: Path
+) -> None:
+    save_checkpoint(gpt_checkpoint, tmp_path / "gpt")
+    result = run("import", tmp_path / "gpt", tmp_path / "copy", "--task", "text-generation")
+    assert result.exit_code == 0, result.output
+    assert "3 layers, 16 values per token" in result.output
+    assert load_checkpoint(tmp_path / "copy").task == "text-generation"
+
+    result = run("import", tmp_path / "gpt", tmp_path / "other", "--task", "embedding")
+    assert result.exit_code == 2
+    assert "it must be auto or text-generation: that is what" in result.output
+    result = run("import", tmp_path / "gpt", tmp_path / "other", "--pooling", "cls")
+    assert result.exit_code == 2
+    assert "it is for embedders, and this is for text-generation" in result.output
+    assert not (tmp_path / "other").exists()
