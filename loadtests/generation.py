@@ -205,6 +205,7 @@ def compare(
     model: Annotated[list[str] | None, typer.Option(help="Models of the repository.")] = None,
     concurrency: Annotated[list[int] | None, typer.Option(help="Requests in flight.")] = None,
     peer: Annotated[list[str] | None, typer.Option(help='NAME="COMMAND LINE" of a peer.')] = None,
+    equal: Annotated[bool, typer.Option(help="Every prompt 64 tokens, every output 48.")] = False,
     bfloat16: Annotated[bool, typer.Option(help="transformers in bfloat16 too.")] = True,
     rounds: Rounds = 3,
     requests_per_slot: Annotated[int, typer.Option(help="Requests per one in flight.")] = 2,
@@ -219,25 +220,27 @@ def compare(
     for named in peer or []:
         name, _, command = named.partition("=")
         others[name] = Peer(command)
-    seconds = asyncio.run(_compare(repository, names, others, levels, rounds, requests_per_slot))
+    work = {level: _asks_for(level, requests_per_slot, is_equal=equal) for level in levels}
+    seconds = asyncio.run(_compare(repository, names, others, work, rounds))
     for level, ways in seconds.items():
-        num_tokens = sum(ask.num_tokens for ask in _asks_for(level, requests_per_slot))
+        num_tokens = sum(ask.num_tokens for ask in work[level])
         _show_ratios(f"{level} in flight, {num_tokens} tokens", ways, num_tokens)
 
 
-def _asks_for(level: int, requests_per_slot: int) -> list[Ask]:
-    return asks(max(2, level * requests_per_slot), level, (16, 128), (16, 64))
+def _asks_for(level: int, requests_per_slot: int, *, is_equal: bool) -> list[Ask]:
+    count = max(2, level * requests_per_slot)
+    prompts, outputs = ((64, 64), (48, 48)) if is_equal else ((16, 128), (16, 64))
+    return asks(count, level, prompts, outputs)
 
 
 async def _compare(
     repository: Path,
     names: Sequence[str],
     others: Mapping[str, Way],
-    levels: Sequence[int],
+    work: Mapping[int, list[Ask]],
     rounds: int,
-    requests_per_slot: int,
 ) -> dict[int, dict[str, list[float]]]:
-    seconds: dict[int, dict[str, list[float]]] = {level: {} for level in levels}
+    seconds: dict[int, dict[str, list[float]]] = {level: {} for level in work}
 
     def keep(level: int, way: str, duration_s: float, index: int) -> None:
         if index:  # the first round warms up
@@ -245,12 +248,10 @@ async def _compare(
 
     with Progress(console=Console(stderr=True)) as progress:
         num_ways = len(names) + 1 + len(others)
-        task = progress.add_task("rounds", total=(rounds + 1) * len(levels) * num_ways)
+        task = progress.add_task("rounds", total=(rounds + 1) * len(work) * num_ways)
         for index in range(rounds + 1):
-            for level in levels:
-                requests = _asks_for(level, requests_per_slot)
-                if not index:
-                    requests = requests[: max(2, level)]
+            for level, all_requests in work.items():
+                requests = all_requests if index else all_requests[: max(2, level)]
                 for name in names:
                     # Opened anew: memory bandwidth is shared, and so is the cache of the processor.
                     async with serving(repository, name, prefix_reuse=False) as engine:
