@@ -152,10 +152,11 @@ def _load_version(
     graph = version / (config.default_model_filename or "model.onnx")
     if not graph.is_file():
         raise LoadError(f"version {number} has no {graph.name}")
-    options, count = _session_options(config, settings)
     manifest_text = _read(version / "manifest.json", default="")
     manifest = Manifest.from_json(manifest_text) if manifest_text else None
-    if manifest is not None and manifest.task == "text-generation":
+    is_generative = manifest is not None and manifest.task == "text-generation"
+    options, count = _session_options(config, settings, can_use_gpu=not is_generative)
+    if manifest is not None and is_generative:
         complete_for_text(config, manifest, settings.default_max_batch_size)
         decoder = load_decoder(graph, options, manifest, config, settings, openers.decoder)
         return LoadedVersion(number, (), options, manifest, None, decoder)
@@ -183,13 +184,15 @@ def _load_version(
     return LoadedVersion(number, sessions, options, manifest, tokenizer)
 
 
-def _session_options(config: ModelConfig, settings: Settings) -> tuple[SessionOptions, int]:
+def _session_options(
+    config: ModelConfig, settings: Settings, *, can_use_gpu: bool
+) -> tuple[SessionOptions, int]:
     """How to compute, and how many runs at once; resolves `instance_group` in place."""
     group = config.instance_group[0] if config.instance_group else config.instance_group.add()
     if len(config.instance_group) > 1:
         raise LoadError("config.pbtxt: more than one instance_group is not supported")
     if group.kind == group.KIND_AUTO:
-        device = choose_device(settings.device)
+        device = choose_device(settings.device if can_use_gpu else "cpu")
     else:
         device = choose_device("cuda" if group.kind == group.KIND_GPU else "cpu")
     group.kind = group.KIND_GPU if device == "cuda" else group.KIND_CPU
