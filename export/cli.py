@@ -8,6 +8,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from export.errors import ExportError
+
 
 def export(
     checkpoint: Annotated[
@@ -110,7 +112,6 @@ def export(
     errors = Console(stderr=True)
     try:
         from export.decoder_exporter import export_decoder
-        from export.errors import ExportError
         from export.exporter import ExportSettings, export_checkpoint
         from models.checkpoint import load_checkpoint
         from models.datasets import read_dataset
@@ -134,8 +135,9 @@ def export(
     with errors.status("reading the checkpoint") as status:
         try:
             loaded = load_checkpoint(checkpoint)
+            _check_data(loaded.task, labelled_data, held_out)
             if loaded.task == "text-generation":
-                text = held_out.read_text(encoding="utf-8") if held_out else ""
+                text = held_out.read_text(encoding="utf-8") if held_out else None
                 folder, manifest = export_decoder(loaded, settings, text, on_step=status.update)
             else:
                 labelled = read_dataset(labelled_data).examples if labelled_data else ()
@@ -151,3 +153,17 @@ def export(
         for key, value in group.items():
             table.add_row(key.replace("_", " "), str(value))
     Console().print(table)
+
+
+def _check_data(task: str, labelled_data: Path | None, held_out: Path | None) -> None:
+    """Raise `ExportError` for data that the task has no use for: nothing would be measured."""
+    if task == "text-generation" and labelled_data:
+        raise ExportError(
+            f"labelled data {labelled_data} is for classifiers: a decoder is measured on plain "
+            "text, see --held-out"
+        )
+    if task != "text-generation" and held_out:
+        raise ExportError(
+            f"held-out text {held_out} is for decoders: a classifier is measured on labelled "
+            "texts, see --labelled-data"
+        )

@@ -176,7 +176,8 @@ Pairs = Sequence[tuple[np.ndarray, np.ndarray]]  # logits [steps, V] of one row,
 
 
 def _largest_difference(pairs: Pairs) -> float:
-    return max(float(np.abs(one - other).max()) for one, other in pairs)
+    # NumPy's maximum of what is not a number is not a number; Python's depends on the order.
+    return float(np.max([np.abs(one - other).max() for one, other in pairs]))
 
 
 def _changed(pairs: Pairs) -> float:
