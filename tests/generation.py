@@ -15,6 +15,7 @@ from service.generation.sequence import FinishReason, GenerationRequest, Sequenc
 from tests.fakes import END_ID, FakeDecoder, byte_vocabulary
 
 VOCABULARY = byte_vocabulary()
+SPOILED = -1  # in a slot after a failed run, which may have written anything
 
 
 def request_of(
@@ -121,7 +122,8 @@ class Steps:
         neighbours = range(plan.first_slot, plan.first_slot + len(slots))
         assert slots == list(neighbours), "a run takes neighbouring slots"
         if fails:
-            for sequence in plan.sequences:
+            for slot, sequence in enumerate(plan.sequences, plan.first_slot):
+                self.decoder.slots[slot] = [SPOILED] * self.max_tokens
                 self.end(sequence, FinishReason.ERROR, is_sound=False)
         else:
             self._run(plan)

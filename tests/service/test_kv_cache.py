@@ -100,8 +100,8 @@ def test_sequences_that_decode_have_the_first_slots_and_prefill_the_next_ones() 
 
 
 def test_a_sequence_that_ends_at_its_first_token_leaves_no_gap() -> None:
-    """Three prompts in slots 0 to 2; the first ends before it decodes, the others move up."""
-    rig = Rig(3)
+    """Slots 0 to 2: the first ends before it decodes, the others move up, and 3 keeps its 20."""
+    rig = Rig(4)
     first, second, third = rig.prefill("a" * LONG, "b", "c")
     rig.live.remove(first)
     rig.cache.release(first)
@@ -109,6 +109,7 @@ def test_a_sequence_that_ends_at_its_first_token_leaves_no_gap() -> None:
     rig.promote(third)
     rig.check()
     assert slots_of([second, third]) == [0, 1]
+    assert rig.find("a" * LONG) == (3, LONG)
 
 
 def test_the_last_takes_the_place_of_the_one_that_ended() -> None:
