@@ -149,9 +149,11 @@ def export(
             raise typer.Exit(1) from error
     table = Table(title=str(folder), show_header=False)
     table.add_row("precision", manifest.precision)
-    for group in (manifest.fused, manifest.parity, manifest.accuracy, manifest.perplexity):
+    for key, value in (manifest.fused | manifest.parity).items():
+        table.add_row(key.replace("_", " "), str(value))
+    for what, group in (("accuracy", manifest.accuracy), ("perplexity", manifest.perplexity)):
         for key, value in group.items():
-            table.add_row(key.replace("_", " "), str(value))
+            table.add_row(f"{what}, {key}", str(value))
     Console().print(table)
 
 

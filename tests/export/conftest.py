@@ -12,6 +12,7 @@ from export.fused_attention import Operator
 from export.graph import trace
 from models.checkpoint import Checkpoint, save_checkpoint
 from tests.export.tiny import one_torch_thread, tiny_classifier, tiny_embedder
+from tests.export.tiny_gpt import tiny_generator
 
 CHECKPOINTS: dict[str, Callable[[], Checkpoint]] = {
     "bert classifier": tiny_classifier,
@@ -42,13 +43,15 @@ def contents(folder: Path) -> dict[str, bytes]:
 @pytest.fixture(scope="session")
 def trace_of() -> TraceOf:
     """The graph of a checkpoint of `CHECKPOINTS`; not to be changed."""
-    return cache(lambda name, operator: trace(checkpoint_of(name).model, operator, is_half=False))
+    return cache(
+        lambda name, operator: trace(checkpoint_of(name).encoder_model, operator, is_half=False)
+    )
 
 
 @pytest.fixture(scope="session")
 def half_graph() -> onnx.ModelProto:
     """The classifier's in float16; not to be changed."""
-    return trace(checkpoint_of("bert classifier").model, "MultiHeadAttention", is_half=True)
+    return trace(checkpoint_of("bert classifier").encoder_model, "MultiHeadAttention", is_half=True)
 
 
 @pytest.fixture(scope="session")
@@ -64,4 +67,12 @@ def checkpoint_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The classifier, saved."""
     folder = tmp_path_factory.mktemp("checkpoints") / "spam"
     save_checkpoint(checkpoint_of("bert classifier"), folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def decoder_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The checkpoint of a decoder, saved."""
+    folder = tmp_path_factory.mktemp("checkpoints") / "tale"
+    save_checkpoint(tiny_generator(), folder)
     return folder

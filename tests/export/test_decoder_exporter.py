@@ -197,13 +197,10 @@ def test_perplexity_that_is_no_number_is_refused(tmp_path: Path) -> None:
 
 
 def test_precision_that_costs_too_much_perplexity_is_refused(text: str, tmp_path: Path) -> None:
-    """4 bits cost this network 16 %; the limit is 5, and can be raised."""
+    """4 bits cost this network 16 %; the limit is 5."""
     why = r"perplexity rises by 1\d\.\d%, from 23\.\d+ to 2\d\.\d+; the limit is 5.0%"
     settings = ExportSettings("tale", tmp_path, "int4-weights")
     refused(tiny_generator(), settings, text, why)
-    settings = ExportSettings("tale", tmp_path, "int4-weights", max_perplexity_rise=0.2)
-    _, manifest = export_decoder(tiny_generator(), settings, text)
-    assert 0.1 < manifest.perplexity["exported"] / manifest.perplexity["float"] - 1 < 0.2
 
 
 @pytest.mark.parametrize(("text", "num_tokens"), [("", 0), ("x" * 95, 95)])

@@ -14,6 +14,7 @@ from typer.testing import CliRunner, Result
 from export.cli import export
 from service.manifest import Manifest
 from tests.export.conftest import contents
+from tests.export.tiny_gpt import liked_text, tiny_gpt
 
 ATTENDANT = Path(sys.executable).with_name("attendant")
 WIDE = {"COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"}
@@ -91,6 +92,75 @@ def test_success_prints_the_folder_and_what_was_measured(
     assert "max_batch_size: 3" in (tmp_path / "spam/config.pbtxt").read_text()
 
 
+def test_decoder_s_export_prints_parity_and_perplexity(
+    decoder_folder: Path, tmp_path: Path
+) -> None:
+    """Weights of 8 bits, measured on 2 windows of 96 tokens."""
+    held_out, repository = tmp_path / "held_out.txt", tmp_path / "r"
+    held_out.write_text(liked_text(tiny_gpt(), 2), encoding="utf-8")
+    options = ("--name", "tale", "--precision", "int8-weights", "--held-out", held_out)
+    result = run(decoder_folder, *options, "--repository", repository)
+    assert result.exit_code == 0, result.output
+    manifest = Manifest.from_json((repository / "tale/1/manifest.json").read_text())
+    assert manifest.perplexity["tokens"] == 192
+    rows = [line.strip("│ ").split(" │ ") for line in result.output.splitlines() if "│" in line]
+    printed = {name.strip(): value.strip() for name, value in rows}
+    assert printed["precision"] == "int8-weights"
+    assert printed["GroupQueryAttention"] == "2"
+    assert printed["max neighbour effect"] == "0.0"
+    for key, value in manifest.perplexity.items():
+        assert printed[f"perplexity, {key}"] == str(value)
+    assert "max_batch_size" not in (repository / "tale/config.pbtxt").read_text()
+
+
+def test_decoder_s_perplexity_over_the_limit_is_an_error(
+    decoder_folder: Path, tmp_path: Path
+) -> None:
+    """4 bits cost it 22 % on 2 windows; the limit is 7."""
+    held_out, repository = tmp_path / "held_out.txt", tmp_path / "r"
+    held_out.write_text(liked_text(tiny_gpt(), 2), encoding="utf-8")
+    options = ("--name", "tale", "--precision", "int4-weights", "--held-out", held_out)
+    limit = ("--max-perplexity-rise", "0.07")
+    result = run(decoder_folder, *options, *limit, "--repository", repository)
+    assert result.exit_code == 1
+    assert "perplexity rises by 21." in result.stderr
+    assert "the limit is 7.0%" in result.stderr
+    assert not repository.exists()
+
+
+def test_held_out_text_without_a_window_is_an_error(decoder_folder: Path, tmp_path: Path) -> None:
+    """An empty file too: whoever gives one wants a measurement."""
+    held_out, repository = tmp_path / "held_out.txt", tmp_path / "r"
+    held_out.touch()
+    options = ("--name", "tale", "--held-out", held_out, "--repository", repository)
+    result = run(decoder_folder, *options)
+    assert result.exit_code == 1
+    assert "the held-out text has 0 tokens, expected at least 96" in result.stderr
+    held_out.unlink()
+    result = run(decoder_folder, *options)
+    assert result.exit_code == 1
+    assert "held_out.txt" in result.stderr
+    held_out.write_bytes(b"\xff" * 200)
+    result = run(decoder_folder, *options)
+    assert result.exit_code == 1
+    assert "utf-8" in result.stderr
+    assert not repository.exists()
+
+
+def test_data_that_the_task_has_no_use_for_is_an_error(
+    decoder_folder: Path, checkpoint_folder: Path, labelled: Path, tmp_path: Path
+) -> None:
+    """Labelled texts of a decoder, plain text of a classifier: nothing would be measured."""
+    options = ("--name", "any", "--repository", tmp_path / "r")
+    result = run(decoder_folder, *options, "--labelled-data", labelled)
+    assert result.exit_code == 1
+    assert "labelled.tsv is for classifiers" in result.stderr
+    result = run(checkpoint_folder, *options, "--held-out", labelled)
+    assert result.exit_code == 1
+    assert "labelled.tsv is for decoders" in result.stderr
+    assert not (tmp_path / "r").exists()
+
+
 def test_checkpoint_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     result = run(tmp_path / "nowhere", "--name", "spam", "--repository", tmp_path / "r")
     assert result.exit_code == 1
@@ -135,11 +205,12 @@ def test_labelled_data_that_is_not_there_is_an_error(
 @pytest.mark.parametrize(
     ("option", "value", "expected"),
     [
-        ("--precision", "int4", "'fp32', 'fp16', 'int8'"),
+        ("--precision", "int4", "'fp32', 'fp16', 'int8', 'int8-weights', 'int4-weights'"),
         ("--version", "0", "greater than or equal to 1"),
         ("--max-batch-size", "0", "greater than or equal to 1"),
         ("--attention", "Flash", "'auto', 'Attention', 'MultiHeadAttention'"),
         ("--max-accuracy-drop", "2", "less than or equal to 1"),
+        ("--max-perplexity-rise", "-1", "greater than or equal to 0"),
     ],
 )
 def test_wrong_option_is_an_error_with_what_was_expected(

@@ -44,7 +44,7 @@ TOLERANCE = 1e-5
 )
 def test_fused_graph_equals_plain_network(name: str, operator: Operator, trace_of: TraceOf) -> None:
     """Within 1e-5 on ragged rows, for each family of encoders."""
-    model = checkpoint_of(name).model
+    model = checkpoint_of(name).encoder_model
     batch = ragged_batch(RAGGED, model.config)
     found = GraphRunner(trace_of(name, operator))(batch)
     wanted = torch_outputs(model, batch)
@@ -72,7 +72,7 @@ def test_every_layer_strategy_is_tried() -> None:
 def test_every_pooling_strategy_exports(pooling: str, layers: str, operator: Operator) -> None:
     """Equal to PyTorch within 1e-5, with a node for each layer that the output depends on."""
     num_layers = 5 if layers in NEEDS_FOUR_LAYERS else 3
-    model = tiny_embedder(pooling, layers, normalize=False, num_layers=num_layers).model
+    model = tiny_embedder(pooling, layers, normalize=False, num_layers=num_layers).encoder_model
     graph = trace(model, operator, is_half=False)
     used = {"first": 0, "second_to_last": num_layers - 1}.get(layers, num_layers)
     assert fused_ops(graph).get(operator, 0) == used
@@ -85,7 +85,7 @@ def test_every_pooling_strategy_exports(pooling: str, layers: str, operator: Ope
 @both_operators
 def test_normalised_embeddings_have_length_one(operator: Operator, trace_of: TraceOf) -> None:
     graph = trace_of("bert embedder", operator)
-    batch = ragged_batch(RAGGED, checkpoint_of("bert embedder").model.config)
+    batch = ragged_batch(RAGGED, checkpoint_of("bert embedder").encoder_model.config)
     lengths = np.linalg.norm(GraphRunner(graph)(batch), axis=1)
     np.testing.assert_allclose(lengths, 1.0, atol=1e-6)
 
@@ -107,7 +107,7 @@ def test_attention_is_one_node_per_layer_of_the_named_operator(
 def test_batched_row_equals_the_row_alone(operator: Operator, trace_of: TraceOf) -> None:
     """Neither neighbours nor padding change a float32 row by more than 1e-5."""
     run = GraphRunner(trace_of("bert classifier", operator))
-    batch = ragged_batch(RAGGED, checkpoint_of("bert classifier").model.config)
+    batch = ragged_batch(RAGGED, checkpoint_of("bert classifier").encoder_model.config)
     together = run(batch)
     for row, length in enumerate(RAGGED):
         alone = run({name: array[row : row + 1, :length] for name, array in batch.items()})
@@ -120,7 +120,7 @@ def test_what_stands_in_the_padding_does_not_matter(
     name: str, operator: Operator, trace_of: TraceOf
 ) -> None:
     run = GraphRunner(trace_of(name, operator))
-    batch = ragged_batch(RAGGED, checkpoint_of(name).model.config)
+    batch = ragged_batch(RAGGED, checkpoint_of(name).encoder_model.config)
     is_padding = batch["attention_mask"] == 0
     other = batch | {"input_ids": np.where(is_padding, 7, batch["input_ids"])}
     np.testing.assert_allclose(run(batch), run(other), rtol=0, atol=TOLERANCE)
@@ -136,7 +136,7 @@ def test_rows_and_tokens_are_dynamic(
     lengths: tuple[int, ...], operator: Operator, trace_of: TraceOf
 ) -> None:
     """Traced with 2 rows of 8 tokens; runs from 1 x 1 to the model's longest row."""
-    model = checkpoint_of("bert classifier").model
+    model = checkpoint_of("bert classifier").encoder_model
     batch = ragged_batch(lengths, model.config)
     found = GraphRunner(trace_of("bert classifier", operator))(batch)
     np.testing.assert_allclose(found, torch_outputs(model, batch), rtol=0, atol=TOLERANCE)
@@ -170,7 +170,7 @@ def test_graph_tells_nothing_about_where_it_was_made(operator: Operator, trace_o
 
 
 def test_network_with_a_layer_missing_is_refused() -> None:
-    model = copy.deepcopy(checkpoint_of("bert classifier").model)
+    model = copy.deepcopy(checkpoint_of("bert classifier").encoder_model)
     del model.encoder.layers[1]
     with pytest.raises(ExportError, match="fused 1 attentions in a network of 2 layers"):
         trace(model, "Attention", is_half=False)
@@ -186,7 +186,7 @@ class _Elsewhere(EncoderLayer):
 
 def test_attention_that_did_not_reach_the_graph_is_refused() -> None:
     """Both attentions are replaced, and still the graph is short of one."""
-    model = copy.deepcopy(checkpoint_of("bert classifier").model)
+    model = copy.deepcopy(checkpoint_of("bert classifier").encoder_model)
     model.encoder.layers[1] = _Elsewhere(model.config)
     with pytest.raises(ExportError, match="the graph has 1 Attention nodes for 2 layers"):
         trace(model, "Attention", is_half=False)
@@ -200,7 +200,7 @@ def test_nodes_of_the_other_operator_do_not_count(trace_of: TraceOf) -> None:
 
 def test_training_mode_does_not_leak_into_the_graph() -> None:
     """A network left in training mode exports without dropout."""
-    model: nn.Module = copy.deepcopy(checkpoint_of("bert classifier").model).train()
+    model: nn.Module = copy.deepcopy(checkpoint_of("bert classifier").encoder_model).train()
     assert isinstance(model, SequenceClassifier)
     graph = trace(model, "Attention", is_half=False)
     assert "Dropout" not in {node.op_type for node in graph.graph.node}

@@ -49,7 +49,7 @@ def test_quantising_leaves_the_float_graph_as_it_was(trace_of: TraceOf) -> None:
 
 def test_int8_stays_close_to_pytorch(int8_graph: onnx.ModelProto) -> None:
     """Least cosine of logits over ragged rows above 0.98; not exact, or nothing was rounded."""
-    model = checkpoint_of("bert classifier").model
+    model = checkpoint_of("bert classifier").encoder_model
     batch = ragged_batch((17, 2, 9, 1), model.config)
     found, wanted = GraphRunner(int8_graph)(batch), torch_outputs(model, batch)
     assert cosines(found, wanted).min() > 0.98
@@ -60,7 +60,7 @@ def test_parity_records_error_cosine_and_neighbour_effect(
     int8_graph: onnx.ModelProto, trace_of: TraceOf
 ) -> None:
     """Activations share a scale per batch in int8, so neighbours count there and only there."""
-    model = checkpoint_of("bert classifier").model
+    model = checkpoint_of("bert classifier").encoder_model
     rounded = check_parity(model, int8_graph, MAX_TOKENS, NO_LIMIT)
     exact = check_parity(model, trace_of("bert classifier", "Attention"), MAX_TOKENS, 1e-4)
     assert exact.max_neighbour_effect < 1e-5 < 1e-4 < rounded.max_neighbour_effect
@@ -76,19 +76,19 @@ def test_parity_records_error_cosine_and_neighbour_effect(
 
 
 def test_parity_over_the_limit_is_refused_with_both_numbers(int8_graph: onnx.ModelProto) -> None:
-    model = checkpoint_of("bert classifier").model
+    model = checkpoint_of("bert classifier").encoder_model
     with pytest.raises(ExportError, match=r"differ from PyTorch's by up to .*, the limit is 1e-04"):
         check_parity(model, int8_graph, MAX_TOKENS, MAX_ABS_ERROR["fp32"])
 
 
 def test_parity_is_checked_for_models_that_take_one_token(trace_of: TraceOf) -> None:
-    model = checkpoint_of("bert classifier").model
+    model = checkpoint_of("bert classifier").encoder_model
     check_parity(model, trace_of("bert classifier", "Attention"), 1, 1e-4)
 
 
 def test_fp16_computes_in_half_and_answers_in_float32(half_graph: onnx.ModelProto) -> None:
     """Weights are float16, the output is float32 and within the limit of 5e-2."""
-    model = checkpoint_of("bert classifier").model
+    model = checkpoint_of("bert classifier").encoder_model
     weights = [tensor for tensor in half_graph.graph.initializer if len(tensor.dims) == 2]
     assert {tensor.data_type for tensor in weights} == {onnx.TensorProto.FLOAT16}
     assert half_graph.graph.output[0].type.tensor_type.elem_type == onnx.TensorProto.FLOAT
@@ -99,7 +99,7 @@ def test_fp16_computes_in_half_and_answers_in_float32(half_graph: onnx.ModelProt
 
 def test_fp16_export_leaves_the_network_in_float32(half_graph: onnx.ModelProto) -> None:
     """Nor has the network lost PyTorch's own attention."""
-    model = checkpoint_of("bert classifier").model
+    model = checkpoint_of("bert classifier").encoder_model
     assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
     assert sum(isinstance(part, MultiHeadAttention) for part in model.modules()) == 2
 
@@ -111,4 +111,4 @@ def test_outputs_that_are_no_numbers_are_refused(trace_of: TraceOf) -> None:
     (bias,) = (tensor for tensor in broken.graph.initializer if tensor.name == "head.output.bias")
     bias.CopyFrom(numpy_helper.from_array(np.full(2, np.nan, np.float32), bias.name))
     with pytest.raises(ExportError, match="differ from PyTorch's by up to nan"):
-        check_parity(checkpoint_of("bert classifier").model, broken, MAX_TOKENS, NO_LIMIT)
+        check_parity(checkpoint_of("bert classifier").encoder_model, broken, MAX_TOKENS, NO_LIMIT)
