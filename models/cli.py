@@ -1,4 +1,4 @@
-"""`attendant train` and `attendant import`: arguments in, messages and exit codes out.
+"""`attendant train`, `pretrain` and `import`: arguments in, messages and exit codes out.
 
 Imports no PyTorch until a command runs, so that the command line works without it and can say what
 to install. Exit codes: 0 done, 1 the files do not allow it, 2 wrong usage or something missing,
@@ -8,16 +8,21 @@ to install. Exit codes: 0 done, 1 the files do not allow it, 2 wrong usage or so
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import typer
 
 from models import cli_options as options
-from models.errors import ModelError, SettingError, TrainingInterruptedError
+from models.errors import ModelError, SettingError, TrainingInterruptedError, check_choice
+from models.flags import command_of, flags_of
+from models.pretrain_settings import PretrainSettings
 from models.settings import TrainingSettings
 
 DEFAULTS = TrainingSettings()
 TRAINING_LIBRARIES = ("torch", "safetensors", "sklearn", "matplotlib", "huggingface_hub")
-FLAGS = {"validation_fraction": "--validation"}  # the others are named after their field
+PRETRAIN_KINDS = ("gpt",)
+# The other flags are named after their field.
+FLAGS = {"validation_fraction": "--validation", "kind": "KIND"}
 INTERRUPTED = 130  # 128 + SIGINT, as a shell reports it
 
 
@@ -87,6 +92,36 @@ def import_checkpoint(
             normalize=normalize,
             origin=origin,
         )
+
+
+def _pretrain(
+    *,
+    kind: str,
+    corpus: list[Path],
+    output: Path,
+    validation: str,
+    tokenizer: Path | None,
+    resume: bool,
+    **values: Any,  # noqa: ANN401
+) -> None:
+    """Train a language model from nothing on plain text."""
+    with messages("pretrain"):
+        check_choice("kind", kind, PRETRAIN_KINDS)
+        fraction, validation_file = parse_validation(validation)
+        settings = PretrainSettings(validation_fraction=fraction, **values)
+        from models.pretrain_command import CorpusFiles, pretrain_gpt
+
+        files = CorpusFiles(corpus, validation_file, tokenizer)
+        pretrain_gpt(files, output, settings, resume=resume)
+
+
+pretrain = command_of(
+    _pretrain,
+    [
+        *options.PRETRAIN,
+        *flags_of(PretrainSettings, "ATTENDANT_PRETRAIN", omit=["validation_fraction"]),
+    ],
+)
 
 
 def parse_validation(value: str) -> tuple[float, Path | None]:

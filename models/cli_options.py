@@ -1,12 +1,16 @@
-"""The flags of `attendant train` and `attendant import`: help, reason for the default, variable.
+"""The flags of `attendant train`, `import` and `pretrain`: help, reason for the default, variable.
 
-Knows nothing about what they do. Limits are checked by TrainingSettings and the modules behind.
+Knows nothing about what they do. Limits are checked by the settings and the modules behind. Most of
+`pretrain` are not here: they are made of the fields of PretrainSettings.
 """
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from models.flags import argument, flag
+from models.pretrain_settings import PretrainSettings
 
 Data = Annotated[
     Path,
@@ -214,3 +218,53 @@ Origin = Annotated[
         show_default="hub id or folder name",
     ),
 ]
+
+PRETRAIN = (
+    argument(
+        "kind",
+        str,
+        "Kind of model: gpt, a decoder that learns to continue text.",
+        "ATTENDANT_PRETRAIN_KIND",
+    ),
+    flag(
+        "corpus",
+        list[Path],
+        ...,
+        "Plain text in UTF-8; give the flag once for each file. A file is one document, or several "
+        "with form feeds between them. All of it is held in memory.",
+        "ATTENDANT_PRETRAIN_CORPUS",
+    ),
+    flag(
+        "output",
+        Path,
+        ...,
+        "Folder for the checkpoint, training.json and loss.png. An older checkpoint there is "
+        "replaced at the end; a folder with other files is refused.",
+        "ATTENDANT_PRETRAIN_OUTPUT",
+    ),
+    flag(
+        "validation",
+        str,
+        str(PretrainSettings().validation_fraction),
+        "A file, or the fraction of the corpus to hold out for choosing the best weights: its "
+        "end, after its documents were shuffled. A tenth: enough to measure, little lost.",
+        "ATTENDANT_PRETRAIN_VALIDATION",
+    ),
+    flag(
+        "tokenizer",
+        Path | None,
+        None,
+        "A tokenizer.json, or a folder with GPT-2's files, to use. By default one is trained on "
+        "the corpus: its tokens are those that the corpus has most.",
+        "ATTENDANT_PRETRAIN_TOKENIZER",
+        shown="trained",
+    ),
+    flag(
+        "resume",
+        bool,
+        True,
+        "Continue an interrupted run of the same command where it stopped. On by default: the "
+        "result is the same, only sooner.",
+        "ATTENDANT_PRETRAIN_RESUME",
+    ),
+)

@@ -4,7 +4,7 @@ Knows nothing about PyTorch, nor about exit codes: the command line turns these 
 
     ModelError
     ├── CheckpointError           a folder, config.json, weights or tokenizer
-    ├── DatasetError              a file of labelled texts
+    ├── DatasetError              a file of texts to learn from
     ├── SettingError              one setting outside its limits
     └── TrainingInterruptedError  not a fault: training stopped early and can be resumed
 """
@@ -21,7 +21,7 @@ class CheckpointError(ModelError):
 
 
 class DatasetError(ModelError):
-    """A file of labelled texts is not usable; names the file and the line."""
+    """A file of texts is not usable; names the file, and the line or byte."""
 
 
 class SettingError(ModelError):

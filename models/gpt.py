@@ -55,6 +55,18 @@ class GPTConfig:
         return self.hidden_size // self.num_heads
 
     @classmethod
+    def tiny(cls) -> Self:
+        """6 layers of 256 with 8 heads: 6 million weights with 4096 tokens, for a processor."""
+        return cls(
+            4_096,
+            hidden_size=256,
+            num_layers=6,
+            num_heads=8,
+            intermediate_size=1_024,
+            eos_token_id=0,
+        )
+
+    @classmethod
     def small(cls) -> Self:
         """GPT-2: 12 layers of 768 with 12 heads, 124 million weights."""
         return cls()

@@ -1,7 +1,8 @@
 """The optimizer, its learning rate at every step, and the number format of the passes.
 
 Knows nothing about data or files. The learning rate is a function of the step alone, so there is no
-scheduler whose state would have to be saved.
+scheduler whose state would have to be saved. Steps count from 0, and none has a rate of zero: a
+step that learns nothing is wasted.
 """
 
 import math
@@ -9,10 +10,15 @@ import math
 import torch
 from torch import nn
 
+from models.pretrain_settings import PretrainSettings
 from models.settings import TrainingSettings
 
+Settings = TrainingSettings | PretrainSettings
 
-def build_optimizer(model: nn.Module, settings: TrainingSettings) -> torch.optim.AdamW:
+
+def build_optimizer(
+    model: nn.Module, settings: Settings, betas: tuple[float, float] = (0.9, 0.999)
+) -> torch.optim.AdamW:
     """AdamW over the weights that train; vectors (biases, norms) do not decay.
 
     Decay pulls towards zero, which is no natural place for a norm's scale.
@@ -22,18 +28,26 @@ def build_optimizer(model: nn.Module, settings: TrainingSettings) -> torch.optim
         {"params": [p for p in trained if p.ndim >= 2], "weight_decay": settings.weight_decay},
         {"params": [p for p in trained if p.ndim < 2], "weight_decay": 0.0},
     ]
-    return torch.optim.AdamW(groups, lr=settings.learning_rate, fused=True)
+    return torch.optim.AdamW(groups, lr=settings.learning_rate, betas=betas, fused=True)
 
 
 def learning_rate_at(step: int, total_steps: int, settings: TrainingSettings) -> float:
-    """Rise linearly over the warm-up, then fall linearly to zero after the last step.
-
-    Steps count from 0, and none has a rate of zero: a step that learns nothing is wasted.
-    """
+    """Rise linearly over the warm-up, then fall linearly to zero after the last step."""
     warmup_steps = math.ceil(settings.warmup_fraction * total_steps)
     if step < warmup_steps:
         return settings.learning_rate * (step + 1) / warmup_steps
     return settings.learning_rate * (total_steps - step) / max(1, total_steps - warmup_steps)
+
+
+def cosine_rate_at(step: int, total_steps: int, settings: PretrainSettings) -> float:
+    """Rise linearly over the warm-up, then fall as a cosine does to the floor at the last step."""
+    warmup_steps = math.ceil(settings.warmup_fraction * total_steps)
+    if step < warmup_steps:
+        return settings.learning_rate * (step + 1) / warmup_steps
+    fallen = (step - warmup_steps) / max(1, total_steps - 1 - warmup_steps)
+    height = (1.0 + math.cos(math.pi * fallen)) / 2.0
+    floor = settings.floor_fraction
+    return settings.learning_rate * (floor + (1.0 - floor) * height)
 
 
 def uses_bfloat16(precision: str) -> bool:

@@ -1,13 +1,15 @@
-"""Show on a terminal how training goes: a bar with rate, loss and time left, a line per epoch.
+"""Show on a terminal how training goes: a bar with rate, loss and time left, lines in between.
 
-Knows nothing about training; it is a Listener of `models/trainer.py`. Where the output is no
-terminal, rich draws no bar and the lines per epoch remain.
+Knows nothing about training; these are the listeners of `models/trainer.py` and
+`models/language_trainer.py`. Where the output is no terminal, rich draws no bar and the lines per
+epoch or measurement remain.
 """
 
 from types import TracebackType
 from typing import Self
 
 from rich.console import Console
+from rich.padding import Padding
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -19,30 +21,38 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from models.training_state import EpochRecord
+from models.training_state import EpochRecord, Measurement
 
 SMOOTHING = 0.9  # of the loss shown: about the last ten steps
 
 
 class RateColumn(ProgressColumn):
-    """Steps per second, once known."""
+    """What is done in a second, once known: steps, or what there are several of in each."""
+
+    def __init__(self, unit: str = "steps", per_step: int = 1) -> None:
+        super().__init__()
+        self._unit = unit
+        self._per_step = per_step
 
     def render(self, task: Task) -> Text:
         speed = task.finished_speed or task.speed
-        return Text("" if speed is None else f"{speed:.1f} steps/s")
+        if speed is None:
+            return Text("")
+        digits = 1 if self._per_step == 1 else 0
+        return Text(f"{speed * self._per_step:.{digits}f} {self._unit}/s")
 
 
-class ProgressBar:
+class TrainingBar:
     """A context that draws the bar; leaving it by an error leaves the terminal in order."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, rate: RateColumn) -> None:
         self._console = console
         self._loss: float | None = None
         self._bar = Progress(
             TextColumn("training"),
             BarColumn(),
             MofNCompleteColumn(),
-            RateColumn(),
+            rate,
             TextColumn("loss {task.fields[loss]}"),
             TextColumn("time left"),
             TimeRemainingColumn(),
@@ -72,9 +82,33 @@ class ProgressBar:
         self._loss = SMOOTHING * known + (1.0 - SMOOTHING) * loss
         self._bar.update(self._task, advance=1, loss=f"{self._loss:.4f}")
 
+
+class ProgressBar(TrainingBar):
+    """The bar of fine-tuning."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__(console, RateColumn())
+
     def evaluated(self, record: EpochRecord) -> None:
         self._console.print(
             f"epoch {record.epoch}: training loss {record.train_loss:.4f}, "
             f"validation loss {record.validation_loss:.4f}, "
             f"accuracy {record.accuracy:.2%}, macro F1 {record.macro_f1:.4f}"
         )
+
+
+class PretrainBar(TrainingBar):
+    """The bar of training a language model, with a sample of text at every measurement."""
+
+    def __init__(self, console: Console, tokens_per_step: int) -> None:
+        super().__init__(console, RateColumn("tokens", tokens_per_step))
+
+    def measured(self, measurement: Measurement) -> None:
+        self._console.print(
+            f"step {measurement.step}: loss {measurement.train_loss:.4f}, "
+            f"validation loss {measurement.validation_loss:.4f}, "
+            f"perplexity {measurement.perplexity:.2f}, "
+            f"{measurement.bits_per_byte:.3f} bits per byte"
+        )
+        if measurement.sample:
+            self._console.print(Padding(Text(measurement.sample, style="dim"), (0, 4)))

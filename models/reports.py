@@ -83,7 +83,7 @@ def confusion_picture(evaluation: Evaluation, evaluated_on: str) -> bytes:
     for i, j in product(ticks, ticks):
         colour = "white" if shares[i][j] > 0.5 else "black"
         axes.text(j, i, str(evaluation.confusion[i][j]), ha="center", va="center", color=colour)
-    return _png(figure)
+    return png_of(figure)
 
 
 def loss_picture(progress: Progress) -> bytes:
@@ -99,10 +99,10 @@ def loss_picture(progress: Progress) -> bytes:
     axes.axvline(progress.best_epoch * steps_per_epoch, linestyle=":", label="best epoch")
     axes.set(xlabel="step", ylabel="cross entropy", ylim=(0.0, None))
     axes.legend()
-    return _png(figure)
+    return png_of(figure)
 
 
-def _png(figure: Figure) -> bytes:
+def png_of(figure: Figure) -> bytes:
     picture = BytesIO()
     figure.savefig(picture, format="png", dpi=120)
     return picture.getvalue()

@@ -1,9 +1,9 @@
-"""All settings of a fine-tuning run, each with its limits.
+"""All settings of a fine-tuning run, each with its limits; and how settings are described.
 
 Knows nothing about PyTorch: the command line reads its defaults from here without importing it.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from models.errors import check_choice, check_range
@@ -11,6 +11,33 @@ from models.errors import check_choice, check_range
 PRECISIONS = ("auto", "on", "off")
 MAX_EPOCHS = 1_000
 MAX_SEED = 2**63 - 1  # torch.manual_seed takes no more
+
+
+def setting(
+    default: Any,  # noqa: ANN401 - a field is of any type
+    text: str,
+    low: float | None = None,
+    high: float = float("inf"),
+    choices: tuple[str, ...] = (),
+    shown: str = "",
+) -> Any:  # noqa: ANN401
+    """A field that says what it is for and what is allowed; None is, where it is the default.
+
+    `shown` says in words what a default of None comes to.
+    """
+    described = {"help": text, "low": low, "high": high, "choices": choices, "shown": shown}
+    return field(default=default, metadata=described)
+
+
+def check_fields(settings: Any) -> None:  # noqa: ANN401 - a dataclass of such fields
+    for described in fields(settings):
+        value, allowed = getattr(settings, described.name), described.metadata
+        if value is None and described.default is None:
+            continue
+        if allowed["choices"]:
+            check_choice(described.name, value, allowed["choices"])
+        elif allowed["low"] is not None:
+            check_range(described.name, value, allowed["low"], allowed["high"])
 
 
 @dataclass(frozen=True, slots=True)

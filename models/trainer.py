@@ -26,9 +26,8 @@ from models.training_state import (
     EpochRecord,
     Progress,
     RunIdentity,
+    RunState,
     copy_weights,
-    read_state,
-    write_state,
 )
 
 SAVE_INTERVAL_S = 300.0  # the most work that a crash may lose; an epoch's end saves too
@@ -82,11 +81,10 @@ class Trainer:
         self._validation = validation
         self._labels = labels
         self._settings = settings
-        self._identity = identity
         self._listener = listener
         self._model.encoder.requires_grad_(not settings.freeze_encoder)
         self._optimizer = build_optimizer(model, settings)
-        self._best_weights: dict[str, Tensor] = {}
+        self._state = RunState(identity, model, self._optimizer)
         self._steps_per_epoch = -(-len(train) // settings.batch_size)
         self._total_steps = self._steps_per_epoch * settings.epochs
 
@@ -97,19 +95,13 @@ class Trainer:
             self._run_epoch(state_file, should_stop)
             self._judge_epoch()
             self._save(state_file)
-        self._model.load_state_dict(self._best_weights)
+        self._model.load_state_dict(self._state.best_weights)
         self._model.requires_grad_(True).eval()
         return evaluate(self._model, self._validation, self._labels)
 
     def restore(self, state_file: Path) -> None:
         """Continue from the file; raise CheckpointError if it belongs to another run."""
-        state = read_state(state_file)
-        self._identity.check_same(state["identity"], state_file)
-        self._model.load_state_dict(state["model"])
-        self._optimizer.load_state_dict(state["optimizer"])
-        self._best_weights = state["best_weights"]
-        self.progress = Progress.from_dict(state["progress"])
-        torch.set_rng_state(state["random"])
+        self.progress = Progress.from_dict(self._state.restore(state_file))
 
     @property
     def _num_steps(self) -> int:
@@ -167,19 +159,10 @@ class Trainer:
         )
         if progress.best is None or record.is_better_than(progress.best):
             progress.best_epoch = record.epoch
-            self._best_weights = copy_weights(self._model.state_dict())
+            self._state.best_weights = copy_weights(self._model.state_dict())
         progress.epochs.append(record)
         self._listener.evaluated(record)
 
     def _save(self, state_file: Path | None) -> None:
-        if state_file is None:
-            return
-        state = {
-            "identity": self._identity.to_dict(),
-            "model": self._model.state_dict(),
-            "optimizer": self._optimizer.state_dict(),
-            "best_weights": self._best_weights,
-            "progress": self.progress.to_dict(),
-            "random": torch.get_rng_state(),
-        }
-        write_state(state_file, state)
+        if state_file is not None:
+            self._state.save(state_file, self.progress)

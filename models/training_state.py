@@ -1,10 +1,11 @@
-"""Where a fine-tuning run stands, kept in one file from which it continues exactly.
+"""Where a training run stands, kept in one file from which it continues exactly.
 
 Knows nothing about the loop. The file holds weights, optimizer, random state and history; it says
 which settings and data it belongs to, and is refused by any other run.
 """
 
 import hashlib
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from models.datasets import Splits
 from models.errors import CheckpointError
@@ -58,6 +59,43 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
+class Measurement:
+    """How a language model does after so many steps."""
+
+    step: int
+    train_loss: float  # mean since the measurement before
+    validation_loss: float  # mean cross entropy of a token, in nats
+    bits_per_byte: float  # the same per byte of text: comparable between tokenizers
+    sample: str
+
+    @property
+    def perplexity(self) -> float:
+        return math.exp(self.validation_loss)
+
+
+@dataclass(slots=True)
+class PretrainProgress:
+    """What has happened so far; the number of losses is the number of steps done."""
+
+    step_losses: list[float] = field(default_factory=list)
+    measurements: list[Measurement] = field(default_factory=list)
+    seconds: float = 0.0  # spent on steps, in this session and those before
+
+    @property
+    def best(self) -> Measurement | None:
+        """The earliest of those with the least validation loss."""
+        return min(self.measurements, key=lambda m: m.validation_loss, default=None)
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        measurements = [Measurement(**values) for values in values["measurements"]]
+        return cls(**{**values, "measurements": measurements})
+
+
+@dataclass(frozen=True, slots=True)
 class RunIdentity:
     """Which run a state belongs to."""
 
@@ -94,6 +132,38 @@ def digest_of(splits: Splits) -> str:
             digest.update(repr((example.label, example.text)).encode())
         digest.update(b"\x00")
     return digest.hexdigest()
+
+
+@dataclass(slots=True)
+class RunState:
+    """All that a run changes, but for torch's random state, which is saved with it."""
+
+    identity: RunIdentity
+    model: nn.Module
+    optimizer: torch.optim.Optimizer
+    best_weights: dict[str, Tensor] = field(default_factory=dict)
+
+    def save(self, path: Path, progress: Progress | PretrainProgress) -> None:
+        state = {
+            "identity": self.identity.to_dict(),
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "best_weights": self.best_weights,
+            "progress": progress.to_dict(),
+            "random": torch.get_rng_state(),
+        }
+        write_state(path, state)
+
+    def restore(self, path: Path) -> Mapping[str, Any]:
+        """Continue from the file and return its progress; CheckpointError if of another run."""
+        state = read_state(path)
+        self.identity.check_same(state["identity"], path)
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.best_weights = state["best_weights"]
+        torch.set_rng_state(state["random"])
+        progress: Mapping[str, Any] = state["progress"]
+        return progress
 
 
 def state_path(output: Path) -> Path:

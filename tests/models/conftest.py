@@ -13,7 +13,7 @@ from tokenizers.processors import TemplateProcessing
 from typer.testing import CliRunner, Result
 
 from models.checkpoint import Checkpoint, save_checkpoint
-from models.cli import import_checkpoint, train
+from models.cli import import_checkpoint, pretrain, train
 from models.datasets import Dataset, Example, Splits, split
 from models.encoder import Encoder, EncoderConfig
 from models.gpt import GPT, GPTConfig
@@ -121,6 +121,7 @@ def run() -> Callable[..., Result]:
     app = typer.Typer()
     app.command("train")(train)
     app.command("import")(import_checkpoint)
+    app.command("pretrain")(pretrain)
 
     def call(*arguments: str | Path, **environment: str) -> Result:
         return CliRunner().invoke(app, [str(a) for a in arguments], env={**PLAIN, **environment})

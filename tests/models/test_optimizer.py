@@ -7,7 +7,13 @@ import torch
 
 from models.checkpoint import Checkpoint
 from models.errors import SettingError
-from models.optimizer import build_optimizer, learning_rate_at, uses_bfloat16
+from models.optimizer import (
+    build_optimizer,
+    cosine_rate_at,
+    learning_rate_at,
+    uses_bfloat16,
+)
+from models.pretrain_settings import PretrainSettings
 from models.settings import TrainingSettings
 
 
@@ -25,6 +31,25 @@ def test_no_warm_up_and_nothing_but_warm_up_are_possible(warmup_fraction: float)
     settings = TrainingSettings(learning_rate=1.0, warmup_fraction=warmup_fraction)
     rates = [learning_rate_at(step, 4, settings) for step in range(4)]
     assert rates == ([0.25, 0.5, 0.75, 1.0] if warmup_fraction else [1.0, 0.75, 0.5, 0.25])
+
+
+def test_a_cosine_falls_from_the_highest_rate_to_the_floor_at_the_last_step() -> None:
+    """14 steps: 2 up, then 12 from 1 to 0.1; half-way (step 2 + 11 / 2) it would be 0.55."""
+    settings = PretrainSettings(learning_rate=1.0, warmup_fraction=0.1, floor_fraction=0.1)
+    rates = [cosine_rate_at(step, 14, settings) for step in range(14)]
+    assert rates[:3] == [0.5, 1.0, 1.0]
+    assert rates[-1] == pytest.approx(0.1)
+    assert (rates[7] + rates[8]) / 2 == pytest.approx(0.55)
+    assert rates[2:] == sorted(rates[2:], reverse=True)
+    # A quarter of the way, 2.75 of 11 steps: 0.1 + 0.9 * (1 + cos(pi / 4)) / 2 = 0.868.
+    assert rates[5] < 0.868 < rates[4]
+
+
+def test_a_cosine_of_one_step_and_one_of_warm_up_alone_are_possible() -> None:
+    settings = PretrainSettings(learning_rate=1.0, warmup_fraction=0.0)
+    assert cosine_rate_at(0, 1, settings) == 1.0
+    rising = PretrainSettings(learning_rate=1.0, warmup_fraction=1.0)
+    assert [cosine_rate_at(step, 4, rising) for step in range(4)] == [0.25, 0.5, 0.75, 1.0]
 
 
 def test_biases_and_norms_do_not_decay(classifier_checkpoint: Checkpoint) -> None:

@@ -1,0 +1,75 @@
+"""Show how the training of a language model went: a picture and a JSON file.
+
+Knows nothing about how the figures came about.
+"""
+
+import json
+from dataclasses import asdict
+
+from matplotlib.figure import Figure
+
+from models.corpus import Corpus
+from models.pretrain import Pretrained
+from models.pretrain_settings import PretrainSettings
+from models.reports import png_of
+from models.training_state import PretrainProgress
+
+
+def pretrain_reports_of(
+    pretrained: Pretrained, corpus: Corpus, settings: PretrainSettings
+) -> dict[str, bytes]:
+    """Return the report files by name."""
+    return {
+        "training.json": pretraining_json(pretrained, corpus, settings),
+        "loss.png": pretraining_picture(pretrained.progress),
+    }
+
+
+def tokens_per_s(pretrained: Pretrained, settings: PretrainSettings) -> float:
+    """Tokens learnt from in a second, without the time for measurements."""
+    context = pretrained.checkpoint.model.config.max_positions
+    learnt = len(pretrained.progress.step_losses) * settings.windows_per_step * context
+    return learnt / pretrained.progress.seconds
+
+
+def pretraining_json(pretrained: Pretrained, corpus: Corpus, settings: PretrainSettings) -> bytes:
+    progress, best = pretrained.progress, pretrained.progress.best
+    assert best is not None, "the last step is measured"
+    values = {
+        "data": {
+            "files": [file.to_dict() for file in corpus.files],
+            "train": {
+                "documents": len(corpus.train),
+                "tokens": pretrained.num_train_tokens,
+            },
+            "validation": {
+                "documents": len(corpus.validation),
+                "tokens": pretrained.num_validation_tokens,
+            },
+        },
+        "settings": settings.to_dict(),
+        "decoder": pretrained.checkpoint.model.config.to_dict(),
+        "bfloat16": pretrained.bfloat16,
+        "best_step": best.step,
+        "measurements": [{**asdict(m), "perplexity": m.perplexity} for m in progress.measurements],
+        "training_s": round(progress.seconds, 1),
+        "tokens_per_s": round(tokens_per_s(pretrained, settings)),
+        "step_losses": progress.step_losses,
+    }
+    return (json.dumps(values, indent=2, ensure_ascii=False) + "\n").encode()
+
+
+def pretraining_picture(progress: PretrainProgress) -> bytes:
+    """Draw every step's training loss and every measurement."""
+    figure = Figure(figsize=(7.0, 4.0), layout="constrained")
+    axes = figure.subplots()
+    steps = [measurement.step for measurement in progress.measurements]
+    losses = progress.step_losses
+    axes.plot(range(1, len(losses) + 1), losses, alpha=0.35, label="training, per step")
+    axes.plot(steps, [m.train_loss for m in progress.measurements], "o-", label="training, mean")
+    axes.plot(steps, [m.validation_loss for m in progress.measurements], "s-", label="validation")
+    if progress.best is not None:
+        axes.axvline(progress.best.step, linestyle=":", label="best")
+    axes.set(xlabel="step", ylabel="cross entropy of a token, nats")
+    axes.legend()
+    return png_of(figure)

@@ -1,0 +1,72 @@
+"""Text to learn from: documents, what is held out, faults with their place."""
+
+from pathlib import Path
+
+import pytest
+
+from models.corpus import hold_out, read_corpus, read_text_file
+from models.data.python_topics import clean, main, python_topics
+from models.errors import DatasetError
+
+
+def test_a_file_is_one_document_unless_form_feeds_part_it(tmp_path: Path) -> None:
+    (tmp_path / "one.txt").write_text("a\n\nb\n")
+    assert read_text_file(tmp_path / "one.txt").documents == ("a\n\nb\n",)
+    (tmp_path / "three.txt").write_text("a\f b\f\n\fc")
+    assert read_text_file(tmp_path / "three.txt").documents == ("a", " b", "c")
+
+
+def test_line_ends_of_all_systems_and_a_byte_order_mark_are_read(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(b"\xef\xbb\xbfa\r\nb\rc\n")
+    file = read_text_file(tmp_path / "a.txt")
+    assert file.documents == ("a\nb\nc\n",)
+    assert (file.name, file.num_bytes) == ("a.txt", 10)
+
+
+def test_bytes_that_are_no_text_are_named_with_their_place(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes("grüße ".encode() + b"\xff and more")
+    with pytest.raises(DatasetError, match=r"a\.txt: byte 8 is no UTF-8 text: invalid start byte"):
+        read_text_file(path)
+    path.write_text(" \n\f\n")
+    with pytest.raises(DatasetError, match=r"a\.txt holds no text"):
+        read_text_file(path)
+    with pytest.raises(DatasetError, match=r"b\.txt cannot be read: .*No such file"):
+        read_text_file(tmp_path / "b.txt")
+
+
+def test_what_is_held_out_is_in_no_other_part_and_nothing_is_lost() -> None:
+    """20 documents of 10 characters, a quarter held out: 15 train, and 5 do not."""
+    documents = [f"document{i:02}" for i in range(20)]
+    train, held_out = hold_out(documents, 0.25, seed=0)
+    assert (len(train), len(held_out)) == (15, 5)
+    assert sorted(train + held_out) == documents
+    assert train + held_out != tuple(documents)
+    assert hold_out(documents, 0.25, seed=0) == (train, held_out)
+    assert hold_out(documents, 0.25, seed=1) != (train, held_out)
+
+
+def test_a_single_document_gives_its_end() -> None:
+    assert hold_out(["0123456789"], 0.2, seed=0) == (("01234567",), ("89",))
+
+
+def test_a_file_for_validation_leaves_all_others_for_training(tmp_path: Path) -> None:
+    for name in ("a", "b", "held_out"):
+        (tmp_path / name).write_text(f"{name} text")
+    corpus = read_corpus([tmp_path / "a", tmp_path / "b"], tmp_path / "held_out", 0.5, seed=0)
+    assert corpus.train == ("a text", "b text")
+    assert corpus.validation == ("held_out text",)
+    assert [file.name for file in corpus.files] == ["a", "b", "held_out"]
+
+
+def test_pythons_own_topics_are_a_corpus_of_many_documents(tmp_path: Path) -> None:
+    main([str(tmp_path / "new" / "topics.txt")])
+    file = read_text_file(tmp_path / "new" / "topics.txt")
+    assert len(file.documents) > 50
+    assert file.num_bytes > 300_000
+    assert any(document.startswith('The "assert" statement\n') for document in file.documents)
+    assert python_topics() == python_topics()
+    assert "\n\n\n" not in python_topics()
+    assert clean("\n a  \n\n\n\nb\n\n") == "a\n\nb\n"
+    with pytest.raises(SystemExit, match="usage"):
+        main([])
