@@ -160,7 +160,7 @@ class OnnxDecoder:
             self._bound[key] = run
             if len(self._bound) > MAX_BINDINGS:
                 self._bound.popitem(last=False)
-        run.fill(rows, np.array(num_past), self.max_tokens)
+        run.fill(rows, np.array(num_past))
         run.binding.run()
         return self._logits_BV[:num_rows]
 
@@ -185,14 +185,14 @@ class _Run:
     binding: Binding
     inputs: dict[str, np.ndarray]
 
-    def fill(self, rows: Sequence[np.ndarray], num_past: np.ndarray, max_tokens: int) -> None:
+    def fill(self, rows: Sequence[np.ndarray], num_past: np.ndarray) -> None:
         ids_BS = self.inputs["input_ids"]
         num_new = np.array([len(row) for row in rows])
         for index, row in enumerate(rows):
             ids_BS[index, : len(row)] = row
-        positions_BS = num_past[:, None] + np.arange(ids_BS.shape[1])
-        # Padding may reach beyond the table of positions; where it stands changes nothing.
-        np.minimum(positions_BS, max_tokens - 1, out=self.inputs["position_ids"])
+        # Rows that are padded have no past, so no position is beyond the longest row's last.
+        places_S = np.arange(ids_BS.shape[1])
+        np.add(num_past[:, None], places_S, out=self.inputs["position_ids"])
         self.inputs["seqlens_k"][:] = num_past + num_new - 1
         self.inputs["total_sequence_length"][()] = (num_past + num_new).max()
 

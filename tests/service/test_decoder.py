@@ -149,8 +149,8 @@ def test_sequence_fills_its_slot_to_the_last_place(decoder: OnnxDecoder) -> None
     check(run(decoder, 5, [ids[11:]], [11]), [ids])
 
 
-def test_padding_may_reach_beyond_the_positions(decoder: OnnxDecoder) -> None:
-    """A row of one token beside one of 12 is padded to the last place; both are right."""
+def test_padding_may_reach_to_the_last_place(decoder: OnnxDecoder) -> None:
+    """A row of one token beside one of 12, which is all there are positions for; both are right."""
     rows = [[8], list(range(MAX_TOKENS))]
     check(run(decoder, 0, rows, [0, 0]), rows)
 
