@@ -8,10 +8,11 @@ import numpy as np
 
 from service.generation.detokenizer import TextStream
 from service.generation.kv_cache import KVCache
-from service.generation.sampling import SamplerState
+from service.generation.sampling import SamplerState, TokenLogprobs
 from service.generation.sampling_params import SamplingParams
 from service.generation.scheduler import Scheduler, SchedulerLimits, StepPlan
-from service.generation.sequence import FinishReason, GenerationRequest, Sequence
+from service.generation.sequence import FinishReason, GenerationRequest, RanStep, Sequence
+from service.generation.stream import Generation
 from tests.fakes import END_ID, FakeDecoder, byte_vocabulary
 
 VOCABULARY = byte_vocabulary()
@@ -179,3 +180,42 @@ def output_ids(sequence: Sequence) -> list[int]:
     """What it has said so far."""
     ids: list[int] = sequence.token_ids[sequence.num_prompt_tokens : sequence.num_tokens].tolist()
     return ids
+
+
+class RecordingObserver:
+    """Keeps what an engine tells, on the engine's thread."""
+
+    def __init__(self) -> None:
+        self.steps: list[RanStep] = []
+        self.ended: list[Sequence] = []
+
+    def step_ran(self, step: RanStep) -> None:
+        self.steps.append(step)
+
+    def sequence_ended(self, sequence: Sequence) -> None:
+        self.ended.append(sequence)
+
+
+@dataclass
+class Answer:
+    """One sample of a request, put together from its chunks."""
+
+    text: str = ""
+    token_ids: list[int] = field(default_factory=list)
+    logprobs: list[TokenLogprobs] = field(default_factory=list)
+    num_chunks: int = 0
+    is_complete: bool = False
+
+
+async def read(generation: Generation) -> list[Answer]:
+    """Everything that is left of each sample, each ending once."""
+    answers = [Answer() for _ in generation.sequences]
+    async for chunk in generation:
+        answer = answers[chunk.sequence.sample_index]
+        assert not answer.is_complete, "a chunk after the last"
+        answer.text += chunk.text
+        answer.token_ids += chunk.token_ids
+        answer.logprobs += chunk.logprobs
+        answer.num_chunks += 1
+        answer.is_complete = chunk.is_last
+    return answers

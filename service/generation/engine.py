@@ -217,7 +217,7 @@ class GenerationEngine:
         except Exception:
             logger.exception("a generation engine failed: its model serves no more")
             self._break(ModelFailed("the engine failed, see the server's log"))
-        self._end_all(Unavailable("Server is stopping"))
+        self._end_all(FinishReason.ABORT, Unavailable("Server is stopping"))
 
     def _take_inbox(self) -> bool:
         """Wait while there is nothing to do; False once the engine closes."""
@@ -244,7 +244,7 @@ class GenerationEngine:
         return True
 
     def _check_when_idle(self) -> None:
-        if not self._is_checked and not self._live:
+        if not (self._is_checked or self._live or self._inbox.is_closing):
             self._scheduler.check_integrity()
             self._is_checked = True
 
@@ -309,7 +309,7 @@ class GenerationEngine:
         for index, sequence in enumerate(sequences):
             if not chosen.is_valid[index]:
                 error = ModelFailed("the model's output is not finite, or every token is banned")
-                self._end(sequence, FinishReason.ERROR)
+                self._end(sequence, FinishReason.ERROR, is_sound=False)
                 updates.append(failed(sequence, error))
                 continue
             token_id = int(chosen.token_ids[index])
@@ -414,18 +414,18 @@ class GenerationEngine:
     def _break(self, error: AttendantError) -> None:
         """Take no more, and say so to whoever asks for the model's health."""
         self.stop()
-        self._end_all(error)
+        self._end_all(FinishReason.ERROR, error)
         with suppress(RuntimeError):  # the loop is closed: nobody asks
             self._loop.call_soon_threadsafe(self._on_broken)
 
-    def _end_all(self, error: AttendantError) -> None:
+    def _end_all(self, reason: FinishReason, error: AttendantError) -> None:
         """The last thing this thread does; scheduler and cache may be broken, and end with it."""
         with self._changed:
             self._live |= dict.fromkeys(self._inbox.arrivals)
             self._inbox.arrivals.clear()
         sequences = list(self._live)
         for sequence in sequences:
-            self._bury(sequence, FinishReason.ABORT)
+            self._bury(sequence, reason)
         self._post([failed(sequence, error) for sequence in sequences])
 
     def _post(self, updates: list[SequenceUpdate]) -> None:

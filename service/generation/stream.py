@@ -92,10 +92,9 @@ class Generation:
     async def __aiter__(self) -> AsyncIterator[Chunk]:
         """Chunks as they come, of whichever sample; raises what ended the request early."""
         while self._pending or not self.is_complete:
-            await self._changed.wait()
-            self._changed.clear()
+            if not self._pending:
+                self._changed.clear()
+                await self._changed.wait()
             if self._error is not None:
-                raise self._error
-            pending, self._pending = self._pending, {}
-            for chunk in pending.values():
-                yield chunk
+                raise self._error  # its chunk stays, so that whoever asks again is told again
+            yield self._pending.pop(next(iter(self._pending)))
