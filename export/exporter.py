@@ -13,13 +13,13 @@ import onnx
 
 from export.errors import ExportError
 from export.fused_attention import Operator
-from export.graph import TextNetwork, check_fused, fused_ops, num_layers_used, trace
+from export.graph import check_fused, fused_ops, num_layers_used, trace
 from export.parity import GraphRunner, check_parity, outputs_of_texts
 from export.quantization import quantize_int8
 from export.writer import ExportedModel, write_model
 from models.checkpoint import Checkpoint
 from models.datasets import Example
-from models.heads import SequenceClassifier, TextEmbedder
+from models.heads import TextEmbedder
 from service.manifest import EXAMPLE, Manifest, Precision
 
 # Largest difference to PyTorch on the outputs that is let through. int8 has none of its
@@ -66,7 +66,7 @@ def export_checkpoint(
         )
     _check_labels(checkpoint, labelled)
     operator = settings.operator or DEFAULT_OPERATOR[settings.precision]
-    network = _network_of(checkpoint).eval()
+    network = checkpoint.encoder_model.eval()
     on_step("tracing the graph")
     is_half = settings.precision == "fp16"
     graph = float_graph = trace(network, operator, is_half=is_half)
@@ -91,11 +91,6 @@ def export_checkpoint(
         exported, settings.repository, settings.name, settings.version, settings.max_batch_size
     )
     return folder, manifest
-
-
-def _network_of(checkpoint: Checkpoint) -> TextNetwork:
-    assert isinstance(checkpoint.model, SequenceClassifier | TextEmbedder), "decoders are others'"
-    return checkpoint.model
 
 
 def check_name(name: str) -> None:
@@ -126,7 +121,7 @@ def _measure_accuracy(
             checkpoint.tokenizer,
             [example.text for example in labelled],
             checkpoint.max_tokens,
-            _network_of(checkpoint).config.pad_token_id,
+            checkpoint.encoder_model.config.pad_token_id,
         )
         return round(float((np.concatenate(list(outputs)).argmax(axis=1) == wanted).mean()), 5)
 
@@ -151,7 +146,7 @@ def _manifest(
     parity: dict[str, float],
     accuracy: dict[str, float],
 ) -> Manifest:
-    network = _network_of(checkpoint)
+    network = checkpoint.encoder_model
     return Manifest(
         task=checkpoint.task,
         precision=settings.precision,

@@ -43,14 +43,7 @@ def quantize_int8(model: onnx.ModelProto) -> onnx.ModelProto:
             extra_options={"DefaultTensorType": onnx.TensorProto.FLOAT},
         )
         quantized = onnx.load(path)
-    weights = {tensor.name for tensor in quantized.graph.initializer}
-    left = [
-        node.name
-        for node in quantized.graph.node
-        if node.op_type in ("MatMul", "Gemm") and node.input[1] in weights
-    ]
-    if left:
-        raise ExportError(f"{len(left)} matrix products with weights stayed float: {left[:3]}")
+    _check_no_float_products(quantized)
     for kept in [prop for prop in quantized.metadata_props if prop.key == note.key]:
         quantized.metadata_props.remove(kept)
     quantized.producer_name, quantized.producer_version = "attendant", ""
@@ -78,7 +71,8 @@ def _block_quantizer() -> Any:  # noqa: ANN401 - a class without types
     handlers, level = root.handlers[:], root.level
     from onnxruntime.quantization import matmul_nbits_quantizer
 
-    root.handlers[:], root.level = handlers, level
+    root.handlers[:] = handlers
+    root.setLevel(level)
     matmul_nbits_quantizer.logger.setLevel(logging.WARNING)
     return matmul_nbits_quantizer.MatMulNBitsQuantizer
 
