@@ -422,7 +422,7 @@ async def test_a_deadline_that_passes_amid_a_text_ends_it_and_disturbs_nobody() 
 
 
 async def test_each_deadline_counts_though_an_earlier_one_ended_in_time() -> None:
-    """Three with deadlines: the first is met, the third passes before the second."""
+    """Four: the first is met, the third passes before the second, the last is far away."""
     decoder = FakeDecoder()
     decoder.hold()
     async with engine_on(decoder) as engine:
@@ -430,6 +430,7 @@ async def test_each_deadline_counts_though_an_earlier_one_ended_in_time() -> Non
         deadline_s = time.monotonic() + 0.5
         second = await start(engine, "b", max_tokens=50, deadline_s=deadline_s + 0.05)
         third = await start(engine, "c", max_tokens=50, deadline_s=deadline_s)
+        last = await start(engine, "d", max_tokens=60, deadline_s=time.monotonic() + PATIENCE_S)
         await step_to(decoder, 3)
         assert (await within_patience(met)).text == greedy_text("a", 1)
         await sleep_past(deadline_s)
@@ -440,6 +441,7 @@ async def test_each_deadline_counts_though_an_earlier_one_ended_in_time() -> Non
         decoder.release()
         with pytest.raises(DeadlineExceeded):
             await within_patience(second)
+        assert (await within_patience(last)).text == greedy_text("d", 60)
 
 
 async def sleep_past(moment_s: float) -> None:
@@ -649,15 +651,16 @@ async def test_every_number_adds_up_when_idle() -> None:
 
 
 async def test_stopping_ends_what_runs_and_what_waits() -> None:
-    """One decodes, one waits; the run under way ends first."""
+    """One decodes, one waits, one has just come; the run under way ends first."""
     decoder, observer = FakeDecoder(num_slots=1), RecordingObserver()
     decoder.hold()
     async with engine_on(decoder, observer=observer) as engine:
         tasks = [await start(engine, "a", max_tokens=30), await start(engine, "b")]
         await step_to(decoder, 2)
+        tasks.append(await start(engine, "c"))
         engine.stop()
         with pytest.raises(Unavailable, match="stopped accepting"):
-            engine.generate(now("c"))
+            engine.generate(now("d"))
         with pytest.raises(Unavailable):
             engine.check_room()
         decoder.release()
@@ -666,7 +669,7 @@ async def test_stopping_ends_what_runs_and_what_waits() -> None:
                 await within_patience(task)
         await within_patience(asyncio.to_thread(engine.close, PATIENCE_S))
     assert len(decoder.calls) == 2
-    assert [sequence.finish_reason for sequence in observer.ended] == [FinishReason.ABORT] * 2
+    assert [sequence.finish_reason for sequence in observer.ended] == [FinishReason.ABORT] * 3
     assert engine.num_waiting == 0
 
 
