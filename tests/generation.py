@@ -1,22 +1,27 @@
-"""Sequences of bytes, and a scheduler run step by step: no thread, no clock of its own."""
+"""Sequences of bytes; a scheduler run step by step, without thread or clock; a whole engine."""
 
-from collections.abc import Iterable
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
+from service.generation.decoder import Decoder
 from service.generation.detokenizer import TextStream
+from service.generation.engine import GenerationEngine, QueueLimits
 from service.generation.kv_cache import KVCache
 from service.generation.sampling import SamplerState, TokenLogprobs
 from service.generation.sampling_params import SamplingParams
 from service.generation.scheduler import Scheduler, SchedulerLimits, StepPlan
 from service.generation.sequence import FinishReason, GenerationRequest, RanStep, Sequence
 from service.generation.stream import Generation
-from tests.fakes import END_ID, FakeDecoder, byte_vocabulary
+from tests.fakes import END_ID, PATIENCE_S, FakeDecoder, byte_vocabulary
 
 VOCABULARY = byte_vocabulary()
 SPOILED = -1  # in a slot after a failed run, which may have written anything
+T = TypeVar("T")
 
 
 def request_of(
@@ -219,3 +224,40 @@ async def read(generation: Generation) -> list[Answer]:
         answer.num_chunks += 1
         answer.is_complete = chunk.is_last
     return answers
+
+
+@asynccontextmanager
+async def engine_on(
+    decoder: Decoder,
+    *,
+    observer: RecordingObserver | None = None,
+    queue: QueueLimits | None = None,
+    on_broken: Callable[[], None] = lambda: None,
+    **limits: Any,  # noqa: ANN401 - of several types
+) -> AsyncIterator[GenerationEngine]:
+    """An engine over a decoder, closed at the end; `limits` are the scheduler's."""
+    engine = GenerationEngine(
+        "fake",
+        decoder,
+        VOCABULARY,
+        SchedulerLimits(**limits),
+        queue or QueueLimits(),
+        observer or RecordingObserver(),
+        on_broken,
+    )
+    try:
+        yield engine
+    finally:
+        if isinstance(decoder, FakeDecoder):
+            decoder.release()
+        await within_patience(asyncio.to_thread(engine.close, PATIENCE_S))
+        assert not engine._thread.is_alive()
+
+
+async def within_patience(awaitable: Awaitable[T]) -> T:
+    return await asyncio.wait_for(awaitable, PATIENCE_S)
+
+
+async def ask_all(engine: GenerationEngine, request: GenerationRequest) -> list[Answer]:
+    async with engine.generate(request) as generation:
+        return await within_patience(read(generation))

@@ -7,9 +7,8 @@ counts from 1, and `step_to` lets the one before it end and waits until it has b
 import asyncio
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
-from typing import Any, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -34,46 +33,18 @@ from tests.fakes import (
     next_logits,
     prompt_ids,
 )
-from tests.generation import VOCABULARY, Answer, RecordingObserver, read, request_of
+from tests.generation import (
+    VOCABULARY,
+    Answer,
+    RecordingObserver,
+    ask_all,
+    engine_on,
+    read,
+    request_of,
+    within_patience,
+)
 
 BAD = ord("!")  # in a prompt: what a test's decoder refuses
-T = TypeVar("T")
-
-
-@asynccontextmanager
-async def engine_on(
-    decoder: FakeDecoder,
-    *,
-    observer: RecordingObserver | None = None,
-    queue: QueueLimits | None = None,
-    on_broken: Callable[[], None] = lambda: None,
-    **limits: Any,  # noqa: ANN401 - of several types
-) -> AsyncIterator[GenerationEngine]:
-    """An engine that is closed at the end, and must have nothing left if it was idle."""
-    engine = GenerationEngine(
-        "fake",
-        decoder,
-        VOCABULARY,
-        SchedulerLimits(**limits),
-        queue or QueueLimits(),
-        observer or RecordingObserver(),
-        on_broken,
-    )
-    try:
-        yield engine
-    finally:
-        decoder.release()
-        await within_patience(asyncio.to_thread(engine.close, PATIENCE_S))
-        assert not engine._thread.is_alive()
-
-
-async def within_patience(awaitable: Awaitable[T]) -> T:
-    return await asyncio.wait_for(awaitable, PATIENCE_S)
-
-
-async def ask_all(engine: GenerationEngine, request: GenerationRequest) -> list[Answer]:
-    async with engine.generate(request) as generation:
-        return await within_patience(read(generation))
 
 
 async def ask(engine: GenerationEngine, prompt: str, **params: Any) -> Answer:  # noqa: ANN401
