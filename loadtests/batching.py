@@ -18,12 +18,10 @@ import asyncio
 import json
 import shutil
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, TypeAlias
 
@@ -36,6 +34,7 @@ from rich.progress import Progress
 from rich.table import Table
 from tritonclient.grpc import model_config_pb2, service_pb2, service_pb2_grpc
 
+from loadtests.server import serving
 from service.collate import pad_rows
 from service.cpus import available_cpus
 from service.datatypes import to_raw
@@ -66,10 +65,9 @@ def main(
 ) -> None:
     """Measure bare, server, first-come and single side by side."""
     lines = [line for line in texts.read_text(encoding="utf-8").splitlines() if line][:limit]
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        serving(repository / model, Path(folder), flag or []) as port,
-    ):
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        write_variants(repository / model, Path(folder))
+        port = stack.enter_context(serving(Path(folder), flag or [])).port
         ways: dict[str, Way] = {"bare": _bare(repository / model, lines)}
         ways |= {name: _through_grpc(port, name, lines, concurrency) for name in VARIANTS}
         seconds: dict[str, list[float]] = {name: [] for name in ways}
@@ -93,9 +91,8 @@ VARIANTS: dict[str, Callable[[model_config_pb2.ModelConfig], None]] = {
 }
 
 
-@contextmanager
-def serving(model: Path, folder: Path, extra: Sequence[str]) -> Iterator[int]:
-    """A server process with every variant of the model; yields its port."""
+def write_variants(model: Path, folder: Path) -> None:
+    """Every variant of the model, as a repository."""
     for name, change in VARIANTS.items():
         config = text_format.Parse(
             (model / "config.pbtxt").read_text(), model_config_pb2.ModelConfig()
@@ -104,16 +101,6 @@ def serving(model: Path, folder: Path, extra: Sequence[str]) -> Iterator[int]:
         change(config)
         shutil.copytree(model, folder / name)
         (folder / name / "config.pbtxt").write_text(text_format.MessageToString(config))
-    command = [str(Path(sys.executable).with_name("attendant")), "serve"]
-    flags = ["--model-repository", str(folder), "--grpc-port", "0", "--metrics-port", "0"]
-    process = subprocess.Popen([*command, *flags, *extra], stdout=subprocess.PIPE, text=True)  # noqa: S603
-    try:
-        assert process.stdout is not None
-        line = process.stdout.readline()  # "gRPC HOST:PORT  metrics URL"
-        yield int(line.split()[1].rsplit(":", 1)[1])
-    finally:
-        process.terminate()
-        process.wait(timeout=60)
 
 
 def _bare(model: Path, lines: Sequence[str]) -> Way:
