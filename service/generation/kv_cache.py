@@ -193,12 +193,11 @@ class KVCache:
                 self._last_used[least] = self._last_used[slot]
 
     def _move(self, source: int, target: int) -> None:
-        """Everything of a slot goes to another, whose own is lost; the source is empty then."""
+        """A sequence takes all it has to another slot, and leaves an empty one."""
         self._copy_row(source, target, int(self._lengths[source]))
         owner = self._owners[source]
-        self._owners[target], self._owners[source] = owner, None
-        if owner is not None:
-            owner.slot = target
+        assert owner is not None, "what nobody owns is saved, not moved"
+        self._owners[target], self._owners[source], owner.slot = owner, None, target
         self._last_used[target] = self._last_used[source]
         self._empty(source)
 

@@ -92,14 +92,14 @@ async def together(
     observer: RecordingObserver | None = None,
     **limits: Any,  # noqa: ANN401 - of several types
 ) -> list[Answer]:
-    """Each comes at a random moment, in random order; passers-by come and leave amid a text."""
+    """Half come at once, the others one by one; passers-by come and leave amid a text."""
     random = np.random.default_rng(seed)
     limits = {"max_prefill_tokens": CHUNK, "overhead_tokens": 8} | limits
 
     async with engine_on(decoder, observer=observer, **limits) as engine:
 
         async def ask(asked: Asked) -> Answer:
-            await asyncio.sleep(random.uniform(0.0, 0.2))
+            await asyncio.sleep(random.choice([0.0, random.uniform(0.0, 0.2)]))
             (answer,) = await ask_all(engine, asked.request())
             return answer
 
