@@ -88,7 +88,12 @@ class GenerationEngine:
         observer: EngineObserver,
         on_broken: Callable[[], None] = lambda: None,
     ) -> None:
-        self.cache = KVCache(decoder.num_slots, decoder.max_tokens, decoder.copy)
+        self.cache = KVCache(
+            decoder.num_slots,
+            decoder.max_tokens,
+            decoder.copy,
+            can_save=limits.can_reuse_prefixes,
+        )
         self._decoder = decoder
         self._vocabulary = vocabulary
         self._queue = queue

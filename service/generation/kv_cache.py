@@ -28,13 +28,16 @@ MIN_KEPT_TOKENS = 16  # shorter beginnings are computed sooner than looked for a
 class KVCache:
     """Slots, their tokens and their owners. `num_decoding` sequences are in the first slots."""
 
-    def __init__(self, num_slots: int, max_tokens: int, copy: Copy) -> None:
+    def __init__(
+        self, num_slots: int, max_tokens: int, copy: Copy, *, can_save: bool = True
+    ) -> None:
         assert num_slots >= 1, "a cache without slots serves nobody"
         self.num_slots = num_slots
         self.max_tokens = max_tokens
         self.num_decoding = 0
         self.num_moved_rows = 0
         self._copy = copy
+        self._can_save = can_save  # what is in the way is worth a copy of its own
         self._token_ids = np.zeros((num_slots, max_tokens), np.int32)
         self._lengths = np.zeros(num_slots, np.int64)  # tokens whose keys and values are there
         self._last_used = np.zeros(num_slots, np.int64)  # by a counter; 0 for an empty slot
@@ -181,16 +184,17 @@ class KVCache:
     def _save(self, slot: int, reserved: Collection[int]) -> None:
         """Copy what a slot without owner keeps to the slot worth least, if it is worth more."""
         assert self._owners[slot] is None, "an owned slot is not to be had"
+        if not self._can_save or self._lengths[slot] < MIN_KEPT_TOKENS:
+            return
         others = [
             other
             for other in range(self.num_decoding, self.num_slots)
             if self._owners[other] is None and other not in reserved
         ]
-        if self._lengths[slot] >= MIN_KEPT_TOKENS and others:
-            least = min(others, key=lambda other: int(self._last_used[other]))
-            if self._last_used[least] < self._last_used[slot]:
-                self._copy_row(slot, least, int(self._lengths[slot]))
-                self._last_used[least] = self._last_used[slot]
+        least = min(others, key=lambda other: int(self._last_used[other]), default=slot)
+        if self._last_used[least] < self._last_used[slot]:
+            self._copy_row(slot, least, int(self._lengths[slot]))
+            self._last_used[least] = self._last_used[slot]
 
     def _move(self, source: int, target: int) -> None:
         """A sequence takes all it has to another slot, and leaves an empty one."""
