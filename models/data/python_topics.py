@@ -1,6 +1,6 @@
-"""Write the topics of Python's language reference as a plain text corpus.
+"""Write the topics of Python's language reference as plain text: a corpus, and some held out.
 
-    python -m models.data.python_topics OUTPUT.txt
+    python -m models.data.python_topics FOLDER
 
 They come with Python itself, as what `help("topic")` shows, so nothing is downloaded and nothing
 copied into the project. The same Python gives the same file; another version has other texts.
@@ -10,14 +10,16 @@ import re
 import sys
 from pathlib import Path
 
-from models.corpus import SEPARATOR
+from models.corpus import SEPARATOR, hold_out
+
+HELD_OUT_FRACTION = 0.1
 
 
-def python_topics() -> str:
-    """All topics in alphabetical order, a form feed between one and the next."""
+def python_topics() -> tuple[str, ...]:
+    """All topics in alphabetical order; several have more than one name."""
     from pydoc_data.topics import topics
 
-    return SEPARATOR.join(clean(topics[name]) for name in sorted(topics))
+    return tuple(dict.fromkeys(clean(topics[name]) for name in sorted(topics)))
 
 
 def clean(topic: str) -> str:
@@ -28,10 +30,12 @@ def clean(topic: str) -> str:
 
 def main(arguments: list[str]) -> None:
     if len(arguments) != 1:
-        sys.exit("usage: python -m models.data.python_topics OUTPUT.txt")
-    output = Path(arguments[0])
-    output.parent.mkdir(parents=True, exist_ok=True)
-    output.write_text(python_topics(), encoding="utf-8")
+        sys.exit("usage: python -m models.data.python_topics FOLDER")
+    folder = Path(arguments[0])
+    folder.mkdir(parents=True, exist_ok=True)
+    corpus, held_out = hold_out(python_topics(), HELD_OUT_FRACTION, seed=0)
+    for name, documents in (("corpus", corpus), ("held_out", held_out)):
+        (folder / f"{name}.txt").write_text(SEPARATOR.join(documents), encoding="utf-8")
 
 
 if __name__ == "__main__":

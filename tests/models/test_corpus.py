@@ -8,6 +8,8 @@ from models.corpus import hold_out, read_corpus, read_text_file
 from models.data.python_topics import clean, main, python_topics
 from models.errors import DatasetError
 
+FILES = ("corpus.txt", "held_out.txt")
+
 
 def test_a_file_is_one_document_unless_form_feeds_part_it(tmp_path: Path) -> None:
     (tmp_path / "one.txt").write_text("a\n\nb\n")
@@ -60,13 +62,15 @@ def test_a_file_for_validation_leaves_all_others_for_training(tmp_path: Path) ->
 
 
 def test_pythons_own_topics_are_a_corpus_of_many_documents(tmp_path: Path) -> None:
-    main([str(tmp_path / "new" / "topics.txt")])
-    file = read_text_file(tmp_path / "new" / "topics.txt")
-    assert len(file.documents) > 50
-    assert file.num_bytes > 300_000
-    assert any(document.startswith('The "assert" statement\n') for document in file.documents)
-    assert python_topics() == python_topics()
-    assert "\n\n\n" not in python_topics()
+    """All but a tenth of the text, which is held out and in the other file."""
+    main([str(tmp_path / "new")])
+    corpus, held_out = (read_text_file(tmp_path / "new" / name) for name in FILES)
+    assert len(corpus.documents) > 50
+    assert corpus.num_bytes > 300_000
+    assert 0.08 < held_out.num_bytes / (corpus.num_bytes + held_out.num_bytes) < 0.12
+    assert any(document.startswith('The "assert" statement\n') for document in python_topics())
+    assert not any("\n\n\n" in document for document in python_topics())
+    assert not set(corpus.documents) & set(held_out.documents)
     assert clean("\n a  \n\n\n\nb\n\n") == "a\n\nb\n"
     with pytest.raises(SystemExit, match="usage"):
         main([])
