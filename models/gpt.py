@@ -56,13 +56,14 @@ class GPTConfig:
 
     @classmethod
     def tiny(cls) -> Self:
-        """6 layers of 256 with 8 heads: 6 million weights with 4096 tokens, for a processor."""
+        """4 layers of 192 with 3 heads: 2.6 million weights, for minutes on a processor."""
         return cls(
-            4_096,
-            hidden_size=256,
-            num_layers=6,
-            num_heads=8,
-            intermediate_size=1_024,
+            vocab_size=4_096,
+            hidden_size=192,
+            num_layers=4,
+            num_heads=3,
+            intermediate_size=768,
+            max_positions=768,
             eos_token_id=0,
         )
 

@@ -13,6 +13,9 @@ from pathlib import Path
 from models.corpus import SEPARATOR, hold_out
 
 HELD_OUT_FRACTION = 0.1
+UNDERLINE = re.compile(r"([*=\-~^])\1{2,}")
+LINE_START = re.compile(r"( *)((?:\* )?)")  # an entry of a list has a mark
+WRAPPED_CHARACTERS = 50  # lines are wrapped at 70, and words are seldom longer than 20
 
 
 def python_topics() -> tuple[str, ...]:
@@ -23,9 +26,31 @@ def python_topics() -> tuple[str, ...]:
 
 
 def clean(topic: str) -> str:
-    """Without blanks at line ends, and with never more than one blank line at once."""
-    lines = "\n".join(line.rstrip() for line in topic.splitlines())
-    return re.sub(r"\n{3,}", "\n\n", lines).strip() + "\n"
+    """One line for each paragraph, one blank line between blocks, and no lines under headings.
+
+    So a line break says something: within sentences it would fall anywhere.
+    """
+    lines = [line.rstrip() for line in topic.splitlines()]
+    text = "\n".join(line for line in lines if not UNDERLINE.fullmatch(line))
+    blocks = re.split(r"\n{2,}", text.strip("\n"))
+    return "\n\n".join(map(unwrap, blocks)) + "\n"
+
+
+def unwrap(block: str) -> str:
+    """Join the lines of a paragraph or of a list's entry; code stays as it is.
+
+    A paragraph's lines begin alike (an entry's below its text) and are long, but for the last.
+    """
+    first, *others = block.split("\n")
+    start = LINE_START.match(first)
+    assert start, "it may be empty"
+    margin, mark = start.groups()
+    indent = len(margin + mark)
+    is_prose = all(len(line) > WRAPPED_CHARACTERS for line in [first, *others][:-1])
+    is_aligned = all(len(line) - len(line.lstrip()) == indent for line in others)
+    if not (others and is_prose and is_aligned):
+        return block
+    return margin + " ".join(block.split())
 
 
 def main(arguments: list[str]) -> None:

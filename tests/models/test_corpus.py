@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from models.corpus import hold_out, read_corpus, read_text_file
-from models.data.python_topics import clean, main, python_topics
+from models.data.python_topics import clean, main, python_topics, unwrap
 from models.errors import DatasetError
 
 FILES = ("corpus.txt", "held_out.txt")
@@ -71,6 +71,17 @@ def test_pythons_own_topics_are_a_corpus_of_many_documents(tmp_path: Path) -> No
     assert any(document.startswith('The "assert" statement\n') for document in python_topics())
     assert not any("\n\n\n" in document for document in python_topics())
     assert not set(corpus.documents) & set(held_out.documents)
-    assert clean("\n a  \n\n\n\nb\n\n") == "a\n\nb\n"
+    assert clean("Title\n*****\n\n\n\nb  \n\n") == "Title\n\nb\n"
     with pytest.raises(SystemExit, match="usage"):
         main([])
+
+
+@pytest.mark.parametrize("indent", ["", "   ", "* ", "   * "])
+def test_paragraphs_and_entries_of_lists_become_one_line(indent: str) -> None:
+    first, second = f"{indent}**{60 * 'a'}", " " * len(indent) + "the  end."
+    assert unwrap(f"{first}\n{second}") == f"{first} the end."
+
+
+def test_code_and_short_lines_stay_as_they_are() -> None:
+    for block in ("if a:\n    b()", "   a = 1\n   b = 2", f"{60 * 'a'}\n   {60 * 'b'}", "one line"):
+        assert unwrap(block) == block
