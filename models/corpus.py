@@ -37,6 +37,7 @@ class Corpus:
     files: tuple[TextFile, ...]
     train: tuple[str, ...]
     validation: tuple[str, ...]
+    validation_file: TextFile | None = None  # None: held out from the files
 
 
 def read_corpus(
@@ -49,7 +50,7 @@ def read_corpus(
         train, held_out = hold_out(documents, validation_fraction, seed)
         return Corpus(files, train, held_out)
     validation_file = read_text_file(validation)
-    return Corpus((*files, validation_file), tuple(documents), validation_file.documents)
+    return Corpus(files, tuple(documents), validation_file.documents, validation_file)
 
 
 def read_text_file(path: Path) -> TextFile:

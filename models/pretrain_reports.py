@@ -35,17 +35,15 @@ def tokens_per_s(pretrained: Pretrained, settings: PretrainSettings) -> float:
 def pretraining_json(pretrained: Pretrained, corpus: Corpus, settings: PretrainSettings) -> bytes:
     progress, best = pretrained.progress, pretrained.progress.best
     assert best is not None, "the last step is measured"
+    held_out_file = corpus.validation_file
     values = {
         "data": {
             "files": [file.to_dict() for file in corpus.files],
-            "train": {
-                "documents": len(corpus.train),
-                "tokens": pretrained.num_train_tokens,
-            },
-            "validation": {
-                "documents": len(corpus.validation),
-                "tokens": pretrained.num_validation_tokens,
-            },
+            "validation_file": held_out_file.to_dict() if held_out_file else None,
+            "train_documents": len(corpus.train),
+            "train_tokens": pretrained.num_train_tokens,
+            "validation_documents": len(corpus.validation),
+            "validation_tokens": pretrained.num_validation_tokens,
         },
         "settings": settings.to_dict(),
         "decoder": pretrained.checkpoint.model.config.to_dict(),

@@ -58,7 +58,8 @@ def test_a_file_for_validation_leaves_all_others_for_training(tmp_path: Path) ->
     corpus = read_corpus([tmp_path / "a", tmp_path / "b"], tmp_path / "held_out", 0.5, seed=0)
     assert corpus.train == ("a text", "b text")
     assert corpus.validation == ("held_out text",)
-    assert [file.name for file in corpus.files] == ["a", "b", "held_out"]
+    assert [file.name for file in corpus.files] == ["a", "b"]
+    assert corpus.validation_file == read_text_file(tmp_path / "held_out")
 
 
 def test_pythons_own_topics_are_a_corpus_of_many_documents(tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ def test_training_writes_a_checkpoint_and_its_reports(
     values = json.loads((output / "training.json").read_text())
     assert values["data"]["files"][0]["file"] == "mats.txt"
     assert values["data"]["files"][0]["bytes"] == corpus.stat().st_size
-    assert values["data"]["train"]["documents"] in (89, 90)
+    assert values["data"]["train_documents"] in (89, 90)
     assert values["settings"]["steps"] == 4
     assert len(values["step_losses"]) == 4
     assert [m["step"] for m in values["measurements"]] == [2, 4]
@@ -85,8 +85,10 @@ def test_a_tokenizer_and_a_validation_file_may_be_given(
         second = load_checkpoint(tmp_path / "second")
         assert second.tokenizer.to_str() == load_checkpoint(first).tokenizer.to_str()
         values = json.loads((tmp_path / "second" / "training.json").read_text())
-        assert [file["file"] for file in values["data"]["files"]] == ["mats.txt", "unseen.txt"]
-        assert values["data"]["train"]["documents"] == 99
+        assert [file["file"] for file in values["data"]["files"]] == ["mats.txt"]
+        assert values["data"]["validation_file"]["file"] == "unseen.txt"
+        assert second.origin == "trained on mats.txt"
+        assert values["data"]["train_documents"] == 99
 
 
 @pytest.mark.parametrize(
