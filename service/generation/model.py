@@ -157,14 +157,15 @@ class GenerativeModel(ServedModel):
     def _max_tokens(self, params: SamplingParams, num_prompt_tokens: int) -> int:
         """Of output: as asked, or as many of the default as fit."""
         room = self._max_context_tokens - num_prompt_tokens
-        if params.max_tokens is None:
-            return max(params.min_tokens, min(room, self._default_max_tokens))
-        if params.max_tokens > room:
+        is_open = params.max_tokens is None
+        name = "min_tokens" if is_open else "max_tokens"
+        least = params.min_tokens if params.max_tokens is None else params.max_tokens
+        if least > room:
             raise InvalidArgument(
-                f"max_tokens is {params.max_tokens}, expected at most {room}: the prompt has "
+                f"{name} is {least}, expected at most {room}: the prompt has "
                 f"{num_prompt_tokens} tokens, and the model takes {self._max_context_tokens} in all"
             )
-        return params.max_tokens
+        return max(least, min(room, self._default_max_tokens)) if is_open else least
 
 
 @dataclass(frozen=True, slots=True)

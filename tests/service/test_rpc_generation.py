@@ -279,6 +279,14 @@ REFUSED: dict[str, tuple[pb.GenerateRequest, StatusCode, str]] = {
         "max_tokens is 49, expected at most 48: the prompt has 16 tokens, and the model takes "
         "64 in all",
     ),
+    "min_tokens over the context, max_tokens being open": (
+        pb.GenerateRequest(
+            model="tale", text=PROMPT, sampling_params=pb.SamplingParams(min_tokens=49)
+        ),
+        INVALID,
+        "min_tokens is 49, expected at most 48: the prompt has 16 tokens, and the model takes "
+        "64 in all",
+    ),
     "logprobs": (request_of(logprobs=21), INVALID, "logprobs is 21, expected 0 to 20"),
     "n": (request_of(temperature=1.0, n=0), INVALID, "n is 0, expected 1 to 64"),
     "greedy n": (
