@@ -64,6 +64,11 @@ def load_decoder(
             f"tokenizer.json has ids up to {len(tokenizer.token_bytes) - 1}, "
             f"the model knows {decoder.vocab_size}"
         )
+    unknown = [token for token in manifest.eos_token_ids if token >= decoder.vocab_size]
+    if unknown:
+        raise LoadError(
+            f"manifest.json: eos_token_ids has {unknown[0]}, expected 0 to {decoder.vocab_size - 1}"
+        )
     return LoadedDecoder(decoder, tokenizer, manifest)
 
 
