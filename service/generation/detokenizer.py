@@ -33,11 +33,11 @@ class TextStream:
             return ""
         return self._advance(self._decoder.decode(self._token_bytes[token_id]), may_stop)
 
-    def finish(self, may_stop: bool = True) -> str:
+    def finish(self) -> str:
         """What was held back, unless a stop string was found; a cut character as U+FFFD."""
         if self.matched_stop is not None:
             return ""
-        text = self._advance(self._decoder.decode(b"", final=True), may_stop) + self._held
+        text = self._advance(self._decoder.decode(b"", final=True), may_stop=True) + self._held
         self._held = ""
         return text
 
