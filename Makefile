@@ -87,5 +87,4 @@ build/topics: | $(VENV)/train.stamp
 
 build/checkpoints/gpt: | build/topics
 	$(BIN)/attendant pretrain gpt --corpus build/topics/corpus.txt \
-		--validation build/topics/held_out.txt --num-layers 4 --hidden-size 192 --num-heads 3 \
-		--context 768 --vocab-size 2048 --batch-size 2 --steps 2000 --beta2 0.99 --output $@
+		--validation build/topics/held_out.txt --vocab-size 2048 --beta2 0.99 --output $@
