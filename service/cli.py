@@ -1,8 +1,8 @@
 """The `attendant` command: argv and environment in, tables or JSON out.
 
-`train`, `import` and `export` live with the packages that do the work and are found by
-their entry points (group `attendant.commands`), so that serving neither imports nor
-needs them. Flags of `serve` are drawn from `Settings`, one each.
+`train`, `pretrain`, `import` and `export` live with the packages that do the work and are
+found by their entry points (group `attendant.commands`), so that serving neither imports
+nor needs them. Flags of `serve` are drawn from `Settings`, one each.
 """
 
 import asyncio

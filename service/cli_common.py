@@ -24,7 +24,8 @@ TimeoutS = Annotated[
     typer.Option(
         min=0.001,
         envvar="ATTENDANT_TIMEOUT_S",
-        help="Seconds to wait for the answer; 30 is longer than a full queue takes.",
+        help="Seconds to wait for the whole answer: a full queue of texts takes less than 30, "
+        "generating may take longer.",
     ),
 ]
 AsJson = Annotated[

@@ -1,4 +1,4 @@
-"""Run one model's batches on their own threads; the only place that crosses threads.
+"""Run one model's batches on their own threads, and answer on the event loop.
 
 Each thread loops: wait until a batch is due, take it, run it, answer. The thread is
 free before the batch is formed, so while one batch runs the next fills by itself and
