@@ -23,6 +23,9 @@ POLICY = (
     "generation/history",
     "generation/sampling",
     "generation/detokenizer",
+    "generation/sequence",
+    "generation/kv_cache",
+    "generation/scheduler",
 )
 # Who may import a library, by the beginning of the module's path.
 DOORS = {
