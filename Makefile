@@ -83,7 +83,9 @@ build/checkpoints/spam: | build/checkpoints/minilm
 	$(BIN)/attendant train models/data/spam.tsv --from build/checkpoints/minilm --output $@
 
 build/topics: | $(VENV)/train.stamp
-	$(BIN)/python -m models.data.python_topics $@
+	rm -rf $@.part
+	$(BIN)/python -m models.data.python_topics $@.part
+	mv $@.part $@
 
 build/checkpoints/gpt: | build/topics
 	$(BIN)/attendant pretrain gpt --corpus build/topics/corpus.txt \

@@ -37,8 +37,8 @@ def export(
         typer.Option(
             envvar="ATTENDANT_EXPORT_PRECISION",
             help="fp32 is exact and the default; int8 is faster on CPUs and rounds; fp16 is for "
-            "CUDA. Decoders only: weights in blocks of 8 or 4 bits, where no row depends on "
-            "its neighbours.",
+            "CUDA, where encoders run. Decoders only: weights in blocks of 8 or 4 bits, where no "
+            "row depends on its neighbours.",
         ),
     ] = "fp32",
     version: Annotated[

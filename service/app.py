@@ -51,8 +51,14 @@ class App:
 
     async def start(self) -> None:
         await self._rpc.start()
-        await self.repository.load_all(self._rpc.set_health)
+        await self.repository.load_all(self._tell_health)
         self._rpc.set_health(OVERALL, is_serving=self.repository.is_ready)
+
+    def _tell_health(self, name: str, *, is_serving: bool) -> None:
+        """Of one model; a model that fails while serving changes the server's too."""
+        self._rpc.set_health(name, is_serving=is_serving)
+        if not self.repository.is_loading:
+            self._rpc.set_health(OVERALL, is_serving=self.repository.is_ready)
 
     async def stop(self) -> None:
         deadline_s = time.monotonic() + self._settings.drain_timeout_s

@@ -119,7 +119,7 @@ class ServedModel:
     def counted_failures(self) -> Iterator[None]:
         try:
             yield
-        except (asyncio.CancelledError, AttendantError) as error:
+        except (asyncio.CancelledError, GeneratorExit, AttendantError) as error:
             self._metrics.request_failed(_failure_reason(error))
             raise
 
@@ -259,7 +259,7 @@ def decode(array: np.ndarray) -> list[str]:
 
 
 def _failure_reason(error: BaseException) -> FailureReason:
-    if isinstance(error, asyncio.CancelledError):
+    if isinstance(error, asyncio.CancelledError | GeneratorExit):
         return "CANCELED"
     if isinstance(error, Overloaded | DeadlineExceeded | Unavailable):
         return "REJECTED"

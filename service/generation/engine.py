@@ -122,15 +122,18 @@ class GenerationEngine:
         `Unavailable`.
         """
         assert request.num_prompt_tokens + request.max_tokens <= self._decoder.max_tokens
-        sequences = self._sequences_of(request)
-        num_tokens = request.num_prompt_tokens * len(sequences)
-        if len(sequences) > self._queue.max_sequences or num_tokens > self._queue.max_tokens:
+        num_sequences = request.params.n
+        num_tokens = request.num_prompt_tokens * num_sequences
+        if num_sequences > self._queue.max_sequences or num_tokens > self._queue.max_tokens:
             raise InvalidArgument(
-                f"n is {len(sequences)}, and {num_tokens} prompt tokens in all; the queue takes "
+                f"n is {num_sequences}, and {num_tokens} prompt tokens in all; the queue takes "
                 f"at most {self._queue.max_sequences} sequences and {self._queue.max_tokens} tokens"
             )
         with self._changed:
-            self._check_room(len(sequences), num_tokens)
+            self._check_room(num_sequences, num_tokens)  # before any work: refusing must be cheap
+        sequences = self._sequences_of(request)
+        with self._changed:
+            self._check_room(num_sequences, num_tokens)
             self._inbox.arrivals += sequences
             self._inbox.num_waiting += len(sequences)
             self._inbox.num_waiting_tokens += num_tokens
@@ -207,6 +210,12 @@ class GenerationEngine:
             generation = self._generations.get(update.sequence.request)
             if generation is not None:
                 generation.add(update)
+
+    def _give_up(self, error: AttendantError) -> None:
+        """End what is still open, also what a step ended that did not come to say so."""
+        for generation in self._generations.values():
+            generation.fail(error)
+        self._on_broken()
 
     # On the engine thread.
 
@@ -419,9 +428,11 @@ class GenerationEngine:
     def _break(self, error: AttendantError) -> None:
         """Take no more, and say so to whoever asks for the model's health."""
         self.stop()
-        self._end_all(FinishReason.ERROR, error)
-        with suppress(RuntimeError):  # the loop is closed: nobody asks
-            self._loop.call_soon_threadsafe(self._on_broken)
+        try:
+            self._end_all(FinishReason.ERROR, error)
+        finally:
+            with suppress(RuntimeError):  # the loop is closed: nobody asks
+                self._loop.call_soon_threadsafe(self._give_up, error)
 
     def _end_all(self, reason: FinishReason, error: AttendantError) -> None:
         """The last thing this thread does; scheduler and cache may be broken, and end with it."""

@@ -195,6 +195,11 @@ class TextRequest:
             params = SamplingParams.from_json(text)
         else:
             params = SamplingParams.from_mapping(request.parameters)
+        if params.logprobs is not None:
+            raise InvalidArgument(
+                f"logprobs is {params.logprobs}, and text_output has no place for them: "
+                "the typed API has"
+            )
         return cls(prompt, params, can_stream, has_prompt)
 
 

@@ -78,6 +78,12 @@ class Generation:
         self._num_unfinished -= update.is_last
         self._changed.set()
 
+    def fail(self, error: AttendantError) -> None:
+        """End with an error what has not ended; called on the event loop."""
+        if not self.is_complete:
+            self._error = self._error or error
+            self._changed.set()
+
     async def __aenter__(self) -> Self:
         return self
 
