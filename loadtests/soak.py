@@ -25,7 +25,7 @@ from rich.progress import Progress
 from loadtests.server import serving
 
 NUM_SAMPLES = 100  # of memory, evenly spread
-MAX_TOKEN_ID = 4_000
+MAX_TOKEN_ID = 2_000
 
 
 def main(

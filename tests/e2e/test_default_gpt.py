@@ -19,7 +19,7 @@ from tests.e2e.server import ServerProcess
 from tests.e2e.test_commands import run_process
 
 PROMPT = "The import statement"
-VOCABULARY = 4_000  # fewer ids than the model knows
+VOCABULARY = 2_000  # fewer ids than the model knows
 TIE = 1e-4
 
 
@@ -63,13 +63,15 @@ def test_the_terminal_the_stream_and_one_answer_give_the_same_text(server: Serve
 
 
 def test_it_writes_words_that_its_corpus_has(server: ServerProcess) -> None:
-    """Of 100 greedy tokens at least nine in ten words are words of Python's help topics."""
+    """Of 5 samples of 60 tokens at temperature 0.5: most words are words of Python's help topics."""
     from pydoc_data.topics import topics
 
     known = set(" ".join(topics.values()).split())
-    words = _whole(server, PROMPT, {"temperature": 0, "max_tokens": 100}).split()[:-1]
-    assert len(words) > 20
-    assert sum(word in known for word in words) / len(words) > 0.9
+    params = {"temperature": 0.5, "max_tokens": 60}
+    samples = [_whole(server, PROMPT, params | {"seed": seed}) for seed in range(5)]
+    words = [word for sample in samples for word in sample.split()[:-1]]
+    assert len(words) > 50
+    assert sum(word in known for word in words) / len(words) > 0.7
 
 
 async def test_64_requests_at_once_are_each_what_they_are_alone(server: ServerProcess) -> None:
