@@ -67,7 +67,7 @@ $(REPOSITORY)/spam: | $(VENV)/train.stamp
 $(REPOSITORY)/gpt: | $(VENV)/train.stamp
 	@$(MAKE) --no-print-directory build/checkpoints/gpt
 	$(BIN)/attendant export build/checkpoints/gpt --repository $(REPOSITORY) --name gpt \
-		--held-out build/topics/held_out.txt --example "The import statement"
+		--held-out build/topics/held_out.txt --example "If the object"
 
 build/all-MiniLM-L6-v2: | $(VENV)/train.stamp
 	$(BIN)/python -m pip --disable-pip-version-check download --no-deps --dest build \

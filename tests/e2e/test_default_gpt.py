@@ -63,7 +63,7 @@ def test_the_terminal_the_stream_and_one_answer_give_the_same_text(server: Serve
 
 
 def test_it_writes_words_that_its_corpus_has(server: ServerProcess) -> None:
-    """Of 5 samples of 60 tokens at temperature 0.5: most words are words of Python's help topics."""
+    """Of 5 samples of 60 tokens at temperature 0.5 most words are words of the help topics."""
     from pydoc_data.topics import topics
 
     known = set(" ".join(topics.values()).split())
