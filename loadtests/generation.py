@@ -17,6 +17,7 @@ measure our engine alone: `latency`, `overhead`, `prefix`. All in process, witho
 """
 
 import asyncio
+import gc
 import json
 import shlex
 import statistics
@@ -24,7 +25,7 @@ import subprocess
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
@@ -95,6 +96,8 @@ async def serving(
             yield model
         finally:
             await asyncio.to_thread(model.close, 10.0)
+            del model
+            gc.collect()  # an engine and its thread know each other; its cache is large
 
 
 class _Observer:
@@ -243,29 +246,26 @@ async def _compare(
     seconds: dict[int, dict[str, list[float]]] = {level: {} for level in work}
 
     def keep(level: int, way: str, duration_s: float, index: int) -> None:
-        if index:  # the first round warms up
+        if index:  # the first round warms our engines up: it touches all memory they will use
             seconds[level].setdefault(way, []).append(duration_s)
 
-    with Progress(console=Console(stderr=True)) as progress:
-        num_ways = len(names) + 1 + len(others)
-        task = progress.add_task("rounds", total=(rounds + 1) * len(work) * num_ways)
+    async with AsyncExitStack() as stack:
+        engines = {
+            name: await stack.enter_async_context(serving(repository, name, prefix_reuse=False))
+            for name in names
+        }
+        progress = stack.enter_context(Progress(console=Console(stderr=True)))
+        task = progress.add_task("rounds", total=(rounds + 1) * len(work))
         for index in range(rounds + 1):
-            for level, all_requests in work.items():
-                requests = all_requests if index else all_requests[: max(2, level)]
-                for name in names:
-                    # Opened anew: memory bandwidth is shared, and so is the cache of the processor.
-                    async with serving(repository, name, prefix_reuse=False) as engine:
-                        await run_all(engine, requests[:1], 1)
-                        duration_s = await run_all(engine, requests, level)
-                        keep(level, f"continuous, {name}", duration_s, index)
-                        progress.advance(task)
-                        if name == names[0]:
-                            duration_s = await run_groups(engine, requests, level)
-                            keep(level, f"static, {name}", duration_s, index)
-                            progress.advance(task)
-                for way, run in others.items():
+            for level, requests in work.items():
+                for name, engine in engines.items():
+                    duration_s = await run_all(engine, requests, level)
+                    keep(level, f"continuous, {name}", duration_s, index)
+                duration_s = await run_groups(engines[names[0]], requests, level)
+                keep(level, f"static, {names[0]}", duration_s, index)
+                for way, run in others.items() if index else ():
                     keep(level, way, await asyncio.to_thread(run, requests, level), index)
-                    progress.advance(task)
+                progress.advance(task)
     return seconds
 
 
