@@ -1,12 +1,14 @@
 """The `generate` command: a prompt in, text out as the model writes it.
 
 Only flags that are given are sent: the server knows the defaults, and refuses what is out of range.
-Text goes to stdout as it is, for pipes; what it took goes to stderr.
+Text goes to stdout as it is, for pipes, but no control characters to a terminal; what it took goes
+to stderr.
 """
 
 import sys
 from collections.abc import Iterable
 from typing import Annotated, Any
+from unicodedata import category
 
 import typer
 from attendant.v1 import generation_pb2 as pb
@@ -117,7 +119,7 @@ def _write(chunks: Iterable[pb.GenerateChunk]) -> None:
     last = pb.GenerateChunk()
     try:
         for last in chunks:
-            sys.stdout.write(last.text)
+            sys.stdout.write(_shown(last.text))
             sys.stdout.flush()
     finally:
         sys.stdout.write("\n")  # an error, too, starts a line
@@ -128,6 +130,13 @@ def _show_whole(response: pb.GenerateResponse, as_json: bool) -> None:
     if as_json or len(response.results) > 1:
         show(response, tables.generated, as_json)
     else:
-        sys.stdout.write(response.results[0].text + "\n")
+        sys.stdout.write(_shown(response.results[0].text) + "\n")
     if not as_json:
         errors.print(tables.account(response.usage, response.timings))
+
+
+def _shown(text: str) -> str:
+    """A terminal would obey control characters that a model writes; a pipe gets them all."""
+    if not sys.stdout.isatty():
+        return text
+    return "".join(c if c in "\n\t" or category(c) != "Cc" else "\ufffd" for c in text)
