@@ -11,6 +11,7 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
+from attendant.v1 import generation_pb2
 from attendant.v1 import text_pb2 as pb
 from grpc import StatusCode
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -363,3 +364,24 @@ async def test_gauges_show_who_waits_and_who_runs(repository: Path) -> None:
         await within_patience(asyncio.gather(running, waiting))
     assert 'nv_inference_pending_request_count{model="spam",version="1"} 1.0' in lines
     assert 'attendant_requests_running{model="spam",version="1"} 1.0' in lines
+
+
+async def test_a_model_that_breaks_while_serving_is_unhealthy_and_so_is_the_server(
+    repository: Path,
+) -> None:
+    """Three failed steps in a row; the others are served on, and strict readiness is lost."""
+    write_models(repository)
+    async with serving(repository) as served:
+        assert await check(served.channel) == SERVING
+        served.decoders["tale"].error = ValueError("out of order")
+        for _ in range(3):
+            request = generation_pb2.GenerateRequest(model="tale", text="once")
+            code, _ = await refusal(served.generation.GenerateUnary(request, timeout=PATIENCE_S))
+            assert code is StatusCode.INTERNAL
+        await eventually(lambda: not served.app.repository.has("tale"))
+        assert await check(served.channel, "tale") == NOT_SERVING
+        assert await check(served.channel) == NOT_SERVING
+        assert await check(served.channel, "spam") == SERVING
+        ready = await served.inference.ServerReady(service_pb2.ServerReadyRequest(), timeout=10)
+        assert not ready.ready
+        assert len((await served.infer_text("spam", "free")).outputs) == 3
