@@ -16,9 +16,10 @@ from typing import Any, Self
 from torch import Tensor, nn
 
 from models.attention import MultiHeadAttention
-from models.errors import SettingError, check_choice, check_range
+from models.errors import check_range
 from models.feed_forward import ACTIVATIONS, FeedForward
 from models.positions import LearnedPositions
+from models.sizes import check_names, check_sizes
 
 INITIAL_STD = 0.02  # Devlin et al. 2018, as in every checkpoint of this family
 
@@ -41,16 +42,9 @@ class EncoderConfig:
     pad_token_id: int = 0
 
     def __post_init__(self) -> None:
-        positive = ("vocab_size", "hidden_size", "num_layers", "intermediate_size", "max_positions")
-        for name in positive:
-            check_range(name, getattr(self, name), 1, float("inf"))
+        check_sizes(self, ACTIVATIONS)
         for name in ("type_vocab_size", "position_offset", "pad_token_id"):
             check_range(name, getattr(self, name), 0, float("inf"))
-        check_range("dropout", self.dropout, 0.0, 0.9)
-        check_choice("activation", self.activation, ACTIVATIONS)
-        if self.num_heads < 1 or self.hidden_size % self.num_heads:
-            limit = f"a divisor of hidden_size {self.hidden_size}"
-            raise SettingError("num_heads", self.num_heads, limit)
 
     @classmethod
     def base(cls) -> Self:
@@ -64,10 +58,7 @@ class EncoderConfig:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        known = {field.name for field in fields(cls)}
-        for name in values.keys() ^ known:
-            wanted = "absent: there is no such field" if name in values else "given"
-            raise SettingError(f"encoder.{name}", values.get(name), wanted)
+        check_names("encoder", values, {field.name for field in fields(cls)})
         return cls(**values)
 
     def to_dict(self) -> dict[str, Any]:

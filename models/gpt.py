@@ -19,9 +19,10 @@ from torch.nn import functional as F
 
 from models.attention import MultiHeadAttention
 from models.encoder import INITIAL_STD, initialise
-from models.errors import SettingError, check_choice, check_range
+from models.errors import check_range
 from models.feed_forward import ACTIVATIONS, FeedForward
 from models.positions import LearnedPositions
+from models.sizes import check_names, check_sizes
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,15 +41,8 @@ class GPTConfig:
     eos_token_id: int = 50_256  # parts documents in training, and ends a generated one
 
     def __post_init__(self) -> None:
-        positive = ("vocab_size", "hidden_size", "num_layers", "intermediate_size", "max_positions")
-        for name in positive:
-            check_range(name, getattr(self, name), 1, float("inf"))
+        check_sizes(self, ACTIVATIONS)
         check_range("eos_token_id", self.eos_token_id, 0, self.vocab_size - 1)
-        check_range("dropout", self.dropout, 0.0, 0.9)
-        check_choice("activation", self.activation, ACTIVATIONS)
-        if self.num_heads < 1 or self.hidden_size % self.num_heads:
-            limit = f"a divisor of hidden_size {self.hidden_size}"
-            raise SettingError("num_heads", self.num_heads, limit)
 
     @property
     def head_size(self) -> int:
@@ -89,10 +83,7 @@ class GPTConfig:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        known = {field.name for field in fields(cls)}
-        for name in values.keys() ^ known:
-            wanted = "absent: there is no such field" if name in values else "given"
-            raise SettingError(f"decoder.{name}", values.get(name), wanted)
+        check_names("decoder", values, {field.name for field in fields(cls)})
         return cls(**values)
 
     def to_dict(self) -> dict[str, Any]:
