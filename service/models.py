@@ -43,7 +43,8 @@ class InferRequest:
     received_s: float
     deadline_s: float | None = None
     can_truncate: bool = False
-    priority: int = 0
+    priority: int = 0  # 1 is the most urgent, 0 leaves it to the model
+    timeout_s: float | None = None  # how long it may wait in the queue; None leaves it to the model
     # Request parameters that the protocol leaves to models.
     parameters: Mapping[str, bool | int | float | str] = field(default_factory=dict)
 

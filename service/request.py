@@ -68,6 +68,8 @@ class Request:
 
     timings: Timings
     deadline_s: float | None = None
+    priority: int = 0  # 1 is the most urgent, 0 leaves it to the model
+    timeout_s: float | None = None  # how long it may wait in the queue; None leaves it to the model
     items: tuple[Item, ...] = ()
     results: dict[Item, list[np.ndarray]] = field(default_factory=dict)
     is_done: bool = False  # answered, failed or abandoned: its other items need not run
