@@ -56,6 +56,7 @@ class BatchEngine:
         self._has_rows = has_rows
         self._queue = BatchQueue(limits)
         self._running: set[Request] = set()
+        self._runs: dict[int, float] = {}  # when each run under way began
         self._is_closing = False
         self._changed = threading.Condition()
         self._futures: dict[Request, asyncio.Future[None]] = {}  # event loop only
@@ -102,6 +103,12 @@ class BatchEngine:
     @property
     def num_running(self) -> int:
         return len(self._running)
+
+    @property
+    def running_since_s(self) -> float | None:
+        """When the oldest run under way began; None while there is none."""
+        with self._changed:
+            return min(self._runs.values(), default=None)
 
     def check_room(self) -> None:
         """Raise `Overloaded` if one more request would be refused: cheap, before any work."""
@@ -185,6 +192,8 @@ class BatchEngine:
     def _compute(self, session: Session, items: list[Item]) -> tuple[RanBatch, list[Outputs]]:
         """Run one batch; returns each item's outputs. Whatever a model raises is `ModelFailed`."""
         started_s = time.monotonic()
+        with self._changed:
+            self._runs[threading.get_ident()] = started_s
         try:
             inputs = self._collate(items)
             collated_s = time.monotonic()
@@ -195,6 +204,9 @@ class BatchEngine:
             raise
         except Exception as error:
             raise ModelFailed(f"{type(error).__name__}: {error}") from error
+        finally:
+            with self._changed:
+                del self._runs[threading.get_ident()]
         split_s = time.monotonic() - computed_s
         return RanBatch(items, collated_s - started_s, computed_s - collated_s, split_s), split
 

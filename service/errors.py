@@ -6,9 +6,11 @@
     ├── WrongTask          the model exists and does something else
     ├── Unimplemented      understood, and not offered
     ├── Overloaded         a bound is reached: the same request may succeed later
-    ├── DeadlineExceeded   the deadline passed while the request waited
+    ├── DeadlineExceeded   the deadline passed before the answer was there
+    ├── TimedOut           the request waited longer than its queue's policy lets it
     ├── Unavailable        the server is starting, or draining
     ├── ModelFailed        the session raised while computing
+    │   └── DeviceFailed   the device is lost: no run of this process will succeed on it
     ├── LoadError          a model of the repository cannot be served
     └── SettingError       a setting has a value it cannot have
 
@@ -41,7 +43,11 @@ class Overloaded(AttendantError):
 
 
 class DeadlineExceeded(AttendantError):
-    """The deadline passed while the request waited."""
+    """The deadline passed before the answer was there."""
+
+
+class TimedOut(AttendantError):
+    """The request waited longer than its queue's policy lets it."""
 
 
 class Unavailable(AttendantError):
@@ -50,6 +56,10 @@ class Unavailable(AttendantError):
 
 class ModelFailed(AttendantError):
     """The session raised while computing."""
+
+
+class DeviceFailed(ModelFailed):
+    """The device is lost: no run of this process will succeed on it."""
 
 
 class LoadError(AttendantError):

@@ -23,6 +23,7 @@ from service.errors import (
     InvalidArgument,
     ModelFailed,
     Overloaded,
+    TimedOut,
     Unavailable,
 )
 from service.manifest import Manifest
@@ -85,6 +86,9 @@ class Engine(Protocol):
     @property
     def num_running(self) -> int: ...
 
+    @property
+    def running_since_s(self) -> float | None: ...
+
     def stop(self) -> None: ...
 
     def close(self, timeout_s: float) -> None: ...
@@ -107,6 +111,11 @@ class ServedModel:
     async def infer(self, request: InferRequest) -> InferReply:
         """Answer one call, or raise an `AttendantError`."""
         raise NotImplementedError
+
+    @property
+    def running_since_s(self) -> float | None:
+        """When the oldest run or step under way began; None while there is none."""
+        return self._engine.running_since_s
 
     def stop(self) -> None:
         """Answer what runs and refuse the rest, without waiting for it."""
@@ -262,6 +271,6 @@ def decode(array: np.ndarray) -> list[str]:
 def _failure_reason(error: BaseException) -> FailureReason:
     if isinstance(error, asyncio.CancelledError | GeneratorExit):
         return "CANCELED"
-    if isinstance(error, Overloaded | DeadlineExceeded | Unavailable):
+    if isinstance(error, Overloaded | DeadlineExceeded | TimedOut | Unavailable):
         return "REJECTED"
     return "BACKEND" if isinstance(error, ModelFailed) else "OTHER"

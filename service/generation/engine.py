@@ -102,6 +102,7 @@ class GenerationEngine:
         self._scheduler = Scheduler(limits, self.cache)
         self._live: dict[Sequence, None] = {}  # every sequence that has not ended
         self._num_failed_steps = 0
+        self._step_started_s: float | None = None
         self._num_moved_rows = 0  # when the last step was observed
         self._next_deadline_s = float("inf")
         self._is_checked = True  # nothing changed since the last check of integrity
@@ -149,6 +150,11 @@ class GenerationEngine:
     @property
     def num_running(self) -> int:
         return self.cache.num_used
+
+    @property
+    def running_since_s(self) -> float | None:
+        """When the step under way began; None between two."""
+        return self._step_started_s
 
     def check_room(self) -> None:
         """Raise `Overloaded` if one more request would be refused: cheap, before any work."""
@@ -225,16 +231,20 @@ class GenerationEngine:
                 started_s = time.monotonic()
                 plan = self._scheduler.plan()
                 if plan is not None:
+                    self._step_started_s = started_s
                     self._step(plan, started_s)
                 else:
                     assert not self._live, "work is left, and no step does it"
         except Exception:
             logger.exception("a generation engine failed: its model serves no more")
             self._break(ModelFailed("the engine failed, see the server's log"))
+        finally:
+            self._step_started_s = None
         self._end_all(FinishReason.ABORT, Unavailable("Server is stopping"))
 
     def _take_inbox(self) -> bool:
         """Wait while there is nothing to do; False once the engine closes."""
+        self._step_started_s = None
         self._check_when_idle()
         with self._changed:
             inbox = self._inbox

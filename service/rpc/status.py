@@ -29,15 +29,18 @@ _COMMON: dict[type[errors.AttendantError], StatusCode] = {
     errors.Unimplemented: StatusCode.UNIMPLEMENTED,
     errors.Unavailable: StatusCode.UNAVAILABLE,
     errors.ModelFailed: StatusCode.INTERNAL,
+    errors.DeviceFailed: StatusCode.INTERNAL,
     errors.DeadlineExceeded: StatusCode.DEADLINE_EXCEEDED,
 }
 INFERENCE_CODES = _COMMON | {
     errors.WrongTask: StatusCode.INVALID_ARGUMENT,
     errors.Overloaded: StatusCode.UNAVAILABLE,
+    errors.TimedOut: StatusCode.UNAVAILABLE,
 }
 ATTENDANT_CODES = _COMMON | {
     errors.WrongTask: StatusCode.FAILED_PRECONDITION,
     errors.Overloaded: StatusCode.RESOURCE_EXHAUSTED,
+    errors.TimedOut: StatusCode.DEADLINE_EXCEEDED,
 }
 RETRY_AFTER_MS = 100  # about a full queue's worth of small batches
 # A status travels in a header: over 8 KiB, percent-encoded as three bytes for one, clients get
