@@ -36,22 +36,22 @@ def run_one_at_a_time(repository: Path, name: str) -> None:
 def add_sub() -> onnx.ModelProto:
     """INT32 [-1, 16] twice; the sum and the difference."""
     shape = ("rows", 16)
-    inputs = [_tensor(name, TensorProto.INT32, shape) for name in ("INPUT0", "INPUT1")]
-    outputs = [_tensor(name, TensorProto.INT32, shape) for name in ("OUTPUT0", "OUTPUT1")]
+    inputs = [tensor(name, TensorProto.INT32, shape) for name in ("INPUT0", "INPUT1")]
+    outputs = [tensor(name, TensorProto.INT32, shape) for name in ("OUTPUT0", "OUTPUT1")]
     nodes = [
         helper.make_node("Add", ["INPUT0", "INPUT1"], ["OUTPUT0"]),
         helper.make_node("Sub", ["INPUT0", "INPUT1"], ["OUTPUT1"]),
     ]
-    return _model(nodes, inputs, outputs)
+    return model_of(nodes, inputs, outputs)
 
 
 def lookup() -> onnx.ModelProto:
     """The square of an index below 10; a larger one makes the session raise."""
     squares = np.arange(TABLE_SIZE, dtype=np.float32) ** 2
-    return _model(
+    return model_of(
         [helper.make_node("Gather", ["squares", "index"], ["square"])],
-        [_tensor("index", TensorProto.INT64, ["rows", 1])],
-        [_tensor("square", TensorProto.FLOAT, ["rows", 1])],
+        [tensor("index", TensorProto.INT64, ["rows", 1])],
+        [tensor("square", TensorProto.FLOAT, ["rows", 1])],
         [numpy_helper.from_array(squares, "squares")],
     )
 
@@ -64,13 +64,37 @@ def slow() -> onnx.ModelProto:
         helper.make_node("Cast", ["nothing"], ["zero"], to=TensorProto.INT64),
         helper.make_node("Add", ["tag", "zero"], ["answer"]),
     ]
-    inputs = [_tensor(name, TensorProto.INT64, [1]) for name in ("iterations", "tag")]
-    outputs = [_tensor("answer", TensorProto.INT64, [1])]
-    return _model(nodes, inputs, outputs, [_matrix()])
+    inputs = [tensor(name, TensorProto.INT64, [1]) for name in ("iterations", "tag")]
+    outputs = [tensor("answer", TensorProto.INT64, [1])]
+    return model_of(nodes, inputs, outputs, [_matrix()])
 
 
-def iterations_per_s() -> int:
-    """How fast `slow` is where nothing else runs: the best of five, by processor time."""
+def slow_identity(iterations: int) -> onnx.ModelProto:
+    """INT32 [-1, -1] comes back after so much work, which hangs on it and so is not foreseen."""
+    nodes = [
+        helper.make_node("Size", ["INPUT0"], ["size"]),
+        helper.make_node("Mul", ["size", "zero"], ["none"]),
+        helper.make_node("Add", ["none", "iterations"], ["count"]),
+        *_work(),
+        helper.make_node("Cast", ["nothing"], ["nothing_whole"], to=TensorProto.INT32),
+        helper.make_node("Add", ["INPUT0", "nothing_whole"], ["OUTPUT0"]),
+    ]
+    shape = ("rows", "columns")
+    constants = [
+        numpy_helper.from_array(np.array(0, np.int64), "zero"),
+        numpy_helper.from_array(np.array(iterations, np.int64), "iterations"),
+        _matrix(),
+    ]
+    inputs = [tensor("INPUT0", TensorProto.INT32, shape)]
+    outputs = [tensor("OUTPUT0", TensorProto.INT32, shape)]
+    return model_of(nodes, inputs, outputs, constants)
+
+
+def iterations_per_s(cpus: int | None = None) -> int:
+    """How fast `slow` is where nothing else runs: the best of five, by processor time.
+
+    On `cpus` threads, by default on as many as a server would use.
+    """
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     session = onnxruntime.InferenceSession(slow().SerializeToString(), options)
@@ -80,7 +104,7 @@ def iterations_per_s() -> int:
         started_s = time.thread_time()
         session.run(None, inputs)
         took_s.append(time.thread_time() - started_s)
-    return int(MEASURED_ITERATIONS / min(took_s)) * available_cpus()
+    return int(MEASURED_ITERATIONS / min(took_s)) * (cpus or available_cpus())
 
 
 def write_slow_text(repository: Path, iterations_per_token: int) -> None:
@@ -97,14 +121,14 @@ def write_slow_text(repository: Path, iterations_per_token: int) -> None:
         helper.make_node("Concat", ["first", "second"], ["logits"], axis=1),
         helper.make_node("Shape", ["input_ids"], ["ignored"]),  # so that the graph takes it
     ]
-    inputs = [_tensor(name, TensorProto.INT64, shape) for name in ("input_ids", "attention_mask")]
+    inputs = [tensor(name, TensorProto.INT64, shape) for name in ("input_ids", "attention_mask")]
     constants = [
         numpy_helper.from_array(np.array(iterations_per_token, np.int64), "per_token"),
         numpy_helper.from_array(np.array([1], np.int64), "axis"),
         _matrix(),
     ]
-    outputs = [_tensor("logits", TensorProto.FLOAT, ["rows", len(SLOW_LABELS)])]
-    write_graph(_model(nodes, inputs, outputs, constants), repository, "slow-text")
+    outputs = [tensor("logits", TensorProto.FLOAT, ["rows", len(SLOW_LABELS)])]
+    write_graph(model_of(nodes, inputs, outputs, constants), repository, "slow-text")
     folder = repository / "slow-text/1"
     manifest = Manifest("text-classification", "fp32", MAX_TOKENS, 0, SLOW_LABELS)
     (folder / "manifest.json").write_text(manifest.to_json(), encoding="utf-8")
@@ -120,13 +144,13 @@ def _work() -> list[NodeProto]:
         ],
         "body",
         [
-            _tensor("step", TensorProto.INT64, []),
-            _tensor("go_on", TensorProto.BOOL, []),
-            _tensor("before", TensorProto.FLOAT, [MATRIX_SIZE, MATRIX_SIZE]),
+            tensor("step", TensorProto.INT64, []),
+            tensor("go_on", TensorProto.BOOL, []),
+            tensor("before", TensorProto.FLOAT, [MATRIX_SIZE, MATRIX_SIZE]),
         ],
         [
-            _tensor("go_on_still", TensorProto.BOOL, []),
-            _tensor("after", TensorProto.FLOAT, [MATRIX_SIZE, MATRIX_SIZE]),
+            tensor("go_on_still", TensorProto.BOOL, []),
+            tensor("after", TensorProto.FLOAT, [MATRIX_SIZE, MATRIX_SIZE]),
         ],
     )
     zero = numpy_helper.from_array(np.array(0, np.float32))
@@ -144,11 +168,11 @@ def _matrix() -> TensorProto:
     return numpy_helper.from_array(np.linalg.qr(random)[0].astype(np.float32), "matrix")
 
 
-def _tensor(name: str, kind: int, shape: Sequence[str | int]) -> ValueInfoProto:
+def tensor(name: str, kind: int, shape: Sequence[str | int]) -> ValueInfoProto:
     return helper.make_tensor_value_info(name, kind, shape)
 
 
-def _model(
+def model_of(
     nodes: list[NodeProto],
     inputs: list[ValueInfoProto],
     outputs: list[ValueInfoProto],
