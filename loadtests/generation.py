@@ -43,6 +43,7 @@ from service.generation.sequence import RanStep
 from service.generation.sequence import Sequence as Sample
 from service.loading import Openers, load_model, start_model
 from service.metrics import Metrics
+from service.model_files import ModelSource
 from service.models import Host
 from service.settings import Settings
 
@@ -82,7 +83,7 @@ async def serving(
     """A model of the repository with its engine, in this process."""
     values = {"kv_cache_bytes": KV_CACHE_BYTES, **settings}
     chosen = Settings(model_repository=repository, **values)  # type: ignore[arg-type]
-    loaded = load_model(repository / name, chosen, Openers())
+    loaded = load_model(ModelSource.of(repository, name), chosen, Openers())
     with ThreadPoolExecutor(1) as executor:
         number = loaded.versions[-1].number
         host = Host(chosen, Metrics(), executor)

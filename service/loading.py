@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
-from service.batching import BatchLimits
+from service.batch_limits import batch_limits, check_generative
 from service.collate import concatenate_rows, pad_rows
 from service.cpus import available_cpus
 from service.engine import BatchEngine
@@ -25,10 +25,12 @@ from service.model_config import (
     complete_from_graph,
     parameter,
     parse_config,
+    parse_config_json,
     signature_of,
     text_signature,
     versions_to_serve,
 )
+from service.model_files import ModelSource, find_versions
 from service.models import Host, ServedModel, TensorModel, TextModel
 from service.runtime import OnnxSession, Session, SessionOptions, choose_device
 from service.settings import Settings
@@ -71,30 +73,35 @@ class LoadedModel:
     """A completed configuration and the versions it selects."""
 
     config: ModelConfig
-    versions: tuple[LoadedVersion, ...]
+    numbers: tuple[int, ...]
+    versions: tuple[LoadedVersion, ...]  # those of them that were not served before
 
     def version(self, number: int) -> LoadedVersion:
         return next(version for version in self.versions if version.number == number)
 
 
-def find_models(repository: Path) -> list[Path]:
-    """The model folders of a repository by name, or `LoadError` where there is none."""
-    if not repository.is_dir():
-        raise LoadError(f"model repository {repository} is not a folder")
-    return sorted(
-        path for path in repository.iterdir() if path.is_dir() and not path.name.startswith(".")
-    )
+def load_model(
+    source: ModelSource, settings: Settings, openers: Openers, kept: frozenset[int] = frozenset()
+) -> LoadedModel:
+    """Read a model's folder and open its sessions, or raise `LoadError` saying what is wrong.
 
-
-def load_model(folder: Path, settings: Settings, openers: Openers) -> LoadedModel:
-    """Read a model's folder and open its sessions, or raise `LoadError` saying what is wrong."""
-    config = parse_config(_read(folder / "config.pbtxt", default=""), folder.name)
-    found = [int(path.name) for path in folder.iterdir() if path.is_dir() and path.name.isdecimal()]
+    Versions in `kept` are served already, and not opened again.
+    """
+    folder = source.folder
+    if source.config_json is None:
+        config = parse_config(_read(folder / "config.pbtxt", default=""), source.name)
+    else:
+        config = parse_config_json(source.config_json, source.name)
+    found = find_versions(folder)
     numbers = versions_to_serve(config, found)
     if not numbers:
-        raise LoadError(f"no version folder to serve: found {sorted(found) or 'none'}")
-    versions = tuple(_load_version(folder, number, config, settings, openers) for number in numbers)
-    return LoadedModel(config, versions)
+        raise LoadError(f"no version folder to serve: found {found or 'none'}")
+    versions = tuple(
+        _load_version(folder, number, config, settings, openers)
+        for number in numbers
+        if number not in kept
+    )
+    return LoadedModel(config, tuple(numbers), versions)
 
 
 def start_model(
@@ -128,21 +135,6 @@ def start_model(
     outputs = [GRAPH_OUTPUT[manifest.task]]
     engine = BatchEngine(name, version.sessions, outputs, collate, limits, metrics)
     return TextModel(number, config, engine, metrics, manifest, tokenizer, host.executor)
-
-
-def batch_limits(config: ModelConfig, settings: Settings) -> BatchLimits:
-    """The bounds of one model: its configuration first, then the server's settings."""
-    batching = config.dynamic_batching
-    return BatchLimits(
-        max_rows=max(1, config.max_batch_size),
-        max_tokens=parameter(config, "max_batch_tokens", settings.max_batch_tokens),
-        max_waiting_requests=batching.default_queue_policy.max_queue_size
-        or settings.max_queue_requests,
-        max_waiting_tokens=parameter(config, "max_queue_tokens", settings.max_queue_tokens),
-        overhead_tokens=parameter(config, "batch_overhead_tokens", settings.batch_overhead_tokens),
-        max_delay_s=batching.max_queue_delay_microseconds / 1e6,
-        preferred_rows=tuple(batching.preferred_batch_size),
-    )
 
 
 def _load_version(

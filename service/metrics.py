@@ -144,6 +144,10 @@ class ModelMetrics:
         self._waiting.set_function(num_waiting)
         self._running.set_function(num_running)
 
+    def unwatch(self) -> None:
+        """Hold the engine no more, whose gauges read 0 from now on."""
+        self.watch(lambda: 0, lambda: 0)
+
     def request_succeeded(self, num_rows: int, timings: Timings) -> None:
         durations_s = {
             "nv_inference_request_duration_us": timings.total_s,

@@ -7,7 +7,7 @@ nothing. Knows nothing of files, sessions or requests.
 
 from dataclasses import dataclass
 
-from google.protobuf import text_format
+from google.protobuf import json_format, text_format
 from google.protobuf.message import Message
 from tritonclient.grpc.model_config_pb2 import DataType, ModelConfig, ModelInput, ModelOutput
 
@@ -18,6 +18,7 @@ from service.manifest import Manifest
 PLATFORM = "onnxruntime_onnx"
 BACKEND = "onnxruntime"
 MODEL_FILENAME = "model.onnx"
+MAX_JSON_DEPTH = 16  # of a configuration; Triton's own has 6
 
 _SUPPORTED = frozenset(
     (  # noqa: SIM905 - forty quotation marks say nothing
@@ -25,7 +26,8 @@ _SUPPORTED = frozenset(
         "input.name input.data_type input.dims input.optional "
         "output.name output.data_type output.dims output.label_filename "
         "dynamic_batching.preferred_batch_size dynamic_batching.max_queue_delay_microseconds "
-        "dynamic_batching.default_queue_policy.max_queue_size "
+        "dynamic_batching.priority_levels dynamic_batching.default_priority_level "
+        "dynamic_batching.default_queue_policy dynamic_batching.priority_queue_policy "
         "instance_group.name instance_group.count instance_group.kind instance_group.gpus "
         "version_policy.latest.num_versions version_policy.all version_policy.specific.versions "
         "model_transaction_policy.decoupled "
@@ -38,6 +40,7 @@ _SUPPORTED = frozenset(
 PARAMETERS = (
     "intra_op_thread_count",
     "max_batch_tokens",
+    "max_queue_rows",
     "max_queue_tokens",
     "batch_overhead_tokens",
     "max_running_sequences",
@@ -77,11 +80,25 @@ def parse_config(text: str, directory_name: str) -> ModelConfig:
         text_format.Parse(text, config)
     except text_format.ParseError as error:
         raise LoadError(f"config.pbtxt: {error}") from error
-    if config.name not in ("", directory_name):
+    return _checked(config, directory_name)
+
+
+def parse_config_json(text: str, model_name: str) -> ModelConfig:
+    """The same for a configuration as JSON, which is how clients send it."""
+    config = ModelConfig()
+    try:
+        json_format.Parse(text, config, max_recursion_depth=MAX_JSON_DEPTH)
+    except json_format.ParseError as error:
+        raise LoadError(f"config: {error}") from error
+    return _checked(config, model_name)
+
+
+def _checked(config: ModelConfig, model_name: str) -> ModelConfig:
+    if config.name not in ("", model_name):
         raise LoadError(
-            f"config.pbtxt: name is '{config.name}', but the model's folder is '{directory_name}'"
+            f"config.pbtxt: name is '{config.name}', but the model's folder is '{model_name}'"
         )
-    config.name = directory_name
+    config.name = model_name
     _refuse_unsupported(config)
     _check_values(config)
     return config

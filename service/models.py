@@ -29,6 +29,7 @@ from service.errors import (
 from service.manifest import Manifest
 from service.metrics import FailureReason, Metrics, ModelMetrics
 from service.model_config import signature_of
+from service.occupancy import Occupancy
 from service.request import Arrays, Item, Request, Timings
 from service.settings import Settings
 from service.tokenizer import EncodedText, TextTokenizer, TokenPieces
@@ -104,6 +105,7 @@ class ServedModel:
         self.version = version
         self.config = config
         self.signature = signature_of(config)
+        self.users = Occupancy()  # calls that it must answer before it is closed
         self._engine = engine
         self._metrics = metrics
         metrics.watch(lambda: engine.num_waiting, lambda: engine.num_running)
@@ -124,6 +126,10 @@ class ServedModel:
     def close(self, timeout_s: float) -> None:
         """Stop the engine; blocks until its running batches end, or the time is over."""
         self._engine.close(timeout_s)
+
+    def unwatch(self) -> None:
+        """Let go of its gauges: nothing serves in its place."""
+        self._metrics.unwatch()
 
     @contextmanager
     def counted_failures(self) -> Iterator[None]:

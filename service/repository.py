@@ -1,29 +1,50 @@
-"""The models that are served, by name and version.
+"""The models that are served, by name and version, and how they come and go.
 
-Reads a directory in Triton's layout at start. A model that cannot be loaded is
-reported under its name and does not stop the others. Lookups and registrations
-happen on the event loop; loading files does not.
+`none` loads a directory in Triton's layout once; `poll` looks for changes in it from time to
+time; `explicit` loads and unloads what clients name. Whatever the mode, a new version is loaded
+and warmed beside the old one and takes its place at once; the old one answers what it was asked
+and is closed. A load that fails leaves what was served before.
+
+Lookups and changes happen on the event loop; reading files and opening sessions do not.
 """
 
 import asyncio
 import logging
+import threading
 import time
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 
-from service.errors import InvalidArgument, LoadError, NotFound, Unavailable
-from service.loading import LoadedModel, Openers, find_models, load_model, start_model
+from service.errors import AttendantError, InvalidArgument, LoadError, NotFound, Unavailable
+from service.loading import LoadedModel, Openers, load_model, start_model
 from service.metrics import Metrics
+from service.model_config import parse_config_json
+from service.model_files import (
+    ModelSource,
+    Snapshot,
+    check_name,
+    find_models,
+    stamps_of_version,
+    take_snapshot,
+    versions_in,
+)
 from service.models import Host, ServedModel
 from service.settings import Settings
 
+MAX_MODELS = 1_024  # names that are or were served
+State: TypeAlias = Literal["READY", "LOADING", "UNLOADING", "UNAVAILABLE", ""]
+Fingerprint: TypeAlias = tuple[Path, str | None, Snapshot]  # root, configuration, stamps
+T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 
 class Listener(Protocol):
-    """Told of each model as it becomes ready, or fails to."""
+    """Told of each model as it becomes ready, or ceases to be."""
 
     def __call__(self, name: str, *, is_serving: bool) -> None: ...
 
@@ -32,53 +53,91 @@ def _nobody(name: str, *, is_serving: bool) -> None:
     """Nobody listens before models are loaded."""
 
 
+@dataclass(frozen=True, slots=True)
+class IndexRow:
+    """What the index says of one version; nothing but its name where it was never loaded."""
+
+    name: str
+    version: str = ""
+    state: State = ""
+    reason: str = ""
+
+
+@dataclass(slots=True, eq=False)
+class _Model:
+    """One name that is, was or shall be served."""
+
+    source: ModelSource
+    versions: dict[int, ServedModel] = field(default_factory=dict)
+    prints: dict[int, Fingerprint] = field(default_factory=dict)  # what those were loaded from
+    retiring: dict[ServedModel, None] = field(default_factory=dict)  # answering their last
+    snapshot: Snapshot | None = None  # of what was loaded last, or failed to
+    latest: int | None = None  # the highest version in it
+    is_wanted: bool = True  # False: unloaded
+    is_loading: bool = False
+    failure: str = ""  # of the last load, or of serving
+    is_broken: bool = False  # a version failed while serving
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)  # one change at a time
+
+    @property
+    def is_as_wanted(self) -> bool:
+        return not self.is_wanted or (bool(self.versions) and not self.is_broken)
+
+
 class ModelRepository:
     """Every served version, and why the others are not."""
 
     def __init__(self, settings: Settings, metrics: Metrics, openers: Openers) -> None:
         self._settings = settings
         self._openers = openers
-        self._models: dict[str, dict[int, ServedModel]] = {}
+        self._models: dict[str, _Model] = {}
         self._listener: Listener = _nobody
         self._executor = ThreadPoolExecutor(settings.tokenizer_threads, "tokenizer")
         self._host = Host(settings, metrics, self._executor)
-        self.failures: dict[str, str] = {}  # by model name
+        self._loads = asyncio.Semaphore(settings.load_threads)
+        self._background: set[asyncio.Task[None]] = set()
+        self._last_seen: dict[str, Snapshot | None] = {}  # by the poll before this one
         self.is_loading = True
+        self._is_closing = False
 
     def __repr__(self) -> str:
-        return f"<ModelRepository {sorted(self._models)}, failed {sorted(self.failures)}>"
+        return f"<ModelRepository {sorted(self._served)}, failed {sorted(self.failures)}>"
 
     async def load_all(self, listener: Listener) -> None:
-        """Load every model, telling `listener` each one's name and whether it is ready."""
+        """Load what is to be served from the start; tell `listener` of each model.
+
+        A model that cannot be loaded is reported under its name and does not stop the others.
+        """
         self._listener = listener
-        for folder in find_models(self._settings.model_repository):
-            try:
-                await self._load(folder)
-            except LoadError as error:
-                self.failures[folder.name] = str(error)
-                logger.error("failed to load '%s': %s", folder.name, error)  # noqa: TRY400
-            except Exception as error:  # what a damaged file makes of a library
-                self.failures[folder.name] = f"{type(error).__name__}: {error}"
-                logger.exception("failed to load '%s'", folder.name)
-            listener(folder.name, is_serving=folder.name in self._models)
+        for name in await _in_thread(self._names_at_start):
+            with suppress(LoadError):
+                await self._load(ModelSource.of(self._settings.model_repository, name))
         self.is_loading = False
+        if self._settings.model_control_mode == "poll":
+            self._start(self._poll())
 
     @property
     def is_ready(self) -> bool:
-        """Loaded; under strict readiness, with no model that failed."""
-        is_whole = not (self.failures and self._settings.strict_readiness)
+        """Loaded; under strict readiness, with every model that is wanted."""
+        is_strict = self._settings.strict_readiness
+        is_whole = not is_strict or all(model.is_as_wanted for model in self._models.values())
         return not self.is_loading and is_whole
+
+    @property
+    def failures(self) -> dict[str, str]:
+        """By name, why the last load failed, or serving did."""
+        return {name: model.failure for name, model in self._models.items() if model.failure}
 
     def models(self) -> list[ServedModel]:
         """Every served version, by name and version."""
         return [
             versions[version]
-            for _, versions in sorted(self._models.items())
+            for _, versions in sorted(self._served.items())
             for version in sorted(versions)
         ]
 
     def versions(self, name: str) -> list[int]:
-        return sorted(self._models.get(name, ()))
+        return sorted(self._served.get(name, ()))
 
     def find(self, name: str, version: str = "") -> ServedModel:
         """The model asked for, the highest version where none is named.
@@ -87,15 +146,15 @@ class ModelRepository:
         `Unavailable` while models are still loading; with Triton's texts.
         """
         number = parse_version(version)
-        versions = self._models.get(name)
+        versions = self._served.get(name)
         if not versions:
             if self.is_loading:
                 raise Unavailable("Server not ready")
-            if name in self.failures and number is not None:
+            if name in self._models and number is not None:
                 raise Unavailable(
                     f"Request for unknown model: '{name}' version {number} is not at ready state"
                 )
-            if name in self.failures:
+            if name in self._models:
                 raise NotFound(f"Request for unknown model: '{name}' has no available versions")
             raise NotFound(f"Request for unknown model: '{name}' is not found")
         if number is None:
@@ -104,30 +163,208 @@ class ModelRepository:
             raise NotFound(f"Request for unknown model: '{name}' version {number} is not found")
         return versions[number]
 
+    @contextmanager
+    def use(self, name: str, version: str = "") -> Iterator[ServedModel]:
+        """`find`; the model is not closed before the block is left, though it be replaced."""
+        model = self.find(name, version)
+        with model.users:
+            yield model
+
     def has(self, name: str, version: str = "") -> bool:
         """Whether `find` would find it; a version that is no number is still refused."""
         number = parse_version(version)
-        versions = self._models.get(name, {})
+        versions = self._served.get(name, {})
         return bool(versions) if number is None else number in versions
+
+    async def index(self) -> list[IndexRow]:
+        """Every version that is or was served or failed to be, and folders never loaded."""
+        names = await _in_thread(partial(find_models, self._settings.model_repository))
+        rows = [IndexRow(name) for name in names if name not in self._models]
+        for name, model in self._models.items():
+            rows += _index_of(name, model)
+        return sorted(rows, key=lambda row: (row.name, row.version))
+
+    async def load(
+        self,
+        name: str,
+        config_json: str | None = None,
+        files: Mapping[str, bytes] | None = None,
+    ) -> None:
+        """Load or load anew what a client names.
+
+        `config_json` replaces the folder's configuration and `files` the folder itself, until the
+        model is unloaded. Raises `Unavailable` where clients may not, `InvalidArgument`, and
+        `LoadError`; what was served before a failure still is.
+        """
+        self._check_explicit()
+        check_name(name)
+        if files and config_json is None:
+            raise InvalidArgument(
+                f"failed to load '{name}', files are given without parameter 'config'"
+            )
+        task = self._start(self._load_named(name, config_json, files or {}))
+        await asyncio.shield(task)  # a client that leaves does not undo it
+
+    async def unload(self, name: str) -> None:
+        """Serve a model no more; returns at once, and it answers what it was asked.
+
+        One that is not served is left as it is.
+        """
+        self._check_explicit()
+        model = self._models.get(name)
+        if model is not None:
+            async with model.turn:
+                self._unload(name, model)
+
+    async def poll_once(self) -> None:
+        """Load what is new or changed, and unload what is gone.
+
+        A folder is loaded once two polls see it alike, so that none is read half written.
+        """
+        folder = self._settings.model_repository
+        seen = await _in_thread(partial(_take_snapshots, folder))
+        last_seen, self._last_seen = self._last_seen, seen
+        for name, snapshot in seen.items():
+            model = self._models.get(name)
+            is_new = model is None or not model.is_wanted or model.snapshot != snapshot
+            if is_new and name in last_seen and last_seen[name] == snapshot:
+                with suppress(LoadError):
+                    await self._load(ModelSource.of(folder, name))
+        for name in [name for name in self._models if name not in seen]:
+            async with self._models[name].turn:
+                self._unload(name, self._models[name])
+
+    def stop_changing(self) -> None:
+        """Neither load nor unload any more."""
+        self._is_closing = True
+        for task in self._background:
+            task.cancel()
 
     def close(self, timeout_s: float) -> None:
         """Stop every engine; blocks until running batches end, or the time is over."""
         deadline_s = time.monotonic() + timeout_s
-        for model in self.models():
+        known = self._models.values()
+        models = self.models() + [model for named in known for model in named.retiring]
+        for model in models:
             model.stop()
-        for model in self.models():
+        for model in models:
             model.close(max(0.0, deadline_s - time.monotonic()))
+        for named in known:
+            named.source.discard()
         self._executor.shutdown(wait=False, cancel_futures=True)
 
-    async def _load(self, folder: Path) -> None:
-        started_s = time.monotonic()
-        loaded = await asyncio.to_thread(load_model, folder, self._settings, self._openers)
-        self._models[folder.name] = {
-            version.number: self._start(loaded, version.number, started_s)
-            for version in loaded.versions
-        }
+    @property
+    def _served(self) -> dict[str, dict[int, ServedModel]]:
+        return {name: model.versions for name, model in self._models.items() if model.versions}
 
-    def _start(self, loaded: LoadedModel, number: int, started_s: float) -> ServedModel:
+    def _names_at_start(self) -> list[str]:
+        names = find_models(self._settings.model_repository)
+        if self._settings.model_control_mode != "explicit":
+            return names
+        asked = [name.strip() for name in self._settings.load_models.split(",") if name.strip()]
+        if asked == ["*"]:
+            return names
+        unknown = sorted(set(asked) - set(names))
+        if unknown:
+            raise LoadError(
+                f"--load-models names '{unknown[0]}', but the repository has {', '.join(names)}"
+            )
+        return asked
+
+    def _check_explicit(self) -> None:
+        if self._settings.model_control_mode != "explicit":
+            raise Unavailable(
+                "explicit model load / unload is not allowed if polling is enabled"
+                if self._settings.model_control_mode == "poll"
+                else "explicit model load / unload is not allowed, see --model-control-mode"
+            )
+        if self._is_closing:
+            raise Unavailable("Server exiting")
+
+    async def _load_named(
+        self, name: str, config_json: str | None, files: Mapping[str, bytes]
+    ) -> None:
+        known = self._models.get(name)
+        if config_json is not None:
+            try:
+                parse_config_json(config_json, name)
+            except LoadError as error:
+                raise LoadError(f"failed to load '{name}', {error}") from error
+        if files:
+            assert config_json is not None, "checked before"
+            source = await _in_thread(partial(ModelSource.received, name, config_json, files))
+        elif config_json is None and known is not None and known.is_wanted:
+            source = known.source  # as it was loaded the last time
+        else:
+            source = ModelSource.of(self._settings.model_repository, name, config_json)
+        if not await _in_thread(source.folder.is_dir):
+            raise LoadError(f"failed to load '{name}', failed to poll from model repository")
+        try:
+            await self._load(source)
+        except LoadError as error:
+            raise InvalidArgument(f"load failed for model '{name}': {error}") from error
+
+    async def _load(self, source: ModelSource) -> None:
+        """Load a model beside what is served of it, and put it in its place."""
+        name = source.name
+        if name not in self._models:
+            if len(self._models) >= MAX_MODELS:
+                raise LoadError(f"{MAX_MODELS} models are known, which is the limit")
+            self._models[name] = _Model(source)
+        model = self._models[name]
+        async with model.turn:
+            model.is_wanted = model.is_loading = True
+            try:
+                async with self._loads:
+                    await self._replace(model, source)
+            except LoadError as error:
+                model.failure = str(error)
+                logger.error("failed to load '%s': %s", name, error)  # noqa: TRY400
+                raise
+            except Exception as error:  # what a damaged file makes of a library
+                model.failure = f"{type(error).__name__}: {error}"
+                logger.exception("failed to load '%s'", name)
+                raise LoadError(model.failure) from error
+            finally:
+                model.is_loading = False
+                if model.source is not source:
+                    source.discard()
+                self._listener(name, is_serving=bool(model.versions))
+
+    async def _replace(self, model: _Model, source: ModelSource) -> None:
+        started_s = time.monotonic()
+        model.snapshot = None
+        model.snapshot = snapshot = await _in_thread(partial(take_snapshot, source))
+        prints = {
+            number: (source.root, source.config_json, stamps_of_version(snapshot, number))
+            for number in versions_in(snapshot)
+        }
+        model.latest = max(prints, default=None)
+        kept = {
+            number: version
+            for number, version in model.versions.items()
+            if model.prints[number] == prints.get(number)
+        }
+        loaded = await _in_thread(
+            partial(load_model, source, self._settings, self._openers, frozenset(kept))
+        )
+        before = model.versions
+        model.versions = {
+            number: kept.get(number) or self._open(model, loaded, number, started_s)
+            for number in loaded.numbers
+        }
+        model.prints = {number: prints[number] for number in model.versions}
+        model.failure, model.is_broken = "", False
+        if model.source is not source:
+            model.source.discard()
+            model.source = source
+        for number, version in before.items():
+            if model.versions.get(number) is not version:
+                self._retire(model, version)
+
+    def _open(
+        self, model: _Model, loaded: LoadedModel, number: int, started_s: float
+    ) -> ServedModel:
         name = loaded.config.name
         metrics = self._host.metrics.for_model(name, number)
         metrics.load_s = time.monotonic() - started_s
@@ -135,14 +372,120 @@ class ModelRepository:
         logger.info(
             "loaded '%s' version %d in %.2f s: %s", name, number, metrics.load_s, description
         )
-        on_broken = partial(self._withdraw, name, number)
-        return start_model(loaded, number, metrics, self._host, on_broken)
 
-    def _withdraw(self, name: str, number: int) -> None:
+        def on_broken() -> None:
+            self._withdraw(model, served)
+
+        served = start_model(loaded, number, metrics, self._host, on_broken)
+        return served
+
+    def _withdraw(self, model: _Model, version: ServedModel) -> None:
         """A version that serves no more: unready, unhealthy, and not to be found."""
-        self._models[name].pop(number, None)
-        self.failures[name] = "the model failed while serving, see the log"
-        self._listener(name, is_serving=bool(self._models[name]))
+        if model.versions.get(version.version) is not version:
+            return  # another has its place
+        del model.versions[version.version]
+        model.is_broken = True
+        model.failure = "the model failed while serving, see the log"
+        self._listener(version.name, is_serving=bool(model.versions))
+        self._retire(model, version)
+
+    def _unload(self, name: str, model: _Model) -> None:
+        if not model.is_wanted:
+            return
+        versions, model.versions = model.versions, {}
+        model.is_wanted = model.is_broken = False
+        model.failure = ""
+        model.snapshot = None
+        model.source.discard()
+        model.source = ModelSource.of(self._settings.model_repository, name)
+        logger.info("unloading '%s'", name)
+        self._listener(name, is_serving=False)
+        for version in versions.values():
+            self._retire(model, version)
+
+    def _retire(self, model: _Model, version: ServedModel) -> None:
+        """Let a version that is not found any more answer what it was asked, and close it."""
+        model.retiring[version] = None
+        self._start(self._close(model, version))
+
+    async def _close(self, model: _Model, version: ServedModel) -> None:
+        timeout_s = self._settings.drain_timeout_s
+        if not await version.users.wait_empty(timeout_s):
+            logger.warning(
+                "'%s' version %d still had %d calls %.0f s after it was replaced",
+                *(version.name, version.version, version.users.count, timeout_s),
+            )
+        version.stop()
+        await _in_thread(partial(version.close, timeout_s))
+        del model.retiring[version]
+        if version.version not in model.versions:
+            version.unwatch()
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+        """A task that is not forgotten before it is done."""
+        task = asyncio.create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+        return task
+
+    async def _poll(self) -> None:
+        while True:
+            await asyncio.sleep(self._settings.repository_poll_s)
+            try:
+                await self.poll_once()
+            except (AttendantError, OSError) as error:
+                logger.error("cannot read the model repository: %s", error)  # noqa: TRY400
+
+
+def _take_snapshots(repository: Path) -> dict[str, Snapshot | None]:
+    """Of every model folder; None where one may not be read."""
+    snapshots: dict[str, Snapshot | None] = {}
+    for name in find_models(repository):
+        try:
+            snapshots[name] = take_snapshot(ModelSource.of(repository, name))
+        except (LoadError, OSError):
+            snapshots[name] = None
+    return snapshots
+
+
+def _index_of(name: str, model: _Model) -> list[IndexRow]:
+    rows = {
+        number: IndexRow(name, str(number), "READY", model.failure) for number in model.versions
+    }
+    for version in model.retiring:
+        rows.setdefault(version.version, IndexRow(name, str(version.version), "UNLOADING"))
+    state: State = "LOADING" if model.is_loading else "UNAVAILABLE"
+    reason = model.failure if model.is_wanted else "unloaded"
+    if model.latest and (model.is_loading or reason):
+        rows.setdefault(model.latest, IndexRow(name, str(model.latest), state, reason))
+    if not rows:
+        return [IndexRow(name, "", state, reason)]
+    return list(rows.values())
+
+
+async def _in_thread(work: Callable[[], T]) -> T:
+    """As `asyncio.to_thread`, on a thread that does not keep the process from ending."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[T] = loop.create_future()
+
+    def resolve(result: T | None, error: BaseException | None) -> None:
+        if not future.done():
+            if error is None:
+                future.set_result(result)  # type: ignore[arg-type]
+            else:
+                future.set_exception(error)
+
+    def run() -> None:
+        result, error = None, None
+        try:
+            result = work()
+        except BaseException as caught:
+            error = caught
+        with suppress(RuntimeError):  # the loop is closed: nobody waits
+            loop.call_soon_threadsafe(resolve, result, error)
+
+    threading.Thread(target=run, name="repository", daemon=True).start()
+    return await future
 
 
 def parse_version(version: str) -> int | None:

@@ -32,6 +32,16 @@ class Settings:
     metrics_port: int = _setting(
         8002, "Port of /metrics; 0 picks a free one. 8002 is Triton's.", 0, 65535
     )
+    model_control_mode: str = _setting(
+        "none", "none: load once; poll: look for changes; explicit: clients load and unload."
+    )
+    load_models: str = _setting(
+        "", "Under explicit control, the models to load at start, with commas between; * is all."
+    )
+    repository_poll_s: float = _setting(
+        15.0, "Seconds between two looks at the repository under poll.", 0.1
+    )
+    load_threads: int = _setting(1, "Models loaded at once while the server runs.", 1, 64)
     server_name: str = _setting(
         "attendant", "Name in ServerMetadata. Some clients insist on 'triton'."
     )
@@ -60,7 +70,10 @@ class Settings:
         16, "What one more run costs, in tokens: trades padding against runs.", 0
     )
     max_queue_requests: int = _setting(
-        512, "Requests waiting per model; one more is refused at once.", 1
+        512, "Requests waiting per model and priority level; one more is refused at once.", 1
+    )
+    max_queue_rows: int = _setting(
+        32_768, "Rows waiting per model: 512 requests of the default batch size.", 1
     )
     max_queue_tokens: int = _setting(
         262_144, "Tokens waiting per model: 16 batches of the default size.", 1
@@ -115,6 +128,12 @@ class Settings:
     def __post_init__(self) -> None:
         if self.device not in ("auto", "cpu", "cuda"):
             raise SettingError(f"--device is '{self.device}', expected auto, cpu or cuda")
+        modes = "none", "poll", "explicit"
+        if self.model_control_mode not in modes:
+            raise SettingError(
+                f"--model-control-mode is '{self.model_control_mode}', "
+                "expected none, poll or explicit"
+            )
         for setting in fields(self):
             value, low, high = (
                 getattr(self, setting.name),

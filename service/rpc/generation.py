@@ -5,7 +5,8 @@ Each method is convert in, ask, convert out. A call that ends early, for whateve
 """
 
 import time
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 from attendant.v1 import generation_pb2 as pb
@@ -38,8 +39,7 @@ class GenerationService(generation_pb2_grpc.GenerationServiceServicer):
 
     @answers_errors(ATTENDANT_CODES)
     async def Generate(self, request: pb.GenerateRequest, context: Context) -> None:
-        model = self._find(request)
-        async with self._start(model, request, context) as generation:
+        async with self._started(request, context) as (model, generation):
             num_unfinished = len(generation.sequences)
             async for chunk in generation:
                 message = pb.GenerateChunk(sample_index=chunk.sequence.sample_index)
@@ -53,34 +53,33 @@ class GenerationService(generation_pb2_grpc.GenerationServiceServicer):
     async def GenerateUnary(
         self, request: pb.GenerateRequest, context: Context
     ) -> pb.GenerateResponse:
-        model = self._find(request)
-        async with self._start(model, request, context) as generation:
+        async with self._started(request, context) as (model, generation):
             results = [pb.GeneratedText() for _ in generation.sequences]
             async for chunk in generation:
                 _add(results[chunk.sequence.sample_index], chunk)
         return pb.GenerateResponse(**_summary(model, generation), results=results)
 
-    def _find(self, request: pb.GenerateRequest) -> GenerativeModel:
-        model = self._repository.find(request.model, request.version)
-        if isinstance(model, TextModel):
-            raise wrong_task(model, "text-generation")
-        if not isinstance(model, GenerativeModel):
-            raise WrongTask(f"model '{model.name}' takes tensors, not prompts")
-        return model
-
-    def _start(
-        self, model: GenerativeModel, request: pb.GenerateRequest, context: Context
-    ) -> AbstractAsyncContextManager[Generation]:
+    @asynccontextmanager
+    async def _started(
+        self, request: pb.GenerateRequest, context: Context
+    ) -> AsyncIterator[tuple[GenerativeModel, Generation]]:
+        """The model that a request names, and what it generates inside the block."""
         received_s = time.monotonic()
-        prompt, params = _prompt(request), _to_params(request.sampling_params)
-        self._admission.admit(context)
-        return model.generate(
-            prompt,
-            params,
-            received_s=received_s,
-            deadline_s=deadline_of(context),
-            priority=request.priority,
-        )
+        with self._repository.use(request.model, request.version) as model:
+            if isinstance(model, TextModel):
+                raise wrong_task(model, "text-generation")
+            if not isinstance(model, GenerativeModel):
+                raise WrongTask(f"model '{model.name}' takes tensors, not prompts")
+            prompt, params = _prompt(request), _to_params(request.sampling_params)
+            self._admission.admit(context)
+            async with model.generate(
+                prompt,
+                params,
+                received_s=received_s,
+                deadline_s=deadline_of(context),
+                priority=request.priority,
+            ) as generation:
+                yield model, generation
 
 
 def _prompt(request: pb.GenerateRequest) -> str | list[int]:

@@ -16,6 +16,7 @@ from service.errors import Unavailable
 from service.repository import ModelRepository
 from service.rpc.admission import Admission
 from service.rpc.infer_request import to_infer_request
+from service.rpc.model_control import ModelControlCalls
 from service.rpc.status import INFERENCE_CODES, Context, answers_errors, deadline_of
 from service.rpc.streaming import InferStream
 from service.rpc.tensors import build_response
@@ -23,7 +24,7 @@ from service.rpc.tensors import build_response
 EXTENSIONS = ("model_configuration",)
 
 
-class InferenceService(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[misc]
+class InferenceService(ModelControlCalls, service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[misc]
     """Answers for every model of the repository."""
 
     def __init__(self, repository: ModelRepository, admission: Admission, server_name: str) -> None:
@@ -95,11 +96,11 @@ class InferenceService(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: 
         self, request: pb.ModelInferRequest, context: Context
     ) -> pb.ModelInferResponse:
         received_s = time.monotonic()
-        model = self._repository.find(request.model_name, request.model_version)
-        infer_request = to_infer_request(request, model, received_s, deadline_of(context))
-        self._admission.admit(context)
-        reply = await model.infer(infer_request)
-        return build_response(request, model.version, model.signature, reply.outputs)
+        with self._repository.use(request.model_name, request.model_version) as model:
+            infer_request = to_infer_request(request, model, received_s, deadline_of(context))
+            self._admission.admit(context)
+            reply = await model.infer(infer_request)
+            return build_response(request, model.version, model.signature, reply.outputs)
 
     @answers_errors(INFERENCE_CODES)
     async def ModelStreamInfer(
@@ -116,5 +117,6 @@ def _not_offered(name: str) -> Callable[[InferenceService, object, Context], Awa
 
 
 for _method in pb.DESCRIPTOR.services_by_name["GRPCInferenceService"].methods:
-    if _method.name not in vars(InferenceService):
+    _generated = getattr(service_pb2_grpc.GRPCInferenceServiceServicer, _method.name)
+    if getattr(InferenceService, _method.name) is _generated:
         setattr(InferenceService, _method.name, _not_offered(_method.name))

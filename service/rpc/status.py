@@ -29,6 +29,7 @@ _COMMON: dict[type[errors.AttendantError], StatusCode] = {
     errors.Unimplemented: StatusCode.UNIMPLEMENTED,
     errors.Unavailable: StatusCode.UNAVAILABLE,
     errors.ModelFailed: StatusCode.INTERNAL,
+    errors.LoadError: StatusCode.INTERNAL,
     errors.DeviceFailed: StatusCode.INTERNAL,
     errors.DeadlineExceeded: StatusCode.DEADLINE_EXCEEDED,
 }

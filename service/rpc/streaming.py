@@ -108,7 +108,9 @@ class InferStream:
         with ExitStack() as stack:
             try:
                 stack.enter_context(self._admission.admitted())
-                model = self._repository.find(request.model_name, request.model_version)
+                model = stack.enter_context(
+                    self._repository.use(request.model_name, request.model_version)
+                )
                 asked = to_infer_request(request, model, received_s, self._deadline_s)
             except AttendantError as error:  # never ends the stream
                 yield _error(request, details(error))

@@ -124,7 +124,8 @@ class TextService(text_pb2_grpc.TextServiceServicer):
     ) -> TextReply:
         deadline_s = deadline_of(context)
         self._admission.admit(context)
-        return await model.compute(request.texts, received_s, deadline_s, request.truncate)
+        with model.users:
+            return await model.compute(request.texts, received_s, deadline_s, request.truncate)
 
 
 def wrong_task(model: TextModel | GenerativeModel, task: str) -> WrongTask:

@@ -20,6 +20,7 @@ from service.generation.loading import LoadedDecoder
 from service.loading import Openers, load_model
 from service.manifest import Manifest, Precision
 from service.model_config import parse_config
+from service.model_files import ModelSource
 from service.settings import Settings
 from tests.export.conftest import checkpoint_of, contents
 from tests.export.tiny_gpt import (
@@ -143,7 +144,7 @@ def test_new_version_joins_the_old_and_leaves_the_configuration(
     assert len(after) == len(before) + 4
     assert (manifest.precision, manifest.example) == ("int8-weights", "Once")
     assert manifest.perplexity["float"] != manifest.perplexity["exported"]
-    (version,) = load_model(tmp_path / "tale", Settings(), Openers()).versions
+    (version,) = load_model(ModelSource.of(tmp_path, "tale"), Settings(), Openers()).versions
     assert (version.number, version.manifest) == (2, manifest)
     assert version.description.startswith("text-generation, int8-weights, 256 slots of 96 tokens")
 
@@ -285,7 +286,7 @@ def loaded_decoder(
 ) -> LoadedDecoder:
     """Through the server's own loader and ONNX Runtime."""
     settings = Settings(kv_cache_bytes=kv_cache_bytes, max_context_tokens=max_context_tokens)
-    loaded = load_model(repository / "tale", settings, Openers())
+    loaded = load_model(ModelSource.of(repository, "tale"), settings, Openers())
     (version,) = loaded.versions
     assert version.decoder is not None
     return version.decoder

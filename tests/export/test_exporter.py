@@ -21,6 +21,7 @@ from service.errors import LoadError
 from service.loading import Openers, load_model
 from service.manifest import Manifest, Precision
 from service.model_config import parse_config
+from service.model_files import ModelSource
 from service.settings import Settings
 from tests.export.conftest import TraceOf, checkpoint_of, contents
 from tests.export.tiny import tiny_classifier, tiny_embedder, torch_outputs, torch_outputs_of_texts
@@ -78,7 +79,9 @@ def test_tokenizer_is_the_checkpoints_own(exported: Path) -> None:
 
 def test_exported_model_loads_and_answers_as_pytorch_does(exported: Path) -> None:
     """Through the server's own loader, tokenizer and session; logits within 1e-5."""
-    loaded = load_model(exported / "spam", Settings(model_repository=exported), Openers())
+    loaded = load_model(
+        ModelSource.of(exported, "spam"), Settings(model_repository=exported), Openers()
+    )
     (version,) = loaded.versions
     assert version.number == 1
     assert version.manifest is not None
@@ -104,7 +107,9 @@ def test_embedder_is_written_without_labels(tmp_path: Path) -> None:
     assert manifest.pooling == "cls of sum all, normalised"
     assert manifest.example == "Try me."
     assert not (tmp_path / "embed/labels.txt").exists()
-    loaded = load_model(tmp_path / "embed", Settings(model_repository=tmp_path), Openers())
+    loaded = load_model(
+        ModelSource.of(tmp_path, "embed"), Settings(model_repository=tmp_path), Openers()
+    )
     assert loaded.config.max_batch_size == 7
     assert loaded.versions[0].manifest == manifest
 
@@ -328,7 +333,7 @@ def test_leftover_of_a_killed_export_does_not_hurt(spam: ExportedModel, tmp_path
     folder = write_model(spam, tmp_path, "spam", None, 64)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["spam"]
     assert sorted(path.name for path in folder.iterdir()) == VERSION_FILES
-    load_model(tmp_path / "spam", Settings(model_repository=tmp_path), Openers())
+    load_model(ModelSource.of(tmp_path, "spam"), Settings(model_repository=tmp_path), Openers())
 
 
 def test_repository_is_made_where_there_is_none(spam: ExportedModel, tmp_path: Path) -> None:
@@ -348,7 +353,7 @@ def test_manifest_and_graph_must_fit_together(spam: ExportedModel, tmp_path: Pat
     path.write_text(json.dumps(values))
     (tmp_path / "spam/config.pbtxt").unlink()
     with pytest.raises(LoadError, match="needs an output 'logits' of shape"):
-        load_model(tmp_path / "spam", Settings(model_repository=tmp_path), Openers())
+        load_model(ModelSource.of(tmp_path, "spam"), Settings(model_repository=tmp_path), Openers())
 
 
 def test_outputs_of_texts_do_not_depend_on_their_batches(trace_of: TraceOf) -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from service.errors import LoadError
 from service.loading import Openers, load_model
+from service.model_files import ModelSource
 from service.settings import Settings
 from tests.fakes import FakeDecoders, generator_manifest, write_model
 
@@ -16,7 +17,9 @@ def test_a_sequence_is_as_long_as_the_model_and_the_setting_allow(tmp_path: Path
     """The model takes 64: a setting of 0 or more leaves that, one of 40 shortens it."""
     folder = write_model(tmp_path, "tale", generator_manifest())
     for wanted, expected in ((0, 64), (40, 40), (1_000, 64)):
-        (version,) = load_model(folder, Settings(max_context_tokens=wanted), FAKES).versions
+        (version,) = load_model(
+            ModelSource.of(folder.parent, folder.name), Settings(max_context_tokens=wanted), FAKES
+        ).versions
         assert version.decoder is not None
         assert version.decoder.decoder.max_tokens == expected
         assert f"8 slots of {expected} tokens" in version.description
@@ -25,7 +28,9 @@ def test_a_sequence_is_as_long_as_the_model_and_the_setting_allow(tmp_path: Path
 def test_the_model_s_own_parameters_come_before_the_settings(tmp_path: Path) -> None:
     config = "parameters { key: 'max_context_tokens' value { string_value: '16' } }"
     folder = write_model(tmp_path, "tale", generator_manifest(), config)
-    (version,) = load_model(folder, Settings(max_context_tokens=40), FAKES).versions
+    (version,) = load_model(
+        ModelSource.of(folder.parent, folder.name), Settings(max_context_tokens=40), FAKES
+    ).versions
     assert version.decoder is not None
     assert version.decoder.decoder.max_tokens == 16
 
@@ -48,4 +53,4 @@ def test_what_cannot_be_served_is_refused_when_it_is_loaded(
 ) -> None:
     folder = write_model(tmp_path, "tale", generator_manifest(**manifest), config)
     with pytest.raises(LoadError, match=message):
-        load_model(folder, Settings(**settings), FAKES)  # type: ignore[arg-type]
+        load_model(ModelSource.of(folder.parent, folder.name), Settings(**settings), FAKES)  # type: ignore[arg-type]
