@@ -5,40 +5,58 @@ not act on is refused by its name, so that nobody believes in a setting that doe
 nothing. Knows nothing of files, sessions or requests.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from google.protobuf import json_format, text_format
+from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 from tritonclient.grpc.model_config_pb2 import DataType, ModelConfig, ModelInput, ModelOutput
 
+from service.config_checks import MAX_CONFIG_BYTES, check_values
 from service.datatypes import BY_CONFIG_NAME, DATATYPES, Datatype
 from service.errors import LoadError
 from service.manifest import Manifest
+from service.session_config import MAX_SHOWN
+from service.session_config import PARAMETERS as SESSION_PARAMETERS
 
 PLATFORM = "onnxruntime_onnx"
 BACKEND = "onnxruntime"
 MODEL_FILENAME = "model.onnx"
+MAX_ERROR = 500  # characters of a parser's message
 MAX_JSON_DEPTH = 16  # of a configuration; Triton's own has 6
 
 _SUPPORTED = frozenset(
     (  # noqa: SIM905 - forty quotation marks say nothing
         "name platform backend max_batch_size default_model_filename parameters "
-        "input.name input.data_type input.dims input.optional "
-        "output.name output.data_type output.dims output.label_filename "
+        "input.name input.data_type input.dims input.reshape.shape input.optional "
+        "output.name output.data_type output.dims output.reshape.shape output.label_filename "
         "dynamic_batching.preferred_batch_size dynamic_batching.max_queue_delay_microseconds "
         "dynamic_batching.priority_levels dynamic_batching.default_priority_level "
         "dynamic_batching.default_queue_policy dynamic_batching.priority_queue_policy "
         "instance_group.name instance_group.count instance_group.kind instance_group.gpus "
         "version_policy.latest.num_versions version_policy.all version_policy.specific.versions "
         "model_transaction_policy.decoupled "
+        "model_warmup.name model_warmup.batch_size model_warmup.count "
+        "model_warmup.inputs.data_type model_warmup.inputs.dims model_warmup.inputs.zero_data "
+        "model_warmup.inputs.random_data model_warmup.inputs.input_data_file "
+        "optimization.graph.level "
+        "optimization.execution_accelerators.gpu_execution_accelerator.name "
+        "optimization.execution_accelerators.gpu_execution_accelerator.parameters "
+        "optimization.execution_accelerators.cpu_execution_accelerator.name "
+        "optimization.execution_accelerators.cpu_execution_accelerator.parameters "
         # These tune how Triton moves memory, which we have no counterpart of.
         "optimization.priority optimization.input_pinned_memory optimization.output_pinned_memory "
         "optimization.gather_kernel_buffer_threshold optimization.eager_batching"
     ).split()
 )
+# What a field that is refused would do, where its name does not say it.
+_REASONS = {
+    "model_operations": "operators of libraries are other people's code in this process",
+}
 # Whole numbers of at least 1; each overrides the setting of the same name for one model.
 PARAMETERS = (
-    "intra_op_thread_count",
     "max_batch_tokens",
     "max_queue_rows",
     "max_queue_tokens",
@@ -58,6 +76,7 @@ class TensorSpec:
     datatype: Datatype
     dims: tuple[int, ...]
     is_optional: bool = False  # inputs only
+    reshape: tuple[int, ...] | None = None  # the graph's dims, where clients see others
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,21 +95,36 @@ class Signature:
 def parse_config(text: str, directory_name: str) -> ModelConfig:
     """Read a configuration, or raise `LoadError` naming the line or field that is wrong."""
     config = ModelConfig()
+    _check_length(text)
     try:
         text_format.Parse(text, config)
-    except text_format.ParseError as error:
-        raise LoadError(f"config.pbtxt: {error}") from error
+    except (text_format.ParseError, ValueError, RecursionError) as error:
+        raise LoadError(f"config.pbtxt: {_shown(error)}") from error
     return _checked(config, directory_name)
 
 
 def parse_config_json(text: str, model_name: str) -> ModelConfig:
     """The same for a configuration as JSON, which is how clients send it."""
     config = ModelConfig()
+    _check_length(text)
     try:
         json_format.Parse(text, config, max_recursion_depth=MAX_JSON_DEPTH)
-    except json_format.ParseError as error:
-        raise LoadError(f"config: {error}") from error
+    except (json_format.ParseError, ValueError, RecursionError) as error:
+        raise LoadError(f"config: {_shown(error)}") from error
     return _checked(config, model_name)
+
+
+def _shown(error: Exception) -> str:
+    """What a library says, but for the whole of what it could not read."""
+    text = str(error).encode(errors="backslashreplace").decode()
+    return text if len(text) <= MAX_ERROR else f"{text[:MAX_ERROR]}..."
+
+
+def _check_length(text: str) -> None:
+    if len(text) > MAX_CONFIG_BYTES:
+        raise LoadError(
+            f"config.pbtxt: {len(text)} characters, expected at most {MAX_CONFIG_BYTES}"
+        )
 
 
 def _checked(config: ModelConfig, model_name: str) -> ModelConfig:
@@ -100,7 +134,8 @@ def _checked(config: ModelConfig, model_name: str) -> ModelConfig:
         )
     config.name = model_name
     _refuse_unsupported(config)
-    _check_values(config)
+    _check_platform(config)
+    check_values(config)
     return config
 
 
@@ -187,6 +222,7 @@ def signature_of(config: ModelConfig) -> Signature:
                     _datatype(tensor),
                     tuple(tensor.dims),
                     isinstance(tensor, ModelInput) and tensor.optional,
+                    tuple(tensor.reshape.shape) if tensor.HasField("reshape") else None,
                 )
                 for tensor in tensors
             )
@@ -208,7 +244,7 @@ def versions_to_serve(config: ModelConfig, found: list[int]) -> list[int]:
 
 def parameter(config: ModelConfig, name: str, default: int) -> int:
     """A whole-number parameter of this model, or the server's setting."""
-    assert name in PARAMETERS
+    assert name in PARAMETERS or name in SESSION_PARAMETERS
     if name not in config.parameters:
         return default
     return int(config.parameters[name].string_value)
@@ -221,43 +257,43 @@ def _refuse_unsupported(message: Message, prefix: str = "") -> None:
         if path == "parameters":
             _check_parameters(message)
         elif any(known.startswith(f"{path}.") for known in _SUPPORTED):
-            for child in value if field.is_repeated else [value]:
+            for child in _children(field, value):
                 _refuse_unsupported(child, f"{path}.")
         elif path not in _SUPPORTED:
-            raise LoadError(f"config.pbtxt: {path} is not supported by this server")
+            reason = f": {_REASONS[path]}" if path in _REASONS else ""
+            raise LoadError(f"config.pbtxt: {path} is not supported by this server{reason}")
+
+
+def _children(field: FieldDescriptor, value: Any) -> Iterable[Message]:  # noqa: ANN401
+    """The messages in a field that has some."""
+    if not field.is_repeated:
+        return [value]
+    is_map = field.message_type.GetOptions().map_entry
+    return value.values() if is_map else value
 
 
 def _check_parameters(config: ModelConfig) -> None:
     for key, value in config.parameters.items():
-        if key not in PARAMETERS:
+        if key not in PARAMETERS and key not in SESSION_PARAMETERS:
             raise LoadError(
-                f"config.pbtxt: parameter '{key}' is not supported by this server; "
-                f"it knows {', '.join(PARAMETERS)}"
+                f"config.pbtxt: parameter '{key[:MAX_SHOWN]}' is not supported by this server; "
+                f"it knows {', '.join((*PARAMETERS, *SESSION_PARAMETERS))}"
             )
-        if not (value.string_value.isdecimal() and int(value.string_value) >= 1):
+        text = value.string_value
+        is_number = text.isascii() and text.isdecimal() and len(text) <= len(str(2**63))
+        if key in PARAMETERS and not (is_number and 1 <= int(text) < 2**63):
             raise LoadError(
-                f"config.pbtxt: parameter '{key}' is '{value.string_value}', "
-                "expected a whole number of at least 1"
+                f"config.pbtxt: parameter '{key}' is '{text[:MAX_SHOWN]}', "
+                "expected a whole number of at least 1 and less than 2^63"
             )
 
 
-def _check_values(config: ModelConfig) -> None:
+def _check_platform(config: ModelConfig) -> None:
     if config.platform not in ("", PLATFORM) or config.backend not in ("", BACKEND):
         raise LoadError(
             f"config.pbtxt: platform '{config.platform}' with backend '{config.backend}', this "
             f"server runs platform '{PLATFORM}', backend '{BACKEND}'"
         )
-    if config.max_batch_size < 0:
-        raise LoadError(f"config.pbtxt: max_batch_size is {config.max_batch_size}, expected >= 0")
-    for group in config.instance_group:
-        if len(group.gpus) > 1:
-            raise LoadError(
-                f"config.pbtxt: instance_group.gpus is {list(group.gpus)}, one is supported"
-            )
-        if group.count < 0:
-            raise LoadError(f"config.pbtxt: instance_group.count is {group.count}, expected >= 1")
-        if group.kind == group.KIND_MODEL:
-            raise LoadError("config.pbtxt: instance_group.kind KIND_MODEL is not supported")
 
 
 def _refuse_decoupled(config: ModelConfig) -> None:
@@ -272,7 +308,9 @@ def _fill_tensors(config: ModelConfig, specs: Signature) -> None:
         if not field:
             for spec in tensors:
                 data_type = DataType.Value(spec.datatype.config_name)
-                tensor = field.add(name=spec.name, data_type=data_type, dims=spec.dims)
+                tensor = field.add(name=spec.name, data_type=data_type, dims=spec.dims or (1,))
+                if not spec.dims:  # as Triton shows scalars; it is read back as what it is
+                    tensor.reshape.SetInParent()
                 if spec.is_optional:
                     tensor.optional = True
 
@@ -304,12 +342,14 @@ def _check_same(side: str, stated: TensorSpec, real: TensorSpec) -> None:
         )
     if stated.is_optional and not real.is_optional:
         raise LoadError(f"config.pbtxt: {side} '{stated.name}' is optional, but the model needs it")
-    fits = len(stated.dims) == len(real.dims) and all(
-        have in (-1, want) or want == -1 for want, have in zip(stated.dims, real.dims, strict=True)
+    dims = stated.dims if stated.reshape is None else stated.reshape
+    fits = len(dims) == len(real.dims) and all(
+        have in (-1, want) or want == -1 for want, have in zip(dims, real.dims, strict=True)
     )
     if not fits:
+        field = "dims" if stated.reshape is None else "reshape"
         raise LoadError(
-            f"config.pbtxt: {side} '{stated.name}' has dims {list(stated.dims)}, "
+            f"config.pbtxt: {side} '{stated.name}' has {field} {list(dims)}, "
             f"but the model has {list(real.dims)}"
         )
 

@@ -5,6 +5,7 @@ to it: no name, path or link leads out of the repository.
 """
 
 import os
+import stat
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -104,6 +105,8 @@ def take_snapshot(source: ModelSource) -> Snapshot:
             status = path.stat()
         except FileNotFoundError as error:
             raise LoadError(f"{inner} is a link to nothing, or was removed meanwhile") from error
+        if not stat.S_ISREG(status.st_mode):
+            raise LoadError(f"{inner} is neither a file nor a folder")
         snapshot[inner] = (status.st_mtime_ns, status.st_size, status.st_ino)
     return snapshot
 

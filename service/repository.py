@@ -273,11 +273,7 @@ class ModelRepository:
 
     def _check_explicit(self) -> None:
         if self._settings.model_control_mode != "explicit":
-            raise Unavailable(
-                "explicit model load / unload is not allowed if polling is enabled"
-                if self._settings.model_control_mode == "poll"
-                else "explicit model load / unload is not allowed, see --model-control-mode"
-            )
+            raise Unavailable("explicit model load / unload is not allowed if polling is enabled")
         if self._is_closing:
             raise Unavailable("Server exiting")
 
@@ -302,7 +298,9 @@ class ModelRepository:
         try:
             await self._load(source)
         except LoadError as error:
-            raise InvalidArgument(f"load failed for model '{name}': {error}") from error
+            latest = self._models[name].latest if name in self._models else None
+            which = f"version {latest} is at UNAVAILABLE state: " if latest else ""
+            raise InvalidArgument(f"load failed for model '{name}': {which}{error}") from error
 
     async def _load(self, source: ModelSource) -> None:
         """Load a model beside what is served of it, and put it in its place."""
