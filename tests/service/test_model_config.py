@@ -101,23 +101,13 @@ def test_the_signature_is_that_of_the_completed_configuration() -> None:
     [
         ("sequence_batching {}", "sequence_batching"),
         ("ensemble_scheduling {}", "ensemble_scheduling"),
-        ("model_warmup [{ name: 'w' }]", "model_warmup"),
         ("response_cache { enable: true }", "response_cache"),
         ("runtime: 'x'", "runtime"),
-        ("dynamic_batching { priority_levels: 2 }", "dynamic_batching.priority_levels"),
         ("dynamic_batching { preserve_ordering: true }", "dynamic_batching.preserve_ordering"),
-        (
-            "dynamic_batching { default_queue_policy { timeout_action: DELAY } }",
-            "dynamic_batching.default_queue_policy.timeout_action",
-        ),
-        (
-            "dynamic_batching { default_queue_policy { default_timeout_microseconds: 5 } }",
-            "dynamic_batching.default_queue_policy.default_timeout_microseconds",
-        ),
         ("instance_group [{ rate_limiter {} }]", "instance_group.rate_limiter"),
         ("instance_group [{ passive: true }]", "instance_group.passive"),
         ("optimization { cuda { graphs: true } }", "optimization.cuda"),
-        ("input [{ name: 'x' reshape {} }]", "input.reshape"),
+        ("input [{ name: 'x' allow_ragged_batch: true }]", "input.allow_ragged_batch"),
         ("output [{ name: 'y' is_shape_tensor: true }]", "output.is_shape_tensor"),
         ("batch_input [{ kind: BATCH_ELEMENT_COUNT }]", "batch_input"),
     ],
@@ -174,7 +164,7 @@ def test_saying_that_a_model_is_not_decoupled_is_fine() -> None:
         ("instance_group [{ gpus: [0, 1] }]", "instance_group.gpus is [0, 1], one is supported"),
         (
             "parameters { key: 'colour' value { string_value: 'red' } }",
-            "parameter 'colour' is not supported by this server; it knows intra_op_thread_count",
+            "parameter 'colour' is not supported by this server; it knows max_batch_tokens",
         ),
         (
             "parameters { key: 'max_batch_tokens' value { string_value: '0' } }",

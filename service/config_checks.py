@@ -1,0 +1,134 @@
+"""The values that fields of `config.pbtxt` may have, whoever wrote the file.
+
+Everything that later costs memory or time by its number is bounded here. Which fields are
+acted on at all is `model_config.py`'s business, and files are nobody's here.
+"""
+
+import math
+from collections.abc import Sequence
+
+from tritonclient.grpc.model_config_pb2 import (
+    ModelConfig,
+    ModelInput,
+    ModelInstanceGroup,
+    ModelOutput,
+)
+
+from service.errors import LoadError
+from service.reshape import can_reshape
+from service.session_config import MAX_SHOWN, session_tuning
+
+MAX_CONFIG_BYTES = 2**20  # of a configuration
+MAX_BATCH_SIZE = 65_536  # rows
+MAX_INSTANCES = 64  # runs at once of one model, a thread each
+MAX_DIMS = 32  # of one tensor
+MAX_ELEMENTS = 2**63 - 1  # of one tensor, where it says how many
+MAX_TENSORS = 1_024  # inputs, and as many outputs
+MAX_TENSOR_NAME = 1_024  # characters
+MAX_FILE_NAME = 255  # bytes, as file systems have it
+
+
+def check_values(config: ModelConfig) -> None:
+    """Raise `LoadError` with field, value and limit for the first value that is wrong."""
+    if not 0 <= config.max_batch_size <= MAX_BATCH_SIZE:
+        raise LoadError(
+            f"config.pbtxt: max_batch_size is {config.max_batch_size}, expected >= 0 and at most "
+            f"{MAX_BATCH_SIZE}"
+        )
+    check_file_name("default_model_filename", config.default_model_filename)
+    for output in config.output:
+        check_file_name("output.label_filename", output.label_filename)
+    for side, tensors in (("input", config.input), ("output", config.output)):
+        _check_names(side, [tensor.name for tensor in tensors])
+        for tensor in tensors:
+            _check_tensor(side, tensor)
+    _check_groups(config.instance_group)
+    session_tuning(config)
+
+
+def check_file_name(path: str, name: str) -> None:
+    """Refuse what is not a plain name of a file in the folder where it is looked for."""
+    if "/" in name or "\\" in name or "\0" in name or name in (".", ".."):
+        raise LoadError(
+            f"config.pbtxt: {path} is '{name[:MAX_SHOWN]}', expected a file's name without a path"
+        )
+    if len(name.encode()) > MAX_FILE_NAME:
+        raise LoadError(
+            f"config.pbtxt: {path} has {len(name.encode())} bytes, expected at most {MAX_FILE_NAME}"
+        )
+
+
+def check_dims(path: str, dims: Sequence[int], *, can_be_free: bool) -> None:
+    """Refuse dimensions that no tensor can have."""
+    if len(dims) > MAX_DIMS:
+        raise LoadError(f"config.pbtxt: {path} has {len(dims)} dims, expected at most {MAX_DIMS}")
+    for dim in dims:
+        if dim < 1 and not (can_be_free and dim == -1):
+            free = ", or -1 for a free one" if can_be_free else ""
+            raise LoadError(f"config.pbtxt: {path} has the dim {dim}, expected at least 1{free}")
+    num_elements = math.prod(dim for dim in dims if dim != -1)
+    if num_elements > MAX_ELEMENTS:
+        raise LoadError(
+            f"config.pbtxt: {path} has {num_elements} elements, expected at most {MAX_ELEMENTS}"
+        )
+
+
+def _check_names(side: str, names: Sequence[str]) -> None:
+    if len(names) > MAX_TENSORS:
+        raise LoadError(f"config.pbtxt: {len(names)} {side}s, expected at most {MAX_TENSORS}")
+    for place, name in enumerate(names):
+        if not name:
+            raise LoadError(f"config.pbtxt: {side} {place} has no name")
+        if len(name) > MAX_TENSOR_NAME:
+            raise LoadError(
+                f"config.pbtxt: the name of {side} {place} has {len(name)} characters, "
+                f"expected at most {MAX_TENSOR_NAME}"
+            )
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise LoadError(f"config.pbtxt: {side} '{twice[0]}' is there more than once")
+
+
+def _check_tensor(side: str, tensor: ModelInput | ModelOutput) -> None:
+    path = f"{side} '{tensor.name}'"
+    check_dims(path, tensor.dims, can_be_free=True)
+    if not tensor.HasField("reshape"):
+        return
+    shape = tensor.reshape.shape
+    check_dims(f"{path} reshape", shape, can_be_free=True)
+    if not can_reshape(tensor.dims, shape):
+        raise LoadError(
+            f"config.pbtxt: {path} has different size for dims and reshape: {list(tensor.dims)} "
+            f"and {list(shape)}"
+        )
+
+
+def _check_groups(groups: Sequence[ModelInstanceGroup]) -> None:
+    for group in groups:
+        if group.kind == group.KIND_MODEL:
+            raise LoadError("config.pbtxt: instance_group.kind KIND_MODEL is not supported")
+        if len(group.gpus) > 1:
+            raise LoadError(
+                f"config.pbtxt: instance_group.gpus is {list(group.gpus)}, one is supported"
+            )
+        if group.gpus and (group.kind == group.KIND_CPU or group.gpus[0] < 0):
+            raise LoadError(
+                f"config.pbtxt: instance_group.gpus is {list(group.gpus)}, "
+                "expected none for KIND_CPU, and else a number of at least 0"
+            )
+        if not 0 <= group.count <= MAX_INSTANCES:
+            raise LoadError(
+                f"config.pbtxt: instance_group.count is {group.count}, expected >= 1 and at most "
+                f"{MAX_INSTANCES}"
+            )
+        if (group.kind, *group.gpus) != (groups[0].kind, *groups[0].gpus):
+            raise LoadError(
+                "config.pbtxt: instance_group: groups of one kind and place are "
+                "supported, not several"
+            )
+    total = sum(group.count for group in groups)
+    if total > MAX_INSTANCES:
+        raise LoadError(
+            f"config.pbtxt: instance_group: {total} instances in all, "
+            f"expected at most {MAX_INSTANCES}"
+        )
