@@ -6,15 +6,15 @@ docs/metrics.md lists them all. Names never appear at call sites: models call th
 methods of their `ModelMetrics`.
 
 prometheus_client appends `_total` to counters, and Triton's names have none, so those
-come from a collector over plain numbers, as untyped samples.
+come from a collector over plain numbers (`statistics.py`), as untyped samples.
 """
 
 import threading
-from collections import Counter as Tally
+import time
 from collections.abc import Callable, Iterator
-from http.server import HTTPServer
+from contextlib import contextmanager
 from types import SimpleNamespace
-from typing import Literal
+from typing import get_args
 
 from prometheus_client import (
     CollectorRegistry,
@@ -22,16 +22,17 @@ from prometheus_client import (
     Gauge,
     Histogram,
     disable_created_metrics,
-    start_http_server,
+    make_wsgi_app,
 )
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from service.generation.kv_cache import KVCache
 from service.generation.sequence import FinishReason, RanStep, Sequence
+from service.metrics_server import MetricsServer
 from service.request import RanBatch, Timings
+from service.statistics import FailureReason, Statistics
 
-FailureReason = Literal["REJECTED", "CANCELED", "BACKEND", "OTHER"]
 LABELS = ("model", "version")
 # From 0.25 ms, where a small model answers, to 30 s, where nobody waits.
 SECONDS = (2.5e-4, 5e-4, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
@@ -54,17 +55,57 @@ GENERATION_SECONDS = (
 REQUEST_TOKENS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000)
 ITERATION_TOKENS = (1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 RATIOS = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0)
-_NV_COUNTERS = {
-    "nv_inference_request_success": "Successful inference requests, all batch sizes",
-    "nv_inference_count": "Inferences performed: a request of n rows counts n",
-    "nv_inference_exec_count": "Model executions performed: one per batch",
-    "nv_inference_request_duration_us": "Cumulative request duration, microseconds",
-    "nv_inference_queue_duration_us": "Cumulative queue duration, microseconds",
-    "nv_inference_compute_input_duration_us": "Cumulative input preparation, microseconds",
-    "nv_inference_compute_infer_duration_us": "Cumulative inference, microseconds",
-    "nv_inference_compute_output_duration_us": "Cumulative output preparation, microseconds",
+_REASONS: tuple[FailureReason, ...] = get_args(FailureReason)
+_NV_COUNTERS: dict[str, tuple[str, Callable[[Statistics], int]]] = {
+    "nv_inference_request_success": (
+        "Successful inference requests, all batch sizes",
+        lambda model: model.success.count,
+    ),
+    "nv_inference_count": (
+        "Inferences performed: a request of n rows counts n",
+        lambda model: model.inference_count,
+    ),
+    "nv_inference_exec_count": (
+        "Model executions performed: one per batch",
+        lambda model: model.execution_count,
+    ),
+    "nv_inference_request_duration_us": (
+        "Cumulative request duration, microseconds",
+        lambda model: model.success.us,
+    ),
+    "nv_inference_queue_duration_us": (
+        "Cumulative queue duration, microseconds",
+        lambda model: model.queue.us,
+    ),
+    "nv_inference_compute_input_duration_us": (
+        "Cumulative input preparation, microseconds",
+        lambda model: model.compute.compute_input.us,
+    ),
+    "nv_inference_compute_infer_duration_us": (
+        "Cumulative inference, microseconds",
+        lambda model: model.compute.compute_infer.us,
+    ),
+    "nv_inference_compute_output_duration_us": (
+        "Cumulative output preparation, microseconds",
+        lambda model: model.compute.compute_output.us,
+    ),
+    "nv_cache_num_hits_per_model": (
+        "Requests that the response cache answered",
+        lambda model: model.cache_hit.count,
+    ),
+    "nv_cache_num_misses_per_model": (
+        "Requests that the response cache could not answer",
+        lambda model: model.cache_miss.count,
+    ),
+    "nv_cache_hit_duration_per_model": (
+        "Cumulative duration of cache hits, microseconds",
+        lambda model: model.cache_hit.us,
+    ),
+    "nv_cache_miss_duration_per_model": (
+        "Cumulative lookup and insertion of cache misses, microseconds",
+        lambda model: model.cache_miss.us,
+    ),
 }
-_REASONS: tuple[FailureReason, ...] = ("REJECTED", "CANCELED", "BACKEND", "OTHER")
 
 
 class Metrics:
@@ -73,7 +114,7 @@ class Metrics:
     def __init__(self) -> None:
         disable_created_metrics()  # a time stamp beside every series that nobody reads
         self.registry = CollectorRegistry()
-        self.models: list[ModelMetrics] = []
+        self._models: dict[tuple[str, int], ModelMetrics] = {}
 
         def histogram(name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
             return Histogram(name, text, LABELS, buckets=buckets, registry=self.registry)
@@ -103,19 +144,31 @@ class Metrics:
         self.generation = _GenerationInstruments(self.registry)
         self.registry.register(_TritonNames(self))
 
+    @property
+    def models(self) -> list["ModelMetrics"]:
+        return list(self._models.values())
+
     def for_model(self, name: str, version: int) -> "ModelMetrics":
-        """The instruments of one model version, with its labels bound."""
-        model = ModelMetrics(self, name, str(version))
-        self.models.append(model)
-        return model
+        """The instruments of one model version, with its labels bound.
+
+        A version loaded anew goes on counting where the one before it is; its engine is watched in
+        the other's place.
+        """
+        key = (name, version)
+        if key not in self._models:
+            self._models[key] = ModelMetrics(self, name, str(version))
+        return self._models[key]
 
     def for_generation(self, model: "ModelMetrics") -> "GenerationMetrics":
         """What a generative model version has besides."""
-        return GenerationMetrics(self.generation, model)
+        if model.generation is None:
+            model.generation = GenerationMetrics(self.generation, model)
+        return model.generation
 
-    def serve(self, host: str, port: int) -> HTTPServer:
-        """Answer `/metrics` on its own thread; close the returned server to stop."""
-        server, _ = start_http_server(port, addr=host, registry=self.registry)
+    def serve(self, host: str, port: int) -> MetricsServer:
+        """Answer `/metrics` on threads of its own, until the returned server is stopped."""
+        server = MetricsServer(host, port, make_wsgi_app(self.registry))
+        server.start()
         return server
 
 
@@ -125,10 +178,10 @@ class ModelMetrics:
     def __init__(self, metrics: Metrics, name: str, version: str) -> None:
         self.labels = {"model": name, "version": version}
         self.load_s = 0.0
-        self.num_waiting: Callable[[], int] = lambda: 0
+        self.num_waiting: Callable[[], int] = _zero
+        self.generation: GenerationMetrics | None = None
         self._lock = threading.Lock()
-        self._counts: Tally[str] = Tally()
-        self._failures: Tally[FailureReason] = Tally()
+        self._statistics = Statistics()
         self._request_seconds = metrics.request_seconds.labels(name, version)
         self._queue_seconds = metrics.queue_seconds.labels(name, version)
         self._compute_seconds = metrics.compute_seconds.labels(name, version)
@@ -146,36 +199,45 @@ class ModelMetrics:
 
     def unwatch(self) -> None:
         """Hold the engine no more, whose gauges read 0 from now on."""
-        self.watch(lambda: 0, lambda: 0)
+        self.watch(_zero, _zero)
+        if self.generation is not None:
+            self.generation.unwatch()
+
+    @contextmanager
+    def reading(self) -> Iterator[Statistics]:
+        """The numbers so far, consistent with each other; nothing is counted meanwhile."""
+        with self._lock:
+            yield self._statistics
 
     def request_succeeded(self, num_rows: int, timings: Timings) -> None:
-        durations_s = {
-            "nv_inference_request_duration_us": timings.total_s,
-            "nv_inference_queue_duration_us": timings.queue_s,
-            "nv_inference_compute_input_duration_us": timings.collate_s,
-            "nv_inference_compute_infer_duration_us": timings.run_s,
-            "nv_inference_compute_output_duration_us": timings.split_s,
-        }
         with self._lock:
-            self._counts["nv_inference_request_success"] += 1
-            self._counts["nv_inference_count"] += num_rows
-            for name, duration_s in durations_s.items():
-                self._counts[name] += round(duration_s * 1e6)
+            self._statistics.succeeded(num_rows, timings, _now_ms())
         self._request_seconds.observe(timings.total_s)
         self._queue_seconds.observe(timings.queue_s)
 
-    def request_failed(self, reason: FailureReason) -> None:
+    def answered_from_cache(self, timings: Timings, lookup_s: float) -> None:
         with self._lock:
-            self._failures[reason] += 1
+            self._statistics.answered_from_cache(timings, lookup_s, _now_ms())
+        self._request_seconds.observe(timings.total_s)
 
-    def executed(self) -> None:
-        """One session run."""
+    def missed_cache(self, duration_s: float) -> None:
+        """A request was looked up and, once computed, put in, which took so long together."""
         with self._lock:
-            self._counts["nv_inference_exec_count"] += 1
+            self._statistics.cache_miss.add(duration_s)
+
+    def request_failed(self, reason: FailureReason, duration_s: float = 0.0) -> None:
+        with self._lock:
+            self._statistics.failed(reason, duration_s)
+
+    def step_ran(self, step: RanStep) -> None:
+        """One step of a generative model; what is not the session's is counted as output."""
+        with self._lock:
+            self._statistics.executed(step.num_rows, 0.0, step.run_s, step.other_s)
 
     def batch_ran(self, batch: RanBatch) -> None:
         padded = batch.num_padded_tokens
-        self.executed()
+        with self._lock:
+            self._statistics.batch_ran(batch)
         self._compute_seconds.observe(batch.collate_s + batch.run_s + batch.split_s)
         self._batch_rows.observe(batch.num_rows)
         self._batch_tokens.observe(padded)
@@ -183,10 +245,12 @@ class ModelMetrics:
 
     def count(self, name: str) -> int:
         """The present value of one of Triton's counters."""
-        return self._counts[name]
+        _, value_of = _NV_COUNTERS[name]
+        with self._lock:
+            return value_of(self._statistics)
 
     def failures(self, reason: FailureReason) -> int:
-        return self._failures[reason]
+        return self._statistics.failures[reason]
 
 
 class _GenerationInstruments:
@@ -272,9 +336,16 @@ class GenerationMetrics:
         self._bound.tokens_used.set_function(lambda: cache.num_tokens)
         self._bound.tokens_kept.set_function(lambda: cache.num_idle_tokens)
 
+    def unwatch(self) -> None:
+        """Hold the cache no more, whose gauges read 0 from now on."""
+        bound = self._bound
+        bound.slots.set(0)
+        for gauge in (bound.slots_used, bound.usage, bound.tokens_used, bound.tokens_kept):
+            gauge.set_function(_zero)
+
     def step_ran(self, step: RanStep) -> None:
         bound = self._bound
-        self.model.executed()
+        self.model.step_ran(step)
         bound.iteration_tokens.observe(step.num_tokens)
         bound.iteration_rows.observe(step.num_rows)
         bound.run_seconds.observe(step.run_s)
@@ -310,8 +381,8 @@ class _TritonNames(Collector):
         self._metrics = metrics
 
     def collect(self) -> Iterator[Metric]:
-        models = list(self._metrics.models)
-        for name, text in _NV_COUNTERS.items():
+        models = self._metrics.models
+        for name, (text, _) in _NV_COUNTERS.items():
             metric = Metric(name, text, "unknown")
             for model in models:
                 metric.add_sample(name, model.labels, model.count(name))
@@ -331,3 +402,11 @@ class _TritonNames(Collector):
             loads.add_sample(load, model.labels, model.load_s)
         yield metric
         yield loads
+
+
+def _zero() -> int:
+    return 0
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 10**6

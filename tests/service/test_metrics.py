@@ -1,13 +1,17 @@
 """What a scrape shows: Triton's names to the letter, and our histograms."""
 
 import urllib.request
+import weakref
+from typing import Any
 
 import pytest
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from service.metrics import FailureReason, Metrics
+from service.generation.kv_cache import KVCache
+from service.metrics import FailureReason, Metrics, ModelMetrics
 from service.request import Item, RanBatch, Request, Timings
+from tests.fakes import FakeDecoder
 
 # Name, type and labels as Triton's core/src/metrics.cc has them; dashboards match on these.
 TRITON = {
@@ -20,6 +24,10 @@ TRITON = {
     "nv_inference_compute_input_duration_us": {"model", "version"},
     "nv_inference_compute_infer_duration_us": {"model", "version"},
     "nv_inference_compute_output_duration_us": {"model", "version"},
+    "nv_cache_num_hits_per_model": {"model", "version"},
+    "nv_cache_num_misses_per_model": {"model", "version"},
+    "nv_cache_hit_duration_per_model": {"model", "version"},
+    "nv_cache_miss_duration_per_model": {"model", "version"},
     "nv_inference_pending_request_count": {"model", "version"},
     "nv_model_load_duration_secs": {"model", "version"},
 }
@@ -128,6 +136,45 @@ def test_a_batch_of_no_rows_has_no_padding() -> None:
     metrics = Metrics()
     metrics.for_model("m", 1).batch_ran(batch((0, 1)))
     assert samples(metrics, model="m", version="1")["attendant_batch_padding_ratio_sum"] == 0
+
+
+class BusyEngine:
+    """What an engine says of itself."""
+
+    num_waiting = 3
+    num_running = 2
+
+
+def watched(metrics: Metrics, model: ModelMetrics) -> list[weakref.ref[Any]]:
+    """An engine with 3 requests waiting and 2 running, and a cache of 4 slots: watched only."""
+    cache = KVCache(4, 8, FakeDecoder().copy)
+    metrics.for_generation(model).watch(cache)
+    engine = BusyEngine()
+    model.watch(lambda: engine.num_waiting, lambda: engine.num_running)
+    return [weakref.ref(cache), weakref.ref(engine)]
+
+
+def test_a_version_loaded_anew_goes_on_counting_and_lets_go_of_its_engine() -> None:
+    """Whoever asks for it a second time gets the same numbers, and no gauge of the first."""
+    metrics = Metrics()
+    first = metrics.for_model("m", 1)
+    held = watched(metrics, first)
+    first.request_succeeded(1, TIMINGS)
+    found = samples(metrics, model="m", version="1")
+    assert found["attendant_requests_running"] == 2
+    assert found["attendant_kv_cache_slots"] == 4
+    first.unwatch()
+    assert [reference() for reference in held] == [None, None]
+    found = samples(metrics, model="m", version="1")
+    assert found["nv_inference_pending_request_count"] == 0
+    assert found["attendant_requests_waiting"] == found["attendant_requests_running"] == 0
+    assert found["attendant_kv_cache_slots"] == found["attendant_kv_cache_usage_perc"] == 0
+    second = metrics.for_model("m", 1)
+    second.watch(lambda: 7, lambda: 0)
+    second.request_succeeded(1, TIMINGS)
+    found = samples(metrics, model="m", version="1")
+    assert found["nv_inference_request_success"] == 2
+    assert found["attendant_requests_waiting"] == 7
 
 
 def test_models_and_versions_are_counted_apart() -> None:
