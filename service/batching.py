@@ -13,15 +13,29 @@ among the batches of neighbours in length that hold the **oldest** item and wast
 no more on padding than they save in runs, (B - 1) * overhead. The oldest always
 goes, so an item waits for at most as many batches as there were items before it,
 whatever their lengths.
+
+Where requests have priority levels, the batch is formed of the first level that has anyone
+waiting; lower ones fill the room it leaves, where they make no row of it longer. Nothing else
+holds a lower level up or helps it forward: under a constant load of the first, the last starves.
+Within a level, those that may wait longer than their timeout come after those within it.
 """
 
+from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
-from itertools import islice
+from dataclasses import dataclass, field
+from itertools import chain, islice
+from math import inf
 
 import numpy as np
 
-from service.errors import InvalidArgument, Overloaded
+from service.errors import (
+    AttendantError,
+    DeadlineExceeded,
+    InvalidArgument,
+    Overloaded,
+    TimedOut,
+)
+from service.queue_policy import QueuePolicies
 from service.request import Item, Request
 
 
@@ -31,7 +45,8 @@ class BatchLimits:
 
     max_rows: int = 64
     max_tokens: int = 16_384  # B * S of one batch, padding included
-    max_waiting_requests: int = 512
+    queue: QueuePolicies = field(default_factory=QueuePolicies)
+    max_waiting_rows: int = 32_768
     max_waiting_tokens: int = 262_144
     overhead_tokens: int = 16  # what one more run costs, in tokens; docs/benchmarks.md
     max_candidates: int = 256  # items looked at when a batch is formed
@@ -39,104 +54,189 @@ class BatchLimits:
     preferred_rows: tuple[int, ...] = ()  # sizes to aim at while the delay lasts
 
 
+@dataclass(slots=True)
+class _Place:
+    """Where the items of one request wait."""
+
+    lane: tuple[int, bool]  # its level, and whether it has waited longer than its timeout
+    num_items: int
+    times_out_s: float  # unless one of its items runs by then
+
+
 class BatchQueue:
-    """Waiting items, oldest first; never more than the limits allow."""
+    """Waiting items by level, oldest first; never more than the limits allow."""
 
     def __init__(self, limits: BatchLimits) -> None:
         self._limits = limits
-        self._waiting: dict[Item, None] = {}  # in order of arrival
-        self.num_requests = 0
+        self._lanes: dict[tuple[int, bool], dict[Item, None]] = {}  # each in order of arrival
+        self._places: dict[Request, _Place] = {}
+        self._num_by_level: Counter[int] = Counter()
+        self._next_due_s = inf  # nobody is late before
+        self.num_rows = 0
         self.num_tokens = 0
-        self._num_items: dict[Request, int] = {}
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return sum(map(len, self._lanes.values()))
 
     def __repr__(self) -> str:
         return f"<BatchQueue {self.num_requests} requests, {self.num_tokens} tokens>"
 
-    def check_room(self, num_tokens: int = 0) -> None:
-        """Raise `Overloaded` if a request of so many tokens would exceed a bound."""
+    @property
+    def num_requests(self) -> int:
+        return len(self._places)
+
+    def check_room(self, priority: int = 0, num_rows: int = 0, num_tokens: int = 0) -> None:
+        """Raise `Overloaded` if a request of this size would exceed a bound."""
         limits = self._limits
-        is_over_tokens = self.num_tokens + num_tokens > limits.max_waiting_tokens
-        if self.num_requests >= limits.max_waiting_requests or is_over_tokens:
+        level = limits.queue.level_of(priority)
+        if (
+            self._num_by_level[level] >= limits.queue.of(level).max_requests
+            or self.num_rows + num_rows > limits.max_waiting_rows
+            or self.num_tokens + num_tokens > limits.max_waiting_tokens
+        ):
             raise Overloaded("Exceeds maximum queue size")
 
-    def put(self, request: Request) -> None:
+    def put(self, request: Request) -> float | None:
         """Admit all items of a request, or leave the queue as it was.
 
-        Raises `Overloaded`, or `InvalidArgument` for a request that no empty queue could hold.
+        Returns when the request is refused if nothing of it runs by then; None: never. Raises
+        `Overloaded`, or `InvalidArgument` for a request that no empty queue could hold.
         """
         limits = self._limits
         for item in request.items:
             assert item.num_rows <= limits.max_rows, "no batch could hold it"
             assert item.num_rows * item.num_tokens <= limits.max_tokens, "no batch could hold it"
-        if request.num_tokens > limits.max_waiting_tokens:
-            raise InvalidArgument(
-                f"the request has {request.num_tokens} tokens, "
-                f"the queue takes at most {limits.max_waiting_tokens}"
-            )
-        self.check_room(request.num_tokens)
-        self._waiting.update(dict.fromkeys(request.items))
-        self._num_items[request] = len(request.items)
-        self.num_requests += 1
+        for amount, most, unit in (
+            (request.num_rows, limits.max_waiting_rows, "rows"),
+            (request.num_tokens, limits.max_waiting_tokens, "tokens"),
+        ):
+            if amount > most:
+                raise InvalidArgument(
+                    f"the request has {amount} {unit}, the queue takes at most {most}"
+                )
+        self.check_room(request.priority, request.num_rows, request.num_tokens)
+        level = limits.queue.level_of(request.priority)
+        policy = limits.queue.of(level)
+        timeout_s = policy.timeout_of(request.timeout_s)
+        times_out_s = inf if timeout_s is None else request.timings.queued_s + timeout_s
+        place = _Place((level, False), len(request.items), times_out_s)
+        self._lanes.setdefault(place.lane, {}).update(dict.fromkeys(request.items))
+        self._places[request] = place
+        self._num_by_level[level] += 1
+        self.num_rows += request.num_rows
         self.num_tokens += request.num_tokens
+        self._next_due_s = min(self._next_due_s, _due_s(request, place))
+        return None if times_out_s == inf or policy.is_delaying else times_out_s
 
     def drop(self, request: Request) -> None:
         """Remove what still waits of a request."""
-        self._remove([item for item in request.items if item in self._waiting])
+        place = self._places.get(request)
+        if place is not None:
+            lane = self._lanes[place.lane]
+            self._remove([item for item in request.items if item in lane])
 
     def due_s(self) -> float | None:
         """When the next batch may run: a past time for at once, None while nothing waits."""
-        if not self._waiting:
+        if not self._lanes:
             return None
-        queued_s = self._oldest.request.timings.queued_s
+        queued_s = min(next(iter(lane)).request.timings.queued_s for lane in self._lanes.values())
         if self._limits.max_delay_s <= 0:
             return queued_s
         batch = self._best_batch()
         enough = min(self._limits.preferred_rows, default=self._limits.max_rows)
         is_enough = sum(item.num_rows for item in batch) >= enough
-        is_closed = len(batch) < len(self._waiting)  # what comes would not join it either
+        is_closed = len(batch) < len(self)  # what comes would not join it either
         return queued_s if is_enough or is_closed else queued_s + self._limits.max_delay_s
 
-    def take(self, now_s: float) -> tuple[list[Item], list[Request]]:
-        """Remove and return `(batch, expired)`: items to run now, requests past their deadline."""
-        expired = [r for r in self._num_items if r.deadline_s is not None and r.deadline_s <= now_s]
-        for request in expired:
-            self.drop(request)
-        batch = self._best_batch() if self._waiting else []
+    def take(self, now_s: float) -> tuple[list[Item], dict[Request, AttendantError]]:
+        """Remove and return items to run now, and what `expire` returns."""
+        late = self.expire(now_s)
+        batch = self._best_batch() if self._lanes else []
         self._remove(batch)
-        return batch, expired
+        return batch, late
+
+    def expire(self, now_s: float) -> dict[Request, AttendantError]:
+        """Remove requests that are late, with what they are told; put others behind."""
+        late: dict[Request, AttendantError] = {}
+        if now_s < self._next_due_s:
+            return late
+        for request, place in self._places.items():
+            if request.deadline_s is not None and request.deadline_s <= now_s:
+                late[request] = DeadlineExceeded("Deadline Exceeded")
+            elif place.times_out_s <= now_s and self._limits.queue.of(place.lane[0]).is_delaying:
+                self._put_behind(request, place)
+            elif place.times_out_s <= now_s:
+                late[request] = TimedOut("Request timeout expired")
+        for request in late:
+            self.drop(request)
+        self._next_due_s = min(
+            (_due_s(request, place) for request, place in self._places.items()), default=inf
+        )
+        return late
 
     def take_all(self) -> list[Request]:
         """Remove and return every waiting request."""
-        requests = list(self._num_items)
-        self._remove(list(self._waiting))
+        requests = list(self._places)
+        for request in requests:
+            self.drop(request)
         return requests
 
-    @property
-    def _oldest(self) -> Item:
-        return next(iter(self._waiting))
+    def _put_behind(self, request: Request, place: _Place) -> None:
+        """It has waited too long, and may: after all of its level that have not."""
+        lane, (level, _) = self._lanes[place.lane], place.lane
+        for item in request.items:
+            del lane[item]
+        if not lane:
+            del self._lanes[place.lane]
+        place.lane, place.times_out_s = (level, True), inf
+        self._lanes.setdefault(place.lane, {}).update(dict.fromkeys(request.items))
 
     def _remove(self, items: Iterable[Item]) -> None:
         for item in items:
-            del self._waiting[item]
+            request, place = item.request, self._places[item.request]
+            lane = self._lanes[place.lane]
+            del lane[item]
+            if not lane:
+                del self._lanes[place.lane]
+            self.num_rows -= item.num_rows
             self.num_tokens -= item.num_rows * item.num_tokens
-            self._num_items[item.request] -= 1
-            if not self._num_items[item.request]:
-                del self._num_items[item.request]
-                self.num_requests -= 1
+            place.num_items -= 1
+            place.times_out_s = inf  # it has begun
+            if not place.num_items:
+                del self._places[request]
+                self._num_by_level[place.lane[0]] -= 1
 
     def _best_batch(self) -> list[Item]:
-        oldest = self._oldest
-        alike = [
-            item
-            for item in islice(self._waiting, self._limits.max_candidates)
-            if item.shape_key == oldest.shape_key
-        ]
+        first, *others = (self._lanes[key] for key in sorted(self._lanes))
+        oldest, most = next(iter(first)), self._limits.max_candidates
+        alike = [item for item in islice(first, most) if item.shape_key == oldest.shape_key]
         alike.sort(key=lambda item: item.num_tokens)
-        window = self._most_efficient_window(alike, alike.index(oldest))
-        return self._trim_to_preferred(alike[window], oldest)
+        batch = alike[self._most_efficient_window(alike, alike.index(oldest))]
+        if others:
+            company = islice(chain.from_iterable(others), max(0, most - len(first)))
+            batch = self._with_company(batch, company)
+        return self._trim_to_preferred(batch, oldest)
+
+    def _with_company(self, batch: list[Item], others: Iterable[Item]) -> list[Item]:
+        """Fill a batch, sorted by length, with items of lower levels that make it no longer.
+
+        One joins where its padding costs no more than a run of its own would.
+        """
+        limits, longest = self._limits, batch[-1]
+        num_rows = sum(item.num_rows for item in batch)
+        filled = list(batch)
+        for item in others:
+            too_short = longest.num_tokens - item.num_tokens
+            rows = num_rows + item.num_rows
+            if (
+                item.shape_key == longest.shape_key
+                and 0 <= too_short * item.num_rows <= limits.overhead_tokens
+                and rows <= limits.max_rows
+                and rows * longest.num_tokens <= limits.max_tokens
+            ):
+                filled.append(item)
+                num_rows = rows
+        return filled
 
     def _most_efficient_window(self, items: list[Item], anchor: int) -> slice:
         """The run of `items` (sorted by length) around `anchor` that wastes least.
@@ -174,3 +274,7 @@ class BatchQueue:
                 kept.append(item)
                 room -= item.num_rows
         return kept if room == 0 else batch
+
+
+def _due_s(request: Request, place: _Place) -> float:
+    return min(place.times_out_s, inf if request.deadline_s is None else request.deadline_s)

@@ -4,36 +4,62 @@ Each thread loops: wait until a batch is due, take it, run it, answer. The threa
 free before the batch is formed, so while one batch runs the next fills by itself and
 an idle engine adds no delay. Threads may share one session.
 
-All mutable state (the queue, the set of running requests, the closing flag; of a
+All mutable state (the queue, the set of running requests, the runs, the closing flag; of a
 request its results, timings and `is_done`) is guarded by the one lock inside
 `_changed`. Decisions are made under it; sessions run and answers are posted outside
 it. Answers cross to the event loop once per batch.
+
+Who waits too long is told so by a timer of the event loop, when it is due, whatever the
+threads do; what it left in a run is computed unheard. A run whose requests have all ended is
+stopped.
 """
 
 import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
 
 from service.batching import BatchLimits, BatchQueue
-from service.errors import AttendantError, DeadlineExceeded, ModelFailed, Unavailable
+from service.errors import (
+    AttendantError,
+    DeadlineExceeded,
+    DeviceFailed,
+    ModelFailed,
+    TimedOut,
+    Unavailable,
+)
 from service.request import Arrays, Item, RanBatch, Request
-from service.runtime import Session
+from service.runtime import RunStop, Session
 
 Outputs = list[np.ndarray]
 Collate = Callable[[Sequence[Item]], Arrays]
 logger = logging.getLogger(__name__)
+STOP_GRACE_S = 0.5  # for stopped runs to end, beyond the time that closing has
 
 
 class EngineObserver(Protocol):
     """Who counts. Called on engine threads, outside the lock."""
 
     def batch_ran(self, batch: RanBatch) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Run:
+    """A session run under way."""
+
+    items: Sequence[Item]
+    started_s: float
+    stopping: RunStop = field(default_factory=RunStop)
+
+    @property
+    def has_listeners(self) -> bool:
+        return not all(item.request.is_done for item in self.items)
 
 
 class BatchEngine:
@@ -47,16 +73,18 @@ class BatchEngine:
         collate: Collate,
         limits: BatchLimits,
         observer: EngineObserver,
+        on_broken: Callable[[], None] = lambda: None,
         *,
         has_rows: bool = True,  # False: no batch axis, so one item per batch and any output
     ) -> None:
         self._output_names = tuple(output_names)
         self._collate = collate
         self._observer = observer
+        self._on_broken = on_broken  # called on the event loop
         self._has_rows = has_rows
         self._queue = BatchQueue(limits)
         self._running: set[Request] = set()
-        self._runs: dict[int, float] = {}  # when each run under way began
+        self._runs: dict[_Run, None] = {}
         self._is_closing = False
         self._changed = threading.Condition()
         self._futures: dict[Request, asyncio.Future[None]] = {}  # event loop only
@@ -73,9 +101,9 @@ class BatchEngine:
     async def run(self, request: Request) -> list[Outputs]:
         """Compute a request: the outputs of each item, in order.
 
-        Raises what `BatchQueue.put` raises, `DeadlineExceeded` when the deadline passes in the
-        queue, `ModelFailed`, or `Unavailable` when the engine closes. A cancelled caller
-        takes its waiting items out of the queue.
+        Raises what `BatchQueue.put` raises, `DeadlineExceeded` when the deadline passes,
+        `TimedOut` when it has waited too long, `ModelFailed`, or `Unavailable` when the engine
+        closes. A cancelled caller takes its waiting items out of the queue.
         """
         future = self._loop.create_future()
         with self._changed:
@@ -85,12 +113,23 @@ class BatchEngine:
                     "inference requests"
                 )
             request.timings.queued_s = time.monotonic()
-            self._queue.put(request)
+            times_out_s = self._queue.put(request)
             self._futures[request] = future
             self._changed.notify()
+        limits = (
+            (request.deadline_s, DeadlineExceeded("Deadline Exceeded")),
+            (times_out_s, TimedOut("Request timeout expired")),
+        )
+        timers = [
+            self._loop.call_later(due_s - time.monotonic(), self._end_late, request, error)
+            for due_s, error in limits
+            if due_s is not None
+        ]
         try:
             await future
         finally:
+            for timer in timers:
+                timer.cancel()
             del self._futures[request]
             if not request.is_done:
                 self._abandon(request)
@@ -108,12 +147,12 @@ class BatchEngine:
     def running_since_s(self) -> float | None:
         """When the oldest run under way began; None while there is none."""
         with self._changed:
-            return min(self._runs.values(), default=None)
+            return min((run.started_s for run in self._runs), default=None)
 
-    def check_room(self) -> None:
+    def check_room(self, priority: int = 0) -> None:
         """Raise `Overloaded` if one more request would be refused: cheap, before any work."""
         with self._changed:
-            self._queue.check_room()
+            self._queue.check_room(priority)
 
     def stop(self) -> None:
         """Refuse what waits and what comes, and let running batches end."""
@@ -123,21 +162,43 @@ class BatchEngine:
             for request in waiting:
                 self._finish(request)
             self._changed.notify_all()
-        self._post(waiting, Unavailable("Server is stopping"))
+        self._post(dict.fromkeys(waiting, Unavailable("Server is stopping")))
 
     def close(self, timeout_s: float) -> None:
         """Stop, and wait so long for running batches to end; blocks meanwhile.
 
-        A session that never returns keeps its thread, which does not keep the process.
+        Then they are stopped too. A session that does not hear keeps its thread, which does not
+        keep the process.
         """
         self.stop()
+        if self._is_over(timeout_s):
+            return
+        with self._changed:
+            running = list(self._running)
+            for request in running:
+                self._finish(request)
+        self._post(dict.fromkeys(running, Unavailable("Server is stopping")))
+        self._is_over(STOP_GRACE_S)
+
+    def _is_over(self, timeout_s: float) -> bool:
+        """Whether all threads ended, within so long."""
         deadline_s = time.monotonic() + timeout_s
         for thread in self._threads:
             thread.join(max(0.0, deadline_s - time.monotonic()))
+        return not any(thread.is_alive() for thread in self._threads)
 
     def _abandon(self, request: Request) -> None:
         with self._changed:
             self._finish(request)
+
+    def _end_late(self, request: Request, error: AttendantError) -> None:
+        """Called by the event loop when the error is due; a timeout is for those that wait."""
+        with self._changed:
+            has_begun = request.timings.started_s > 0
+            if request.is_done or (has_begun and isinstance(error, TimedOut)):
+                return
+            self._finish(request)
+        self._resolve({request: error})
 
     def _work(self, session: Session) -> None:
         try:
@@ -146,12 +207,20 @@ class BatchEngine:
                     self._run_batch(session, batch)
         except Exception:
             logger.exception("an engine thread failed: its model serves no more")
-            with self._changed:
-                running = list(self._running)
-                for request in running:
-                    self._finish(request)
-            self._post(running, ModelFailed("the engine failed, see the server's log"))
-            self.stop()
+            self._break(ModelFailed("the engine failed, see the server's log"))
+
+    def _break(self, error: AttendantError) -> None:
+        """End what runs with this error, refuse all else, and say so."""
+        with self._changed:
+            was_closing, self._is_closing = self._is_closing, True
+            running = list(self._running)
+            for request in running:
+                self._finish(request)
+        self._post(dict.fromkeys(running, error))
+        self.stop()
+        if not was_closing:
+            with suppress(RuntimeError):  # the loop is closed: nobody asks
+                self._loop.call_soon_threadsafe(self._on_broken)
 
     def _next_batch(self) -> list[Item] | None:
         """Wait for a batch; None once the engine closes."""
@@ -163,41 +232,55 @@ class BatchEngine:
                 self._changed.wait(None if due_s is None else due_s - now_s)
             else:
                 return None
-            batch, expired = self._queue.take(now_s)
-            for request in expired:
+            batch, late = self._queue.take(now_s)
+            for request in late:
                 self._finish(request)
             for item in batch:
                 item.request.timings.started_s = item.request.timings.started_s or now_s
                 self._running.add(item.request)
             if len(self._queue):  # more than this batch took: wake the next idle thread
                 self._changed.notify()
-        self._post(expired, DeadlineExceeded("Deadline Exceeded"))
+        self._post(late)
         return batch
 
     def _run_batch(self, session: Session, items: list[Item]) -> None:
         """Run and answer a batch; after a failure each item alone, so only culprits fail."""
+        run = self._begin(items)
+        if run is None:
+            return
         try:
-            ran, outputs = self._compute(session, items)
+            ran, outputs = self._compute(session, run)
+        except DeviceFailed as error:
+            logger.error("the device failed, and the model serves no more: %s", error)  # noqa: TRY400
+            self._break(error)
+            return
         except AttendantError as error:
-            if len(items) == 1:
-                self._fail(items[0].request, error)
+            if len(run.items) == 1:
+                self._fail(run.items[0].request, error)
                 return
-            for item in items:
-                if not item.request.is_done:  # by another of its items, or by its client
-                    self._run_batch(session, [item])
+            for item in run.items:
+                self._run_batch(session, [item])
             return
         self._answer(ran, outputs)
         self._observer.batch_ran(ran)
 
-    def _compute(self, session: Session, items: list[Item]) -> tuple[RanBatch, list[Outputs]]:
-        """Run one batch; returns each item's outputs. Whatever a model raises is `ModelFailed`."""
-        started_s = time.monotonic()
+    def _begin(self, items: list[Item]) -> _Run | None:
+        """A run of those that somebody still waits for, if there are any."""
         with self._changed:
-            self._runs[threading.get_ident()] = started_s
+            items = [item for item in items if not item.request.is_done]
+            if not items:
+                return None
+            run = _Run(items, time.monotonic())
+            self._runs[run] = None
+            return run
+
+    def _compute(self, session: Session, run: _Run) -> tuple[RanBatch, list[Outputs]]:
+        """Run one batch; returns each item's outputs. Whatever a model raises is `ModelFailed`."""
+        items, started_s = run.items, run.started_s
         try:
             inputs = self._collate(items)
             collated_s = time.monotonic()
-            outputs = session.run(inputs, self._output_names)
+            outputs = session.run(inputs, self._output_names, run.stopping)
             computed_s = time.monotonic()
             split = self._split(items, outputs)
         except AttendantError:
@@ -206,11 +289,11 @@ class BatchEngine:
             raise ModelFailed(f"{type(error).__name__}: {error}") from error
         finally:
             with self._changed:
-                del self._runs[threading.get_ident()]
+                del self._runs[run]
         split_s = time.monotonic() - computed_s
         return RanBatch(items, collated_s - started_s, computed_s - collated_s, split_s), split
 
-    def _split(self, items: list[Item], outputs: Outputs) -> list[Outputs]:
+    def _split(self, items: Sequence[Item], outputs: Outputs) -> list[Outputs]:
         """Give every item its own rows; without a batch axis, its one item the whole."""
         if not self._has_rows:
             assert len(items) == 1, "nothing to split by"
@@ -240,30 +323,33 @@ class BatchEngine:
                 if len(request.results) == len(request.items):
                     self._finish(request)
                     complete.append(request)
-        self._post(complete, None)
+        self._post(dict.fromkeys(complete))
 
     def _fail(self, request: Request, error: AttendantError) -> None:
         with self._changed:
             if request.is_done:
                 return
             self._finish(request)
-        self._post([request], error)
+        self._post({request: error})
 
     def _finish(self, request: Request) -> None:
-        """Whatever still waits of it need not run. Under the lock."""
+        """Whatever still waits or runs of it need not. Under the lock."""
         request.is_done = True
         request.timings.finished_s = time.monotonic()
         self._queue.drop(request)
         self._running.discard(request)
+        for run in self._runs:
+            if not run.has_listeners:
+                run.stopping.stop()
 
-    def _post(self, requests: list[Request], error: AttendantError | None) -> None:
+    def _post(self, answers: Mapping[Request, AttendantError | None]) -> None:
         """Hand answers to the event loop, in one crossing; a closed loop has no listeners."""
-        if requests:
+        if answers:
             with suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(self._resolve, requests, error)
+                self._loop.call_soon_threadsafe(self._resolve, answers)
 
-    def _resolve(self, requests: list[Request], error: AttendantError | None) -> None:
-        for request in requests:
+    def _resolve(self, answers: Mapping[Request, AttendantError | None]) -> None:
+        for request, error in answers.items():
             future = self._futures.get(request)
             if future is None or future.done():
                 continue

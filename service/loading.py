@@ -33,6 +33,7 @@ from service.model_config import (
 from service.model_files import ModelSource, find_versions
 from service.models import Host, ServedModel, TensorModel, TextModel
 from service.runtime import OnnxSession, Session, SessionOptions, choose_device
+from service.session_config import session_tuning
 from service.settings import Settings
 from service.tokenizer import TextTokenizer
 
@@ -127,13 +128,14 @@ def start_model(
             concatenate_rows,
             limits,
             metrics,
+            on_broken,
             has_rows=config.max_batch_size > 0,
         )
         return TensorModel(number, config, engine, metrics)
     graph_inputs = [spec.name for spec in version.sessions[0].signature.inputs]
     collate = pad_rows(manifest.pad_token_id, graph_inputs)
     outputs = [GRAPH_OUTPUT[manifest.task]]
-    engine = BatchEngine(name, version.sessions, outputs, collate, limits, metrics)
+    engine = BatchEngine(name, version.sessions, outputs, collate, limits, metrics, on_broken)
     return TextModel(number, config, engine, metrics, manifest, tokenizer, host.executor)
 
 
@@ -147,7 +149,9 @@ def _load_version(
     manifest_text = _read(version / "manifest.json", default="")
     manifest = Manifest.from_json(manifest_text) if manifest_text else None
     is_generative = manifest is not None and manifest.task == "text-generation"
-    options, count = _session_options(config, settings, can_use_gpu=not is_generative)
+    if is_generative:
+        check_generative(config)
+    options, count = _session_options(config, settings, is_generative=is_generative)
     if manifest is not None and is_generative:
         complete_for_text(config, manifest, settings.default_max_batch_size)
         decoder = load_decoder(graph, options, manifest, config, settings, openers.decoder)
@@ -177,27 +181,28 @@ def _load_version(
 
 
 def _session_options(
-    config: ModelConfig, settings: Settings, *, can_use_gpu: bool
+    config: ModelConfig, settings: Settings, *, is_generative: bool
 ) -> tuple[SessionOptions, int]:
     """How to compute, and how many runs at once; resolves `instance_group` in place."""
-    group = config.instance_group[0] if config.instance_group else config.instance_group.add()
-    if len(config.instance_group) > 1:
-        raise LoadError("config.pbtxt: more than one instance_group is not supported")
+    if not config.instance_group:
+        config.instance_group.add()
+    group = config.instance_group[0]  # all are of one kind, in one place
     if group.kind == group.KIND_AUTO:
-        device = choose_device(settings.device if can_use_gpu else "cpu")
+        device = choose_device("cpu" if is_generative else settings.device)
     else:
         device = choose_device("cuda" if group.kind == group.KIND_GPU else "cpu")
-    group.kind = group.KIND_GPU if device == "cuda" else group.KIND_CPU
-    group.count = group.count or settings.instances
+    for each in config.instance_group:
+        each.kind = group.KIND_GPU if device == "cuda" else group.KIND_CPU
+        each.count = each.count or (1 if is_generative else settings.instances)
     options = SessionOptions(
         device=device,
         device_id=group.gpus[0] if group.gpus else 0,
-        num_threads=parameter(
-            config, "intra_op_thread_count", settings.num_threads or available_cpus()
-        ),
+        num_threads=parameter(config, "intra_op_thread_count", settings.num_threads)
+        or available_cpus(),
         can_spin=settings.can_spin,
+        tuning=session_tuning(config),
     )
-    return options, group.count
+    return options, sum(each.count for each in config.instance_group)
 
 
 def _check_text_graph(session: Session, manifest: Manifest) -> None:

@@ -7,21 +7,60 @@ other way, and non-UTF-8 bytes are refused before they get here.
 
 import importlib
 import importlib.metadata
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
 from service.datatypes import BY_ONNX
-from service.errors import LoadError, ModelFailed
+from service.errors import DeviceFailed, LoadError, ModelFailed
 from service.model_config import Signature, TensorSpec
 from service.request import Arrays
+from service.session_config import GRAPH_LEVELS, Accelerator, SessionTuning
 
 BUILDS = ("onnxruntime", "onnxruntime-gpu", "onnxruntime-openvino")
 CPU_PROVIDER = "CPUExecutionProvider"
 CUDA_PROVIDER = "CUDAExecutionProvider"
+
+
+# After these a process cannot use the device any more (NVIDIA's CUDA Runtime API, cudaError_t:
+# "to continue using CUDA, the process must be terminated and relaunched"). Running out of memory
+# is not among them.
+STICKY_ERRORS = (
+    "illegal memory access",
+    "device-side assert",
+    "unspecified launch failure",
+    "launch timed out",
+    "misaligned address",
+    "illegal instruction",
+    "invalid program counter",
+    "not supported on global/shared address space",
+    "hardware stack error",
+    "uncorrectable ecc error",
+)
+
+
+class RunStop:
+    """Ends a run early. `stop` may be called on any thread, before, during and after the run."""
+
+    def __init__(self) -> None:
+        self.is_stopped = False
+        self._end: Callable[[], None] | None = None
+
+    def stop(self) -> None:
+        # Either this sees `_end`, or `then` sees `is_stopped`; both may.
+        self.is_stopped = True
+        if self._end is not None:
+            self._end()
+
+    def then(self, end: Callable[[], None]) -> None:
+        """What ends the run; it may be called twice, and on another thread."""
+        self._end = end
+        if self.is_stopped:
+            end()
 
 
 class Session(Protocol):
@@ -30,8 +69,13 @@ class Session(Protocol):
     @property
     def signature(self) -> Signature: ...
 
-    def run(self, inputs: Arrays, outputs: Sequence[str]) -> list[np.ndarray]:
-        """Compute the named outputs, in that order, or raise `ModelFailed`."""
+    def run(
+        self, inputs: Arrays, outputs: Sequence[str], stopping: RunStop | None = None
+    ) -> list[np.ndarray]:
+        """Compute the named outputs, in that order, or raise `ModelFailed`.
+
+        `DeviceFailed` where no run will succeed any more. A run that is stopped raises soon.
+        """
         ...
 
 
@@ -43,6 +87,7 @@ class SessionOptions:
     device_id: int = 0
     num_threads: int = 1
     can_spin: bool = False  # idle threads poll for work instead of sleeping
+    tuning: SessionTuning = field(default_factory=SessionTuning)
 
 
 def load_onnxruntime() -> Any:  # noqa: ANN401 - the module has no type of its own
@@ -87,28 +132,45 @@ class OnnxSession:
     """An `onnxruntime.InferenceSession`; `signature` is read once from the graph."""
 
     def __init__(self, graph: Path | bytes, options: SessionOptions) -> None:
-        ort = load_onnxruntime()
+        self._ort = ort = load_onnxruntime()
+        self._device = options.device
+        self._run_entries = options.tuning.run_entries
         name = graph.name if isinstance(graph, Path) else "graph"
+        providers = providers_for(options, ort.get_available_providers())
         try:
             self._session = ort.InferenceSession(
-                graph, _ort_options(ort, options), providers=_providers(options)
+                graph, _ort_options(ort, options), providers=providers
             )
         except Exception as error:  # ORT's errors share no narrower base class
             raise LoadError(f"{name}: {error}") from error
-        if options.device == "cuda" and CUDA_PROVIDER not in self._session.get_providers():
-            # ORT would go on on the CPU, and say so only in its log.
+        # ORT would go on without them, and say so only in its log.
+        missing = [name for name, _ in providers if name not in self._session.get_providers()]
+        if CUDA_PROVIDER in missing:
             raise LoadError(f"{name}: CUDA cannot be used on this machine, see --device cpu")
+        if missing:
+            raise LoadError(f"{name}: {missing[0]} cannot be used on this machine")
         self.signature = Signature(
             tuple(_tensor_spec(node) for node in self._session.get_inputs()),
             tuple(_tensor_spec(node) for node in self._session.get_outputs()),
         )
 
-    def run(self, inputs: Arrays, outputs: Sequence[str]) -> list[np.ndarray]:
+    def run(
+        self, inputs: Arrays, outputs: Sequence[str], stopping: RunStop | None = None
+    ) -> list[np.ndarray]:
+        run_options = self._ort.RunOptions()
+        for key, value in self._run_entries:
+            run_options.add_run_config_entry(key, value)
+        if stopping is not None:
+            stopping.then(partial(setattr, run_options, "terminate", True))
         try:
-            results: list[np.ndarray] = self._session.run(list(outputs), dict(inputs))
+            results: list[np.ndarray] = self._session.run(list(outputs), dict(inputs), run_options)
         except Exception as error:  # the same
-            raise ModelFailed(str(error)) from error
+            raise self._failure(str(error)) from error
         return results
+
+    def _failure(self, text: str) -> ModelFailed:
+        is_sticky = any(sticky in text.lower() for sticky in STICKY_ERRORS)
+        return DeviceFailed(text) if is_sticky and self._device != "cpu" else ModelFailed(text)
 
     def bind(self, inputs: Arrays, outputs: Arrays) -> "Binding":
         """A run over arrays that stay where they are; they must be C-contiguous."""
@@ -142,23 +204,60 @@ class Binding:
 
 
 def _ort_options(ort: Any, options: SessionOptions) -> Any:  # noqa: ANN401
+    tuning = options.tuning
     ort_options = ort.SessionOptions()
     ort_options.intra_op_num_threads = options.num_threads
     ort_options.inter_op_num_threads = 1
+    if tuning.is_parallel:
+        ort_options.execution_mode = ort.ExecutionMode.ORT_PARALLEL
+        ort_options.inter_op_num_threads = tuning.num_inter_threads or options.num_threads
+    ort_options.enable_cpu_mem_arena = tuning.has_arena
+    ort_options.enable_mem_pattern = tuning.has_pattern
+    level = GRAPH_LEVELS[tuning.graph_level]
+    ort_options.graph_optimization_level = getattr(ort.GraphOptimizationLevel, level)
     spinning = "1" if options.can_spin else "0"
     ort_options.add_session_config_entry("session.intra_op.allow_spinning", spinning)
     if options.device == "cpu":
         # ORT's own fusion of addition and layer norm is slower than the two: docs/benchmarks.md.
         fusions = "SkipLayerNormFusion"
         ort_options.add_session_config_entry("optimization.disable_specified_optimizers", fusions)
+    for key, value in tuning.session_entries:
+        ort_options.add_session_config_entry(key, value)
     ort_options.log_severity_level = 3  # errors only: they come back as exceptions too
     return ort_options
 
 
-def _providers(options: SessionOptions) -> list[Any]:
+def providers_for(
+    options: SessionOptions, available: Sequence[str]
+) -> list[tuple[str, dict[str, str]]]:
+    """ONNX Runtime's providers with their options, the first one that can compute a node does.
+
+    Raises `LoadError` for one that this build does not have, or that has no device.
+    """
+    tuning = options.tuning
     if options.device == "cuda":
-        return [(CUDA_PROVIDER, {"device_id": options.device_id}), CPU_PROVIDER]
-    return [CPU_PROVIDER]
+        device_id = {"device_id": str(options.device_id)}
+        cuda = Accelerator(CUDA_PROVIDER, tuning.cuda_options)
+        gpu = [
+            (each.provider, dict(each.options) | device_id)
+            for each in (*tuning.gpu_accelerators, cuda)
+        ]
+    elif tuning.needs_gpu:
+        raise LoadError(
+            "config.pbtxt asks for a GPU in optimization.execution_accelerators or parameters, but "
+            f"the model runs on the CPU; this build of ONNX Runtime offers {list(available)}"
+        )
+    else:
+        gpu = []
+    cpu = [(each.provider, dict(each.options)) for each in tuning.cpu_accelerators]
+    providers = [*gpu, *cpu, (CPU_PROVIDER, {})]
+    for name, _ in providers:
+        if name not in available:
+            raise LoadError(
+                f"config.pbtxt asks for {name}, but this build of ONNX Runtime offers "
+                f"{list(available)}"
+            )
+    return providers
 
 
 def _tensor_spec(node: Any) -> TensorSpec:  # noqa: ANN401

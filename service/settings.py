@@ -5,11 +5,14 @@ and environment variables; tests make it by hand. docs/settings.md lists them al
 which a test checks.
 """
 
+import ipaddress
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from service.errors import SettingError
+
+MAX_READ_BYTES = 2**31 - 4096  # what Linux reads from a file at once
 
 
 def _setting(default: Any, text: str, low: float | None = None, high: float | None = None) -> Any:  # noqa: ANN401
@@ -29,6 +32,9 @@ class Settings:
     grpc_port: int = _setting(
         8001, "gRPC port; 0 picks a free one. 8001 is where Triton's users look.", 0, 65535
     )
+    metrics_host: str = _setting(
+        "127.0.0.1", "Address of /metrics, which has neither TLS nor tokens: apart from gRPC's."
+    )
     metrics_port: int = _setting(
         8002, "Port of /metrics; 0 picks a free one. 8002 is Triton's.", 0, 65535
     )
@@ -42,6 +48,19 @@ class Settings:
         15.0, "Seconds between two looks at the repository under poll.", 0.1
     )
     load_threads: int = _setting(1, "Models loaded at once while the server runs.", 1, 64)
+    tls_cert: str = _setting(
+        "", "PEM file of the gRPC port's certificate and its chain; read again when it changes."
+    )
+    tls_key: str = _setting("", "PEM file of the certificate's key, unencrypted.")
+    tls_client_ca: str = _setting(
+        "", "PEM file of who signs clients' certificates; set, clients must have one."
+    )
+    token_file: str = _setting(
+        "", "File of bearer tokens, one a line, any of which a call must carry."
+    )
+    restricted_protocols: str = _setting(
+        "", "Groups of calls that need a key: <protocol>,...:<key>=<value or @file>;..."
+    )
     server_name: str = _setting(
         "attendant", "Name in ServerMetadata. Some clients insist on 'triton'."
     )
@@ -109,8 +128,29 @@ class Settings:
     max_message_bytes: int = _setting(
         256 * 2**20, "Size of one gRPC message, both ways.", 1024, 2**31 - 1
     )
+    max_bytes_in_flight: int = _setting(
+        2**30, "Requests admitted and not yet answered, together; one more is refused.", 1024
+    )
+    max_stream_requests: int = _setting(
+        256, "Requests in flight on one ModelStreamInfer; then no more are read.", 1
+    )
+    allow_client_shm: bool = _setting(
+        False, "Clients may pass tensors through system shared memory: any in /dev/shm of ours."
+    )
+    max_shm_regions: int = _setting(
+        128, "Shared memory regions registered at once. Each takes a file descriptor.", 1
+    )
+    max_shm_bytes: int = _setting(
+        2**30, "Bytes of shared memory regions together; one read takes no more.", 1, MAX_READ_BYTES
+    )
     max_concurrent_rpcs: int = _setting(
         4_096, "Calls in flight over all models; one more gets RESOURCE_EXHAUSTED.", 1
+    )
+    max_streams_per_connection: int = _setting(
+        1_024, "Calls in flight on one connection; clients hold further ones back.", 1, 2**31 - 1
+    )
+    max_connections: int = _setting(
+        1_024, "Open connections; one more is closed at once. Each takes a file descriptor.", 1
     )
     max_connection_age_s: float = _setting(
         300.0, "Then a connection is renewed, so that clients find new replicas.", 1
@@ -120,6 +160,21 @@ class Settings:
     )
     min_ping_interval_s: float = _setting(
         10.0, "Clients may ping so often without being cut off, as they do behind proxies.", 0.001
+    )
+    keepalive_time_s: float = _setting(
+        60.0, "The server pings a silent connection so often, to find those that are gone.", 1
+    )
+    keepalive_timeout_s: float = _setting(
+        20.0, "And closes it where no answer comes in this time.", 0.1
+    )
+    send_timeout_s: float = _setting(
+        60.0, "Seconds a client may leave one answer unread; then its call is cancelled.", 0.01
+    )
+    max_run_s: float = _setting(
+        120.0, "A run that takes longer turns liveness off: it may never end. 0: no bound.", 0
+    )
+    drain_delay_s: float = _setting(
+        0.0, "Seconds to serve on, unready, after SIGTERM: until balancers have noticed.", 0
     )
     drain_timeout_s: float = _setting(
         30.0, "Seconds to answer what was admitted after SIGTERM; then it is cancelled.", 0
@@ -134,6 +189,10 @@ class Settings:
                 f"--model-control-mode is '{self.model_control_mode}', "
                 "expected none, poll or explicit"
             )
+        if bool(self.tls_cert) != bool(self.tls_key):
+            raise SettingError("--tls-cert and --tls-key must both be set, or neither")
+        if self.tls_client_ca and not self.tls_cert:
+            raise SettingError("--tls-client-ca is set, expected --tls-cert and --tls-key with it")
         for setting in fields(self):
             value, low, high = (
                 getattr(self, setting.name),
@@ -148,3 +207,17 @@ class Settings:
 
 def _flag(name: str) -> str:
     return "--" + name.replace("_", "-")
+
+
+def join_address(host: str, port: int) -> str:
+    """`HOST:PORT` as gRPC and URLs write it: an IPv6 address in brackets, given with or without."""
+    bare = host.removeprefix("[").removesuffix("]")
+    return f"[{bare}]:{port}" if ":" in bare else f"{bare}:{port}"
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches it; a name that is not localhost may be anything."""
+    try:
+        return ipaddress.ip_address(host.removeprefix("[").removesuffix("]")).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -22,13 +22,14 @@ from tokenizers.pre_tokenizers import ByteLevel, Whitespace
 from tokenizers.processors import TemplateProcessing
 
 from service.datatypes import DATATYPES
-from service.errors import LoadError
+from service.errors import LoadError, ModelFailed
 from service.generation.decoder import CacheLimits
 from service.generation.engine import Vocabulary
 from service.manifest import Manifest
 from service.model_config import Signature, TensorSpec
+from service.queue_policy import QueuePolicies, QueuePolicy
 from service.request import Arrays, Item, RanBatch, Request, Timings
-from service.runtime import SessionOptions
+from service.runtime import RunStop, SessionOptions
 
 PATIENCE_S = 20.0  # how long a test waits for what must happen, on a busy machine
 WORDS = ("win", "prize", "free", "cash", "lunch", "home", "later", "sorry", "now", "the", "a")
@@ -52,14 +53,22 @@ class Holdable(Generic[T]):
         self._changed = threading.Condition()
         self._num_may_end = math.inf  # runs, counted from the first
 
-    def enter(self, call: T) -> None:
-        """Note a run, and keep it waiting while it is held."""
+    def enter(self, call: T, stopping: RunStop | None = None) -> None:
+        """Note a run, and keep it waiting while it is held and not stopped."""
+        stopping = stopping or RunStop()
+        stopping.then(self._wake)
         with self._changed:
             self.calls.append(call)
             number = len(self.calls)
             self._changed.notify_all()
-            may_end = self._changed.wait_for(lambda: number <= self._num_may_end, PATIENCE_S)
+            may_end = self._changed.wait_for(
+                lambda: number <= self._num_may_end or stopping.is_stopped, PATIENCE_S
+            )
         assert may_end, "a held run was never released"
+
+    def _wake(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
 
     def hold(self, after: int = 0) -> None:
         """Let runs start and none of them end, but for those that run now and `after` more."""
@@ -80,20 +89,31 @@ class Holdable(Generic[T]):
 
 
 class FakeSession(Holdable[Arrays]):
-    """A session that computes `compute`, and can be held, made to fail, and asked what it saw."""
+    """A session that computes `compute`, and can be held, made to fail, and asked what it saw.
+
+    A run that is stopped raises, unless `is_deaf`: `num_stopped` did.
+    """
 
     def __init__(self, signature: Signature, compute: Compute) -> None:
         super().__init__()
         self.signature = signature
         self.compute = compute
+        self.is_deaf = False
+        self.num_stopped = 0
 
     @property
     def batches(self) -> list[Arrays]:
         """What it was given, in order."""
         return self.calls
 
-    def run(self, inputs: Arrays, outputs: Sequence[str]) -> list[np.ndarray]:
-        self.enter(inputs)
+    def run(
+        self, inputs: Arrays, outputs: Sequence[str], stopping: RunStop | None = None
+    ) -> list[np.ndarray]:
+        stopping = stopping if stopping and not self.is_deaf else RunStop()
+        self.enter(inputs, stopping)
+        if stopping.is_stopped:
+            self.num_stopped += 1
+            raise ModelFailed("the run was stopped")
         results = self.compute(inputs)
         return [results[name] for name in outputs]
 
@@ -236,6 +256,11 @@ def tensor_request(
         for value, length in zip(values, lengths or [1] * len(values), strict=True)
     )
     return request
+
+
+def up_to(num_requests: int) -> QueuePolicies:
+    """So many requests may wait."""
+    return QueuePolicies(QueuePolicy(num_requests))
 
 
 def doubling_session() -> FakeSession:

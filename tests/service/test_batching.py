@@ -6,6 +6,7 @@ import pytest
 from service.batching import BatchLimits, BatchQueue
 from service.errors import InvalidArgument, Overloaded
 from service.request import Item, Request, Timings
+from tests.fakes import up_to
 
 
 def make(
@@ -34,9 +35,9 @@ def lengths_of(batch: list[Item]) -> list[int]:
 
 def test_an_empty_queue_gives_nothing_and_is_never_due() -> None:
     queue = BatchQueue(BatchLimits())
-    assert queue.take(now_s=0.0) == ([], [])
+    assert queue.take(now_s=0.0) == ([], {})
     assert queue.due_s() is None
-    assert len(queue) == queue.num_requests == queue.num_tokens == 0
+    assert len(queue) == queue.num_requests == queue.num_rows == queue.num_tokens == 0
 
 
 def test_the_padded_cost_never_exceeds_the_token_budget() -> None:
@@ -138,7 +139,7 @@ def test_items_of_no_rows_are_taken_like_others() -> None:
 
 
 def test_refusal_leaves_the_queue_as_it_was() -> None:
-    queue = queue_of([make(1), make(1)], max_waiting_requests=2)
+    queue = queue_of([make(1), make(1)], queue=up_to(2))
     before = repr(queue)
     with pytest.raises(Overloaded, match=r"^Exceeds maximum queue size$"):
         queue.put(make(1, 1))
@@ -183,22 +184,25 @@ def test_a_deadline_that_is_reached_expires_its_request() -> None:
     """Deadlines 1, 2 and 3 at time 2: the first two are late, `now` itself included."""
     requests = [make(1, 1, deadline_s=float(n)) for n in (1, 2, 3)]
     queue = queue_of(requests)
-    batch, expired = queue.take(now_s=2.0)
-    assert expired == requests[:2]
+    batch, late = queue.take(now_s=2.0)
+    assert list(late) == requests[:2]
+    assert {repr(error) for error in late.values()} == {"DeadlineExceeded('Deadline Exceeded')"}
     assert [item.request for item in batch] == [requests[2]] * 2
     assert queue.num_requests == queue.num_tokens == 0
 
 
 def test_a_take_may_give_expired_requests_and_no_batch() -> None:
     request = make(1, deadline_s=1.0)
-    assert queue_of([request]).take(now_s=5.0) == ([], [request])
+    batch, late = queue_of([request]).take(now_s=5.0)
+    assert (batch, list(late)) == ([], [request])
 
 
 def test_a_request_that_started_expires_with_what_is_left_of_it() -> None:
     request = make(10, 400, deadline_s=1.0)
     queue = queue_of([request], max_rows=1)
     queue.take(0.0)
-    assert queue.take(2.0) == ([], [request])
+    batch, late = queue.take(2.0)
+    assert (batch, list(late)) == ([], [request])
     assert len(queue) == 0
 
 

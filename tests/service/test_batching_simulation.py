@@ -13,6 +13,7 @@ import pytest
 from service.batching import BatchLimits, BatchQueue
 from service.errors import InvalidArgument, Overloaded
 from service.request import Item, Request, Timings
+from tests.fakes import up_to
 
 SEEDS = range(300)
 NUM_STEPS = 150
@@ -37,7 +38,7 @@ class Simulation:
         self.limits = BatchLimits(
             max_rows=int(pick(4, 20)),
             max_tokens=int(pick(120, 600)),
-            max_waiting_requests=int(pick(5, 40)),
+            queue=up_to(int(pick(5, 40))),
             max_waiting_tokens=int(pick(200, 3_000)),
             overhead_tokens=int(pick(0, 100)),
             max_candidates=int(pick(1, 30)),
@@ -137,7 +138,7 @@ class Simulation:
         assert len(self.queue) == len(self.waiting)
         assert self.queue.num_requests == len({item.request for item in self.waiting})
         assert self.queue.num_tokens == sum(i.num_rows * i.num_tokens for i in self.waiting)
-        assert self.queue.num_requests <= self.limits.max_waiting_requests
+        assert self.queue.num_requests <= self.limits.queue.default.max_requests
         assert (self.queue.due_s() is None) == (not self.waiting)
 
     def drain(self) -> None:
@@ -175,7 +176,7 @@ def test_the_simulation_meets_refusals_and_deadlines() -> None:
 
 def test_a_long_text_among_a_flood_of_short_ones_waits_for_a_bounded_number_of_batches() -> None:
     """With 5 items before it, it is in the 6th take at the latest, however many short follow."""
-    limits = BatchLimits(max_rows=4, max_waiting_requests=10_000)
+    limits = BatchLimits(max_rows=4, queue=up_to(10_000))
     queue = BatchQueue(limits)
 
     def put(length: int) -> Item:

@@ -17,11 +17,27 @@ import pytest
 from service.batching import BatchLimits
 from service.collate import concatenate_rows
 from service.engine import BatchEngine, Outputs
-from service.errors import DeadlineExceeded, ModelFailed, Overloaded, Unavailable
-from service.request import Arrays, Request
-from tests.fakes import PATIENCE_S, FakeObserver, FakeSession, doubling_session, tensor_request
+from service.errors import (
+    DeadlineExceeded,
+    DeviceFailed,
+    ModelFailed,
+    Overloaded,
+    TimedOut,
+    Unavailable,
+)
+from service.queue_policy import QueuePolicies, QueuePolicy
+from service.request import Arrays, RanBatch, Request
+from tests.fakes import (
+    PATIENCE_S,
+    FakeObserver,
+    FakeSession,
+    doubling_session,
+    tensor_request,
+    up_to,
+)
 
 NEVER_S = 1_000.0
+LATE_S = 2.0  # how late a busy machine may be
 T = TypeVar("T")
 
 
@@ -29,6 +45,7 @@ T = TypeVar("T")
 async def engine_on(
     *sessions: FakeSession,
     observer: FakeObserver | None = None,
+    on_broken: Callable[[], None] = lambda: None,
     has_rows: bool = True,
     **limits: object,
 ) -> AsyncIterator[BatchEngine]:
@@ -40,6 +57,7 @@ async def engine_on(
         concatenate_rows,
         batch_limits,
         observer or FakeObserver(),
+        on_broken,
         has_rows=has_rows,
     )
     try:
@@ -63,6 +81,12 @@ async def has_started(session: FakeSession, num_runs: int) -> None:
 
 async def within_patience(awaitable: Awaitable[T]) -> T:
     return await asyncio.wait_for(awaitable, PATIENCE_S)
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while not is_so():  # noqa: ASYNC110 - nobody is told
+            await asyncio.sleep(0.001)
 
 
 async def sleep_past(moment_s: float) -> None:
@@ -202,23 +226,213 @@ async def test_a_deadline_that_passes_in_the_queue_ends_the_request_unrun() -> N
     assert batches_of(session) == [[1.0]]
 
 
-async def test_a_deadline_that_passes_while_it_runs_does_not_stop_the_answer() -> None:
+async def test_a_deadline_ends_a_request_when_it_is_due_also_one_that_runs() -> None:
+    """One runs and one waits, both for 0.1 s; the session would hold them for ever."""
     session = doubling_session()
     session.hold()
     async with engine_on(session) as engine:
-        deadline_s = time.monotonic() + 0.5
-        task = await start(engine, tensor_request(1.0, deadline_s=deadline_s))
+        deadline_s = time.monotonic() + 0.1
+        running = await start(engine, tensor_request(1.0, deadline_s=deadline_s))
         await has_started(session, 1)
-        await sleep_past(deadline_s)
+        waiting = await start(engine, tensor_request(2.0, deadline_s=deadline_s))
+        for task in (running, waiting):
+            with pytest.raises(DeadlineExceeded, match=r"^Deadline Exceeded$"):
+                await within_patience(task)
+        assert 0 <= time.monotonic() - deadline_s < LATE_S
+        assert engine.num_waiting == engine.num_running == 0
         session.release()
-        assert values(await asyncio.wait_for(task, PATIENCE_S)) == [2.0]
+        assert await ask(engine, 3.0) == [6.0]
+    assert batches_of(session) == [[1.0], [3.0]]
+
+
+async def test_a_run_that_nobody_waits_for_is_stopped() -> None:
+    """Two share a run: one leaves, and it goes on; the other's deadline passes, and it ends."""
+    session = doubling_session()
+    session.hold()
+    async with engine_on(session, max_delay_s=NEVER_S, max_rows=2) as engine:
+        leaver = await start(engine, tensor_request(1.0))
+        late = await start(engine, tensor_request(2.0, deadline_s=time.monotonic() + 0.1))
+        await has_started(session, 1)
+        leaver.cancel()
+        await asyncio.wait([leaver])
+        assert engine.running_since_s is not None
+        assert session.num_stopped == 0
+        with pytest.raises(DeadlineExceeded):
+            await within_patience(late)
+        await until(lambda: engine.running_since_s is None)
+        assert session.num_stopped == 1
+    assert batches_of(session) == [[1.0, 2.0]]
+
+
+async def test_stopping_one_run_leaves_the_other_alone() -> None:
+    session = doubling_session()
+    session.hold()
+    async with engine_on(session, session, max_rows=1) as engine:
+        tasks = [await start(engine, tensor_request(value)) for value in (1.0, 2.0)]
+        await has_started(session, 2)
+        tasks[0].cancel()
+        await asyncio.wait([tasks[0]])
+        await until(lambda: session.num_stopped == 1)
+        session.release()
+        assert values(await within_patience(tasks[1])) == [4.0]
+
+
+async def test_a_failed_batch_is_retried_without_those_who_left() -> None:
+    """Three share a run that will fail; while it does the first leaves: two runs follow."""
+    session = doubling_session()
+    session.compute = refuse_negative
+    session.hold()
+    async with engine_on(session, max_delay_s=NEVER_S, max_rows=3) as engine:
+        tasks = [await start(engine, tensor_request(value)) for value in (1.0, -1.0, 3.0)]
+        await has_started(session, 1)
+        tasks[0].cancel()
+        await asyncio.wait([tasks[0]])
+        session.release()
+        _, failed, last = await within_patience(asyncio.gather(*tasks, return_exceptions=True))
+        assert isinstance(failed, ModelFailed)
+        assert not isinstance(last, BaseException)
+        assert values(last) == [6.0]
+    assert batches_of(session) == [[1.0, -1.0, 3.0], [-1.0], [3.0]]
+
+
+async def test_since_when_the_oldest_run_is_under_way() -> None:
+    sessions = doubling_session(), doubling_session()
+    for session in sessions:
+        session.hold()
+    async with engine_on(*sessions, max_rows=1) as engine:
+        assert engine.running_since_s is None
+        before_s = time.monotonic()
+        first = await start(engine, tensor_request(1.0))
+        await until(lambda: engine.running_since_s is not None)
+        between_s = time.monotonic()
+        second = await start(engine, tensor_request(2.0))
+        for session in sessions:
+            await has_started(session, 1)
+        assert engine.running_since_s is not None
+        assert before_s <= engine.running_since_s <= between_s
+        for session in sessions:
+            session.release()
+        await within_patience(asyncio.gather(first, second))
+        assert engine.running_since_s is None
+
+
+def timing_out(timeout_s: float, **policy: bool) -> QueuePolicies:
+    return QueuePolicies(QueuePolicy(timeout_s=timeout_s, **policy))
+
+
+async def test_who_waits_too_long_is_told_so_when_it_is_due() -> None:
+    """The session holds the only thread; the timeout is 0.1 s, and one asks for 0.02 s."""
+    session = doubling_session()
+    session.hold()
+    async with engine_on(session, queue=timing_out(0.1, can_override=True)) as engine:
+        running = await start(engine, tensor_request(1.0))
+        await has_started(session, 1)
+        start_s = time.monotonic()
+        request, hasty = tensor_request(2.0), tensor_request(3.0)
+        hasty.timeout_s = 0.02
+        for asked, timeout_s in ((hasty, 0.02), (request, 0.1)):
+            task = await start(engine, asked)
+            with pytest.raises(TimedOut, match=r"^Request timeout expired$"):
+                await within_patience(task)
+            waited_s, start_s = time.monotonic() - start_s, time.monotonic()
+            assert timeout_s <= waited_s < timeout_s + LATE_S
+        assert engine.num_waiting == 0
+        assert not running.done()
+        session.release()
+        assert values(await within_patience(running)) == [2.0]
+    assert batches_of(session) == [[1.0]]
+
+
+async def test_a_timeout_is_for_waiting_and_not_for_running() -> None:
+    session = doubling_session()
+    session.hold()
+    async with engine_on(session, queue=timing_out(0.02)) as engine:
+        task = await start(engine, tensor_request(1.0))
+        await has_started(session, 1)
+        await sleep_past(time.monotonic() + 0.04)
+        session.release()
+        assert values(await within_patience(task)) == [2.0]
+
+
+async def test_who_may_wait_longer_than_its_timeout_goes_last() -> None:
+    session = doubling_session()
+    session.hold()
+    queue = timing_out(0.05, can_override=True, is_delaying=True)
+    async with engine_on(session, queue=queue, max_rows=1) as engine:
+        tasks = [await start(engine, tensor_request(1.0))]
+        await has_started(session, 1)
+        hasty = tensor_request(2.0)
+        hasty.timeout_s = 0.001
+        tasks += [await start(engine, hasty), await start(engine, tensor_request(3.0))]
+        await sleep_past(hasty.timings.queued_s + 0.001)
+        session.release()
+        await within_patience(asyncio.gather(*tasks))
+    assert batches_of(session) == [[1.0], [3.0], [2.0]]
+
+
+async def test_urgent_requests_run_first() -> None:
+    session = doubling_session()
+    session.hold()
+    queue = QueuePolicies(num_levels=3, default_level=2)
+    async with engine_on(session, queue=queue, max_rows=1) as engine:
+        tasks = [await start(engine, tensor_request(0.0))]
+        await has_started(session, 1)
+        for value, priority in ((3.0, 3), (2.0, 0), (1.0, 1), (2.5, 4)):
+            request = tensor_request(value)
+            request.priority = priority
+            tasks.append(await start(engine, request))
+        session.release()
+        await within_patience(asyncio.gather(*tasks))
+    assert batches_of(session) == [[0.0], [1.0], [2.0], [2.5], [3.0]]
+
+
+async def test_a_lost_device_ends_the_engine_without_trying_again() -> None:
+    """Two share the run that finds out; one waits. Nothing else is run, and once it is said."""
+    session = doubling_session()
+    session.hold()
+    told: list[str] = []
+
+    def lose(_: Arrays) -> dict[str, np.ndarray]:
+        raise DeviceFailed("CUDA failure 700: an illegal memory access was encountered")
+
+    session.compute = lose
+    async with engine_on(
+        session, max_delay_s=NEVER_S, max_rows=2, on_broken=lambda: told.append("broken")
+    ) as engine:
+        tasks = [await start(engine, tensor_request(value)) for value in (1.0, 2.0)]
+        await has_started(session, 1)
+        tasks.append(await start(engine, tensor_request(3.0)))
+        session.release()
+        *ran, waited = await within_patience(asyncio.gather(*tasks, return_exceptions=True))
+        assert [type(error) for error in ran] == [DeviceFailed] * 2
+        assert isinstance(waited, Unavailable)
+        await until(lambda: told == ["broken"])
+        with pytest.raises(Unavailable):
+            await engine.run(tensor_request(4.0))
+    assert batches_of(session) == [[1.0, 2.0]]
+    assert told == ["broken"]
+
+
+async def test_an_engine_thread_that_fails_ends_its_engine_and_says_so() -> None:
+    class BadObserver(FakeObserver):
+        def batch_ran(self, batch: RanBatch) -> None:
+            raise RuntimeError("our own mistake")
+
+    told: list[str] = []
+    async with engine_on(
+        doubling_session(), observer=BadObserver(), on_broken=lambda: told.append("broken")
+    ) as engine:
+        assert await ask(engine, 1.0) == [2.0]  # it was answered before
+        await until(lambda: told == ["broken"])
+        with pytest.raises(Unavailable):
+            await engine.run(tensor_request(2.0))
 
 
 async def test_overload_refuses_at_the_limit_and_recovers() -> None:
     """One runs, two may wait; the fourth is refused, and the next after they ran is not."""
     session = doubling_session()
     session.hold()
-    async with engine_on(session, max_waiting_requests=2) as engine:
+    async with engine_on(session, queue=up_to(2)) as engine:
         tasks = [await start(engine, tensor_request(1.0))]
         await has_started(session, 1)
         tasks += [await start(engine, tensor_request(value)) for value in (2.0, 3.0)]
@@ -363,14 +577,29 @@ async def test_closing_answers_what_runs_and_refuses_what_waits() -> None:
 
 async def test_closing_waits_no_longer_than_told_for_a_session_that_never_returns() -> None:
     session = doubling_session()
+    session.is_deaf = True
     session.hold()
     async with engine_on(session) as engine:
         stuck = await start(engine, tensor_request(1.0))
         await has_started(session, 1)
         await asyncio.wait_for(asyncio.to_thread(engine.close, 0.01), PATIENCE_S)
-        assert not stuck.done()
+        with pytest.raises(Unavailable, match=r"^Server is stopping$"):
+            await within_patience(stuck)
+        assert engine.running_since_s is not None
         session.release()
-        assert values(await asyncio.wait_for(stuck, PATIENCE_S)) == [2.0]
+
+
+async def test_closing_stops_what_still_runs_when_its_time_is_over() -> None:
+    session = doubling_session()
+    session.hold()
+    async with engine_on(session) as engine:
+        running = await start(engine, tensor_request(1.0))
+        await has_started(session, 1)
+        await asyncio.wait_for(asyncio.to_thread(engine.close, 0.01), PATIENCE_S)
+        assert session.num_stopped == 1
+        assert "fake-0" not in {thread.name for thread in threading.enumerate()}
+        with pytest.raises(Unavailable, match=r"^Server is stopping$"):
+            await within_patience(running)
 
 
 async def test_closing_an_idle_engine_ends_its_threads() -> None:
@@ -387,7 +616,7 @@ async def test_under_stress_every_caller_gets_its_own_rows_and_only_those(seed: 
     for session in sessions:
         session.compute = refuse_negative
     counts: dict[str, int] = {}
-    async with engine_on(*sessions, max_rows=8, max_tokens=400, max_waiting_requests=100) as engine:
+    async with engine_on(*sessions, max_rows=8, max_tokens=400, queue=up_to(100)) as engine:
 
         async def client(number: int) -> None:
             numbers = [float(number * 5 + index) for index in range(random.integers(1, 6))]

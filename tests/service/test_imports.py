@@ -11,6 +11,8 @@ import pytest
 ROOT = Path(__file__).parents[2]
 POLICY = (
     "batching",
+    "batch_limits",
+    "queue_policy",
     "request",
     "statistics",
     "manifest",

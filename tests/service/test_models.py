@@ -33,6 +33,7 @@ from tests.fakes import (
     text_session,
     text_values,
     token_ids,
+    up_to,
     write_tokenizer,
 )
 
@@ -97,7 +98,7 @@ async def text_model(
     complete_for_text(config, manifest, 64)
     metrics = Metrics().for_model("m", 1)
     collate = pad_rows(manifest.pad_token_id, [spec.name for spec in session.signature.inputs])
-    limits = BatchLimits(max_waiting_requests=max_texts)
+    limits = BatchLimits(queue=up_to(max_texts))
     outputs = [session.signature.outputs[0].name]
     engine = BatchEngine("m", [session], outputs, collate, limits, metrics)
     tokenizer = TextTokenizer(folder / "tokenizer.json", manifest.max_tokens, 100_000)

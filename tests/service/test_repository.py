@@ -10,13 +10,11 @@ import numpy as np
 import pytest
 from onnx import TensorProto
 
-from service.batching import BatchLimits
 from service.cpus import available_cpus
 from service.engine import BatchEngine
 from service.errors import InvalidArgument, LoadError, NotFound, Unavailable
-from service.loading import Openers, OpenSession, batch_limits
+from service.loading import Openers, OpenSession
 from service.metrics import Metrics
-from service.model_config import parse_config
 from service.models import InferRequest
 from service.repository import ModelRepository, parse_version
 from service.runtime import OnnxSession
@@ -321,33 +319,6 @@ async def test_sessions_are_opened_as_instance_group_and_settings_say(repository
     assert two.num_threads == available_cpus()
     assert all(options.device == "cpu" and options.can_spin for options in sessions.options)
 
-
-def test_a_model_s_bounds_come_before_the_server_s() -> None:
-    text = """max_batch_size: 8
-      dynamic_batching { preferred_batch_size: [4] max_queue_delay_microseconds: 1500
-                         default_queue_policy { max_queue_size: 5 } }
-      parameters { key: "max_batch_tokens" value { string_value: "100" } }
-      parameters { key: "max_queue_tokens" value { string_value: "200" } }
-      parameters { key: "batch_overhead_tokens" value { string_value: "3" } }"""
-    assert batch_limits(parse_config(text, "m"), Settings()) == BatchLimits(
-        max_rows=8,
-        max_tokens=100,
-        max_waiting_requests=5,
-        max_waiting_tokens=200,
-        overhead_tokens=3,
-        max_delay_s=0.0015,
-        preferred_rows=(4,),
-    )
-    settings = Settings(
-        max_batch_tokens=1, max_queue_requests=2, max_queue_tokens=3, batch_overhead_tokens=4
-    )
-    assert batch_limits(parse_config("", "m"), settings) == BatchLimits(
-        max_rows=1,
-        max_tokens=1,
-        max_waiting_requests=2,
-        max_waiting_tokens=3,
-        overhead_tokens=4,
-    )
 
 
 async def test_closing_ends_every_engine(repository: Path) -> None:
