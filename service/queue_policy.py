@@ -1,0 +1,40 @@
+"""How long requests of each priority level may wait, and how many: Triton's queue policies.
+
+Level 1 is served first. A model without levels has one, whatever its requests ask for.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class QueuePolicy:
+    """What one level does with requests that come when it is full, or wait too long."""
+
+    max_requests: int = 512
+    timeout_s: float | None = None  # None: no limit
+    can_override: bool = False  # a request may ask for less
+    is_delaying: bool = False  # who waits too long goes last in its level, instead of ending
+
+    def timeout_of(self, asked_s: float | None) -> float | None:
+        """How long a request may wait that asks for so much; 0 or less asks for nothing."""
+        if not self.can_override or asked_s is None or asked_s <= 0:
+            return self.timeout_s
+        return asked_s if self.timeout_s is None else min(asked_s, self.timeout_s)
+
+
+@dataclass(frozen=True, slots=True)
+class QueuePolicies:
+    """The levels of one model and their policies."""
+
+    default: QueuePolicy = QueuePolicy()
+    by_level: Mapping[int, QueuePolicy] = field(default_factory=dict)  # instead of the default
+    num_levels: int = 1
+    default_level: int = 1
+
+    def level_of(self, priority: int) -> int:
+        """1 to `num_levels`; the default where a request names none, or one that is not there."""
+        return priority if 1 <= priority <= self.num_levels else self.default_level
+
+    def of(self, level: int) -> QueuePolicy:
+        return self.by_level.get(level, self.default)

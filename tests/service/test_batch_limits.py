@@ -1,0 +1,146 @@
+"""What a configuration says of queues and batches, and what it may not say."""
+
+import pytest
+
+from service.batch_limits import MAX_PRIORITY_LEVELS, batch_limits, check_generative
+from service.batching import BatchLimits
+from service.errors import LoadError
+from service.model_config import parse_config
+from service.queue_policy import QueuePolicies, QueuePolicy
+from service.settings import Settings
+
+
+def test_a_model_s_bounds_come_before_the_server_s() -> None:
+    text = """max_batch_size: 8
+      dynamic_batching { preferred_batch_size: [4] max_queue_delay_microseconds: 1500
+                         default_queue_policy { max_queue_size: 5 } }
+      parameters { key: "max_batch_tokens" value { string_value: "100" } }
+      parameters { key: "max_queue_rows" value { string_value: "150" } }
+      parameters { key: "max_queue_tokens" value { string_value: "200" } }
+      parameters { key: "batch_overhead_tokens" value { string_value: "3" } }"""
+    assert batch_limits(parse_config(text, "m"), Settings()) == BatchLimits(
+        max_rows=8,
+        max_tokens=100,
+        queue=QueuePolicies(QueuePolicy(5)),
+        max_waiting_rows=150,
+        max_waiting_tokens=200,
+        overhead_tokens=3,
+        max_delay_s=0.0015,
+        preferred_rows=(4,),
+    )
+    settings = Settings(
+        max_batch_tokens=1,
+        max_queue_requests=2,
+        max_queue_rows=5,
+        max_queue_tokens=3,
+        batch_overhead_tokens=4,
+    )
+    assert batch_limits(parse_config("", "m"), settings) == BatchLimits(
+        max_rows=1,
+        max_tokens=1,
+        queue=QueuePolicies(QueuePolicy(2)),
+        max_waiting_rows=5,
+        max_waiting_tokens=3,
+        overhead_tokens=4,
+    )
+
+
+def test_the_defaults_of_the_settings_are_those_of_the_records() -> None:
+    assert batch_limits(parse_config("max_batch_size: 64", "m"), Settings()) == BatchLimits()
+
+
+def test_levels_have_their_own_policies_and_others_the_default() -> None:
+    text = """dynamic_batching { priority_levels: 3 default_priority_level: 2
+      default_queue_policy { default_timeout_microseconds: 2000 allow_timeout_override: true }
+      priority_queue_policy { key: 3 value { timeout_action: DELAY max_queue_size: 7 } } }"""
+    queue = batch_limits(parse_config(text, "m"), Settings(max_queue_requests=9)).queue
+    assert [queue.level_of(priority) for priority in (0, 1, 2, 3, 4, 2**63)] == [2, 1, 2, 3, 2, 2]
+    assert queue.of(1) == queue.of(2) == QueuePolicy(9, 0.002, can_override=True)
+    assert queue.of(3) == QueuePolicy(7, None, is_delaying=True)
+
+
+@pytest.mark.parametrize(
+    ("default_s", "can_override", "asked_s", "timeout_s"),
+    [
+        (None, False, None, None),
+        (None, False, 1.0, None),
+        (None, True, 1.0, 1.0),
+        (None, True, 0.0, None),
+        (2.0, True, 1.0, 1.0),
+        (2.0, True, 3.0, 2.0),
+        (2.0, True, 0.0, 2.0),
+        (2.0, True, -1.0, 2.0),
+        (2.0, True, None, 2.0),
+        (2.0, False, 1.0, 2.0),
+    ],
+)
+def test_a_request_may_ask_to_wait_less_where_it_is_allowed_to(
+    default_s: float | None, can_override: bool, asked_s: float | None, timeout_s: float | None
+) -> None:
+    policy = QueuePolicy(timeout_s=default_s, can_override=can_override)
+    assert policy.timeout_of(asked_s) == timeout_s
+
+
+@pytest.mark.parametrize(
+    ("batching", "text"),
+    [
+        ("priority_levels: 2", "default_priority_level is 0, expected 1 to priority_levels, .* 2"),
+        ("priority_levels: 2 default_priority_level: 3", "default_priority_level is 3, expected 1"),
+        ("default_priority_level: 1", "default_priority_level is 1, but priority_levels is not"),
+        (
+            f"priority_levels: {MAX_PRIORITY_LEVELS + 1} default_priority_level: 1",
+            f"priority_levels is {MAX_PRIORITY_LEVELS + 1}, expected at most {MAX_PRIORITY_LEVELS}",
+        ),
+        (
+            "priority_levels: 2 default_priority_level: 1 priority_queue_policy { key: 3 value {} }",
+            "priority_queue_policy has the level 3, expected 1 to priority_levels, which is 2",
+        ),
+        (
+            "priority_levels: 2 default_priority_level: 1 priority_queue_policy { key: 0 value {} }",
+            "priority_queue_policy has the level 0",
+        ),
+        ("priority_queue_policy { key: 1 value {} }", "priority_queue_policy has the level 1, .* 0"),
+    ],
+)
+def test_levels_that_are_not_there_are_refused_by_name(batching: str, text: str) -> None:
+    config = parse_config(f"dynamic_batching {{ {batching} }}", "m")
+    with pytest.raises(LoadError, match=rf"^config.pbtxt: dynamic_batching\.{text}"):
+        batch_limits(config, Settings())
+
+
+@pytest.mark.parametrize(
+    ("text", "field"),
+    [
+        ("dynamic_batching { preferred_batch_size: [4] }", "preferred_batch_size is set"),
+        ("dynamic_batching { max_queue_delay_microseconds: 1 }", "max_queue_delay_microseconds is"),
+        (
+            "dynamic_batching { priority_levels: 1 default_priority_level: 1 }",
+            "priority_levels is set",
+        ),
+        (
+            "dynamic_batching { priority_queue_policy { key: 1 value {} } }",
+            "priority_queue_policy is set",
+        ),
+        (
+            "dynamic_batching { default_queue_policy { timeout_action: DELAY } }",
+            r"default_queue_policy\.timeout_action is DELAY, a generative model knows REJECT only",
+        ),
+        ("instance_group [{ count: 2 }]", "instance_group.count is 2, expected 1"),
+    ],
+)
+def test_what_a_generative_model_has_no_use_for_is_refused_by_name(text: str, field: str) -> None:
+    with pytest.raises(LoadError, match=field):
+        check_generative(parse_config(text, "m"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "instance_group [{ count: 1 kind: KIND_CPU }]",
+        """dynamic_batching { default_queue_policy { max_queue_size: 3
+           default_timeout_microseconds: 100 allow_timeout_override: true } }""",
+    ],
+)
+def test_a_generative_model_may_bound_its_queue(text: str) -> None:
+    check_generative(parse_config(text, "m"))
