@@ -105,6 +105,7 @@ class ServedModel:
         self.version = version
         self.config = config
         self.signature = signature_of(config)
+        self.labels: dict[str, list[str]] = {}  # of outputs whose values are classes
         self.users = Occupancy()  # calls that it must answer before it is closed
         self._engine = engine
         self._metrics = metrics
@@ -162,14 +163,29 @@ class TensorModel(BatchedModel):
 
     async def infer(self, request: InferRequest) -> InferReply:
         names = [spec.name for spec in self.signature.outputs]
-        running = Request(Timings(request.received_s), request.deadline_s)
+        running = Request(
+            Timings(request.received_s), request.deadline_s, request.priority, request.timeout_s
+        )
         with self.counted_failures():
             inputs = {name: _to_session_array(array) for name, array in request.inputs.items()}
+        if not request.num_rows:
+            return self._empty_reply(request.received_s)
         shapes = tuple(inputs[spec.name].shape[1:] for spec in self.signature.inputs)
         item = Item(running, inputs, request.num_rows, 1, shapes)
         running.items = (item,)
         (outputs,) = await self._run(running)
         return InferReply(dict(zip(names, outputs, strict=True)), running.timings)
+
+    def _empty_reply(self, received_s: float) -> InferReply:
+        """The answer to no rows, without a run; dimensions that only a run could tell are 0."""
+        outputs = {
+            spec.name: np.empty((0, *(max(0, dim) for dim in spec.dims)), spec.datatype.dtype)
+            for spec in self.signature.outputs
+        }
+        now_s = time.monotonic()
+        timings = Timings(received_s, now_s, now_s, now_s)
+        self._metrics.request_succeeded(0, timings)
+        return InferReply(outputs, timings)
 
 
 class TextModel(BatchedModel):
@@ -189,13 +205,19 @@ class TextModel(BatchedModel):
         self.manifest = manifest
         self.tokenizer = tokenizer
         self._tokenizing = Tokenizing(executor)
+        self.labels = {"logits": list(manifest.labels)}
         self._labels = np.array([label.encode() for label in manifest.labels], object)
 
     async def infer(self, request: InferRequest) -> InferReply:
         with self.counted_failures():
             texts = decode(request.inputs["text"])
         reply = await self.compute(
-            texts, request.received_s, request.deadline_s, request.can_truncate
+            texts,
+            request.received_s,
+            request.deadline_s,
+            request.can_truncate,
+            request.priority,
+            request.timeout_s,
         )
         if self.manifest.task == "embedding":
             return InferReply({"embedding": reply.values}, reply.timings)
@@ -214,10 +236,12 @@ class TextModel(BatchedModel):
         received_s: float,
         deadline_s: float | None = None,
         can_truncate: bool = False,
+        priority: int = 0,
+        timeout_s: float | None = None,
     ) -> TextReply:
         """Tokenize texts and run them, each as an item of its own."""
         with self.counted_failures():
-            self._batches.check_room()  # before any work: refusing must be cheap
+            self._batches.check_room(priority)  # before any work: refusing must be cheap
             rows = await self._encode(texts, can_truncate)
         if not rows:  # an empty batch is answered without running
             now_s = time.monotonic()
@@ -225,7 +249,7 @@ class TextModel(BatchedModel):
             self._metrics.request_succeeded(0, timings)
             size = self.manifest.embedding_size or len(self.manifest.labels)
             return TextReply(np.empty((0, size), np.float32), rows, timings)
-        request = Request(Timings(received_s), deadline_s)
+        request = Request(Timings(received_s), deadline_s, priority, timeout_s)
         request.items = tuple(
             Item(
                 request,
