@@ -15,7 +15,6 @@ from tests.e2e.graphs import (
     iterations_per_s,
     lookup,
     model_of,
-    run_one_at_a_time,
     slow,
     slow_identity,
     tensor,
@@ -62,11 +61,8 @@ def write_repository(folder: Path, long_s: float) -> None:
         write_identity(folder, f"identity_{datatype.lower()}", datatype)
     write_identity(folder, "unbatched", "FP32", max_batch_size=0)
     write_versions(folder, "versions", (1, 2, 5), served=(1, 2))
-    write_graph(slow(), folder, "slow")
-    run_one_at_a_time(folder, "slow")
+    write_short_queue(folder, "short_queue")
     write_graph(lookup(), folder, "lookup")  # raises for an index that it lacks
-    (folder / "broken/1").mkdir(parents=True)
-    (folder / "broken/1/model.onnx").write_bytes(b"no model")
 
 
 def write_add_sub(folder: Path, name: str, datatype: str) -> None:
@@ -156,6 +152,18 @@ def write_slow_identity(folder: Path, name: str, delay_s: float) -> None:
         'parameters { key: "intra_op_thread_count" value { string_value: "1" } }\n'
     )
     _write(folder, name, model, config)
+
+
+def write_short_queue(folder: Path, name: str) -> None:
+    """`slow`, one run at a time and one request waiting, for as long as it says itself."""
+    write_graph(slow(), folder, name)
+    config = """
+        instance_group [{ count: 1 }]
+        dynamic_batching {
+          default_queue_policy { max_queue_size: 1 allow_timeout_override: true }
+        }
+    """
+    (folder / name / "config.pbtxt").write_text(config, encoding="utf-8")
 
 
 def _pairs(kind: int) -> tuple[list[ValueInfoProto], list[ValueInfoProto]]:

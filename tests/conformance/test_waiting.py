@@ -1,0 +1,123 @@
+"""Deadlines, cancellation and full queues: nobody waits for what has ended."""
+
+import asyncio
+import queue
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+from tritonclient import grpc as triton
+from tritonclient.grpc import aio
+from tritonclient.grpc import service_pb2 as pb
+
+from tests.conformance.messages import LIMIT_S, Stub
+from tests.e2e.calls import slow_inputs
+from tests.e2e.graphs import iterations_per_s
+from tests.e2e.server import within
+
+SHORT_S = 0.1
+MODEL = "custom_identity_int32"  # takes half a second of a core
+
+
+def inputs() -> list[Any]:
+    tensor = triton.InferInput("INPUT0", [1, 1], "INT32")
+    tensor.set_data_from_numpy(np.array([[10]], np.int32))
+    return [tensor]
+
+
+def still_answers(client: triton.InferenceServerClient) -> bool:
+    result = client.infer(MODEL, inputs(), client_timeout=LIMIT_S)
+    return bool(result.as_numpy("OUTPUT0").tolist() == [[10]])
+
+
+def test_a_deadline_ends_a_unary_call(client: triton.InferenceServerClient) -> None:
+    with within(LIMIT_S / 2), pytest.raises(triton.InferenceServerException) as caught:
+        client.infer(MODEL, inputs(), client_timeout=SHORT_S)
+    assert caught.value.status() == "StatusCode.DEADLINE_EXCEEDED"
+    assert "Deadline Exceeded" in caught.value.message()
+    assert still_answers(client)
+
+
+def test_a_deadline_ends_a_stream(client: triton.InferenceServerClient) -> None:
+    done: queue.Queue[Any] = queue.Queue()
+    client.start_stream(lambda _, error: done.put(error), stream_timeout=SHORT_S)
+    client.async_stream_infer(MODEL, inputs())
+    assert done.get(timeout=LIMIT_S).status() == "StatusCode.DEADLINE_EXCEEDED"
+    client.stop_stream()
+    assert still_answers(client)
+
+
+def test_a_cancelled_call_ends_at_once(client: triton.InferenceServerClient) -> None:
+    done: queue.Queue[Any] = queue.Queue()
+    call = client.async_infer(MODEL, inputs(), lambda _, error: done.put(error))
+    call.cancel()
+    assert "Locally cancelled by application!" in str(done.get(timeout=LIMIT_S))
+    assert still_answers(client)
+
+
+def test_a_cancelled_stream_ends_at_once(client: triton.InferenceServerClient) -> None:
+    done: queue.Queue[Any] = queue.Queue()
+    client.start_stream(lambda _, error: done.put(error))
+    client.async_stream_infer(MODEL, inputs())
+    client.stop_stream(cancel_requests=True)
+    assert done.get(timeout=LIMIT_S).status() == "StatusCode.CANCELLED"
+    assert still_answers(client)
+
+
+async def test_a_cancelled_task_of_an_aio_client_ends_at_once(
+    aio_client: aio.InferenceServerClient,
+) -> None:
+    task = asyncio.create_task(aio_client.infer(MODEL, inputs()))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert await aio_client.is_server_live()
+
+
+def crowd(stub: Stub, iterations: int, timeout_us: int | None = None) -> list[Any]:
+    """Requests to a model of one run at a time and one waiting place, all under way."""
+    calls = []
+    for _ in range(3):
+        request = pb.ModelInferRequest(model_name="short_queue")
+        for tensor in slow_inputs(iterations, 1):
+            request.inputs.append(tensor._get_tensor())
+            request.raw_input_contents.append(tensor._get_content())
+        if timeout_us is not None:
+            request.parameters["timeout"].int64_param = timeout_us
+        calls.append(stub.ModelInfer.future(request, timeout=LIMIT_S))
+    return calls
+
+
+def said(call: grpc.Future) -> tuple[str, str]:
+    return call.code().name, call.details()  # type: ignore[attr-defined]
+
+
+@pytest.fixture(scope="module")
+def long_iterations() -> int:
+    return iterations_per_s() // 2
+
+
+def test_a_full_queue_refuses_with_the_words_of_triton(stub: Stub, long_iterations: int) -> None:
+    outcomes = sorted(said(call) for call in crowd(stub, long_iterations))
+    assert ("UNAVAILABLE", "Exceeds maximum queue size") in outcomes
+    assert outcomes[0][0] == "OK"
+
+
+def test_a_request_leaves_the_queue_when_its_timeout_has_passed(
+    stub: Stub, long_iterations: int
+) -> None:
+    outcomes = {said(call) for call in crowd(stub, long_iterations, timeout_us=1_000)}
+    assert ("UNAVAILABLE", "Request timeout expired") in outcomes
+
+
+def test_health_is_told_while_a_model_is_busy(
+    client: triton.InferenceServerClient, stub: Stub, long_iterations: int
+) -> None:
+    calls = crowd(stub, long_iterations)
+    with within(LIMIT_S / 10):
+        assert client.is_server_live()
+        assert client.is_server_ready()
+    for call in calls:
+        call.code()
