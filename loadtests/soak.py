@@ -1,65 +1,183 @@
-"""Does the server's memory grow? Many short generations, and its resident memory meanwhile.
+"""Does the server's memory grow? Much work, and its resident memory meanwhile.
 
-    python -m loadtests.soak --model gpt --count 10000
+    python -m loadtests.soak generations --count 10000
+    python -m loadtests.soak reloads --count 50000 --cycles 100
 
-Prompts are 4 to 32 random tokens, outputs 1 to 16; every tenth client leaves after its first chunk.
-The first tenth warms up: slots are touched for the first time, pools reach their size. What counts
-is the slope after that, by least squares.
+What counts is the slope by least squares after the first tenth, which warms up: slots are touched
+for the first time, pools reach their size. Every request must be answered, and rightly.
 """
 
 import asyncio
 import json
 import os
+import shutil
+import tempfile
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
 import grpc
 import numpy as np
 import typer
-from attendant.v1 import generation_pb2 as pb
-from attendant.v1 import generation_pb2_grpc
+from attendant.v1 import generation_pb2, generation_pb2_grpc, text_pb2, text_pb2_grpc
 from rich.console import Console
 from rich.progress import Progress
+from tritonclient.grpc import service_pb2, service_pb2_grpc
 
-from loadtests.server import serving
+from loadtests.server import Server, serving
 
 NUM_SAMPLES = 100  # of memory, evenly spread
 MAX_TOKEN_ID = 2_000
+TIMEOUT_S = 60.0
+KV_CACHE_BYTES = 2**26  # small, so that a cycle of a generative model is quick
+app = typer.Typer(help=__doc__, no_args_is_help=True)
+Repository = Annotated[Path, typer.Option(help="Where the models are.")]
+Concurrency = Annotated[int, typer.Option(min=1, help="Requests in flight.")]
 
 
-def main(
+@dataclass(slots=True)
+class Memory:
+    """Resident MiB of a process by how much work was done."""
+
+    process_id: int
+    samples: list[tuple[int, float]] = field(default_factory=list)
+
+    def sample(self, num_done: int) -> None:
+        pages = int(Path(f"/proc/{self.process_id}/statm").read_text().split()[1])
+        self.samples.append((num_done, pages * os.sysconf("SC_PAGE_SIZE") / 2**20))
+
+    def report(self, unit: str, **counts: int) -> None:
+        """Print as JSON how it went after the first tenth."""
+        samples = sorted(self.samples)
+        settled = np.array(samples[len(samples) // 10 :])
+        numbers, mebibytes = settled[:, 0], settled[:, 1]
+        slope, _ = np.polyfit(numbers, mebibytes, 1)
+        found = {
+            **counts,
+            "mib_before": round(samples[0][1], 1),
+            "mib_after_a_tenth": round(float(mebibytes[0]), 1),
+            "mib_at_the_end": round(float(mebibytes[-1]), 1),
+            "most_mib": round(float(mebibytes.max()), 1),
+            f"bytes_per_{unit}": round(float(slope) * 2**20, 1),
+        }
+        Console().print_json(json.dumps(found))
+
+
+@app.command()
+def generations(
     model: Annotated[str, typer.Option(help="A generative model.")] = "gpt",
-    repository: Annotated[Path, typer.Option(help="Where it is.")] = Path("model_repository"),
+    repository: Repository = Path("model_repository"),
     count: Annotated[int, typer.Option(min=200, help="Generations.")] = 10_000,
-    concurrency: Annotated[int, typer.Option(min=1, help="In flight.")] = 32,
+    concurrency: Concurrency = 32,
 ) -> None:
-    """Run, and print resident memory as JSON."""
+    """Short generations; every tenth client leaves after its first chunk."""
     with serving(repository) as server:
-        memory = asyncio.run(_run(server.port, server.process_id, model, count, concurrency))
-    settled = np.array(memory[len(memory) // 10 :])
-    numbers, mebibytes = settled[:, 0], settled[:, 1]
-    slope, _ = np.polyfit(numbers, mebibytes, 1)
-    found = {
-        "generations": count,
-        "mib_before": round(memory[0][1], 1),
-        "mib_after_a_tenth": round(float(mebibytes[0]), 1),
-        "mib_at_the_end": round(float(mebibytes[-1]), 1),
-        "most_mib": round(float(mebibytes.max()), 1),
-        "bytes_per_generation": round(float(slope) * 2**20, 1),
-    }
-    Console().print_json(json.dumps(found))
+        memory = Memory(server.process_id)
+        asyncio.run(_generate_all(server, memory, model, count, concurrency))
+    memory.report("generation", generations=count)
 
 
-async def _run(
-    port: int, process_id: int, model: str, count: int, concurrency: int
-) -> list[tuple[int, float]]:
-    """Resident memory in MiB by number of generations done."""
-    memory = [(0, _resident_mib(process_id))]
-    waiting = _requests(model, count)
+@app.command()
+def reloads(
+    repository: Repository = Path("model_repository"),
+    classifier: Annotated[str, typer.Option(help="Asked all the time, and reloaded.")] = "spam",
+    generator: Annotated[str, typer.Option(help="Unloaded and loaded.")] = "gpt",
+    count: Annotated[int, typer.Option(min=200, help="Requests.")] = 50_000,
+    cycles: Annotated[int, typer.Option(min=2, help="Of unloading and loading.")] = 100,
+    concurrency: Concurrency = 16,
+) -> None:
+    """Requests without pause to a model that is reloaded, beside one that comes and goes.
+
+    Each cycle loads the classifier anew, unloads the generator and loads it again, and lets it
+    generate once. Fails if a request does, or is answered otherwise than the first time.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        for name in (classifier, generator):
+            shutil.copytree(repository / name, Path(folder) / name)
+        flags = ["--model-control-mode", "explicit", "--load-models", "*"]
+        flags += ["--kv-cache-bytes", str(KV_CACHE_BYTES), "--response-cache-bytes", "0"]
+        with serving(Path(folder), flags) as server:
+            memory = Memory(server.process_id)
+            soak = _Reloads(server, memory, Path(folder), classifier, generator)
+            asyncio.run(soak.run(count, cycles, concurrency))
+    memory.report("cycle", requests=count, cycles=cycles)
+
+
+class _Reloads:
+    """One run of `reloads`."""
+
+    def __init__(
+        self, server: Server, memory: Memory, folder: Path, classifier: str, generator: str
+    ) -> None:
+        self._address = f"127.0.0.1:{server.port}"
+        self._memory = memory
+        self._folder = folder
+        self._classifier = classifier
+        self._generator = generator
+
+    async def run(self, count: int, cycles: int, concurrency: int) -> None:
+        async with grpc.aio.insecure_channel(self._address) as channel:
+            self._text: Any = text_pb2_grpc.TextServiceStub(channel)
+            self._generation: Any = generation_pb2_grpc.GenerationServiceStub(channel)
+            self._control: Any = service_pb2_grpc.GRPCInferenceServiceStub(channel)
+            texts = [f"{'free ' * (number % 30)}lunch {number}" for number in range(64)]
+            expected = [await self._classify(text) for text in texts]
+            numbers = iter(range(count))
+            with Progress(console=Console(stderr=True)) as progress:
+                requests = progress.add_task("requests", total=count)
+                reloads = progress.add_task("cycles", total=cycles)
+
+                async def client() -> None:
+                    for number in numbers:
+                        scores = await self._classify(texts[number % len(texts)])
+                        np.testing.assert_allclose(scores, expected[number % len(texts)], atol=1e-4)
+                        progress.advance(requests)
+
+                clients = [asyncio.create_task(client()) for _ in range(concurrency)]
+                for cycle in range(cycles):
+                    self._memory.sample(cycle)
+                    await self._cycle(cycle)
+                    progress.advance(reloads)
+                await asyncio.gather(*clients)
+                self._memory.sample(cycles)
+
+    async def _classify(self, text: str) -> list[float]:
+        request = text_pb2.ClassifyRequest(model=self._classifier, texts=[text], all_scores=True)
+        response = await self._text.Classify(request, timeout=TIMEOUT_S)
+        ordered = sorted((label.label, label.score) for label in response.results[0].labels)
+        return [score for _, score in ordered]
+
+    async def _cycle(self, number: int) -> None:
+        graph = self._folder / self._classifier / "1" / "model.onnx"
+        os.utime(graph, (number, number))  # changed, as far as the server can see
+        await self._load(self._classifier)
+        await self._control.RepositoryModelUnload(
+            service_pb2.RepositoryModelUnloadRequest(model_name=self._generator), timeout=TIMEOUT_S
+        )
+        await self._load(self._generator)
+        prompt = generation_pb2.TokenIds(ids=[1, 2, 3])
+        params = generation_pb2.SamplingParams(max_tokens=4, temperature=0.0)
+        await self._generation.GenerateUnary(
+            generation_pb2.GenerateRequest(
+                model=self._generator, token_ids=prompt, sampling_params=params
+            ),
+            timeout=TIMEOUT_S,
+        )
+
+    async def _load(self, name: str) -> None:
+        request = service_pb2.RepositoryModelLoadRequest(model_name=name)
+        await self._control.RepositoryModelLoad(request, timeout=TIMEOUT_S)
+
+
+async def _generate_all(
+    server: Server, memory: Memory, model: str, count: int, concurrency: int
+) -> None:
+    memory.sample(0)
+    waiting = _generations(model, count)
     with Progress(console=Console(stderr=True)) as progress:
         task = progress.add_task("generations", total=count)
-        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel:
             stub: Any = generation_pb2_grpc.GenerationServiceStub(channel)
 
             async def client() -> None:
@@ -67,33 +185,40 @@ async def _run(
                     await _generate(stub, request, leaves=number % 10 == 0)
                     progress.advance(task)
                     if number % (count // NUM_SAMPLES) == 0:
-                        memory.append((number, _resident_mib(process_id)))
+                        memory.sample(number)
 
             await asyncio.gather(*(client() for _ in range(concurrency)))
-    return sorted(memory)
 
 
-async def _generate(stub: Any, request: pb.GenerateRequest, *, leaves: bool) -> None:  # noqa: ANN401
-    call = stub.Generate(request, timeout=60)
+async def _generate(
+    stub: Any,  # noqa: ANN401
+    request: generation_pb2.GenerateRequest,
+    *,
+    leaves: bool,
+) -> None:
+    call = stub.Generate(request, timeout=TIMEOUT_S)
     async for _ in call:
         if leaves:
             call.cancel()
             return
 
 
-def _requests(model: str, count: int) -> Iterator[tuple[int, pb.GenerateRequest]]:
+def _generations(model: str, count: int) -> Iterator[tuple[int, generation_pb2.GenerateRequest]]:
+    """Prompts of 4 to 32 random tokens, outputs of 1 to 16."""
     generator = np.random.default_rng(0)
     for number in range(1, count + 1):
         ids = generator.integers(1, MAX_TOKEN_ID, generator.integers(4, 33)).tolist()
-        params = pb.SamplingParams(max_tokens=int(generator.integers(1, 17)), seed=number)
-        prompt = pb.TokenIds(ids=ids)
-        yield number, pb.GenerateRequest(model=model, token_ids=prompt, sampling_params=params)
-
-
-def _resident_mib(process_id: int) -> float:
-    pages = int(Path(f"/proc/{process_id}/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+        yield (
+            number,
+            generation_pb2.GenerateRequest(
+                model=model,
+                token_ids=generation_pb2.TokenIds(ids=ids),
+                sampling_params=generation_pb2.SamplingParams(
+                    max_tokens=int(generator.integers(1, 17)), seed=number
+                ),
+            ),
+        )
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    app()

@@ -43,7 +43,7 @@ class ModelSource:
         """Files from a client, written to a folder that lasts until `discard`.
 
         `files` are by path within the model's folder. Raises `InvalidArgument` for a path that
-        could lead elsewhere.
+        could lead elsewhere, and `LoadError` for one that no file system takes.
         """
         if len(files) > MAX_SENT_FILES:
             raise InvalidArgument(
@@ -147,14 +147,16 @@ def _is_number(name: str) -> bool:
 
 def _inner_path(name: str, path: str) -> PurePosixPath:
     parts = path.split("/")
-    are_plain = all(
-        part and not part.startswith(".") and len(part.encode()) <= MAX_NAME_BYTES for part in parts
-    )
+    if any(len(part.encode()) > MAX_NAME_BYTES for part in parts):
+        raise LoadError(  # what Triton says, and clients look for
+            f"failed to load '{name}', failed to poll from model repository: file path "
+            f"'{path[:MAX_NAME_BYTES]}...' has a part of more than {MAX_NAME_BYTES} bytes"
+        )
+    are_plain = all(part and not part.startswith(".") for part in parts)
     if not are_plain or len(parts) > MAX_DEPTH or "\0" in path or "\\" in path:
-        shown = path if len(path) <= MAX_NAME_BYTES else f"{path[:MAX_NAME_BYTES]}..."
         raise InvalidArgument(
-            f"failed to load '{name}': file path '{shown}' is not a plain path inside the model's "
-            f"folder of at most {MAX_DEPTH} parts of {MAX_NAME_BYTES} bytes"
+            f"failed to load '{name}': file path '{path}' is not a plain path inside the model's "
+            f"folder, of at most {MAX_DEPTH} parts"
         )
     return PurePosixPath(path)
 
