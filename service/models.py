@@ -9,7 +9,7 @@ import asyncio
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -27,11 +27,12 @@ from service.errors import (
     Unavailable,
 )
 from service.manifest import Manifest
-from service.metrics import FailureReason, Metrics, ModelMetrics
+from service.metrics import Metrics, ModelMetrics
 from service.model_config import signature_of
 from service.occupancy import Occupancy
 from service.request import Arrays, Item, Request, Timings
 from service.settings import Settings
+from service.statistics import FailureReason, Statistics
 from service.tokenizer import EncodedText, TextTokenizer, TokenPieces
 from service.tokenizing import Tokenizing
 
@@ -132,12 +133,17 @@ class ServedModel:
         """Let go of its gauges: nothing serves in its place."""
         self._metrics.unwatch()
 
+    def statistics(self) -> AbstractContextManager[Statistics]:
+        """What this version has done, also before it was last loaded."""
+        return self._metrics.reading()
+
     @contextmanager
-    def counted_failures(self) -> Iterator[None]:
+    def counted_failures(self, received_s: float) -> Iterator[None]:
         try:
             yield
         except (asyncio.CancelledError, GeneratorExit, AttendantError) as error:
-            self._metrics.request_failed(_failure_reason(error))
+            duration_s = time.monotonic() - received_s
+            self._metrics.request_failed(_failure_reason(error), duration_s)
             raise
 
 
@@ -152,7 +158,7 @@ class BatchedModel(ServedModel):
 
     async def _run(self, request: Request) -> list[list[np.ndarray]]:
         """Run and count one request."""
-        with self.counted_failures():
+        with self.counted_failures(request.timings.received_s):
             results = await self._batches.run(request)
         self._metrics.request_succeeded(request.num_rows, request.timings)
         return results
@@ -166,7 +172,7 @@ class TensorModel(BatchedModel):
         running = Request(
             Timings(request.received_s), request.deadline_s, request.priority, request.timeout_s
         )
-        with self.counted_failures():
+        with self.counted_failures(request.received_s):
             inputs = {name: _to_session_array(array) for name, array in request.inputs.items()}
         if not request.num_rows:
             return self._empty_reply(request.received_s)
@@ -209,7 +215,7 @@ class TextModel(BatchedModel):
         self._labels = np.array([label.encode() for label in manifest.labels], object)
 
     async def infer(self, request: InferRequest) -> InferReply:
-        with self.counted_failures():
+        with self.counted_failures(request.received_s):
             texts = decode(request.inputs["text"])
         reply = await self.compute(
             texts,
@@ -240,7 +246,7 @@ class TextModel(BatchedModel):
         timeout_s: float | None = None,
     ) -> TextReply:
         """Tokenize texts and run them, each as an item of its own."""
-        with self.counted_failures():
+        with self.counted_failures(received_s):
             self._batches.check_room(priority)  # before any work: refusing must be cheap
             rows = await self._encode(texts, can_truncate)
         if not rows:  # an empty batch is answered without running

@@ -67,7 +67,7 @@ class GenerativeModel(ServedModel):
         `prompt` is text, or token ids. Leaving the block ends the request within one step. Raises
         `InvalidArgument`, `Overloaded`, `Unavailable`, and what `Generation` raises.
         """
-        with self.counted_failures():
+        with self.counted_failures(received_s):
             params.check_for(self._vocab_size)
             self.engine.check_room()  # before any work: refusing must be cheap
             prompt_ids = await self._encode(prompt)
@@ -86,7 +86,7 @@ class GenerativeModel(ServedModel):
 
     async def infer(self, request: InferRequest) -> InferReply:
         """The whole answer in one reply, after the prompt unless that is excluded."""
-        with self.counted_failures():
+        with self.counted_failures(request.received_s):
             asked = TextRequest.of(request)
             if asked.can_stream:
                 raise InvalidArgument("stream is true, and only ModelStreamInfer streams")
@@ -97,7 +97,7 @@ class GenerativeModel(ServedModel):
 
         The last one may be without text.
         """
-        with self.counted_failures():
+        with self.counted_failures(request.received_s):
             asked = TextRequest.of(request)
         if not asked.can_stream:
             yield await self._infer_whole(asked, request)

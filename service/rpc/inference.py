@@ -16,21 +16,42 @@ from service.errors import Unavailable
 from service.repository import ModelRepository
 from service.rpc.admission import Admission
 from service.rpc.infer_request import to_infer_request
+from service.rpc.infer_response import build_response
 from service.rpc.model_control import ModelControlCalls
+from service.rpc.observability import ObservabilityCalls
+from service.rpc.shared_memory import SharedMemoryCalls, Transfer
 from service.rpc.status import INFERENCE_CODES, Context, answers_errors, deadline_of
 from service.rpc.streaming import InferStream
-from service.rpc.tensors import build_response
 
-EXTENSIONS = ("model_configuration",)
+EXTENSIONS = (
+    "binary_tensor_data",
+    "classification",
+    "parameters",
+    "model_configuration",
+    "statistics",
+)
 
 
-class InferenceService(ModelControlCalls, service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[misc]
+class InferenceService(  # type: ignore[misc]
+    ModelControlCalls,
+    ObservabilityCalls,
+    SharedMemoryCalls,
+    service_pb2_grpc.GRPCInferenceServiceServicer,
+):
     """Answers for every model of the repository."""
 
-    def __init__(self, repository: ModelRepository, admission: Admission, server_name: str) -> None:
+    def __init__(
+        self,
+        repository: ModelRepository,
+        admission: Admission,
+        server_name: str,
+        transfer: Transfer,
+    ) -> None:
         self._repository = repository
         self._admission = admission
         self._server_name = server_name
+        self._transfer = transfer
+        self._regions = transfer.regions
 
     @answers_errors(INFERENCE_CODES)
     async def ServerLive(
@@ -38,7 +59,7 @@ class InferenceService(ModelControlCalls, service_pb2_grpc.GRPCInferenceServiceS
     ) -> pb.ServerLiveResponse:
         if self._admission.is_draining:
             raise Unavailable("Server exiting")
-        return pb.ServerLiveResponse(live=True)
+        return pb.ServerLiveResponse(live=self._admission.is_live)
 
     @answers_errors(INFERENCE_CODES)
     async def ServerReady(
@@ -46,22 +67,26 @@ class InferenceService(ModelControlCalls, service_pb2_grpc.GRPCInferenceServiceS
     ) -> pb.ServerReadyResponse:
         if self._admission.is_draining:
             raise Unavailable("Server exiting")
-        return pb.ServerReadyResponse(ready=self._repository.is_ready)
+        is_ready = self._repository.is_ready and not self._admission.is_leaving
+        return pb.ServerReadyResponse(ready=is_ready)
 
     @answers_errors(INFERENCE_CODES)
     async def ModelReady(
         self, request: pb.ModelReadyRequest, context: Context
     ) -> pb.ModelReadyResponse:
         is_ready = self._repository.has(request.name, request.version)
-        return pb.ModelReadyResponse(ready=is_ready and not self._admission.is_draining)
+        return pb.ModelReadyResponse(ready=is_ready and not self._admission.is_leaving)
 
     @answers_errors(INFERENCE_CODES)
     async def ServerMetadata(
         self, request: pb.ServerMetadataRequest, context: Context
     ) -> pb.ServerMetadataResponse:
         return pb.ServerMetadataResponse(
-            name=self._server_name, version=__version__, extensions=EXTENSIONS
+            name=self._server_name, version=__version__, extensions=self._extensions()
         )
+
+    def _extensions(self) -> list[str]:
+        return [*EXTENSIONS, *(["system_shared_memory"] if self._regions.is_allowed else [])]
 
     @answers_errors(INFERENCE_CODES)
     async def ModelMetadata(
@@ -97,16 +122,19 @@ class InferenceService(ModelControlCalls, service_pb2_grpc.GRPCInferenceServiceS
     ) -> pb.ModelInferResponse:
         received_s = time.monotonic()
         with self._repository.use(request.model_name, request.model_version) as model:
-            infer_request = to_infer_request(request, model, received_s, deadline_of(context))
+            infer_request = to_infer_request(
+                request, model, self._transfer, received_s, deadline_of(context)
+            )
             self._admission.admit(context)
             reply = await model.infer(infer_request)
-            return build_response(request, model.version, model.signature, reply.outputs)
+            return build_response(request, model, reply.outputs, self._transfer)
 
     @answers_errors(INFERENCE_CODES)
     async def ModelStreamInfer(
         self, requests: AsyncIterable[pb.ModelInferRequest], context: Context
     ) -> None:
-        await InferStream(self._repository, self._admission, context).serve(requests)
+        stream = InferStream(self._repository, self._admission, context, self._transfer)
+        await stream.serve(requests)
 
 
 def _not_offered(name: str) -> Callable[[InferenceService, object, Context], Awaitable[None]]:

@@ -1,0 +1,75 @@
+"""The calls that tell what models have done, and set what is traced and logged."""
+
+from tritonclient.grpc import service_pb2 as pb
+
+from service.errors import InvalidArgument
+from service.models import ServedModel
+from service.repository import ModelRepository, parse_version
+from service.rpc.status import INFERENCE_CODES, Context, answers_errors
+from service.statistics import ComputeDurations, Duration, Statistics
+
+
+class ObservabilityCalls:
+    """ModelStatistics."""
+
+    _repository: ModelRepository
+
+    @answers_errors(INFERENCE_CODES)
+    async def ModelStatistics(
+        self, request: pb.ModelStatisticsRequest, context: Context
+    ) -> pb.ModelStatisticsResponse:
+        response = pb.ModelStatisticsResponse()
+        for model in self._models(request.name, request.version):
+            with model.statistics() as statistics:
+                response.model_stats.append(_to_message(model, statistics))
+        return response
+
+    def _models(self, name: str, version: str) -> list[ServedModel]:
+        """Those asked for: all versions of all models where neither is named."""
+        number = parse_version(version)
+        models = [model for model in self._repository.models() if name in ("", model.name)]
+        if name and not models:
+            raise InvalidArgument(f"requested model '{name}' is not available")
+        if not name or number is None:
+            return models
+        asked = [model for model in models if model.version == number]
+        if not asked:
+            raise InvalidArgument(f"requested model version is not available for model '{name}'")
+        return asked
+
+
+def _to_message(model: ServedModel, statistics: Statistics) -> pb.ModelStatistics:
+    durations = {
+        "success": statistics.success,
+        "fail": statistics.fail,
+        "queue": statistics.queue,
+        "cache_hit": statistics.cache_hit,
+        "cache_miss": statistics.cache_miss,
+    }
+    parts = _parts(statistics.compute) | {
+        name: _duration(duration) for name, duration in durations.items()
+    }
+    return pb.ModelStatistics(
+        name=model.name,
+        version=str(model.version),
+        last_inference=statistics.last_inference_ms,
+        inference_count=statistics.inference_count,
+        execution_count=statistics.execution_count,
+        inference_stats=pb.InferStatistics(**parts),
+        batch_stats=[
+            pb.InferBatchStatistics(batch_size=size, **_parts(compute))
+            for size, compute in sorted(statistics.by_batch_size.items())
+        ],
+    )
+
+
+def _parts(compute: ComputeDurations) -> dict[str, pb.StatisticDuration]:
+    return {
+        "compute_input": _duration(compute.compute_input),
+        "compute_infer": _duration(compute.compute_infer),
+        "compute_output": _duration(compute.compute_output),
+    }
+
+
+def _duration(duration: Duration) -> pb.StatisticDuration:
+    return pb.StatisticDuration(count=duration.count, ns=duration.ns)

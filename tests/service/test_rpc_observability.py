@@ -1,0 +1,94 @@
+"""ModelStatistics, TraceSetting and LogSettings over a real port, as Triton's clients use them."""
+
+import time
+from pathlib import Path
+
+import grpc
+import numpy as np
+import pytest
+from tritonclient.grpc import service_pb2 as pb
+
+from service.request import Arrays
+from tests.fakes import PATIENCE_S
+from tests.service.serving import refusal, serving, simple_request, write_models
+
+INVALID, UNIMPLEMENTED = grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.UNIMPLEMENTED
+
+
+def refuse(arrays: Arrays) -> dict[str, np.ndarray]:
+    raise RuntimeError(f"no {sorted(arrays)}")
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    write_models(tmp_path / "models")
+    return tmp_path / "models"
+
+
+async def test_statistics_count_requests_rows_runs_and_failures(repository: Path) -> None:
+    """Requests of 1, 3 and 3 rows and one that fails: 3 answers, 7 inferences, sizes 1 and 3."""
+    before_ms = time.time_ns() // 10**6
+    async with serving(repository) as served:
+        for num_rows in (1, 3, 3):
+            await served.inference.ModelInfer(simple_request(num_rows), timeout=PATIENCE_S)
+        served.sessions["simple"].compute = refuse
+        await refusal(served.inference.ModelInfer(simple_request(1)))
+        asked = pb.ModelStatisticsRequest(name="simple")
+        (stats,) = (await served.inference.ModelStatistics(asked)).model_stats
+    assert (stats.name, stats.version) == ("simple", "1")
+    assert (stats.inference_count, stats.execution_count) == (7, 3)
+    assert before_ms <= stats.last_inference <= time.time_ns() // 10**6
+    found = stats.inference_stats
+    for part in ("success", "queue", "compute_input", "compute_infer", "compute_output"):
+        assert getattr(found, part).count == 3, part
+        assert getattr(found, part).ns > 0, part
+    parts = (found.queue, found.compute_input, found.compute_infer, found.compute_output)
+    assert sum(part.ns for part in parts) <= found.success.ns
+    assert found.fail.count == 1
+    assert found.fail.ns > 0
+    assert found.cache_hit.count == found.cache_miss.count == 0
+    sizes = {batch.batch_size: batch.compute_infer.count for batch in stats.batch_stats}
+    assert sizes == {1: 1, 3: 2}
+    assert all(batch.compute_infer.ns > 0 for batch in stats.batch_stats)
+
+
+async def test_statistics_of_everything_have_a_row_per_version(repository: Path) -> None:
+    async with serving(repository) as served:
+        response = await served.inference.ModelStatistics(pb.ModelStatisticsRequest())
+    found = [(stats.name, stats.version) for stats in response.model_stats]
+    assert found == [(name, "1") for name in ("mini", "simple", "spam", "strings", "tale")]
+
+
+async def test_statistics_of_a_generative_model_count_its_steps(repository: Path) -> None:
+    """Three tokens after a prompt of one step: three steps, one answer."""
+    async with serving(repository) as served:
+        request = pb.ModelInferRequest(model_name="tale")
+        tensor = request.inputs.add(name="text_input", datatype="BYTES", shape=[1])
+        tensor.contents.bytes_contents.append(b"once")
+        request.parameters["max_tokens"].int64_param = 3
+        await served.inference.ModelInfer(request, timeout=PATIENCE_S)
+        asked = pb.ModelStatisticsRequest(name="tale", version="1")
+        (stats,) = (await served.inference.ModelStatistics(asked)).model_stats
+    assert (stats.inference_count, stats.execution_count) == (1, 3)
+    assert stats.inference_stats.success.count == stats.inference_stats.queue.count == 1
+    assert stats.inference_stats.compute_infer.ns > 0
+    assert [batch.batch_size for batch in stats.batch_stats] == [1]
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "text"),
+    [
+        ("nope", "", "requested model 'nope' is not available"),
+        ("nope", "1", "requested model 'nope' is not available"),
+        ("spam", "9", "requested model version is not available for model 'spam'"),
+        ("spam", "x", "failed to get model version from specified version string 'x'"),
+    ],
+)
+async def test_statistics_of_what_is_not_served_are_refused(
+    repository: Path, name: str, version: str, text: str
+) -> None:
+    async with serving(repository) as served:
+        asked = pb.ModelStatisticsRequest(name=name, version=version)
+        code, details = await refusal(served.inference.ModelStatistics(asked))
+    assert code is INVALID
+    assert details.startswith(text)
