@@ -1,8 +1,9 @@
 """The composition root: builds every part once, by hand, and owns the lifecycle.
 
 start    listen (NOT_SERVING), load models one by one, then SERVING
-stop     NOT_SERVING at once; refuse new calls; answer what was admitted, within
-         a bound; close the port; end the engines
+stop     NOT_SERVING at once, and serve on for `drain_delay_s`; refuse new calls; answer
+         what was admitted, within a bound; close the port; end the engines. A second
+         signal skips the waiting
 """
 
 import asyncio
@@ -10,18 +11,20 @@ import logging
 import os
 import signal
 import sys
+import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
 
 from service.errors import LoadError
 from service.loading import Openers
 from service.metrics import Metrics
 from service.repository import ModelRepository
 from service.rpc.admission import Admission
-from service.rpc.health import OVERALL
 from service.rpc.server import RpcServer
 from service.runtime import load_onnxruntime
-from service.settings import Settings
+from service.settings import Settings, is_loopback, join_address
+from service.watchdog import Watchdog
 
 logger = logging.getLogger(__name__)
 # How long a thread may keep the interpreter while another wants it. The default, 5 ms, is
@@ -29,6 +32,7 @@ logger = logging.getLogger(__name__)
 SWITCH_INTERVAL_S = 0.0005
 DEFAULT_OPENERS = Openers()
 MIN_CLOSE_S = 1.0  # for running batches to end, where draining took all its time
+EXIT_LIMIT_S = 2.0  # from the end of `serve` to that of the process
 
 
 class App:
@@ -38,51 +42,106 @@ class App:
         self._settings = settings
         self._metrics = Metrics()
         self.repository = ModelRepository(settings, self._metrics, openers)
-        self._admission = Admission()
+        self._admission = Admission(settings)
         self._rpc = RpcServer(settings, self.repository, self._admission)
+        self._health = self._rpc.health
         self.grpc_port = self._rpc.port
+        host, port = settings.metrics_host, settings.metrics_port
         try:
-            self._metrics_server = self._metrics.serve(settings.host, settings.metrics_port)
+            self._metrics_server = self._metrics.serve(host, port)
         except OSError as error:
-            raise LoadError(
-                f"cannot listen on {settings.host}:{settings.metrics_port} for metrics: {error}"
-            ) from error
+            address = join_address(host, port)
+            raise LoadError(f"cannot listen on {address} for metrics: {error}") from error
         self.metrics_port = self._metrics_server.server_port
+        self._watchdog = Watchdog(self.repository.models, self._tell_live, settings.max_run_s)
+        self._hurrying = asyncio.Event()
 
     async def start(self) -> None:
+        log_what_is_open(self._settings, self.grpc_port, self.metrics_port)
         await self._rpc.start()
+        self._watching = asyncio.create_task(self._watchdog.watch())
         await self.repository.load_all(self._tell_health)
-        self._rpc.set_health(OVERALL, is_serving=self.repository.is_ready)
+        self._health.set_overall(is_serving=self.repository.is_ready)
 
     def _tell_health(self, name: str, *, is_serving: bool) -> None:
         """Of one model; a model that fails while serving changes the server's too."""
-        self._rpc.set_health(name, is_serving=is_serving)
+        self._health.set_model(name, is_serving=is_serving)
         if not self.repository.is_loading:
-            self._rpc.set_health(OVERALL, is_serving=self.repository.is_ready)
+            self._health.set_overall(is_serving=self.repository.is_ready)
+
+    def _tell_live(self, is_live: bool) -> None:
+        self._admission.is_live = is_live
+        self._health.set_live(is_live=is_live)
 
     async def stop(self) -> None:
-        deadline_s = time.monotonic() + self._settings.drain_timeout_s
-        self._rpc.refuse_health()
-        num_left = await self._admission.drain(self._settings.drain_timeout_s)
-        if num_left:
-            logger.warning("%d calls were not answered in time and are cancelled", num_left)
+        """Drain and close. `hurry` cuts every wait short."""
+        settings, admission = self._settings, self._admission
+        self._health.refuse()
+        admission.is_leaving = True
+        self.repository.stop_changing()
+        await self._unless_hurried(asyncio.sleep(settings.drain_delay_s))
+        deadline_s = time.monotonic() + settings.drain_timeout_s
+        await self._unless_hurried(admission.drain(settings.drain_timeout_s))
+        if admission.num_inside:
+            logger.warning(
+                "%d calls were not answered in time and are cancelled", admission.num_inside
+            )
         await self._rpc.stop()
-        left_s = max(MIN_CLOSE_S, deadline_s - time.monotonic())
-        await asyncio.to_thread(self.repository.close, left_s)
-        await asyncio.to_thread(self._metrics_server.shutdown)  # takes its polling interval
-        self._metrics_server.server_close()
+        left_s = 0.0 if self._hurrying.is_set() else deadline_s - time.monotonic()
+        await asyncio.to_thread(self.repository.close, max(MIN_CLOSE_S, left_s))
+        self._watching.cancel()
+        await asyncio.to_thread(self._metrics_server.stop)
+
+    def hurry(self) -> None:
+        """Wait for nothing more, now and later."""
+        self._hurrying.set()
+
+    async def _unless_hurried(self, waiting: Coroutine[Any, Any, object]) -> None:
+        tasks = asyncio.create_task(waiting), asyncio.create_task(self._hurrying.wait())
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in tasks:
+            task.cancel()
+
+
+def log_what_is_open(settings: Settings, grpc_port: int, metrics_port: int) -> None:
+    """Who may reach what; a warning where it is more than this machine, and nothing protects it."""
+    encryption = "TLS" if settings.tls_cert else "plain"
+    if settings.tls_client_ca:
+        encryption = "TLS with clients' certificates"
+    is_guarded = settings.token_file or settings.tls_client_ca
+    logger.info(
+        "gRPC is open on %s: %s, %s, model control %s",
+        join_address(settings.host, grpc_port),
+        encryption,
+        "bearer tokens" if settings.token_file else "no tokens",
+        settings.model_control_mode,
+    )
+    logger.info("metrics are open on %s", join_address(settings.metrics_host, metrics_port))
+    if not is_loopback(settings.host) and not (settings.tls_cert and is_guarded):
+        logger.warning(
+            "--host %s is reached by other machines, and %s: see docs/security.md",
+            settings.host,
+            "anybody there may call it"
+            if not is_guarded
+            else "tokens and texts pass in the clear, as neither --tls-cert nor --tls-key is set",
+        )
+    if not is_loopback(settings.metrics_host):
+        logger.warning(
+            "--metrics-host %s is reached by other machines, and anybody there may read it",
+            settings.metrics_host,
+        )
 
 
 async def serve(settings: Settings, on_ready: Callable[[App], Awaitable[None]]) -> None:
     """Serve until SIGTERM or SIGINT, then drain. `on_ready` is called once models are loaded."""
     started_s = time.monotonic()
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):  # first of all: loading takes its time
+        loop.add_signal_handler(number, stopping.set)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # the processors are ORT's
     load_onnxruntime()
-    stopping = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopping.set)
     app = App(settings)
     starting = asyncio.create_task(app.start())
     stopped = asyncio.create_task(stopping.wait())
@@ -99,5 +158,15 @@ async def serve(settings: Settings, on_ready: Callable[[App], Awaitable[None]]) 
             trying.cancel()
         logger.info("stopping")
     finally:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, app.hurry)
         starting.cancel()
         await app.stop()
+        _end_soon()
+
+
+def _end_soon() -> None:
+    """The interpreter waits for its threads, and a load or a run on one of them may never end."""
+    timer = threading.Timer(EXIT_LIMIT_S, os._exit, [0])
+    timer.daemon = True
+    timer.start()

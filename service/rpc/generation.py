@@ -47,7 +47,7 @@ class GenerationService(generation_pb2_grpc.GenerationServiceServicer):
                 num_unfinished -= chunk.is_last
                 if not num_unfinished:
                     message.MergeFrom(pb.GenerateChunk(**_summary(model, generation)))
-                await context.write(message)
+                await self._admission.send(context, message)
 
     @answers_errors(ATTENDANT_CODES)
     async def GenerateUnary(

@@ -1,5 +1,8 @@
 """`grpc.health.v1.Health`: of each model by its name, and of the server under no name.
 
+Two more names are for probes: `readiness` is the server once more, and `liveness` is whether the
+process is sound, also while it loads and drains. Models of these names have no health of their own.
+
 In place of grpcio-health-checking's own asyncio servicer, which stops telling the other
 watchers of a name once one of them has left. Lives on the event loop.
 """
@@ -14,6 +17,8 @@ from grpc_health.v1 import health_pb2_grpc
 from service.rpc.status import Context
 
 OVERALL = ""  # the name under which clients ask for the whole server
+READINESS = "readiness"
+LIVENESS = "liveness"
 _SERVING = pb.HealthCheckResponse.SERVING
 _NOT_SERVING = pb.HealthCheckResponse.NOT_SERVING
 _UNKNOWN = pb.HealthCheckResponse.SERVICE_UNKNOWN
@@ -23,22 +28,32 @@ class HealthService(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
     """NOT_SERVING until told otherwise; after `refuse`, for good."""
 
     def __init__(self) -> None:
-        self._status = {OVERALL: _NOT_SERVING}
+        self._status = {OVERALL: _NOT_SERVING, READINESS: _NOT_SERVING, LIVENESS: _SERVING}
         self._is_refusing = False
         self._changed = asyncio.Event()  # set and replaced at every change
 
-    def set(self, name: str, *, is_serving: bool) -> None:
-        """What is said of one model, or of the server as a whole."""
-        is_healthy = is_serving and not self._is_refusing
-        self._status[name] = _SERVING if is_healthy else _NOT_SERVING
-        self._changed.set()
-        self._changed = asyncio.Event()
+    def set_model(self, name: str, *, is_serving: bool) -> None:
+        if name not in (OVERALL, READINESS, LIVENESS):
+            self._set(name, is_serving and not self._is_refusing)
+
+    def set_overall(self, *, is_serving: bool) -> None:
+        for name in (OVERALL, READINESS):
+            self._set(name, is_serving and not self._is_refusing)
+
+    def set_live(self, *, is_live: bool) -> None:
+        self._set(LIVENESS, is_live)
 
     def refuse(self) -> None:
-        """NOT_SERVING for everything, whatever is set later."""
+        """NOT_SERVING for everything but liveness, whatever is set later."""
         self._is_refusing = True
         for name in self._status:
-            self.set(name, is_serving=False)
+            if name != LIVENESS:
+                self._set(name, is_serving=False)
+
+    def _set(self, name: str, is_serving: bool) -> None:
+        self._status[name] = _SERVING if is_serving else _NOT_SERVING
+        self._changed.set()
+        self._changed = asyncio.Event()
 
     async def Check(self, request: Any, context: Context) -> Any:  # noqa: ANN401
         if request.service not in self._status:

@@ -8,12 +8,20 @@ from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from service.errors import LoadError
 from service.repository import ModelRepository
-from service.rpc.admission import Admission
+from service.rpc.admission import Admission, ConcurrencyLimit
+from service.rpc.auth import Guard
+from service.rpc.credentials import server_credentials
 from service.rpc.generation import GenerationService
 from service.rpc.health import HealthService
 from service.rpc.inference import InferenceService
+from service.rpc.shared_memory import Transfer
 from service.rpc.text import TextService
-from service.settings import Settings
+from service.settings import Settings, join_address
+from service.shared_memory import SharedMemoryRegions
+
+PROBE_ROOM = 1_024  # calls beyond `max_concurrent_rpcs`, for probes and for refusals
+HANDSHAKE_TIMEOUT_S = 20.0  # for TLS and HTTP/2 together, then a silent connection is cut
+MAX_METADATA_BYTES = 16 * 2**10  # of one call
 
 
 class RpcServer:
@@ -22,12 +30,16 @@ class RpcServer:
     def __init__(
         self, settings: Settings, repository: ModelRepository, admission: Admission
     ) -> None:
-        self._health = HealthService()
+        self.health = HealthService()
+        guard, limit = Guard(settings), ConcurrencyLimit(settings.max_concurrent_rpcs)
         self._server = grpc.aio.server(
-            options=_options(settings), maximum_concurrent_rpcs=settings.max_concurrent_rpcs
+            interceptors=[guard, limit] if guard.has_rules else [limit],
+            options=_options(settings),
+            maximum_concurrent_rpcs=settings.max_concurrent_rpcs + PROBE_ROOM,
         )
         service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(
-            InferenceService(repository, admission, settings.server_name), self._server
+            InferenceService(repository, admission, settings.server_name, _transfer(settings)),
+            self._server,
         )
         text_pb2_grpc.add_TextServiceServicer_to_server(
             TextService(repository, admission, settings.max_texts), self._server
@@ -35,24 +47,22 @@ class RpcServer:
         generation_pb2_grpc.add_GenerationServiceServicer_to_server(
             GenerationService(repository, admission), self._server
         )
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        health_pb2_grpc.add_HealthServicer_to_server(self.health, self._server)
         reflection.enable_server_reflection(_service_names(), self._server)
-        address = f"{settings.host}:{settings.grpc_port}"
+        self.port: int = self._listen(settings)
+
+    def _listen(self, settings: Settings) -> int:
+        address = join_address(settings.host, settings.grpc_port)
+        credentials = server_credentials(settings)
         try:
-            self.port: int = self._server.add_insecure_port(address)
+            if credentials is None:
+                return self._server.add_insecure_port(address)
+            return self._server.add_secure_port(address, credentials)
         except RuntimeError as error:
             raise LoadError(f"cannot listen on {address} for gRPC: {error}") from error
 
     async def start(self) -> None:
         await self._server.start()
-
-    def set_health(self, name: str, *, is_serving: bool) -> None:
-        """What `grpc.health.v1` says of one model, or of the server as a whole."""
-        self._health.set(name, is_serving=is_serving)
-
-    def refuse_health(self) -> None:
-        """NOT_SERVING for everything, for good."""
-        self._health.refuse()
 
     async def stop(self) -> None:
         """Close the port and cancel what is left, open streams included."""
@@ -63,15 +73,32 @@ def _options(settings: Settings) -> list[tuple[str, int]]:
     return [
         ("grpc.max_receive_message_length", settings.max_message_bytes),
         ("grpc.max_send_message_length", settings.max_message_bytes),
-        ("grpc.max_connection_age_ms", round(settings.max_connection_age_s * 1e3)),
-        ("grpc.max_connection_age_grace_ms", round(settings.connection_grace_s * 1e3)),
-        (
-            "grpc.http2.min_recv_ping_interval_without_data_ms",
-            round(settings.min_ping_interval_s * 1e3),
-        ),
-        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.max_metadata_size", MAX_METADATA_BYTES),
+        ("grpc.max_allowed_incoming_connections", settings.max_connections),
+        ("grpc.max_concurrent_streams", settings.max_streams_per_connection),
+        ("grpc.server_handshake_timeout_ms", _ms(HANDSHAKE_TIMEOUT_S)),
+        ("grpc.max_connection_age_ms", _ms(settings.max_connection_age_s)),
+        ("grpc.max_connection_age_grace_ms", _ms(settings.connection_grace_s)),
+        ("grpc.keepalive_time_ms", _ms(settings.keepalive_time_s)),
+        ("grpc.keepalive_timeout_ms", _ms(settings.keepalive_timeout_s)),
+        ("grpc.keepalive_permit_without_calls", 1),  # by clients and, idle too, to them
+        ("grpc.http2.max_pings_without_data", 0),  # any number of ours
+        ("grpc.http2.min_recv_ping_interval_without_data_ms", _ms(settings.min_ping_interval_s)),
         ("grpc.so_reuseport", 0),  # a second server on the port is a mistake, not a share
     ]
+
+
+def _transfer(settings: Settings) -> Transfer:
+    regions = SharedMemoryRegions(
+        is_allowed=settings.allow_client_shm,
+        max_regions=settings.max_shm_regions,
+        max_bytes=settings.max_shm_bytes,
+    )
+    return Transfer(regions, settings.max_message_bytes)
+
+
+def _ms(duration_s: float) -> int:
+    return round(duration_s * 1e3)
 
 
 def _service_names() -> list[str]:

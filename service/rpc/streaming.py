@@ -7,7 +7,8 @@ goes on. Lives on the event loop.
 
 What bounds memory: so many requests in flight, then no more are read; and one response in each
 task's hands, since a task waits until its response is written. While a client reads slowly its
-generations merge what is new (`generation/stream.py`), and nobody else waits.
+generations merge what is new (`generation/stream.py`), and nobody else waits; one that reads
+nothing for too long loses its stream (`Admission.send`).
 """
 
 import asyncio
@@ -26,10 +27,10 @@ from service.models import InferRequest, ServedModel
 from service.repository import ModelRepository
 from service.rpc.admission import Admission
 from service.rpc.infer_request import EMPTY_FINAL, is_set, to_infer_request
+from service.rpc.infer_response import build_response
+from service.rpc.shared_memory import Transfer
 from service.rpc.status import INTERNAL_ERROR, Context, deadline_of, details
-from service.rpc.tensors import build_response
 
-MAX_IN_FLIGHT = 256  # requests of one stream
 FINAL = "triton_final_response"
 Response: TypeAlias = pb.ModelStreamInferResponse
 logger = logging.getLogger(__name__)
@@ -38,13 +39,20 @@ logger = logging.getLogger(__name__)
 class InferStream:
     """One call of `ModelStreamInfer`."""
 
-    def __init__(self, repository: ModelRepository, admission: Admission, context: Context) -> None:
+    def __init__(
+        self,
+        repository: ModelRepository,
+        admission: Admission,
+        context: Context,
+        transfer: Transfer,
+    ) -> None:
         self._repository = repository
         self._admission = admission
         self._context = context
+        self._transfer = transfer
         self._deadline_s = deadline_of(context)
         self._ends_on_errors = _asks_for_statuses(context)
-        self._places = asyncio.Semaphore(MAX_IN_FLIGHT)
+        self._places = asyncio.Semaphore(admission.max_stream_requests)
         self._writing = asyncio.Lock()  # first come, first written
         self._nobody_before = asyncio.Event()
         self._nobody_before.set()
@@ -99,7 +107,7 @@ class InferStream:
                 raise answer
             answer = _error(request, details(answer))
         async with self._writing:
-            await self._context.write(answer)
+            await self._admission.send(self._context, answer)
 
     async def _answers(
         self, request: pb.ModelInferRequest, received_s: float
@@ -111,12 +119,15 @@ class InferStream:
                 model = stack.enter_context(
                     self._repository.use(request.model_name, request.model_version)
                 )
-                asked = to_infer_request(request, model, received_s, self._deadline_s)
+                asked = to_infer_request(
+                    request, model, self._transfer, received_s, self._deadline_s
+                )
             except AttendantError as error:  # never ends the stream
                 yield _error(request, details(error))
                 return
             try:
-                async with aclosing(_compute(model, request, asked)) as responses:
+                computing = _compute(model, request, asked, self._transfer)
+                async with aclosing(computing) as responses:
                     async for response in responses:
                         yield response
             except AttendantError as error:
@@ -127,17 +138,17 @@ class InferStream:
 
 
 async def _compute(
-    model: ServedModel, request: pb.ModelInferRequest, asked: InferRequest
+    model: ServedModel, request: pb.ModelInferRequest, asked: InferRequest, transfer: Transfer
 ) -> AsyncGenerator[Response, None]:
     if not isinstance(model, GenerativeModel):
         reply = await model.infer(asked)
-        yield _data(model, request, reply.outputs, is_final=True)
+        yield _data(model, request, reply.outputs, transfer, is_final=True)
         return
     has_empty_final = is_set(request, EMPTY_FINAL)
     async with aclosing(model.infer_stream(asked)) as replies:
         async for reply in replies:
             is_final = reply.is_last and not has_empty_final
-            yield _data(model, request, reply.outputs, is_final=is_final)
+            yield _data(model, request, reply.outputs, transfer, is_final=is_final)
     if has_empty_final:
         yield _final(request, str(model.version))
 
@@ -146,10 +157,11 @@ def _data(
     model: ServedModel,
     request: pb.ModelInferRequest,
     outputs: dict[str, np.ndarray],
+    transfer: Transfer,
     *,
     is_final: bool,
 ) -> Response:
-    response = build_response(request, model.version, model.signature, outputs)
+    response = build_response(request, model, outputs, transfer)
     response.parameters[FINAL].bool_param = is_final
     return Response(infer_response=response)
 

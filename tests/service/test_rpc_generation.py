@@ -373,7 +373,7 @@ async def test_a_client_that_cancels_frees_its_slot_within_one_step(served: Serv
     decoder = served.decoders["tale"]
     await eventually(lambda: served.num_running("tale") == 1)
     call.cancel()
-    await eventually(lambda: served.app._admission._num_inside == 0)
+    await eventually(lambda: served.app._admission.num_inside == 0)
     num_steps = len(decoder.calls)
     decoder.release()
     await is_idle(served)
@@ -393,7 +393,7 @@ async def test_a_client_that_disconnects_frees_its_slot_within_one_step(served: 
         await within_patience(call.read())
         await asyncio.to_thread(decoder.wait_for_runs, 3)
         cut()
-        await eventually(lambda: served.app._admission._num_inside == 0)
+        await eventually(lambda: served.app._admission.num_inside == 0)
     decoder.release()
     await is_idle(served)
     assert len(decoder.calls) == 3
@@ -432,7 +432,7 @@ async def test_a_deadline_ends_a_request_within_one_step(served: Served, method:
     ended = collect(call) if method == "Generate" else call
     code, _ = await refusal(ended)
     assert code is StatusCode.DEADLINE_EXCEEDED
-    await eventually(lambda: served.app._admission._num_inside == 0)
+    await eventually(lambda: served.app._admission.num_inside == 0)
     decoder.release()
     await is_idle(served)
     assert len(decoder.calls) == 3

@@ -15,7 +15,7 @@ from grpc import StatusCode
 from tritonclient.grpc import service_pb2 as pb
 
 from service.datatypes import strings_from_raw
-from service.rpc import streaming
+from service.settings import Settings
 from tests.fakes import PATIENCE_S, greedy_text, text_values, token_ids
 from tests.service.serving import (
     Served,
@@ -28,6 +28,7 @@ from tests.service.serving import (
     write_models,
 )
 
+MAX_IN_FLIGHT = Settings().max_stream_requests
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 GREEDY = '{"temperature": 0, "max_tokens": 10}'
 
@@ -354,7 +355,7 @@ async def test_cancelling_a_stream_ends_all_its_requests_within_one_step(served:
     await asyncio.to_thread(decoder.wait_for_runs, 1)
     await eventually(lambda: served.num_running("tale") + served.num_waiting("tale") == 2)
     call.cancel()
-    await eventually(lambda: served.app._admission._num_inside == 0)
+    await eventually(lambda: served.app._admission.num_inside == 0)
     decoder.release()
     await eventually(lambda: served.num_running("tale") == served.num_waiting("tale") == 0)
     assert len(decoder.calls) == 1
@@ -365,7 +366,7 @@ async def test_a_stream_s_deadline_ends_its_requests(served: Served) -> None:
     call = open_stream(served, prompt_request("once"), timeout=0.2)
     code, _ = await refusal(answers(call))
     assert code is StatusCode.DEADLINE_EXCEEDED
-    await eventually(lambda: served.app._admission._num_inside == 0)
+    await eventually(lambda: served.app._admission.num_inside == 0)
 
 
 async def test_a_client_that_closes_its_side_is_still_answered(served: Served) -> None:
@@ -382,13 +383,13 @@ async def test_a_client_that_closes_its_side_is_still_answered(served: Served) -
 async def test_requests_beyond_the_bound_are_read_as_others_are_answered(served: Served) -> None:
     """With one model held, 256 of 300 requests are in flight; the others are not read yet."""
     running = await served.hold("spam")
-    count = streaming.MAX_IN_FLIGHT + 44
+    count = MAX_IN_FLIGHT + 44
     wrong = [pb.ModelInferRequest(model_name="nope", id=str(index)) for index in range(count)]
     call = open_stream(served, text_request("spam", "lunch"), *wrong)
     reading = asyncio.create_task(answers(call))
-    await eventually(lambda: served.app._admission._num_inside == streaming.MAX_IN_FLIGHT + 1)
+    await eventually(lambda: served.app._admission.num_inside == MAX_IN_FLIGHT + 1)
     await asyncio.sleep(0.05)
-    assert served.app._admission._num_inside == streaming.MAX_IN_FLIGHT + 1
+    assert served.app._admission.num_inside == MAX_IN_FLIGHT + 1
     served.release("spam")
     _, *found = await reading
     assert [response.infer_response.id for response in found] == [w.id for w in wrong]
@@ -401,11 +402,11 @@ async def test_a_stream_that_is_not_read_holds_up_no_other(served: Served) -> No
     big.inputs.add(name="IN", datatype="BYTES", shape=[1, 1])
     big.inputs[0].contents.bytes_contents.append(b"x" * 2**20)
     unread = open_stream(served, *[big] * 64, prompt_request("once"))
-    await eventually(lambda: served.app._admission._num_inside > 30)
+    await eventually(lambda: served.app._admission.num_inside > 30)
     for prompt in ("quick", "brown"):
         found = await answers(open_stream(served, prompt_request(prompt)))
         assert joined(found, prompt) == greedy_text(prompt, 10)
-    assert served.app._admission._num_inside > 30
+    assert served.app._admission.num_inside > 30
     found = await answers(unread)
     assert joined([r for r in found if r.infer_response.id == "once"], "once") == (
         greedy_text("once", 10)
@@ -514,7 +515,7 @@ async def test_the_synchronous_triton_client_cancels(served: Served) -> None:
     result, error = await within_patience(asyncio.to_thread(use))
     assert result is None
     assert error.status() == "StatusCode.CANCELLED"
-    await eventually(lambda: served.app._admission._num_inside == 0)
+    await eventually(lambda: served.app._admission.num_inside == 0)
 
 
 async def test_the_asynchronous_triton_client_streams(served: Served) -> None:

@@ -1,0 +1,72 @@
+"""The HTTP port of `/metrics`: bounded in threads and in time, whoever connects.
+
+Knows nothing of metrics: it serves one WSGI application. A connection takes a thread; beyond
+`MAX_CONNECTIONS` they are closed at once, and after `MAX_CONNECTION_S` whatever they are at, so
+that clients which send slowly, or nothing, or do not read, cannot keep others out for long.
+"""
+
+import socket
+import threading
+import time
+from contextlib import suppress
+from socketserver import ThreadingMixIn
+from typing import Any
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
+
+MAX_CONNECTIONS = 16
+MAX_CONNECTION_S = 10.0
+POLL_INTERVAL_S = 0.5  # between looks for connections that are too old
+
+
+class _QuietHandler(WSGIRequestHandler):
+    timeout = MAX_CONNECTION_S  # of one read or write
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002, ANN401
+        """A scrape every few seconds is no news."""
+
+
+class MetricsServer(ThreadingMixIn, WSGIServer):
+    """Answers on threads of its own from `start` to `stop`."""
+
+    daemon_threads = True
+    block_on_close = False
+    request_queue_size = MAX_CONNECTIONS
+
+    def __init__(self, host: str, port: int, application: Any) -> None:  # noqa: ANN401 - WSGI's
+        bare = host.removeprefix("[").removesuffix("]")
+        self.address_family = socket.AF_INET6 if ":" in bare else socket.AF_INET
+        self._started_s: dict[socket.socket, float] = {}  # open connections
+        super().__init__((bare, port), _QuietHandler)
+        self.set_app(application)
+
+    def start(self) -> None:
+        threading.Thread(
+            target=self.serve_forever, args=(POLL_INTERVAL_S,), name="metrics", daemon=True
+        ).start()
+
+    def stop(self) -> None:
+        """Close the port; blocks for up to the polling interval."""
+        self.shutdown()
+        self.server_close()
+
+    def process_request(self, request: Any, client_address: Any) -> None:  # noqa: ANN401
+        if len(self._started_s) >= MAX_CONNECTIONS:
+            self.shutdown_request(request)
+            return
+        self._started_s[request] = time.monotonic()
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:  # noqa: ANN401
+        self._started_s.pop(request, None)
+        super().shutdown_request(request)
+
+    def service_actions(self) -> None:
+        """Between polls: cut off connections that are too old, which ends their threads."""
+        now_s = time.monotonic()
+        for connection, started_s in list(self._started_s.items()):
+            if now_s - started_s > MAX_CONNECTION_S:
+                with suppress(OSError):
+                    connection.shutdown(socket.SHUT_RDWR)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401
+        """A client that leaves early is no error of ours."""
