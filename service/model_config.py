@@ -154,6 +154,12 @@ def complete_for_text(config: ModelConfig, manifest: Manifest, default_rows: int
     else:
         _refuse_decoupled(config)
         config.max_batch_size = config.max_batch_size or default_rows
+    for tensor in (*config.input, *config.output):
+        if tensor.HasField("reshape"):
+            raise LoadError(
+                f"config.pbtxt: '{tensor.name}' has a reshape: only tensors of a graph may, and "
+                f"this is a {manifest.task} model"
+            )
     specs = text_signature(manifest)
     _fill_tensors(config, specs)
     _check_tensors(config, specs)

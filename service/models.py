@@ -28,9 +28,10 @@ from service.errors import (
 )
 from service.manifest import Manifest
 from service.metrics import Metrics, ModelMetrics
-from service.model_config import signature_of
+from service.model_config import Signature, signature_of
 from service.occupancy import Occupancy
 from service.request import Arrays, Item, Request, Timings
+from service.reshape import reshaped
 from service.settings import Settings
 from service.statistics import FailureReason, Statistics
 from service.tokenizer import EncodedText, TextTokenizer, TokenPieces
@@ -173,14 +174,19 @@ class TensorModel(BatchedModel):
             Timings(request.received_s), request.deadline_s, request.priority, request.timeout_s
         )
         with self.counted_failures(request.received_s):
-            inputs = {name: _to_session_array(array) for name, array in request.inputs.items()}
+            inputs = to_graph(request.inputs, self.signature, self._has_rows)
         if not request.num_rows:
             return self._empty_reply(request.received_s)
         shapes = tuple(inputs[spec.name].shape[1:] for spec in self.signature.inputs)
         item = Item(running, inputs, request.num_rows, 1, shapes)
         running.items = (item,)
         (outputs,) = await self._run(running)
-        return InferReply(dict(zip(names, outputs, strict=True)), running.timings)
+        found = from_graph(dict(zip(names, outputs, strict=True)), self.signature, self._has_rows)
+        return InferReply(found, running.timings)
+
+    @property
+    def _has_rows(self) -> bool:
+        return self.config.max_batch_size > 0
 
     def _empty_reply(self, received_s: float) -> InferReply:
         """The answer to no rows, without a run; dimensions that only a run could tell are 0."""
@@ -287,6 +293,31 @@ def softmax(logits: np.ndarray) -> np.ndarray:
     exponentials = np.exp(logits - logits.max(axis=-1, keepdims=True))
     probabilities: np.ndarray = exponentials / exponentials.sum(axis=-1, keepdims=True)
     return probabilities
+
+
+def to_graph(inputs: Arrays, signature: Signature, has_rows: bool) -> dict[str, np.ndarray]:
+    """A client's checked arrays as the session takes them."""
+    specs = {spec.name: spec for spec in signature.inputs}
+    return {
+        name: _to_session_array(
+            array
+            if (shape := specs[name].reshape) is None
+            else reshaped(array, specs[name].dims, shape, has_rows)
+        )
+        for name, array in inputs.items()
+    }
+
+
+def from_graph(outputs: Arrays, signature: Signature, has_rows: bool) -> dict[str, np.ndarray]:
+    """A session's arrays as clients see them, or `ModelFailed` where one cannot be that."""
+    found = dict(outputs)
+    for spec in signature.outputs:
+        if spec.reshape is not None:
+            try:
+                found[spec.name] = reshaped(found[spec.name], spec.reshape, spec.dims, has_rows)
+            except ValueError as error:
+                raise ModelFailed(f"output '{spec.name}' of the graph {error}") from error
+    return found
 
 
 def _to_session_array(array: np.ndarray) -> np.ndarray:

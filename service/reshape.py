@@ -23,6 +23,7 @@ def reshaped(
 
     Raises `ValueError` where the array's shape is not `stated`.
     """
+    array = np.asarray(array)  # a graph may give a scalar that is none
     batch = array.shape[:1] if has_batch_axis else ()
     own = array.shape[len(batch) :]
     fits = len(own) == len(stated) and all(
@@ -31,7 +32,7 @@ def reshaped(
     if not fits:
         raise ValueError(f"has shape {list(own)}, expected {list(stated)}")
     free = iter([have for want, have in zip(stated, own, strict=True) if want == -1])
-    return array.reshape(*batch, *(next(free) if dim == -1 else dim for dim in wanted))
+    return array.reshape((*batch, *(next(free) if dim == -1 else dim for dim in wanted)))
 
 
 def _parts(dims: Sequence[int]) -> Iterator[int]:

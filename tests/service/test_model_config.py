@@ -265,6 +265,12 @@ def test_a_text_model_s_file_may_not_name_the_graph_s_tensors() -> None:
         complete_for_text(config, classifier_manifest(), default_rows=64)
 
 
+def test_a_text_model_s_tensors_have_no_reshape() -> None:
+    text = "output { name: 'logits' data_type: TYPE_FP32 dims: 3 reshape { shape: [1, 3] } }"
+    with pytest.raises(LoadError, match="'logits' has a reshape: only tensors of a graph may"):
+        complete_for_text(parse_config(text, "m"), classifier_manifest(), default_rows=64)
+
+
 @pytest.mark.parametrize(
     ("policy", "expected"),
     [
