@@ -30,11 +30,12 @@ from service.cli_common import (
     console,
     errors,
     show,
+    with_access,
 )
 from service.cli_generate import generate
-from service.client import TextClient, try_models
-from service.errors import AttendantError
-from service.settings import Settings
+from service.client import NO_ACCESS, Access, TextClient, try_models
+from service.errors import AttendantError, SettingError
+from service.settings import Settings, join_address
 
 app = typer.Typer(
     help="Serve transformer models over gRPC.", no_args_is_help=True, pretty_exceptions_enable=False
@@ -65,15 +66,20 @@ def main() -> None:
 
 
 @app.command()
+@with_access
 def models(
-    address: Address = DEFAULT_ADDRESS, timeout_s: TimeoutS = 30.0, as_json: AsJson = False
+    address: Address = DEFAULT_ADDRESS,
+    timeout_s: TimeoutS = 30.0,
+    as_json: AsJson = False,
+    access: Access = NO_ACCESS,
 ) -> None:
     """List the models that a server offers."""
-    with TextClient(address, timeout_s) as client:
+    with TextClient(address, timeout_s, access) as client:
         show(client.list_models(), tables.models, as_json)
 
 
 @app.command()
+@with_access
 def classify(
     model: Model,
     texts: Texts,
@@ -90,15 +96,17 @@ def classify(
     address: Address = DEFAULT_ADDRESS,
     timeout_s: TimeoutS = 30.0,
     as_json: AsJson = False,
+    access: Access = NO_ACCESS,
 ) -> None:
     """Ask a served classifier for the labels of texts."""
     texts = _texts(texts)
-    with TextClient(address, timeout_s) as client:
+    with TextClient(address, timeout_s, access) as client:
         response = client.classify(model, texts, version=version, top_k=top_k, truncate=truncate)
     show(response, lambda found: tables.classifications(texts, found), as_json)
 
 
 @app.command()
+@with_access
 def embed(
     model: Model,
     texts: Texts,
@@ -107,10 +115,11 @@ def embed(
     address: Address = DEFAULT_ADDRESS,
     timeout_s: TimeoutS = 30.0,
     as_json: AsJson = False,
+    access: Access = NO_ACCESS,
 ) -> None:
     """Ask a served embedder for the vectors of texts, and show how similar they are."""
     texts = _texts(texts)
-    with TextClient(address, timeout_s) as client:
+    with TextClient(address, timeout_s, access) as client:
         response = client.embed(model, texts, version=version, truncate=truncate)
     show(response, lambda found: tables.embeddings(texts, found), as_json)
 
@@ -125,13 +134,15 @@ def serve(try_models: bool, log_level: str, **values: Any) -> None:  # noqa: ANN
     )
 
     async def on_ready(served: App) -> None:
-        address = f"{settings.host}:{served.grpc_port}"
-        metrics = f"http://{settings.host}:{served.metrics_port}/metrics"
+        address = join_address(settings.host, served.grpc_port)
+        metrics = f"http://{join_address(settings.metrics_host, served.metrics_port)}/metrics"
         if try_models:
             await asyncio.to_thread(_try_models, address)
         console.print(f"gRPC [bold]{address}[/]   metrics [bold]{metrics}[/]", highlight=False)
 
     settings = Settings(**values)
+    if try_models and (settings.tls_cert or settings.token_file or settings.restricted_protocols):
+        raise SettingError("--try-models is set, expected neither TLS nor tokens nor keys with it")
     asyncio.run(serve_until_stopped(settings, on_ready))
 
 

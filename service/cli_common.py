@@ -1,12 +1,18 @@
 """What the commands that ask a server share: options, consoles, and JSON in place of tables."""
 
+import inspect
 import json
+import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from google.protobuf.json_format import MessageToDict
 from rich.console import Console
+
+from service.client import Access
+from service.errors import SettingError
 
 console = Console()
 errors = Console(stderr=True)
@@ -40,6 +46,66 @@ Version = Annotated[
         help="Version of the model; by default the highest one served.",
     ),
 ]
+
+
+def _file(name: str, text: str) -> Any:  # noqa: ANN401
+    return typer.Option(help=text, envvar=f"ATTENDANT_CLIENT_{name}")
+
+
+TlsCa = Annotated[
+    Path | None, _file("TLS_CA", "PEM file of who signs the server's certificate; turns TLS on.")
+]
+TlsCert = Annotated[Path | None, _file("TLS_CERT", "PEM file of our own certificate.")]
+TlsKey = Annotated[Path | None, _file("TLS_KEY", "PEM file of its key.")]
+TokenFile = Annotated[
+    Path | None,
+    _file("TOKEN_FILE", "File whose first line is our bearer token; else $ATTENDANT_TOKEN is."),
+]
+
+
+def with_access(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command that takes `access` the flags which say what that is."""
+
+    def read(
+        tls_ca: TlsCa = None,
+        tls_cert: TlsCert = None,
+        tls_key: TlsKey = None,
+        token_file: TokenFile = None,
+    ) -> Access:
+        files = {"tls-ca": tls_ca, "tls-cert": tls_cert, "tls-key": tls_key}
+        if tls_ca is None and (tls_cert or tls_key):
+            raise SettingError("--tls-cert is set, expected --tls-ca with it: TLS is off")
+        if (tls_cert is None) != (tls_key is None):
+            raise SettingError("--tls-cert and --tls-key must both be set, or neither")
+        ca, cert, key = (path and _read(flag, path) for flag, path in files.items())
+        return Access(ca, cert, key, _token(token_file))
+
+    flags = inspect.signature(read).parameters
+
+    def run(**values: Any) -> None:  # noqa: ANN401
+        access = read(**{name: values.pop(name) for name in flags})
+        command(**values, access=access)
+
+    own = [p for p in inspect.signature(command).parameters.values() if p.name != "access"]
+    parameters = [p.replace(kind=p.KEYWORD_ONLY) for p in (*own, *flags.values())]
+    run.__name__, run.__doc__ = command.__name__, command.__doc__
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {p.name: p.annotation for p in parameters}
+    return run
+
+
+def _token(path: Path | None) -> str:
+    if path is None:
+        return os.environ.get("ATTENDANT_TOKEN", "")
+    lines = map(str.strip, _read("token-file", path).decode(errors="replace").splitlines())
+    return next((line for line in lines if line and not line.startswith("#")), "")
+
+
+def _read(flag: str, path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise SettingError(f"--{flag} '{path}' cannot be read: {error.strerror}") from error
 
 
 def show(message: Any, draw: Callable[[Any], Any], as_json: bool) -> None:  # noqa: ANN401

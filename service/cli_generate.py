@@ -23,8 +23,9 @@ from service.cli_common import (
     Version,
     errors,
     show,
+    with_access,
 )
-from service.client import GenerationClient
+from service.client import NO_ACCESS, Access, GenerationClient
 
 Prompt = Annotated[str, typer.Argument(help="What to continue; '-' reads all of stdin.")]
 
@@ -66,6 +67,7 @@ CanStream = Annotated[
 ]
 
 
+@with_access
 def generate(
     model: Model,
     prompt: Prompt,
@@ -85,6 +87,7 @@ def generate(
     address: Address = DEFAULT_ADDRESS,
     timeout_s: TimeoutS = 300.0,
     as_json: AsJson = False,
+    access: Access = NO_ACCESS,
 ) -> None:
     """Ask a served generative model to continue a prompt."""
     given: dict[str, Any] = {
@@ -107,7 +110,7 @@ def generate(
         text=sys.stdin.read() if prompt == "-" else prompt,
         sampling_params=pb.SamplingParams(**params),
     )
-    with GenerationClient(address, timeout_s) as client:
+    with GenerationClient(address, timeout_s, access) as client:
         if can_stream and not as_json and n in (None, 1):
             _write(client.stream(request))
         else:

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self
 
@@ -23,14 +23,31 @@ class Trial:
     latency_s: float
 
 
+@dataclass(frozen=True, slots=True)
+class Access:
+    """How a client shows who it is, and knows whom it asks; by default neither."""
+
+    tls_ca: bytes | None = None  # PEM, as the next two; None: a plain connection
+    tls_cert: bytes | None = None
+    tls_key: bytes | None = field(default=None, repr=False)
+    token: str = field(default="", repr=False)
+
+
+NO_ACCESS = Access()
+
+
 class _Client:
     """A channel to one server; every method raises `grpc.RpcError` where the server refuses."""
 
-    def __init__(self, address: str, timeout_s: float) -> None:
-        self._timeout_s = timeout_s
-        self._channel = grpc.insecure_channel(
-            address, options=[("grpc.max_receive_message_length", MAX_MESSAGE_BYTES)]
-        )
+    def __init__(self, address: str, timeout_s: float, access: Access = NO_ACCESS) -> None:
+        authorization = (("authorization", f"Bearer {access.token}"),) if access.token else ()
+        self._options: dict[str, Any] = {"timeout": timeout_s, "metadata": authorization}
+        options = [("grpc.max_receive_message_length", MAX_MESSAGE_BYTES)]
+        if access.tls_ca is None:
+            self._channel = grpc.insecure_channel(address, options)
+            return
+        credentials = grpc.ssl_channel_credentials(access.tls_ca, access.tls_key, access.tls_cert)
+        self._channel = grpc.secure_channel(address, credentials, options)
 
     def __enter__(self) -> Self:
         return self
@@ -47,13 +64,13 @@ class _Client:
 class TextClient(_Client):
     """Asks text models, and what models there are."""
 
-    def __init__(self, address: str, timeout_s: float) -> None:
-        super().__init__(address, timeout_s)
+    def __init__(self, address: str, timeout_s: float, access: Access = NO_ACCESS) -> None:
+        super().__init__(address, timeout_s, access)
         self._stub: Any = text_pb2_grpc.TextServiceStub(self._channel)
 
     def list_models(self) -> pb.ListModelsResponse:
         response: pb.ListModelsResponse = self._stub.ListModels(
-            pb.ListModelsRequest(), timeout=self._timeout_s
+            pb.ListModelsRequest(), **self._options
         )
         return response
 
@@ -75,29 +92,29 @@ class TextClient(_Client):
             top_k=top_k,
             all_scores=not top_k,
         )
-        response: pb.ClassifyResponse = self._stub.Classify(request, timeout=self._timeout_s)
+        response: pb.ClassifyResponse = self._stub.Classify(request, **self._options)
         return response
 
     def embed(
         self, model: str, texts: Sequence[str], *, version: str = "", truncate: bool = False
     ) -> pb.EmbedResponse:
         request = pb.EmbedRequest(model=model, version=version, texts=texts, truncate=truncate)
-        response: pb.EmbedResponse = self._stub.Embed(request, timeout=self._timeout_s)
+        response: pb.EmbedResponse = self._stub.Embed(request, **self._options)
         return response
 
 
 class GenerationClient(_Client):
     """Asks generative models, for text as it comes or in one answer."""
 
-    def __init__(self, address: str, timeout_s: float) -> None:
-        super().__init__(address, timeout_s)
+    def __init__(self, address: str, timeout_s: float, access: Access = NO_ACCESS) -> None:
+        super().__init__(address, timeout_s, access)
         self._stub: Any = generation_pb2_grpc.GenerationServiceStub(self._channel)
 
     def stream(
         self, request: generation_pb2.GenerateRequest
     ) -> Iterator[generation_pb2.GenerateChunk]:
         """Chunks as they come; leaving the iterator before its end ends the request."""
-        call = self._stub.Generate(request, timeout=self._timeout_s)
+        call = self._stub.Generate(request, **self._options)
         try:
             yield from call
         finally:
@@ -105,7 +122,7 @@ class GenerationClient(_Client):
 
     def generate(self, request: generation_pb2.GenerateRequest) -> generation_pb2.GenerateResponse:
         response: generation_pb2.GenerateResponse = self._stub.GenerateUnary(
-            request, timeout=self._timeout_s
+            request, **self._options
         )
         return response
 
