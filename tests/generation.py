@@ -31,6 +31,7 @@ def request_of(
     received_s: float = 0.0,
     deadline_s: float | None = None,
     priority: int = 0,
+    timeout_s: float | None = None,
     **params: Any,  # noqa: ANN401 - of several types
 ) -> GenerationRequest:
     """Greedy where `params` do not say otherwise."""
@@ -42,6 +43,7 @@ def request_of(
         received_s=received_s,
         deadline_s=deadline_s,
         priority=priority,
+        timeout_s=timeout_s,
     )
 
 

@@ -5,7 +5,8 @@ the event loop is an inbox of arrivals and leavers, guarded by the lock inside `
 with the counts that bound it. What crosses back goes once per step by `call_soon_threadsafe`.
 
 Arrivals and leavers are looked at between two steps, so that a client's leaving, a deadline and a
-new prompt take effect within one.
+new prompt take effect within one. Who is late is told so by a timer of the event loop, however long
+the step takes.
 """
 
 import asyncio
@@ -16,6 +17,7 @@ from collections.abc import Callable
 from collections.abc import Sequence as Many
 from contextlib import suppress
 from dataclasses import dataclass, field
+from math import inf
 from typing import Protocol
 
 import numpy as np
@@ -23,9 +25,11 @@ import numpy as np
 from service.errors import (
     AttendantError,
     DeadlineExceeded,
+    DeviceFailed,
     InvalidArgument,
     ModelFailed,
     Overloaded,
+    TimedOut,
     Unavailable,
 )
 from service.generation.decoder import Decoder
@@ -35,6 +39,7 @@ from service.generation.sampling import SamplerState, TokenLogprobs, sample
 from service.generation.scheduler import Scheduler, SchedulerLimits, StepPlan
 from service.generation.sequence import FinishReason, GenerationRequest, RanStep, Sequence
 from service.generation.stream import Generation, SequenceUpdate, failed
+from service.queue_policy import QueuePolicy
 
 logger = logging.getLogger(__name__)
 MAX_FAILED_STEPS = 3  # in a row; then the model is taken for broken
@@ -46,6 +51,7 @@ class QueueLimits:
 
     max_sequences: int = 512
     max_tokens: int = 262_144  # of prompts
+    policy: QueuePolicy = field(default_factory=QueuePolicy)  # how long; how many is above
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,11 +110,12 @@ class GenerationEngine:
         self._num_failed_steps = 0
         self._step_started_s: float | None = None
         self._num_moved_rows = 0  # when the last step was observed
-        self._next_deadline_s = float("inf")
+        self._next_due_s = inf  # nobody is late before
         self._is_checked = True  # nothing changed since the last check of integrity
         self._inbox = _Inbox()
         self._changed = threading.Condition()
         self._generations: dict[GenerationRequest, Generation] = {}  # event loop only
+        self._timers: dict[GenerationRequest, list[asyncio.TimerHandle]] = {}  # the same
         self._loop = asyncio.get_running_loop()
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
         self._thread.start()
@@ -119,8 +126,8 @@ class GenerationEngine:
         """Start a request; iterate over what comes back inside `async with`.
 
         Leaving the block before the end takes the request's sequences out within one step. Raises
-        `Overloaded` or `Unavailable`; while iterating, `DeadlineExceeded`, `ModelFailed` or
-        `Unavailable`.
+        `Overloaded` or `Unavailable`; while iterating, `DeadlineExceeded`, `TimedOut`,
+        `ModelFailed` or `Unavailable`.
         """
         assert request.num_prompt_tokens + request.max_tokens <= self._decoder.max_tokens
         num_sequences = request.params.n
@@ -141,6 +148,11 @@ class GenerationEngine:
             self._changed.notify()
         generation = Generation(sequences, self._leave)
         self._generations[request] = generation
+        self._timers[request] = [
+            self._loop.call_later(due_s - time.monotonic(), self._end_late, generation, due_s)
+            for due_s in (request.deadline_s, sequences[0].times_out_s)
+            if due_s is not None and due_s != inf
+        ]
         return generation
 
     @property
@@ -168,9 +180,17 @@ class GenerationEngine:
             self._changed.notify()
 
     def close(self, timeout_s: float) -> None:
-        """Stop, and wait so long for the step under way; blocks meanwhile."""
+        """Stop, and wait so long for the step under way; blocks meanwhile.
+
+        Then its clients wait no longer. A step that never returns keeps its thread, which does not
+        keep the process.
+        """
         self.stop()
         self._thread.join(timeout_s)
+        if self._thread.is_alive():
+            with suppress(RuntimeError):  # the loop is closed: nobody asks
+                error = Unavailable("Server is stopping")
+                self._loop.call_soon_threadsafe(self._fail_all, error)
 
     def _check_room(self, num_sequences: int, num_tokens: int) -> None:
         inbox = self._inbox
@@ -185,6 +205,7 @@ class GenerationEngine:
 
     def _sequences_of(self, request: GenerationRequest) -> list[Sequence]:
         sequences: list[Sequence] = []
+        now_s, timeout_s = time.monotonic(), self._queue.policy.timeout_of(request.timeout_s)
         for index in range(request.params.n):
             sequences.append(
                 Sequence(
@@ -198,14 +219,17 @@ class GenerationEngine:
                     TextStream(self._vocabulary.token_bytes, request.params.stop),
                     index,
                     sequences[0] if index else None,
+                    inf if timeout_s is None else now_s + timeout_s,
                 )
             )
-            sequences[-1].timings.queued_s = time.monotonic()
+            sequences[-1].timings.queued_s = now_s
         return sequences
 
     def _leave(self, generation: Generation) -> None:
         """Nobody listens any more."""
         self._generations.pop(generation.request, None)
+        for timer in self._timers.pop(generation.request, ()):
+            timer.cancel()
         if not generation.is_complete:
             with self._changed:
                 self._inbox.leavers += generation.sequences
@@ -217,10 +241,19 @@ class GenerationEngine:
             if generation is not None:
                 generation.add(update)
 
-    def _give_up(self, error: AttendantError) -> None:
+    def _end_late(self, generation: Generation, due_s: float) -> None:
+        """Called when a deadline or a timeout is due; the sequences go when the step ends."""
+        error = _lateness(generation.sequences[0], due_s)
+        if error is not None:
+            generation.fail(error)
+
+    def _fail_all(self, error: AttendantError) -> None:
         """End what is still open, also what a step ended that did not come to say so."""
         for generation in self._generations.values():
             generation.fail(error)
+
+    def _give_up(self, error: AttendantError) -> None:
+        self._fail_all(error)
         self._on_broken()
 
     # On the engine thread.
@@ -259,8 +292,7 @@ class GenerationEngine:
         self._live |= dict.fromkeys(arrivals)
         for sequence in arrivals:
             self._scheduler.add(sequence)
-            if sequence.request.deadline_s is not None:
-                self._next_deadline_s = min(self._next_deadline_s, sequence.request.deadline_s)
+            self._next_due_s = min(self._next_due_s, sequence.due_s)
         for sequence in leavers:
             if not sequence.is_finished:
                 self._end(sequence, FinishReason.ABORT)
@@ -273,17 +305,16 @@ class GenerationEngine:
             self._is_checked = True
 
     def _expire(self, now_s: float) -> None:
-        if now_s < self._next_deadline_s:
+        if now_s < self._next_due_s:
             return
-        left = [s for s in self._live if s.request.deadline_s is not None]
-        expired = [s for s in left if (s.request.deadline_s or 0.0) <= now_s]
-        for sequence in expired:
-            self._end(sequence, FinishReason.ABORT)
-        error = DeadlineExceeded("Deadline Exceeded")
-        self._post([failed(sequence, error) for sequence in expired])
-        self._next_deadline_s = min(
-            (s.request.deadline_s or 0.0 for s in left if not s.is_finished), default=float("inf")
-        )
+        updates = []
+        for sequence in list(self._live):
+            error = _lateness(sequence, now_s)
+            if error is not None:
+                updates.append(failed(sequence, error))
+                self._end(sequence, FinishReason.ABORT)
+        self._post(updates)
+        self._next_due_s = min((sequence.due_s for sequence in self._live), default=inf)
 
     def _step(self, plan: StepPlan, started_s: float) -> None:
         self._is_checked = False
@@ -419,8 +450,12 @@ class GenerationEngine:
             updates.append(failed(sequence, error))
         self._post(updates)
         self._num_failed_steps += 1
-        if self._num_failed_steps >= MAX_FAILED_STEPS:
-            logger.error("%d steps in a row failed: the model serves no more", MAX_FAILED_STEPS)
+        if isinstance(error, DeviceFailed) or self._num_failed_steps >= MAX_FAILED_STEPS:
+            logger.error(
+                "%d steps in a row failed: the model serves no more: %s",
+                self._num_failed_steps,
+                error,
+            )
             self._break(error)
 
     def _end(self, sequence: Sequence, reason: FinishReason, *, is_sound: bool = True) -> None:
@@ -459,3 +494,13 @@ class GenerationEngine:
         if updates:
             with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._deliver, updates)
+
+
+def _lateness(sequence: Sequence, now_s: float) -> AttendantError | None:
+    """What its client is told where it is late."""
+    deadline_s = sequence.request.deadline_s
+    if sequence.due_s > now_s:
+        return None
+    if deadline_s is not None and deadline_s <= now_s:
+        return DeadlineExceeded("Deadline Exceeded")
+    return TimedOut("Request timeout expired")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
+from service.batch_limits import queue_policies
 from service.errors import LoadError
 from service.generation.decoder import CacheLimits, Decoder
 from service.generation.engine import GenerationEngine, QueueLimits, Vocabulary
@@ -94,15 +95,16 @@ def start_decoder(
     """Give a loaded decoder its engine. Call it on the event loop that will use it."""
     decoder, settings = loaded.decoder, host.settings
     metrics = host.metrics.for_generation(model_metrics)
+    policy = queue_policies(config, settings).default
     engine = GenerationEngine(
         f"{config.name}-{version}",
         decoder,
         Vocabulary(loaded.tokenizer.token_bytes, loaded.manifest.eos_token_ids),
         scheduler_limits(config, settings),
         QueueLimits(
-            config.dynamic_batching.default_queue_policy.max_queue_size
-            or settings.max_queue_requests,
+            policy.max_requests,
             parameter(config, "max_queue_tokens", settings.max_queue_tokens),
+            policy,
         ),
         metrics,
         on_broken,

@@ -61,6 +61,7 @@ class GenerativeModel(ServedModel):
         received_s: float,
         deadline_s: float | None = None,
         priority: int = 0,
+        timeout_s: float | None = None,
     ) -> AsyncIterator[Generation]:
         """Start a request: iterate over the chunks of what comes, inside `async with`.
 
@@ -68,7 +69,7 @@ class GenerativeModel(ServedModel):
         `InvalidArgument`, `Overloaded`, `Unavailable`, and what `Generation` raises.
         """
         with self.counted_failures(received_s):
-            params.check_for(self._vocab_size)
+            params.check_for(self._vocab_size, self.manifest.eos_token_ids)
             self.engine.check_room()  # before any work: refusing must be cheap
             prompt_ids = await self._encode(prompt)
             request = GenerationRequest(
@@ -78,6 +79,7 @@ class GenerativeModel(ServedModel):
                 received_s=received_s,
                 deadline_s=deadline_s,
                 priority=priority,
+                timeout_s=timeout_s,
             )
             async with self.engine.generate(request) as generation:
                 yield generation
@@ -128,6 +130,7 @@ class GenerativeModel(ServedModel):
             received_s=request.received_s,
             deadline_s=request.deadline_s,
             priority=request.priority,
+            timeout_s=request.timeout_s,
         )
 
     async def _infer_whole(self, asked: "TextRequest", request: InferRequest) -> InferReply:

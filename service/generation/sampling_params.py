@@ -129,8 +129,8 @@ class SamplingParams:
     def is_greedy(self) -> bool:
         return self.temperature < GREEDY_BELOW
 
-    def check_for(self, vocab_size: int) -> None:
-        """Raise `InvalidArgument` for what a vocabulary of this size cannot do."""
+    def check_for(self, vocab_size: int, eos_token_ids: tuple[int, ...] = ()) -> None:
+        """Raise `InvalidArgument` for what a vocabulary of this size, with these ends, cannot do."""
         named: dict[str, Collection[int]] = {name: getattr(self, name) for name in ID_LISTS}
         for name, ids in (named | {"logit_bias": self.logit_bias}).items():
             if ids and max(ids) >= vocab_size:
@@ -141,6 +141,14 @@ class SamplingParams:
         if banned and banned.issuperset(self.allowed_token_ids or range(vocab_size)):
             raise InvalidArgument(
                 "banned_token_ids has every token that may be chosen, expected one left"
+            )
+        ends = {*self.stop_token_ids, *(() if self.ignore_eos else eos_token_ids)}
+        if self.min_tokens and (banned | ends).issuperset(
+            self.allowed_token_ids or range(vocab_size)
+        ):
+            raise InvalidArgument(
+                f"min_tokens is {self.min_tokens}, expected 0 where every token that may be chosen "
+                "ends the text"
             )
 
     @classmethod

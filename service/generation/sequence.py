@@ -12,6 +12,7 @@ Clocks are `time.monotonic()` seconds throughout.
 
 from dataclasses import dataclass, field
 from enum import Enum
+from math import inf
 
 import numpy as np
 
@@ -39,6 +40,7 @@ class GenerationRequest:
     received_s: float
     deadline_s: float | None = None
     priority: int = 0  # 0 goes first
+    timeout_s: float | None = None  # how long it may wait in the queue; None leaves it to the model
 
     @property
     def num_prompt_tokens(self) -> int:
@@ -86,6 +88,7 @@ class Sequence:
     text: TextStream
     sample_index: int = 0
     leader: "Sequence | None" = None  # the request's first sample, whose prefill this one copies
+    times_out_s: float = inf  # unless its request's first sample has begun by then
     timings: SequenceTimings = field(init=False)
     token_ids: np.ndarray = field(init=False)  # int32 [most tokens]: prompt, then output
     num_tokens: int = field(init=False)
@@ -114,6 +117,15 @@ class Sequence:
     @property
     def num_output_tokens(self) -> int:
         return self.num_tokens - self.num_prompt_tokens
+
+    @property
+    def due_s(self) -> float:
+        """When it is late: its deadline, or its timeout while nothing of its request has begun."""
+        deadline_s = self.request.deadline_s
+        has_begun = (self.leader or self).timings.scheduled_s > 0
+        return min(
+            inf if deadline_s is None else deadline_s, inf if has_begun else self.times_out_s
+        )
 
     @property
     def num_uncomputed_tokens(self) -> int:

@@ -5,7 +5,7 @@ Each method is convert in, ask, convert out. A call that ends early, for whateve
 """
 
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -82,11 +82,12 @@ class GenerationService(generation_pb2_grpc.GenerationServiceServicer):
                 yield model, generation
 
 
-def _prompt(request: pb.GenerateRequest) -> str | list[int]:
+def _prompt(request: pb.GenerateRequest) -> str | Sequence[int]:
+    """Token ids as they came: they are looked at once it is known that they are not too many."""
     kind = request.WhichOneof("prompt")
     if kind is None:
         raise InvalidArgument("prompt is missing, expected text or token_ids")
-    return request.text if kind == "text" else list(request.token_ids.ids)
+    return request.text if kind == "text" else request.token_ids.ids
 
 
 def _to_params(message: pb.SamplingParams) -> SamplingParams:

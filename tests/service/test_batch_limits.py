@@ -99,7 +99,10 @@ def test_a_request_may_ask_to_wait_less_where_it_is_allowed_to(
             "priority_levels: 2 default_priority_level: 1 priority_queue_policy { key: 0 value {} }",
             "priority_queue_policy has the level 0",
         ),
-        ("priority_queue_policy { key: 1 value {} }", "priority_queue_policy has the level 1, .* 0"),
+        (
+            "priority_queue_policy { key: 1 value {} }",
+            "priority_queue_policy has the level 1, .* 0",
+        ),
     ],
 )
 def test_levels_that_are_not_there_are_refused_by_name(batching: str, text: str) -> None:

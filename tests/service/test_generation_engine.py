@@ -15,15 +15,18 @@ import pytest
 
 from service.errors import (
     DeadlineExceeded,
+    DeviceFailed,
     InvalidArgument,
     ModelFailed,
     Overloaded,
+    TimedOut,
     Unavailable,
 )
 from service.generation.engine import MAX_FAILED_STEPS, GenerationEngine, QueueLimits
 from service.generation.scheduler import SchedulerLimits
 from service.generation.sequence import FinishReason, GenerationRequest
 from service.generation.stream import Generation
+from service.queue_policy import QueuePolicy
 from tests.fakes import (
     END_ID,
     PATIENCE_S,
@@ -44,6 +47,7 @@ from tests.generation import (
     within_patience,
 )
 
+LATE_S = 2.0  # how late a busy machine may be
 BAD = ord("!")  # in a prompt: what a test's decoder refuses
 
 
@@ -415,6 +419,86 @@ async def test_each_deadline_counts_though_an_earlier_one_ended_in_time() -> Non
         assert (await within_patience(last)).text == greedy_text("d", 60)
 
 
+async def test_who_is_late_is_told_when_it_is_due_though_the_step_goes_on() -> None:
+    """One runs and one waits, for 0.1 s; their step ends later, and the next is without them."""
+    decoder, observer = FakeDecoder(num_slots=2), RecordingObserver()
+    decoder.hold()
+    async with engine_on(decoder, observer=observer) as engine:
+        stays = await start(engine, "stays", max_tokens=4)
+        await step_to(decoder, 1)
+        deadline_s = time.monotonic() + 0.1
+        late = [
+            await start(engine, prompt, max_tokens=50, deadline_s=deadline_s) for prompt in "ab"
+        ]
+        await step_to(decoder, 2)
+        for task in late:
+            with pytest.raises(DeadlineExceeded, match=r"^Deadline Exceeded$"):
+                await within_patience(task)
+        assert 0 <= time.monotonic() - deadline_s < LATE_S
+        assert len(decoder.calls) == 2
+        decoder.release()
+        assert (await within_patience(stays)).text == greedy_text("stays", 4)
+        await until_idle(engine)
+        assert engine._timers == engine._generations == {}
+    assert len(observer.ended) == len(set(observer.ended)) == 3
+
+
+async def test_who_waits_too_long_for_a_slot_is_told_so_when_it_is_due() -> None:
+    """One slot; the timeout is 0.1 s, one asks for 0.02 s. Who has the slot may go on."""
+    decoder, observer = FakeDecoder(num_slots=1), RecordingObserver()
+    decoder.hold()
+    queue = QueueLimits(policy=QueuePolicy(timeout_s=0.1, can_override=True))
+    async with engine_on(decoder, observer=observer, queue=queue) as engine:
+        running = await start(engine, "a", max_tokens=4)
+        await step_to(decoder, 1)
+        start_s = time.monotonic()
+        for timeout_s in (0.02, 0.1):
+            waiting = await start(engine, "zzz", timeout_s=timeout_s)
+            with pytest.raises(TimedOut, match=r"^Request timeout expired$"):
+                await within_patience(waiting)
+            waited_s, start_s = time.monotonic() - start_s, time.monotonic()
+            assert timeout_s <= waited_s < timeout_s + LATE_S
+        decoder.release()
+        assert (await within_patience(running)).text == greedy_text("a", 4)
+        await until_idle(engine)
+    assert (3,) not in rows_of(decoder)
+    assert [s.finish_reason for s in observer.ended].count(FinishReason.ABORT) == 2
+
+
+async def test_samples_of_a_prompt_that_has_begun_do_not_time_out() -> None:
+    """The second sample waits for the only slot, longer than the timeout, behind the first."""
+    decoder = FakeDecoder(num_slots=1)
+    decoder.hold()
+    queue = QueueLimits(policy=QueuePolicy(timeout_s=0.02))
+    async with engine_on(decoder, queue=queue) as engine:
+        request = now("ab", max_tokens=3, n=2, temperature=1.0)
+        asked = asyncio.create_task(ask_all(engine, request))
+        await step_to(decoder, 1)
+        await sleep_past(time.monotonic() + 0.04)
+        decoder.release()
+        answers = await within_patience(asked)
+    assert [len(answer.token_ids) for answer in answers] == [3, 3]
+
+
+async def test_since_when_the_step_is_under_way() -> None:
+    decoder = FakeDecoder()
+    decoder.hold()
+    async with engine_on(decoder) as engine:
+        assert engine.running_since_s is None
+        before_s = time.monotonic()
+        task = await start(engine, "a", max_tokens=2)
+        await step_to(decoder, 1)
+        first_s = engine.running_since_s
+        await step_to(decoder, 2)
+        second_s = engine.running_since_s
+        assert first_s is not None
+        assert second_s is not None
+        assert before_s <= first_s < second_s <= time.monotonic()
+        decoder.release()
+        await within_patience(task)
+        await until(lambda: engine.running_since_s is None)
+
+
 async def sleep_past(moment_s: float) -> None:
     await asyncio.sleep(moment_s - time.monotonic() + 0.001)
 
@@ -550,6 +634,30 @@ async def test_steps_that_fail_in_a_row_break_the_engine_once() -> None:
     assert len(observer.ended) == len(set(observer.ended)) == 6
     assert {sequence.finish_reason for sequence in observer.ended} == {FinishReason.ERROR}
     assert engine.num_waiting == 0
+
+
+async def test_a_lost_device_breaks_the_engine_at_once() -> None:
+    decoder = FakeDecoder()
+    decoder.error = DeviceFailed("CUDA failure 700: an illegal memory access was encountered")
+    broken: list[None] = []
+    async with engine_on(decoder, on_broken=lambda: broken.append(None)) as engine:
+        with pytest.raises(DeviceFailed):
+            await ask(engine, "a")
+        await until(lambda: broken == [None])
+        with pytest.raises(Unavailable):
+            engine.generate(now("b"))
+    assert len(decoder.calls) == 1
+
+
+async def test_closing_answers_the_clients_of_a_step_that_never_returns() -> None:
+    decoder = FakeDecoder()
+    decoder.hold()
+    async with engine_on(decoder) as engine:
+        stuck = await start(engine, "a")
+        await step_to(decoder, 1)
+        await within_patience(asyncio.to_thread(engine.close, 0.01))
+        with pytest.raises(Unavailable, match=r"^Server is stopping$"):
+            await within_patience(stuck)
 
 
 async def test_a_good_step_between_bad_ones_keeps_the_engine_going() -> None:

@@ -195,6 +195,21 @@ def test_some_token_must_be_left_to_choose() -> None:
             params.check_for(3)
 
 
+def test_some_token_must_be_left_to_choose_before_the_text_may_end() -> None:
+    """Of three tokens, 2 is the model's end."""
+    make(allowed_token_ids=(1, 2), min_tokens=1).check_for(3, (2,))
+    make(allowed_token_ids=(2,), min_tokens=0).check_for(3, (2,))
+    make(allowed_token_ids=(2,), min_tokens=1, ignore_eos=True).check_for(3, (2,))
+    for params in (
+        make(allowed_token_ids=(2,), min_tokens=1),
+        make(allowed_token_ids=(1, 2), stop_token_ids=(1,), min_tokens=1),
+        make(banned_token_ids=(0, 1), min_tokens=1),
+        make(stop_token_ids=(0, 1), min_tokens=1),
+    ):
+        with pytest.raises(InvalidArgument, match=r"^min_tokens is 1, expected 0 where every"):
+            params.check_for(3, (2,))
+
+
 def test_numbers_may_be_written_as_text_as_in_tritons_examples_of_vllm() -> None:
     params = SamplingParams.from_json('{"temperature": "0.1", "top_p": "0.95", "max_tokens": "10"}')
     assert params == SamplingParams(temperature=0.1, top_p=0.95, max_tokens=10)
