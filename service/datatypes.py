@@ -28,6 +28,7 @@ class Datatype:
         return "TYPE_STRING" if self.name == "BYTES" else f"TYPE_{self.name}"
 
 
+BF16 = "BF16"
 BYTES = "BYTES"
 _ROWS = (
     ("BOOL", "?", "tensor(bool)", "bool_contents"),
@@ -40,6 +41,7 @@ _ROWS = (
     ("UINT32", "<u4", "tensor(uint32)", "uint_contents"),
     ("UINT64", "<u8", "tensor(uint64)", "uint64_contents"),
     ("FP16", "<f2", "tensor(float16)", None),
+    (BF16, "<u2", "tensor(bfloat16)", None),  # NumPy has no such type: opaque bits
     ("FP32", "<f4", "tensor(float)", "fp32_contents"),
     ("FP64", "<f8", "tensor(double)", "fp64_contents"),
     (BYTES, "O", "tensor(string)", "bytes_contents"),

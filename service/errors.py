@@ -3,6 +3,7 @@
     AttendantError
     ├── InvalidArgument    the request can never succeed as it is
     ├── NotFound           no such model or version
+    ├── AlreadyExists      the name is taken
     ├── WrongTask          the model exists and does something else
     ├── Unimplemented      understood, and not offered
     ├── Overloaded         a bound is reached: the same request may succeed later
@@ -11,6 +12,7 @@
     ├── Unavailable        the server is starting, or draining
     ├── ModelFailed        the session raised while computing
     │   └── DeviceFailed   the device is lost: no run of this process will succeed on it
+    ├── RegionFailed       a region of shared memory cannot be opened, read or written
     ├── LoadError          a model of the repository cannot be served
     └── SettingError       a setting has a value it cannot have
 
@@ -28,6 +30,10 @@ class InvalidArgument(AttendantError):
 
 class NotFound(AttendantError):
     """No such model or version."""
+
+
+class AlreadyExists(AttendantError):
+    """The name is taken."""
 
 
 class WrongTask(AttendantError):
@@ -60,6 +66,10 @@ class ModelFailed(AttendantError):
 
 class DeviceFailed(ModelFailed):
     """The device is lost: no run of this process will succeed on it."""
+
+
+class RegionFailed(AttendantError):
+    """A region of shared memory cannot be opened, read or written."""
 
 
 class LoadError(AttendantError):

@@ -5,6 +5,7 @@ that exactly one is installed. BYTES tensors cross as `str`: the Python API has 
 other way, and non-UTF-8 bytes are refused before they get here.
 """
 
+import ctypes
 import importlib
 import importlib.metadata
 from collections.abc import Callable, Sequence
@@ -15,7 +16,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from service.datatypes import BY_ONNX
+from service.datatypes import BF16, BY_ONNX, BYTES, DATATYPES
 from service.errors import DeviceFailed, LoadError, ModelFailed
 from service.model_config import Signature, TensorSpec
 from service.request import Arrays
@@ -24,6 +25,7 @@ from service.session_config import GRAPH_LEVELS, Accelerator, SessionTuning
 BUILDS = ("onnxruntime", "onnxruntime-gpu", "onnxruntime-openvino")
 CPU_PROVIDER = "CPUExecutionProvider"
 CUDA_PROVIDER = "CUDAExecutionProvider"
+ONNX_BFLOAT16 = 16  # TensorProto.BFLOAT16
 
 
 # After these a process cannot use the device any more (NVIDIA's CUDA Runtime API, cudaError_t:
@@ -153,6 +155,14 @@ class OnnxSession:
             tuple(_tensor_spec(node) for node in self._session.get_inputs()),
             tuple(_tensor_spec(node) for node in self._session.get_outputs()),
         )
+        self._bfloat16_inputs = _names_of(BF16, self.signature.inputs)
+        self._bfloat16_outputs = _names_of(BF16, self.signature.outputs)
+        strings = _names_of(BYTES, self.signature.inputs)
+        if strings and self._bfloat16_outputs:  # they go through calls that exclude each other
+            raise LoadError(
+                f"{name}: ONNX Runtime's Python interface cannot take the BYTES input "
+                f"'{min(strings)}' where there is a BF16 output, '{min(self._bfloat16_outputs)}'"
+            )
 
     def run(
         self, inputs: Arrays, outputs: Sequence[str], stopping: RunStop | None = None
@@ -163,10 +173,38 @@ class OnnxSession:
         if stopping is not None:
             stopping.then(partial(setattr, run_options, "terminate", True))
         try:
-            results: list[np.ndarray] = self._session.run(list(outputs), dict(inputs), run_options)
+            return self._compute(inputs, outputs, run_options)
         except Exception as error:  # the same
             raise self._failure(str(error)) from error
-        return results
+
+    def _compute(
+        self,
+        inputs: Arrays,
+        outputs: Sequence[str],
+        run_options: Any,  # noqa: ANN401
+    ) -> list[np.ndarray]:
+        """Bfloat16 crosses as bits in ONNX Runtime's own values: NumPy has no such type."""
+        value_class = self._ort.OrtValue
+        as_bits = value_class.ortvalue_from_numpy_with_onnx_type
+        feeds: dict[str, Any] = {
+            name: as_bits(np.asarray(array, order="C"), ONNX_BFLOAT16)
+            if name in self._bfloat16_inputs
+            else array
+            for name, array in inputs.items()
+        }
+        results: list[np.ndarray]
+        if self._bfloat16_outputs.isdisjoint(outputs):
+            results = self._session.run(list(outputs), feeds, run_options)
+            return results
+        values = {
+            name: feed if isinstance(feed, value_class) else value_class.ortvalue_from_numpy(feed)
+            for name, feed in feeds.items()
+        }
+        found = self._session.run_with_ort_values(list(outputs), values, run_options)
+        return [
+            _bits_of(value) if name in self._bfloat16_outputs else value.numpy()
+            for name, value in zip(outputs, found, strict=True)
+        ]
 
     def _failure(self, text: str) -> ModelFailed:
         is_sticky = any(sticky in text.lower() for sticky in STICKY_ERRORS)
@@ -265,3 +303,14 @@ def _tensor_spec(node: Any) -> TensorSpec:  # noqa: ANN401
         raise LoadError(f"'{node.name}' is {node.type}: not supported")
     dims = tuple(dim if isinstance(dim, int) else -1 for dim in node.shape)
     return TensorSpec(node.name, BY_ONNX[node.type], dims)
+
+
+def _names_of(datatype: str, specs: Sequence[TensorSpec]) -> frozenset[str]:
+    return frozenset(spec.name for spec in specs if spec.datatype.name == datatype)
+
+
+def _bits_of(value: Any) -> np.ndarray:  # noqa: ANN401
+    """A copy of the memory of a bfloat16 value."""
+    num_bytes = value.tensor_size_in_bytes()
+    raw = ctypes.string_at(value.data_ptr(), num_bytes) if num_bytes else b""
+    return np.frombuffer(raw, DATATYPES[BF16].dtype).reshape(value.shape())

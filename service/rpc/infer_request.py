@@ -9,7 +9,8 @@ from tritonclient.grpc import service_pb2 as pb
 
 from service.errors import InvalidArgument
 from service.models import InferRequest, ServedModel
-from service.rpc.tensors import parse_inputs
+from service.rpc.shared_memory import Transfer
+from service.rpc.tensors import in_request, parse_inputs
 
 EMPTY_FINAL = "triton_enable_empty_final_response"
 _TYPES = {
@@ -25,11 +26,17 @@ _OWN_TYPES = ("int64_param", "bool_param", "string_param", "double_param")
 
 
 def to_infer_request(
-    request: pb.ModelInferRequest, model: ServedModel, received_s: float, deadline_s: float | None
+    request: pb.ModelInferRequest,
+    model: ServedModel,
+    transfer: Transfer,
+    received_s: float,
+    deadline_s: float | None,
 ) -> InferRequest:
-    """The checked inputs and parameters, or `InvalidArgument` / `Unimplemented`."""
+    """The checked inputs and parameters, or an error that says what is wrong."""
     _check_parameters(request)
-    inputs, num_rows = parse_inputs(request, model.signature, model.config.max_batch_size)
+    max_batch_size = model.config.max_batch_size
+    inputs, num_rows = parse_inputs(request, model.signature, max_batch_size, transfer)
+    _refuse_sequence(request)
     return InferRequest(
         inputs=inputs,
         num_rows=num_rows,
@@ -37,6 +44,7 @@ def to_infer_request(
         deadline_s=deadline_s,
         can_truncate=is_set(request, "truncate"),
         priority=_priority(request),
+        timeout_s=_timeout_s(request),
         parameters=dict(_own_parameters(request)),
     )
 
@@ -70,6 +78,30 @@ def _priority(request: pb.ModelInferRequest) -> int:
     if priority < 0:
         raise InvalidArgument("invalid value for 'priority', expected value >= 0.")
     return priority
+
+
+def _timeout_s(request: pb.ModelInferRequest) -> float | None:
+    """Microseconds on the wire; nothing above 0 is none."""
+    if "timeout" not in request.parameters:
+        return None
+    timeout_us: int = request.parameters["timeout"].int64_param
+    return timeout_us / 1e6 if timeout_us > 0 else None
+
+
+def _refuse_sequence(request: pb.ModelInferRequest) -> None:
+    """No model here keeps anything from one request for the next."""
+    for name in ("sequence_id", "sequence_start", "sequence_end"):
+        if name not in request.parameters:
+            continue
+        parameter = request.parameters[name]
+        value = getattr(parameter, parameter.WhichOneof("parameter_choice"))
+        if value:
+            written = str(value).lower() if isinstance(value, bool) else f"'{value}'"
+            raise in_request(
+                request,
+                f"parameter '{name}' is {written}, but model '{request.model_name}' "
+                "is not stateful",
+            )
 
 
 def _own_parameters(

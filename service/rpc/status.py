@@ -26,9 +26,11 @@ logger = logging.getLogger(__name__)
 _COMMON: dict[type[errors.AttendantError], StatusCode] = {
     errors.InvalidArgument: StatusCode.INVALID_ARGUMENT,
     errors.NotFound: StatusCode.NOT_FOUND,
+    errors.AlreadyExists: StatusCode.ALREADY_EXISTS,
     errors.Unimplemented: StatusCode.UNIMPLEMENTED,
     errors.Unavailable: StatusCode.UNAVAILABLE,
     errors.ModelFailed: StatusCode.INTERNAL,
+    errors.RegionFailed: StatusCode.INTERNAL,
     errors.LoadError: StatusCode.INTERNAL,
     errors.DeviceFailed: StatusCode.INTERNAL,
     errors.DeadlineExceeded: StatusCode.DEADLINE_EXCEEDED,

@@ -1,4 +1,4 @@
-"""`ModelInfer` messages to arrays and back, with Triton's checks in Triton's order.
+"""`ModelInfer` messages to arrays, with Triton's checks in Triton's order.
 
 Clients match on these texts, so they are Triton's to the letter; docs/protocol.md
 lists them. Knows nothing of models beyond their name, tensors and batch size.
@@ -11,11 +11,15 @@ from typing import TypeAlias
 import numpy as np
 from tritonclient.grpc import service_pb2
 
-from service.datatypes import BYTES, DATATYPES, Datatype, strings_from_raw, to_raw
-from service.errors import InvalidArgument, Unimplemented
+from service.datatypes import BYTES, DATATYPES, Datatype, strings_from_raw
+from service.errors import InvalidArgument
 from service.model_config import Signature, TensorSpec
+from service.rpc.classification import check_classes, class_count
+from service.rpc.shared_memory import Transfer, place_of
+from service.shared_memory import Place, SharedMemoryRegions
 
 InputTensor: TypeAlias = service_pb2.ModelInferRequest.InferInputTensor
+Payload: TypeAlias = bytes | list[bytes] | Place  # raw; a typed BYTES tensor; in shared memory
 MAX_BYTES = 2**63 - 1
 _FIELD_DATATYPE = {
     "bool_contents": "BOOL",
@@ -36,23 +40,21 @@ _SHAPE_NOTE = (
 
 
 def parse_inputs(
-    request: service_pb2.ModelInferRequest, signature: Signature, max_batch_size: int
+    request: service_pb2.ModelInferRequest,
+    signature: Signature,
+    max_batch_size: int,
+    transfer: Transfer,
 ) -> tuple[dict[str, np.ndarray], int]:
-    """The inputs by name and the number of rows, or `InvalidArgument` / `Unimplemented`.
+    """The inputs by name and the number of rows, or an error that says what is wrong.
 
-    Arrays have the full shape of the request; raw ones are read-only views of its bytes.
+    Arrays have the full shape of the request; raw ones are read-only views of its bytes, and those
+    of shared memory are copies.
     """
     model = request.model_name
     _refuse_duplicates("input", request.inputs)
     _refuse_duplicates("output", request.outputs)
-    payloads = _payloads(request)
-    _check_output_parameters(request)
-    known_outputs = {spec.name for spec in signature.outputs}
-    for output in request.outputs:
-        if output.name not in known_outputs:
-            raise InvalidArgument(
-                f"unexpected inference output '{output.name}' for model '{model}'"
-            )
+    payloads = _payloads(request, transfer)
+    _check_outputs(request, signature, transfer.regions)
     try:
         num_rows = _check_batch(request, signature, max_batch_size)
         specs = {spec.name: spec for spec in signature.inputs}
@@ -63,27 +65,13 @@ def parse_inputs(
             for tensor in request.inputs
         }
     except InvalidArgument as error:
-        raise InvalidArgument(f"[request id: {request.id or '<id_unknown>'}] {error}") from error
+        raise in_request(request, str(error)) from error
     return arrays, num_rows
 
 
-def build_response(
-    request: service_pb2.ModelInferRequest,
-    version: int,
-    signature: Signature,
-    outputs: dict[str, np.ndarray],
-) -> service_pb2.ModelInferResponse:
-    """The response with the outputs asked for, in the model's order, always raw."""
-    wanted = {output.name for output in request.outputs}
-    response = service_pb2.ModelInferResponse(
-        model_name=request.model_name, model_version=str(version), id=request.id
-    )
-    for spec in signature.outputs:
-        if not wanted or spec.name in wanted:
-            array = outputs[spec.name]
-            response.outputs.add(name=spec.name, datatype=spec.datatype.name, shape=array.shape)
-            response.raw_output_contents.append(to_raw(array))
-    return response
+def in_request(request: service_pb2.ModelInferRequest, text: str) -> InvalidArgument:
+    """An error of what is checked against the model: it names the request."""
+    return InvalidArgument(f"[request id: {request.id or '<id_unknown>'}] {text}")
 
 
 def _refuse_duplicates(side: str, tensors: Iterable[InputTensor]) -> None:
@@ -94,22 +82,34 @@ def _refuse_duplicates(side: str, tensors: Iterable[InputTensor]) -> None:
         seen.add(tensor.name)
 
 
-def _payloads(request: service_pb2.ModelInferRequest) -> dict[str, bytes | list[bytes]]:
-    """Each input's data: raw bytes, or the elements of a typed BYTES tensor."""
-    raw = request.raw_input_contents
-    payloads: dict[str, bytes | list[bytes]] = {}
-    for index, tensor in enumerate(request.inputs):
-        if "shared_memory_region" in tensor.parameters:
-            raise Unimplemented("Client shared memory is disabled.")
-        if tensor.HasField("contents"):
-            payloads[tensor.name] = _typed_payload(tensor, bool(raw), request.model_name)
-        elif index < len(raw):
-            payloads[tensor.name] = raw[index]
-        else:
+def _payloads(request: service_pb2.ModelInferRequest, transfer: Transfer) -> dict[str, Payload]:
+    """Each input's data; raw ones belong in order to the inputs outside shared memory."""
+    raw = iter(request.raw_input_contents)
+    has_raw = bool(request.raw_input_contents)
+    payloads: dict[str, Payload] = {}
+    for tensor in request.inputs:
+        payload: Payload | None = place_of(tensor, transfer.regions)
+        if payload is not None and tensor.HasField("contents"):
+            raise InvalidArgument(
+                "unexpected 'content' provided when using shared memory for input tensor "
+                f"'{tensor.name}' for model '{request.model_name}'"
+            )
+        if payload is None and tensor.HasField("contents"):
+            payload = _typed_payload(tensor, has_raw, request.model_name)
+        if payload is None:
+            payload = next(raw, None)
+        if payload is None:
             raise InvalidArgument(
                 f"unable to find data for input tensor '{tensor.name}' for model "
                 f"'{request.model_name}' in request."
             )
+        payloads[tensor.name] = payload
+    num_shared = sum(place.byte_size for place in payloads.values() if isinstance(place, Place))
+    if num_shared > transfer.max_message_bytes:
+        raise InvalidArgument(
+            f"inputs in shared memory have {num_shared} bytes, "
+            f"the server takes at most {transfer.max_message_bytes} in one request"
+        )
     return payloads
 
 
@@ -139,13 +139,26 @@ def _typed_payload(tensor: InputTensor, is_also_raw: bool, model: str) -> bytes 
     return wide.astype(datatype.dtype).tobytes()
 
 
-def _check_output_parameters(request: service_pb2.ModelInferRequest) -> None:
+def _check_outputs(
+    request: service_pb2.ModelInferRequest, signature: Signature, regions: SharedMemoryRegions
+) -> None:
+    """What is asked of outputs can be done: by their parameters first, then by their names."""
+    counts = {}
     for output in request.outputs:
-        for key in ("classification", "shared_memory_region"):
-            if key in output.parameters:
-                raise Unimplemented(
-                    f"parameter '{key}' of output '{output.name}' is not supported by this server"
-                )
+        place = place_of(output, regions)
+        counts[output.name] = class_count(output)
+        if place is not None and counts[output.name] is not None:
+            raise InvalidArgument(
+                "output can't set both 'shared_memory_region' and 'classification'"
+            )
+    datatypes = {spec.name: spec.datatype for spec in signature.outputs}
+    for name, count in counts.items():
+        if name not in datatypes:
+            raise InvalidArgument(
+                f"unexpected inference output '{name}' for model '{request.model_name}'"
+            )
+        if count is not None:
+            check_classes(datatypes[name])
 
 
 def _check_batch(
@@ -201,14 +214,14 @@ def _check_count(request: service_pb2.ModelInferRequest, signature: Signature) -
 
 def _to_array(
     tensor: InputTensor,
-    payload: bytes | list[bytes],
+    payload: Payload,
     spec: TensorSpec,
     model: str,
     max_batch_size: int,
 ) -> np.ndarray:
     name, shape = tensor.name, tuple(tensor.shape)
     if tensor.datatype != spec.datatype.name:
-        stated = tensor.datatype if tensor.datatype in (*DATATYPES, "BF16") else "<invalid>"
+        stated = tensor.datatype if tensor.datatype in DATATYPES else "<invalid>"
         raise InvalidArgument(
             f"inference input '{name}' data-type is '{stated}', "
             f"but model '{model}' expects '{spec.datatype.name}'"
@@ -217,7 +230,7 @@ def _to_array(
     count = math.prod(shape)
     if spec.datatype.name == BYTES:
         return _strings(payload, count, name, model).reshape(shape)
-    assert isinstance(payload, bytes)
+    assert not isinstance(payload, list)
     return _numbers(payload, count, spec.datatype, name, model).reshape(shape)
 
 
@@ -245,7 +258,9 @@ def _check_shape(
         raise InvalidArgument(f"byte size for tensor '{name}' exceeds maximum size of {MAX_BYTES}")
 
 
-def _strings(payload: bytes | list[bytes], count: int, name: str, model: str) -> np.ndarray:
+def _strings(payload: Payload, count: int, name: str, model: str) -> np.ndarray:
+    if isinstance(payload, Place):
+        payload = payload.read()
     if isinstance(payload, bytes):
         elements = strings_from_raw(payload, count, name, model)
     elif len(payload) < count:
@@ -265,14 +280,18 @@ def _strings(payload: bytes | list[bytes], count: int, name: str, model: str) ->
     return array
 
 
-def _numbers(payload: bytes, count: int, datatype: Datatype, name: str, model: str) -> np.ndarray:
+def _numbers(
+    payload: bytes | Place, count: int, datatype: Datatype, name: str, model: str
+) -> np.ndarray:
     expected = count * datatype.dtype.itemsize
-    if len(payload) != expected:
+    given = payload.byte_size if isinstance(payload, Place) else len(payload)
+    if given != expected:
         raise InvalidArgument(
             f"input byte size mismatch for input '{name}' for model '{model}'. "
-            f"Expected {expected}, got {len(payload)}"
+            f"Expected {expected}, got {given}"
         )
-    return np.frombuffer(payload, datatype.dtype)
+    raw = payload.read() if isinstance(payload, Place) else payload
+    return np.frombuffer(raw, datatype.dtype)
 
 
 def _quoted(names: list[str]) -> str:

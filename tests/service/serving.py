@@ -16,7 +16,9 @@ from tritonclient.grpc import service_pb2_grpc
 
 from service.app import App
 from service.loading import Openers
+from service.rpc.shared_memory import Transfer
 from service.settings import Settings
+from service.shared_memory import SharedMemoryRegions
 from tests.fakes import (
     PATIENCE_S,
     FakeDecoders,
@@ -32,6 +34,9 @@ from tests.fakes import (
 )
 
 T = TypeVar("T")
+NO_SHARING = Transfer(
+    SharedMemoryRegions(is_allowed=False, max_regions=1, max_bytes=1), max_message_bytes=2**20
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -115,10 +115,11 @@ def test_a_length_that_lies_is_refused(raw: bytes, count: int, text: str) -> Non
 
 
 def test_every_name_leads_to_one_type() -> None:
-    assert len(BY_ONNX) == len(BY_CONFIG_NAME) == len(DATATYPES) == 13
+    assert len(BY_ONNX) == len(BY_CONFIG_NAME) == len(DATATYPES) == 14
     assert BY_CONFIG_NAME["TYPE_STRING"].name == "BYTES"
     assert BY_CONFIG_NAME["TYPE_FP32"].name == "FP32"
     assert BY_ONNX["tensor(float16)"].name == "FP16"
+    assert BY_ONNX["tensor(bfloat16)"].name == BY_CONFIG_NAME["TYPE_BF16"].name == "BF16"
 
 
 @pytest.mark.parametrize("datatype", NUMERIC, ids=lambda datatype: datatype.name)

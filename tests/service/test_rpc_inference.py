@@ -20,6 +20,7 @@ from service.engine import BatchEngine
 from service.rpc.infer_request import to_infer_request
 from tests.fakes import LABELS, text_values, token_ids
 from tests.service.serving import (
+    NO_SHARING,
     Served,
     default_sessions,
     eventually,
@@ -73,7 +74,8 @@ async def test_the_synchronous_client_finds_and_asks_every_kind_of_model(served:
             assert client.is_model_ready("spam", "1")
             metadata = client.get_server_metadata()
             assert (metadata.name, metadata.version) == ("attendant", __version__)
-            assert list(metadata.extensions) == ["model_configuration"]
+            assert set(metadata.extensions) >= {"classification", "model_configuration"}
+            assert "system_shared_memory" not in metadata.extensions
             assert client.get_model_metadata("simple").name == "simple"
             assert client.get_model_config("simple").config.max_batch_size == 8
             result = client.infer("spam", [text_input(triton, *TEXTS)], request_id="seven")
@@ -317,7 +319,7 @@ async def test_a_model_is_told_priority_and_the_parameters_that_are_its_own(
     served: Served,
 ) -> None:
     request = simple_request()
-    request.parameters["timeout"].int64_param = 5
+    request.parameters["timeout"].int64_param = 2_500_000
     request.parameters["priority"].uint64_param = 2**63
     request.parameters["truncate"].bool_param = True
     request.parameters["triton_enable_empty_final_response"].bool_param = True
@@ -326,22 +328,11 @@ async def test_a_model_is_told_priority_and_the_parameters_that_are_its_own(
     request.parameters["stop"].string_param = "x"
     request.parameters["ignore_eos"].bool_param = False
     model = served.app.repository.find("simple")
-    asked = to_infer_request(request, model, received_s=1.0, deadline_s=2.0)
-    assert (asked.priority, asked.can_truncate) == (2**63, True)
+    asked = to_infer_request(request, model, NO_SHARING, received_s=1.0, deadline_s=2.0)
+    assert (asked.priority, asked.timeout_s, asked.can_truncate) == (2**63, 2.5, True)
     assert (asked.received_s, asked.deadline_s) == (1.0, 2.0)
     expected = {"seed": 7, "temperature": 0.5, "stop": "x", "ignore_eos": False}
     assert asked.parameters == expected
-
-
-async def test_what_is_not_offered_is_unimplemented(served: Served) -> None:
-    for name in ("ModelStatistics", "RepositoryIndex", "SystemSharedMemoryStatus"):
-        message = getattr(pb, f"{name}Request")()
-        expected = StatusCode.UNIMPLEMENTED, f"{name} is not offered by this server"
-        assert await refusal(getattr(served.inference, name)(message)) == expected
-    request = simple_request()
-    request.outputs.add(name="OUTPUT0").parameters["classification"].int64_param = 1
-    code, _ = await refusal(served.inference.ModelInfer(request))
-    assert code is StatusCode.UNIMPLEMENTED
 
 
 async def test_a_session_that_raises_is_an_internal_error_of_that_call_only(
@@ -416,7 +407,7 @@ async def test_a_call_s_deadline_is_its_request_s(served: Served) -> None:
     await eventually(lambda: served.num_waiting("spam") == 2)
     engine = served.app.repository.find("spam")._engine
     assert isinstance(engine, BatchEngine)
-    requests = list(engine._queue._num_items)
+    requests = list(engine._queue._places)
     for request in requests:
         assert request.deadline_s is not None
         assert 10 < request.deadline_s - start_s < 16

@@ -1,5 +1,6 @@
-"""`ModelInfer` in and out: what is refused, in Triton's words, and what comes back."""
+"""`ModelInfer` messages: what is taken, and what is refused, in Triton's words."""
 
+import math
 import struct
 from collections.abc import Callable
 from typing import Any
@@ -8,13 +9,15 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
 from tritonclient.grpc import service_pb2 as pb
 
 from service.datatypes import DATATYPES, to_raw
 from service.errors import InvalidArgument, Unimplemented
 from service.model_config import Signature, text_signature
-from service.rpc.tensors import build_response, parse_inputs
+from service.rpc.tensors import parse_inputs
 from tests.fakes import generator_manifest, spec
+from tests.service.serving import NO_SHARING
 
 SIMPLE = Signature(
     (spec("INPUT0", "INT32", 16), spec("INPUT1", "INT32", 16)),
@@ -70,7 +73,7 @@ def reshape_all(request: pb.ModelInferRequest, shape: list[int]) -> None:
 
 def refusal(request: pb.ModelInferRequest, signature: Signature, max_batch_size: int) -> str:
     with pytest.raises(InvalidArgument) as caught:
-        parse_inputs(request, signature, max_batch_size)
+        parse_inputs(request, signature, max_batch_size, NO_SHARING)
     return str(caught.value)
 
 
@@ -308,25 +311,65 @@ def test_a_huge_number_of_strings_is_refused_before_memory_is_asked_for() -> Non
     assert "string elements" in refusal(request, STRINGS, 8)
 
 
-@pytest.mark.parametrize("key", ["classification", "shared_memory_region"])
-def test_output_parameters_that_are_not_offered_say_so(key: str) -> None:
-    request = simple_request()
-    request.outputs.add(name="OUTPUT0").parameters[key].int64_param = 2
-    with pytest.raises(Unimplemented, match=key):
-        parse_inputs(request, SIMPLE, 8)
+def shared(tensor: Any, **parameters: int) -> None:  # noqa: ANN401 - an input or an output
+    tensor.parameters["shared_memory_region"].string_param = "region"
+    for name, value in parameters.items():
+        tensor.parameters[f"shared_memory_{name}"].int64_param = value
 
 
-def test_inputs_in_shared_memory_are_not_offered() -> None:
+@pytest.mark.parametrize("side", ["inputs", "outputs"])
+def test_shared_memory_is_not_offered_unless_the_server_was_told_so(side: str) -> None:
     request = simple_request()
-    request.inputs[0].parameters["shared_memory_region"].string_param = "region"
-    with pytest.raises(Unimplemented, match=r"^Client shared memory is disabled\.$"):
-        parse_inputs(request, SIMPLE, 8)
+    request.outputs.add(name="OUTPUT0")
+    shared(getattr(request, side)[0], byte_size=64)
+    with pytest.raises(Unimplemented) as caught:
+        parse_inputs(request, SIMPLE, 8, NO_SHARING)
+    assert str(caught.value) == (
+        "Client shared memory is disabled. Start the server with '--allow-client-shm=true' to "
+        "enable."
+    )
+
+
+def classes(request: pb.ModelInferRequest, **value: Any) -> None:  # noqa: ANN401
+    """Ask for the first output as classes."""
+    parameter = pb.InferParameter(**value)
+    request.outputs.add(name="OUTPUT0").parameters["classification"].CopyFrom(parameter)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ({"int64_param": 0}, "invalid value for 'classification' parameter, expected >= 0"),
+        ({"int64_param": -2}, "invalid value for 'classification' parameter, expected >= 0"),
+        (
+            {"uint64_param": 1},
+            "invalid value type for 'classification' parameter, expected int64_param",
+        ),
+        ({}, "invalid value type for 'classification' parameter, expected int64_param"),
+    ],
+)
+def test_a_wrong_number_of_classes_is_refused_in_triton_s_words(
+    value: dict[str, Any], text: str
+) -> None:
+    request = simple_request()
+    classes(request, **value)
+    assert refusal(request, SIMPLE, 8) == text
+
+
+@pytest.mark.parametrize("datatype", ["BYTES", "FP16", "BF16", "BOOL"])
+def test_outputs_without_classes_are_refused_before_the_model_runs(datatype: str) -> None:
+    request = simple_request()
+    classes(request, int64_param=1)
+    signature = Signature(SIMPLE.inputs, (spec("OUTPUT0", datatype, 16),))
+    assert refusal(request, signature, 8) == (
+        f"class result not available for output due to unsupported type '{datatype}'"
+    )
 
 
 def test_surplus_raw_entries_are_ignored() -> None:
     request = simple_request()
     request.raw_input_contents.append(b"more")
-    arrays, _ = parse_inputs(request, SIMPLE, 8)
+    arrays, _ = parse_inputs(request, SIMPLE, 8, NO_SHARING)
     assert set(arrays) == {"INPUT0", "INPUT1"}
 
 
@@ -334,13 +377,13 @@ def test_raw_entries_belong_to_the_inputs_in_the_request_s_order() -> None:
     request = simple_request()
     request.inputs[0].name, request.inputs[1].name = "INPUT1", "INPUT0"
     request.raw_input_contents[0] = np.full(16, 7, "<i4").tobytes()
-    arrays, _ = parse_inputs(request, SIMPLE, 8)
+    arrays, _ = parse_inputs(request, SIMPLE, 8, NO_SHARING)
     assert arrays["INPUT1"].tolist() == [[7] * 16]
     assert arrays["INPUT0"].tolist() == [[0] * 16]
 
 
 def test_the_batch_axis_is_the_number_of_rows() -> None:
-    arrays, num_rows = parse_inputs(simple_request(num_rows=5), SIMPLE, 8)
+    arrays, num_rows = parse_inputs(simple_request(num_rows=5), SIMPLE, 8, NO_SHARING)
     assert num_rows == 5
     assert arrays["INPUT0"].shape == (5, 16)
 
@@ -349,7 +392,7 @@ def test_without_batching_a_request_is_one_row_of_the_full_shape() -> None:
     request = pb.ModelInferRequest(model_name="m")
     request.inputs.add(name="INPUT0", datatype="FP32", shape=[3, 2])
     request.raw_input_contents.append(bytes(24))
-    arrays, num_rows = parse_inputs(request, ANY_SHAPE, 0)
+    arrays, num_rows = parse_inputs(request, ANY_SHAPE, 0, NO_SHARING)
     assert num_rows == 1
     assert arrays["INPUT0"].shape == (3, 2)
 
@@ -359,7 +402,7 @@ def test_a_scalar_is_taken_where_the_model_has_no_batch_axis() -> None:
     request = pb.ModelInferRequest(model_name="m")
     request.inputs.add(name="INPUT0", datatype="FP32", shape=[])
     request.raw_input_contents.append(struct.pack("<f", 2.5))
-    arrays, _ = parse_inputs(request, scalar, 0)
+    arrays, _ = parse_inputs(request, scalar, 0, NO_SHARING)
     assert arrays["INPUT0"].shape == ()
     assert arrays["INPUT0"] == 2.5
 
@@ -371,7 +414,7 @@ def test_tensors_of_no_elements_are_taken(datatype: str, shape: list[int], num_r
     request = pb.ModelInferRequest(model_name="m")
     request.inputs.add(name="INPUT0", datatype=datatype, shape=shape)
     request.raw_input_contents.append(b"")
-    arrays, found_rows = parse_inputs(request, signature, 8)
+    arrays, found_rows = parse_inputs(request, signature, 8, NO_SHARING)
     assert arrays["INPUT0"].shape == tuple(shape)
     assert found_rows == num_rows
 
@@ -404,7 +447,9 @@ def test_typed_and_raw_contents_give_equal_arrays(
     raw.raw_input_contents.append(to_raw(array))
     fields: dict[str, Any] = {field: values}
     typed(explicit, **fields)
-    (from_raw, _), (from_typed, _) = (parse_inputs(r, signature, 8) for r in (raw, explicit))
+    (from_raw, _), (from_typed, _) = (
+        parse_inputs(r, signature, 8, NO_SHARING) for r in (raw, explicit)
+    )
     assert from_raw["INPUT0"].dtype == from_typed["INPUT0"].dtype == DATATYPES[datatype].dtype
     assert from_raw["INPUT0"].tolist() == from_typed["INPUT0"].tolist() == [values]
 
@@ -414,14 +459,18 @@ def test_every_type_with_typed_contents_is_in_the_table_above() -> None:
     assert {row[0] for row in TYPED} == expected
 
 
-def test_half_precision_goes_raw_only() -> None:
-    signature = Signature((spec("INPUT0", "FP16", 1),), (spec("OUTPUT0", "FP16", 1),))
+@pytest.mark.parametrize("datatype", ["FP16", "BF16"])
+def test_half_precision_goes_raw_only(datatype: str) -> None:
+    signature = Signature((spec("INPUT0", datatype, 1),), (spec("OUTPUT0", datatype, 1),))
     request = pb.ModelInferRequest(model_name="m")
-    request.inputs.add(name="INPUT0", datatype="FP16", shape=[1, 1])
+    request.inputs.add(name="INPUT0", datatype=datatype, shape=[1, 1])
+    request.raw_input_contents.append(b"\x80\x3f")
+    arrays, _ = parse_inputs(request, signature, 8, NO_SHARING)
+    assert arrays["INPUT0"].tobytes() == b"\x80\x3f"
     typed(request, fp32_contents=[1.0])
     assert refusal(request, signature, 8) == (
         "unexpected explicit tensor data for input tensor 'INPUT0' for model 'm' of type 'FP32', "
-        "expected datatype 'FP16'"
+        f"expected datatype '{datatype}'"
     )
 
 
@@ -431,8 +480,54 @@ def test_narrow_integers_are_cut_as_triton_does() -> None:
     request = pb.ModelInferRequest(model_name="m")
     request.inputs.add(name="INPUT0", datatype="INT8", shape=[1, 1])
     typed(request, int_contents=[300])
-    arrays, _ = parse_inputs(request, signature, 8)
+    arrays, _ = parse_inputs(request, signature, 8, NO_SHARING)
     assert arrays["INPUT0"].tolist() == [[44]]
+
+
+SHAPES = hnp.array_shapes(min_dims=1, max_dims=3, min_side=0, max_side=4)
+ELEMENTS = st.binary(max_size=9)
+
+
+def any_array(data: st.DataObject, datatype: str) -> np.ndarray:
+    shape = data.draw(SHAPES)
+    if datatype != "BYTES":
+        return data.draw(hnp.arrays(DATATYPES[datatype].dtype, shape))
+    count = math.prod(shape)
+    elements = data.draw(st.lists(ELEMENTS, min_size=count, max_size=count))
+    return np.array([*elements, None], object)[:-1].reshape(shape)
+
+
+@given(st.data(), st.sampled_from(sorted(DATATYPES)))
+def test_every_type_and_shape_arrives_as_it_was_sent(data: st.DataObject, datatype: str) -> None:
+    """Raw, and typed where the type has a field: NaN, empty tensors and ragged strings too."""
+    array = any_array(data, datatype)
+    dims = (-1,) * array.ndim
+    signature = Signature((spec("INPUT0", datatype, *dims),), (spec("OUTPUT0", datatype, *dims),))
+    request = pb.ModelInferRequest(model_name="m", raw_input_contents=[to_raw(array)])
+    request.inputs.add(name="INPUT0", datatype=datatype, shape=array.shape)
+    requests, field = [request], DATATYPES[datatype].contents_field
+    if field is not None:
+        explicit = pb.ModelInferRequest()
+        explicit.CopyFrom(request)
+        contents: dict[str, Any] = {field: array.ravel().tolist()}
+        typed(explicit, **contents)
+        requests.append(explicit)
+    for sent in requests:
+        arrays, _ = parse_inputs(sent, signature, 0, NO_SHARING)
+        assert arrays["INPUT0"].shape == array.shape
+        assert to_raw(arrays["INPUT0"]) == to_raw(array)
+
+
+@given(st.binary(max_size=64), st.sampled_from(sorted(DATATYPES)), st.integers(0, 9))
+def test_arbitrary_bytes_are_a_tensor_or_refused(raw: bytes, datatype: str, count: int) -> None:
+    signature = Signature((spec("INPUT0", datatype, -1),), (spec("OUTPUT0", datatype, -1),))
+    request = pb.ModelInferRequest(model_name="m", raw_input_contents=[raw])
+    request.inputs.add(name="INPUT0", datatype=datatype, shape=[count])
+    try:
+        arrays, _ = parse_inputs(request, signature, 0, NO_SHARING)
+    except InvalidArgument:
+        return
+    assert to_raw(arrays["INPUT0"]) == raw
 
 
 TENSORS: st.SearchStrategy[dict[str, Any]] = st.builds(
@@ -456,60 +551,11 @@ def test_any_message_is_taken_or_refused_and_nothing_else(
     for fields in tensors:
         request.inputs.add(**fields)
     try:
-        arrays, num_rows = parse_inputs(request, signature, max_batch_size)
+        arrays, num_rows = parse_inputs(request, signature, max_batch_size, NO_SHARING)
     except InvalidArgument:
         return
     assert set(arrays) == {tensor.name for tensor in signature.inputs}
     assert 0 <= num_rows <= max(1, max_batch_size)
-
-
-OUTPUTS = {
-    "OUTPUT0": np.arange(16, dtype="<i4").reshape(1, 16),
-    "OUTPUT1": np.ones((1, 16), "<i4"),
-}
-
-
-def test_a_response_echoes_id_and_names_the_version_that_answered() -> None:
-    request = simple_request()
-    request.id, request.model_version = "seven", ""
-    response = build_response(request, 3, SIMPLE, OUTPUTS)
-    assert (response.id, response.model_name, response.model_version) == ("seven", "simple", "3")
-    assert not response.parameters
-
-
-def test_without_a_choice_every_output_comes_raw_in_the_model_s_order() -> None:
-    response = build_response(simple_request(), 1, SIMPLE, OUTPUTS)
-    assert [output.name for output in response.outputs] == ["OUTPUT0", "OUTPUT1"]
-    assert [output.datatype for output in response.outputs] == ["INT32", "INT32"]
-    assert [list(output.shape) for output in response.outputs] == [[1, 16], [1, 16]]
-    assert list(response.raw_output_contents) == [to_raw(array) for array in OUTPUTS.values()]
-    assert not any(output.HasField("contents") for output in response.outputs)
-
-
-def test_a_choice_of_outputs_is_answered_in_the_model_s_order() -> None:
-    both, one = simple_request(), simple_request()
-    for name in ("OUTPUT1", "OUTPUT0"):
-        both.outputs.add(name=name)
-    one.outputs.add(name="OUTPUT1")
-    response = build_response(both, 1, SIMPLE, OUTPUTS)
-    assert [output.name for output in response.outputs] == ["OUTPUT0", "OUTPUT1"]
-    response = build_response(one, 1, SIMPLE, OUTPUTS)
-    assert [output.name for output in response.outputs] == ["OUTPUT1"]
-    assert list(response.raw_output_contents) == [to_raw(OUTPUTS["OUTPUT1"])]
-
-
-def test_an_output_of_no_elements_has_an_empty_raw_entry() -> None:
-    empty = {name: np.empty((0, 16), "<i4") for name in OUTPUTS}
-    response = build_response(simple_request(), 1, SIMPLE, empty)
-    assert [list(output.shape) for output in response.outputs] == [[0, 16], [0, 16]]
-    assert list(response.raw_output_contents) == [b"", b""]
-
-
-def test_typed_requests_are_answered_raw_too() -> None:
-    request = simple_request()
-    typed(request, int_contents=[1] * 16)
-    response = build_response(request, 1, SIMPLE, OUTPUTS)
-    assert len(response.raw_output_contents) == 2
 
 
 GENERATION = text_signature(generator_manifest())
@@ -530,7 +576,9 @@ def prompt_request(*names: str) -> pb.ModelInferRequest:
     [(), ("stream",), ("stream", "sampling_parameters", "exclude_input_in_output")],
 )
 def test_optional_inputs_may_be_left_out(optional: tuple[str, ...]) -> None:
-    arrays, num_rows = parse_inputs(prompt_request("text_input", *optional), GENERATION, 0)
+    arrays, num_rows = parse_inputs(
+        prompt_request("text_input", *optional), GENERATION, 0, NO_SHARING
+    )
     assert tuple(arrays) == ("text_input", *optional)
     assert num_rows == 1
 

@@ -1,0 +1,73 @@
+"""A model's outputs to a `ModelInfer` response: raw, as classes, or into shared memory."""
+
+from collections.abc import Mapping
+
+import numpy as np
+from tritonclient.grpc import service_pb2 as pb
+
+from service.datatypes import BYTES, to_raw
+from service.errors import InvalidArgument, RegionFailed
+from service.models import ServedModel
+from service.rpc.classification import class_count, classify
+from service.rpc.shared_memory import Transfer, place_of
+from service.shared_memory import SharedMemoryRegions
+
+STREAM_BYTES = 64  # at most, that a stream adds to a response: its frame, and one parameter
+
+
+def build_response(
+    request: pb.ModelInferRequest,
+    model: ServedModel,
+    outputs: Mapping[str, np.ndarray],
+    transfer: Transfer,
+) -> pb.ModelInferResponse:
+    """The outputs asked for, in the model's order; the request has been checked.
+
+    Every one has its raw entry: clients read nothing else. That of an output in shared memory is
+    empty. Regions are looked up again, since they may have been unregistered meanwhile.
+    """
+    wanted = {output.name: output for output in request.outputs}
+    response = pb.ModelInferResponse(
+        model_name=request.model_name, model_version=str(model.version), id=request.id
+    )
+    for spec in model.signature.outputs:
+        if wanted and spec.name not in wanted:
+            continue
+        asked = wanted.get(spec.name, pb.ModelInferRequest.InferRequestedOutputTensor())
+        array, datatype = outputs[spec.name], spec.datatype.name
+        count = class_count(asked)
+        if count is not None:
+            labels = model.labels.get(spec.name, [])
+            has_rows = bool(model.config.max_batch_size)
+            array, datatype = classify(array, count, labels, has_rows=has_rows), BYTES
+        response.outputs.add(name=spec.name, datatype=datatype, shape=array.shape)
+        response.raw_output_contents.append(_deliver(to_raw(array), asked, transfer.regions))
+    _check_size(response, transfer.max_message_bytes)
+    return response
+
+
+def _check_size(response: pb.ModelInferResponse, max_bytes: int) -> None:
+    """Refuse what gRPC would not send, in words that say so."""
+    num_bytes = response.ByteSize() + STREAM_BYTES
+    if num_bytes > max_bytes:
+        raise InvalidArgument(
+            f"Response has byte size {num_bytes} which exceeds gRPC's byte size limit {max_bytes}."
+        )
+
+
+def _deliver(
+    raw: bytes,
+    asked: pb.ModelInferRequest.InferRequestedOutputTensor,
+    regions: SharedMemoryRegions,
+) -> bytes:
+    """What of an output goes into the message: nothing, if it went into shared memory."""
+    place = place_of(asked, regions)
+    if place is None:
+        return raw
+    if len(raw) > place.byte_size:
+        raise RegionFailed(
+            f"shared memory size specified with the request for output '{asked.name}' "
+            f"({place.byte_size} bytes) should be at least {len(raw)} bytes to hold the results"
+        )
+    place.write(raw)
+    return b""
