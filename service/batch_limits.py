@@ -9,6 +9,7 @@ from service.batching import BatchLimits
 from service.errors import LoadError
 from service.model_config import parameter
 from service.queue_policy import QueuePolicies, QueuePolicy
+from service.session_config import RUN_ENTRIES
 from service.settings import Settings
 
 MAX_PRIORITY_LEVELS = 64  # each may have as many requests waiting as a model without levels
@@ -85,6 +86,16 @@ def check_generative(config: ModelConfig) -> None:
             "config.pbtxt: dynamic_batching.default_queue_policy.timeout_action is DELAY, "
             "a generative model knows REJECT only"
         )
+    if config.model_warmup:
+        raise LoadError(
+            "config.pbtxt: model_warmup is not supported for generative models by this server"
+        )
+    for name in RUN_ENTRIES:
+        if name in config.parameters:
+            raise LoadError(
+                f"config.pbtxt: parameter '{name}' has no effect on a generative model, whose runs "
+                "take their memory from the cache"
+            )
     for group in config.instance_group:
         if group.count > 1:
             raise LoadError(

@@ -5,14 +5,16 @@ worker thread. `start_model` only wires what was loaded to an engine, on the eve
 loop. Knows nothing of requests or protocols.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from service.batch_limits import batch_limits, check_generative
 from service.collate import concatenate_rows, pad_rows
+from service.config_files import read_config, read_labels, read_manifest
 from service.cpus import available_cpus
 from service.engine import BatchEngine
 from service.errors import LoadError
@@ -31,11 +33,22 @@ from service.model_config import (
     versions_to_serve,
 )
 from service.model_files import ModelSource, find_versions
-from service.models import Host, ServedModel, TensorModel, TextModel
+from service.models import (
+    Host,
+    ServedModel,
+    TensorModel,
+    TextModel,
+    decode,
+    from_graph,
+    text_items,
+    to_graph,
+)
+from service.request import Arrays, Item, Request, Timings
 from service.runtime import OnnxSession, Session, SessionOptions, choose_device
 from service.session_config import session_tuning
 from service.settings import Settings
 from service.tokenizer import TextTokenizer
+from service.warmup import warm_up
 
 OpenSession = Callable[[Path, SessionOptions], Session]
 
@@ -61,6 +74,7 @@ class LoadedVersion:
     manifest: Manifest | None  # None: a tensor model
     tokenizer: TextTokenizer | None
     decoder: LoadedDecoder | None = None  # of a generative model, which has no other session
+    labels: Mapping[str, list[str]] = field(default_factory=dict)  # by output
 
     @property
     def description(self) -> str:
@@ -90,7 +104,7 @@ def load_model(
     """
     folder = source.folder
     if source.config_json is None:
-        config = parse_config(_read(folder / "config.pbtxt", default=""), source.name)
+        config = parse_config(read_config(folder), source.name)
     else:
         config = parse_config_json(source.config_json, source.name)
     found = find_versions(folder)
@@ -131,12 +145,15 @@ def start_model(
             on_broken,
             has_rows=config.max_batch_size > 0,
         )
-        return TensorModel(number, config, engine, metrics)
-    graph_inputs = [spec.name for spec in version.sessions[0].signature.inputs]
-    collate = pad_rows(manifest.pad_token_id, graph_inputs)
+        tensor_model = TensorModel(number, config, engine, metrics)
+        tensor_model.labels |= version.labels
+        return tensor_model
+    collate = _padding(version.sessions[0], manifest)
     outputs = [GRAPH_OUTPUT[manifest.task]]
     engine = BatchEngine(name, version.sessions, outputs, collate, limits, metrics, on_broken)
-    return TextModel(number, config, engine, metrics, manifest, tokenizer, host.executor)
+    model = TextModel(number, config, engine, metrics, manifest, tokenizer, host.executor)
+    model.labels |= version.labels
+    return model
 
 
 def _load_version(
@@ -146,7 +163,7 @@ def _load_version(
     graph = version / (config.default_model_filename or "model.onnx")
     if not graph.is_file():
         raise LoadError(f"version {number} has no {graph.name}")
-    manifest_text = _read(version / "manifest.json", default="")
+    manifest_text = read_manifest(version)
     manifest = Manifest.from_json(manifest_text) if manifest_text else None
     is_generative = manifest is not None and manifest.task == "text-generation"
     if is_generative:
@@ -165,7 +182,9 @@ def _load_version(
                 f"max_batch_tokens is {limits.max_tokens}, but a request of this model may have "
                 f"{limits.max_rows} rows, a token each"
             )
-        return LoadedVersion(number, sessions, options, None, None)
+        labels = read_labels(config, folder)
+        warm_up(config, folder, partial(_run_tensors, sessions[0], config))
+        return LoadedVersion(number, sessions, options, None, None, labels=labels)
     complete_for_text(config, manifest, settings.default_max_batch_size)
     _check_text_graph(sessions[0], manifest)
     max_tokens = batch_limits(config, settings).max_tokens
@@ -177,7 +196,30 @@ def _load_version(
     tokenizer = TextTokenizer(
         version / "tokenizer.json", manifest.max_tokens, settings.max_text_characters
     )
-    return LoadedVersion(number, sessions, options, manifest, tokenizer)
+    labels = read_labels(config, folder)
+    warm_up(config, folder, partial(_run_texts, sessions[0], manifest, tokenizer))
+    return LoadedVersion(number, sessions, options, manifest, tokenizer, labels=labels)
+
+
+def _padding(session: Session, manifest: Manifest) -> Callable[[Sequence[Item]], Arrays]:
+    return pad_rows(manifest.pad_token_id, [spec.name for spec in session.signature.inputs])
+
+
+def _run_tensors(session: Session, config: ModelConfig, inputs: Arrays) -> None:
+    """What `TensorModel` does, without a queue."""
+    signature, has_rows = signature_of(config), config.max_batch_size > 0
+    names = [spec.name for spec in signature.outputs]
+    outputs = session.run(to_graph(inputs, signature, has_rows), names)
+    from_graph(dict(zip(names, outputs, strict=True)), signature, has_rows)
+
+
+def _run_texts(
+    session: Session, manifest: Manifest, tokenizer: TextTokenizer, inputs: Arrays
+) -> None:
+    """What `TextModel` does, without a queue."""
+    rows = tokenizer.encode(decode(inputs["text"]), can_truncate=True)
+    items = text_items(Request(Timings(0.0)), rows)
+    session.run(_padding(session, manifest)(items), [GRAPH_OUTPUT[manifest.task]])
 
 
 def _session_options(
@@ -218,12 +260,3 @@ def _check_text_graph(session: Session, manifest: Manifest) -> None:
             f"task {manifest.task} needs an output '{output}' of shape [-1, {size[0]}], "
             f"the graph has {found}"
         )
-
-
-def _read(path: Path, default: str) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return default
-    except (OSError, UnicodeDecodeError) as error:
-        raise LoadError(f"{path.name}: {error}") from error

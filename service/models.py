@@ -49,6 +49,7 @@ class InferRequest:
     can_truncate: bool = False
     priority: int = 0  # 1 is the most urgent, 0 leaves it to the model
     timeout_s: float | None = None  # how long it may wait in the queue; None leaves it to the model
+    request_id: str = ""  # the client's name for it
     # Request parameters that the protocol leaves to models.
     parameters: Mapping[str, bool | int | float | str] = field(default_factory=dict)
 
@@ -138,6 +139,12 @@ class ServedModel:
         """What this version has done, also before it was last loaded."""
         return self._metrics.reading()
 
+    def _count_success(self, num_rows: int, timings: Timings, request_id: str) -> None:
+        self._metrics.request_succeeded(num_rows, timings)
+        tracer = self._metrics.tracer
+        if tracer.is_on:
+            tracer.answered(self.version, request_id, timings)
+
     @contextmanager
     def counted_failures(self, received_s: float) -> Iterator[None]:
         try:
@@ -157,11 +164,11 @@ class BatchedModel(ServedModel):
         super().__init__(version, config, engine, metrics)
         self._batches = engine
 
-    async def _run(self, request: Request) -> list[list[np.ndarray]]:
+    async def _run(self, request: Request, request_id: str) -> list[list[np.ndarray]]:
         """Run and count one request."""
         with self.counted_failures(request.timings.received_s):
             results = await self._batches.run(request)
-        self._metrics.request_succeeded(request.num_rows, request.timings)
+        self._count_success(request.num_rows, request.timings, request_id)
         return results
 
 
@@ -176,11 +183,11 @@ class TensorModel(BatchedModel):
         with self.counted_failures(request.received_s):
             inputs = to_graph(request.inputs, self.signature, self._has_rows)
         if not request.num_rows:
-            return self._empty_reply(request.received_s)
+            return self._empty_reply(request)
         shapes = tuple(inputs[spec.name].shape[1:] for spec in self.signature.inputs)
         item = Item(running, inputs, request.num_rows, 1, shapes)
         running.items = (item,)
-        (outputs,) = await self._run(running)
+        (outputs,) = await self._run(running, request.request_id)
         found = from_graph(dict(zip(names, outputs, strict=True)), self.signature, self._has_rows)
         return InferReply(found, running.timings)
 
@@ -188,15 +195,15 @@ class TensorModel(BatchedModel):
     def _has_rows(self) -> bool:
         return self.config.max_batch_size > 0
 
-    def _empty_reply(self, received_s: float) -> InferReply:
+    def _empty_reply(self, request: InferRequest) -> InferReply:
         """The answer to no rows, without a run; dimensions that only a run could tell are 0."""
         outputs = {
             spec.name: np.empty((0, *(max(0, dim) for dim in spec.dims)), spec.datatype.dtype)
             for spec in self.signature.outputs
         }
         now_s = time.monotonic()
-        timings = Timings(received_s, now_s, now_s, now_s)
-        self._metrics.request_succeeded(0, timings)
+        timings = Timings(request.received_s, now_s, now_s, now_s)
+        self._count_success(0, timings, request.request_id)
         return InferReply(outputs, timings)
 
 
@@ -230,6 +237,7 @@ class TextModel(BatchedModel):
             request.can_truncate,
             request.priority,
             request.timeout_s,
+            request.request_id,
         )
         if self.manifest.task == "embedding":
             return InferReply({"embedding": reply.values}, reply.timings)
@@ -250,6 +258,7 @@ class TextModel(BatchedModel):
         can_truncate: bool = False,
         priority: int = 0,
         timeout_s: float | None = None,
+        request_id: str = "",
     ) -> TextReply:
         """Tokenize texts and run them, each as an item of its own."""
         with self.counted_failures(received_s):
@@ -258,19 +267,12 @@ class TextModel(BatchedModel):
         if not rows:  # an empty batch is answered without running
             now_s = time.monotonic()
             timings = Timings(received_s, now_s, now_s, now_s)
-            self._metrics.request_succeeded(0, timings)
+            self._count_success(0, timings, request_id)
             size = self.manifest.embedding_size or len(self.manifest.labels)
             return TextReply(np.empty((0, size), np.float32), rows, timings)
         request = Request(Timings(received_s), deadline_s, priority, timeout_s)
-        request.items = tuple(
-            Item(
-                request,
-                {"input_ids": row.input_ids, "token_type_ids": row.token_type_ids},
-                num_tokens=row.num_tokens,
-            )
-            for row in rows
-        )
-        results = await self._run(request)
+        request.items = text_items(request, rows)
+        results = await self._run(request, request_id)
         values = np.concatenate([outputs[0] for outputs in results])
         return TextReply(values.astype(np.float32, copy=False), rows, request.timings)
 
@@ -286,6 +288,18 @@ class TextModel(BatchedModel):
         return await self._tokenizing.run(
             lambda: self.tokenizer.encode(texts, can_truncate), num_characters
         )
+
+
+def text_items(request: Request, rows: Sequence[EncodedText]) -> tuple[Item, ...]:
+    """One item per text."""
+    return tuple(
+        Item(
+            request,
+            {"input_ids": row.input_ids, "token_type_ids": row.token_type_ids},
+            num_tokens=row.num_tokens,
+        )
+        for row in rows
+    )
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:

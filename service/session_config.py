@@ -116,14 +116,14 @@ _SESSION_ENTRIES = {
     "optimization.enable_gelu_approximation": _SWITCH,
     "optimization.enable_cast_chain_elimination": _SWITCH,
 }
-_RUN_ENTRIES = {"memory.enable_memory_arena_shrinkage": _SHRINKAGE}
+RUN_ENTRIES = {"memory.enable_memory_arena_shrinkage": _SHRINKAGE}
 _CUDA_PARAMETERS = {
     "cudnn_conv_algo_search": _CONV_SEARCH,
     "arena_extend_strategy": _EXTENSION,
     "gpu_mem_limit": _BYTES,
     "do_copy_in_default_stream": _SWITCH,
 }
-PARAMETERS = {**_OPTIONS, **_SESSION_ENTRIES, **_RUN_ENTRIES, **_CUDA_PARAMETERS}
+PARAMETERS = {**_OPTIONS, **_SESSION_ENTRIES, **RUN_ENTRIES, **_CUDA_PARAMETERS}
 
 # Options of the accelerators. Those that name libraries, files or addresses are left out.
 _TENSORRT_RENAMED = {
@@ -245,7 +245,7 @@ def session_tuning(config: ModelConfig) -> SessionTuning:
         has_pattern=values.get("enable_mem_pattern") != "0",
         graph_level=level,
         session_entries=_named(values, _SESSION_ENTRIES),
-        run_entries=_named(values, _RUN_ENTRIES),
+        run_entries=_named(values, RUN_ENTRIES),
         gpu_accelerators=tuple(a for a in gpu if a.provider != "CUDAExecutionProvider"),
         cuda_options=tuple(named.items()),
         cpu_accelerators=_accelerators("cpu_execution_accelerator", policy),

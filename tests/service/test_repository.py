@@ -121,9 +121,11 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda m: (m / "1/manifest.json").write_text(raw_manifest(max_tokens=100_000)),
         "max_batch_tokens is 16384, but a text of this model may have 100000 tokens",
     ),
-    "two instance groups": (
-        lambda m: (m / "config.pbtxt").write_text("instance_group [{ count: 1 }, { count: 1 }]"),
-        "config.pbtxt: more than one instance_group is not supported",
+    "instance groups in two places": (
+        lambda m: (m / "config.pbtxt").write_text(
+            "instance_group [{ kind: KIND_CPU }, { kind: KIND_GPU }]"
+        ),
+        "config.pbtxt: instance_group: groups of one kind and place are supported, not several",
     ),
 }
 
@@ -290,9 +292,13 @@ def test_a_negative_version_is_refused_in_triton_s_words() -> None:
 
 
 async def test_sessions_are_opened_as_instance_group_and_settings_say(repository: Path) -> None:
-    """Runs at once share one session, and all processors; a parameter overrides the setting."""
+    """Runs at once share one session, and all processors; a parameter overrides the setting.
+
+    Groups of one kind add up, those that name no count with the setting's.
+    """
     write_model(repository, "one")
-    write_model(repository, "two", config="instance_group [{ count: 3 kind: KIND_CPU }]")
+    groups = "instance_group [{ count: 1 kind: KIND_CPU }, { kind: KIND_CPU }]"
+    write_model(repository, "two", config=groups)
     threads = "parameters { key: 'intra_op_thread_count' value { string_value: '7' } }"
     write_model(repository, "set", config=threads)
     makers = dict.fromkeys(("one", "set", "two"), strings_session)
@@ -300,7 +306,10 @@ async def test_sessions_are_opened_as_instance_group_and_settings_say(repository
     async with loaded(repository, sessions, device="cpu", can_spin=True) as models:
         assert models.failures == {}
         config = models.find("two").config
-        assert (config.instance_group[0].count, config.instance_group[0].name) == (3, "two_0")
+        assert [(group.name, group.count) for group in config.instance_group] == [
+            ("two_0", 1),
+            ("two_1", 2),
+        ]
         engines = {model.name: model._engine for model in models.models()}
         counts = {
             name: len(engine._threads)
