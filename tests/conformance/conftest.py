@@ -12,7 +12,7 @@ from tritonclient.grpc import aio, service_pb2_grpc
 from tests.conformance.models import write_repository
 from tests.e2e.server import ServerProcess
 
-LONG_S = 0.5  # of one idle core: what the slow models take
+LONG_S = 0.3  # of one idle core: what the slow models take
 FLAGS = (
     "--server-name",
     "triton",

@@ -101,7 +101,8 @@ def test_a_load_that_fails_leaves_what_was_served(
     client: triton.InferenceServerClient, stub: Stub, model: str
 ) -> None:
     client.load_model(model)
-    config = json.dumps({"max_batch_size": 8, "sequence_batching": {}})
+    tensor = {"name": "NOPE", "data_type": "TYPE_INT32", "dims": [16]}
+    config = json.dumps({"max_batch_size": 8, "input": [tensor]})
     with refused("INVALID_ARGUMENT", f"load failed for model '{model}'"):
         client.load_model(model, config=config)
     assert stub.ModelInfer(simple(model=model), timeout=LIMIT_S).model_version == "1"
@@ -127,6 +128,7 @@ REFUSED = [
     ("../simple", {}, "INVALID_ARGUMENT", "must not contain path traversal characters"),
     ("simple/1", {}, "INVALID_ARGUMENT", "must not contain path traversal characters"),
     ("simple", {"config": "{"}, "INTERNAL", "failed to load"),
+    ("simple", {"config": '{"sequence_batching": {}}'}, "INTERNAL", "failed to load"),
     ("simple", {"k": "v"}, "INVALID_ARGUMENT", "unrecognized load parameter 'k'."),
     (
         "simple",

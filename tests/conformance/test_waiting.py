@@ -2,6 +2,7 @@
 
 import asyncio
 import queue
+from collections.abc import Callable
 from typing import Any
 
 import grpc
@@ -26,6 +27,11 @@ def inputs() -> list[Any]:
     return [tensor]
 
 
+def told(errors: queue.Queue[Any]) -> Callable[..., None]:
+    """A callback as tritonclient calls it."""
+    return lambda result, error: errors.put(error or result)
+
+
 def still_answers(client: triton.InferenceServerClient) -> bool:
     result = client.infer(MODEL, inputs(), client_timeout=LIMIT_S)
     return bool(result.as_numpy("OUTPUT0").tolist() == [[10]])
@@ -41,16 +47,16 @@ def test_a_deadline_ends_a_unary_call(client: triton.InferenceServerClient) -> N
 
 def test_a_deadline_ends_a_stream(client: triton.InferenceServerClient) -> None:
     done: queue.Queue[Any] = queue.Queue()
-    client.start_stream(lambda _, error: done.put(error), stream_timeout=SHORT_S)
+    client.start_stream(told(done), stream_timeout=SHORT_S)
     client.async_stream_infer(MODEL, inputs())
-    assert done.get(timeout=LIMIT_S).status() == "StatusCode.DEADLINE_EXCEEDED"
+    assert "Deadline Exceeded" in str(done.get(timeout=LIMIT_S))
     client.stop_stream()
     assert still_answers(client)
 
 
 def test_a_cancelled_call_ends_at_once(client: triton.InferenceServerClient) -> None:
     done: queue.Queue[Any] = queue.Queue()
-    call = client.async_infer(MODEL, inputs(), lambda _, error: done.put(error))
+    call = client.async_infer(MODEL, inputs(), told(done))
     call.cancel()
     assert "Locally cancelled by application!" in str(done.get(timeout=LIMIT_S))
     assert still_answers(client)
@@ -58,7 +64,7 @@ def test_a_cancelled_call_ends_at_once(client: triton.InferenceServerClient) -> 
 
 def test_a_cancelled_stream_ends_at_once(client: triton.InferenceServerClient) -> None:
     done: queue.Queue[Any] = queue.Queue()
-    client.start_stream(lambda _, error: done.put(error))
+    client.start_stream(told(done))
     client.async_stream_infer(MODEL, inputs())
     client.stop_stream(cancel_requests=True)
     assert done.get(timeout=LIMIT_S).status() == "StatusCode.CANCELLED"
