@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine
+from pathlib import Path
 from typing import Any
 
 from service.errors import LoadError
@@ -24,6 +25,7 @@ from service.rpc.admission import Admission
 from service.rpc.server import RpcServer
 from service.runtime import load_onnxruntime
 from service.settings import Settings, is_loopback, join_address
+from service.trace import Tracing
 from service.watchdog import Watchdog
 
 logger = logging.getLogger(__name__)
@@ -40,10 +42,11 @@ class App:
 
     def __init__(self, settings: Settings, openers: Openers = DEFAULT_OPENERS) -> None:
         self._settings = settings
-        self._metrics = Metrics()
+        self._tracing = Tracing(Path(settings.trace_folder) if settings.trace_folder else None)
+        self._metrics = Metrics(self._tracing)
         self.repository = ModelRepository(settings, self._metrics, openers)
         self._admission = Admission(settings)
-        self._rpc = RpcServer(settings, self.repository, self._admission)
+        self._rpc = RpcServer(settings, self.repository, self._admission, self._tracing)
         self._health = self._rpc.health
         self.grpc_port = self._rpc.port
         host, port = settings.metrics_host, settings.metrics_port
@@ -89,6 +92,7 @@ class App:
         await self._rpc.stop()
         left_s = 0.0 if self._hurrying.is_set() else deadline_s - time.monotonic()
         await asyncio.to_thread(self.repository.close, max(MIN_CLOSE_S, left_s))
+        await asyncio.to_thread(self._tracing.close, MIN_CLOSE_S)
         self._watching.cancel()
         await asyncio.to_thread(self._metrics_server.stop)
 

@@ -32,6 +32,7 @@ from service.generation.sequence import FinishReason, RanStep, Sequence
 from service.metrics_server import MetricsServer
 from service.request import RanBatch, Timings
 from service.statistics import FailureReason, Statistics
+from service.trace import ModelTracer, Tracing
 
 LABELS = ("model", "version")
 # From 0.25 ms, where a small model answers, to 30 s, where nobody waits.
@@ -109,11 +110,15 @@ _NV_COUNTERS: dict[str, tuple[str, Callable[[Statistics], int]]] = {
 
 
 class Metrics:
-    """The registry and its instruments; one per server."""
+    """The registry and its instruments; one per server.
 
-    def __init__(self) -> None:
+    Models find their tracer here too: who is told of a request is told of it once.
+    """
+
+    def __init__(self, tracing: Tracing | None = None) -> None:
         disable_created_metrics()  # a time stamp beside every series that nobody reads
         self.registry = CollectorRegistry()
+        self._tracing = tracing or Tracing()
         self._models: dict[tuple[str, int], ModelMetrics] = {}
 
         def histogram(name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
@@ -156,7 +161,8 @@ class Metrics:
         """
         key = (name, version)
         if key not in self._models:
-            self._models[key] = ModelMetrics(self, name, str(version))
+            tracer = self._tracing.for_model(name)
+            self._models[key] = ModelMetrics(self, name, str(version), tracer)
         return self._models[key]
 
     def for_generation(self, model: "ModelMetrics") -> "GenerationMetrics":
@@ -175,7 +181,8 @@ class Metrics:
 class ModelMetrics:
     """One model version's instruments. Methods may be called from any thread."""
 
-    def __init__(self, metrics: Metrics, name: str, version: str) -> None:
+    def __init__(self, metrics: Metrics, name: str, version: str, tracer: ModelTracer) -> None:
+        self.tracer = tracer
         self.labels = {"model": name, "version": version}
         self.load_s = 0.0
         self.num_waiting: Callable[[], int] = _zero

@@ -170,6 +170,9 @@ class Settings:
     send_timeout_s: float = _setting(
         60.0, "Seconds a client may leave one answer unread; then its call is cancelled.", 0.01
     )
+    trace_folder: str = _setting(
+        "", "Folder of its own for traces; empty, clients cannot have requests traced."
+    )
     max_run_s: float = _setting(
         120.0, "A run that takes longer turns liveness off: it may never end. 0: no bound.", 0
     )

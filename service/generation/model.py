@@ -62,6 +62,7 @@ class GenerativeModel(ServedModel):
         deadline_s: float | None = None,
         priority: int = 0,
         timeout_s: float | None = None,
+        request_id: str = "",
     ) -> AsyncIterator[Generation]:
         """Start a request: iterate over the chunks of what comes, inside `async with`.
 
@@ -84,7 +85,7 @@ class GenerativeModel(ServedModel):
             async with self.engine.generate(request) as generation:
                 yield generation
             if generation.is_complete:
-                self._metrics.request_succeeded(1, _timings(generation))
+                self._count_success(1, _timings(generation), request_id)
 
     async def infer(self, request: InferRequest) -> InferReply:
         """The whole answer in one reply, after the prompt unless that is excluded."""
@@ -131,6 +132,7 @@ class GenerativeModel(ServedModel):
             deadline_s=request.deadline_s,
             priority=request.priority,
             timeout_s=request.timeout_s,
+            request_id=request.request_id,
         )
 
     async def _infer_whole(self, asked: "TextRequest", request: InferRequest) -> InferReply:

@@ -45,6 +45,7 @@ def to_infer_request(
         can_truncate=is_set(request, "truncate"),
         priority=_priority(request),
         timeout_s=_timeout_s(request),
+        request_id=request.id,
         parameters=dict(_own_parameters(request)),
     )
 

@@ -22,6 +22,7 @@ from service.rpc.observability import ObservabilityCalls
 from service.rpc.shared_memory import SharedMemoryCalls, Transfer
 from service.rpc.status import INFERENCE_CODES, Context, answers_errors, deadline_of
 from service.rpc.streaming import InferStream
+from service.trace import Tracing
 
 EXTENSIONS = (
     "binary_tensor_data",
@@ -29,6 +30,7 @@ EXTENSIONS = (
     "parameters",
     "model_configuration",
     "statistics",
+    "trace",
 )
 
 
@@ -46,11 +48,13 @@ class InferenceService(  # type: ignore[misc]
         admission: Admission,
         server_name: str,
         transfer: Transfer,
+        tracing: Tracing,
     ) -> None:
         self._repository = repository
         self._admission = admission
         self._server_name = server_name
         self._transfer = transfer
+        self._tracing = tracing
         self._regions = transfer.regions
 
     @answers_errors(INFERENCE_CODES)

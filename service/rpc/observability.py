@@ -7,12 +7,14 @@ from service.models import ServedModel
 from service.repository import ModelRepository, parse_version
 from service.rpc.status import INFERENCE_CODES, Context, answers_errors
 from service.statistics import ComputeDurations, Duration, Statistics
+from service.trace import Tracing
 
 
 class ObservabilityCalls:
-    """ModelStatistics."""
+    """ModelStatistics and TraceSetting."""
 
     _repository: ModelRepository
+    _tracing: Tracing
 
     @answers_errors(INFERENCE_CODES)
     async def ModelStatistics(
@@ -22,6 +24,21 @@ class ObservabilityCalls:
         for model in self._models(request.name, request.version):
             with model.statistics() as statistics:
                 response.model_stats.append(_to_message(model, statistics))
+        return response
+
+    @answers_errors(INFERENCE_CODES)
+    async def TraceSetting(
+        self, request: pb.TraceSettingRequest, context: Context
+    ) -> pb.TraceSettingResponse:
+        name = request.model_name
+        if name and not self._repository.has(name):
+            raise InvalidArgument(f"Request for unknown model : {name}")
+        if request.settings:
+            changes = {key: list(setting.value) for key, setting in request.settings.items()}
+            self._tracing.update(changes, name)
+        response = pb.TraceSettingResponse()
+        for key, values in self._tracing.settings(name).items():
+            response.settings[key].value.extend(values)
         return response
 
     def _models(self, name: str, version: str) -> list[ServedModel]:

@@ -18,6 +18,7 @@ from service.rpc.shared_memory import Transfer
 from service.rpc.text import TextService
 from service.settings import Settings, join_address
 from service.shared_memory import SharedMemoryRegions
+from service.trace import Tracing
 
 PROBE_ROOM = 1_024  # calls beyond `max_concurrent_rpcs`, for probes and for refusals
 HANDSHAKE_TIMEOUT_S = 20.0  # for TLS and HTTP/2 together, then a silent connection is cut
@@ -28,7 +29,11 @@ class RpcServer:
     """Listens as soon as it starts; healthy once told so."""
 
     def __init__(
-        self, settings: Settings, repository: ModelRepository, admission: Admission
+        self,
+        settings: Settings,
+        repository: ModelRepository,
+        admission: Admission,
+        tracing: Tracing,
     ) -> None:
         self.health = HealthService()
         guard, limit = Guard(settings), ConcurrencyLimit(settings.max_concurrent_rpcs)
@@ -38,7 +43,9 @@ class RpcServer:
             maximum_concurrent_rpcs=settings.max_concurrent_rpcs + PROBE_ROOM,
         )
         service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(
-            InferenceService(repository, admission, settings.server_name, _transfer(settings)),
+            InferenceService(
+                repository, admission, settings.server_name, _transfer(settings), tracing
+            ),
             self._server,
         )
         text_pb2_grpc.add_TextServiceServicer_to_server(

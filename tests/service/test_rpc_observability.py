@@ -1,11 +1,13 @@
 """ModelStatistics, TraceSetting and LogSettings over a real port, as Triton's clients use them."""
 
+import json
 import time
 from pathlib import Path
 
 import grpc
 import numpy as np
 import pytest
+from attendant.v1 import generation_pb2, text_pb2
 from tritonclient.grpc import service_pb2 as pb
 
 from service.request import Arrays
@@ -92,3 +94,59 @@ async def test_statistics_of_what_is_not_served_are_refused(
         code, details = await refusal(served.inference.ModelStatistics(asked))
     assert code is INVALID
     assert details.startswith(text)
+
+
+async def test_every_kind_of_request_is_traced_into_the_folder(
+    repository: Path, tmp_path: Path
+) -> None:
+    """By both protocols, also a generative model's; the settings read back are those in effect."""
+    folder = tmp_path / "traces"
+    folder.mkdir()
+    async with serving(repository, trace_folder=str(folder)) as served:
+        await served.inference.TraceSetting(
+            trace_request({"trace_level": ["TIMESTAMPS"], "trace_rate": ["1"]})
+        )
+        response = await served.inference.TraceSetting(
+            trace_request({"trace_file": ["spam.json"]}, "spam")
+        )
+        settings = {key: list(value.value) for key, value in response.settings.items()}
+        assert settings["trace_level"] == ["TIMESTAMPS"]
+        assert settings["trace_file"] == ["spam.json"]
+        request = simple_request()
+        request.id = "mine"
+        await served.inference.ModelInfer(request, timeout=PATIENCE_S)
+        await served.infer_text("spam", "lunch")
+        await served.text.Embed(text_pb2.EmbedRequest(model="mini", texts=["lunch"]))
+        await served.generation.GenerateUnary(
+            generation_pb2.GenerateRequest(model="tale", text="once")
+        )
+    spam = json.loads((folder / "spam.json").read_text())
+    others = json.loads((folder / "trace.json").read_text())
+    assert [found["model_name"] for found in spam] == ["spam"]
+    assert [found["model_name"] for found in others] == ["simple", "mini", "tale"]
+    assert others[0]["request_id"] == "mine"
+    for found in spam + others:
+        stamps = [stamp["ns"] for stamp in found["timestamps"]]
+        assert len(stamps) == 7
+        assert stamps == sorted(stamps)
+
+
+async def test_trace_settings_are_refused_where_they_mean_nothing(repository: Path) -> None:
+    """An unknown model; a file where the operator named no folder."""
+    async with serving(repository) as served:
+        refused = await refusal(served.inference.TraceSetting(trace_request({}, "nope")))
+        assert refused == (INVALID, "Request for unknown model : nope")
+        refused = await refusal(
+            served.inference.TraceSetting(trace_request({"trace_file": ["/etc/passwd"]}))
+        )
+        assert refused[0] is INVALID
+        refused = await refusal(served.inference.TraceSetting(trace_request({"trace_file": ["x"]})))
+        text = "trace file location can not be updated through network protocol"
+        assert refused == (UNIMPLEMENTED, text)
+
+
+def trace_request(settings: dict[str, list[str]], model: str = "") -> pb.TraceSettingRequest:
+    request = pb.TraceSettingRequest(model_name=model)
+    for key, values in settings.items():
+        request.settings[key].value.extend(values)
+    return request
