@@ -230,7 +230,8 @@ class BatchQueue:
             rows = num_rows + item.num_rows
             if (
                 item.shape_key == longest.shape_key
-                and 0 <= too_short * item.num_rows <= limits.overhead_tokens
+                and too_short >= 0
+                and too_short * item.num_rows <= limits.overhead_tokens
                 and rows <= limits.max_rows
                 and rows * longest.num_tokens <= limits.max_tokens
             ):

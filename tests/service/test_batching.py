@@ -5,6 +5,7 @@ import pytest
 
 from service.batching import BatchLimits, BatchQueue
 from service.errors import InvalidArgument, Overloaded
+from service.queue_policy import QueuePolicies, QueuePolicy
 from service.request import Item, Request, Timings
 from tests.fakes import up_to
 
@@ -15,9 +16,12 @@ def make(
     deadline_s: float | None = None,
     queued_s: float = 0.0,
     shape_key: str | None = None,
+    priority: int = 0,
+    timeout_s: float | None = None,
 ) -> Request:
     """A request with one item per length."""
-    request = Request(Timings(queued_s, queued_s=queued_s), deadline_s)
+    timings = Timings(queued_s, queued_s=queued_s)
+    request = Request(timings, deadline_s, priority, timeout_s)
     request.items = tuple(Item(request, {}, num_rows, n, shape_key) for n in lengths)
     return request
 
@@ -166,6 +170,121 @@ def test_a_request_that_no_empty_queue_could_hold_is_wrong_not_early() -> None:
     queue.put(make(50, 50))
     with pytest.raises(Overloaded):
         queue.put(make(1))
+
+
+def test_waiting_rows_are_bounded_too() -> None:
+    """Bound 10: 6 + 4 rows wait; 1 more is refused, and 11 at once are wrong."""
+    queue = queue_of([make(1, num_rows=6), make(1, 1, num_rows=2)], max_waiting_rows=10)
+    with pytest.raises(Overloaded, match=r"^Exceeds maximum queue size$"):
+        queue.put(make(1))
+    queue.put(make(1, num_rows=0))
+    with pytest.raises(InvalidArgument, match="has 11 rows, the queue takes at most 10"):
+        queue.put(make(1, num_rows=11))
+    queue.take(0.0)
+    assert queue.num_rows == 0
+
+
+THREE_LEVELS = QueuePolicies(num_levels=3, default_level=2)
+
+
+def test_each_level_has_room_of_its_own() -> None:
+    """Two may wait on each level: the third of one is refused, and other levels are not."""
+    policies = QueuePolicies(QueuePolicy(2), num_levels=2, default_level=1)
+    queue = queue_of([make(1, priority=2), make(1, priority=2), make(1)], queue=policies)
+    with pytest.raises(Overloaded):
+        queue.check_room(2)
+    with pytest.raises(Overloaded):
+        queue.put(make(1, priority=2))
+    queue.put(make(1, priority=9))
+    with pytest.raises(Overloaded):
+        queue.check_room()
+
+
+def test_the_first_level_goes_first_and_the_oldest_of_it() -> None:
+    """Priority 0 and 7 are the default level, 2."""
+    requests = [make(1, priority=priority) for priority in (3, 0, 1, 7, 1)]
+    queue = queue_of(requests, queue=THREE_LEVELS, max_rows=1)
+    order = [requests.index(queue.take(0.0)[0][0].request) for _ in requests]
+    assert order == [2, 4, 1, 3, 0]
+
+
+def test_lower_levels_fill_the_room_that_is_left() -> None:
+    """7 rows: two of level 1 with 100 tokens take along who wastes 16 at most, by level.
+
+    Not the 101, which would make them longer, nor the 83.
+    """
+    leaders = [make(100, priority=1), make(100, priority=1)]
+    company = [make(length, priority=3) for length in (101, 84, 83)] + [make(100) for _ in range(4)]
+    queue = queue_of([*company, *leaders], queue=THREE_LEVELS, max_rows=7)
+    batch, _ = queue.take(0.0)
+    assert [item.request for item in batch] == [*leaders, *company[3:], company[1]]
+    assert [item.num_tokens for item in queue.take(0.0)[0]] == [101]
+
+
+def test_a_level_is_not_held_up_by_company_for_its_lower_ones() -> None:
+    """Of level 1, 10 and 100 tokens; of level 3, seven of 10: the 100 comes before what is left."""
+    urgent = [make(10, priority=1), make(100, priority=1)]
+    queue = queue_of(
+        [*(make(10, priority=3) for _ in range(7)), *urgent], queue=THREE_LEVELS, max_rows=4
+    )
+    assert [lengths_of(queue.take(0.0)[0]) for _ in range(3)] == [[10] * 4, [100], [10] * 4]
+
+
+def test_a_timeout_ends_who_waits_when_it_is_reached() -> None:
+    """A timeout of 5: came at 0 and 1, late at 5 and 6, `now` itself included."""
+    policies = QueuePolicies(QueuePolicy(timeout_s=5.0))
+    queue = BatchQueue(BatchLimits(queue=policies))
+    first, second = make(1), make(1, queued_s=1.0)
+    assert [queue.put(request) for request in (first, second)] == [5.0, 6.0]
+    assert queue.expire(4.9) == {}
+    (error,) = queue.expire(5.0).values()
+    assert repr(error) == "TimedOut('Request timeout expired')"
+    batch, late = queue.take(5.9)
+    assert ([item.request for item in batch], late) == ([second], {})
+
+
+def test_a_timeout_does_not_end_who_has_begun() -> None:
+    queue = BatchQueue(BatchLimits(queue=QueuePolicies(QueuePolicy(timeout_s=5.0)), max_rows=1))
+    request = make(1, 1)
+    assert queue.put(request) == 5.0
+    queue.take(0.0)
+    batch, late = queue.take(6.0)
+    assert ([item.request for item in batch], late) == ([request], {})
+
+
+def test_who_may_be_late_goes_behind_those_of_its_level_only() -> None:
+    """Level 1 delays; its late one goes after its other, and before level 2."""
+    delaying = QueuePolicy(timeout_s=5.0, is_delaying=True)
+    policies = QueuePolicies(QueuePolicy(), {1: delaying}, num_levels=2, default_level=1)
+    queue = BatchQueue(BatchLimits(queue=policies, max_rows=1))
+    lower, late, other = make(1, priority=2), make(1), make(1, queued_s=4.0)
+    assert [queue.put(request) for request in (lower, late, other)] == [None] * 3
+    order = [queue.take(6.0)[0][0].request for _ in range(3)]
+    assert order == [other, late, lower]
+    assert len(queue) == queue.num_requests == 0
+
+
+def test_who_is_late_and_waits_still_counts_for_its_level() -> None:
+    policy = QueuePolicy(max_requests=1, timeout_s=5.0, is_delaying=True)
+    queue = queue_of([make(1)], queue=QueuePolicies(policy))
+    assert queue.expire(6.0) == {}
+    with pytest.raises(Overloaded):
+        queue.put(make(1))
+    queue.take_all()
+    queue.put(make(1))
+
+
+def test_a_deadline_counts_though_a_request_may_be_late() -> None:
+    policy = QueuePolicy(timeout_s=1.0, is_delaying=True)
+    request = make(1, deadline_s=5.0)
+    queue = queue_of([request], queue=QueuePolicies(policy))
+    assert queue.expire(2.0) == {}
+    assert list(queue.expire(5.0)) == [request]
+
+
+def test_a_delay_counts_from_the_oldest_of_any_level() -> None:
+    requests = [make(1, queued_s=5.0, priority=3), make(1, queued_s=6.0, priority=1)]
+    assert queue_of(requests, queue=THREE_LEVELS, max_delay_s=0.5).due_s() == 5.5
 
 
 def test_a_tiny_text_does_not_drag_a_huge_one_along() -> None:
