@@ -235,6 +235,8 @@ def _session_options(
         device = choose_device("cuda" if group.kind == group.KIND_GPU else "cpu")
     for each in config.instance_group:
         each.kind = group.KIND_GPU if device == "cuda" else group.KIND_CPU
+        if device == "cuda" and not each.gpus:
+            each.gpus.append(0)
         each.count = each.count or (1 if is_generative else settings.instances)
     options = SessionOptions(
         device=device,

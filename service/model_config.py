@@ -378,6 +378,12 @@ def _fill_rest(config: ModelConfig) -> None:
         config.version_policy.latest.num_versions = 1
     if config.max_batch_size and not config.HasField("dynamic_batching"):
         config.dynamic_batching.SetInParent()
+    batching = config.dynamic_batching if config.HasField("dynamic_batching") else None
+    if batching is not None and config.max_batch_size and not batching.preferred_batch_size:
+        batching.preferred_batch_size.append(config.max_batch_size)
+    for pinned in ("input_pinned_memory", "output_pinned_memory"):
+        if not config.optimization.HasField(pinned):
+            getattr(config.optimization, pinned).enable = True  # Triton's default
     if not config.instance_group:
         config.instance_group.add()
     for index, group in enumerate(config.instance_group):

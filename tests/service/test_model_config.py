@@ -1,6 +1,7 @@
 """`config.pbtxt`: what it leaves open is completed, what we would ignore is refused."""
 
 import pytest
+from google.protobuf import json_format, text_format
 from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelInstanceGroup
 
 from service.errors import LoadError
@@ -11,16 +12,18 @@ from service.model_config import (
     complete_from_graph,
     parameter,
     parse_config,
+    parse_config_json,
     signature_of,
     text_signature,
     versions_to_serve,
 )
-from tests.fakes import classifier_manifest, embedder_manifest, spec
+from tests.fakes import classifier_manifest, embedder_manifest, generator_manifest, spec
 
 BATCHING = Signature(
     (spec("x", "FP32", -1, 4), spec("s", "BYTES", -1, -1)), (spec("y", "INT64", -1, 2),)
 )
 FIXED = Signature((spec("x", "FP32", 3, 4),), (spec("y", "INT64", -1, 2),))
+SCALARS = Signature((spec("x", "FP32", -1),), (spec("y", "FP32", -1),))
 FULL = """
 name: "m" platform: "onnxruntime_onnx" max_batch_size: 16
 input [{ name: "x" data_type: TYPE_FP32 dims: [4] },
@@ -57,7 +60,9 @@ def test_an_empty_configuration_is_completed_from_the_graph() -> None:
     assert config.max_batch_size == 64
     assert config.default_model_filename == "model.onnx"
     assert config.version_policy.latest.num_versions == 1
-    assert config.HasField("dynamic_batching")
+    assert list(config.dynamic_batching.preferred_batch_size) == [64]
+    assert config.optimization.input_pinned_memory.enable
+    assert config.optimization.output_pinned_memory.enable
     assert [(group.name, group.count) for group in config.instance_group] == [("m_0", 0)]
     assert [(t.name, list(t.dims)) for t in config.input] == [("x", [4]), ("s", [-1])]
     assert [(t.name, list(t.dims)) for t in config.output] == [("y", [2])]
@@ -77,6 +82,28 @@ def test_named_tensors_without_a_batch_size_are_the_full_shape() -> None:
              { name: "s" data_type: TYPE_STRING dims: [-1, -1] }]"""
     config = completed(tensors)
     assert config.max_batch_size == 0
+
+
+@pytest.mark.parametrize("text", ["", "max_batch_size: 4 dynamic_batching {}", FULL])
+@pytest.mark.parametrize("graph", [BATCHING, SCALARS])
+def test_a_completed_configuration_can_be_given_back(text: str, graph: Signature) -> None:
+    """A client reads it, changes a number, and loads the model with it."""
+    if text == FULL and graph is SCALARS:
+        text = "max_batch_size: 2"
+    config = completed(text, graph)
+    written = text_format.MessageToString(config), json_format.MessageToJson(config)
+    for again in (parse_config(written[0], "m"), parse_config_json(written[1], "m")):
+        complete_from_graph(again, graph, default_rows=64)
+        assert again == config
+
+
+def test_a_completed_text_configuration_can_be_given_back_too() -> None:
+    for manifest in (classifier_manifest(), generator_manifest()):
+        config = parse_config("", "m")
+        complete_for_text(config, manifest, default_rows=64)
+        again = parse_config(text_format.MessageToString(config), "m")
+        complete_for_text(again, manifest, default_rows=64)
+        assert again == config
 
 
 def test_what_the_file_says_stays() -> None:
@@ -290,3 +317,85 @@ def test_a_version_policy_selects_by_number(policy: str, expected: list[int]) ->
 
 def test_no_version_folders_are_no_versions() -> None:
     assert versions_to_serve(parse_config("", "m"), []) == []
+
+
+HOSTILE = {
+    "nesting": ("input { " * 5_000, 'has no field named "input"'),
+    "lists": ("input [" * 5_000, "config.pbtxt: "),
+    "a huge number": (f"max_batch_size: {'9' * 6_000}", "config.pbtxt: "),
+    "a number beyond its type": ("max_batch_size: 4294967296", "Value out of range"),
+    "bytes that are no text": (r'platform: "\377\376"', "can't decode byte 0xff"),
+    "a lone surrogate": ('name: "\ud800"', "surrogates not allowed"),
+    "size": ("#" * (2**20 + 1), "1048577 characters, expected at most 1048576"),
+    "batch size": ("max_batch_size: 65537", "max_batch_size is 65537, expected >= 0 and at most"),
+    "instances": ("instance_group { count: 65 }", "count is 65, expected >= 1 and at most 64"),
+    "instances in all": (
+        "instance_group { count: 33 } instance_group { count: 32 }",
+        "65 instances",
+    ),
+    "a processor as GPU": (
+        "instance_group { kind: KIND_CPU gpus: 0 }",
+        "expected none for KIND_CPU",
+    ),
+    "a GPU below 0": ("instance_group { gpus: -1 }", "gpus is [-1], expected"),
+    "inputs": ("input { name: 'x' }" * 1_025, "1025 inputs, expected at most 1024"),
+    "no name": ("output { data_type: TYPE_FP32 }", "output 0 has no name"),
+    "a long name": (f"input {{ name: '{'x' * 1_025}' }}", "input 0 has 1025 characters"),
+    "a name twice": (
+        "input { name: 'x' } input { name: 'x' }",
+        "input 'x' is there more than once",
+    ),
+    "rank": (
+        f"input {{ name: 'x' dims: [{', '.join('1' * 33)}] }}",
+        "33 dims, expected at most 32",
+    ),
+    "a dim of 0": ("input { name: 'x' dims: 0 }", "input 'x' has the dim 0, expected at least 1"),
+    "a dim below -1": ("output { name: 'y' dims: -2 }", "output 'y' has the dim -2, expected"),
+    "elements": (
+        "input { name: 'x' dims: [4294967296, 4294967296] }",
+        "elements, expected at most",
+    ),
+    "a reshaped 0": ("input { name: 'x' dims: 1 reshape { shape: 0 } }", "reshape has the dim 0"),
+    "a graph elsewhere": ("default_model_filename: '../x/model.onnx'", "without a path"),
+    "a graph anywhere": ("default_model_filename: '/etc/passwd'", "without a path"),
+    "the folder itself": ("default_model_filename: '..'", "without a path"),
+    "a name with NUL": (r"default_model_filename: 'a\000b'", "without a path"),
+    "a file's long name": (
+        f"default_model_filename: '{'n' * 256}'",
+        "has 256 bytes, expected at most",
+    ),
+    "a threads count": (
+        "parameters { key: 'intra_op_thread_count' value { string_value: '%s' } }" % ("9" * 6_000),
+        "expected a whole number of at most 1024",
+    ),
+    "digits of other scripts": (
+        "parameters { key: 'max_batch_tokens' value { string_value: '\u0663' } }",
+        "expected a whole number",
+    ),
+    "a parameter's long name": (
+        f"parameters {{ key: '{'k' * 9_000}' value {{ string_value: '1' }} }}",
+        "is not supported by this server",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+def test_a_hostile_file_gets_a_short_answer_that_names_the_limit(case: str) -> None:
+    text, part = HOSTILE[case]
+    with pytest.raises(LoadError) as caught:
+        parse_config(text, "m")
+    message = str(caught.value)
+    assert message.startswith("config.pbtxt: ")
+    assert part in message
+    assert len(message) < 1_500
+    message.encode()  # it goes into logs and over the wire
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[" * 100_000, '{"a":' * 100_000, '{"name": "\\ud800"}', '"\\ud800"', "{" + " " * 2**20],
+)
+def test_json_that_is_no_configuration_is_refused(text: str) -> None:
+    with pytest.raises(LoadError) as caught:
+        parse_config_json(text, "m")
+    assert len(str(caught.value)) < 1_500
