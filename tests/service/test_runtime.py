@@ -3,19 +3,22 @@
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
-from service.errors import LoadError, ModelFailed
+from service.errors import DeviceFailed, LoadError, ModelFailed
 from service.model_config import Signature
-from service.runtime import OnnxSession, SessionOptions, choose_device, load_onnxruntime
-from tests.fakes import spec
+from service.runtime import OnnxSession, RunStop, SessionOptions, choose_device, load_onnxruntime
+from tests.fakes import PATIENCE_S, spec
 
 Shape = Sequence[int | str]
 
@@ -25,6 +28,7 @@ def write_graph(
     operator: str,
     kinds: tuple[int, int],
     shapes: tuple[Shape, Shape],
+    opset: int = 17,
     **attributes: Any,  # noqa: ANN401
 ) -> None:
     """One node from `x` to `y`."""
@@ -34,7 +38,7 @@ def write_graph(
     )
     node = helper.make_node(operator, ["x"], ["y"], **attributes)
     graph = helper.make_graph([node], "one node", inputs, outputs)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
     path.parent.mkdir(parents=True, exist_ok=True)
     onnx.save(model, str(path))
 
@@ -68,6 +72,61 @@ def test_what_the_session_refuses_is_a_model_failure(negating: Path) -> None:
         session.run({"x": np.zeros((2, 4), np.float32)}, ["z"])
 
 
+@pytest.fixture
+def long(tmp_path: Path) -> Path:
+    """`y` is `x`, float32 [512, 512], after 400 products: about half a second of a core."""
+    path = tmp_path / "long" / "model.onnx"
+    path.parent.mkdir()
+    names = ["x", *(f"x{number}" for number in range(1, 400)), "y"]
+    nodes = [helper.make_node("MatMul", [before, "unit"], [to]) for before, to in pairwise(names)]
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [512, 512]) for name in "xy")
+    unit = numpy_helper.from_array(np.eye(512, dtype=np.float32), "unit")
+    graph = helper.make_graph(nodes, "many nodes", [x], [y], [unit])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+    onnx.save(model, str(path))
+    return path
+
+
+def test_a_run_that_is_stopped_ends_at_once_and_its_session_s_other_runs_go_on(long: Path) -> None:
+    """Two run at once, and one is stopped; then one before it begins, then one goes well."""
+    session, stops = OnnxSession(long, SessionOptions()), [RunStop(), RunStop()]
+    x = np.random.default_rng(0).random((512, 512), np.float32)
+    with ThreadPoolExecutor(2) as threads:
+        stopped, other = (threads.submit(session.run, {"x": x}, ["y"], stop) for stop in stops)
+        while not all(stop._end for stop in stops):
+            time.sleep(0.001)
+        stops[0].stop()
+        with pytest.raises(ModelFailed, match="terminate"):
+            stopped.result(PATIENCE_S)
+        assert np.array_equal(other.result(PATIENCE_S)[0], x)
+    with pytest.raises(ModelFailed, match="terminate"):
+        session.run({"x": x}, ["y"], stops[0])
+    assert np.array_equal(session.run({"x": x}, ["y"], RunStop())[0], x)
+
+
+@pytest.mark.parametrize(
+    ("device", "text", "kind"),
+    [
+        (
+            "cuda",
+            "CUDA failure 700: an illegal memory access was encountered ; GPU=0",
+            DeviceFailed,
+        ),
+        ("cuda", "CUDA error: device-side assert triggered", DeviceFailed),
+        ("cuda", "CUDA failure 719: unspecified launch failure", DeviceFailed),
+        ("cuda", "Failed to allocate memory for requested buffer of size 1024", ModelFailed),
+        ("cuda", "CUDA failure 2: out of memory", ModelFailed),
+        ("cpu", "illegal instruction", ModelFailed),
+    ],
+)
+def test_a_lost_device_is_told_from_a_failed_run(
+    negating: Path, device: str, text: str, kind: type[ModelFailed]
+) -> None:
+    session = OnnxSession(negating, SessionOptions())
+    session._device = device
+    assert type(session._failure(text)) is kind
+
+
 @pytest.mark.parametrize("content", [b"", b"not a graph"])
 def test_a_file_that_is_no_graph_is_a_load_error_with_its_name(
     tmp_path: Path, content: bytes
@@ -89,9 +148,66 @@ def test_strings_cross_as_text_with_their_nul_bytes(tmp_path: Path) -> None:
 
 def test_a_type_that_the_protocol_has_no_bytes_for_is_refused_by_name(tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
-    kinds = TensorProto.BFLOAT16, TensorProto.FLOAT
-    write_graph(path, "Cast", kinds, (("n",), ("n",)), to=TensorProto.FLOAT)
-    with pytest.raises(LoadError, match=r"'x' is tensor\(bfloat16\): not supported"):
+    kinds = TensorProto.FLOAT8E4M3FN, TensorProto.FLOAT
+    write_graph(path, "Cast", kinds, (("n",), ("n",)), opset=19, to=TensorProto.FLOAT)
+    with pytest.raises(LoadError, match=r"'x' is tensor\(float8e4m3fn\): not supported"):
+        OnnxSession(path, SessionOptions())
+
+
+def as_bfloat16(values: np.ndarray) -> np.ndarray:
+    """The upper halves of float32 numbers, uint16."""
+    bits: np.ndarray = (values.astype("<f4").view("<u4") >> 16).astype("<u2")
+    return bits
+
+
+@pytest.mark.parametrize("num_rows", [2, 0])
+@pytest.mark.parametrize(
+    ("source", "target", "spelt"),
+    [
+        (TensorProto.BFLOAT16, TensorProto.BFLOAT16, ("BF16", "BF16")),
+        (TensorProto.BFLOAT16, TensorProto.FLOAT, ("BF16", "FP32")),
+        (TensorProto.FLOAT, TensorProto.BFLOAT16, ("FP32", "BF16")),
+    ],
+)
+def test_bfloat16_crosses_as_its_bits(
+    tmp_path: Path, source: int, target: int, spelt: tuple[str, str], num_rows: int
+) -> None:
+    """In, out and both; rows that are not contiguous, and none at all."""
+    path = tmp_path / "model.onnx"
+    write_graph(path, "Cast", (source, target), (("n", 3), ("n", 3)), to=target)
+    session = OnnxSession(path, SessionOptions())
+    assert session.signature == Signature(
+        (spec("x", spelt[0], -1, 3),), (spec("y", spelt[1], -1, 3),)
+    )
+    values = np.array([[1.5, -2, 0], [0.25, float("inf"), 3]], "<f4")[:num_rows]
+    arrays = {"BF16": as_bfloat16(values), "FP32": values}
+    (found,) = session.run({"x": np.asarray(arrays[spelt[0]], order="F")}, ["y"])
+    assert found.dtype == arrays[spelt[1]].dtype
+    assert found.shape == (num_rows, 3)
+    assert found.tolist() == arrays[spelt[1]].tolist()
+
+
+def test_a_scalar_of_bfloat16_keeps_its_shape(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    kinds = TensorProto.BFLOAT16, TensorProto.BFLOAT16
+    write_graph(path, "Identity", kinds, ((), ()))
+    (found,) = OnnxSession(path, SessionOptions()).run({"x": np.array(0x3F80, "<u2")}, ["y"])
+    assert (found.shape, found.item()) == ((), 0x3F80)
+
+
+def test_a_run_of_bfloat16_that_fails_is_a_model_failure(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    kinds = TensorProto.BFLOAT16, TensorProto.BFLOAT16
+    write_graph(path, "Identity", kinds, (("n", 3), ("n", 3)))
+    with pytest.raises(ModelFailed, match="x"):
+        OnnxSession(path, SessionOptions()).run({"x": np.zeros((2, 4), "<u2")}, ["y"])
+
+
+def test_strings_in_and_bfloat16_out_are_refused_at_load(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    kinds = TensorProto.STRING, TensorProto.BFLOAT16
+    write_graph(path, "Cast", kinds, (("n",), ("n",)), to=TensorProto.BFLOAT16)
+    with pytest.raises(LoadError, match=r"cannot take the BYTES input 'x' where there is a BF16"):
         OnnxSession(path, SessionOptions())
 
 
