@@ -72,13 +72,16 @@ def with_access(command: Callable[..., None]) -> Callable[..., None]:
         tls_key: TlsKey = None,
         token_file: TokenFile = None,
     ) -> Access:
-        files = {"tls-ca": tls_ca, "tls-cert": tls_cert, "tls-key": tls_key}
         if tls_ca is None and (tls_cert or tls_key):
             raise SettingError("--tls-cert is set, expected --tls-ca with it: TLS is off")
         if (tls_cert is None) != (tls_key is None):
             raise SettingError("--tls-cert and --tls-key must both be set, or neither")
-        ca, cert, key = (path and _read(flag, path) for flag, path in files.items())
-        return Access(ca, cert, key, _token(token_file))
+        return Access(
+            tls_ca=_read("tls-ca", tls_ca) if tls_ca else None,
+            tls_cert=_read("tls-cert", tls_cert) if tls_cert else None,
+            tls_key=_read("tls-key", tls_key) if tls_key else None,
+            token=_token(token_file),
+        )
 
     flags = inspect.signature(read).parameters
 

@@ -32,24 +32,22 @@ class Watchdog:
         models: Callable[[], Iterable[Watched]],
         tell: Callable[[bool], None],
         max_run_s: float,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._models = models
         self._tell = tell
         self._max_run_s = max_run_s
-        self._clock = clock
         self._is_live = True
         self._has_lost_device = False
 
     async def watch(self) -> None:
         """Check for ever."""
         while True:
-            self.check()
+            self.check(time.monotonic())
             await asyncio.sleep(CHECK_INTERVAL_S)
 
-    def check(self) -> None:
+    def check(self, now_s: float) -> None:
         """Compare the oldest run of each model with the bound."""
-        stuck = list(self._stuck())
+        stuck = list(self._stuck(now_s))
         is_live = not (stuck or self._has_lost_device)
         if is_live == self._is_live:
             return
@@ -64,13 +62,11 @@ class Watchdog:
         self._tell(is_live)
 
     def device_lost(self, name: str) -> None:
-        """A model's device fails every run from now on."""
+        """A model's device fails every run from now on; told at the next check."""
         self._has_lost_device = True
         logger.error("not live: the device of '%s' is lost until this process ends", name)
-        self.check()
 
-    def _stuck(self) -> Iterable[tuple[str, float]]:
-        now_s = self._clock()
+    def _stuck(self, now_s: float) -> Iterable[tuple[str, float]]:
         for model in self._models():
             since_s = model.running_since_s
             if self._max_run_s and since_s is not None and now_s - since_s > self._max_run_s:

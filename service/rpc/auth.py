@@ -59,7 +59,7 @@ PROTOCOLS: dict[str, tuple[str, ...]] = {
     "trace": (f"{_INFERENCE}TraceSetting",),
     "logging": (f"{_INFERENCE}LogSettings",),
 }
-Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
+Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any] | None"  # None: no such method
 Continuation: TypeAlias = "Callable[[grpc.HandlerCallDetails], Awaitable[Handler]]"
 Metadata: TypeAlias = Sequence[tuple[str, str | bytes]]
 _Digests: TypeAlias = tuple[bytes, ...]
@@ -116,7 +116,7 @@ def refusing(code: StatusCode, text: str, trailers: Sequence[tuple[str, str]] = 
     async def refuse(requests: object, context: Context) -> None:
         await context.abort(code, text, tuple(trailers))
 
-    return grpc.stream_stream_rpc_method_handler(refuse)  # type: ignore[arg-type] # grpc.aio's kind
+    return grpc.stream_stream_rpc_method_handler(refuse)
 
 
 def read_tokens(path: Path) -> list[str]:

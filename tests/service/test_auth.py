@@ -159,7 +159,7 @@ async def test_guarding_a_call_takes_microseconds(tmp_path: Path) -> None:
 
     class Details:
         method = "/inference.GRPCInferenceService/ModelInfer"
-        invocation_metadata = (
+        invocation_metadata: tuple[tuple[str, str | bytes], ...] = (
             ("authorization", f"Bearer {FIRST}{MAX_TOKENS - 1}"),
             ("triton-grpc-protocol-key", "value"),
         )

@@ -37,7 +37,7 @@ async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Serv
     (folder / "tokens").chmod(0o600)
     (folder / "repository").mkdir()
     write_models(folder / "repository")
-    rules = {"token_file": str(folder / "tokens"), "restricted_protocols": KEYS}
+    rules: dict[str, Any] = {"token_file": str(folder / "tokens"), "restricted_protocols": KEYS}
     async with serving(folder / "repository", **rules) as running:
         yield running
 

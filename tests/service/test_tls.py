@@ -127,7 +127,7 @@ async def test_our_client_and_command_line_pass_by_mutual_tls_with_a_token(
 
         def use() -> int:
             access = Access(
-                *(flags[f"--tls-{name}"].read_bytes() for name in ("ca", "cert", "key"))
+                authority.cert.read_bytes(), pair.cert.read_bytes(), pair.key.read_bytes()
             )
             with (
                 pytest.raises(grpc.RpcError, match="UNAUTHENTICATED"),
@@ -213,8 +213,8 @@ def test_files_that_are_no_certificates_are_refused_by_name(
 
 def test_an_encrypted_key_is_refused_and_asks_nobody(tmp_path: Path, server_pair: Signed) -> None:
     locked = tmp_path / "locked.key"
-    command = ["openssl", "ec", "-in", server_pair.key, "-aes256", "-passout", "pass:word"]
-    subprocess.run([*command, "-out", locked], check=True, capture_output=True, timeout=30)  # noqa: S603
+    command = ["openssl", "ec", "-in", str(server_pair.key), "-aes256", "-passout", "pass:word"]
+    subprocess.run([*command, "-out", str(locked)], check=True, capture_output=True, timeout=30)  # noqa: S603
     with pytest.raises(SettingError, match="unencrypted key"):
         server_credentials(Settings(**tls(Signed(server_pair.cert, locked))))
 
