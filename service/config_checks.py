@@ -22,6 +22,7 @@ MAX_CONFIG_BYTES = 2**20  # of a configuration
 MAX_BATCH_SIZE = 65_536  # rows
 MAX_INSTANCES = 64  # runs at once of one model, a thread each
 MAX_DIMS = 32  # of one tensor
+IMAGE_DIMS = 3  # of NHWC and NCHW without N
 MAX_ELEMENTS = 2**63 - 1  # of one tensor, where it says how many
 MAX_TENSORS = 1_024  # inputs, and as many outputs
 MAX_TENSOR_NAME = 1_024  # characters
@@ -92,6 +93,11 @@ def _check_names(side: str, names: Sequence[str]) -> None:
 def _check_tensor(side: str, tensor: ModelInput | ModelOutput) -> None:
     path = f"{side} '{tensor.name}'"
     check_dims(path, tensor.dims, can_be_free=True)
+    # Tells clients how to lay out an image; the server takes the tensor as it comes.
+    if isinstance(tensor, ModelInput) and tensor.format and len(tensor.dims) != IMAGE_DIMS:
+        raise LoadError(
+            f"config.pbtxt: {path} has a format and {len(tensor.dims)} dims, expected {IMAGE_DIMS}"
+        )
     if not tensor.HasField("reshape"):
         return
     shape = tensor.reshape.shape

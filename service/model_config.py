@@ -30,7 +30,7 @@ MAX_JSON_DEPTH = 16  # of a configuration; Triton's own has 6
 _SUPPORTED = frozenset(
     (  # noqa: SIM905 - forty quotation marks say nothing
         "name platform backend max_batch_size default_model_filename parameters "
-        "input.name input.data_type input.dims input.reshape.shape input.optional "
+        "input.name input.data_type input.format input.dims input.reshape.shape input.optional "
         "output.name output.data_type output.dims output.reshape.shape output.label_filename "
         "dynamic_batching.preferred_batch_size dynamic_batching.max_queue_delay_microseconds "
         "dynamic_batching.priority_levels dynamic_batching.default_priority_level "

@@ -18,7 +18,7 @@ from service.model_config import parse_config
 ACTED_ON = """
     name platform backend default_model_filename max_batch_size parameters.string_value
     version_policy.latest.num_versions version_policy.all version_policy.specific.versions
-    input.name input.data_type input.dims input.reshape.shape input.optional
+    input.name input.data_type input.format input.dims input.reshape.shape input.optional
     output.name output.data_type output.dims output.reshape.shape output.label_filename
     instance_group.name instance_group.kind instance_group.count instance_group.gpus
     dynamic_batching.preferred_batch_size dynamic_batching.max_queue_delay_microseconds
@@ -50,7 +50,7 @@ TUNING_ONLY = """
 """
 REFUSED = """
     runtime
-    input.format input.is_shape_tensor input.allow_ragged_batch input.is_non_linear_format_io
+    input.is_shape_tensor input.allow_ragged_batch input.is_non_linear_format_io
     output.is_shape_tensor output.is_non_linear_format_io
     batch_input.kind batch_input.target_name batch_input.data_type batch_input.source_input
     batch_output.target_name batch_output.kind batch_output.source_input

@@ -355,6 +355,10 @@ HOSTILE = {
         "input { name: 'x' dims: [4294967296, 4294967296] }",
         "elements, expected at most",
     ),
+    "a format without three dims": (
+        "input { name: 'x' dims: [2, 2] format: FORMAT_NHWC }",
+        "input 'x' has a format and 2 dims, expected 3",
+    ),
     "a reshaped 0": ("input { name: 'x' dims: 1 reshape { shape: 0 } }", "reshape has the dim 0"),
     "a graph elsewhere": ("default_model_filename: '../x/model.onnx'", "without a path"),
     "a graph anywhere": ("default_model_filename: '/etc/passwd'", "without a path"),
