@@ -31,13 +31,8 @@ class Region:
     byte_size: int
     descriptor: int
 
-    @property
-    def is_memory(self) -> bool:
-        """Not a pipe, a socket or a device."""
-        return stat.S_ISREG(os.fstat(self.descriptor).st_mode)
-
     def has_bytes(self, end: int) -> bool:
-        """Whether the object reaches, or still reaches, so far."""
+        """Whether the object still reaches so far."""
         return os.fstat(self.descriptor).st_size >= end
 
     def __del__(self) -> None:
@@ -105,12 +100,15 @@ class SharedMemoryRegions:
         if not name:
             raise InvalidArgument("cannot register shared memory region '' - the name is empty")
         self._check_room(byte_size)
-        region = Region(name, key, offset, byte_size, _open(name, key))
-        if not region.is_memory:
-            raise _not_opened(key)
-        if not byte_size or not region.has_bytes(offset + byte_size):
+        descriptor = _open(name, key)
+        found = os.fstat(descriptor)
+        is_memory = stat.S_ISREG(found.st_mode)  # not a pipe or a device
+        if not is_memory or not byte_size or offset + byte_size > found.st_size:
+            os.close(descriptor)
+            if not is_memory:
+                raise _not_opened(key)
             raise InvalidArgument(f"failed to register shared memory region '{name}': invalid args")
-        self._regions[name] = region
+        self._regions[name] = Region(name, key, offset, byte_size, descriptor)
 
     def unregister(self, name: str) -> None:
         """Forget a region; one that is not there is fine, and the empty name is all of them."""
