@@ -439,7 +439,8 @@ async def test_who_is_late_is_told_when_it_is_due_though_the_step_goes_on() -> N
         decoder.release()
         assert (await within_patience(stays)).text == greedy_text("stays", 4)
         await until_idle(engine)
-        assert engine._timers == engine._generations == {}
+        assert not engine._timers
+        assert not engine._generations
     assert len(observer.ended) == len(set(observer.ended)) == 3
 
 
