@@ -35,6 +35,7 @@ from service.cli_common import (
 from service.cli_generate import generate
 from service.client import NO_ACCESS, Access, TextClient, try_models
 from service.errors import AttendantError, SettingError
+from service.log_settings import FORMATTERS
 from service.settings import Settings, join_address
 
 app = typer.Typer(
@@ -129,9 +130,9 @@ def serve(try_models: bool, log_level: str, **values: Any) -> None:  # noqa: ANN
     from service.app import App  # heavy: only when serving
     from service.app import serve as serve_until_stopped
 
-    logging.basicConfig(
-        level=log_level.upper(), format="%(message)s", handlers=[RichHandler(console=errors)]
-    )
+    log_to = RichHandler(console=errors, show_time=False)  # the formatter writes it
+    logging.basicConfig(level=log_level.upper(), handlers=[log_to])
+    log_to.setFormatter(FORMATTERS["default"])
 
     async def on_ready(served: App) -> None:
         address = join_address(settings.host, served.grpc_port)

@@ -13,6 +13,7 @@ from tritonclient.grpc import service_pb2_grpc
 
 from service import __version__
 from service.errors import Unavailable
+from service.log_settings import LogFilter
 from service.repository import ModelRepository
 from service.rpc.admission import Admission
 from service.rpc.infer_request import to_infer_request
@@ -31,6 +32,7 @@ EXTENSIONS = (
     "model_configuration",
     "statistics",
     "trace",
+    "logging",
 )
 
 
@@ -55,6 +57,7 @@ class InferenceService(  # type: ignore[misc]
         self._server_name = server_name
         self._transfer = transfer
         self._tracing = tracing
+        self._logging = LogFilter()
         self._regions = transfer.regions
 
     @answers_errors(INFERENCE_CODES)

@@ -1,8 +1,11 @@
 """The calls that tell what models have done, and set what is traced and logged."""
 
+from dataclasses import asdict
+
 from tritonclient.grpc import service_pb2 as pb
 
 from service.errors import InvalidArgument
+from service.log_settings import LogFilter
 from service.models import ServedModel
 from service.repository import ModelRepository, parse_version
 from service.rpc.status import INFERENCE_CODES, Context, answers_errors
@@ -11,10 +14,11 @@ from service.trace import Tracing
 
 
 class ObservabilityCalls:
-    """ModelStatistics and TraceSetting."""
+    """ModelStatistics, TraceSetting and LogSettings."""
 
     _repository: ModelRepository
     _tracing: Tracing
+    _logging: LogFilter
 
     @answers_errors(INFERENCE_CODES)
     async def ModelStatistics(
@@ -41,6 +45,17 @@ class ObservabilityCalls:
             response.settings[key].value.extend(values)
         return response
 
+    @answers_errors(INFERENCE_CODES)
+    async def LogSettings(
+        self, request: pb.LogSettingsRequest, context: Context
+    ) -> pb.LogSettingsResponse:
+        if request.settings:
+            self._logging.update({key: _value(value) for key, value in request.settings.items()})
+        response = pb.LogSettingsResponse()
+        for key, value in asdict(self._logging.values).items():
+            setattr(response.settings[key], _CHOICES[type(value)], value)
+        return response
+
     def _models(self, name: str, version: str) -> list[ServedModel]:
         """Those asked for: all versions of all models where neither is named."""
         number = parse_version(version)
@@ -53,6 +68,16 @@ class ObservabilityCalls:
         if not asked:
             raise InvalidArgument(f"requested model version is not available for model '{name}'")
         return asked
+
+
+_CHOICES = {bool: "bool_param", int: "uint32_param", str: "string_param"}
+
+
+def _value(setting: pb.LogSettingsRequest.SettingValue) -> bool | int | str | None:
+    """What a client sent, of whatever type; None where it sent nothing."""
+    choice = setting.WhichOneof("parameter_choice")
+    value: bool | int | str | None = getattr(setting, choice) if choice else None
+    return value
 
 
 def _to_message(model: ServedModel, statistics: Statistics) -> pb.ModelStatistics:

@@ -1,7 +1,9 @@
 """ModelStatistics, TraceSetting and LogSettings over a real port, as Triton's clients use them."""
 
 import json
+import logging
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import grpc
@@ -150,3 +152,60 @@ def trace_request(settings: dict[str, list[str]], model: str = "") -> pb.TraceSe
     for key, values in settings.items():
         request.settings[key].value.extend(values)
     return request
+
+
+@pytest.fixture
+def root_logger() -> Iterator[logging.Logger]:
+    """Put back what a server changes for its whole process."""
+    logger = logging.getLogger()
+    level, filters = logger.level, [list(handler.filters) for handler in logger.handlers]
+    yield logger
+    logger.setLevel(level)
+    for handler, before in zip(logger.handlers, filters, strict=True):
+        handler.filters[:] = before
+
+
+async def test_log_settings_change_what_the_process_logs(
+    repository: Path, root_logger: logging.Logger
+) -> None:
+    async with serving(repository) as served:
+        request = pb.LogSettingsRequest()
+        request.settings["log_verbose_level"].uint32_param = 1
+        request.settings["log_info"].bool_param = True
+        response = await served.inference.LogSettings(request)
+        assert root_logger.level == logging.DEBUG
+        settings = response.settings
+        assert settings["log_verbose_level"].uint32_param == 1
+        assert settings["log_info"].bool_param
+        assert settings["log_format"].string_param == "default"
+        assert settings["log_file"].WhichOneof("parameter_choice") == "string_param"
+        request.settings["log_verbose_level"].uint32_param = 0
+        request.settings["log_info"].bool_param = False
+        await served.inference.LogSettings(request)
+        assert root_logger.level == logging.WARNING
+        assert (
+            not (await served.inference.LogSettings(pb.LogSettingsRequest()))
+            .settings["log_info"]
+            .bool_param
+        )
+
+
+@pytest.mark.parametrize(
+    ("key", "choice", "value", "expected"),
+    [
+        ("log_info", "uint32_param", 1, (INVALID, "expect boolean for 'log_info'")),
+        (
+            "log_file",
+            "string_param",
+            "/etc/passwd",
+            (UNIMPLEMENTED, "log file location can not be updated through network protocol"),
+        ),
+    ],
+)
+async def test_log_settings_that_cannot_be_are_refused(
+    repository: Path, key: str, choice: str, value: int | str, expected: tuple[object, str]
+) -> None:
+    async with serving(repository) as served:
+        request = pb.LogSettingsRequest()
+        setattr(request.settings[key], choice, value)
+        assert await refusal(served.inference.LogSettings(request)) == expected
