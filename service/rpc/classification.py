@@ -64,7 +64,8 @@ def _descending(rows: np.ndarray) -> np.ndarray:
     if rows.dtype.kind == "f":
         rows = np.where(np.isnan(rows), -np.inf, rows)
     ascending = np.argsort(rows[:, ::-1], axis=1, kind="stable")  # of the values from behind
-    return rows.shape[1] - 1 - ascending[:, ::-1]
+    descending: np.ndarray = rows.shape[1] - 1 - ascending[:, ::-1]
+    return descending
 
 
 def _label(labels: Sequence[str], index: int) -> str:

@@ -36,11 +36,11 @@ EXTENSIONS = (
 )
 
 
-class InferenceService(  # type: ignore[misc]
+class InferenceService(
     ModelControlCalls,
     ObservabilityCalls,
     SharedMemoryCalls,
-    service_pb2_grpc.GRPCInferenceServiceServicer,
+    service_pb2_grpc.GRPCInferenceServiceServicer,  # type: ignore[misc]
 ):
     """Answers for every model of the repository."""
 

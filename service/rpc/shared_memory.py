@@ -4,7 +4,7 @@ There is no CUDA memory to share: what asks for it is answered as by a Triton bu
 """
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from tritonclient.grpc import service_pb2 as pb
 
@@ -43,7 +43,7 @@ def place_of(tensor: Tensor, regions: SharedMemoryRegions) -> Place | None:
     return regions.place(name, offset or 0, byte_size)
 
 
-def _parameter(tensor: Tensor, key: str, kind: str) -> str | int | None:
+def _parameter(tensor: Tensor, key: str, kind: str) -> Any:  # noqa: ANN401 - as `kind` says
     if key not in tensor.parameters:
         return None
     if REGION not in tensor.parameters:

@@ -26,6 +26,7 @@ class IdleEngine:
     """Computes nothing."""
 
     num_waiting = num_running = 0
+    running_since_s = None
 
     def stop(self) -> None: ...
 

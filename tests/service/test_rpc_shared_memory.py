@@ -86,7 +86,8 @@ def shared_request() -> pb.ModelInferRequest:
 
 
 def content(key: str) -> list[int]:
-    return np.fromfile(FOLDER / key[1:], "<i4")[::16].tolist()
+    values: list[int] = np.fromfile(FOLDER / key[1:], "<i4")[::16].tolist()
+    return values
 
 
 async def test_triton_s_client_passes_all_tensors_through_shared_memory(served: Served) -> None:
