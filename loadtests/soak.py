@@ -96,7 +96,7 @@ def reloads(
         for name in (classifier, generator):
             shutil.copytree(repository / name, Path(folder) / name)
         flags = ["--model-control-mode", "explicit", "--load-models", "*"]
-        flags += ["--kv-cache-bytes", str(KV_CACHE_BYTES), "--response-cache-bytes", "0"]
+        flags += ["--kv-cache-bytes", str(KV_CACHE_BYTES)]
         with serving(Path(folder), flags) as server:
             memory = Memory(server.process_id)
             soak = _Reloads(server, memory, Path(folder), classifier, generator)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeAlias, TypeVar
 
 import grpc
+from google.protobuf.message import DecodeError
 from grpc import StatusCode
 
 from service import errors
@@ -49,6 +50,7 @@ RETRY_AFTER_MS = 100  # about a full queue's worth of small batches
 # A status travels in a header: over 8 KiB, percent-encoded as three bytes for one, clients get
 # another error instead.
 MAX_DETAILS_BYTES = 2_000
+UNREADABLE = "Unable to parse request"  # Triton's text and code
 INTERNAL_ERROR = "internal error, see the server's log"
 RETRY_HINT = (("grpc-retry-pushback-ms", str(RETRY_AFTER_MS)),)
 
@@ -70,6 +72,8 @@ def answers_errors(
                 code = codes[type(error)]
                 hint = RETRY_HINT if code is StatusCode.RESOURCE_EXHAUSTED else ()
                 await context.abort(code, details(error), hint)
+            except DecodeError:  # of a stream; other messages are read before this is called
+                await context.abort(StatusCode.INTERNAL, UNREADABLE)
             except Exception:
                 logger.exception("%s failed", method.__name__)
                 await context.abort(StatusCode.INTERNAL, INTERNAL_ERROR)

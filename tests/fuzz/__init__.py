@@ -1,0 +1,1 @@
+"""Hostile messages, many of them, against a whole server."""
