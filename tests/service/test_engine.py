@@ -18,6 +18,7 @@ from service.batching import BatchLimits
 from service.collate import concatenate_rows
 from service.engine import BatchEngine, Outputs
 from service.errors import (
+    AttendantError,
     DeadlineExceeded,
     DeviceFailed,
     ModelFailed,
@@ -610,34 +611,41 @@ async def test_closing_an_idle_engine_ends_its_threads() -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 async def test_under_stress_every_caller_gets_its_own_rows_and_only_those(seed: int) -> None:
-    """2,400 requests of 1 to 5 unique numbers, 2 sessions: some leave, expire, fail or overload."""
+    """2,400 requests of 1 to 5 unique numbers, 2 sessions, 3 levels of priority.
+
+    Some leave, expire, wait too long, fail or overload.
+    """
     random = np.random.default_rng(seed)
     sessions = [doubling_session(), doubling_session()]
     for session in sessions:
         session.compute = refuse_negative
     counts: dict[str, int] = {}
-    async with engine_on(*sessions, max_rows=8, max_tokens=400, queue=up_to(100)) as engine:
+    queue = QueuePolicies(QueuePolicy(60, can_override=True), num_levels=3, default_level=2)
+    async with engine_on(*sessions, max_rows=8, max_tokens=400, queue=queue) as engine:
 
         async def client(number: int) -> None:
             numbers = [float(number * 5 + index) for index in range(random.integers(1, 6))]
-            fate = random.choice(["stay", "leave", "expire", "fail"], p=[0.7, 0.1, 0.1, 0.1])
+            fates = ["stay", "leave", "expire", "hurry", "fail"]
+            fate = random.choice(fates, p=[0.6, 0.1, 0.1, 0.1, 0.1])
             if fate == "fail":
                 numbers[-1] = -1.0
             lengths = random.integers(1, 50, size=len(numbers)).tolist()
             deadline_s = time.monotonic() + random.exponential(0.005) if fate == "expire" else None
-            task = await start(
-                engine, tensor_request(*numbers, lengths=lengths, deadline_s=deadline_s)
-            )
+            request = tensor_request(*numbers, lengths=lengths, deadline_s=deadline_s)
+            request.priority = int(random.integers(0, 4))
+            request.timeout_s = random.exponential(0.005) if fate == "hurry" else None
+            task = await start(engine, request)
             if fate == "leave":
                 await asyncio.sleep(random.exponential(0.002))
                 task.cancel()
             try:
                 answer = values(await asyncio.wait_for(task, PATIENCE_S))
-            except (Overloaded, DeadlineExceeded, ModelFailed, asyncio.CancelledError) as error:
+            except (AttendantError, asyncio.CancelledError) as error:
                 end = type(error).__name__
                 expected = {
                     "leave": "CancelledError",
                     "expire": "DeadlineExceeded",
+                    "hurry": "TimedOut",
                     "fail": "ModelFailed",
                 }
                 assert end in ("Overloaded", expected.get(fate))
@@ -655,3 +663,4 @@ async def test_under_stress_every_caller_gets_its_own_rows_and_only_those(seed: 
         assert engine.num_waiting == engine.num_running == 0
     assert sum(counts.values()) == 2_400
     assert counts["answered"] > 400, counts
+    assert counts["TimedOut"] > 10, counts
