@@ -1,11 +1,14 @@
 """`inference.GRPCInferenceService` over the wire: tritonclient unmodified, and raw stubs."""
 
 import asyncio
+import math
+import re
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 import pytest_asyncio
@@ -17,8 +20,17 @@ from tritonclient.grpc import service_pb2 as pb
 
 from service import __version__
 from service.engine import BatchEngine
+from service.model_config import Signature
 from service.rpc.infer_request import to_infer_request
-from tests.fakes import LABELS, text_values, token_ids
+from tests.fakes import (
+    LABELS,
+    FakeSession,
+    FakeSessions,
+    spec,
+    text_values,
+    token_ids,
+    write_model,
+)
 from tests.service.serving import (
     NO_SHARING,
     Served,
@@ -165,6 +177,98 @@ async def test_strings_cross_a_tensor_model_unchanged(served: Served) -> None:
     assert result.as_numpy("OUT").tolist() == texts.tolist()
 
 
+async def test_outputs_may_be_asked_for_as_classes_with_the_model_s_labels(
+    served: Served,
+) -> None:
+    """Two of three classes of each text; a stream says the same."""
+    async with triton_aio.InferenceServerClient(served.address) as client:
+        wanted = [triton_aio.InferRequestedOutput("logits", class_count=2)]
+        result = await client.infer("spam", [text_input(triton_aio, *TEXTS)], outputs=wanted)
+    values = np.stack([text_values(token_ids(text), 3) for text in TEXTS])
+    best = np.argsort(-values, axis=1, kind="stable")[:, :2]
+    expected = [
+        [f"{row[index]:f}:{index}:{LABELS[index]}".encode() for index in indices]
+        for row, indices in zip(values, best, strict=True)
+    ]
+    assert result.as_numpy("logits").tolist() == expected
+    request = text_request("spam", *TEXTS)
+    request.outputs.add(name="logits").parameters["classification"].int64_param = 2
+    (response,) = [r async for r in served.inference.ModelStreamInfer(iter([request]))]
+    raw = result.get_response().raw_output_contents
+    assert response.infer_response.raw_output_contents == raw
+
+
+async def test_strings_have_no_classes(served: Served) -> None:
+    request = text_request("spam", "lunch")
+    request.outputs.add(name="label").parameters["classification"].int64_param = 1
+    assert await refusal(served.inference.ModelInfer(request)) == (
+        StatusCode.INVALID_ARGUMENT,
+        "class result not available for output due to unsupported type 'BYTES'",
+    )
+    assert served.sessions["spam"].batches == []
+
+
+async def test_bfloat16_crosses_as_triton_s_client_sends_and_reads_it(repository: Path) -> None:
+    """Two rows and an empty one; the fake graph gives back what it takes."""
+    signature = Signature((spec("IN", "BF16", -1, -1),), (spec("OUT", "BF16", -1, -1),))
+    write_model(repository, "echo")
+    sessions = FakeSessions(echo=lambda: FakeSession(signature, lambda x: {"OUT": x["IN"]}))
+    async with (
+        serving(repository, sessions) as served,
+        triton_aio.InferenceServerClient(served.address) as client,
+    ):
+        for shape in ((2, 3), (2, 0)):
+            sent = np.arange(math.prod(shape)).reshape(shape).astype(ml_dtypes.bfloat16) / 3
+            tensor = triton_aio.InferInput("IN", list(shape), "BF16")
+            tensor.set_data_from_numpy(sent)
+            found = (await client.infer("echo", [tensor])).as_numpy("OUT")
+            assert found.dtype == ml_dtypes.bfloat16
+            assert found.tolist() == sent.tolist()
+
+
+async def test_an_empty_batch_of_tensors_is_answered_empty_without_a_run(served: Served) -> None:
+    response = await served.inference.ModelInfer(simple_request(num_rows=0))
+    assert [list(output.shape) for output in response.outputs] == [[0, 16], [0, 16]]
+    assert list(response.raw_output_contents) == [b"", b""]
+    request = pb.ModelInferRequest(model_name="strings", raw_input_contents=[b""])
+    request.inputs.add(name="IN", datatype="BYTES", shape=[0, 3])
+    response = await served.inference.ModelInfer(request)
+    assert [list(output.shape) for output in response.outputs] == [[0, 0]]
+    assert served.sessions["simple"].batches == served.sessions["strings"].batches == []
+
+
+async def test_rows_of_no_elements_run_like_others(served: Served) -> None:
+    request = pb.ModelInferRequest(model_name="strings", raw_input_contents=[b""])
+    request.inputs.add(name="IN", datatype="BYTES", shape=[2, 0])
+    response = await served.inference.ModelInfer(request)
+    assert [list(output.shape) for output in response.outputs] == [[2, 0]]
+    assert list(response.raw_output_contents) == [b""]
+
+
+async def test_a_response_over_the_limit_says_so(repository: Path) -> None:
+    """Strings of 40 KB that come back twice do not fit into 64 KiB; the next call does."""
+    signature = Signature(
+        (spec("IN", "BYTES", -1, 1),), (spec("A", "BYTES", -1, 1), spec("B", "BYTES", -1, 1))
+    )
+    write_model(repository, "twice")
+    sessions = FakeSessions(
+        twice=lambda: FakeSession(signature, lambda x: {"A": x["IN"], "B": x["IN"]})
+    )
+    async with (
+        serving(repository, sessions, max_message_bytes=65_536) as served,
+        triton_aio.InferenceServerClient(served.address) as client,
+    ):
+        tensor = triton_aio.InferInput("IN", [1, 1], "BYTES")
+        tensor.set_data_from_numpy(np.array([[b"x" * 40_000]], object))
+        with pytest.raises(triton_aio.InferenceServerException) as caught:
+            await client.infer("twice", [tensor])
+        assert caught.value.status() == "StatusCode.INVALID_ARGUMENT"
+        text = r"Response has byte size 80\d\d\d which exceeds gRPC's byte size limit 65536\."
+        assert re.fullmatch(text, caught.value.message())
+        wanted = [triton_aio.InferRequestedOutput("B")]
+        assert (await client.infer("twice", [tensor], outputs=wanted)).as_numpy("B").size == 1
+
+
 async def test_an_empty_batch_of_texts_is_answered_empty(served: Served) -> None:
     response = await served.infer_text("spam")
     assert [list(output.shape) for output in response.outputs] == [[0, 1], [0, 1], [0, 3]]
@@ -265,6 +369,36 @@ CHANGES: dict[str, tuple[Callable[[pb.ModelInferRequest], Any], str]] = {
         lambda r: setattr(r.parameters["sequence_id"], "bool_param", True),
         "invalid value type for 'sequence_id' parameter, expected int64_param or string_param.",
     ),
+    "sequence of a number": (
+        lambda r: setattr(r.parameters["sequence_id"], "int64_param", 7),
+        "[request id: <id_unknown>] parameter 'sequence_id' is '7', but model 'simple' is not "
+        "stateful",
+    ),
+    "sequence of a name": (
+        lambda r: setattr(r.parameters["sequence_id"], "string_param", "x"),
+        "[request id: <id_unknown>] parameter 'sequence_id' is 'x', but model 'simple' is not "
+        "stateful",
+    ),
+    "beginning of a sequence": (
+        lambda r: setattr(r.parameters["sequence_start"], "bool_param", True),
+        "[request id: <id_unknown>] parameter 'sequence_start' is true, but model 'simple' is not "
+        "stateful",
+    ),
+    "end of a sequence": (
+        lambda r: setattr(r.parameters["sequence_end"], "bool_param", True),
+        "[request id: <id_unknown>] parameter 'sequence_end' is true, but model 'simple' is not "
+        "stateful",
+    ),
+    "sequence's beginning of another type": (
+        lambda r: setattr(r.parameters["sequence_start"], "int64_param", 1),
+        "invalid value type for 'sequence_start' parameter, expected bool_param.",
+    ),
+    "classes": (
+        lambda r: setattr(
+            r.outputs.add(name="OUTPUT0").parameters["classification"], "int64_param", 0
+        ),
+        "invalid value for 'classification' parameter, expected >= 0",
+    ),
     "truncate": (
         lambda r: setattr(r.parameters["truncate"], "int64_param", 1),
         "invalid value type for 'truncate' parameter, expected bool_param.",
@@ -308,6 +442,7 @@ async def test_parameters_of_every_allowed_kind_are_taken(served: Served) -> Non
     request.parameters["timeout"].int64_param = -5
     request.parameters["priority"].uint64_param = 1
     request.parameters["sequence_id"].string_param = ""
+    request.parameters["sequence_start"].bool_param = False
     request.parameters["triton_enable_empty_final_response"].bool_param = False
     request.parameters["a"].double_param = 0.5
     request.parameters["b"].string_param = "x"
