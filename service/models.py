@@ -193,7 +193,7 @@ class TensorModel(BatchedModel):
 
     @property
     def _has_rows(self) -> bool:
-        return self.config.max_batch_size > 0
+        return bool(self.config.max_batch_size)
 
     def _empty_reply(self, request: InferRequest) -> InferReply:
         """The answer to no rows, without a run; dimensions that only a run could tell are 0."""

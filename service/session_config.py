@@ -162,7 +162,6 @@ _ACCELERATORS: dict[str, dict[str, tuple[str, dict[str, _Rule]]]] = {
                 "trt_sparsity_enable": _SWITCH,
                 "trt_builder_optimization_level": _whole(5),
                 "trt_auxiliary_streams": _Rule("-1 to 16", {"-1": "-1"}, high=16),
-                "trt_cuda_graph_enable": _SWITCH,
                 "trt_profile_min_shapes": _SHAPES,
                 "trt_profile_opt_shapes": _SHAPES,
                 "trt_profile_max_shapes": _SHAPES,
