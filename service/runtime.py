@@ -168,6 +168,7 @@ class OnnxSession:
         self, inputs: Arrays, outputs: Sequence[str], stopping: RunStop | None = None
     ) -> list[np.ndarray]:
         run_options = self._ort.RunOptions()
+        run_options.log_severity_level = 4  # errors come back; clients could flood a log with them
         for key, value in self._run_entries:
             run_options.add_run_config_entry(key, value)
         if stopping is not None:

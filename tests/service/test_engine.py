@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import pytest
@@ -30,6 +30,7 @@ from service.queue_policy import QueuePolicies, QueuePolicy
 from service.request import Arrays, RanBatch, Request
 from tests.fakes import (
     PATIENCE_S,
+    Compute,
     FakeObserver,
     FakeSession,
     doubling_session,
@@ -467,6 +468,34 @@ async def test_a_failing_row_fails_alone() -> None:
         assert engine.num_running == 0
     assert batches_of(session) == [[1.0, -1.0, 3.0], [1.0], [-1.0], [3.0]]
     assert [batch.num_rows for batch in observer.batches] == [1, 1]  # runs that gave an answer
+
+
+def two_rows_for_negative(inputs: Arrays) -> dict[str, np.ndarray]:
+    x = inputs["x"]
+    return {"y": np.concatenate([x * 2, x[x < 0][:, None]])}
+
+
+def no_rows_for_negative(inputs: Arrays) -> dict[str, np.ndarray]:
+    return {"y": inputs["x"][inputs["x"] >= 0][:, None] * 2}
+
+
+def no_array_for_negative(inputs: Arrays) -> dict[str, Any]:
+    return {"y": None if (inputs["x"] < 0).any() else inputs["x"] * 2}
+
+
+@pytest.mark.parametrize(
+    "compute", [two_rows_for_negative, no_rows_for_negative, no_array_for_negative]
+)
+async def test_a_row_that_spoils_the_output_s_shape_fails_alone(compute: Compute) -> None:
+    session = doubling_session()
+    session.compute = compute
+    async with engine_on(session, max_delay_s=NEVER_S, max_rows=3) as engine:
+        tasks = [await start(engine, tensor_request(value)) for value in (1.0, -1.0, 3.0)]
+        first, failed, last = await within_patience(asyncio.gather(*tasks, return_exceptions=True))
+        assert isinstance(failed, ModelFailed)
+        assert not isinstance(first, BaseException)
+        assert not isinstance(last, BaseException)
+        assert (values(first), values(last)) == ([2.0], [6.0])
 
 
 async def test_a_request_with_a_failing_item_fails_whole_and_once() -> None:
