@@ -118,6 +118,9 @@ class Settings:
     priority_step_s: float = _setting(
         5.0, "How much later each step of priority counts as having come.", 0
     )
+    response_cache_bytes: int = _setting(
+        0, "Memory for answers of models whose configuration has a response_cache; 0 keeps none.", 0
+    )
     max_texts: int = _setting(1_024, "Texts in one request of the typed API.", 1)
     max_text_characters: int = _setting(
         1_000_000, "Characters of one text; bounds the time spent tokenizing.", 1
@@ -135,13 +138,13 @@ class Settings:
         256, "Requests in flight on one ModelStreamInfer; then no more are read.", 1
     )
     allow_client_shm: bool = _setting(
-        False, "Clients may pass tensors through system shared memory: any in /dev/shm of ours."
+        False, "Clients may register shared memory: whatever the server may open in /dev/shm."
     )
     max_shm_regions: int = _setting(
         128, "Shared memory regions registered at once. Each takes a file descriptor.", 1
     )
     max_shm_bytes: int = _setting(
-        2**30, "Bytes of shared memory regions together; one read takes no more.", 1, MAX_READ_BYTES
+        2**30, "Bytes of all shared memory regions together.", 1, MAX_READ_BYTES
     )
     max_concurrent_rpcs: int = _setting(
         4_096, "Calls in flight over all models; one more gets RESOURCE_EXHAUSTED.", 1
