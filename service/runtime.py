@@ -288,7 +288,8 @@ def providers_for(
         )
     else:
         gpu = []
-    cpu = [(each.provider, dict(each.options)) for each in tuning.cpu_accelerators]
+    threads = {"num_of_threads": str(options.num_threads)}  # as OpenVINO, the only one, calls it
+    cpu = [(each.provider, threads | dict(each.options)) for each in tuning.cpu_accelerators]
     providers = [*gpu, *cpu, (CPU_PROVIDER, {})]
     for name, _ in providers:
         if name not in available:

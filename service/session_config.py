@@ -72,6 +72,10 @@ def _whole(high: int) -> _Rule:
 
 
 _SWITCH = _Rule("0, 1, false or true", {"0": "0", "1": "1", "false": "0", "true": "1"})
+_OPENVINO_SWITCH = _Rule(
+    _SWITCH.expected,
+    {said: ("false", "true")[int(value)] for said, value in _SWITCH.meanings.items()},
+)
 _THREADS = _whole(MAX_THREADS)
 _BYTES = _whole(2**63 - 1)
 _SHAPES = _Rule(
@@ -198,13 +202,12 @@ _ACCELERATORS: dict[str, dict[str, tuple[str, dict[str, _Rule]]]] = {
             "OpenVINOExecutionProvider",
             {
                 "precision": _Rule(
-                    "FP32, FP16 or ACCURACY",
-                    {name.lower(): name for name in ("FP32", "FP16", "ACCURACY")},
+                    "FP32 or ACCURACY", {name.lower(): name for name in ("FP32", "ACCURACY")}
                 ),
                 "num_of_threads": _THREADS,
                 "num_streams": _whole(255),
-                "enable_qdq_optimizer": _SWITCH,
-                "disable_dynamic_shapes": _SWITCH,
+                "enable_qdq_optimizer": _OPENVINO_SWITCH,
+                "disable_dynamic_shapes": _OPENVINO_SWITCH,
                 "model_priority": _Rule(
                     "LOW, MEDIUM, HIGH or DEFAULT",
                     {name.lower(): name for name in ("LOW", "MEDIUM", "HIGH", "DEFAULT")},

@@ -168,24 +168,36 @@ def test_accelerators_come_before_the_device_s_own_provider() -> None:
         " cpu_execution_accelerator { name: 'openvino'"
         " parameters { key: 'num_streams' value: '2' } } } }"
     ) + parameter_text("arena_extend_strategy", "1")
-    options = SessionOptions(device="cuda", device_id=1, tuning=tuning_of(text))
+    options = SessionOptions(device="cuda", device_id=1, num_threads=3, tuning=tuning_of(text))
     assert providers_for(options, [TENSORRT, CUDA, OPENVINO, CPU]) == [
         (TENSORRT, {"trt_max_workspace_size": "1024", "trt_fp16_enable": "1", "device_id": "1"}),
         (CUDA, {"arena_extend_strategy": "kSameAsRequested", "use_tf32": "0", "device_id": "1"}),
-        (OPENVINO, {"num_streams": "2"}),
+        (OPENVINO, {"num_of_threads": "3", "num_streams": "2"}),
         (CPU, {}),
     ]
 
 
 def test_a_provider_that_this_build_lacks_is_refused_with_what_it_offers() -> None:
     options = SessionOptions(tuning=tuning_of(accelerator_text("cpu", "openvino")))
-    assert providers_for(options, [OPENVINO, CPU]) == [(OPENVINO, {}), (CPU, {})]
+    assert providers_for(options, [OPENVINO, CPU])[0] == (OPENVINO, {"num_of_threads": "1"})
     with pytest.raises(LoadError) as caught:
         providers_for(options, [CPU])
     assert str(caught.value) == (
         "config.pbtxt asks for OpenVINOExecutionProvider, but this build of ONNX Runtime offers "
         "['CPUExecutionProvider']"
     )
+
+
+def test_openvino_s_switches_are_words() -> None:
+    """It takes no other spelling."""
+    text = accelerator_text(
+        "cpu", "openvino", disable_dynamic_shapes="1", enable_qdq_optimizer="FALSE"
+    )
+    (accelerator,) = tuning_of(text).cpu_accelerators
+    assert dict(accelerator.options) == {
+        "disable_dynamic_shapes": "true",
+        "enable_qdq_optimizer": "false",
+    }
 
 
 @pytest.mark.parametrize(
