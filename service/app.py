@@ -57,6 +57,7 @@ class App:
             raise LoadError(f"cannot listen on {address} for metrics: {error}") from error
         self.metrics_port = self._metrics_server.server_port
         self._watchdog = Watchdog(self.repository.models, self._tell_live, settings.max_run_s)
+        self._watching: asyncio.Task[None] | None = None
         self._hurrying = asyncio.Event()
 
     async def start(self) -> None:
@@ -93,7 +94,8 @@ class App:
         left_s = 0.0 if self._hurrying.is_set() else deadline_s - time.monotonic()
         await asyncio.to_thread(self.repository.close, max(MIN_CLOSE_S, left_s))
         await asyncio.to_thread(self._tracing.close, MIN_CLOSE_S)
-        self._watching.cancel()
+        if self._watching is not None:
+            self._watching.cancel()
         await asyncio.to_thread(self._metrics_server.stop)
 
     def hurry(self) -> None:

@@ -15,7 +15,7 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 MAX_CONNECTIONS = 16
 MAX_CONNECTION_S = 10.0
-POLL_INTERVAL_S = 0.5  # between looks for connections that are too old
+POLL_INTERVAL_S = 0.1  # between looks for connections that are too old
 
 
 class _QuietHandler(WSGIRequestHandler):
@@ -31,6 +31,7 @@ class MetricsServer(ThreadingMixIn, WSGIServer):
     daemon_threads = True
     block_on_close = False
     request_queue_size = MAX_CONNECTIONS
+    max_connection_s = MAX_CONNECTION_S
 
     def __init__(self, host: str, port: int, application: Any) -> None:  # noqa: ANN401 - WSGI's
         bare = host.removeprefix("[").removesuffix("]")
@@ -64,7 +65,7 @@ class MetricsServer(ThreadingMixIn, WSGIServer):
         """Between polls: cut off connections that are too old, which ends their threads."""
         now_s = time.monotonic()
         for connection, started_s in list(self._started_s.items()):
-            if now_s - started_s > MAX_CONNECTION_S:
+            if now_s - started_s > self.max_connection_s:
                 with suppress(OSError):
                     connection.shutdown(socket.SHUT_RDWR)
 

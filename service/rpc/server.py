@@ -88,6 +88,7 @@ def _options(settings: Settings) -> list[tuple[str, int]]:
         ("grpc.max_connection_age_grace_ms", _ms(settings.connection_grace_s)),
         ("grpc.keepalive_time_ms", _ms(settings.keepalive_time_s)),
         ("grpc.keepalive_timeout_ms", _ms(settings.keepalive_timeout_s)),
+        ("grpc.http2.ping_timeout_ms", _ms(settings.keepalive_timeout_s)),  # else 60 s
         ("grpc.keepalive_permit_without_calls", 1),  # by clients and, idle too, to them
         ("grpc.http2.max_pings_without_data", 0),  # any number of ours
         ("grpc.http2.min_recv_ping_interval_without_data_ms", _ms(settings.min_ping_interval_s)),

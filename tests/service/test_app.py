@@ -1,6 +1,7 @@
 """A server's life: starting, being healthy, being watched, and stopping without losing a call."""
 
 import asyncio
+import logging
 import threading
 import urllib.request
 from collections.abc import Iterable
@@ -20,9 +21,11 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
 )
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
+from service.app import log_what_is_open
 from service.errors import LoadError
 from service.model_config import Signature
 from service.runtime import SessionOptions
+from service.settings import Settings
 from tests.fakes import (
     PATIENCE_S,
     FakeSession,
@@ -385,3 +388,111 @@ async def test_a_model_that_breaks_while_serving_is_unhealthy_and_so_is_the_serv
         ready = await served.inference.ServerReady(service_pb2.ServerReadyRequest(), timeout=10)
         assert not ready.ready
         assert len((await served.infer_text("spam", "free")).outputs) == 3
+
+
+async def test_a_drain_serves_on_unready_for_its_delay(repository: Path) -> None:
+    """1,000 s, cut short: until then calls are answered, and every probe but liveness says no."""
+    write_models(repository)
+    async with serving(repository, drain_delay_s=1_000.0) as served:
+        stopping = asyncio.create_task(served.app.stop())
+        await eventually(lambda: served.app._admission.is_leaving)
+        for name in ("", "readiness", "spam"):
+            assert await check(served.channel, name) == NOT_SERVING
+        assert await check(served.channel, "liveness") == SERVING
+        ready = await served.inference.ServerReady(service_pb2.ServerReadyRequest())
+        live = await served.inference.ServerLive(service_pb2.ServerLiveRequest())
+        of_model = await served.inference.ModelReady(service_pb2.ModelReadyRequest(name="spam"))
+        assert (live.live, ready.ready, of_model.ready) == (True, False, False)
+        assert (await served.infer_text("spam", "lunch")).outputs
+        assert not stopping.done()
+        served.app.hurry()
+        await within_patience(stopping)
+
+
+async def test_a_delay_ends_by_itself_and_the_drain_begins(repository: Path) -> None:
+    """0.05 s; what was admitted in it is answered."""
+    write_models(repository)
+    async with serving(repository, drain_delay_s=0.05) as served:
+        stopping = asyncio.create_task(served.app.stop())
+        await eventually(lambda: served.app._admission.is_leaving)
+        running = await served.hold("spam")
+        await eventually(lambda: served.app._admission.is_draining)
+        code, text = await refusal(served.infer_text("mini", "lunch"))
+        assert (code, text) == (StatusCode.UNAVAILABLE, SHUTTING_DOWN)
+        served.release("spam")
+        assert (await within_patience(running)).outputs
+        await within_patience(stopping)
+
+
+async def test_a_second_signal_waits_for_nobody(repository: Path) -> None:
+    """A drain bound of 1,000 s, and a session that does not end: its caller is told at once."""
+    write_models(repository)
+    async with serving(repository, drain_timeout_s=1_000.0) as served:
+        running = await served.hold("spam")
+        stopping = asyncio.create_task(served.app.stop())
+        await eventually(lambda: served.app._admission.is_draining)
+        served.app.hurry()
+        code, _ = await refusal(running)
+        assert code in (StatusCode.UNAVAILABLE, StatusCode.CANCELLED)
+        served.release("spam")
+        await within_patience(stopping)
+
+
+async def test_a_model_may_not_speak_for_the_server(repository: Path) -> None:
+    """`liveness` and `readiness` stay the server's, though models have these names."""
+    write_model(repository, "liveness")
+    write_model(repository, "readiness", config="max_batch_size: 8")
+    sessions = FakeSessions(readiness=doubling_session)
+    async with serving(repository, sessions) as served:
+        assert await check(served.channel, "liveness") == SERVING
+        assert await check(served.channel, "readiness") == await check(served.channel)
+        assert await check(served.channel) == NOT_SERVING
+
+
+OPEN: dict[str, tuple[dict[str, Any], list[str]]] = {
+    "default": ({}, []),
+    "all addresses": (
+        {"host": "0.0.0.0", "metrics_host": "::"},  # noqa: S104
+        [
+            "--host 0.0.0.0 is reached by other machines, and anybody there may call it: "
+            "see docs/security.md",
+            "--metrics-host :: is reached by other machines, and anybody there may read it",
+        ],
+    ),
+    "tokens without TLS": (
+        {"host": "10.0.0.1", "token_file": "t"},
+        [
+            "--host 10.0.0.1 is reached by other machines, and tokens and texts pass in the "
+            "clear, as neither --tls-cert nor --tls-key is set: see docs/security.md"
+        ],
+    ),
+    "TLS for anybody": (
+        {"host": "10.0.0.1", "tls_cert": "c", "tls_key": "k"},
+        [
+            "--host 10.0.0.1 is reached by other machines, and anybody there may call it: "
+            "see docs/security.md"
+        ],
+    ),
+    "TLS and tokens": (
+        {"host": "10.0.0.1", "tls_cert": "c", "tls_key": "k", "token_file": "t"},
+        [],
+    ),
+    "mutual TLS": (
+        {"host": "10.0.0.1", "tls_cert": "c", "tls_key": "k", "tls_client_ca": "a"},
+        [],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", OPEN)
+def test_what_is_open_to_whom_is_logged_and_warned_of(
+    case: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    flags, warnings = OPEN[case]
+    caplog.set_level(logging.INFO)
+    log_what_is_open(Settings(**flags), 8001, 8002)
+    assert [r.message for r in caplog.records if r.levelno == logging.WARNING] == warnings
+    first, second = [r.message for r in caplog.records if r.levelno == logging.INFO]
+    if case == "default":
+        assert first == ("gRPC is open on 127.0.0.1:8001: plain, no tokens, model control none")
+        assert second == "metrics are open on 127.0.0.1:8002"

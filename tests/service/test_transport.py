@@ -1,0 +1,298 @@
+"""What bounds a connection, a call and its bytes; what a client's silence may cost."""
+
+import asyncio
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+from attendant.v1 import generation_pb2, text_pb2
+from grpc import StatusCode
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from tritonclient.grpc import service_pb2 as pb
+from tritonclient.grpc import service_pb2_grpc
+
+from service.settings import is_loopback, join_address
+from tests.fakes import PATIENCE_S
+from tests.service.serving import (
+    Served,
+    eventually,
+    refusal,
+    serving,
+    simple_request,
+    text_request,
+    within_patience,
+    write_models,
+)
+
+SILENT_CONNECTIONS = 200
+
+
+def echo_request(num_bytes: int) -> pb.ModelInferRequest:
+    """About so large, and as large an answer."""
+    request = pb.ModelInferRequest(model_name="strings")
+    request.inputs.add(name="IN", datatype="BYTES", shape=[1, 1])
+    request.inputs[0].contents.bytes_contents.append(b"x" * num_bytes)
+    return request
+
+
+async def check(served: Served) -> int:
+    stub = health_pb2_grpc.HealthStub(served.channel)
+    return int((await stub.Check(health_pb2.HealthCheckRequest(), timeout=PATIENCE_S)).status)
+
+
+async def test_bytes_in_flight_are_bounded_and_come_back(repository: Path) -> None:
+    """10 kB: of two calls of 6 kB the second is refused, on every service in its own words."""
+    write_models(repository)
+    async with serving(repository, max_bytes_in_flight=10_000) as served:
+        served.sessions["strings"].hold()
+        first = asyncio.create_task(
+            within_patience(served.inference.ModelInfer(echo_request(6_000)))
+        )
+        await eventually(lambda: served.num_running("strings") == 1)
+        text = "Exceeds maximum of 10000 bytes in flight"
+        second = served.inference.ModelInfer(echo_request(6_000))
+        assert await refusal(second) == (StatusCode.UNAVAILABLE, text)
+        typed = served.text.Classify(text_pb2.ClassifyRequest(model="spam", texts=["x" * 6_000]))
+        assert await refusal(typed) == (StatusCode.RESOURCE_EXHAUSTED, text)
+        streamed = served.inference.ModelStreamInfer(iter([echo_request(6_000), simple_request()]))
+        error = await within_patience(streamed.read())
+        assert error.error_message == text
+        assert (await within_patience(streamed.read())).infer_response.outputs
+        assert (await served.infer_text("spam", "lunch")).outputs  # small enough
+        served.release("strings")
+        assert (await first).outputs
+        assert (await within_patience(served.inference.ModelInfer(echo_request(6_000)))).outputs
+        await eventually(lambda: served.app._admission._num_bytes == 0)
+
+
+async def test_a_request_larger_than_the_whole_bound_can_never_succeed(repository: Path) -> None:
+    write_models(repository)
+    async with serving(repository, max_bytes_in_flight=10_000) as served:
+        request = echo_request(20_000)
+        code, text = await refusal(served.inference.ModelInfer(request))
+        assert code is StatusCode.INVALID_ARGUMENT
+        size = request.ByteSize()
+        assert text == f"the request has {size} bytes, the server takes at most 10000 in flight"
+
+
+async def test_requests_of_one_stream_count_their_own_bytes(repository: Path) -> None:
+    """Three of 3 kB fit into 10 kB, the fourth does not; small ones follow."""
+    write_models(repository)
+    async with serving(repository, max_bytes_in_flight=10_000) as served:
+        served.sessions["strings"].hold()
+        requests = [echo_request(3_000) for _ in range(4)]
+        call = served.inference.ModelStreamInfer(iter(requests))
+        await eventually(lambda: served.app._admission.num_inside == 3)
+        sizes = sum(request.ByteSize() for request in requests[:3])
+        assert served.app._admission._num_bytes == sizes
+        served.release("strings")
+        found = [await within_patience(call.read()) for _ in requests]
+        assert [bool(response.error_message) for response in found] == [False] * 3 + [True]
+
+
+async def test_calls_in_flight_are_bounded_and_probes_are_answered_beside_them(
+    repository: Path,
+) -> None:
+    """Two calls at once, one of them a stream that asks nothing."""
+    write_models(repository)
+    async with serving(repository, max_concurrent_rpcs=2) as served:
+        stream = served.inference.ModelStreamInfer()
+        await stream.write(simple_request())
+        assert (await within_patience(stream.read())).infer_response.outputs
+        running = await served.hold("spam")
+        full = StatusCode.RESOURCE_EXHAUSTED, "Exceeds maximum of 2 calls in flight"
+        for _ in range(20):
+            assert await refusal(served.infer_text("mini", "lunch")) == full
+        assert await refusal(served.inference.ModelStreamInfer().read()) == full
+        assert await check(served) == health_pb2.HealthCheckResponse.SERVING
+        assert (await served.inference.ServerLive(pb.ServerLiveRequest())).live
+        assert (await served.inference.ServerReady(pb.ServerReadyRequest())).ready
+        assert (await served.inference.ModelReady(pb.ModelReadyRequest(name="spam"))).ready
+        served.release("spam")
+        await within_patience(running)
+        assert (await served.infer_text("mini", "lunch")).outputs
+        stream.cancel()
+
+
+@pytest.fixture
+def connections() -> Iterator[list[socket.socket]]:
+    with ExitStack() as stack:
+        opened: list[socket.socket] = []
+        stack.callback(lambda: [connection.close() for connection in opened])
+        yield opened
+
+
+async def test_200_silent_connections_do_not_keep_a_client_out(
+    repository: Path, connections: list[socket.socket]
+) -> None:
+    """Some send nothing, some the beginning of a preface, some a header of a frame that ends."""
+    write_models(repository)
+    preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+    beginnings = (b"", preface[:7], preface, preface + b"\x00\x00", b"GET / HTTP/1.1\r\n")
+    async with serving(repository) as served:
+        for number in range(SILENT_CONNECTIONS):
+            connection = socket.create_connection(("127.0.0.1", served.app.grpc_port))
+            connections.append(connection)
+            connection.sendall(beginnings[number % len(beginnings)])
+        for _ in range(20):
+            async with grpc.aio.insecure_channel(served.address) as channel:
+                stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
+                response = await stub.ModelInfer(text_request("spam", "lunch"), timeout=PATIENCE_S)
+                assert response.outputs
+
+
+async def test_connections_beyond_the_bound_are_closed_at_once(
+    repository: Path, connections: list[socket.socket]
+) -> None:
+    """Of 4, the client has one; those it opens when others are gone are taken."""
+    async with serving(repository, max_connections=4) as served:
+        await check(served)
+        for _ in range(6):
+            connection = socket.create_connection(("127.0.0.1", served.app.grpc_port))
+            connection.settimeout(PATIENCE_S)
+            connections.append(connection)
+
+        def is_open(connection: socket.socket) -> bool:
+            """The server speaks first, with its settings."""
+            with suppress(ConnectionError):
+                return bool(connection.recv(1))
+            return False
+
+        found = [await asyncio.to_thread(is_open, connection) for connection in connections]
+        assert sorted(found) == [False] * 3 + [True] * 3
+        assert await check(served)
+        while connections:
+            connections.pop().close()
+
+        async def until_taken() -> None:
+            while True:
+                with (
+                    suppress(grpc.aio.AioRpcError),
+                    socket.create_connection(("127.0.0.1", served.app.grpc_port)) as late,
+                ):
+                    late.settimeout(PATIENCE_S)
+                    if await asyncio.to_thread(is_open, late):
+                        return
+
+        await within_patience(until_taken())
+
+
+async def test_a_stream_that_is_not_read_ends_after_the_bound(repository: Path) -> None:
+    """64 answers of 1 MiB, none of which is read: what they hold is freed 0.2 s later."""
+    write_models(repository)
+    async with serving(repository, send_timeout_s=0.2) as served:
+        call = served.inference.ModelStreamInfer(iter([echo_request(2**20)] * 64))
+        admission = served.app._admission
+        await eventually(lambda: admission.num_inside > 3)
+        await eventually(lambda: admission.num_inside == 0)
+        assert (await served.infer_text("spam", "lunch")).outputs
+
+        async def read_all() -> None:
+            while await call.read() is not grpc.aio.EOF:
+                pass
+
+        code, text = await refusal(read_all())
+        assert code is StatusCode.DEADLINE_EXCEEDED
+        assert text == "an answer was not read for 0.2 s, which is the limit"
+
+
+async def test_a_client_that_reads_now_and_then_is_no_slow_reader(repository: Path) -> None:
+    """Generated text that comes later than the bound is not late: nobody left it unread."""
+    write_models(repository)
+    async with serving(repository, send_timeout_s=0.05) as served:
+        decoder = served.decoders["tale"]
+        decoder.hold(after=1)
+        params = generation_pb2.SamplingParams(max_tokens=10, temperature=0.0)
+        request = generation_pb2.GenerateRequest(model="tale", text="once", sampling_params=params)
+        call = served.generation.Generate(request, timeout=PATIENCE_S)
+        assert (await within_patience(call.read())).text
+        await asyncio.sleep(0.1)
+        decoder.release()
+        num_tokens = 0
+        while not num_tokens:
+            num_tokens = (await within_patience(call.read())).usage.output_tokens
+        assert num_tokens == 10
+
+
+async def test_a_client_behind_a_dead_network_is_found_by_pings(repository: Path) -> None:
+    """The connection stands and nobody answers: within 1 s and 0.2 s its stream is ended."""
+    write_models(repository)
+    flags: dict[str, Any] = {"keepalive_time_s": 1.0, "keepalive_timeout_s": 0.2}
+    async with serving(repository, **flags) as served:
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            port = listener.getsockname()[1]
+            relaying = asyncio.create_task(asyncio.to_thread(_relay, listener, served))
+            channel = grpc.aio.insecure_channel(f"127.0.0.1:{port}")
+            stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
+            served.sessions["spam"].hold()
+            call = stub.ModelInfer(text_request("spam", "lunch"))  # without a deadline
+            await eventually(lambda: served.app._admission.num_inside == 1)
+            forth, back = await relaying
+            await eventually(lambda: served.app._admission.num_inside == 0)
+            served.release("spam")
+            call.cancel()
+            forth.close()
+            back.close()
+            await channel.close()
+
+
+def _relay(listener: socket.socket, served: Served) -> tuple[socket.socket, socket.socket]:
+    """Carry what both sides say until a request is inside, and then nothing any more."""
+    back, _ = listener.accept()
+    forth = socket.create_connection(("127.0.0.1", served.app.grpc_port))
+    back.settimeout(0.01)
+    forth.settimeout(0.01)
+    while not served.app._admission.num_inside:
+        for source, sink in ((back, forth), (forth, back)):
+            with suppress(TimeoutError):
+                sink.sendall(source.recv(65_536))
+    return forth, back
+
+
+def has_ipv6() -> bool:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        return False
+    return True
+
+
+@pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6")
+@pytest.mark.parametrize("host", ["::1", "[::1]"])
+async def test_ipv6_addresses_are_taken_with_brackets_and_without(
+    repository: Path, host: str
+) -> None:
+    write_models(repository)
+    async with serving(repository, host=host, metrics_host=host) as served:
+        async with grpc.aio.insecure_channel(f"[::1]:{served.app.grpc_port}") as channel:
+            stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
+            response = await stub.ModelInfer(simple_request(), timeout=PATIENCE_S)
+        assert np.frombuffer(response.raw_output_contents[0], "<i4").tolist() == [5] * 16
+        _, writer = await asyncio.open_connection("::1", served.app.metrics_port)
+        writer.close()
+
+
+@pytest.mark.parametrize(
+    ("host", "address", "is_local"),
+    [
+        ("127.0.0.1", "127.0.0.1:1", True),
+        ("127.8.0.1", "127.8.0.1:1", True),
+        ("localhost", "localhost:1", True),
+        ("::1", "[::1]:1", True),
+        ("[::1]", "[::1]:1", True),
+        ("::", "[::]:1", False),
+        ("0.0.0.0", "0.0.0.0:1", False),  # noqa: S104
+        ("10.0.0.1", "10.0.0.1:1", False),
+        ("example.org", "example.org:1", False),
+    ],
+)
+def test_hosts_are_written_as_urls_have_them_and_loopback_is_known(
+    host: str, address: str, is_local: bool
+) -> None:
+    assert join_address(host, 1) == address
+    assert is_loopback(host) is is_local
