@@ -86,6 +86,10 @@ def check_generative(config: ModelConfig) -> None:
             "config.pbtxt: dynamic_batching.default_queue_policy.timeout_action is DELAY, "
             "a generative model knows REJECT only"
         )
+    if config.response_cache.enable:
+        raise LoadError(
+            "config.pbtxt: response_cache is not supported for generative models by this server"
+        )
     if config.model_warmup:
         raise LoadError(
             "config.pbtxt: model_warmup is not supported for generative models by this server"

@@ -145,13 +145,14 @@ def start_model(
             on_broken,
             has_rows=config.max_batch_size > 0,
         )
-        tensor_model = TensorModel(number, config, engine, metrics)
+        tensor_model = TensorModel(number, config, engine, metrics, host.cache_for(config))
         tensor_model.labels |= version.labels
         return tensor_model
     collate = _padding(version.sessions[0], manifest)
     outputs = [GRAPH_OUTPUT[manifest.task]]
     engine = BatchEngine(name, version.sessions, outputs, collate, limits, metrics, on_broken)
-    model = TextModel(number, config, engine, metrics, manifest, tokenizer, host.executor)
+    cache = host.cache_for(config)
+    model = TextModel(number, config, engine, metrics, manifest, tokenizer, host.executor, cache)
     model.labels |= version.labels
     return model
 

@@ -31,6 +31,7 @@ from service.generation.kv_cache import KVCache
 from service.generation.sequence import FinishReason, RanStep, Sequence
 from service.metrics_server import MetricsServer
 from service.request import RanBatch, Timings
+from service.response_cache import ResponseCache
 from service.statistics import FailureReason, Statistics
 from service.trace import ModelTracer, Tracing
 
@@ -146,6 +147,12 @@ class Metrics:
         self.running = Gauge(
             "attendant_requests_running", "Requests in a batch", LABELS, registry=self.registry
         )
+        self._cache_bytes = Gauge(
+            "attendant_response_cache_bytes", "Bytes of kept answers", registry=self.registry
+        )
+        self._cache_entries = Gauge(
+            "attendant_response_cache_entries", "Kept answers", registry=self.registry
+        )
         self.generation = _GenerationInstruments(self.registry)
         self.registry.register(_TritonNames(self))
 
@@ -164,6 +171,11 @@ class Metrics:
             tracer = self._tracing.for_model(name)
             self._models[key] = ModelMetrics(self, name, str(version), tracer)
         return self._models[key]
+
+    def watch_cache(self, cache: ResponseCache) -> None:
+        """Read the cache's gauges when somebody scrapes."""
+        self._cache_bytes.set_function(lambda: cache.num_bytes)
+        self._cache_entries.set_function(lambda: cache.num_entries)
 
     def for_generation(self, model: "ModelMetrics") -> "GenerationMetrics":
         """What a generative model version has besides."""

@@ -37,7 +37,7 @@ _SUPPORTED = frozenset(
         "dynamic_batching.default_queue_policy dynamic_batching.priority_queue_policy "
         "instance_group.name instance_group.count instance_group.kind instance_group.gpus "
         "version_policy.latest.num_versions version_policy.all version_policy.specific.versions "
-        "model_transaction_policy.decoupled "
+        "model_transaction_policy.decoupled response_cache.enable "
         "model_warmup.name model_warmup.batch_size model_warmup.count "
         "model_warmup.inputs.data_type model_warmup.inputs.dims model_warmup.inputs.zero_data "
         "model_warmup.inputs.random_data model_warmup.inputs.input_data_file "

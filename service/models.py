@@ -6,6 +6,7 @@ third. Protocols, files and sessions are other modules' business. All methods ru
 """
 
 import asyncio
+import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor
@@ -32,10 +33,13 @@ from service.model_config import Signature, signature_of
 from service.occupancy import Occupancy
 from service.request import Arrays, Item, Request, Timings
 from service.reshape import reshaped
+from service.response_cache import LoadCache, ResponseCache
 from service.settings import Settings
 from service.statistics import FailureReason, Statistics
 from service.tokenizer import EncodedText, TextTokenizer, TokenPieces
 from service.tokenizing import Tokenizing
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +83,19 @@ class Host:
     settings: Settings
     metrics: Metrics
     executor: Executor  # for tokenizing long texts
+    cache: ResponseCache = field(default_factory=ResponseCache)
+
+    def cache_for(self, config: ModelConfig) -> LoadCache | None:
+        """A place for the answers of a model that is being loaded, if it wants one."""
+        if not config.response_cache.enable:
+            return None
+        if not self.cache.max_bytes:
+            logger.warning(
+                "'%s' has a response_cache, but --response-cache-bytes is 0: nothing is kept",
+                config.name,
+            )
+            return None
+        return self.cache.for_load()
 
 
 class Engine(Protocol):
@@ -141,6 +158,9 @@ class ServedModel:
 
     def _count_success(self, num_rows: int, timings: Timings, request_id: str) -> None:
         self._metrics.request_succeeded(num_rows, timings)
+        self._trace(timings, request_id)
+
+    def _trace(self, timings: Timings, request_id: str) -> None:
         tracer = self._metrics.tracer
         if tracer.is_on:
             tracer.answered(self.version, request_id, timings)
@@ -156,13 +176,47 @@ class ServedModel:
 
 
 class BatchedModel(ServedModel):
-    """A model whose requests are batches' items."""
+    """A model whose requests are batches' items. Subclasses implement `_compute_reply`.
+
+    With a cache, requests that were asked before are answered from it and wait for nobody. Two
+    alike at one time may both be computed.
+    """
 
     def __init__(
-        self, version: int, config: ModelConfig, engine: BatchEngine, metrics: ModelMetrics
+        self,
+        version: int,
+        config: ModelConfig,
+        engine: BatchEngine,
+        metrics: ModelMetrics,
+        cache: LoadCache | None = None,
     ) -> None:
         super().__init__(version, config, engine, metrics)
         self._batches = engine
+        self._cache = cache
+
+    async def infer(self, request: InferRequest) -> InferReply:
+        if self._cache is None:
+            return await self._compute_reply(request)
+        began_s = time.monotonic()
+        parameters = {**request.parameters, "truncate": request.can_truncate}
+        key = self._cache.key_of(request.inputs, parameters)
+        outputs = self._cache.get(key) if key else None
+        now_s = time.monotonic()
+        lookup_s = now_s - began_s
+        if outputs is not None:
+            timings = Timings(request.received_s, now_s, now_s, now_s)
+            self._metrics.answered_from_cache(timings, lookup_s)
+            self._trace(timings, request.request_id)
+            return InferReply(outputs, timings)
+        reply = await self._compute_reply(request)
+        computed_s = time.monotonic()
+        if key:
+            self._cache.put(key, reply.outputs)
+        self._metrics.missed_cache(lookup_s + time.monotonic() - computed_s)
+        return reply
+
+    async def _compute_reply(self, request: InferRequest) -> InferReply:
+        raise NotImplementedError
 
     async def _run(self, request: Request, request_id: str) -> list[list[np.ndarray]]:
         """Run and count one request."""
@@ -175,7 +229,7 @@ class BatchedModel(ServedModel):
 class TensorModel(BatchedModel):
     """Any graph: the inputs of one call are concatenated with others of equal shape."""
 
-    async def infer(self, request: InferRequest) -> InferReply:
+    async def _compute_reply(self, request: InferRequest) -> InferReply:
         names = [spec.name for spec in self.signature.outputs]
         running = Request(
             Timings(request.received_s), request.deadline_s, request.priority, request.timeout_s
@@ -219,15 +273,16 @@ class TextModel(BatchedModel):
         manifest: Manifest,
         tokenizer: TextTokenizer,
         executor: Executor,
+        cache: LoadCache | None = None,
     ) -> None:
-        super().__init__(version, config, engine, metrics)
+        super().__init__(version, config, engine, metrics, cache)
         self.manifest = manifest
         self.tokenizer = tokenizer
         self._tokenizing = Tokenizing(executor)
         self.labels = {"logits": list(manifest.labels)}
         self._labels = np.array([label.encode() for label in manifest.labels], object)
 
-    async def infer(self, request: InferRequest) -> InferReply:
+    async def _compute_reply(self, request: InferRequest) -> InferReply:
         with self.counted_failures(request.received_s):
             texts = decode(request.inputs["text"])
         reply = await self.compute(

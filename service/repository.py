@@ -36,6 +36,7 @@ from service.model_files import (
     versions_in,
 )
 from service.models import Host, ServedModel
+from service.response_cache import ResponseCache
 from service.settings import Settings
 
 MAX_MODELS = 1_024  # names that are or were served
@@ -95,7 +96,10 @@ class ModelRepository:
         self._models: dict[str, _Model] = {}
         self._listener: Listener = _nobody
         self._executor = ThreadPoolExecutor(settings.tokenizer_threads, "tokenizer")
-        self._host = Host(settings, metrics, self._executor)
+        self._host = Host(
+            settings, metrics, self._executor, ResponseCache(settings.response_cache_bytes)
+        )
+        metrics.watch_cache(self._host.cache)
         self._loads = asyncio.Semaphore(settings.load_threads)
         self._background: set[asyncio.Task[None]] = set()
         self._last_seen: dict[str, Snapshot | None] = {}  # by the poll before this one

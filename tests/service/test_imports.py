@@ -15,6 +15,7 @@ POLICY = (
     "queue_policy",
     "request",
     "statistics",
+    "response_cache",
     "manifest",
     "errors",
     "settings",

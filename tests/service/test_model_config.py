@@ -128,7 +128,6 @@ def test_the_signature_is_that_of_the_completed_configuration() -> None:
     [
         ("sequence_batching {}", "sequence_batching"),
         ("ensemble_scheduling {}", "ensemble_scheduling"),
-        ("response_cache { enable: true }", "response_cache"),
         ("runtime: 'x'", "runtime"),
         ("dynamic_batching { preserve_ordering: true }", "dynamic_batching.preserve_ordering"),
         ("instance_group [{ rate_limiter {} }]", "instance_group.rate_limiter"),
