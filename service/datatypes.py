@@ -76,13 +76,14 @@ def strings_from_raw(raw: bytes, count: int, name: str, model: str) -> list[byte
         if end - offset < 4:
             raise InvalidArgument(
                 f"incomplete string length indicator for inference input '{name}' for model "
-                f"'{model}', expecting 4 bytes but only {end - offset} bytes available"
+                f"'{model}', expecting 4 bytes but only {end - offset} bytes available. "
+                "Please make sure the string length indicator is in one buffer."
             )
         (length,) = struct.unpack_from("<I", raw, offset)
         offset += 4
         if length > end - offset:
             raise InvalidArgument(
-                f"incomplete string data for inference input '{name}' for model '{model}', "
+                f"incomplete string data for inference input '{name}', "
                 f"expecting string of length {length} but only {end - offset} bytes available"
             )
         elements.append(raw[offset : offset + length])

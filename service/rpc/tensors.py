@@ -252,7 +252,7 @@ def _check_shape(
     if not fits:
         raise InvalidArgument(
             f"unexpected shape for input '{name}' for model '{model}'. Expected "
-            f"{_written(expected)}, got {written}. {_SHAPE_NOTE}"
+            f"{_written(expected)}, got {written}. {_SHAPE_NOTE if max_batch_size else ''}"
         )
     if math.prod(shape) * spec.datatype.dtype.itemsize > MAX_BYTES:
         raise InvalidArgument(f"byte size for tensor '{name}' exceeds maximum size of {MAX_BYTES}")

@@ -75,18 +75,19 @@ def packed(*elements: bytes) -> bytes:
             packed(b"a") + b"\1\0",
             2,
             "incomplete string length indicator for inference input 'IN' for model 'm', "
-            "expecting 4 bytes but only 2 bytes available",
+            "expecting 4 bytes but only 2 bytes available. Please make sure the string length "
+            "indicator is in one buffer.",
         ),
         (
             struct.pack("<I", 100) + b"abc",
             1,
-            "incomplete string data for inference input 'IN' for model 'm', "
+            "incomplete string data for inference input 'IN', "
             "expecting string of length 100 but only 3 bytes available",
         ),
         (
             struct.pack("<I", 2**32 - 1),
             1,
-            "incomplete string data for inference input 'IN' for model 'm', "
+            "incomplete string data for inference input 'IN', "
             "expecting string of length 4294967295 but only 0 bytes available",
         ),
         (

@@ -258,13 +258,14 @@ def test_inputs_that_are_not_the_model_s_are_refused_in_triton_s_words(case: str
             [1, 2],
             b"\1\0\0\0a\1\0",
             "incomplete string length indicator for inference input 'INPUT0' for model 'm', "
-            "expecting 4 bytes but only 2 bytes available",
+            "expecting 4 bytes but only 2 bytes available. Please make sure the string length "
+            "indicator is in one buffer.",
         ),
         (
             [1, 1],
             struct.pack("<I", 100) + b"abc",
-            "incomplete string data for inference input 'INPUT0' for model 'm', expecting string "
-            "of length 100 but only 3 bytes available",
+            "incomplete string data for inference input 'INPUT0', "
+            "expecting string of length 100 but only 3 bytes available",
         ),
     ],
 )
@@ -395,6 +396,15 @@ def test_without_batching_a_request_is_one_row_of_the_full_shape() -> None:
     arrays, num_rows = parse_inputs(request, ANY_SHAPE, 0, NO_SHARING)
     assert num_rows == 1
     assert arrays["INPUT0"].shape == (3, 2)
+
+
+def test_a_wrong_shape_of_a_model_without_batching_gets_no_advice_on_batching() -> None:
+    request = pb.ModelInferRequest(model_name="m", raw_input_contents=[bytes(24)])
+    request.inputs.add(name="INPUT0", datatype="FP32", shape=[6])
+    assert refusal(request, ANY_SHAPE, 0) == (
+        "[request id: <id_unknown>] unexpected shape for input 'INPUT0' for model 'm'. Expected "
+        "[-1,-1], got [6]. "
+    )
 
 
 def test_a_scalar_is_taken_where_the_model_has_no_batch_axis() -> None:
