@@ -138,7 +138,11 @@ def log_what_is_open(settings: Settings, grpc_port: int, metrics_port: int) -> N
         )
 
 
-async def serve(settings: Settings, on_ready: Callable[[App], Awaitable[None]]) -> None:
+async def serve(
+    settings: Settings,
+    on_ready: Callable[[App], Awaitable[None]],
+    openers: Openers = DEFAULT_OPENERS,
+) -> None:
     """Serve until SIGTERM or SIGINT, then drain. `on_ready` is called once models are loaded."""
     started_s = time.monotonic()
     stopping = asyncio.Event()
@@ -148,7 +152,7 @@ async def serve(settings: Settings, on_ready: Callable[[App], Awaitable[None]]) 
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # the processors are ORT's
     load_onnxruntime()
-    app = App(settings)
+    app = App(settings, openers)
     starting = asyncio.create_task(app.start())
     stopped = asyncio.create_task(stopping.wait())
     try:
