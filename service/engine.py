@@ -40,6 +40,7 @@ from service.runtime import RunStop, Session
 Outputs = list[np.ndarray]
 Collate = Callable[[Sequence[Item]], Arrays]
 logger = logging.getLogger(__name__)
+MAX_WAIT_S = 3_600.0  # then the engine looks again: threads cannot wait as long as clients may ask
 STOP_GRACE_S = 0.5  # for stopped runs to end, beyond the time that closing has
 
 
@@ -229,7 +230,7 @@ class BatchEngine:
                 due_s, now_s = self._queue.due_s(), time.monotonic()
                 if due_s is not None and due_s <= now_s:
                     break
-                self._changed.wait(None if due_s is None else due_s - now_s)
+                self._changed.wait(None if due_s is None else min(due_s - now_s, MAX_WAIT_S))
             else:
                 return None
             batch, late = self._queue.take(now_s)

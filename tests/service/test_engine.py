@@ -345,6 +345,19 @@ async def test_who_waits_too_long_is_told_so_when_it_is_due() -> None:
     assert batches_of(session) == [[1.0]]
 
 
+async def test_moments_that_no_clock_reaches_do_not_end_the_engine() -> None:
+    """Threads cannot wait for ever; deadlines, delays and timeouts of clients may be that late."""
+    aeons_s = 1e13
+    session = doubling_session()
+    limits = {"max_rows": 2, "max_delay_s": aeons_s, "queue": timing_out(aeons_s)}
+    async with engine_on(session, **limits) as engine:
+        first = await start(engine, tensor_request(1.0, deadline_s=aeons_s))
+        await sleep_past(time.monotonic() + 0.02)  # the engine looks, and waits for company
+        second = await start(engine, tensor_request(2.0))
+        answers = [values(await within_patience(task)) for task in (first, second)]
+    assert answers == [[2.0], [4.0]]
+
+
 async def test_a_timeout_is_for_waiting_and_not_for_running() -> None:
     session = doubling_session()
     session.hold()
