@@ -3,8 +3,12 @@
 from collections.abc import Iterator
 from typing import Any
 
+import grpc
 import pytest
 from tritonclient import grpc as triton
+from tritonclient.grpc import service_pb2 as pb
+
+from tests.conformance.messages import LIMIT_S, Stub
 
 TRACE_KEYS = {"trace_level", "trace_rate", "trace_count", "log_frequency", "trace_file"}
 LOG_KEYS = {"log_file", "log_info", "log_warning", "log_error", "log_verbose_level", "log_format"}
@@ -80,26 +84,32 @@ def test_log_settings_are_all_told_and_set(
     assert settings["log_format"] == "ISO8601"
 
 
-@pytest.mark.parametrize(
-    ("settings", "code", "text"),
-    [
-        ({"log_info": 1}, "INVALID_ARGUMENT", "expect boolean for 'log_info'"),
-        ({"log_verbose_level": True}, "INVALID_ARGUMENT", "'log_verbose_level'"),
-        ({"log_format": "loud"}, "INVALID_ARGUMENT", "log_format"),
-        ({"log_file": "/tmp/log"}, "UNIMPLEMENTED", "log_file"),
-        ({"nothing": True}, "INVALID_ARGUMENT", "nothing"),
-    ],
-)
+WRONG = [
+    ("log_info", "uint32_param", 1, "INVALID_ARGUMENT", "expect boolean for 'log_info'"),
+    ("log_verbose_level", "bool_param", True, "INVALID_ARGUMENT", "'log_verbose_level'"),
+    ("log_format", "string_param", "loud", "INVALID_ARGUMENT", "log_format"),
+    ("log_format", "bool_param", True, "INVALID_ARGUMENT", "'log_format'"),
+    ("log_file", "string_param", "/tmp/log", "UNIMPLEMENTED", "log file location"),
+    ("nothing", "bool_param", True, "INVALID_ARGUMENT", "nothing"),
+]
+
+
+@pytest.mark.parametrize(("key", "kind", "value", "code", "text"), WRONG)
 def test_wrong_log_settings_are_refused(
     client: triton.InferenceServerClient,
-    settings: dict[str, Any],
+    stub: Stub,
+    key: str,
+    kind: str,
+    value: object,
     code: str,
     text: str,
     restored: None,
 ) -> None:
     before = log(client)
-    with pytest.raises(triton.InferenceServerException) as caught:
-        client.update_log_settings(settings)
-    assert caught.value.status() == f"StatusCode.{code}"
-    assert text in caught.value.message()
+    request = pb.LogSettingsRequest()
+    setattr(request.settings[key], kind, value)
+    with pytest.raises(grpc.RpcError) as caught:
+        stub.LogSettings(request, timeout=LIMIT_S)
+    assert caught.value.code().name == code
+    assert text in caught.value.details()
     assert log(client) == before
