@@ -130,7 +130,7 @@ class SamplingParams:
         return self.temperature < GREEDY_BELOW
 
     def check_for(self, vocab_size: int, eos_token_ids: tuple[int, ...] = ()) -> None:
-        """Raise `InvalidArgument` for what a vocabulary of this size, with these ends, cannot do."""
+        """Raise `InvalidArgument` for what a vocabulary of this size and these ends cannot do."""
         named: dict[str, Collection[int]] = {name: getattr(self, name) for name in ID_LISTS}
         for name, ids in (named | {"logit_bias": self.logit_bias}).items():
             if ids and max(ids) >= vocab_size:
