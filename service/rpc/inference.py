@@ -29,6 +29,8 @@ EXTENSIONS = (
     "binary_tensor_data",
     "classification",
     "parameters",
+    "schedule_policy",
+    "model_repository",
     "model_configuration",
     "statistics",
     "trace",
