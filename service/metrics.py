@@ -36,6 +36,7 @@ from service.statistics import FailureReason, Statistics
 from service.trace import ModelTracer, Tracing
 
 LABELS = ("model", "version")
+MAX_VERSIONS = 4_096  # with series of their own, unless more are served at once
 # From 0.25 ms, where a small model answers, to 30 s, where nobody waits.
 SECONDS = (2.5e-4, 5e-4, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 POWERS_OF_2 = tuple(float(2**power) for power in range(8))
@@ -147,6 +148,11 @@ class Metrics:
         self.running = Gauge(
             "attendant_requests_running", "Requests in a batch", LABELS, registry=self.registry
         )
+        self._instruments = (
+            *(self.request_seconds, self.queue_seconds, self.compute_seconds),
+            *(self.batch_rows, self.batch_tokens, self.padding_ratio),
+            *(self.waiting, self.running),
+        )
         self._cache_bytes = Gauge(
             "attendant_response_cache_bytes", "Bytes of kept answers", registry=self.registry
         )
@@ -168,9 +174,22 @@ class Metrics:
         """
         key = (name, version)
         if key not in self._models:
+            if len(self._models) >= MAX_VERSIONS:
+                self._forget_one()
             tracer = self._tracing.for_model(name)
             self._models[key] = ModelMetrics(self, name, str(version), tracer)
         return self._models[key]
+
+    def _forget_one(self) -> None:
+        """The oldest version that nobody serves any more; if it comes back, it counts anew."""
+        idle = (key for key, model in self._models.items() if not model.is_watched)
+        key = next(idle, None)
+        if key is not None:
+            model = self._models.pop(key)
+            for instrument in self._instruments:
+                instrument.remove(*model.labels.values())
+            if model.generation is not None:
+                self.generation.forget(*model.labels.values())
 
     def watch_cache(self, cache: ResponseCache) -> None:
         """Read the cache's gauges when somebody scrapes."""
@@ -221,6 +240,11 @@ class ModelMetrics:
         self.watch(_zero, _zero)
         if self.generation is not None:
             self.generation.unwatch()
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether an engine serves this version now."""
+        return self.num_waiting is not _zero
 
     @contextmanager
     def reading(self) -> Iterator[Statistics]:
@@ -329,6 +353,14 @@ class _GenerationInstruments:
         self.slots_used = gauge("kv_cache_slots_used", "Slots that belong to a sequence")
         self.tokens_used = gauge("kv_cache_tokens_used", "Tokens that belong to a sequence")
         self.tokens_kept = gauge("kv_cache_tokens_kept", "Tokens kept for prompts to come")
+
+    def forget(self, name: str, version: str) -> None:
+        """Show the series of a version no more."""
+        for instrument in vars(self).values():
+            if instrument is not self.ended:
+                instrument.remove(name, version)
+        for reason in FinishReason:
+            self.ended.remove(name, version, reason.value)
 
 
 class GenerationMetrics:

@@ -85,7 +85,7 @@ async def test_a_failure_is_not_kept(repository: Path) -> None:
 
 
 async def test_a_model_loaded_anew_forgets_its_answers(repository: Path) -> None:
-    settings = {"model_control_mode": "explicit", "load_models": "*"}
+    settings: dict[str, Any] = {"model_control_mode": "explicit", "load_models": "*"}
     async with serving(repository, response_cache_bytes=ROOM, **settings) as served:
         await ask(served)
         (repository / "simple" / "1" / "model.onnx").write_bytes(b"another")

@@ -8,9 +8,11 @@ import pytest
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from service import metrics as metrics_module
 from service.generation.kv_cache import KVCache
-from service.metrics import FailureReason, Metrics, ModelMetrics
+from service.metrics import Metrics, ModelMetrics
 from service.request import Item, RanBatch, Request, Timings
+from service.statistics import FailureReason
 from tests.fakes import FakeDecoder
 
 # Name, type and labels as Triton's core/src/metrics.cc has them; dashboards match on these.
@@ -175,6 +177,22 @@ def test_a_version_loaded_anew_goes_on_counting_and_lets_go_of_its_engine() -> N
     found = samples(metrics, model="m", version="1")
     assert found["nv_inference_request_success"] == 2
     assert found["attendant_requests_waiting"] == 7
+
+
+def test_versions_that_nobody_serves_leave_the_page_when_there_are_too_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Room for two: the first is served, so that the second makes room for the third."""
+    monkeypatch.setattr(metrics_module, "MAX_VERSIONS", 2)
+    metrics = Metrics()
+    metrics.for_model("m", 1).watch(lambda: 1, lambda: 0)
+    watched(metrics, metrics.for_model("m", 2))
+    metrics.for_model("m", 2).unwatch()
+    metrics.for_model("m", 3).watch(lambda: 1, lambda: 0)
+    page = exposed(metrics)
+    assert [number for number in (1, 2, 3) if f'version="{number}"' in page] == [1, 3]
+    metrics.for_model("m", 4).watch(lambda: 1, lambda: 0)
+    assert 'version="4"' in exposed(metrics), "what is served is always shown"
 
 
 def test_models_and_versions_are_counted_apart() -> None:
