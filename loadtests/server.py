@@ -1,5 +1,6 @@
 """A server process for measurements: `attendant serve` on free ports."""
 
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -12,8 +13,19 @@ from pathlib import Path
 class Server:
     """A process that is ready for requests."""
 
-    process_id: int
+    process: "subprocess.Popen[str]"
     port: int
+
+    @property
+    def process_id(self) -> int:
+        return self.process.pid
+
+    @property
+    def is_running(self) -> bool:
+        return self.process.poll() is None
+
+    def send(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
 
 
 @contextmanager
@@ -29,7 +41,7 @@ def serving(repository: Path, flags: Sequence[str] = ()) -> Iterator[Server]:
     try:
         assert process.stdout is not None
         line = process.stdout.readline()  # "gRPC HOST:PORT  metrics URL"
-        yield Server(process.pid, int(line.split()[1].rsplit(":", 1)[1]))
+        yield Server(process, int(line.split()[1].rsplit(":", 1)[1]))
     finally:
         process.terminate()
         process.wait(timeout=60)
