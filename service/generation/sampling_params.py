@@ -7,6 +7,7 @@ need no change; ours beside them are `banned_token_ids` and `no_repeat_ngram_siz
 """
 
 import json
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -14,7 +15,9 @@ from typing import Any
 from service.errors import InvalidArgument
 
 MAX_TEXT_CHARACTERS = 65_536  # of a request's parameters as JSON
+MAX_NESTING = 16  # of lists and objects in it; what is known needs 2
 MAX_SHOWN_CHARACTERS = 64  # of a wrong value, in the message about it
+_MARKS = re.compile(r'\\.|["\[\]{}]', re.DOTALL)  # an escape is one, so no end of its string
 GREEDY_BELOW = 1e-5  # vLLM's: below it, scaling by 1 / temperature tells nothing but the best
 
 MAX_TOKEN_ID = 2**31 - 1  # before the vocabulary is known
@@ -175,15 +178,30 @@ class SamplingParams:
                 f"sampling_parameters has {len(text)} characters, "
                 f"the server takes at most {MAX_TEXT_CHARACTERS}"
             )
+        if (nesting := _nesting(text)) > MAX_NESTING:  # else the parser's stack would tell
+            raise InvalidArgument(
+                f"sampling_parameters is nested {nesting} deep, expected at most {MAX_NESTING}"
+            )
         try:
             values = json.loads(text, object_pairs_hook=_without_duplicates)
-        except RecursionError as error:
-            raise InvalidArgument("sampling_parameters is nested too deeply") from error
         except ValueError as error:  # also a number of thousands of digits
             raise InvalidArgument(f"sampling_parameters is not JSON: {error}") from error
         if not isinstance(values, dict):
             raise InvalidArgument(f"sampling_parameters is {_shown(values)}, expected an object")
         return cls.from_mapping(values)
+
+
+def _nesting(text: str) -> int:
+    """How deep the brackets of JSON stand in each other, without those in strings."""
+    depth = deepest = 0
+    is_in_string = False
+    for mark in _MARKS.findall(text):
+        if mark == '"':
+            is_in_string = not is_in_string
+        elif not is_in_string:
+            depth += (mark in "[{") - (mark in "]}")
+            deepest = max(deepest, depth)
+    return deepest
 
 
 def _number(name: str, value: object, allowed: _Range) -> float:
