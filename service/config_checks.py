@@ -20,6 +20,7 @@ from service.session_config import MAX_SHOWN, session_tuning
 
 MAX_CONFIG_BYTES = 2**20  # of a configuration
 MAX_BATCH_SIZE = 65_536  # rows
+MAX_PREFERRED = 64  # sizes of batches, each looked at per batch
 MAX_INSTANCES = 64  # runs at once of one model, a thread each
 MAX_DIMS = 32  # of one tensor
 IMAGE_DIMS = 3  # of NHWC and NCHW without N
@@ -35,6 +36,12 @@ def check_values(config: ModelConfig) -> None:
         raise LoadError(
             f"config.pbtxt: max_batch_size is {config.max_batch_size}, expected >= 0 and at most "
             f"{MAX_BATCH_SIZE}"
+        )
+    num_preferred = len(config.dynamic_batching.preferred_batch_size)
+    if num_preferred > MAX_PREFERRED:
+        raise LoadError(
+            f"config.pbtxt: dynamic_batching.preferred_batch_size has {num_preferred} sizes, "
+            f"expected at most {MAX_PREFERRED}"
         )
     check_file_name("default_model_filename", config.default_model_filename)
     for output in config.output:
@@ -92,6 +99,8 @@ def _check_names(side: str, names: Sequence[str]) -> None:
 
 def _check_tensor(side: str, tensor: ModelInput | ModelOutput) -> None:
     path = f"{side} '{tensor.name}'"
+    if not tensor.dims:
+        raise LoadError(f"config.pbtxt: {path} has no dims; those of a scalar are [1]")
     check_dims(path, tensor.dims, can_be_free=True)
     # Tells clients how to lay out an image; the server takes the tensor as it comes.
     if isinstance(tensor, ModelInput) and tensor.format and len(tensor.dims) != IMAGE_DIMS:

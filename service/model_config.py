@@ -130,7 +130,8 @@ def _check_length(text: str) -> None:
 def _checked(config: ModelConfig, model_name: str) -> ModelConfig:
     if config.name not in ("", model_name):
         raise LoadError(
-            f"config.pbtxt: name is '{config.name}', but the model's folder is '{model_name}'"
+            f"config.pbtxt: name is '{config.name[:MAX_SHOWN]}', "
+            f"but the model's folder is '{model_name}'"
         )
     config.name = model_name
     _refuse_unsupported(config)
@@ -188,6 +189,8 @@ def complete_from_graph(config: ModelConfig, graph: Signature, default_rows: int
     )
     _refuse_decoupled(config)
     _fill_tensors(config, specs)
+    if not config.max_batch_size:
+        _note_scalars(config, specs)
     _check_tensors(config, specs)
     _fill_rest(config)
 
@@ -244,7 +247,8 @@ def versions_to_serve(config: ModelConfig, found: list[int]) -> list[int]:
     if policy.HasField("all"):
         return ordered
     if policy.HasField("specific"):
-        return [version for version in ordered if version in policy.specific.versions]
+        wanted = set(policy.specific.versions)
+        return [version for version in ordered if version in wanted]
     return ordered[-max(1, policy.latest.num_versions) :]
 
 
@@ -297,8 +301,9 @@ def _check_parameters(config: ModelConfig) -> None:
 def _check_platform(config: ModelConfig) -> None:
     if config.platform not in ("", PLATFORM) or config.backend not in ("", BACKEND):
         raise LoadError(
-            f"config.pbtxt: platform '{config.platform}' with backend '{config.backend}', this "
-            f"server runs platform '{PLATFORM}', backend '{BACKEND}'"
+            f"config.pbtxt: platform '{config.platform[:MAX_SHOWN]}' with backend "
+            f"'{config.backend[:MAX_SHOWN]}', this server runs platform '{PLATFORM}', "
+            f"backend '{BACKEND}'"
         )
 
 
@@ -319,6 +324,14 @@ def _fill_tensors(config: ModelConfig, specs: Signature) -> None:
                     tensor.reshape.SetInParent()
                 if spec.is_optional:
                     tensor.optional = True
+
+
+def _note_scalars(config: ModelConfig, specs: Signature) -> None:
+    """A file states a scalar as one element, as Triton has it: dims of 1 and no reshape."""
+    scalars = {spec.name for spec in specs.inputs + specs.outputs if not spec.dims}
+    for tensor in (*config.input, *config.output):
+        if tensor.name in scalars and set(tensor.dims) == {1}:
+            tensor.reshape.SetInParent()
 
 
 def _check_tensors(config: ModelConfig, specs: Signature) -> None:

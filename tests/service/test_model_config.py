@@ -327,6 +327,11 @@ HOSTILE = {
     "a lone surrogate": ('name: "\ud800"', "surrogates not allowed"),
     "size": ("#" * (2**20 + 1), "1048577 characters, expected at most 1048576"),
     "batch size": ("max_batch_size: 65537", "max_batch_size is 65537, expected >= 0 and at most"),
+    "preferred sizes": (
+        f"dynamic_batching {{ preferred_batch_size: {[1] * 65} }}",
+        "preferred_batch_size has 65 sizes, expected at most 64",
+    ),
+    "no dims": ("input { name: 'x' }", "input 'x' has no dims; those of a scalar are [1]"),
     "instances": ("instance_group { count: 65 }", "count is 65, expected >= 1 and at most 64"),
     "instances in all": (
         "instance_group { count: 33 } instance_group { count: 32 }",

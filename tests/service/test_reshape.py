@@ -158,5 +158,13 @@ async def test_a_graph_that_gives_another_shape_is_the_model_s_failure(tmp_path:
     assert "output 'y' of the graph has shape [4], expected [2, 2]" in text
 
 
+def test_a_file_states_a_scalar_as_one_element() -> None:
+    text = "input { name: 'x' data_type: TYPE_FP32 dims: [1, 1] }"
+    (spec_of_x,) = signature_of(completed(text, SCALAR)).inputs
+    assert (spec_of_x.dims, spec_of_x.reshape) == ((1, 1), ())
+    with pytest.raises(LoadError, match=r"'x' has dims \[2\], but the model has \[\]"):
+        completed("input { name: 'x' data_type: TYPE_FP32 dims: 2 }", SCALAR)
+
+
 def echo(graph: Signature) -> FakeSession:
     return FakeSession(graph, lambda inputs: {"y": inputs["x"]})
