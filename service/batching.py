@@ -90,7 +90,7 @@ class BatchQueue:
         limits = self._limits
         level = limits.queue.level_of(priority)
         if (
-            self._num_by_level[level] >= limits.queue.of(level).max_requests
+            self._num_by_level.get(level, 0) >= limits.queue.of(level).max_requests
             or self.num_rows + num_rows > limits.max_waiting_rows
             or self.num_tokens + num_tokens > limits.max_waiting_tokens
         ):
@@ -106,15 +106,16 @@ class BatchQueue:
         for item in request.items:
             assert item.num_rows <= limits.max_rows, "no batch could hold it"
             assert item.num_rows * item.num_tokens <= limits.max_tokens, "no batch could hold it"
+        num_rows, num_tokens = request.num_rows, request.num_tokens
         for amount, most, unit in (
-            (request.num_rows, limits.max_waiting_rows, "rows"),
-            (request.num_tokens, limits.max_waiting_tokens, "tokens"),
+            (num_rows, limits.max_waiting_rows, "rows"),
+            (num_tokens, limits.max_waiting_tokens, "tokens"),
         ):
             if amount > most:
                 raise InvalidArgument(
                     f"the request has {amount} {unit}, the queue takes at most {most}"
                 )
-        self.check_room(request.priority, request.num_rows, request.num_tokens)
+        self.check_room(request.priority, num_rows, num_tokens)
         level = limits.queue.level_of(request.priority)
         policy = limits.queue.of(level)
         timeout_s = policy.timeout_of(request.timeout_s)
@@ -123,8 +124,8 @@ class BatchQueue:
         self._lanes.setdefault(place.lane, {}).update(dict.fromkeys(request.items))
         self._places[request] = place
         self._num_by_level[level] += 1
-        self.num_rows += request.num_rows
-        self.num_tokens += request.num_tokens
+        self.num_rows += num_rows
+        self.num_tokens += num_tokens
         self._next_due_s = min(self._next_due_s, _due_s(request, place))
         return None if times_out_s == inf or policy.is_delaying else times_out_s
 
