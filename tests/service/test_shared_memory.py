@@ -8,6 +8,8 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from tritonclient.grpc import service_pb2 as pb
 
 from service.errors import (
@@ -290,3 +292,31 @@ def test_parameters_that_name_no_place_are_refused_in_triton_s_words(
     for name, value in parameters.items():
         tensor.parameters[f"shared_memory_{name}"].CopyFrom(pb.InferParameter(**value))
     assert error_of(lambda: place_of(tensor, regions)) == (InvalidArgument, text)
+
+
+PARAMETER = st.one_of(
+    st.builds(pb.InferParameter),
+    st.builds(pb.InferParameter, int64_param=st.integers(-(2**63), 2**63 - 1) | st.integers(0, 99)),
+    st.builds(pb.InferParameter, uint64_param=st.integers(0, 2**64 - 1)),
+    st.builds(pb.InferParameter, string_param=st.sampled_from(["r", "zz", ""])),
+    st.builds(pb.InferParameter, bool_param=st.booleans()),
+)
+NAMES = st.sampled_from([f"shared_memory_{name}" for name in ("region", "offset", "byte_size")])
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.dictionaries(NAMES, PARAMETER))
+def test_whatever_parameters_say_nothing_outside_the_region_is_read(
+    regions: SharedMemoryRegions, parameters: dict[str, pb.InferParameter]
+) -> None:
+    """The region is bytes 10 to 90, whose values are their places."""
+    tensor = pb.ModelInferRequest.InferInputTensor(name="X")
+    for name, value in parameters.items():
+        tensor.parameters[name].CopyFrom(value)
+    try:
+        place = place_of(tensor, regions)
+    except (InvalidArgument, NotFound):
+        return
+    assert (place is None) == (not parameters)
+    if place is not None:
+        assert set(place.read()) <= set(CONTENT[10:90])

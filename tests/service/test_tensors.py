@@ -547,19 +547,40 @@ TENSORS: st.SearchStrategy[dict[str, Any]] = st.builds(
     shape=st.lists(st.sampled_from([-5, -1, 0, 1, 2, 16, 2**62]), max_size=3),
 )
 
+CONTENTS = [
+    pb.InferTensorContents(),
+    pb.InferTensorContents(int_contents=[1] * 16),
+    pb.InferTensorContents(fp32_contents=[0.5]),
+    pb.InferTensorContents(bytes_contents=[b"", b"\xff"]),
+    pb.InferTensorContents(bool_contents=[True], uint64_contents=[2**64 - 1]),
+]
+
 
 @given(
     st.lists(TENSORS, max_size=3),
     st.lists(st.binary(max_size=130) | st.just(bytes(64)), max_size=3),
     st.sampled_from([0, 8]),
     st.sampled_from([SIMPLE, STRINGS, ANY_SHAPE]),
+    st.lists(st.sampled_from(CONTENTS), max_size=3),
+    st.lists(st.integers(-1, 3), max_size=2),
 )
 def test_any_message_is_taken_or_refused_and_nothing_else(
-    tensors: list[dict[str, Any]], raw: list[bytes], max_batch_size: int, signature: Signature
+    tensors: list[dict[str, Any]],
+    raw: list[bytes],
+    max_batch_size: int,
+    signature: Signature,
+    contents: list[pb.InferTensorContents],
+    class_counts: list[int],
 ) -> None:
+    """Some inputs with typed contents, right or wrong; some outputs as any number of classes."""
     request = pb.ModelInferRequest(model_name="m", raw_input_contents=raw)
     for fields in tensors:
         request.inputs.add(**fields)
+    for tensor, explicit in zip(request.inputs, contents, strict=False):
+        tensor.contents.CopyFrom(explicit)
+    for index, count in enumerate(class_counts):
+        output = request.outputs.add(name=f"OUTPUT{index}")
+        output.parameters["classification"].int64_param = count
     try:
         arrays, num_rows = parse_inputs(request, signature, max_batch_size, NO_SHARING)
     except InvalidArgument:
