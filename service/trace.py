@@ -21,7 +21,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from service.errors import InvalidArgument, Unimplemented
+from service.errors import InvalidArgument, SettingError, Unimplemented
 from service.request import Timings
 
 MAX_WAITING = 4_096  # traces for the thread to write; the next is dropped
@@ -102,6 +102,8 @@ class Tracing:
     """The settings of a server and of its models, and the thread that writes."""
 
     def __init__(self, folder: Path | None = None) -> None:
+        if folder is not None and not folder.is_dir():
+            raise SettingError(f"--trace-folder is '{folder}', which is not a folder")
         self._writer = TraceWriter(folder) if folder is not None else None
         self._defaults = TraceSettings(trace_file=DEFAULT_FILE if folder is not None else "")
         self._global_changes: dict[str, Any] = {}

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from service import trace
-from service.errors import AttendantError, InvalidArgument, Unimplemented
+from service.errors import AttendantError, InvalidArgument, SettingError, Unimplemented
 from service.request import Timings
 from service.trace import ModelTracer, Tracing
 
@@ -202,6 +202,11 @@ def test_without_a_folder_nothing_can_be_traced(settings: dict[str, list[str]], 
         tracing.update(settings)
     tracing.update({"trace_level": ["OFF"], "trace_rate": ["3"]})
     assert tracing.settings()["trace_rate"] == ["3"]
+
+
+def test_a_folder_that_is_none_is_refused_at_start(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match=r"--trace-folder is '.*/gone', which is not a folder"):
+        Tracing(tmp_path / "gone")
 
 
 def test_what_the_disk_cannot_take_is_dropped_and_counted(
