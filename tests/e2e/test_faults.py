@@ -39,13 +39,12 @@ MAX_CONNECTIONS = 64
 AT_ONCE_S = 5.0
 
 
-def shrinking() -> Any:  # noqa: ANN401
-    """Gives one row back, however many there were: right for one, wrong for more."""
+def deduplicating() -> Any:  # noqa: ANN401
+    """Leaves out the rows that were there before: right for one row, wrong for two alike."""
     return model_of(
-        [helper.make_node("ReduceMax", ["x", "axes"], ["y"], keepdims=1)],
+        [helper.make_node("Unique", ["x"], ["y"], axis=0, sorted=0)],
         [tensor("x", TensorProto.FLOAT, ["rows", 1])],
-        [tensor("y", TensorProto.FLOAT, ["rows", 1])],
-        [helper.make_tensor("axes", TensorProto.INT64, [1], [0])],
+        [tensor("y", TensorProto.FLOAT, ["fewer", 1])],
     )
 
 
@@ -190,7 +189,7 @@ def test_scrapes_that_never_end_hold_neither_metrics_nor_models_up(faulty: Serve
 
 def test_outputs_of_a_wrong_shape_fail_only_who_gets_them(tmp_path: Path) -> None:
     """Of 64 requests, those of one row are answered and those of two fail, in one batch or many."""
-    write_graph(shrinking(), tmp_path, "shrinking")
+    write_graph(deduplicating(), tmp_path, "deduplicating")
     with ServerProcess(tmp_path) as server:
         with triton.InferenceServerClient(server.address) as client:
             calls: list[Any] = [None] * 64
@@ -201,7 +200,7 @@ def test_outputs_of_a_wrong_shape_fail_only_who_gets_them(tmp_path: Path) -> Non
             for index in range(len(calls)):
                 x = np.full((1 + index % 2, 1), index, np.float32)
                 client.async_infer(
-                    "shrinking",
+                    "deduplicating",
                     tensor_inputs(x=x),
                     callback=lambda result, error, index=index: put(index, result, error),
                     client_timeout=LIMIT_S,
