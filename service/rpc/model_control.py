@@ -44,7 +44,7 @@ class ModelControlCalls:
         await self._repository.load(name, config_json, files)
         response = pb.RepositoryModelLoadResponse()
         if is_kserve:
-            response.MergeFromString(_kserve_answer(name, is_loaded=True))
+            response.MergeFromString(_kserve_answer(name))
         return response
 
     @answers_errors(INFERENCE_CODES)
@@ -60,7 +60,7 @@ class ModelControlCalls:
         await self._repository.unload(name)
         response = pb.RepositoryModelUnloadResponse()
         if is_kserve:
-            response.MergeFromString(_kserve_answer(name, is_loaded=False))
+            response.MergeFromString(_kserve_answer(name))
         return response
 
 
@@ -98,9 +98,7 @@ def _check_type(call: str, key: str, value: pb.ModelRepositoryParameter, expecte
         )
 
 
-def _kserve_answer(name: str, *, is_loaded: bool) -> bytes:
-    """KServe's response: `model_name` in field 1 and `isLoaded` in field 2, as in this message."""
-    alike: bytes = pb.RepositoryIndexRequest(
-        repository_name=name, ready=is_loaded
-    ).SerializeToString()
+def _kserve_answer(name: str) -> bytes:
+    """KServe's responses: `model_name`, and `isLoaded` or `isUnloaded`, as in this message."""
+    alike: bytes = pb.RepositoryIndexRequest(repository_name=name, ready=True).SerializeToString()
     return alike

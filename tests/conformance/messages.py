@@ -1,7 +1,7 @@
 """Requests as raw messages, and what came of them, by either method."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import grpc
 import numpy as np
@@ -11,8 +11,9 @@ from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc
 
 LIMIT_S = 30.0  # of every call: nothing may hang
-Change = Callable[[pb.ModelInferRequest], Any]
-Stub = service_pb2_grpc.GRPCInferenceServiceStub
+SERVICE = "/inference.GRPCInferenceService/"
+Change: TypeAlias = Callable[[pb.ModelInferRequest], Any]
+Stub: TypeAlias = service_pb2_grpc.GRPCInferenceServiceStub
 
 
 def simple(num_rows: int = 1, model: str = "simple") -> pb.ModelInferRequest:
@@ -33,9 +34,11 @@ def identity(datatype: str, shape: list[int], raw: bytes) -> pb.ModelInferReques
 
 
 def typed(request: pb.ModelInferRequest, **fields: list[Any]) -> None:
-    """Send the first input as typed contents, and drop every raw one."""
+    """Send these as the first input's contents, any others as ones, and none raw."""
     del request.raw_input_contents[:]
     request.inputs[0].contents.SetInParent()
+    for other in request.inputs[1:]:
+        other.contents.int_contents.extend([1] * 16)
     for name, values in fields.items():
         getattr(request.inputs[0].contents, name).extend(values)
 
@@ -45,8 +48,14 @@ def refusal(stub: Stub, request: pb.ModelInferRequest) -> tuple[str, str]:
     try:
         answer = stub.ModelInfer(request, timeout=LIMIT_S)
     except grpc.RpcError as error:
-        return error.code().name, error.details()
+        return error.code().name, error.details() or ""
     raise AssertionError(f"answered, with {[tensor.name for tensor in answer.outputs]}")
+
+
+def call_raw(channel: grpc.Channel, method: str, message: bytes) -> bytes:
+    """A unary call whose messages nobody encodes or decodes."""
+    call: Callable[..., bytes] = channel.unary_unary(SERVICE + method)
+    return call(message, timeout=LIMIT_S)
 
 
 def streamed(stub: Stub, *requests: pb.ModelInferRequest) -> list[pb.ModelStreamInferResponse]:

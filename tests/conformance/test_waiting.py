@@ -96,8 +96,8 @@ def crowd(stub: Stub, iterations: int, timeout_us: int | None = None) -> list[An
     return calls
 
 
-def said(call: grpc.Future) -> tuple[str, str]:
-    return call.code().name, call.details()  # type: ignore[attr-defined]
+def said(call: grpc.Call) -> tuple[str, str]:
+    return call.code().name, call.details() or ""
 
 
 @pytest.fixture(scope="module")

@@ -83,7 +83,7 @@ async def test_kserve_s_clients_name_the_model_in_field_1_and_are_answered_in_th
         (served.inference.RepositoryModelUnload, unload, False),
     ):
         answer = (await call(request)).SerializeToString()
-        assert answer == b"\x0a\x04spam" + (b"\x10\x01" if is_loaded else b"")
+        assert answer == b"\x0a\x04spam\x10\x01"  # isLoaded and isUnloaded are one field
         assert served.app.repository.has("spam") is is_loaded
 
 
