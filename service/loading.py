@@ -44,7 +44,7 @@ from service.models import (
     to_graph,
 )
 from service.request import Arrays, Item, Request, Timings
-from service.runtime import OnnxSession, Session, SessionOptions, choose_device
+from service.runtime import OnnxSession, RunStop, Session, SessionOptions, choose_device
 from service.session_config import session_tuning
 from service.settings import Settings
 from service.tokenizer import TextTokenizer
@@ -206,21 +206,25 @@ def _padding(session: Session, manifest: Manifest) -> Callable[[Sequence[Item]],
     return pad_rows(manifest.pad_token_id, [spec.name for spec in session.signature.inputs])
 
 
-def _run_tensors(session: Session, config: ModelConfig, inputs: Arrays) -> None:
+def _run_tensors(session: Session, config: ModelConfig, inputs: Arrays, stopping: RunStop) -> None:
     """What `TensorModel` does, without a queue."""
     signature, has_rows = signature_of(config), config.max_batch_size > 0
     names = [spec.name for spec in signature.outputs]
-    outputs = session.run(to_graph(inputs, signature, has_rows), names)
+    outputs = session.run(to_graph(inputs, signature, has_rows), names, stopping)
     from_graph(dict(zip(names, outputs, strict=True)), signature, has_rows)
 
 
 def _run_texts(
-    session: Session, manifest: Manifest, tokenizer: TextTokenizer, inputs: Arrays
+    session: Session,
+    manifest: Manifest,
+    tokenizer: TextTokenizer,
+    inputs: Arrays,
+    stopping: RunStop,
 ) -> None:
     """What `TextModel` does, without a queue."""
     rows = tokenizer.encode(decode(inputs["text"]), can_truncate=True)
     items = text_items(Request(Timings(0.0)), rows)
-    session.run(_padding(session, manifest)(items), [GRAPH_OUTPUT[manifest.task]])
+    session.run(_padding(session, manifest)(items), [GRAPH_OUTPUT[manifest.task]], stopping)
 
 
 def _session_options(

@@ -279,7 +279,8 @@ def _children(field: FieldDescriptor, value: Any) -> Iterable[Message]:  # noqa:
     if not field.is_repeated:
         return [value]
     is_map = field.message_type.GetOptions().map_entry
-    return value.values() if is_map else value
+    children: Iterable[Message] = value.values() if is_map else value
+    return children
 
 
 def _check_parameters(config: ModelConfig) -> None:

@@ -8,6 +8,7 @@ before and after the graph is done too. Runs on the thread that loads.
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Timer
 
 import numpy as np
 from tritonclient.grpc.model_config_pb2 import DataType, ModelConfig, ModelWarmup
@@ -18,10 +19,12 @@ from service.datatypes import BF16, BYTES, strings_from_raw
 from service.errors import AttendantError, InvalidArgument, LoadError
 from service.model_config import TensorSpec, signature_of
 from service.request import Arrays
+from service.runtime import RunStop
 
 WARMUP_FOLDER = "warmup"  # of a model, where `input_data_file` is looked for
 MAX_SAMPLES = 64
 MAX_RUNS = 1_000  # of one sample
+MAX_SAMPLE_S = 600.0  # for them; a first run may build what later ones use, for minutes
 MAX_SAMPLE_BYTES = 256 * 2**20  # of its inputs, all rows together
 BYTES_SIZE = 64  # of one element of BYTES, reckoned for that bound
 ANY_WHOLE = 128  # random whole numbers are less: ids that most vocabularies have
@@ -37,14 +40,29 @@ class Sample:
     inputs: Arrays
 
 
-def warm_up(config: ModelConfig, folder: Path, run: Callable[[Arrays], object]) -> None:
-    """Run every sample of a completed configuration, or raise `LoadError` with its name."""
+def warm_up(
+    config: ModelConfig,
+    folder: Path,
+    run: Callable[[Arrays, RunStop], object],
+    max_s: float = MAX_SAMPLE_S,
+) -> None:
+    """Run every sample of a completed configuration, or raise `LoadError` with its name.
+
+    Runs of one sample that last longer than `max_s` are stopped.
+    """
     for sample in read_samples(config, folder):
-        for _ in range(sample.count):
-            try:
-                run(sample.inputs)
-            except AttendantError as error:
-                raise LoadError(f"model_warmup '{sample.name}' failed: {error}") from error
+        stopping = RunStop()
+        alarm = Timer(max_s, stopping.stop)
+        alarm.daemon = True
+        alarm.start()
+        try:
+            for _ in range(sample.count):
+                run(sample.inputs, stopping)
+        except AttendantError as error:
+            reason = f"it lasted longer than {max_s} s" if stopping.is_stopped else str(error)
+            raise LoadError(f"model_warmup '{sample.name}' failed: {reason}") from error
+        finally:
+            alarm.cancel()
 
 
 def read_samples(config: ModelConfig, folder: Path) -> Iterator[Sample]:

@@ -3,6 +3,7 @@
 import struct
 from collections.abc import Callable
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import numpy as np
@@ -10,10 +11,13 @@ import pytest
 
 from service.errors import LoadError, ModelFailed
 from service.loading import LoadedModel, Openers, load_model
-from service.model_config import Signature
+from service.model_config import Signature, complete_from_graph, parse_config
 from service.model_files import ModelSource
+from service.runtime import RunStop
 from service.settings import Settings
+from service.warmup import warm_up
 from tests.fakes import (
+    PATIENCE_S,
     FakeDecoders,
     FakeSession,
     FakeSessions,
@@ -128,6 +132,19 @@ def test_a_model_that_fails_its_warm_up_is_not_served(tmp_path: Path) -> None:
             "max_batch_size: 8 " + sample(an_input("zero_data: true")),
             lambda: FakeSession(ONE, fail),
         )
+
+
+def test_a_sample_that_does_not_end_is_stopped_and_fails_the_load(tmp_path: Path) -> None:
+    def run(inputs: Any, stopping: RunStop) -> None:  # noqa: ANN401
+        stopped = Event()
+        stopping.then(stopped.set)
+        assert stopped.wait(PATIENCE_S)
+        raise ModelFailed("Exiting due to terminate flag being set to true")
+
+    config = parse_config("max_batch_size: 8 " + sample(an_input("zero_data: true")), "m")
+    complete_from_graph(config, ONE, 8)
+    with pytest.raises(LoadError, match="'first' failed: it lasted longer than 0"):
+        warm_up(config, tmp_path, run, max_s=0.01)
 
 
 @pytest.mark.asyncio
