@@ -176,6 +176,12 @@ async def eventually(is_so: Callable[[], bool]) -> None:
         await asyncio.sleep(0.001)
 
 
+def num_runs(served: Served, model: str) -> int:
+    """How many batches or steps of a model are counted."""
+    with served.app.repository.find(model).statistics() as statistics:
+        return statistics.execution_count
+
+
 async def refusal(call: Awaitable[Any]) -> tuple[grpc.StatusCode, str]:
     """The status code and the text that a call ends with."""
     try:

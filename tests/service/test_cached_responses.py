@@ -9,7 +9,15 @@ from tritonclient.grpc import service_pb2 as pb
 
 from service.request import Arrays
 from tests.fakes import PATIENCE_S, generator_manifest, write_model
-from tests.service.serving import Served, refusal, serving, simple_request, write_models
+from tests.service.serving import (
+    Served,
+    eventually,
+    num_runs,
+    refusal,
+    serving,
+    simple_request,
+    write_models,
+)
 
 CACHED = "response_cache { enable: true }"
 ROOM = 10**6
@@ -41,6 +49,7 @@ async def test_what_was_asked_before_is_answered_without_a_run(repository: Path)
         await ask(served, 2)
         assert first == second
         assert len(served.sessions["simple"].batches) == 2
+        await eventually(lambda: num_runs(served, "simple") == 2)  # counted after the answer
         stats = await statistics(served)
     found = stats.inference_stats
     assert (found.cache_hit.count, found.cache_miss.count) == (1, 2)

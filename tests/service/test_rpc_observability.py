@@ -14,7 +14,14 @@ from tritonclient.grpc import service_pb2 as pb
 
 from service.request import Arrays
 from tests.fakes import PATIENCE_S
-from tests.service.serving import refusal, serving, simple_request, write_models
+from tests.service.serving import (
+    eventually,
+    num_runs,
+    refusal,
+    serving,
+    simple_request,
+    write_models,
+)
 
 INVALID, UNIMPLEMENTED = grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.UNIMPLEMENTED
 
@@ -37,6 +44,7 @@ async def test_statistics_count_requests_rows_runs_and_failures(repository: Path
             await served.inference.ModelInfer(simple_request(num_rows), timeout=PATIENCE_S)
         served.sessions["simple"].compute = refuse
         await refusal(served.inference.ModelInfer(simple_request(1)))
+        await eventually(lambda: num_runs(served, "simple") == 3)  # counted after the answer
         asked = pb.ModelStatisticsRequest(name="simple")
         (stats,) = (await served.inference.ModelStatistics(asked)).model_stats
     assert (stats.name, stats.version) == ("simple", "1")
@@ -71,6 +79,7 @@ async def test_statistics_of_a_generative_model_count_its_steps(repository: Path
         tensor.contents.bytes_contents.append(b"once")
         request.parameters["max_tokens"].int64_param = 3
         await served.inference.ModelInfer(request, timeout=PATIENCE_S)
+        await eventually(lambda: num_runs(served, "tale") == 3)  # counted after the answer
         asked = pb.ModelStatisticsRequest(name="tale", version="1")
         (stats,) = (await served.inference.ModelStatistics(asked)).model_stats
     assert (stats.inference_count, stats.execution_count) == (1, 3)
