@@ -177,6 +177,19 @@ async def test_strings_cross_a_tensor_model_unchanged(served: Served) -> None:
     assert result.as_numpy("OUT").tolist() == texts.tolist()
 
 
+@pytest.mark.parametrize(
+    ("timeout_us", "timeout_s"), [(0, None), (-5, None), (1, 1e-6), (2**63 - 1, (2**63 - 1) / 1e6)]
+)
+async def test_a_timeout_is_microseconds_and_nothing_above_0_is_none(
+    served: Served, timeout_us: int, timeout_s: float | None
+) -> None:
+    request = simple_request()
+    request.parameters["timeout"].int64_param = timeout_us
+    model = served.app.repository.find("simple")
+    asked = to_infer_request(request, model, NO_SHARING, received_s=1.0, deadline_s=None)
+    assert asked.timeout_s == timeout_s
+
+
 async def test_outputs_may_be_asked_for_as_classes_with_the_model_s_labels(
     served: Served,
 ) -> None:
