@@ -122,6 +122,30 @@ def test_one_request_of_two_rows_counts_one_request_and_two_inferences() -> None
     assert found["attendant_queue_seconds_sum"] == pytest.approx(0.002)
 
 
+def test_short_durations_add_up() -> None:
+    """A thousand of 400 ns are 400 microseconds, though each of them rounds to none."""
+    metrics = Metrics()
+    model = metrics.for_model("m", 1)
+    for _ in range(1000):
+        model.request_succeeded(1, Timings(1.0, 1.0, 1.0, 1.0, run_s=4e-7))
+    assert model.count("nv_inference_compute_infer_duration_us") == 400
+
+
+def test_an_answer_from_the_cache_is_a_success_and_no_inference() -> None:
+    """It took 10 ms, of which the cache took 2; it waited for nobody."""
+    metrics = Metrics()
+    model = metrics.for_model("m", 1)
+    model.answered_from_cache(TIMINGS, lookup_s=0.002)
+    model.missed_cache(0.001)
+    found = samples(metrics, model="m", version="1")
+    assert found["nv_inference_request_success"] == 1
+    assert found["nv_inference_request_duration_us"] == 10_000
+    assert found["nv_inference_count"] == found["nv_inference_queue_duration_us"] == 0
+    assert found["nv_cache_num_hits_per_model"] == found["nv_cache_num_misses_per_model"] == 1
+    assert found["nv_cache_hit_duration_per_model"] == 2_000
+    assert found["nv_cache_miss_duration_per_model"] == 1_000
+
+
 def test_one_batch_counts_one_execution_with_its_rows_tokens_and_padding() -> None:
     """Rows of 10, 10 and 20 tokens: 60 computed, 40 real, a third is padding."""
     metrics = Metrics()
