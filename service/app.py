@@ -57,6 +57,7 @@ class App:
             raise LoadError(f"cannot listen on {address} for metrics: {error}") from error
         self.metrics_port = self._metrics_server.server_port
         self._watchdog = Watchdog(self.repository.models, self._tell_live, settings.max_run_s)
+        self.repository.on_device_lost = self._watchdog.device_lost
         self._watching: asyncio.Task[None] | None = None
         self._hurrying = asyncio.Event()
 

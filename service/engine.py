@@ -87,6 +87,7 @@ class BatchEngine:
         self._running: set[Request] = set()
         self._runs: dict[_Run, None] = {}
         self._is_closing = False
+        self.failure: AttendantError | None = None  # why the model serves no more
         self._changed = threading.Condition()
         self._futures: dict[Request, asyncio.Future[None]] = {}  # event loop only
         self._loop = asyncio.get_running_loop()
@@ -214,6 +215,7 @@ class BatchEngine:
         """End what runs with this error, refuse all else, and say so."""
         with self._changed:
             was_closing, self._is_closing = self._is_closing, True
+            self.failure = error
             running = list(self._running)
             for request in running:
                 self._finish(request)

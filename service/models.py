@@ -21,6 +21,7 @@ from service.engine import BatchEngine
 from service.errors import (
     AttendantError,
     DeadlineExceeded,
+    DeviceFailed,
     InvalidArgument,
     ModelFailed,
     Overloaded,
@@ -110,6 +111,9 @@ class Engine(Protocol):
     @property
     def running_since_s(self) -> float | None: ...
 
+    @property
+    def failure(self) -> AttendantError | None: ...
+
     def stop(self) -> None: ...
 
     def close(self, timeout_s: float) -> None: ...
@@ -139,6 +143,11 @@ class ServedModel:
     def running_since_s(self) -> float | None:
         """When the oldest run or step under way began; None while there is none."""
         return self._engine.running_since_s
+
+    @property
+    def has_lost_device(self) -> bool:
+        """Whether the model broke with its device: no model of this process will run on it."""
+        return isinstance(self._engine.failure, DeviceFailed)
 
     def stop(self) -> None:
         """Answer what runs and refuse the rest, without waiting for it."""

@@ -95,6 +95,7 @@ class ModelRepository:
         self._openers = openers
         self._models: dict[str, _Model] = {}
         self._listener: Listener = _nobody
+        self.on_device_lost: Callable[[str], None] = lambda _: None  # told the model's name
         self._executor = ThreadPoolExecutor(settings.tokenizer_threads, "tokenizer")
         self._host = Host(
             settings, metrics, self._executor, ResponseCache(settings.response_cache_bytes)
@@ -390,6 +391,8 @@ class ModelRepository:
         del model.versions[version.version]
         model.is_broken = True
         model.failure = "the model failed while serving, see the log"
+        if version.has_lost_device:
+            self.on_device_lost(version.name)
         self._listener(version.name, is_serving=bool(model.versions))
         self._retire(model, version)
 

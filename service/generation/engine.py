@@ -105,6 +105,7 @@ class GenerationEngine:
         self._queue = queue
         self._observer = observer
         self._on_broken = on_broken  # called on the event loop
+        self.failure: AttendantError | None = None  # why the model serves no more
         self._scheduler = Scheduler(limits, self.cache)
         self._live: dict[Sequence, None] = {}  # every sequence that has not ended
         self._num_failed_steps = 0
@@ -472,6 +473,7 @@ class GenerationEngine:
 
     def _break(self, error: AttendantError) -> None:
         """Take no more, and say so to whoever asks for the model's health."""
+        self.failure = error
         self.stop()
         try:
             self._end_all(FinishReason.ERROR, error)

@@ -10,17 +10,18 @@ of a stream is admitted with its own size.
 
 import asyncio
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any
 
 import grpc
+from google.protobuf.message import DecodeError
 from grpc import StatusCode
 
 from service.errors import DeadlineExceeded, InvalidArgument, Overloaded, Unavailable
 from service.rpc.auth import Continuation, Handler, refusing
-from service.rpc.status import RETRY_HINT, Context
+from service.rpc.status import RETRY_HINT, UNREADABLE, Context
 from service.settings import Settings
 
 PROBES = frozenset(
@@ -76,6 +77,8 @@ class Admission:
         try:
             async with asyncio.timeout(self._send_timeout_s):
                 await context.write(message)
+        except grpc.aio.BaseError as error:  # the connection ended before gRPC could cancel this
+            raise asyncio.CancelledError from error
         except TimeoutError as error:
             raise DeadlineExceeded(
                 f"an answer was not read for {self._send_timeout_s:g} s, which is the limit"
@@ -129,28 +132,51 @@ class ConcurrencyLimit(grpc.aio.ServerInterceptor):
     ) -> Handler:
         method = handler_call_details.method
         if method in PROBES:
-            return await continuation(handler_call_details)
+            return _reading(await continuation(handler_call_details))
         if self._num_calls >= self._max_calls:
             return self._full
         task = asyncio.current_task()  # the call's, which ends when its status is sent
         assert task is not None, "grpc.aio runs every call in a task"
         self._num_calls += 1
         task.add_done_callback(self._leave)
-        return _noting_size(await continuation(handler_call_details))
+        return _reading(await continuation(handler_call_details))
 
     def _leave(self, _: object) -> None:
         self._num_calls -= 1
 
 
 @functools.lru_cache(maxsize=256)  # more than there are methods
-def _noting_size(handler: Any) -> Handler:  # noqa: ANN401 - a named tuple that has no public type
+def _reading(handler: Any) -> Handler:  # noqa: ANN401 - a named tuple that has no public type
+    """The same method, whose messages are measured, and answered where they are none."""
     if handler is None or handler.request_deserializer is None:
         return handler  # type: ignore[no-any-return] # a method that there is not, or a refusal
-    read = handler.request_deserializer
-    changed: Handler = handler._replace(request_deserializer=functools.partial(_read_noting, read))
+    read = functools.partial(_read_noting, handler.request_deserializer)
+    changes: dict[str, object] = {"request_deserializer": read}
+    if not handler.request_streaming:  # streams read inside of their method, which answers
+        changes["request_deserializer"] = functools.partial(_read_or_error, read)
+        kind = "unary_stream" if handler.response_streaming else "unary_unary"
+        changes[kind] = _refusing_unreadable(getattr(handler, kind))
+    changed: Handler = handler._replace(**changes)
     return changed
 
 
 def _read_noting(read: Callable[[bytes], object], message: bytes) -> object:
     _message_bytes.set(len(message))
     return read(message)
+
+
+def _read_or_error(read: Callable[[bytes], object], message: bytes) -> object:
+    """The message, or why it is none: raised here, gRPC would make it UNKNOWN with a traceback."""
+    try:
+        return read(message)
+    except DecodeError as error:
+        return error
+
+
+def _refusing_unreadable(method: Callable[[Any, Context], Awaitable[Any]]) -> object:
+    async def answer(request: object, context: Context) -> object:
+        if isinstance(request, DecodeError):
+            await context.abort(StatusCode.INTERNAL, UNREADABLE)
+        return await method(request, context)
+
+    return answer

@@ -27,6 +27,7 @@ class IdleEngine:
 
     num_waiting = num_running = 0
     running_since_s = None
+    failure = None
 
     def stop(self) -> None: ...
 

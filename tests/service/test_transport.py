@@ -123,8 +123,9 @@ async def test_calls_in_flight_are_bounded_and_probes_are_answered_beside_them(
 def connections() -> Iterator[list[socket.socket]]:
     with ExitStack() as stack:
         opened: list[socket.socket] = []
-        stack.callback(lambda: [connection.close() for connection in opened])
         yield opened
+        for connection in opened:
+            stack.enter_context(connection)
 
 
 async def test_200_silent_connections_do_not_keep_a_client_out(

@@ -5,13 +5,24 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pytest
+from grpc import StatusCode
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from tritonclient.grpc import service_pb2
 
+from service.errors import DeviceFailed
+from service.request import Arrays
 from service.watchdog import Watchdog
 from tests.fakes import PATIENCE_S
-from tests.service.serving import Served, eventually, serving, within_patience, write_models
+from tests.service.serving import (
+    Served,
+    eventually,
+    refusal,
+    serving,
+    within_patience,
+    write_models,
+)
 
 
 @dataclass(slots=True)
@@ -72,6 +83,21 @@ async def liveness(served: Served) -> tuple[bool, int]:
     request = health_pb2.HealthCheckRequest(service="liveness")
     health = await stub.Check(request, timeout=PATIENCE_S)
     return bool(live.live), int(health.status)
+
+
+async def test_a_server_that_lost_a_device_is_not_live(repository: Path) -> None:
+    write_models(repository)
+    async with serving(repository) as served:
+
+        def lose(_: Arrays) -> dict[str, np.ndarray]:
+            raise DeviceFailed("CUDA failure 700: an illegal memory access was encountered")
+
+        served.sessions["spam"].compute = lose
+        code, _ = await refusal(served.infer_text("spam", "lunch"))
+        assert code is StatusCode.INTERNAL
+        await eventually(lambda: not served.app.repository.has("spam"))
+        served.app._watchdog.check(time.monotonic())
+        assert await liveness(served) == (False, health_pb2.HealthCheckResponse.NOT_SERVING)
 
 
 async def test_a_server_whose_run_hangs_says_that_it_is_not_live(repository: Path) -> None:
