@@ -1,13 +1,11 @@
 """`inference.GRPCInferenceService`: the Open Inference Protocol, and Triton's ModelConfig.
 
-Each method is convert in, ask, convert out. What this server does not offer says so by
-name; the generated base class would log a traceback per call.
+Each method is convert in, ask, convert out; the calls of an extension are in its own file.
 """
 
 import time
-from collections.abc import AsyncIterable, Awaitable, Callable
+from collections.abc import AsyncIterable
 
-from grpc import StatusCode
 from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc
 
@@ -31,6 +29,7 @@ EXTENSIONS = (
     "parameters",
     "schedule_policy",
     "model_repository",
+    "model_repository(unload_dependents)",
     "model_configuration",
     "statistics",
     "trace",
@@ -144,16 +143,3 @@ class InferenceService(
     ) -> None:
         stream = InferStream(self._repository, self._admission, context, self._transfer)
         await stream.serve(requests)
-
-
-def _not_offered(name: str) -> Callable[[InferenceService, object, Context], Awaitable[None]]:
-    async def refuse(service: InferenceService, request: object, context: Context) -> None:
-        await context.abort(StatusCode.UNIMPLEMENTED, f"{name} is not offered by this server")
-
-    return refuse
-
-
-for _method in pb.DESCRIPTOR.services_by_name["GRPCInferenceService"].methods:
-    _generated = getattr(service_pb2_grpc.GRPCInferenceServiceServicer, _method.name)
-    if getattr(InferenceService, _method.name) is _generated:
-        setattr(InferenceService, _method.name, _not_offered(_method.name))

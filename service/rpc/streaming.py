@@ -29,7 +29,7 @@ from service.rpc.admission import Admission
 from service.rpc.infer_request import EMPTY_FINAL, is_set, to_infer_request
 from service.rpc.infer_response import build_response
 from service.rpc.shared_memory import Transfer
-from service.rpc.status import INTERNAL_ERROR, Context, deadline_of, details
+from service.rpc.status import INTERNAL_ERROR, Context, details
 
 FINAL = "triton_final_response"
 Response: TypeAlias = pb.ModelStreamInferResponse
@@ -50,7 +50,6 @@ class InferStream:
         self._admission = admission
         self._context = context
         self._transfer = transfer
-        self._deadline_s = deadline_of(context)
         self._ends_on_errors = _asks_for_statuses(context)
         self._places = asyncio.Semaphore(admission.max_stream_requests)
         self._writing = asyncio.Lock()  # first come, first written
@@ -119,8 +118,9 @@ class InferStream:
                 model = stack.enter_context(
                     self._repository.use(request.model_name, request.model_version)
                 )
+                # The stream's deadline is its status, which gRPC gives; no answer may race with it.
                 asked = to_infer_request(
-                    request, model, self._transfer, received_s, self._deadline_s
+                    request, model, self._transfer, received_s, deadline_s=None
                 )
             except AttendantError as error:  # never ends the stream
                 yield _error(request, details(error))
