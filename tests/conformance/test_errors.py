@@ -277,6 +277,28 @@ CASES: dict[str, tuple[Change, str, str]] = {
         "INVALID_ARGUMENT",
         RESERVED,
     ),
+    "priority below 0": (
+        set_parameter("priority", "int64_param", -1),
+        "INVALID_ARGUMENT",
+        "invalid value for 'priority', expected value >= 0.",
+    ),
+    "sequence of a model without state": (
+        set_parameter("sequence_id", "int64_param", 7),
+        "INVALID_ARGUMENT",
+        UNKNOWN_ID + "parameter 'sequence_id' is '7', but model 'simple' is not stateful",
+    ),
+    "place without a region": (
+        set_output("shared_memory_byte_size", "int64_param", 64),
+        "INVALID_ARGUMENT",
+        "'shared_memory_byte_size' can not be specified without 'shared_memory_region' parameter "
+        "for tensor 'OUTPUT0'",
+    ),
+    "region without a size": (
+        set_output("shared_memory_region", "string_param", "nothing"),
+        "INVALID_ARGUMENT",
+        "'shared_memory_byte_size' must be specified along with 'shared_memory_region' parameter "
+        "for tensor 'OUTPUT0'",
+    ),
     "classification of none": (
         set_output("classification", "int64_param", 0),
         "INVALID_ARGUMENT",
@@ -366,13 +388,25 @@ def test_classes_of_a_huge_output_are_refused(stub: Stub) -> None:
     assert "classification output tensor too large" in text
 
 
-def test_what_the_model_raises_is_internal_and_hurts_nobody_else(stub: Stub) -> None:
-    def asking(index: int) -> pb.ModelInferRequest:
-        request = pb.ModelInferRequest(model_name="lookup")
-        request.inputs.add(name="index", datatype="INT64", shape=[1, 1])
-        request.raw_input_contents.append(np.array([index], "<i8").tobytes())
-        return request
+def asking(index: int) -> pb.ModelInferRequest:
+    """For a square that the model has if `index` is below 10, and else raises."""
+    request = pb.ModelInferRequest(model_name="lookup")
+    request.inputs.add(name="index", datatype="INT64", shape=[1, 1])
+    request.raw_input_contents.append(np.array([index], "<i8").tobytes())
+    return request
 
+
+def test_a_stream_that_asks_for_statuses_ends_with_the_models_error(stub: Stub) -> None:
+    header = (("triton_grpc_error", "true"),)
+    answers = stub.ModelStreamInfer(iter([asking(3), asking(99)]), metadata=header, timeout=LIMIT_S)
+    assert not next(answers).error_message
+    with pytest.raises(grpc.RpcError) as caught:
+        next(answers)
+    assert caught.value.code() is grpc.StatusCode.INTERNAL
+    assert "out of data bounds" in (caught.value.details() or "")
+
+
+def test_what_the_model_raises_is_internal_and_hurts_nobody_else(stub: Stub) -> None:
     code, text = refusal(stub, asking(99))
     assert code == "INTERNAL"
     assert "out of data bounds" in text

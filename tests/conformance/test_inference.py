@@ -143,6 +143,12 @@ def test_the_version_asked_for_answers(
     assert result.as_numpy("OUTPUT0").tolist() == [[40 + int(answered)]]
 
 
+def test_a_version_is_a_number_at_the_beginning(stub: Stub) -> None:
+    request = simple()
+    request.model_version = "1abc"
+    assert stub.ModelInfer(request, timeout=LIMIT_S).model_version == "1"
+
+
 def test_a_version_that_the_policy_leaves_out_is_not_found(
     client: triton.InferenceServerClient,
 ) -> None:
@@ -159,10 +165,17 @@ def test_compressed_requests_are_understood(
     assert result.as_numpy("OUTPUT0").tolist() == (COUNTING + ONES).tolist()
 
 
+def test_messages_of_many_megabytes_come_and_go(client: triton.InferenceServerClient) -> None:
+    sent = np.arange(2**21, dtype=np.float32).reshape(8, -1)
+    back = client.infer("identity_fp32", [tensor("INPUT0", sent, "FP32")]).as_numpy("OUTPUT0")
+    assert np.array_equal(back, sent)
+
+
 PARAMETERS: dict[str, dict[str, Any]] = {
     "own": {"parameters": {"whole": 1, "truth": True, "text": "a", "real": 1.5}},
     "priority": {"priority": 2},
     "timeout": {"timeout": 10_000_000},
+    "timeout below 0, which is none": {"timeout": -1},
     "headers": {"headers": {"test": "1"}},
     "request id": {"request_id": "seven"},
 }

@@ -2,7 +2,7 @@
 
 import asyncio
 import queue
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import grpc
@@ -15,9 +15,11 @@ from tritonclient.grpc import service_pb2 as pb
 from tests.conformance.messages import LIMIT_S, Stub
 from tests.e2e.calls import slow_inputs
 from tests.e2e.graphs import iterations_per_s
-from tests.e2e.server import within
+from tests.e2e.server import ServerProcess, within
 
 SHORT_S = 0.1
+CROWDED = "short_queue"
+RUNNING, WAITING = "attendant_requests_running", "attendant_requests_waiting"
 MODEL = "custom_identity_int32"  # takes half a second of a core
 
 
@@ -82,48 +84,46 @@ async def test_a_cancelled_task_of_an_aio_client_ends_at_once(
     assert await aio_client.is_server_live()
 
 
-def crowd(stub: Stub, iterations: int, timeout_us: int | None = None) -> list[Any]:
-    """Requests to a model of one run at a time and one waiting place, all under way."""
-    calls = []
-    for _ in range(3):
-        request = pb.ModelInferRequest(model_name="short_queue")
-        for tensor in slow_inputs(iterations, 1):
-            request.inputs.append(tensor._get_tensor())
-            request.raw_input_contents.append(tensor._get_content())
-        if timeout_us is not None:
-            request.parameters["timeout"].int64_param = timeout_us
-        calls.append(stub.ModelInfer.future(request, timeout=LIMIT_S))
-    return calls
+def ask(stub: Stub, iterations: int, timeout_us: int = 0) -> grpc.Call:
+    """One request to a model of one run at a time and one waiting place."""
+    request = pb.ModelInferRequest(model_name=CROWDED)
+    for tensor in slow_inputs(iterations, 1):
+        request.inputs.append(tensor._get_tensor())
+        request.raw_input_contents.append(tensor._get_content())
+    request.parameters["timeout"].int64_param = timeout_us
+    return stub.ModelInfer.future(request, timeout=LIMIT_S)  # type: ignore[no-any-return]
+
+
+@pytest.fixture
+def running(stub: Stub, server: ServerProcess) -> Iterator[int]:
+    """Such a request under way, and how long it takes: half a second of both cores."""
+    iterations = iterations_per_s() // 2
+    call = ask(stub, iterations)
+    server.wait_for(RUNNING, CROWDED, 1)
+    yield iterations
+    assert said(call) == ("OK", "")
 
 
 def said(call: grpc.Call) -> tuple[str, str]:
     return call.code().name, call.details() or ""
 
 
-@pytest.fixture(scope="module")
-def long_iterations() -> int:
-    return iterations_per_s() // 2
-
-
-def test_a_full_queue_refuses_with_the_words_of_triton(stub: Stub, long_iterations: int) -> None:
-    outcomes = sorted(said(call) for call in crowd(stub, long_iterations))
-    assert ("UNAVAILABLE", "Exceeds maximum queue size") in outcomes
-    assert outcomes[0][0] == "OK"
-
-
-def test_a_request_leaves_the_queue_when_its_timeout_has_passed(
-    stub: Stub, long_iterations: int
+def test_a_full_queue_refuses_with_the_words_of_triton(
+    stub: Stub, server: ServerProcess, running: int
 ) -> None:
-    outcomes = {said(call) for call in crowd(stub, long_iterations, timeout_us=1_000)}
-    assert ("UNAVAILABLE", "Request timeout expired") in outcomes
+    waiting = ask(stub, 1)
+    server.wait_for(WAITING, CROWDED, 1)
+    assert said(ask(stub, 1)) == ("UNAVAILABLE", "Exceeds maximum queue size")
+    assert said(waiting) == ("OK", "")
+
+
+def test_a_request_leaves_the_queue_when_its_timeout_has_passed(stub: Stub, running: int) -> None:
+    assert said(ask(stub, 1, timeout_us=1_000)) == ("UNAVAILABLE", "Request timeout expired")
 
 
 def test_health_is_told_while_a_model_is_busy(
-    client: triton.InferenceServerClient, stub: Stub, long_iterations: int
+    client: triton.InferenceServerClient, running: int
 ) -> None:
-    calls = crowd(stub, long_iterations)
     with within(LIMIT_S / 10):
         assert client.is_server_live()
         assert client.is_server_ready()
-    for call in calls:
-        call.code()
