@@ -132,7 +132,7 @@ class Settings:
         256 * 2**20, "Size of one gRPC message, both ways.", 1024, 2**31 - 1
     )
     max_bytes_in_flight: int = _setting(
-        2**30, "Requests admitted and not yet answered, together; one more is refused.", 1024
+        2**30, "Requests not yet answered and answers not yet read, together; then refuse.", 1024
     )
     max_stream_requests: int = _setting(
         256, "Requests in flight on one ModelStreamInfer; then no more are read.", 1

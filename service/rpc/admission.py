@@ -68,6 +68,16 @@ class Admission:
         finally:
             self._leave(num_bytes)
 
+    def hold(self, num_bytes: int) -> None:
+        """Count an answer, too, until its call is done: when the client has read it, or is gone.
+
+        It is never refused; the requests after it are.
+        """
+        task = asyncio.current_task()
+        assert task is not None, "grpc.aio runs every call in a task"
+        self._num_bytes += num_bytes
+        task.add_done_callback(lambda _: self._release(num_bytes))
+
     async def send(self, context: Context, message: object) -> None:
         """Write one message of a stream; raises `DeadlineExceeded` where it is not read in time.
 
@@ -108,8 +118,11 @@ class Admission:
         self._empty.clear()
         return num_bytes
 
-    def _leave(self, num_bytes: int) -> None:
+    def _release(self, num_bytes: int) -> None:
         self._num_bytes -= num_bytes
+
+    def _leave(self, num_bytes: int) -> None:
+        self._release(num_bytes)
         self.num_inside -= 1
         if not self.num_inside:
             self._empty.set()
@@ -118,7 +131,7 @@ class Admission:
 class ConcurrencyLimit(grpc.aio.ServerInterceptor):
     """At most so many calls at once, open streams included; probes are answered beside them."""
 
-    def __init__(self, max_calls: int) -> None:
+    def __init__(self, max_calls: int, admission: Admission) -> None:
         self._max_calls = max_calls
         self._num_calls = 0
         self._full = refusing(
@@ -126,28 +139,32 @@ class ConcurrencyLimit(grpc.aio.ServerInterceptor):
             f"Exceeds maximum of {max_calls} calls in flight",
             RETRY_HINT,
         )
+        measured = functools.partial(_measured, hold=admission.hold)
+        self._measured = functools.lru_cache(maxsize=256)(measured)  # more than there are methods
 
     async def intercept_service(
         self, continuation: Continuation, handler_call_details: grpc.HandlerCallDetails
     ) -> Handler:
         method = handler_call_details.method
         if method in PROBES:
-            return _reading(await continuation(handler_call_details))
+            return self._measured(await continuation(handler_call_details))
         if self._num_calls >= self._max_calls:
             return self._full
         task = asyncio.current_task()  # the call's, which ends when its status is sent
         assert task is not None, "grpc.aio runs every call in a task"
         self._num_calls += 1
         task.add_done_callback(self._leave)
-        return _reading(await continuation(handler_call_details))
+        return self._measured(await continuation(handler_call_details))
 
     def _leave(self, _: object) -> None:
         self._num_calls -= 1
 
 
-@functools.lru_cache(maxsize=256)  # more than there are methods
-def _reading(handler: Any) -> Handler:  # noqa: ANN401 - a named tuple that has no public type
-    """The same method, whose messages are measured, and answered where they are none."""
+def _measured(handler: Any, hold: Callable[[int], None]) -> Handler:  # noqa: ANN401
+    """The same method, whose messages are measured, and answered where they are none.
+
+    A handler is a named tuple that has no public type.
+    """
     if handler is None or handler.request_deserializer is None:
         return handler  # type: ignore[no-any-return] # a method that there is not, or a refusal
     read = functools.partial(_read_noting, handler.request_deserializer)
@@ -156,6 +173,9 @@ def _reading(handler: Any) -> Handler:  # noqa: ANN401 - a named tuple that has 
         changes["request_deserializer"] = functools.partial(_read_or_error, read)
         kind = "unary_stream" if handler.response_streaming else "unary_unary"
         changes[kind] = _refusing_unreadable(getattr(handler, kind))
+    if not handler.response_streaming:
+        write = handler.response_serializer
+        changes["response_serializer"] = functools.partial(_write_holding, write, hold)
     changed: Handler = handler._replace(**changes)
     return changed
 
@@ -163,6 +183,14 @@ def _reading(handler: Any) -> Handler:  # noqa: ANN401 - a named tuple that has 
 def _read_noting(read: Callable[[bytes], object], message: bytes) -> object:
     _message_bytes.set(len(message))
     return read(message)
+
+
+def _write_holding(
+    write: Callable[[object], bytes], hold: Callable[[int], None], message: object
+) -> bytes:
+    raw = write(message)
+    hold(len(raw))
+    return raw
 
 
 def _read_or_error(read: Callable[[bytes], object], message: bytes) -> object:

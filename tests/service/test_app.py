@@ -5,7 +5,6 @@ import logging
 import threading
 import urllib.request
 from collections.abc import Iterable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,6 @@ from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from service.app import log_what_is_open
 from service.errors import LoadError
-from service.model_config import Signature
 from service.runtime import SessionOptions
 from service.settings import Settings
 from tests.fakes import (
@@ -31,7 +29,6 @@ from tests.fakes import (
     FakeSession,
     FakeSessions,
     doubling_session,
-    spec,
     text_values,
     token_ids,
     write_model,
@@ -47,11 +44,11 @@ from tests.service.serving import (
     within_patience,
     write_models,
 )
+from tests.service.slow_network import UNLIMITED, SlowNetwork, wide_request, wide_session
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 UNKNOWN = health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
-UNLIMITED = [("grpc.max_receive_message_length", -1)]
 SHUTTING_DOWN = "GRPC server is shutting down and has stopped accepting new requests."
 
 
@@ -222,45 +219,9 @@ async def test_drain_answers_what_was_admitted(repository: Path) -> None:
         assert code is StatusCode.UNAVAILABLE
 
 
-class SlowNetwork:
-    """A connection to the server; what the server sends passes only while `can_pass` is set."""
-
-    def __init__(self, server_port: int) -> None:
-        self.can_pass = asyncio.Event()
-        self._server_port = server_port
-
-    async def __aenter__(self) -> int:
-        """The port for the client."""
-        self._server = await asyncio.start_server(self._connect, "127.0.0.1", 0)
-        port: int = self._server.sockets[0].getsockname()[1]
-        return port
-
-    async def __aexit__(self, *_: object) -> None:
-        self._server.close()
-
-    async def _connect(self, client: asyncio.StreamReader, back: asyncio.StreamWriter) -> None:
-        server, forth = await asyncio.open_connection("127.0.0.1", self._server_port)
-        open_gate = asyncio.Event()
-        open_gate.set()
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._pass(client, forth, open_gate))
-            group.create_task(self._pass(server, back, self.can_pass))
-
-    async def _pass(
-        self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, gate: asyncio.Event
-    ) -> None:
-        with suppress(ConnectionError):
-            while chunk := await source.read(65_536):
-                await gate.wait()
-                sink.write(chunk)
-                await sink.drain()
-        sink.close()
-
-
 async def test_drain_sends_a_large_answer_to_its_end(repository: Path) -> None:
     """16 MiB through a network that stalls: the call is computed, and not yet answered."""
-    signature = Signature((spec("x", "FP32", -1, 1),), (spec("y", "FP32", -1, -1),))
-    wide = FakeSession(signature, lambda inputs: {"y": np.repeat(inputs["x"], 2**22, axis=1)})
+    wide = wide_session()
     write_model(repository, "wide", config="max_batch_size: 8")
     async with serving(repository, FakeSessions(wide=lambda: wide)) as served:
         network = SlowNetwork(served.app.grpc_port)
@@ -282,13 +243,6 @@ async def test_drain_sends_a_large_answer_to_its_end(repository: Path) -> None:
                 response = await within_patience(call)
                 await within_patience(stopping)
     assert response.raw_output_contents[0] == np.full(2**22, 7, "<f4").tobytes()
-
-
-def wide_request(value: int) -> service_pb2.ModelInferRequest:
-    request = service_pb2.ModelInferRequest(model_name="wide")
-    request.inputs.add(name="x", datatype="FP32", shape=[1, 1])
-    request.raw_input_contents.append(np.array([value], "<f4").tobytes())
-    return request
 
 
 async def test_a_drain_is_bounded_and_cancels_what_is_left(repository: Path) -> None:

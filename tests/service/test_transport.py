@@ -17,7 +17,7 @@ from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc
 
 from service.settings import is_loopback, join_address
-from tests.fakes import PATIENCE_S
+from tests.fakes import PATIENCE_S, FakeSessions, write_model
 from tests.service.serving import (
     Served,
     eventually,
@@ -28,6 +28,7 @@ from tests.service.serving import (
     within_patience,
     write_models,
 )
+from tests.service.slow_network import UNLIMITED, SlowNetwork, wide_request, wide_session
 
 SILENT_CONNECTIONS = 200
 
@@ -70,6 +71,29 @@ async def test_bytes_in_flight_are_bounded_and_come_back(repository: Path) -> No
         await eventually(lambda: served.app._admission._num_bytes == 0)
 
 
+async def test_answers_that_are_not_read_count_too(repository: Path) -> None:
+    """16 MiB each, of 16 MiB in flight: while one is on its way nothing else is admitted."""
+    write_model(repository, "wide", config="max_batch_size: 8")
+    sessions = FakeSessions(wide=wide_session)
+    async with serving(repository, sessions, max_bytes_in_flight=2**24) as served:
+        network = SlowNetwork(served.app.grpc_port)
+        async with network as port:
+            network.can_pass.set()
+            async with grpc.aio.insecure_channel(f"127.0.0.1:{port}", UNLIMITED) as channel:
+                stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
+                await channel.channel_ready()
+                network.can_pass.clear()
+                first = stub.ModelInfer(wide_request(7), timeout=PATIENCE_S)
+                admission = served.app._admission
+                await eventually(lambda: admission._num_bytes > 2**24)
+                second = served.inference.ModelInfer(wide_request(8), timeout=PATIENCE_S)
+                text = "Exceeds maximum of 16777216 bytes in flight"
+                assert await refusal(second) == (StatusCode.UNAVAILABLE, text)
+                network.can_pass.set()
+                assert (await first).outputs
+                await eventually(lambda: admission._num_bytes == 0)
+
+
 async def test_a_request_larger_than_the_whole_bound_can_never_succeed(repository: Path) -> None:
     write_models(repository)
     async with serving(repository, max_bytes_in_flight=10_000) as served:
@@ -81,18 +105,18 @@ async def test_a_request_larger_than_the_whole_bound_can_never_succeed(repositor
 
 
 async def test_requests_of_one_stream_count_their_own_bytes(repository: Path) -> None:
-    """Three of 3 kB fit into 10 kB, the fourth does not; small ones follow."""
+    """Three of 3 kB fit into 10 kB, the fourth does not, and a small one does."""
     write_models(repository)
     async with serving(repository, max_bytes_in_flight=10_000) as served:
         served.sessions["strings"].hold()
-        requests = [echo_request(3_000) for _ in range(4)]
+        requests = [*(echo_request(3_000) for _ in range(4)), simple_request()]
         call = served.inference.ModelStreamInfer(iter(requests))
-        await eventually(lambda: served.app._admission.num_inside == 3)
-        sizes = sum(request.ByteSize() for request in requests[:3])
-        assert served.app._admission._num_bytes == sizes
+        await asyncio.to_thread(served.sessions["simple"].wait_for_runs, 1)
+        sizes = sum(request.ByteSize() for request in (*requests[:3], requests[4]))
+        assert served.app._admission._num_bytes == sizes  # the last waits for its turn
         served.release("strings")
         found = [await within_patience(call.read()) for _ in requests]
-        assert [bool(response.error_message) for response in found] == [False] * 3 + [True]
+        assert [bool(response.error_message) for response in found] == [*[False] * 3, True, False]
 
 
 async def test_calls_in_flight_are_bounded_and_probes_are_answered_beside_them(
