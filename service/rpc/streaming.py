@@ -59,6 +59,9 @@ class InferStream:
 
     async def serve(self, requests: AsyncIterable[pb.ModelInferRequest]) -> None:
         """Answer all that is read, until the client closes its side or leaves."""
+        # Left to the first answer, it would be sent again by an error that cancels that answer's
+        # writing, which gRPC refuses: the client would hear nothing.
+        await self._context.send_initial_metadata(())
         try:
             async with asyncio.TaskGroup() as tasks:
                 await self._places.acquire()
