@@ -21,6 +21,8 @@ FLAGS = (
     "--load-models",
     "*",
     "--allow-client-shm",
+    "--response-cache-bytes",
+    "1000000",
 )
 
 

@@ -62,16 +62,18 @@ def write_repository(folder: Path, long_s: float) -> None:
     write_identity(folder, "unbatched", "FP32", max_batch_size=0)
     write_versions(folder, "versions", (1, 2, 5), served=(1, 2))
     write_short_queue(folder, "short_queue")
+    write_add_sub(folder, "cached", "INT32", "response_cache { enable: true }")
     write_graph(lookup(), folder, "lookup")  # raises for an index that it lacks
 
 
-def write_add_sub(folder: Path, name: str, datatype: str) -> None:
+def write_add_sub(folder: Path, name: str, datatype: str, more: str = "") -> None:
     """INPUT0 and INPUT1 [16]; OUTPUT0 is their sum, OUTPUT1 their difference."""
     nodes = [
         helper.make_node("Add", ["INPUT0", "INPUT1"], ["OUTPUT0"]),
         helper.make_node("Sub", ["INPUT0", "INPUT1"], ["OUTPUT1"]),
     ]
-    _write(folder, name, model_of(nodes, *_pairs(KINDS[datatype])), _config(ROWS, datatype, 16, 2))
+    config = _config(ROWS, datatype, 16, 2) + more
+    _write(folder, name, model_of(nodes, *_pairs(KINDS[datatype])), config)
 
 
 def write_string_add_sub(folder: Path, name: str) -> None:

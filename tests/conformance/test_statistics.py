@@ -72,6 +72,18 @@ def test_streamed_requests_are_counted_too(
     assert statistics_of(client, "simple_int8").inference_stats.success.count - before == 1
 
 
+def test_answers_from_the_cache_are_counted(
+    client: triton.InferenceServerClient, stub: Stub
+) -> None:
+    before = statistics_of(client, "cached").inference_stats
+    first, second = (stub.ModelInfer(simple(2, "cached"), timeout=LIMIT_S) for _ in range(2))
+    assert first == second
+    after = statistics_of(client, "cached").inference_stats
+    assert after.cache_miss.count - before.cache_miss.count == 1
+    assert after.cache_hit.count - before.cache_hit.count == 1
+    assert after.success.count - before.success.count == 2
+
+
 def test_versions_are_counted_apart_and_no_name_means_all(
     client: triton.InferenceServerClient,
 ) -> None:
