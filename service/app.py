@@ -9,6 +9,7 @@ stop     NOT_SERVING at once, and serve on for `drain_delay_s`; refuse new calls
 import asyncio
 import logging
 import os
+import resource
 import signal
 import sys
 import threading
@@ -34,6 +35,7 @@ logger = logging.getLogger(__name__)
 SWITCH_INTERVAL_S = 0.0005
 DEFAULT_OPENERS = Openers()
 MIN_CLOSE_S = 1.0  # for running batches to end, where draining took all its time
+FILES_OF_OUR_OWN = 512  # models, shared memory, scrapes, and what libraries open
 EXIT_LIMIT_S = 2.0  # from the end of `serve` to that of the process
 
 
@@ -151,6 +153,7 @@ async def serve(
     for number in (signal.SIGTERM, signal.SIGINT):  # first of all: loading takes its time
         loop.add_signal_handler(number, stopping.set)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
+    _allow_files(settings.max_connections + FILES_OF_OUR_OWN)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # the processors are ORT's
     load_onnxruntime()
     app = App(settings, openers)
@@ -174,6 +177,19 @@ async def serve(
         starting.cancel()
         await app.stop()
         _end_soon()
+
+
+def _allow_files(count: int) -> None:
+    """Each connection takes a descriptor, and 1,024 in all is a usual limit that may be raised."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    unlimited = resource.RLIM_INFINITY
+    if soft != unlimited and soft < count:
+        allowed = count if hard == unlimited else min(count, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+        if allowed < count:
+            logger.warning(
+                "this process may open %d files, fewer than --max-connections needs", allowed
+            )
 
 
 def _end_soon() -> None:
