@@ -210,7 +210,12 @@ class ModelRepository:
                 f"failed to load '{name}', files are given without parameter 'config'"
             )
         task = self._start(self._load_named(name, config_json, files or {}))
-        await asyncio.shield(task)  # a client that leaves does not undo it
+        try:
+            await asyncio.shield(task)  # a client that leaves does not undo it
+        except asyncio.CancelledError:
+            if task.cancelled():
+                raise Unavailable("Server exiting") from None
+            raise
 
     async def unload(self, name: str) -> None:
         """Serve a model no more; returns at once, and it answers what it was asked.

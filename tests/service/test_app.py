@@ -450,3 +450,22 @@ def test_what_is_open_to_whom_is_logged_and_warned_of(
     if case == "default":
         assert first == ("gRPC is open on 127.0.0.1:8001: plain, no tokens, model control none")
         assert second == "metrics are open on 127.0.0.1:8002"
+
+
+async def test_a_load_under_way_is_refused_when_the_server_leaves(repository: Path) -> None:
+    """Its client is told at once, though the drain may take 1,000 s."""
+    write_model(repository, "m")
+    sessions = SlowOpening()
+    settings = {"model_control_mode": "explicit", "drain_delay_s": 1_000.0}
+    app = make_app(repository, sessions, settings)
+    await within_patience(app.start())
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{app.grpc_port}") as channel:
+        stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
+        request = service_pb2.RepositoryModelLoadRequest(model_name="m")
+        loading = asyncio.ensure_future(refusal(stub.RepositoryModelLoad(request)))
+        await eventually(lambda: bool(app.repository._background))
+        stopping = asyncio.create_task(app.stop())
+        assert await loading == (StatusCode.UNAVAILABLE, "Server exiting")
+        sessions.may_open.set()
+        app.hurry()
+        await within_patience(stopping)
