@@ -146,6 +146,9 @@ class Settings:
     max_shm_bytes: int = _setting(
         2**30, "Bytes of all shared memory regions together.", 1, MAX_READ_BYTES
     )
+    max_message_parts: int = _setting(
+        131_072, "Fields of one message and of those inside it; strings of one tensor.", 1_024
+    )
     max_concurrent_rpcs: int = _setting(
         4_096, "Calls in flight over all models; one more gets RESOURCE_EXHAUSTED.", 1
     )

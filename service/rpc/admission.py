@@ -22,6 +22,7 @@ from grpc import StatusCode
 from service.errors import DeadlineExceeded, InvalidArgument, Overloaded, Unavailable
 from service.rpc.auth import Continuation, Handler, refusing
 from service.rpc.status import RETRY_HINT, UNREADABLE, Context
+from service.rpc.wire import Inner, count_parts, inner_messages
 from service.settings import Settings
 
 PROBES = frozenset(
@@ -131,15 +132,17 @@ class Admission:
 class ConcurrencyLimit(grpc.aio.ServerInterceptor):
     """At most so many calls at once, open streams included; probes are answered beside them."""
 
-    def __init__(self, max_calls: int, admission: Admission) -> None:
-        self._max_calls = max_calls
+    def __init__(self, settings: Settings, admission: Admission) -> None:
+        self._max_calls = max_calls = settings.max_concurrent_rpcs
         self._num_calls = 0
         self._full = refusing(
             StatusCode.RESOURCE_EXHAUSTED,
             f"Exceeds maximum of {max_calls} calls in flight",
             RETRY_HINT,
         )
-        measured = functools.partial(_measured, hold=admission.hold)
+        measured = functools.partial(
+            _measured, hold=admission.hold, max_parts=settings.max_message_parts
+        )
         self._measured = functools.lru_cache(maxsize=256)(measured)  # more than there are methods
 
     async def intercept_service(
@@ -160,14 +163,16 @@ class ConcurrencyLimit(grpc.aio.ServerInterceptor):
         self._num_calls -= 1
 
 
-def _measured(handler: Any, hold: Callable[[int], None]) -> Handler:  # noqa: ANN401
+def _measured(handler: Any, hold: Callable[[int], None], max_parts: int) -> Handler:  # noqa: ANN401
     """The same method, whose messages are measured, and answered where they are none.
 
     A handler is a named tuple that has no public type.
     """
     if handler is None or handler.request_deserializer is None:
         return handler  # type: ignore[no-any-return] # a method that there is not, or a refusal
-    read = functools.partial(_read_noting, handler.request_deserializer)
+    parse = handler.request_deserializer
+    inner = inner_messages(parse.__self__.DESCRIPTOR)  # of the message's class, whose method it is
+    read = functools.partial(_read_noting, parse, inner, max_parts)
     changes: dict[str, object] = {"request_deserializer": read}
     if not handler.request_streaming:  # streams read inside of their method, which answers
         changes["request_deserializer"] = functools.partial(_read_or_error, read)
@@ -180,9 +185,15 @@ def _measured(handler: Any, hold: Callable[[int], None]) -> Handler:  # noqa: AN
     return changed
 
 
-def _read_noting(read: Callable[[bytes], object], message: bytes) -> object:
+def _read_noting(
+    parse: Callable[[bytes], object], inner: Inner, max_parts: int, message: bytes
+) -> object:
     _message_bytes.set(len(message))
-    return read(message)
+    if count_parts(message, inner, max_parts) > max_parts:
+        raise InvalidArgument(
+            f"the message has more than {max_parts} fields, counting those of the messages in it"
+        )
+    return parse(message)
 
 
 def _write_holding(
@@ -197,7 +208,7 @@ def _read_or_error(read: Callable[[bytes], object], message: bytes) -> object:
     """The message, or why it is none: raised here, gRPC would make it UNKNOWN with a traceback."""
     try:
         return read(message)
-    except DecodeError as error:
+    except (DecodeError, InvalidArgument) as error:
         return error
 
 
@@ -205,6 +216,8 @@ def _refusing_unreadable(method: Callable[[Any, Context], Awaitable[Any]]) -> ob
     async def answer(request: object, context: Context) -> object:
         if isinstance(request, DecodeError):
             await context.abort(StatusCode.INTERNAL, UNREADABLE)
+        if isinstance(request, InvalidArgument):
+            await context.abort(StatusCode.INVALID_ARGUMENT, str(request))
         return await method(request, context)
 
     return answer

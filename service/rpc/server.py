@@ -36,7 +36,7 @@ class RpcServer:
         tracing: Tracing,
     ) -> None:
         self.health = HealthService()
-        guard, limit = Guard(settings), ConcurrencyLimit(settings.max_concurrent_rpcs, admission)
+        guard, limit = Guard(settings), ConcurrencyLimit(settings, admission)
         self._server = grpc.aio.server(
             interceptors=[guard, limit] if guard.has_rules else [limit],
             options=_options(settings),

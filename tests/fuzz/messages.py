@@ -63,9 +63,13 @@ class Method:
     def name(self) -> str:
         return self.path.strip("/").replace("/", ".")
 
+    @property
+    def message_class(self) -> Any:  # noqa: ANN401 - of which kind, the descriptor says
+        return GetMessageClass(self.descriptor.input_type)
+
     def request(self, generator: random.Random) -> bytes:
         """A message that is well formed, whatever it says."""
-        message = GetMessageClass(self.descriptor.input_type)()
+        message = self.message_class()
         _fill(message, generator, 0)
         return bytes(message.SerializeToString())
 

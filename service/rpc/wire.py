@@ -1,0 +1,76 @@
+"""How many parts a message has, told from its bytes, before it is parsed.
+
+Parsed, an empty message inside another takes ninety bytes of memory for two on the wire, and a
+third of a microsecond on the event loop: a request of 256 MiB of them took 11 GiB. Counting them
+stops at the bound. Scalars that are packed are one part, since they take eight bytes at most.
+See the encoding of protocol buffers, https://protobuf.dev/programming-guides/encoding/
+"""
+
+from typing import TypeAlias
+
+from google.protobuf.descriptor import Descriptor
+
+SMALL_BYTES = 4_096  # not worth counting: parsed, at most some 200 KiB
+Inner: TypeAlias = "dict[int, Inner]"  # the fields that are messages, by number
+MAX_VARINT_BYTES = 10
+_VARINT, _FIXED_64, _BYTES, _FIXED_32 = 0, 1, 2, 5
+
+
+def inner_messages(message: Descriptor, known: "dict[str, Inner] | None" = None) -> Inner:
+    """The fields of a message that are messages themselves, and theirs."""
+    known = {} if known is None else known
+    if message.full_name not in known:
+        known[message.full_name] = inner = {}
+        for field in message.fields:
+            if field.message_type is not None:
+                inner[field.number] = inner_messages(field.message_type, known)
+    return known[message.full_name]
+
+
+def count_parts(message: bytes, inner: Inner, limit: int) -> int:
+    """The fields of a message and of those inside it; beyond `limit`, some number above it.
+
+    Bytes that are no message have some number of parts too.
+    """
+    if len(message) <= SMALL_BYTES:
+        return 0
+    try:
+        return _count(message, 0, len(message), inner, limit)
+    except IndexError:  # cut short, or a number without end: parsing will say so
+        return 0
+
+
+def _count(message: bytes, start: int, end: int, inner: Inner, limit: int) -> int:
+    position, count = start, 0
+    while position < end and count <= limit:
+        tag, position = _varint(message, position)
+        count += 1
+        kind = tag & 7
+        if kind == _BYTES:
+            size, position = _varint(message, position)
+            if tag >> 3 in inner:
+                last = min(position + size, end)
+                count += _count(message, position, last, inner[tag >> 3], limit - count)
+            position += size
+        elif kind == _VARINT:
+            _, position = _varint(message, position)
+        elif kind == _FIXED_64:
+            position += 8
+        elif kind == _FIXED_32:
+            position += 4
+    return count
+
+
+def _varint(message: bytes, position: int) -> tuple[int, int]:
+    """The number at a position, and where the next thing begins."""
+    byte = message[position]
+    if byte < 0x80:
+        return byte, position + 1
+    number = byte & 0x7F
+    for shift in range(7, 7 * MAX_VARINT_BYTES, 7):
+        position += 1
+        byte = message[position]
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return number, position + 1
+    raise IndexError("a number of more than ten bytes")

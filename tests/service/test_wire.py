@@ -1,0 +1,75 @@
+"""Parts are counted from bytes as protobuf counts them, and never for longer than the bound."""
+
+import random
+import time
+from typing import Any
+
+import pytest
+from google.protobuf.message import Message
+from tritonclient.grpc import service_pb2 as pb
+
+from service.rpc.wire import SMALL_BYTES, count_parts, inner_messages
+from tests.fuzz.messages import all_methods
+
+LIMIT = 10_000
+INFER = inner_messages(pb.ModelInferRequest.DESCRIPTOR)
+PADDING = b"\x3a" + b"\x80\x20" + b"\0" * SMALL_BYTES  # raw_input_contents of 4 KiB
+
+
+def parts_of(message: Message) -> int:
+    """The same by walking what was parsed; packed scalars are one part."""
+    count = 0
+    for field, value in message.ListFields():
+        if field.message_type is not None and field.message_type.GetOptions().map_entry:
+            for item in value.values():
+                has_value = isinstance(item, Message)
+                count += 1 + 1 + 1 + (parts_of(item) if has_value else 0)
+        elif field.message_type is not None:
+            items: Any = value if field.is_repeated else [value]
+            count += sum(1 + parts_of(item) for item in items)
+        else:
+            count += len(value) if field.is_repeated and not field.is_packed else 1
+    return count
+
+
+def test_a_request_s_parts_are_its_fields_and_those_inside() -> None:
+    request = pb.ModelInferRequest(model_name="m", id="1")
+    tensor = request.inputs.add(name="x", datatype="INT32", shape=[3, 1])
+    tensor.contents.int_contents.extend(range(3_000))
+    tensor.parameters["p"].int64_param = 7
+    request.outputs.add(name="y")
+    request.raw_input_contents.append(bytes(SMALL_BYTES))
+    assert count_parts(request.SerializeToString(), INFER, LIMIT) == parts_of(request)
+
+
+@pytest.mark.parametrize("method", all_methods(), ids=lambda method: method.name)
+def test_every_message_is_counted_as_protobuf_reads_it(method: Any) -> None:  # noqa: ANN401
+    message_class = method.message_class
+    inner = inner_messages(message_class.DESCRIPTOR)
+    for seed in range(20):
+        content = method.request(random.Random(seed))  # noqa: S311 - the same each time
+        if len(content) > SMALL_BYTES:
+            expected = parts_of(message_class.FromString(content))
+            assert count_parts(content, inner, LIMIT) == expected
+
+
+@pytest.mark.parametrize(
+    "unit",
+    [b"\x2a\0", b"\x32\0", b"\x3a\0", b"\x22\0", b"\x2a\x04\x2a\x02\x42\0", b"\x08\x01", b"\x0b"],
+    ids=["inputs", "outputs", "raw", "parameters", "strings", "unknown", "groups"],
+)
+def test_counting_stops_at_the_bound(unit: bytes) -> None:
+    """8 MiB of the smallest things there are, against a bound of 10,000: in a tenth of a second."""
+    content = unit * (2**23 // len(unit))
+    started_s = time.monotonic()
+    assert LIMIT < count_parts(content, INFER, LIMIT) <= LIMIT + 3
+    assert time.monotonic() - started_s < 1.0
+
+
+def test_bytes_that_are_no_message_are_counted_without_harm() -> None:
+    generator = random.Random(0)  # noqa: S311 - the same each time
+    for _ in range(200):
+        content = generator.randbytes(5_000)
+        assert count_parts(content, INFER, LIMIT) >= 0
+    assert count_parts(PADDING + b"\x3a", INFER, LIMIT) == 0
+    assert count_parts(b"\xff" * 10_000, INFER, LIMIT) == 0
