@@ -143,6 +143,28 @@ async def test_calls_in_flight_are_bounded_and_probes_are_answered_beside_them(
         stream.cancel()
 
 
+async def test_calls_that_are_cancelled_at_once_give_their_places_back(repository: Path) -> None:
+    """2,000 of them, 20 at a time, where 40 have room; then 40 are answered together."""
+    write_models(repository)
+    async with serving(repository, max_concurrent_rpcs=40) as served:
+
+        async def ask_and_leave(delay_s: float) -> None:
+            call = served.inference.ModelInfer(text_request("spam", "lunch"))
+            await asyncio.sleep(delay_s)
+            call.cancel()
+            with suppress(asyncio.CancelledError, grpc.aio.AioRpcError):
+                await call
+
+        for _ in range(100):
+            delays_s = (number % 5 * 1e-4 for number in range(20))
+            await asyncio.gather(*map(ask_and_leave, delays_s))
+            await check(served)  # on the same connection, so behind all cancellations
+        await eventually(lambda: served.app._admission.num_inside == 0)
+        assert served.app._admission._num_bytes == 0
+        answers = await asyncio.gather(*(served.infer_text("spam", "lunch") for _ in range(40)))
+        assert all(answer.outputs for answer in answers)
+
+
 @pytest.fixture
 def connections() -> Iterator[list[socket.socket]]:
     with ExitStack() as stack:
