@@ -264,8 +264,8 @@ class BatchEngine:
             for item in run.items:
                 self._run_batch(session, [item])
             return
+        self._observer.batch_ran(ran)  # first: who is answered may ask how many ran
         self._answer(ran, outputs)
-        self._observer.batch_ran(ran)
 
     def _begin(self, items: list[Item]) -> _Run | None:
         """A run of those that somebody still waits for, if there are any."""

@@ -17,7 +17,7 @@ from service.errors import AlreadyExists, InvalidArgument, NotFound, RegionFaile
 
 FOLDER = Path("/dev/shm")  # noqa: S108 - where Linux keeps POSIX shared memory
 DISABLED = (
-    "Client shared memory is disabled. Start the server with '--allow-client-shm=true' to enable."
+    "Client shared memory is disabled. Start the server with '--allow-client-shm' to enable."
 )
 
 

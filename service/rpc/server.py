@@ -102,7 +102,7 @@ def _transfer(settings: Settings) -> Transfer:
         max_regions=settings.max_shm_regions,
         max_bytes=settings.max_shm_bytes,
     )
-    return Transfer(regions, settings.max_message_bytes)
+    return Transfer(regions, settings.max_message_bytes, settings.max_message_parts)
 
 
 def _ms(duration_s: float) -> int:

@@ -22,10 +22,11 @@ _BYTE_SIZE = "shared_memory_byte_size"
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """How a server's tensors come and go: the regions, and how large a message may be."""
+    """How a server's tensors come and go: the regions, and how large they may be."""
 
     regions: SharedMemoryRegions
     max_message_bytes: int
+    max_strings: int = 2**17  # of one input
 
 
 def place_of(tensor: Tensor, regions: SharedMemoryRegions) -> Place | None:

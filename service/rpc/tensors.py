@@ -58,9 +58,10 @@ def parse_inputs(
     try:
         num_rows = _check_batch(request, signature, max_batch_size)
         specs = {spec.name: spec for spec in signature.inputs}
+        max_strings = transfer.max_strings
         arrays = {
             tensor.name: _to_array(
-                tensor, payloads[tensor.name], specs[tensor.name], model, max_batch_size
+                tensor, payloads[tensor.name], specs[tensor.name], model, max_batch_size, max_strings
             )
             for tensor in request.inputs
         }
@@ -218,6 +219,7 @@ def _to_array(
     spec: TensorSpec,
     model: str,
     max_batch_size: int,
+    max_strings: int,
 ) -> np.ndarray:
     name, shape = tensor.name, tuple(tensor.shape)
     if tensor.datatype != spec.datatype.name:
@@ -229,6 +231,11 @@ def _to_array(
     _check_shape(name, shape, spec, model, max_batch_size)
     count = math.prod(shape)
     if spec.datatype.name == BYTES:
+        if count > max_strings:
+            raise InvalidArgument(
+                f"inference input '{name}' for model '{model}' has {count} strings, the server "
+                f"takes at most {max_strings}"
+            )
         return _strings(payload, count, name, model).reshape(shape)
     assert not isinstance(payload, list)
     return _numbers(payload, count, spec.datatype, name, model).reshape(shape)
