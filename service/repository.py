@@ -9,10 +9,7 @@ Lookups and changes happen on the event loop; reading files and opening sessions
 """
 
 import asyncio
-import ctypes
-import gc
 import logging
-import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -20,8 +17,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeAlias, TypeVar
+from typing import Any, Literal, Protocol, TypeAlias
 
+from service.background import in_thread, release_memory
 from service.errors import AttendantError, InvalidArgument, LoadError, NotFound, Unavailable
 from service.loading import LoadedModel, Openers, load_model, start_model
 from service.metrics import Metrics
@@ -35,6 +33,7 @@ from service.model_files import (
     take_snapshot,
     versions_in,
 )
+from service.model_version import parse_version
 from service.models import Host, ServedModel
 from service.response_cache import ResponseCache
 from service.settings import Settings
@@ -42,7 +41,6 @@ from service.settings import Settings
 MAX_MODELS = 1_024  # names that are or were served
 State: TypeAlias = Literal["READY", "LOADING", "UNLOADING", "UNAVAILABLE", ""]
 Fingerprint: TypeAlias = tuple[Path, str | None, Snapshot]  # root, configuration, stamps
-T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 
@@ -116,7 +114,7 @@ class ModelRepository:
         A model that cannot be loaded is reported under its name and does not stop the others.
         """
         self._listener = listener
-        for name in await _in_thread(self._names_at_start):
+        for name in await in_thread(self._names_at_start):
             with suppress(LoadError):
                 await self._load(ModelSource.of(self._settings.model_repository, name))
         self.is_loading = False
@@ -185,7 +183,7 @@ class ModelRepository:
 
     async def index(self) -> list[IndexRow]:
         """Every version that is or was served or failed to be, and folders never loaded."""
-        names = await _in_thread(partial(find_models, self._settings.model_repository))
+        names = await in_thread(partial(find_models, self._settings.model_repository))
         rows = [IndexRow(name) for name in names if name not in self._models]
         for name, model in self._models.items():
             rows += _index_of(name, model)
@@ -234,7 +232,7 @@ class ModelRepository:
         A folder is loaded once two polls see it alike, so that none is read half written.
         """
         folder = self._settings.model_repository
-        seen = await _in_thread(partial(_take_snapshots, folder))
+        seen = await in_thread(partial(_take_snapshots, folder))
         last_seen, self._last_seen = self._last_seen, seen
         for name, snapshot in seen.items():
             model = self._models.get(name)
@@ -300,12 +298,12 @@ class ModelRepository:
                 raise LoadError(f"failed to load '{name}', {error}") from error
         if files:
             assert config_json is not None, "checked before"
-            source = await _in_thread(partial(ModelSource.received, name, config_json, files))
+            source = await in_thread(partial(ModelSource.received, name, config_json, files))
         elif config_json is None and known is not None and known.is_wanted:
             source = known.source  # as it was loaded the last time
         else:
             source = ModelSource.of(self._settings.model_repository, name, config_json)
-        if not await _in_thread(source.folder.is_dir):
+        if not await in_thread(source.folder.is_dir):
             raise LoadError(f"failed to load '{name}', failed to poll from model repository")
         try:
             await self._load(source)
@@ -344,7 +342,7 @@ class ModelRepository:
     async def _replace(self, model: _Model, source: ModelSource) -> None:
         started_s = time.monotonic()
         model.snapshot = None
-        model.snapshot = snapshot = await _in_thread(partial(take_snapshot, source))
+        model.snapshot = snapshot = await in_thread(partial(take_snapshot, source))
         prints = {
             number: (source.root, source.config_json, stamps_of_version(snapshot, number))
             for number in versions_in(snapshot)
@@ -355,7 +353,7 @@ class ModelRepository:
             for number, version in model.versions.items()
             if model.prints[number] == prints.get(number)
         }
-        loaded = await _in_thread(
+        loaded = await in_thread(
             partial(load_model, source, self._settings, self._openers, frozenset(kept))
         )
         before = model.versions
@@ -428,12 +426,12 @@ class ModelRepository:
                 *(version.name, version.version, version.users.count, timeout_s),
             )
         version.stop()
-        await _in_thread(partial(version.close, timeout_s))
+        await in_thread(partial(version.close, timeout_s))
         if version.version not in model.versions:
             version.unwatch()
         del model.retiring[version]
         del version
-        await _in_thread(_release_memory)
+        await in_thread(release_memory)
 
     def _start(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
         """A task that is not forgotten before it is done."""
@@ -475,57 +473,3 @@ def _index_of(name: str, model: _Model) -> list[IndexRow]:
     if not rows:
         return [IndexRow(name, "", state, reason)]
     return list(rows.values())
-
-
-def _release_memory() -> None:
-    """Give back what a closed version held.
-
-    Engine, thread and callbacks point at each other, and glibc keeps what is freed between blocks
-    that are not.
-    """
-    gc.collect()
-    with suppress(OSError, AttributeError):  # another C library
-        ctypes.CDLL(None).malloc_trim(0)
-
-
-async def _in_thread(work: Callable[[], T]) -> T:
-    """As `asyncio.to_thread`, on a thread that does not keep the process from ending."""
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[T] = loop.create_future()
-
-    def resolve(result: T | None, error: BaseException | None) -> None:
-        if not future.done():
-            if error is None:
-                future.set_result(result)  # type: ignore[arg-type]
-            else:
-                future.set_exception(error)
-
-    def run() -> None:
-        result, error = None, None
-        try:
-            result = work()
-        except BaseException as caught:
-            error = caught
-        with suppress(RuntimeError):  # the loop is closed: nobody waits
-            loop.call_soon_threadsafe(resolve, result, error)
-
-    threading.Thread(target=run, name="repository", daemon=True).start()
-    return await future
-
-
-def parse_version(version: str) -> int | None:
-    """A model version as Triton reads it: empty is open, digits count up to the first other."""
-    if not version:
-        return None
-    digits = version[:1].replace("-", "") + version[1:]
-    length = next((i for i, c in enumerate(digits) if c not in "0123456789"), len(digits))
-    if not 1 <= length <= 19 or int(digits[:length]) > 2**63 - 1:  # which has 19 digits
-        raise InvalidArgument(
-            f"failed to get model version from specified version string '{version}' "
-            "(details: stol), version should be an integral value > 0"
-        )
-    if version.startswith("-"):
-        raise InvalidArgument(
-            f"invalid model version specified '{version}' , version should be an integral value > 0"
-        )
-    return int(digits[:length])

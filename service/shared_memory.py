@@ -16,9 +16,7 @@ from pathlib import Path
 from service.errors import AlreadyExists, InvalidArgument, NotFound, RegionFailed, Unimplemented
 
 FOLDER = Path("/dev/shm")  # noqa: S108 - where Linux keeps POSIX shared memory
-DISABLED = (
-    "Client shared memory is disabled. Start the server with '--allow-client-shm' to enable."
-)
+DISABLED = "Client shared memory is disabled. Start the server with '--allow-client-shm' to enable."
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,9 @@ from tritonclient.grpc import service_pb2 as pb
 
 from service.errors import InvalidArgument
 from service.log_settings import LogFilter
+from service.model_version import parse_version
 from service.models import ServedModel
-from service.repository import ModelRepository, parse_version
+from service.repository import ModelRepository
 from service.rpc.status import INFERENCE_CODES, Context, answers_errors
 from service.statistics import ComputeDurations, Duration, Statistics
 from service.trace import Tracing

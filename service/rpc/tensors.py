@@ -58,10 +58,10 @@ def parse_inputs(
     try:
         num_rows = _check_batch(request, signature, max_batch_size)
         specs = {spec.name: spec for spec in signature.inputs}
-        max_strings = transfer.max_strings
+        limits = max_batch_size, transfer.max_strings
         arrays = {
             tensor.name: _to_array(
-                tensor, payloads[tensor.name], specs[tensor.name], model, max_batch_size, max_strings
+                tensor, payloads[tensor.name], specs[tensor.name], model, *limits
             )
             for tensor in request.inputs
         }

@@ -15,8 +15,9 @@ from service.engine import BatchEngine
 from service.errors import InvalidArgument, LoadError, NotFound, Unavailable
 from service.loading import Openers, OpenSession
 from service.metrics import Metrics
+from service.model_version import parse_version
 from service.models import InferRequest
-from service.repository import ModelRepository, parse_version
+from service.repository import ModelRepository
 from service.runtime import OnnxSession
 from service.settings import Settings
 from tests.fakes import (
@@ -327,7 +328,6 @@ async def test_sessions_are_opened_as_instance_group_and_settings_say(repository
     assert seven.num_threads == 7
     assert two.num_threads == available_cpus()
     assert all(options.device == "cpu" and options.can_spin for options in sessions.options)
-
 
 
 async def test_closing_ends_every_engine(repository: Path) -> None:

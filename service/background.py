@@ -1,0 +1,47 @@
+"""Work that would hold up the event loop, on threads of its own."""
+
+import asyncio
+import ctypes
+import gc
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def release_memory() -> None:
+    """Give back what a closed version held.
+
+    Engine, thread and callbacks point at each other, and glibc keeps what is freed between blocks
+    that are not.
+    """
+    gc.collect()
+    with suppress(OSError, AttributeError):  # another C library
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+async def in_thread(work: Callable[[], T]) -> T:
+    """As `asyncio.to_thread`, on a thread that does not keep the process from ending."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[T] = loop.create_future()
+
+    def resolve(result: T | None, error: BaseException | None) -> None:
+        if not future.done():
+            if error is None:
+                future.set_result(result)  # type: ignore[arg-type]
+            else:
+                future.set_exception(error)
+
+    def run() -> None:
+        result, error = None, None
+        try:
+            result = work()
+        except BaseException as caught:
+            error = caught
+        with suppress(RuntimeError):  # the loop is closed: nobody waits
+            loop.call_soon_threadsafe(resolve, result, error)
+
+    threading.Thread(target=run, name="repository", daemon=True).start()
+    return await future
