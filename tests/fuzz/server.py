@@ -26,7 +26,7 @@ class Target:
 
     def __init__(self, served: Served, channel: grpc.Channel) -> None:
         self.served = served
-        self._channel = channel
+        self._channel: Any = channel  # of bytes, which its types do not know
         self._inference: Any = service_pb2_grpc.GRPCInferenceServiceStub(channel)
 
     def send(self, method: Method, *messages: bytes) -> None:

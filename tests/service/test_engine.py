@@ -349,8 +349,8 @@ async def test_moments_that_no_clock_reaches_do_not_end_the_engine() -> None:
     """Threads cannot wait for ever; deadlines, delays and timeouts of clients may be that late."""
     aeons_s = 1e13
     session = doubling_session()
-    limits = {"max_rows": 2, "max_delay_s": aeons_s, "queue": timing_out(aeons_s)}
-    async with engine_on(session, **limits) as engine:
+    late = timing_out(aeons_s)
+    async with engine_on(session, max_rows=2, max_delay_s=aeons_s, queue=late) as engine:
         first = await start(engine, tensor_request(1.0, deadline_s=aeons_s))
         await sleep_past(time.monotonic() + 0.02)  # the engine looks, and waits for company
         second = await start(engine, tensor_request(2.0))

@@ -170,7 +170,7 @@ async def test_a_new_version_takes_the_place_of_the_old_which_answers_what_it_wa
         assert not running.done()
         assert not waiting.done()
         old.release()
-        assert await asyncio.gather(running, waiting) == [2, 2]
+        assert await running == await waiting == 2
         await eventually_rows(models, [("m", "2", "READY", "")])
         with pytest.raises(NotFound, match="'m' version 1 is not found"):
             models.find("m", "1")

@@ -1,6 +1,6 @@
 """RepositoryIndex, RepositoryModelLoad and RepositoryModelUnload on the wire."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +87,7 @@ async def test_kserve_s_clients_name_the_model_in_field_1_and_are_answered_in_th
         assert served.app.repository.has("spam") is is_loaded
 
 
-def _load(name: str = "simple", **parameters: dict[str, object]) -> pb.RepositoryModelLoadRequest:
+def _load(name: str = "simple", **parameters: Mapping[str, object]) -> pb.RepositoryModelLoadRequest:
     request = pb.RepositoryModelLoadRequest(model_name=name)
     for key, value in parameters.items():
         ((kind, content),) = value.items()
@@ -116,7 +116,7 @@ def _load(name: str = "simple", **parameters: dict[str, object]) -> pb.Repositor
             "invalid value type for load parameter 'config', expected string_param.",
         ),
         (
-            _load(**{"file:1/model.onnx": {"string_param": "x"}}),
+            _load("simple", **{"file:1/model.onnx": {"string_param": "x"}}),
             INVALID,
             "invalid value type for load parameter 'file:1/model.onnx', expected bytes_param.",
         ),
