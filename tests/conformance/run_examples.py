@@ -4,8 +4,9 @@
 
 EXAMPLES is `src/python/examples` of a clone of github.com/triton-inference-server/client, QA is
 `qa` of one of .../server, and CLIENT_PYTHON an interpreter with `tritonclient[all]`, `pillow` and
-`attrdict`. Nothing of the clones is part of this repository. What takes no address wants a server
-on port 8001, so that must be free for QA. Ends with 1 if something that applies fails.
+`attrdict`. Nothing of the clones is part of this repository. The command `openssl` makes the
+certificates. What takes no address wants a server on port 8001, so that must be free for QA. Ends
+with 1 if something that applies fails.
 """
 
 import argparse
@@ -22,6 +23,7 @@ from rich.table import Table
 
 from tests.conformance.models import write_examples
 from tests.e2e.server import ServerProcess
+from tests.service.certificates import Authority
 
 LIMIT_S = 60.0  # for one script
 DELAY_S = 3.0  # of the model that the public tests want slow
@@ -79,6 +81,11 @@ EXAMPLES = (
     Script("image_client.py", ("-i", "grpc", "-a", "--streaming", *_IMAGE)),
     Script("simple_grpc_model_control.py"),  # last: it unloads `simple`
 )
+_TLS = (*ADDRESS, "--ssl", "-r", "{root}", "-p", "{key}", "-x", "{cert}")
+SECURE = (
+    Script("simple_grpc_infer_client.py", _TLS),
+    Script("simple_grpc_aio_infer_client.py", _TLS),
+)
 NOT_APPLICABLE = {
     "simple_grpc_sequence_stream_infer_client.py": "needs a stateful model",
     "simple_grpc_sequence_sync_infer_client.py": "needs a stateful model",
@@ -111,6 +118,23 @@ def run_examples(folder: Path, python: str, repository: Path) -> list[Outcome]:
     return ran + [
         Outcome(script, "not applicable", reason) for script, reason in NOT_APPLICABLE.items()
     ]
+
+
+def run_secure(folder: Path, python: str, repository: Path) -> list[Outcome]:
+    """Server and client show each other a certificate."""
+    authority = Authority(repository.parent, "authority")
+    server_pair, client_pair = (authority.sign(name) for name in ("server", "client"))
+    certificates = ("--tls-cert", str(server_pair.cert), "--tls-key", str(server_pair.key))
+    with ServerProcess(
+        repository, *SERVER, *certificates, "--tls-client-ca", str(authority.cert)
+    ) as server:
+        known = {
+            "url": server.address,
+            "root": str(authority.cert),
+            "cert": str(client_pair.cert),
+            "key": str(client_pair.key),
+        }
+        return [_run(folder, python, script, known) for script in SECURE]
 
 
 def run_tests(folder: Path, python: str, repository: Path) -> list[Outcome]:
@@ -152,6 +176,7 @@ def main() -> int:
         repository = Path(name) / "repository"
         write_examples(repository, DELAY_S)
         outcomes = run_examples(asked.examples, asked.python, repository)
+        outcomes += run_secure(asked.examples, asked.python, repository)
         if asked.server_tests:
             outcomes += run_tests(asked.server_tests, asked.python, repository)
     table = Table("script", "result", "reason")
