@@ -233,9 +233,11 @@ async def test_a_stream_that_is_not_read_ends_after_the_bound(repository: Path) 
     """64 answers of 1 MiB, none of which is read: what they hold is freed 0.2 s later."""
     write_models(repository)
     async with serving(repository, send_timeout_s=0.2) as served:
+        served.sessions["strings"].hold()
         call = served.inference.ModelStreamInfer(iter([echo_request(2**20)] * 64))
         admission = served.app._admission
-        await eventually(lambda: admission.num_inside > 3)
+        await eventually(lambda: admission.num_inside == 64)
+        served.release("strings")
         await eventually(lambda: admission.num_inside == 0)
         assert (await served.infer_text("spam", "lunch")).outputs
 
@@ -251,14 +253,14 @@ async def test_a_stream_that_is_not_read_ends_after_the_bound(repository: Path) 
 async def test_a_client_that_reads_now_and_then_is_no_slow_reader(repository: Path) -> None:
     """Generated text that comes later than the bound is not late: nobody left it unread."""
     write_models(repository)
-    async with serving(repository, send_timeout_s=0.05) as served:
+    async with serving(repository, send_timeout_s=0.3) as served:
         decoder = served.decoders["tale"]
         decoder.hold(after=1)
         params = generation_pb2.SamplingParams(max_tokens=10, temperature=0.0)
         request = generation_pb2.GenerateRequest(model="tale", text="once", sampling_params=params)
         call = served.generation.Generate(request, timeout=PATIENCE_S)
         assert (await within_patience(call.read())).text
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(0.4)
         decoder.release()
         num_tokens = 0
         while not num_tokens:
