@@ -127,10 +127,14 @@ def stamps_of_version(snapshot: Snapshot, number: int) -> Snapshot:
 
 
 def check_name(name: str) -> None:
-    """Raise `InvalidArgument` for a model name that a client may not use."""
+    """Raise `InvalidArgument` for a model name that a client may not use.
+
+    Hidden folders are no models: `LoadError`, as for a name that is not there.
+    """
     if not name.strip():
         raise InvalidArgument("Model name cannot be empty. Please enter a valid name to deploy.")
-    if "/" in name or "\\" in name or "\0" in name or name.startswith("."):
+    leads_elsewhere = any(mark in name for mark in "/\\\0") or name.strip() in (".", "..")
+    if leads_elsewhere:
         raise InvalidArgument(
             f"failed to load '{name}', model name must not contain path traversal characters"
         )
@@ -138,6 +142,8 @@ def check_name(name: str) -> None:
         raise InvalidArgument(
             f"model name has {len(name.encode())} bytes, expected at most {MAX_NAME_BYTES}"
         )
+    if name.startswith("."):
+        raise LoadError(f"failed to load '{name}', failed to poll from model repository")
 
 
 def _is_number(name: str) -> bool:

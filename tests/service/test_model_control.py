@@ -337,6 +337,7 @@ async def test_a_path_from_a_client_that_no_file_system_takes_is_refused(reposit
         ("../m", "must not contain path traversal characters"),
         ("a/b", "must not contain path traversal characters"),
         ("..", "must not contain path traversal characters"),
+        (" ..", "must not contain path traversal characters"),
         ("a\0b", "must not contain path traversal characters"),
         ("a" * 300, "model name has 300 bytes, expected at most 255"),
     ],
@@ -347,6 +348,13 @@ async def test_a_name_from_a_client_cannot_lead_out_of_the_repository(
     async with controlled(repository) as (models, _):
         with pytest.raises(InvalidArgument, match=text):
             await models.load(name)
+
+
+async def test_a_hidden_folder_is_no_model(repository: Path) -> None:
+    write(repository, "...", 2)
+    async with controlled(repository) as (models, _):
+        with pytest.raises(LoadError, match="failed to poll from model repository"):
+            await models.load("...")
 
 
 async def test_files_without_a_configuration_are_refused(repository: Path) -> None:
