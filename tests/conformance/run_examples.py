@@ -3,10 +3,10 @@
 `python -m tests.conformance.run_examples EXAMPLES [--server-tests QA] [--python CLIENT_PYTHON]`
 
 EXAMPLES is `src/python/examples` of a clone of github.com/triton-inference-server/client, QA is
-`qa` of one of .../server, and CLIENT_PYTHON an interpreter with `tritonclient[all]`, `pillow` and
-`attrdict`. Nothing of the clones is part of this repository. The command `openssl` makes the
-certificates. What takes no address wants a server on port 8001, so that must be free for QA. Ends
-with 1 if something that applies fails.
+`qa` of one of .../server, and CLIENT_PYTHON an interpreter with `tritonclient[all]`, `pillow`,
+`attrdict`, `psutil` and `ml_dtypes`. Nothing of the clones is part of this repository. The command
+`openssl` makes the certificates. What takes no address wants a server on port 8001, so that must
+be free for QA. Ends with 1 if something that applies fails.
 """
 
 import argparse
@@ -20,6 +20,7 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
+from tritonclient.grpc import InferenceServerClient
 
 from tests.conformance.models import write_examples
 from tests.e2e.server import ServerProcess
@@ -29,7 +30,8 @@ LIMIT_S = 60.0  # for one script
 DELAY_S = 3.0  # of the model that the public tests want slow
 SIDE = 64  # pixels
 TOLD = 300  # characters of what a failed script said
-SERVER = ("--server-name", "triton", "--allow-client-shm")
+NAME = ("--server-name", "triton")
+SHARED = "--allow-client-shm"
 EXPLICIT = ("--model-control-mode", "explicit", "--load-models", "*")
 ADDRESS = ("-u", "{url}")
 
@@ -93,26 +95,64 @@ NOT_APPLICABLE = {
     "simple_grpc_custom_repeat.py": "needs a decoupled model that is no graph",
     "simple_grpc_cudashm_client.py": "needs a GPU's shared memory",
     "ensemble_image_client.py": "needs an ensemble",
+    "test_register_cuda_shared_memory of L0_grpc": "wants the words of a build with CUDA",
 }
-_TIMEOUTS = "L0_client_timeout/client_infer_timeout_test.py"
-_CANCELLATION = "L0_request_cancellation/grpc_cancellation_test.py"
-TESTS = (
-    Script("L0_grpc/python_grpc_aio_test.py", ()),
-    Script(_TIMEOUTS, ("ClientInferTimeoutTest.test_grpc_infer",)),
-    Script(_TIMEOUTS, ("ClientInferTimeoutTest.test_grpc_async_infer",)),
-    Script(_TIMEOUTS, ("ClientInferTimeoutTest.test_grpc_stream_infer",)),
-    Script(_CANCELLATION, ("GrpcCancellationTest.test_grpc_async_infer",)),
-    Script(_CANCELLATION, ("GrpcCancellationTest.test_grpc_stream_infer",)),
-    Script(_CANCELLATION, ("GrpcCancellationTest.test_aio_grpc_async_infer",)),
-    Script(_CANCELLATION, ("GrpcCancellationTest.test_aio_grpc_stream_infer",)),
-    Script("L0_parameters/class_count_test.py", ()),
-)
+
+
+def _unit_tests(path: str, case: str, names: str) -> tuple[Script, ...]:
+    """Each by itself, as Triton's scripts run them."""
+    return tuple(Script(path, (f"{case}.test_{name}",)) for name in names.split())
+
+
+# By the flags of the server that they want.
+TESTS = {
+    (SHARED,): (
+        *_unit_tests(
+            "L0_grpc/python_grpc_aio_test.py",
+            "TestGrpcAioClient",
+            "is_server_live is_server_ready is_model_ready get_server_metadata get_model_metadata "
+            "get_model_config get_model_repository_index load_model unload_model "
+            "get_inference_statistics update_trace_settings get_trace_settings "
+            "get_system_shared_memory_status register_system_shared_memory "
+            "unregister_system_shared_memory get_cuda_shared_memory_status "
+            "unregister_cuda_shared_memory",
+        ),
+        Script("L0_parameters/class_count_test.py", ()),
+        *_unit_tests(
+            "L0_client_timeout/client_infer_timeout_test.py",
+            "ClientInferTimeoutTest",
+            "grpc_infer grpc_async_infer grpc_stream_infer",
+        ),
+        *_unit_tests(
+            "L0_request_cancellation/grpc_cancellation_test.py",
+            "GrpcCancellationTest",
+            "grpc_async_infer grpc_stream_infer aio_grpc_async_infer aio_grpc_stream_infer",
+        ),
+        *_unit_tests(
+            "L0_shared_memory/shared_memory_test.py",
+            "SharedMemoryTest",
+            "invalid_create_shm valid_create_set_register unregister_before_register "
+            "unregister_after_register reregister_after_register unregister_after_inference "
+            "register_after_inference too_big_shm mixed_raw_shm unregisterall "
+            "infer_offset_out_of_bound infer_byte_size_out_of_bound infer_integer_overflow "
+            "register_out_of_bound register_invalid_shm_key python_client_leak",
+        ),
+    ),
+    EXPLICIT: (
+        Script("L0_input_validation/input_validation_test.py", ("ModelNameValidationTest",)),
+        *_unit_tests(
+            "L0_shared_memory/shared_memory_test.py",
+            "SharedMemoryTest",
+            "client_shm_disabled_by_default",
+        ),
+    ),
+}
 
 
 def run_examples(folder: Path, python: str, repository: Path) -> list[Outcome]:
     image = repository.with_name("image.ppm")
     image.write_bytes(b"P6 %d %d 255\n" % (SIDE, SIDE) + bytes(3 * SIDE * SIDE))
-    with ServerProcess(repository, *SERVER, *EXPLICIT) as server:
+    with ServerProcess(repository, *NAME, *EXPLICIT, SHARED) as server:
         known = {"url": server.address, "image": str(image)}
         ran = [_run(folder, python, script, known) for script in EXAMPLES]
     return ran + [
@@ -126,7 +166,7 @@ def run_secure(folder: Path, python: str, repository: Path) -> list[Outcome]:
     server_pair, client_pair = (authority.sign(name) for name in ("server", "client"))
     certificates = ("--tls-cert", str(server_pair.cert), "--tls-key", str(server_pair.key))
     with ServerProcess(
-        repository, *SERVER, *certificates, "--tls-client-ca", str(authority.cert)
+        repository, *NAME, *certificates, "--tls-client-ca", str(authority.cert)
     ) as server:
         known = {
             "url": server.address,
@@ -139,8 +179,17 @@ def run_secure(folder: Path, python: str, repository: Path) -> list[Outcome]:
 
 def run_tests(folder: Path, python: str, repository: Path) -> list[Outcome]:
     """Triton's own tests of its server, where they ask no more than the examples' models."""
-    with ServerProcess(repository, *SERVER, "--grpc-port", "8001"):
-        return [_run(folder, python, script, {}) for script in TESTS]
+    outcomes = []
+    for flags, scripts in TESTS.items():
+        with (
+            ServerProcess(repository, *NAME, *flags, "--grpc-port", "8001") as server,
+            InferenceServerClient(server.address) as client,
+        ):
+            for script in scripts:
+                outcomes.append(_run(folder, python, script, {}))
+                if SHARED in flags:
+                    client.unregister_system_shared_memory()  # what the script left
+    return outcomes
 
 
 def _run(folder: Path, python: str, script: Script, known: dict[str, str]) -> Outcome:
