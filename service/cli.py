@@ -33,6 +33,7 @@ from service.cli_common import (
     with_access,
 )
 from service.cli_generate import generate
+from service.cli_health import healthcheck
 from service.client import NO_ACCESS, Access, TextClient, try_models
 from service.errors import AttendantError, SettingError
 from service.log_settings import FORMATTERS
@@ -203,6 +204,7 @@ def _flag(
 
 app.command("serve")(_serve_command())
 app.command("generate")(generate)
+app.command("healthcheck")(healthcheck)
 
 
 @app.callback(invoke_without_command=True)

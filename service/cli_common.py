@@ -57,6 +57,13 @@ TlsCa = Annotated[
 ]
 TlsCert = Annotated[Path | None, _file("TLS_CERT", "PEM file of our own certificate.")]
 TlsKey = Annotated[Path | None, _file("TLS_KEY", "PEM file of its key.")]
+TlsName = Annotated[
+    str,
+    typer.Option(
+        envvar="ATTENDANT_CLIENT_TLS_NAME",
+        help="Name in the server's certificate, where it is not the address's.",
+    ),
+]
 TokenFile = Annotated[
     Path | None,
     _file("TOKEN_FILE", "File whose first line is our bearer token; else $ATTENDANT_TOKEN is."),
@@ -70,6 +77,7 @@ def with_access(command: Callable[..., None]) -> Callable[..., None]:
         tls_ca: TlsCa = None,
         tls_cert: TlsCert = None,
         tls_key: TlsKey = None,
+        tls_name: TlsName = "",
         token_file: TokenFile = None,
     ) -> Access:
         if tls_ca is None and (tls_cert or tls_key):
@@ -81,6 +89,7 @@ def with_access(command: Callable[..., None]) -> Callable[..., None]:
             tls_cert=_read("tls-cert", tls_cert) if tls_cert else None,
             tls_key=_read("tls-key", tls_key) if tls_key else None,
             token=_token(token_file),
+            tls_name=tls_name,
         )
 
     flags = inspect.signature(read).parameters

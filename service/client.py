@@ -9,6 +9,7 @@ from typing import Any, Self
 import grpc
 from attendant.v1 import generation_pb2, generation_pb2_grpc, text_pb2_grpc
 from attendant.v1 import text_pb2 as pb
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 MAX_MESSAGE_BYTES = 2**31 - 1
 TRIAL_TOKENS = 24  # of output, when a generative model is tried
@@ -31,6 +32,7 @@ class Access:
     tls_cert: bytes | None = None
     tls_key: bytes | None = field(default=None, repr=False)
     token: str = field(default="", repr=False)
+    tls_name: str = ""  # that the server's certificate must have; empty: the address's
 
 
 NO_ACCESS = Access()
@@ -42,10 +44,14 @@ class _Client:
     def __init__(self, address: str, timeout_s: float, access: Access = NO_ACCESS) -> None:
         authorization = (("authorization", f"Bearer {access.token}"),) if access.token else ()
         self._options: dict[str, Any] = {"timeout": timeout_s, "metadata": authorization}
-        options = [("grpc.max_receive_message_length", MAX_MESSAGE_BYTES)]
+        options: list[tuple[str, int | str]] = [
+            ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES)
+        ]
         if access.tls_ca is None:
             self._channel = grpc.insecure_channel(address, options)
             return
+        if access.tls_name:
+            options.append(("grpc.ssl_target_name_override", access.tls_name))
         credentials = grpc.ssl_channel_credentials(access.tls_ca, access.tls_key, access.tls_cert)
         self._channel = grpc.secure_channel(address, credentials, options)
 
@@ -125,6 +131,21 @@ class GenerationClient(_Client):
             request, **self._options
         )
         return response
+
+
+class HealthClient(_Client):
+    """Asks how the server is, as balancers and supervisors do."""
+
+    def __init__(self, address: str, timeout_s: float, access: Access = NO_ACCESS) -> None:
+        super().__init__(address, timeout_s, access)
+        self._stub: Any = health_pb2_grpc.HealthStub(self._channel)
+
+    def status(self, service: str) -> str:
+        """SERVING, NOT_SERVING or UNKNOWN."""
+        request = health_pb2.HealthCheckRequest(service=service)
+        response = self._stub.Check(request, **self._options)
+        status: str = health_pb2.HealthCheckResponse.ServingStatus.Name(response.status)
+        return status
 
 
 def try_models(address: str, timeout_s: float) -> Iterator[Trial]:

@@ -5,7 +5,6 @@ What comes from users or models goes in as `Text`: rich would read "[/b]" in a s
 
 from collections.abc import Iterable, Sequence
 
-import numpy as np
 from attendant.v1 import generation_pb2
 from attendant.v1 import text_pb2 as pb
 from rich.table import Table
@@ -53,6 +52,8 @@ def classifications(texts: Sequence[str], response: pb.ClassifyResponse) -> Tabl
 
 def embeddings(texts: Sequence[str], response: pb.EmbedResponse) -> Table:
     """One row per text: the vector's beginning, and its cosine with every other text."""
+    import numpy as np  # heavy, and every command reads this file
+
     vectors = np.array([result.values for result in response.results], np.float32)
     units = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
     cosines = units @ units.T

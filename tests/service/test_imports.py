@@ -39,8 +39,8 @@ DOORS = {
     "onnxruntime": ("service/runtime.py",),
     "prometheus_client": ("service/metrics.py",),
     "tokenizers": ("service/tokenizer.py",),
-    "grpc": ("service/rpc/", "service/client.py", "service/cli.py"),
-    "grpc_health": ("service/rpc/",),
+    "grpc": ("service/rpc/", "service/client.py", "service/cli.py", "service/cli_health.py"),
+    "grpc_health": ("service/rpc/", "service/client.py"),
     "grpc_reflection": ("service/rpc/",),
     "attendant": (
         "service/rpc/",
