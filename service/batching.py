@@ -107,14 +107,11 @@ class BatchQueue:
             assert item.num_rows <= limits.max_rows, "no batch could hold it"
             assert item.num_rows * item.num_tokens <= limits.max_tokens, "no batch could hold it"
         num_rows, num_tokens = request.num_rows, request.num_tokens
-        for amount, most, unit in (
-            (num_rows, limits.max_waiting_rows, "rows"),
-            (num_tokens, limits.max_waiting_tokens, "tokens"),
-        ):
-            if amount > most:
-                raise InvalidArgument(
-                    f"the request has {amount} {unit}, the queue takes at most {most}"
-                )
+        if num_rows > limits.max_waiting_rows or num_tokens > limits.max_waiting_tokens:
+            raise InvalidArgument(
+                f"the request has {num_rows} rows and {num_tokens} tokens, the queue takes at most "
+                f"{limits.max_waiting_rows} rows and {limits.max_waiting_tokens} tokens"
+            )
         self.check_room(request.priority, num_rows, num_tokens)
         level = limits.queue.level_of(request.priority)
         policy = limits.queue.of(level)
@@ -211,8 +208,10 @@ class BatchQueue:
         first, *others = (self._lanes[key] for key in sorted(self._lanes))
         oldest, most = next(iter(first)), self._limits.max_candidates
         alike = [item for item in islice(first, most) if item.shape_key == oldest.shape_key]
-        alike.sort(key=lambda item: item.num_tokens)
-        batch = alike[self._most_efficient_window(alike, alike.index(oldest))]
+        batch = alike
+        if len(alike) > 1:
+            alike.sort(key=lambda item: item.num_tokens)
+            batch = alike[self._most_efficient_window(alike, alike.index(oldest))]
         if others:
             company = islice(chain.from_iterable(others), max(0, most - len(first)))
             batch = self._with_company(batch, company)

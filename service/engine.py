@@ -118,15 +118,12 @@ class BatchEngine:
             times_out_s = self._queue.put(request)
             self._futures[request] = future
             self._changed.notify()
-        limits = (
-            (request.deadline_s, DeadlineExceeded("Deadline Exceeded")),
-            (times_out_s, TimedOut("Request timeout expired")),
-        )
-        timers = [
-            self._loop.call_later(due_s - time.monotonic(), self._end_late, request, error)
-            for due_s, error in limits
-            if due_s is not None
-        ]
+        timers = []
+        if request.deadline_s is not None:
+            late: AttendantError = DeadlineExceeded("Deadline Exceeded")
+            timers.append(self._end_at(request.deadline_s, request, late))
+        if times_out_s is not None:
+            timers.append(self._end_at(times_out_s, request, TimedOut("Request timeout expired")))
         try:
             await future
         finally:
@@ -192,6 +189,11 @@ class BatchEngine:
     def _abandon(self, request: Request) -> None:
         with self._changed:
             self._finish(request)
+
+    def _end_at(
+        self, due_s: float, request: Request, error: AttendantError
+    ) -> asyncio.TimerHandle:
+        return self._loop.call_later(due_s - time.monotonic(), self._end_late, request, error)
 
     def _end_late(self, request: Request, error: AttendantError) -> None:
         """Called by the event loop when the error is due; a timeout is for those that wait."""

@@ -202,6 +202,7 @@ class BatchedModel(ServedModel):
         super().__init__(version, config, engine, metrics)
         self._batches = engine
         self._cache = cache
+        self._has_rows = config.max_batch_size > 0
 
     async def infer(self, request: InferRequest) -> InferReply:
         if self._cache is None:
@@ -253,10 +254,6 @@ class TensorModel(BatchedModel):
         (outputs,) = await self._run(running, request.request_id)
         found = from_graph(dict(zip(names, outputs, strict=True)), self.signature, self._has_rows)
         return InferReply(found, running.timings)
-
-    @property
-    def _has_rows(self) -> bool:
-        return bool(self.config.max_batch_size)
 
     def _empty_reply(self, request: InferRequest) -> InferReply:
         """The answer to no rows, without a run; dimensions that only a run could tell are 0."""

@@ -8,9 +8,10 @@ from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from service.errors import LoadError
 from service.repository import ModelRepository
-from service.rpc.admission import Admission, ConcurrencyLimit
+from service.rpc.admission import Admission
 from service.rpc.auth import Guard
 from service.rpc.credentials import server_credentials
+from service.rpc.door import Door
 from service.rpc.generation import GenerationService
 from service.rpc.health import HealthService
 from service.rpc.inference import InferenceService
@@ -36,26 +37,27 @@ class RpcServer:
         tracing: Tracing,
     ) -> None:
         self.health = HealthService()
-        guard, limit = Guard(settings), ConcurrencyLimit(settings, admission)
+        guard = Guard(settings)
         self._server = grpc.aio.server(
-            interceptors=[guard, limit] if guard.has_rules else [limit],
+            interceptors=[guard] if guard.has_rules else [],
             options=_options(settings),
             maximum_concurrent_rpcs=settings.max_concurrent_rpcs + PROBE_ROOM,
         )
+        door = Door(self._server, settings, admission)
         service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(
             InferenceService(
                 repository, admission, settings.server_name, _transfer(settings), tracing
             ),
-            self._server,
+            door,
         )
         text_pb2_grpc.add_TextServiceServicer_to_server(
-            TextService(repository, admission, settings.max_texts), self._server
+            TextService(repository, admission, settings.max_texts), door
         )
         generation_pb2_grpc.add_GenerationServiceServicer_to_server(
-            GenerationService(repository, admission), self._server
+            GenerationService(repository, admission), door
         )
-        health_pb2_grpc.add_HealthServicer_to_server(self.health, self._server)
-        reflection.enable_server_reflection(_service_names(), self._server)
+        health_pb2_grpc.add_HealthServicer_to_server(self.health, door)
+        reflection.enable_server_reflection(_service_names(), door)
         self.port: int = self._listen(settings)
 
     def _listen(self, settings: Settings) -> int:

@@ -1,0 +1,150 @@
+"""What every method of every service is wrapped in: bounds, and messages read with care.
+
+Wrapped as it is registered: an interceptor would cost each call twenty microseconds more.
+"""
+
+import asyncio
+import functools
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import grpc
+from google.protobuf.message import DecodeError
+from grpc import StatusCode
+
+from service.errors import InvalidArgument
+from service.rpc.admission import Admission, message_bytes
+from service.rpc.auth import Handler, refusing
+from service.rpc.status import RETRY_HINT, UNREADABLE, Context
+from service.rpc.wire import Inner, count_parts, inner_messages
+from service.settings import Settings
+
+PROBES = frozenset(
+    (
+        "/grpc.health.v1.Health/Check",
+        "/inference.GRPCInferenceService/ServerLive",
+        "/inference.GRPCInferenceService/ServerReady",
+        "/inference.GRPCInferenceService/ModelReady",
+    )
+)
+
+
+class Door:
+    """In place of a server where services are registered; their calls come through here.
+
+    At most `max_concurrent_rpcs` at once, open streams included; probes are answered beside them.
+    """
+
+    def __init__(self, server: grpc.aio.Server, settings: Settings, admission: Admission) -> None:
+        self._server = server
+        self._max_calls = max_calls = settings.max_concurrent_rpcs
+        self._num_calls = 0
+        self._full = refusing(
+            StatusCode.RESOURCE_EXHAUSTED,
+            f"Exceeds maximum of {max_calls} calls in flight",
+            RETRY_HINT,
+        )
+        measured = functools.partial(
+            _measured, hold=admission.hold, max_parts=settings.max_message_parts
+        )
+        self._measured = functools.lru_cache(maxsize=256)(measured)  # more than there are methods
+
+    def add_generic_rpc_handlers(self, services: tuple[grpc.GenericRpcHandler, ...]) -> None:
+        """Called by generated code, like the next."""
+        self._server.add_generic_rpc_handlers(
+            tuple(_Service(methods, self._enter) for methods in services)
+        )
+
+    def add_registered_method_handlers(self, service: str, methods: object) -> None:
+        """The same methods again, for servers that look them up otherwise than `grpc.aio` does."""
+
+    def _enter(self, path: str, method: Handler) -> Handler:
+        """How a call is answered, in the task that will."""
+        if path in PROBES:
+            return self._measured(method)
+        if self._num_calls >= self._max_calls:
+            return self._full
+        task = asyncio.current_task()  # the call's, which ends when its status is sent
+        assert task is not None, "grpc.aio runs every call in a task"
+        self._num_calls += 1
+        task.add_done_callback(self._leave)
+        return self._measured(method)
+
+    def _leave(self, _: object) -> None:
+        self._num_calls -= 1
+
+
+class _Service(grpc.GenericRpcHandler):
+    """The methods of one service by their paths."""
+
+    def __init__(
+        self,
+        methods: grpc.GenericRpcHandler,
+        enter: Callable[[str, Handler], Handler],
+    ) -> None:
+        self._methods = methods
+        self._enter = enter
+
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> Handler:
+        method = self._methods.service(handler_call_details)
+        return None if method is None else self._enter(handler_call_details.method, method)
+
+
+def _measured(handler: Any, hold: Callable[[int], None], max_parts: int) -> Handler:  # noqa: ANN401
+    """The same method, whose messages are measured, and answered where they are none.
+
+    A handler is a named tuple that has no public type.
+    """
+    if handler is None or handler.request_deserializer is None:
+        return handler  # type: ignore[no-any-return] # a method that there is not, or a refusal
+    parse = handler.request_deserializer
+    inner = inner_messages(parse.__self__.DESCRIPTOR)  # of the message's class, whose method it is
+    read = functools.partial(_read_noting, parse, inner, max_parts)
+    changes: dict[str, object] = {"request_deserializer": read}
+    if not handler.request_streaming:  # streams read inside of their method, which answers
+        changes["request_deserializer"] = functools.partial(_read_or_error, read)
+        kind = "unary_stream" if handler.response_streaming else "unary_unary"
+        changes[kind] = _refusing_unreadable(getattr(handler, kind))
+    if not handler.response_streaming:
+        write = handler.response_serializer
+        changes["response_serializer"] = functools.partial(_write_holding, write, hold)
+    changed: Handler = handler._replace(**changes)
+    return changed
+
+
+def _read_noting(
+    parse: Callable[[bytes], object], inner: Inner, max_parts: int, message: bytes
+) -> object:
+    message_bytes.set(len(message))
+    if count_parts(message, inner, max_parts) > max_parts:
+        raise InvalidArgument(
+            f"the message has more than {max_parts} fields, counting those of the messages in it"
+        )
+    return parse(message)
+
+
+def _write_holding(
+    write: Callable[[object], bytes], hold: Callable[[int], None], message: object
+) -> bytes:
+    raw = write(message)
+    hold(len(raw))
+    return raw
+
+
+def _read_or_error(read: Callable[[bytes], object], message: bytes) -> object:
+    """The message, or why it is none: raised here, gRPC would make it UNKNOWN with a traceback."""
+    try:
+        return read(message)
+    except (DecodeError, InvalidArgument) as error:
+        return error
+
+
+def _refusing_unreadable(method: Callable[[Any, Context], Awaitable[Any]]) -> object:
+    async def answer(request: object, context: Context) -> object:
+        if isinstance(request, DecodeError):
+            await context.abort(StatusCode.INTERNAL, UNREADABLE)
+        if isinstance(request, InvalidArgument):
+            await context.abort(StatusCode.INVALID_ARGUMENT, str(request))
+        return await method(request, context)
+
+    return answer
