@@ -6,6 +6,7 @@ from tritonclient.grpc import service_pb2 as pb
 
 from service.errors import InvalidArgument, Unimplemented
 from service.repository import ModelRepository
+from service.rpc.admission import Admission
 from service.rpc.status import INFERENCE_CODES, Context, answers_errors
 
 FILE_PREFIX = "file:"
@@ -20,6 +21,7 @@ class ModelControlCalls:
     """
 
     _repository: ModelRepository
+    _admission: Admission
 
     @answers_errors(INFERENCE_CODES)
     async def RepositoryIndex(
@@ -39,6 +41,7 @@ class ModelControlCalls:
     async def RepositoryModelLoad(
         self, request: pb.RepositoryModelLoadRequest, context: Context
     ) -> pb.RepositoryModelLoadResponse:
+        self._admission.admit(context)  # its bytes count, and a drain answers it
         name, is_kserve = _name_of(request)
         config_json, files = _overrides(request.parameters)
         await self._repository.load(name, config_json, files)

@@ -107,7 +107,7 @@ class SharedMemoryCalls:
         self, request: pb.CudaSharedMemoryRegisterRequest, context: Context
     ) -> pb.CudaSharedMemoryRegisterResponse:
         raise InvalidArgument(
-            f"failed to register CUDA shared memory region: '{request.name}', GPUs not supported"
+            f"failed to register shared memory region: '{request.name}', invalid args: no GPUs here"
         )
 
     @answers_errors(INFERENCE_CODES)

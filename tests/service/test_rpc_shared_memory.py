@@ -323,7 +323,7 @@ async def test_there_is_no_cuda_memory_to_share(served: Served, key: str) -> Non
     request = pb.CudaSharedMemoryRegisterRequest(name="c", raw_handle=b"x" * 64, byte_size=1)
     assert await refusal(served.inference.CudaSharedMemoryRegister(request)) == (
         StatusCode.INVALID_ARGUMENT,
-        "failed to register CUDA shared memory region: 'c', GPUs not supported",
+        "failed to register shared memory region: 'c', invalid args: no GPUs here",
     )
     for name in ("c", "r", ""):
         await served.inference.CudaSharedMemoryUnregister(
