@@ -93,6 +93,7 @@ class App:
             logger.warning(
                 "%d calls were not answered in time and are cancelled", admission.num_inside
             )
+        admission.close()
         await self._rpc.stop()
         left_s = 0.0 if self._hurrying.is_set() else deadline_s - time.monotonic()
         await asyncio.to_thread(self.repository.close, max(MIN_CLOSE_S, left_s))

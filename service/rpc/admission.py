@@ -18,6 +18,7 @@ from service.errors import DeadlineExceeded, InvalidArgument, Overloaded, Unavai
 from service.rpc.status import Context
 from service.settings import Settings
 
+SHUTTING_DOWN = "GRPC server is shutting down and has stopped accepting new requests."
 message_bytes: ContextVar[int] = ContextVar("bytes of the message that was read last", default=0)
 
 
@@ -35,6 +36,7 @@ class Admission:
         self._send_timeout_s = settings.send_timeout_s
         self._empty = asyncio.Event()
         self._empty.set()
+        self._closing = asyncio.Event()
 
     def admit(self, context: Context) -> None:
         """Count a call in, or raise `Unavailable` while draining, `Overloaded` beyond the bound.
@@ -80,6 +82,15 @@ class Admission:
                 f"an answer was not read for {self._send_timeout_s:g} s, which is the limit"
             ) from error
 
+    def close(self) -> None:
+        """Nothing is answered any more: open streams are to end."""
+        self._closing.set()
+
+    async def end_when_closed(self) -> None:
+        """What a stream waits for beside its requests, and ends with."""
+        await self._closing.wait()
+        raise Unavailable(SHUTTING_DOWN)
+
     async def drain(self, timeout_s: float) -> None:
         """Refuse new calls and wait for those inside; `num_inside` tells how many are left."""
         self.is_leaving = self.is_draining = True
@@ -88,9 +99,7 @@ class Admission:
 
     def _enter(self) -> int:
         if self.is_draining:
-            raise Unavailable(
-                "GRPC server is shutting down and has stopped accepting new requests."
-            )
+            raise Unavailable(SHUTTING_DOWN)
         num_bytes = message_bytes.get()
         if num_bytes > self._max_bytes:
             raise InvalidArgument(

@@ -30,6 +30,7 @@ class HealthService(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
     def __init__(self) -> None:
         self._status = {OVERALL: _NOT_SERVING, READINESS: _NOT_SERVING, LIVENESS: _SERVING}
         self._is_refusing = False
+        self._is_over = False
         self._changed = asyncio.Event()  # set and replaced at every change
 
     def set_model(self, name: str, *, is_serving: bool) -> None:
@@ -55,6 +56,11 @@ class HealthService(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
         self._changed.set()
         self._changed = asyncio.Event()
 
+    def end(self) -> None:
+        """Tell watchers no more."""
+        self._is_over = True
+        self._changed.set()
+
     async def Check(self, request: Any, context: Context) -> Any:  # noqa: ANN401
         if request.service not in self._status:
             await context.abort(StatusCode.NOT_FOUND, f"unknown service '{request.service}'")
@@ -69,4 +75,6 @@ class HealthService(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
             if status != said:
                 await context.write(pb.HealthCheckResponse(status=status))
                 said = status
+            if self._is_over:
+                return
             await changed.wait()

@@ -23,6 +23,7 @@ from service.trace import Tracing
 
 PROBE_ROOM = 1_024  # calls beyond `max_concurrent_rpcs`, for probes and for refusals
 HANDSHAKE_TIMEOUT_S = 20.0  # for TLS and HTTP/2 together, then a silent connection is cut
+END_STREAMS_S = 0.5  # for streams to hear why they end
 MAX_METADATA_BYTES = 16 * 2**10  # of one call
 
 
@@ -74,8 +75,9 @@ class RpcServer:
         await self._server.start()
 
     async def stop(self) -> None:
-        """Close the port and cancel what is left, open streams included."""
-        await self._server.stop(grace=None)
+        """Close the port, end open streams, and cancel what is left after a moment."""
+        self.health.end()
+        await self._server.stop(END_STREAMS_S)
 
 
 def _options(settings: Settings) -> list[tuple[str, int]]:

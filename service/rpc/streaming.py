@@ -63,14 +63,20 @@ class InferStream:
         # writing, which gRPC refuses: the client would hear nothing.
         await self._context.send_initial_metadata(())
         try:
-            async with asyncio.TaskGroup() as tasks:
-                await self._places.acquire()
-                async for request in requests:
-                    before, done = self._turn(request)
-                    tasks.create_task(self._answer(request, time.monotonic(), before, done))
-                    await self._places.acquire()
+            async with asyncio.TaskGroup() as whole:
+                closing = whole.create_task(self._admission.end_when_closed())
+                await self._answer_all(requests)
+                closing.cancel()
         except BaseExceptionGroup as group:
-            raise group.exceptions[0] from None
+            raise _first(group) from None
+
+    async def _answer_all(self, requests: AsyncIterable[pb.ModelInferRequest]) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            await self._places.acquire()
+            async for request in requests:
+                before, done = self._turn(request)
+                tasks.create_task(self._answer(request, time.monotonic(), before, done))
+                await self._places.acquire()
 
     def _turn(self, request: pb.ModelInferRequest) -> tuple[asyncio.Event, asyncio.Event]:
         """What a request's answer waits for, and what is set when that is written."""
@@ -138,6 +144,13 @@ class InferStream:
             except Exception:
                 logger.exception("ModelStreamInfer failed")
                 yield _error(request, INTERNAL_ERROR)
+
+
+def _first(error: BaseException) -> BaseException:
+    """The error that ended a group of tasks, which may have been in a group of its own."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
 
 
 async def _compute(

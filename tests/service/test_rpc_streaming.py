@@ -3,6 +3,7 @@
 import asyncio
 import queue
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -545,3 +546,16 @@ async def test_metadata_and_configuration_say_how_to_ask(served: Served) -> None
     assert [tensor.optional for tensor in config.input] == [False, True, True, True]
     assert config.model_transaction_policy.decoupled
     assert config.max_batch_size == 0
+
+
+async def test_a_stream_that_asks_nothing_hears_why_it_ends(repository: Path) -> None:
+    write_models(repository)
+    async with serving(repository) as served:
+        call = served.inference.ModelStreamInfer()
+        await call.write(text_request("spam", "lunch"))
+        await call.read()
+        await within_patience(served.app.stop())
+        assert await refusal(call.read()) == (
+            StatusCode.UNAVAILABLE,
+            "GRPC server is shutting down and has stopped accepting new requests.",
+        )
