@@ -1,0 +1,126 @@
+"""`docker-compose.yml`: the schema, what is promised of every container, and what must fit."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from service.app import EXIT_LIMIT_S, MIN_CLOSE_S
+from service.settings import Settings
+from tests.deploy.dockerfile import ROOT, Dockerfile
+
+PATH = ROOT / "docker-compose.yml"
+COMPOSE: dict[str, Any] = yaml.safe_load(PATH.read_text())
+SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+ONCE = {"models", "loadtest"}  # they end by themselves
+each_service = pytest.mark.parametrize("name", SERVICES)
+
+
+def check(path: Path) -> "subprocess.CompletedProcess[str]":
+    command = Path(sys.executable).with_name("check-jsonschema")
+    flags = ("--builtin-schema", "vendor.compose-spec")
+    return subprocess.run(  # noqa: S603
+        [command, *flags, path], capture_output=True, text=True, check=False
+    )
+
+
+def test_it_is_what_the_compose_specification_says() -> None:
+    done = check(PATH)
+    assert done.returncode == 0, done.stdout
+
+
+def test_a_typing_mistake_would_be_found(tmp_path: Path) -> None:
+    wrong = tmp_path / "docker-compose.yml"
+    wrong.write_text(PATH.read_text().replace("depends_on:", "depend_on:", 1))
+    assert check(wrong).returncode == 1
+
+
+@each_service
+def test_every_container_is_hardened(name: str) -> None:
+    service = SERVICES[name]
+    assert service["read_only"] is True
+    assert service["cap_drop"] == ["ALL"]
+    assert service["security_opt"] == ["no-new-privileges:true"]
+    assert service["tmpfs"][0].startswith("/tmp:")
+    assert not {"privileged", "cap_add", "devices", "network_mode", "pid", "ipc"} & set(service)
+
+
+@each_service
+def test_ports_are_published_on_loopback_only(name: str) -> None:
+    for port in SERVICES[name].get("ports", []):
+        assert re.fullmatch(r"127\.0\.0\.1:\d+:\d+", port)
+
+
+@each_service
+def test_every_container_that_stays_is_restarted_and_has_a_health_check(name: str) -> None:
+    service = SERVICES[name]
+    assert service["restart"] == ("no" if name in ONCE else "unless-stopped")
+    assert ("healthcheck" in service) == (name not in ONCE)
+    if name not in ONCE:
+        assert service["healthcheck"]["test"][0] == "CMD", "no shell"
+
+
+@each_service
+def test_images_are_built_of_a_stage_that_exists_or_have_an_exact_version(name: str) -> None:
+    service = SERVICES[name]
+    if "build" in service:
+        assert service["build"]["context"] == "."
+        stages = Dockerfile(ROOT / service["build"]["dockerfile"]).stages
+        assert service["build"]["target"] in stages
+    else:
+        assert re.search(r":v?\d+\.\d+\.\d+$", service["image"])
+        assert re.fullmatch(r"\d+:\d+", service["user"]), "by number, not root's"
+
+
+@each_service
+def test_what_is_mounted_exists(name: str) -> None:
+    """Volumes are declared, files are in the repository and read-only."""
+    for mount in SERVICES[name].get("volumes", []):
+        source, _, mode = mount.split(":") if mount.count(":") == 2 else (*mount.split(":"), "rw")
+        if source.startswith("./"):
+            assert (ROOT / source).exists(), source
+            assert mode == "ro"
+        else:
+            assert source in COMPOSE["volumes"]
+
+
+def test_the_server_has_time_to_drain() -> None:
+    service = SERVICES["server"]
+    environment, defaults = service["environment"], Settings()
+    drain_s = float(environment["ATTENDANT_DRAIN_TIMEOUT_S"])
+    delay_s = float(environment.get("ATTENDANT_DRAIN_DELAY_S", defaults.drain_delay_s))
+    grace_s = float(service["stop_grace_period"].removesuffix("s"))
+    assert delay_s + drain_s + MIN_CLOSE_S + EXIT_LIMIT_S < grace_s
+    assert service["stop_signal"] == "SIGTERM"
+
+
+def test_the_server_starts_when_its_models_are_built_and_may_not_change_them() -> None:
+    server, models = SERVICES["server"], SERVICES["models"]
+    assert server["depends_on"] == {"models": {"condition": "service_completed_successfully"}}
+    assert server["volumes"] == ["models:/models:ro"]
+    assert "models:/models" in models["volumes"]
+    file = Dockerfile(ROOT / "deploy/docker/Dockerfile")
+    assert file.stages["train"].command("ENTRYPOINT")[-1] == "REPOSITORY=/models"
+    assert file.whole("server").environment["ATTENDANT_MODEL_REPOSITORY"] == "/models"
+
+
+def test_the_health_check_is_the_images() -> None:
+    file = Dockerfile(ROOT / "deploy/docker/Dockerfile")
+    own = SERVICES["server"]["healthcheck"]["test"]
+    assert own == ["CMD", *file.stages["server"].command("HEALTHCHECK")]
+
+
+def test_prometheus_scrapes_the_server_and_grafana_asks_prometheus() -> None:
+    config = yaml.safe_load((ROOT / "deploy/prometheus/prometheus.yml").read_text())
+    (scrape,) = config["scrape_configs"]
+    assert scrape["static_configs"] == [{"targets": [f"server:{Settings().metrics_port}"]}]
+    folder = ROOT / "deploy/grafana/provisioning"
+    (source,) = yaml.safe_load((folder / "datasources/prometheus.yml").read_text())["datasources"]
+    assert source["url"] == "http://prometheus:9090"
+    (provider,) = yaml.safe_load((folder / "dashboards/attendant.yml").read_text())["providers"]
+    mounts = dict(mount.split(":")[:2] for mount in SERVICES["grafana"]["volumes"])
+    assert mounts["./deploy/grafana/dashboards"] == provider["options"]["path"]
