@@ -21,6 +21,7 @@ from service.shared_memory import Place, SharedMemoryRegions
 InputTensor: TypeAlias = service_pb2.ModelInferRequest.InferInputTensor
 Payload: TypeAlias = bytes | list[bytes] | Place  # raw; a typed BYTES tensor; in shared memory
 MAX_BYTES = 2**63 - 1
+MAX_SHOWN_DIMS = 64  # of a shape, which may have as many as a message holds: others are left out
 _FIELD_DATATYPE = {
     "bool_contents": "BOOL",
     "int_contents": "INT32",
@@ -221,7 +222,7 @@ def _to_array(
     max_batch_size: int,
     max_strings: int,
 ) -> np.ndarray:
-    name, shape = tensor.name, tuple(tensor.shape)
+    name, shape = tensor.name, tuple(tensor.shape[:MAX_SHOWN_DIMS])
     if tensor.datatype != spec.datatype.name:
         stated = tensor.datatype if tensor.datatype in DATATYPES else "<invalid>"
         raise InvalidArgument(
@@ -261,7 +262,8 @@ def _check_shape(
             f"unexpected shape for input '{name}' for model '{model}'. Expected "
             f"{_written(expected)}, got {written}. {_SHAPE_NOTE if max_batch_size else ''}"
         )
-    if math.prod(shape) * spec.datatype.dtype.itemsize > MAX_BYTES:
+    # Also of a tensor without elements: NumPy takes no such shape.
+    if math.prod(filter(None, shape)) * spec.datatype.dtype.itemsize > MAX_BYTES:
         raise InvalidArgument(f"byte size for tensor '{name}' exceeds maximum size of {MAX_BYTES}")
 
 

@@ -294,7 +294,10 @@ def test_typed_strings_are_counted(elements: list[bytes], text: str) -> None:
     assert refusal(request, STRINGS, 8) == f"[request id: <id_unknown>] {text}"
 
 
-@pytest.mark.parametrize("shape", [[1, 2**62, 2**62], [1, 2**61, 2], [8, 2**31, 2**31]])
+@pytest.mark.parametrize(
+    "shape",
+    [[1, 2**62, 2**62], [1, 2**61, 2], [8, 2**31, 2**31], [1, 0, 2**62], [0, 2**31, 2**31]],
+)
 def test_a_shape_whose_bytes_overflow_is_refused_before_memory_is_asked_for(
     shape: list[int],
 ) -> None:
@@ -314,6 +317,16 @@ def test_more_strings_than_the_bound_are_refused_before_they_are_read(count: int
     assert f"has {count} strings, the server takes at most" in refusal(request, STRINGS, 8)
 
 
+def test_a_shape_of_millions_of_dims_is_refused_without_writing_them_all() -> None:
+    """As words, 16 MiB of them would be 32 MiB of text and seconds of everybody's time."""
+    request = pb.ModelInferRequest(model_name="m")
+    request.inputs.add(name="INPUT0", datatype="FP32", shape=[1] * 100_000)
+    request.raw_input_contents.append(b"1234")
+    text = refusal(request, ANY_SHAPE, 8)
+    assert "Expected [-1,-1,-1], got [1,1,1" in text
+    assert len(text) < 1_000
+
+
 def shared(tensor: Any, **parameters: int) -> None:  # noqa: ANN401 - an input or an output
     tensor.parameters["shared_memory_region"].string_param = "region"
     for name, value in parameters.items():
@@ -328,8 +341,7 @@ def test_shared_memory_is_not_offered_unless_the_server_was_told_so(side: str) -
     with pytest.raises(Unimplemented) as caught:
         parse_inputs(request, SIMPLE, 8, NO_SHARING)
     assert str(caught.value) == (
-        "Client shared memory is disabled. Start the server with '--allow-client-shm' to "
-        "enable."
+        "Client shared memory is disabled. Start the server with '--allow-client-shm' to enable."
     )
 
 
