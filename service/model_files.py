@@ -97,13 +97,13 @@ def take_snapshot(source: ModelSource) -> Snapshot:
         if num_before == MAX_FILES:
             raise LoadError(f"the model's folder has more than {MAX_FILES} files")
         inner = path.relative_to(source.folder).as_posix()
-        if not path.resolve().is_relative_to(root):
+        if not Path(os.path.realpath(path)).is_relative_to(root):  # `resolve` raises on loops
             raise LoadError(f"{inner} is a link out of the model repository, which is not followed")
         if path.is_dir():
             continue
         try:
             status = path.stat()
-        except FileNotFoundError as error:
+        except OSError as error:
             raise LoadError(f"{inner} is a link to nothing, or was removed meanwhile") from error
         if not stat.S_ISREG(status.st_mode):
             raise LoadError(f"{inner} is neither a file nor a folder")

@@ -293,7 +293,8 @@ class ModelRepository:
         known = self._models.get(name)
         if config_json is not None:
             try:
-                parse_config_json(config_json, name)
+                # A megabyte of it takes a second: not on the event loop.
+                await in_thread(partial(parse_config_json, config_json, name))
             except LoadError as error:
                 raise LoadError(f"failed to load '{name}', {error}") from error
         if files:
@@ -357,6 +358,10 @@ class ModelRepository:
             partial(load_model, source, self._settings, self._openers, frozenset(kept))
         )
         before = model.versions
+        lost = sorted(number for number, version in kept.items() if before.get(number) != version)
+        if lost:
+            model.snapshot = None  # so that a poll looks again
+            raise LoadError(f"version {lost[0]}, which had not changed, failed meanwhile")
         model.versions = {
             number: kept.get(number) or self._open(model, loaded, number, started_s)
             for number in loaded.numbers

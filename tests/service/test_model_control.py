@@ -4,7 +4,7 @@ import asyncio
 import json
 import os
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -41,8 +41,12 @@ class Scalers:
     def __init__(self) -> None:
         self.opened: list[FakeSession] = []
         self.is_held = False  # sessions opened from now on hold their runs
+        self.on_open: Callable[[], None] | None = None  # called on the loop before the next opens
+        self.loop = asyncio.get_running_loop()
 
     def __call__(self, path: Path, options: SessionOptions) -> FakeSession:
+        if self.on_open is not None:
+            self.loop.call_soon_threadsafe(self.on_open)
         try:
             factor = float(path.read_text())
         except ValueError as error:
@@ -434,6 +438,39 @@ async def test_folders_that_link_to_themselves_end(repository: Path) -> None:
     (repository / "m/1/again").symlink_to("..")
     async with controlled(repository, "none") as (models, _):
         assert await ask(models, "m") == 2
+
+
+async def test_a_link_to_itself_is_reported_and_polling_goes_on(repository: Path) -> None:
+    write(repository, "m", 2)
+    async with controlled(repository, "poll", repository_poll_s=0.1) as (models, _):
+        (repository / "m/1/loop").symlink_to("loop")
+        await eventually(lambda: "loop is a link to nothing" in models.failures.get("m", ""))
+        (repository / "m/1/loop").unlink()
+        write(repository, "n", 3)
+        await eventually(lambda: models.has("n") and not models.failures)
+
+
+async def test_a_version_that_fails_while_another_loads_is_not_served_again(
+    repository: Path,
+) -> None:
+    """It had not changed, so it would have been kept: found, ready, and closed."""
+    write(repository, "m", 2, 1, ALL)
+    async with controlled(repository, load_models="m") as (models, scalers):
+        first = models.find("m", "1")
+        write(repository, "m", 3, 2)
+
+        def fail_meanwhile() -> None:
+            models._withdraw(models._models["m"], first)
+
+        scalers.on_open = fail_meanwhile
+        with pytest.raises(InvalidArgument, match="version 1, which had not changed, failed"):
+            await models.load("m")
+        assert not models.has("m", "1")
+        assert not models.is_ready
+        scalers.on_open = None
+        await models.load("m")
+        assert [await ask(models, "m", version) for version in ("1", "2")] == [2, 3]
+        assert models.is_ready
 
 
 async def test_a_client_that_leaves_does_not_undo_a_load(repository: Path) -> None:
