@@ -14,20 +14,25 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from service.errors import LoadError
+from service.errors import LoadError, SettingError
 from service.loading import Openers
+from service.logs import RequestLog
 from service.metrics import Metrics
 from service.repository import ModelRepository
 from service.rpc.admission import Admission
+from service.rpc.calls import CallObserver, Calls
 from service.rpc.server import RpcServer
 from service.runtime import load_onnxruntime
 from service.settings import Settings, is_loopback, join_address
 from service.trace import Tracing
 from service.watchdog import Watchdog
+
+if TYPE_CHECKING:
+    from service.telemetry import Telemetry
 
 logger = logging.getLogger(__name__)
 # How long a thread may keep the interpreter while another wants it. The default, 5 ms, is
@@ -45,10 +50,12 @@ class App:
     def __init__(self, settings: Settings, openers: Openers = DEFAULT_OPENERS) -> None:
         self._settings = settings
         self._tracing = Tracing(Path(settings.trace_folder) if settings.trace_folder else None)
-        self._metrics = Metrics(self._tracing)
+        self._telemetry = _telemetry(settings)
+        self._metrics = Metrics(self._tracing, self._telemetry)
         self.repository = ModelRepository(settings, self._metrics, openers)
         self._admission = Admission(settings)
-        self._rpc = RpcServer(settings, self.repository, self._admission, self._tracing)
+        calls = Calls(*_observers(settings, self._telemetry))
+        self._rpc = RpcServer(settings, self.repository, self._admission, self._tracing, calls)
         self._health = self._rpc.health
         self.grpc_port = self._rpc.port
         host, port = settings.metrics_host, settings.metrics_port
@@ -98,6 +105,8 @@ class App:
         left_s = 0.0 if self._hurrying.is_set() else deadline_s - time.monotonic()
         await asyncio.to_thread(self.repository.close, max(MIN_CLOSE_S, left_s))
         await asyncio.to_thread(self._tracing.close, MIN_CLOSE_S)
+        if self._telemetry is not None:
+            await asyncio.to_thread(self._telemetry.close, MIN_CLOSE_S)
         if self._watching is not None:
             self._watching.cancel()
         await asyncio.to_thread(self._metrics_server.stop)
@@ -111,6 +120,27 @@ class App:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in tasks:
             task.cancel()
+
+
+def _telemetry(settings: Settings) -> "Telemetry | None":
+    if not settings.otlp_endpoint:
+        return None
+    try:
+        from service.telemetry import Telemetry  # an extra
+    except ImportError as error:
+        raise SettingError(
+            "--otlp-endpoint is set, and OpenTelemetry is not installed: "
+            "pip install 'attendant[telemetry]'"
+        ) from error
+    return Telemetry(settings)
+
+
+def _observers(settings: Settings, telemetry: "Telemetry | None") -> Iterator[CallObserver]:
+    """Who is told of requests; JSON lines name the request that they are about."""
+    if telemetry is not None:  # first: the others read the trace's id
+        yield telemetry
+    if settings.log_requests or settings.log_format == "json":
+        yield RequestLog(is_on=settings.log_requests)
 
 
 def log_what_is_open(settings: Settings, grpc_port: int, metrics_port: int) -> None:

@@ -7,7 +7,6 @@ nor needs them. Flags of `serve` are drawn from `Settings`, one each.
 
 import asyncio
 import inspect
-import logging
 import sys
 from collections.abc import Callable
 from dataclasses import fields
@@ -16,7 +15,6 @@ from typing import Annotated, Any, Literal
 
 import grpc
 import typer
-from rich.logging import RichHandler
 from rich.text import Text
 
 from service import __version__, tables
@@ -36,7 +34,7 @@ from service.cli_generate import generate
 from service.cli_health import healthcheck
 from service.client import NO_ACCESS, Access, TextClient, try_models
 from service.errors import AttendantError, SettingError
-from service.log_settings import FORMATTERS
+from service.logs import configure
 from service.settings import Settings, join_address
 
 app = typer.Typer(
@@ -131,9 +129,8 @@ def serve(try_models: bool, log_level: str, **values: Any) -> None:  # noqa: ANN
     from service.app import App  # heavy: only when serving
     from service.app import serve as serve_until_stopped
 
-    log_to = RichHandler(console=errors, show_time=False)  # the formatter writes it
-    logging.basicConfig(level=log_level.upper(), handlers=[log_to])
-    log_to.setFormatter(FORMATTERS["default"])
+    settings = Settings(**values)
+    configure(settings.log_format, log_level, settings.max_log_repeats, errors)
 
     async def on_ready(served: App) -> None:
         address = join_address(settings.host, served.grpc_port)
@@ -142,7 +139,6 @@ def serve(try_models: bool, log_level: str, **values: Any) -> None:  # noqa: ANN
             await asyncio.to_thread(_try_models, address)
         console.print(f"gRPC [bold]{address}[/]   metrics [bold]{metrics}[/]", highlight=False)
 
-    settings = Settings(**values)
     if try_models and (settings.tls_cert or settings.token_file or settings.restricted_protocols):
         raise SettingError("--try-models is set, expected neither TLS nor tokens nor keys with it")
     asyncio.run(serve_until_stopped(settings, on_ready))

@@ -296,7 +296,8 @@ class BatchEngine:
             with self._changed:
                 del self._runs[run]
         split_s = time.monotonic() - computed_s
-        return RanBatch(items, collated_s - started_s, computed_s - collated_s, split_s), split
+        collate_s, run_s = collated_s - started_s, computed_s - collated_s
+        return RanBatch(items, collate_s, run_s, split_s, started_s), split
 
     def _split(self, items: Sequence[Item], outputs: Outputs) -> list[Outputs]:
         """Give every item its own rows; without a batch axis, its one item the whole."""

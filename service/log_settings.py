@@ -4,23 +4,11 @@ Acts on one logger's handlers, by default the root's, and on nothing before the 
 """
 
 import logging
-import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 
 from service.errors import InvalidArgument, Unimplemented
-
-
-def _formatter(time_format: str, clock: str = "local") -> logging.Formatter:
-    formatter = logging.Formatter("%(asctime)s %(message)s", time_format)
-    formatter.converter = time.gmtime if clock == "utc" else time.localtime
-    return formatter
-
-
-FORMATTERS = {
-    "default": _formatter("%H:%M:%S"),
-    "ISO8601": _formatter("%Y-%m-%dT%H:%M:%SZ", "utc"),
-}
+from service.logs import CONSOLE_TIMES, set_times
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +59,7 @@ class LogFilter(logging.Filter):
         for handler in self._logger.handlers:
             handler.addFilter(self)
             if "log_format" in changes:
-                handler.setFormatter(FORMATTERS[self.values.log_format])
+                set_times(handler, self.values.log_format)
 
 
 def _check(key: str, value: bool | int | str | None) -> None:
@@ -83,5 +71,5 @@ def _check(key: str, value: bool | int | str | None) -> None:
     if type(value) is not type(known[key]):
         expected = {bool: "boolean", int: "int32", str: "string"}[type(known[key])]
         raise InvalidArgument(f"expect {expected} for '{key}'")
-    if key == "log_format" and value not in FORMATTERS:
+    if key == "log_format" and value not in CONSOLE_TIMES:
         raise InvalidArgument(f"invalid argument for log_format, got: {value}")

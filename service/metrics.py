@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
-from typing import get_args
+from typing import Protocol, get_args
 
 from prometheus_client import (
     CollectorRegistry,
@@ -111,16 +111,25 @@ _NV_COUNTERS: dict[str, tuple[str, Callable[[Statistics], int]]] = {
 }
 
 
+class BatchObserver(Protocol):
+    """Who else is told of batches. Called on engine threads."""
+
+    def batch_ran(self, model: str, version: str, batch: RanBatch) -> None: ...
+
+
 class Metrics:
     """The registry and its instruments; one per server.
 
     Models find their tracer here too: who is told of a request is told of it once.
     """
 
-    def __init__(self, tracing: Tracing | None = None) -> None:
+    def __init__(
+        self, tracing: Tracing | None = None, batch_observer: BatchObserver | None = None
+    ) -> None:
         disable_created_metrics()  # a time stamp beside every series that nobody reads
         self.registry = CollectorRegistry()
         self._tracing = tracing or Tracing()
+        self.batch_observer = batch_observer
         self._models: dict[tuple[str, int], ModelMetrics] = {}
 
         def histogram(name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
@@ -214,6 +223,7 @@ class ModelMetrics:
 
     def __init__(self, metrics: Metrics, name: str, version: str, tracer: ModelTracer) -> None:
         self.tracer = tracer
+        self._batch_observer = metrics.batch_observer
         self.labels = {"model": name, "version": version}
         self.load_s = 0.0
         self.num_waiting: Callable[[], int] = _zero
@@ -285,6 +295,8 @@ class ModelMetrics:
         self._batch_rows.observe(batch.num_rows)
         self._batch_tokens.observe(padded)
         self._padding_ratio.observe(1 - batch.num_tokens / padded if padded else 0.0)
+        if self._batch_observer is not None:
+            self._batch_observer.batch_ran(self.labels["model"], self.labels["version"], batch)
 
     def count(self, name: str) -> int:
         """The present value of one of Triton's counters."""

@@ -17,6 +17,7 @@ from typing import Protocol
 import numpy as np
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
+from service.call import current_call
 from service.engine import BatchEngine
 from service.errors import (
     AttendantError,
@@ -216,6 +217,8 @@ class BatchedModel(ServedModel):
         if outputs is not None:
             timings = Timings(request.received_s, now_s, now_s, now_s)
             self._metrics.answered_from_cache(timings, lookup_s)
+            if (call := current_call.get()) is not None:
+                call.is_cached, call.version = True, str(self.version)
             self._trace(timings, request.request_id)
             return InferReply(outputs, timings)
         reply = await self._compute_reply(request)
@@ -230,6 +233,10 @@ class BatchedModel(ServedModel):
 
     async def _run(self, request: Request, request_id: str) -> list[list[np.ndarray]]:
         """Run and count one request."""
+        call = current_call.get()
+        if call is not None:
+            request.call = call
+            call.timings, call.version = request.timings, str(self.version)
         with self.counted_failures(request.timings.received_s):
             results = await self._batches.run(request)
         self._count_success(request.num_rows, request.timings, request_id)

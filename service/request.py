@@ -73,6 +73,7 @@ class Request:
     items: tuple[Item, ...] = ()
     results: dict[Item, list[np.ndarray]] = field(default_factory=dict)
     is_done: bool = False  # answered, failed or abandoned: its other items need not run
+    call: object | None = None  # the record of call.py, where somebody watches
 
     @property
     def num_rows(self) -> int:
@@ -91,6 +92,7 @@ class RanBatch:
     collate_s: float
     run_s: float
     split_s: float
+    started_s: float = 0.0
 
     @property
     def num_rows(self) -> int:

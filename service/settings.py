@@ -179,6 +179,17 @@ class Settings:
     trace_folder: str = _setting(
         "", "Folder of its own for traces; empty, clients cannot have requests traced."
     )
+    otlp_endpoint: str = _setting(
+        "", "Where OpenTelemetry traces go, http(s)://HOST:PORT, by OTLP over gRPC; empty: nowhere."
+    )
+    trace_sample_ratio: float = _setting(
+        0.01, "Share of requests that are traced where their caller has not decided.", 0, 1
+    )
+    log_format: str = _setting("console", "console: lines for people; json: an object a line.")
+    log_requests: bool = _setting(False, "Log a line for every request that ended.")
+    max_log_repeats: int = _setting(
+        10, "Warnings and errors of one kind logged in a second; the others are counted.", 1
+    )
     max_run_s: float = _setting(
         120.0, "A run that takes longer turns liveness off: it may never end. 0: no bound.", 0
     )
@@ -197,6 +208,12 @@ class Settings:
             raise SettingError(
                 f"--model-control-mode is '{self.model_control_mode}', "
                 "expected none, poll or explicit"
+            )
+        if self.log_format not in ("console", "json"):
+            raise SettingError(f"--log-format is '{self.log_format}', expected console or json")
+        if self.otlp_endpoint and not self.otlp_endpoint.startswith(("http://", "https://")):
+            raise SettingError(
+                f"--otlp-endpoint is '{self.otlp_endpoint}', expected http://... or https://..."
             )
         if bool(self.tls_cert) != bool(self.tls_key):
             raise SettingError("--tls-cert and --tls-key must both be set, or neither")

@@ -4,10 +4,12 @@ Knows nothing about tokenizers. How much may wait for the thread is bounded, per
 """
 
 import asyncio
+import time
 from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import TypeVar
 
+from service.call import Call, current_call
 from service.errors import Overloaded
 
 # Below this size a hop to another thread costs more than tokenizing: docs/benchmarks.md.
@@ -25,6 +27,19 @@ class Tokenizing:
 
     async def run(self, work: Callable[[], T], num_characters: int) -> T:
         """Do the work, or raise `Overloaded` where too much waits already."""
+        call = current_call.get()
+        if call is None:
+            return await self._run(work, num_characters)
+        return await self._timed(work, num_characters, call)
+
+    async def _timed(self, work: Callable[[], T], num_characters: int, call: Call) -> T:
+        started_s = time.monotonic()
+        try:
+            return await self._run(work, num_characters)
+        finally:
+            call.tokenized_s = started_s, time.monotonic()
+
+    async def _run(self, work: Callable[[], T], num_characters: int) -> T:
         if num_characters <= INLINE_CHARACTERS:
             return work()
         if self._num_waiting >= MAX_WAITING:

@@ -13,6 +13,7 @@ from typing import Self
 import numpy as np
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
+from service.call import current_call
 from service.errors import InvalidArgument
 from service.generation.engine import GenerationEngine
 from service.generation.sampling_params import SamplingParams
@@ -83,6 +84,8 @@ class GenerativeModel(ServedModel):
                 timeout_s=timeout_s,
             )
             async with self.engine.generate(request) as generation:
+                if (call := current_call.get()) is not None:
+                    call.sequences, call.version = generation.sequences, str(self.version)
                 yield generation
             if generation.is_complete:
                 self._count_success(1, _timings(generation), request_id)

@@ -15,7 +15,8 @@ from grpc import StatusCode
 from service.errors import InvalidArgument
 from service.rpc.admission import Admission, message_bytes
 from service.rpc.auth import Handler, refusing
-from service.rpc.status import RETRY_HINT, UNREADABLE, Context
+from service.rpc.calls import WATCHED, Calls
+from service.rpc.status import RETRY_HINT, UNREADABLE, Context, note_status
 from service.rpc.wire import Inner, count_parts, inner_messages
 from service.settings import Settings
 
@@ -35,7 +36,9 @@ class Door:
     At most `max_concurrent_rpcs` at once, open streams included; probes are answered beside them.
     """
 
-    def __init__(self, server: grpc.aio.Server, settings: Settings, admission: Admission) -> None:
+    def __init__(
+        self, server: grpc.aio.Server, settings: Settings, admission: Admission, calls: Calls
+    ) -> None:
         self._server = server
         self._max_calls = max_calls = settings.max_concurrent_rpcs
         self._num_calls = 0
@@ -45,7 +48,7 @@ class Door:
             RETRY_HINT,
         )
         measured = functools.partial(
-            _measured, hold=admission.hold, max_parts=settings.max_message_parts
+            _measured, hold=admission.hold, max_parts=settings.max_message_parts, calls=calls
         )
         self._measured = functools.lru_cache(maxsize=256)(measured)  # more than there are methods
 
@@ -61,14 +64,14 @@ class Door:
     def _enter(self, path: str, method: Handler) -> Handler:
         """How a call is answered, in the task that will."""
         if path in PROBES:
-            return self._measured(method)
+            return self._measured(method, path)
         if self._num_calls >= self._max_calls:
             return self._full
         task = asyncio.current_task()  # the call's, which ends when its status is sent
         assert task is not None, "grpc.aio runs every call in a task"
         self._num_calls += 1
         task.add_done_callback(self._leave)
-        return self._measured(method)
+        return self._measured(method, path)
 
     def _leave(self, _: object) -> None:
         self._num_calls -= 1
@@ -90,9 +93,16 @@ class _Service(grpc.GenericRpcHandler):
         return None if method is None else self._enter(handler_call_details.method, method)
 
 
-def _measured(handler: Any, hold: Callable[[int], None], max_parts: int) -> Handler:  # noqa: ANN401
+def _measured(
+    handler: Any,  # noqa: ANN401
+    path: str,
+    hold: Callable[[int], None],
+    max_parts: int,
+    calls: Calls,
+) -> Handler:
     """The same method, whose messages are measured, and answered where they are none.
 
+    It is watched where anybody watches; requests of streams are watched one by one inside.
     A handler is a named tuple that has no public type.
     """
     if handler is None or handler.request_deserializer is None:
@@ -104,7 +114,9 @@ def _measured(handler: Any, hold: Callable[[int], None], max_parts: int) -> Hand
     if not handler.request_streaming:  # streams read inside of their method, which answers
         changes["request_deserializer"] = functools.partial(_read_or_error, read)
         kind = "unary_stream" if handler.response_streaming else "unary_unary"
-        changes[kind] = _refusing_unreadable(getattr(handler, kind))
+        answer = _refusing_unreadable(getattr(handler, kind))
+        is_watched = calls.is_on and path.startswith(WATCHED) and path not in PROBES
+        changes[kind] = calls.watched(path, answer) if is_watched else answer
     if not handler.response_streaming:
         write = handler.response_serializer
         changes["response_serializer"] = functools.partial(_write_holding, write, hold)
@@ -139,11 +151,15 @@ def _read_or_error(read: Callable[[bytes], object], message: bytes) -> object:
         return error
 
 
-def _refusing_unreadable(method: Callable[[Any, Context], Awaitable[Any]]) -> object:
+def _refusing_unreadable(
+    method: Callable[[Any, Context], Awaitable[Any]],
+) -> Callable[[Any, Context], Awaitable[Any]]:
     async def answer(request: object, context: Context) -> object:
         if isinstance(request, DecodeError):
+            note_status(StatusCode.INTERNAL, UNREADABLE)
             await context.abort(StatusCode.INTERNAL, UNREADABLE)
         if isinstance(request, InvalidArgument):
+            note_status(StatusCode.INVALID_ARGUMENT, str(request))
             await context.abort(StatusCode.INVALID_ARGUMENT, str(request))
         return await method(request, context)
 

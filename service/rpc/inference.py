@@ -14,6 +14,7 @@ from service.errors import Unavailable
 from service.log_settings import LogFilter
 from service.repository import ModelRepository
 from service.rpc.admission import Admission
+from service.rpc.calls import Calls
 from service.rpc.infer_request import to_infer_request
 from service.rpc.infer_response import build_response
 from service.rpc.model_control import ModelControlCalls
@@ -52,12 +53,14 @@ class InferenceService(
         server_name: str,
         transfer: Transfer,
         tracing: Tracing,
+        calls: Calls,
     ) -> None:
         self._repository = repository
         self._admission = admission
         self._server_name = server_name
         self._transfer = transfer
         self._tracing = tracing
+        self._calls = calls
         self._logging = LogFilter()
         self._regions = transfer.regions
 
@@ -141,5 +144,7 @@ class InferenceService(
     async def ModelStreamInfer(
         self, requests: AsyncIterable[pb.ModelInferRequest], context: Context
     ) -> None:
-        stream = InferStream(self._repository, self._admission, context, self._transfer)
+        stream = InferStream(
+            self._repository, self._admission, context, self._transfer, self._calls
+        )
         await stream.serve(requests)

@@ -10,6 +10,7 @@ from service.errors import LoadError
 from service.repository import ModelRepository
 from service.rpc.admission import Admission
 from service.rpc.auth import Guard
+from service.rpc.calls import Calls
 from service.rpc.credentials import server_credentials
 from service.rpc.door import Door
 from service.rpc.generation import GenerationService
@@ -36,6 +37,7 @@ class RpcServer:
         repository: ModelRepository,
         admission: Admission,
         tracing: Tracing,
+        calls: Calls,
     ) -> None:
         self.health = HealthService()
         guard = Guard(settings)
@@ -44,10 +46,10 @@ class RpcServer:
             options=_options(settings),
             maximum_concurrent_rpcs=settings.max_concurrent_rpcs + PROBE_ROOM,
         )
-        door = Door(self._server, settings, admission)
+        door = Door(self._server, settings, admission, calls)
         service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(
             InferenceService(
-                repository, admission, settings.server_name, _transfer(settings), tracing
+                repository, admission, settings.server_name, _transfer(settings), tracing, calls
             ),
             door,
         )

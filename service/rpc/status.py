@@ -16,6 +16,7 @@ from google.protobuf.message import DecodeError
 from grpc import StatusCode
 
 from service import errors
+from service.call import current_call
 
 Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 S = TypeVar("S")  # service
@@ -71,16 +72,25 @@ def answers_errors(
             except errors.AttendantError as error:
                 code = codes[type(error)]
                 hint = RETRY_HINT if code is StatusCode.RESOURCE_EXHAUSTED else ()
+                note_status(code, details(error))
                 await context.abort(code, details(error), hint)
             except DecodeError:  # of a stream; other messages are read before this is called
                 await context.abort(StatusCode.INTERNAL, UNREADABLE)
             except Exception:
                 logger.exception("%s failed", method.__name__)
+                note_status(StatusCode.INTERNAL, INTERNAL_ERROR)
                 await context.abort(StatusCode.INTERNAL, INTERNAL_ERROR)
 
         return answer
 
     return decorate
+
+
+def note_status(code: StatusCode, text: str = "") -> None:
+    """Tell who watches the request of this task, if anybody does, how it ends."""
+    call = current_call.get()
+    if call is not None:
+        call.code, call.status, call.error = code.value[0], code.name, text
 
 
 def deadline_of(context: Context) -> float | None:

@@ -18,6 +18,7 @@ from collections.abc import AsyncGenerator, AsyncIterable
 from contextlib import ExitStack, aclosing
 from typing import TypeAlias
 
+import grpc
 import numpy as np
 from tritonclient.grpc import service_pb2 as pb
 
@@ -26,12 +27,14 @@ from service.generation.model import GenerativeModel
 from service.models import InferRequest, ServedModel
 from service.repository import ModelRepository
 from service.rpc.admission import Admission
+from service.rpc.calls import Calls
 from service.rpc.infer_request import EMPTY_FINAL, is_set, to_infer_request
 from service.rpc.infer_response import build_response
 from service.rpc.shared_memory import Transfer
-from service.rpc.status import INTERNAL_ERROR, Context, details
+from service.rpc.status import INFERENCE_CODES, INTERNAL_ERROR, Context, details, note_status
 
 FINAL = "triton_final_response"
+PATH = "/inference.GRPCInferenceService/ModelStreamInfer"
 Response: TypeAlias = pb.ModelStreamInferResponse
 logger = logging.getLogger(__name__)
 
@@ -45,11 +48,13 @@ class InferStream:
         admission: Admission,
         context: Context,
         transfer: Transfer,
+        calls: Calls,
     ) -> None:
         self._repository = repository
         self._admission = admission
         self._context = context
         self._transfer = transfer
+        self._calls = calls
         self._ends_on_errors = _asks_for_statuses(context)
         self._places = asyncio.Semaphore(admission.max_stream_requests)
         self._writing = asyncio.Lock()  # first come, first written
@@ -101,10 +106,11 @@ class InferStream:
         done: asyncio.Event,
     ) -> None:
         try:
-            async with aclosing(self._answers(request, received_s)) as answers:
-                async for answer in answers:
-                    await before.wait()
-                    await self._send(request, answer)
+            with self._calls.watch(PATH, request, self._context):
+                async with aclosing(self._answers(request, received_s)) as answers:
+                    async for answer in answers:
+                        await before.wait()
+                        await self._send(request, answer)
         finally:
             done.set()
             self._places.release()
@@ -132,6 +138,7 @@ class InferStream:
                     request, model, self._transfer, received_s, deadline_s=None
                 )
             except AttendantError as error:  # never ends the stream
+                _note(error)
                 yield _error(request, details(error))
                 return
             try:
@@ -140,9 +147,11 @@ class InferStream:
                     async for response in responses:
                         yield response
             except AttendantError as error:
+                _note(error)
                 yield error
             except Exception:
                 logger.exception("ModelStreamInfer failed")
+                note_status(grpc.StatusCode.INTERNAL, INTERNAL_ERROR)
                 yield _error(request, INTERNAL_ERROR)
 
 
@@ -195,6 +204,10 @@ def _error(request: pb.ModelInferRequest, text: str) -> Response:
     response = _final(request, request.model_version)
     response.error_message = text
     return response
+
+
+def _note(error: AttendantError) -> None:
+    note_status(INFERENCE_CODES[type(error)], details(error))
 
 
 def _asks_for_statuses(context: Context) -> bool:

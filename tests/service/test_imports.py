@@ -39,6 +39,7 @@ DOORS = {
     "onnxruntime": ("service/runtime.py",),
     "prometheus_client": ("service/metrics.py",),
     "tokenizers": ("service/tokenizer.py",),
+    "opentelemetry": ("service/telemetry.py",),
     "grpc": ("service/rpc/", "service/client.py", "service/cli.py", "service/cli_health.py"),
     "grpc_health": ("service/rpc/", "service/client.py"),
     "grpc_reflection": ("service/rpc/",),

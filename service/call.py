@@ -1,0 +1,47 @@
+"""A request as those see it who log and trace: what was called, and what became of it.
+
+One record per request, which the layers that it passes fill in. It exists only where somebody
+watches (`rpc/calls.py`), and travels in a variable of the request's task: nobody passes it on.
+"""
+
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+
+from service.generation.sequence import Sequence
+from service.request import RanBatch, Timings
+
+MAX_BATCHES = 32  # of one request that are remembered
+
+
+@dataclass(slots=True, eq=False)
+class Call:
+    """Names are those that the client sent, cut to what is worth keeping.
+
+    Clocks are `time.monotonic()` seconds, and 0 for what has not happened.
+    """
+
+    service: str
+    method: str
+    started_s: float
+    model: str = ""
+    version: str = ""  # once the model is found, the one that answers
+    request_id: str = ""
+    finished_s: float = 0.0
+    code: int = 0  # gRPC's number and name of how it ended
+    status: str = "OK"
+    error: str = ""  # what the client was told
+    tokenized_s: tuple[float, float] | None = None  # beginning and end
+    timings: Timings | None = None
+    is_cached: bool = False  # the response cache answered
+    batches: list[tuple[RanBatch, object]] = field(default_factory=list)  # and their spans
+    sequences: tuple[Sequence, ...] = ()  # of generation, one per sample
+    trace_id: str = ""
+    span: object | None = None  # of telemetry.py, where the request is traced
+
+    def ran_in(self, batch: RanBatch, span: object) -> None:
+        """Called on engine threads, before the request is answered."""
+        if len(self.batches) < MAX_BATCHES:
+            self.batches.append((batch, span))
+
+
+current_call: ContextVar[Call | None] = ContextVar("request of this task", default=None)
