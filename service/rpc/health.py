@@ -14,7 +14,8 @@ from grpc import StatusCode
 from grpc_health.v1 import health_pb2 as pb
 from grpc_health.v1 import health_pb2_grpc
 
-from service.rpc.status import Context
+from service.errors import NotFound
+from service.rpc.status import Context, details
 
 OVERALL = ""  # the name under which clients ask for the whole server
 READINESS = "readiness"
@@ -63,7 +64,8 @@ class HealthService(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
 
     async def Check(self, request: Any, context: Context) -> Any:  # noqa: ANN401
         if request.service not in self._status:
-            await context.abort(StatusCode.NOT_FOUND, f"unknown service '{request.service}'")
+            error = NotFound(f"unknown service '{request.service}'")
+            await context.abort(StatusCode.NOT_FOUND, details(error))
         return pb.HealthCheckResponse(status=self._status[request.service])
 
     async def Watch(self, request: Any, context: Context) -> None:  # noqa: ANN401

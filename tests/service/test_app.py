@@ -84,8 +84,10 @@ async def test_health_is_told_per_model_and_overall(repository: Path) -> None:
     async with serving(repository) as served:
         for name in ("", "spam", "mini", "simple"):
             assert await check(served.channel, name) == SERVING
-        code, _ = await refusal(check(served.channel, "nope"))
-        assert code is StatusCode.NOT_FOUND
+        for name in ("nope", "é" * 100_000):  # a status of any length would not be sent
+            code, text = await refusal(check(served.channel, name))
+            assert code is StatusCode.NOT_FOUND
+            assert text.startswith(f"unknown service '{name[:4]}")
 
 
 async def test_a_model_that_failed_is_not_serving_and_under_strictness_nor_is_the_server(
