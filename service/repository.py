@@ -20,7 +20,14 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias
 
 from service.background import in_thread, release_memory
-from service.errors import AttendantError, InvalidArgument, LoadError, NotFound, Unavailable
+from service.errors import (
+    AttendantError,
+    InvalidArgument,
+    LoadError,
+    NotFound,
+    Overloaded,
+    Unavailable,
+)
 from service.loading import LoadedModel, Openers, load_model, start_model
 from service.metrics import Metrics
 from service.model_config import parse_config_json
@@ -39,6 +46,7 @@ from service.response_cache import ResponseCache
 from service.settings import Settings
 
 MAX_MODELS = 1_024  # names that are or were served
+MAX_LOADS = 64  # that clients asked for and that are not over; each may hold a whole model's files
 State: TypeAlias = Literal["READY", "LOADING", "UNLOADING", "UNAVAILABLE", ""]
 Fingerprint: TypeAlias = tuple[Path, str | None, Snapshot]  # root, configuration, stamps
 logger = logging.getLogger(__name__)
@@ -101,6 +109,7 @@ class ModelRepository:
         metrics.watch_cache(self._host.cache)
         self._loads = asyncio.Semaphore(settings.load_threads)
         self._background: set[asyncio.Task[None]] = set()
+        self._num_asked = 0  # loads that clients wait for, or have left
         self._last_seen: dict[str, Snapshot | None] = {}  # by the poll before this one
         self.is_loading = True
         self._is_closing = False
@@ -207,13 +216,20 @@ class ModelRepository:
             raise InvalidArgument(
                 f"failed to load '{name}', files are given without parameter 'config'"
             )
+        if self._num_asked >= MAX_LOADS:
+            raise Overloaded(f"Exceeds maximum of {MAX_LOADS} loads at once")
         task = self._start(self._load_named(name, config_json, files or {}))
+        self._num_asked += 1
+        task.add_done_callback(self._count_out)
         try:
             await asyncio.shield(task)  # a client that leaves does not undo it
         except asyncio.CancelledError:
             if task.cancelled():
                 raise Unavailable("Server exiting") from None
             raise
+
+    def _count_out(self, _: object) -> None:
+        self._num_asked -= 1
 
     async def unload(self, name: str) -> None:
         """Serve a model no more; returns at once, and it answers what it was asked.

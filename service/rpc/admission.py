@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from typing import Any
 
 import grpc
 
@@ -65,6 +66,12 @@ class Admission:
         assert task is not None, "grpc.aio runs every call in a task"
         self._num_bytes += num_bytes
         task.add_done_callback(lambda _: self._release(num_bytes))
+
+    def hold_until(self, work: "asyncio.Future[Any]") -> None:
+        """Count a call's request for as long as it is worked on, though its client has left."""
+        num_bytes = message_bytes.get()
+        self._num_bytes += num_bytes
+        work.add_done_callback(lambda _: self._release(num_bytes))
 
     async def send(self, context: Context, message: object) -> None:
         """Write one message of a stream; raises `DeadlineExceeded` where it is not read in time.

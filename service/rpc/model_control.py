@@ -1,5 +1,6 @@
 """The calls that tell what the repository holds, and change it."""
 
+import asyncio
 from collections.abc import Mapping
 
 from tritonclient.grpc import service_pb2 as pb
@@ -44,7 +45,12 @@ class ModelControlCalls:
         self._admission.admit(context)  # its bytes count, and a drain answers it
         name, is_kserve = _name_of(request)
         config_json, files = _overrides(request.parameters)
-        await self._repository.load(name, config_json, files)
+        loading = asyncio.ensure_future(self._repository.load(name, config_json, files))
+        try:
+            await asyncio.shield(loading)
+        except asyncio.CancelledError:
+            self._admission.hold_until(loading)  # it goes on, with all that was sent
+            raise
         response = pb.RepositoryModelLoadResponse()
         if is_kserve:
             response.MergeFromString(_kserve_answer(name))

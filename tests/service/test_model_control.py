@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from service.errors import InvalidArgument, LoadError, NotFound, Unavailable
+from service.errors import InvalidArgument, LoadError, NotFound, Overloaded, Unavailable
 from service.loading import Openers
 from service.metrics import Metrics
 from service.model_files import ModelSource, take_snapshot
 from service.models import InferRequest
-from service.repository import ModelRepository
+from service.repository import MAX_LOADS, ModelRepository
 from service.runtime import SessionOptions
 from service.settings import Settings
 from tests.fakes import FakeSession, doubling_session
@@ -480,6 +480,21 @@ async def test_a_client_that_leaves_does_not_undo_a_load(repository: Path) -> No
         await asyncio.sleep(0)
         load.cancel()
         await eventually(lambda: models.has("m"))
+
+
+async def test_loads_that_clients_left_are_bounded(repository: Path) -> None:
+    """Each goes on, and holds the files that were sent: they may not pile up."""
+    write(repository, "m", 2)
+    async with controlled(repository) as (models, _):
+        loads = [asyncio.create_task(models.load("m")) for _ in range(MAX_LOADS)]
+        await asyncio.sleep(0)
+        for load in loads:
+            load.cancel()
+        await asyncio.wait(loads)
+        with pytest.raises(Overloaded, match="maximum of 64 loads"):
+            await models.load("m")
+        await eventually(lambda: not models._num_asked)
+        await models.load("m")
 
 
 async def test_a_closing_repository_changes_no_more(repository: Path) -> None:

@@ -87,7 +87,9 @@ async def test_kserve_s_clients_name_the_model_in_field_1_and_are_answered_in_th
         assert served.app.repository.has("spam") is is_loaded
 
 
-def _load(name: str = "simple", **parameters: Mapping[str, object]) -> pb.RepositoryModelLoadRequest:
+def _load(
+    name: str = "simple", **parameters: Mapping[str, object]
+) -> pb.RepositoryModelLoadRequest:
     request = pb.RepositoryModelLoadRequest(model_name=name)
     for key, value in parameters.items():
         ((kind, content),) = value.items()
@@ -163,3 +165,18 @@ async def test_models_are_not_changed_unless_control_is_explicit(repository: Pat
         assert await refusal(served.inference.RepositoryModelLoad(_load())) == expected
         unload = pb.RepositoryModelUnloadRequest(model_name="simple")
         assert await refusal(served.inference.RepositoryModelUnload(unload)) == expected
+
+
+async def test_what_was_sent_counts_until_its_load_is_over_though_the_client_left(
+    served: Served,
+) -> None:
+    request = pb.RepositoryModelLoadRequest(model_name="simple")
+    request.parameters["config"].string_param = '{"max_batch_size": 4}'
+    admission = served.app._admission
+    async with served.app.repository._models["simple"].turn:
+        call = served.inference.RepositoryModelLoad(request)
+        await eventually(lambda: served.app.repository._num_asked == 1)
+        call.cancel()
+        await eventually(lambda: not admission.num_inside)
+        assert admission._num_bytes == request.ByteSize()
+    await eventually(lambda: not admission._num_bytes)
