@@ -17,7 +17,7 @@ from service.rpc.admission import Admission, message_bytes
 from service.rpc.auth import Handler, refusing
 from service.rpc.calls import WATCHED, Calls
 from service.rpc.status import RETRY_HINT, UNREADABLE, Context, note_status
-from service.rpc.wire import Inner, count_parts, inner_messages
+from service.rpc.wire import PACKED_BYTES, Inner, count_parts, inner_messages
 from service.settings import Settings
 
 PROBES = frozenset(
@@ -130,7 +130,8 @@ def _read_noting(
     message_bytes.set(len(message))
     if count_parts(message, inner, max_parts) > max_parts:
         raise InvalidArgument(
-            f"the message has more than {max_parts} fields, counting those of the messages in it"
+            f"the message has more than {max_parts} fields, counting those of the messages in it, "
+            f"and {PACKED_BYTES} bytes of typed numbers as one: send large tensors raw"
         )
     return parse(message)
 

@@ -2,28 +2,39 @@
 
 Parsed, an empty message inside another takes ninety bytes of memory for two on the wire, and a
 third of a microsecond on the event loop: a request of 256 MiB of them took 11 GiB. Counting them
-stops at the bound. Scalars that are packed are one part, since they take eight bytes at most.
+stops at the bound. Of packed numbers, which take a byte or more each, every `PACKED_BYTES` are one
+part: 16 MiB of them, as many as the default bound allows, take 0.8 s to be an array.
 See the encoding of protocol buffers, https://protobuf.dev/programming-guides/encoding/
 """
 
-from typing import TypeAlias
+from dataclasses import dataclass, field
 
 from google.protobuf.descriptor import Descriptor
 
 SMALL_BYTES = 4_096  # not worth counting: parsed, at most some 200 KiB
-Inner: TypeAlias = "dict[int, Inner]"  # the fields that are messages, by number
+PACKED_BYTES = 128  # of numbers in one field, that count as one part
 MAX_VARINT_BYTES = 10
 _VARINT, _FIXED_64, _BYTES, _FIXED_32 = 0, 1, 2, 5
 
 
-def inner_messages(message: Descriptor, known: "dict[str, Inner] | None" = None) -> Inner:
-    """The fields of a message that are messages themselves, and theirs."""
+@dataclass(slots=True, eq=False)
+class Inner:
+    """The fields of a message, by number, that may have more parts than one."""
+
+    messages: "dict[int, Inner]" = field(default_factory=dict)
+    packed: set[int] = field(default_factory=set)
+
+
+def inner_messages(message: Descriptor, known: dict[str, Inner] | None = None) -> Inner:
+    """The fields of a message that are messages themselves, and theirs, and packed numbers."""
     known = {} if known is None else known
     if message.full_name not in known:
-        known[message.full_name] = inner = {}
-        for field in message.fields:
-            if field.message_type is not None:
-                inner[field.number] = inner_messages(field.message_type, known)
+        known[message.full_name] = inner = Inner()
+        for each in message.fields:
+            if each.message_type is not None:
+                inner.messages[each.number] = inner_messages(each.message_type, known)
+            elif each.is_packed:
+                inner.packed.add(each.number)
     return known[message.full_name]
 
 
@@ -48,9 +59,11 @@ def _count(message: bytes, start: int, end: int, inner: Inner, limit: int) -> in
         kind = tag & 7
         if kind == _BYTES:
             size, position = _varint(message, position)
-            if tag >> 3 in inner:
+            if (among := inner.messages.get(tag >> 3)) is not None:
                 last = min(position + size, end)
-                count += _count(message, position, last, inner[tag >> 3], limit - count)
+                count += _count(message, position, last, among, limit - count)
+            elif tag >> 3 in inner.packed:
+                count += size // PACKED_BYTES
             position += size
         elif kind == _VARINT:
             _, position = _varint(message, position)

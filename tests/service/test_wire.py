@@ -8,7 +8,7 @@ import pytest
 from google.protobuf.message import Message
 from tritonclient.grpc import service_pb2 as pb
 
-from service.rpc.wire import SMALL_BYTES, count_parts, inner_messages
+from service.rpc.wire import PACKED_BYTES, SMALL_BYTES, count_parts, inner_messages
 from tests.fuzz.messages import all_methods
 
 LIMIT = 10_000
@@ -16,8 +16,17 @@ INFER = inner_messages(pb.ModelInferRequest.DESCRIPTOR)
 PADDING = b"\x3a" + b"\x80\x20" + b"\0" * SMALL_BYTES  # raw_input_contents of 4 KiB
 
 
+def packed_bytes(message: Message, name: str) -> int:
+    """Of the numbers alone, without the field's tag and length."""
+    alone = type(message)()
+    getattr(alone, name).extend(getattr(message, name))
+    raw = alone.SerializeToString()
+    length_end = next(place for place, byte in enumerate(raw[1:], 2) if byte < 0x80)
+    return len(raw) - length_end
+
+
 def parts_of(message: Message) -> int:
-    """The same by walking what was parsed; packed scalars are one part."""
+    """The same by walking what was parsed."""
     count = 0
     for field, value in message.ListFields():
         if field.message_type is not None and field.message_type.GetOptions().map_entry:
@@ -27,8 +36,10 @@ def parts_of(message: Message) -> int:
         elif field.message_type is not None:
             items: Any = value if field.is_repeated else [value]
             count += sum(1 + parts_of(item) for item in items)
+        elif field.is_packed:
+            count += 1 + packed_bytes(message, field.name) // PACKED_BYTES
         else:
-            count += len(value) if field.is_repeated and not field.is_packed else 1
+            count += len(value) if field.is_repeated else 1
     return count
 
 
@@ -64,6 +75,18 @@ def test_counting_stops_at_the_bound(unit: bytes) -> None:
     started_s = time.monotonic()
     assert LIMIT < count_parts(content, INFER, LIMIT) <= LIMIT + 3
     assert time.monotonic() - started_s < 1.0
+
+
+def test_packed_numbers_count_by_their_bytes() -> None:
+    """256 MiB of ones would be 2 GiB, and a quarter of a minute on the event loop."""
+    for contents in ("bool_contents", "int_contents", "fp32_contents", "uint64_contents"):
+        request = pb.ModelInferRequest()
+        tensor = request.inputs.add()
+        getattr(tensor.contents, contents).extend([1] * (LIMIT * PACKED_BYTES))
+        assert count_parts(request.SerializeToString(), INFER, LIMIT) > LIMIT
+    shape = pb.ModelInferRequest()
+    shape.inputs.add(shape=[1] * (LIMIT * PACKED_BYTES))
+    assert count_parts(shape.SerializeToString(), INFER, LIMIT) > LIMIT
 
 
 def test_bytes_that_are_no_message_are_counted_without_harm() -> None:
