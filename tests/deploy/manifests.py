@@ -1,5 +1,7 @@
-"""Write what is made from other files: plain manifests, and the chart's copies of rules, dashboards
-and settings. `make manifests` runs this; a test says when it has to be run again.
+"""Write what is made from other files: plain manifests, and what the chart has copies of.
+
+Those are rules, dashboards, and the server's settings in the chart's schema. `make manifests`
+runs this; a test says when it has to be run again.
 """
 
 import json

@@ -110,7 +110,7 @@ def pod_security(objects: list[Object]) -> list[str]:
 
 
 def probes(objects: list[Object]) -> list[str]:
-    """gRPC health decides: `readiness` until started and for traffic, `liveness` for a restart."""
+    """Health over gRPC: `readiness` until started and for traffic, `liveness` for a restart."""
     server = server_of(objects)
     has_tls = "ATTENDANT_TLS_CERT" in variables(server)
     services = {
@@ -141,8 +141,9 @@ def drain(objects: list[Object]) -> list[str]:
     server = server_of(objects)
     settings = variables(server)
     sleep_s = server.get("lifecycle", {}).get("preStop", {}).get("sleep", {}).get("seconds", 0)
-    parts = sleep_s, *(
-        float(settings[f"ATTENDANT_{name}_S"]) for name in ("DRAIN_DELAY", "DRAIN_TIMEOUT")
+    parts = (
+        sleep_s,
+        *(float(settings[f"ATTENDANT_{name}_S"]) for name in ("DRAIN_DELAY", "DRAIN_TIMEOUT")),
     )
     grace_s = pod_of(objects)["terminationGracePeriodSeconds"]
     found = []
@@ -179,7 +180,7 @@ def disruption(objects: list[Object]) -> list[str]:
         found.append("no NetworkPolicy")
     for one in policies:
         spec = one["spec"]
-        ports = [port["port"] for rule in spec["ingress"] for port in rule.get("ports", [{}])]
+        ports = [port["port"] for rule in spec["ingress"] for port in rule.get("ports", [])]
         if set(ports) != {"grpc", "metrics"} or not all("ports" in r for r in spec["ingress"]):
             found.append(f"the NetworkPolicy opens {ports}")
         if set(spec["policyTypes"]) != {"Ingress", "Egress"}:
@@ -232,9 +233,11 @@ def services(objects: list[Object]) -> list[str]:
                 found.append(f"the route leads to {backend['name']}, which there is not")
             if spec.get("clusterIP") == "None":
                 found.append("the route leads to a Service without address")
-    for pod in of_kind(objects, "Pod"):
-        if any(_selects(spec["selector"], pod["metadata"]["labels"]) for spec in named.values()):
-            found.append(f"calls are led to {pod['metadata']['name']}")
+    found += [
+        f"calls are led to {pod['metadata']['name']}"
+        for pod in of_kind(objects, "Pod")
+        if any(_selects(spec["selector"], pod["metadata"]["labels"]) for spec in named.values())
+    ]
     if pod_of(objects).get("enableServiceLinks") is not False:
         found.append("Services' variables are taken for settings, as ATTENDANT_METRICS_PORT")
     return found
@@ -260,9 +263,7 @@ def autoscaling(objects: list[Object]) -> list[str]:
         if not 1 <= low <= high:
             found.append(f"from {low} to {high} pods")
         behavior = (
-            spec
-            if is_hpa
-            else spec.get("advanced", {}).get("horizontalPodAutoscalerConfig", {})
+            spec if is_hpa else spec.get("advanced", {}).get("horizontalPodAutoscalerConfig", {})
         ).get("behavior", {})
         if behavior.keys() != {"scaleUp", "scaleDown"}:
             found.append("up and down are not both said")

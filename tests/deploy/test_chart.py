@@ -1,0 +1,217 @@
+"""What the chart makes of several values: valid for Kubernetes, and true to each rule."""
+
+import json
+import re
+from dataclasses import fields
+
+import helm_python
+import jsonschema
+import kubernetes_validate
+import pytest
+import yaml
+
+from service.settings import Settings
+from tests.deploy import rules
+from tests.deploy.chart import (
+    CHART,
+    NAMESPACE,
+    ROOT,
+    VALUES,
+    Object,
+    read_values,
+    render,
+    render_files,
+    render_named,
+)
+from tests.deploy.custom_resources import SPECS, schema_of
+
+KUBERNETES = ("1.30", "1.33", "1.36")  # the oldest that the chart admits, and what came since
+every_values = pytest.mark.parametrize("values", VALUES)
+
+
+def validate(one: Object, version: str) -> None:
+    """Strictly: fields that the schema does not know are errors."""
+    key = one["apiVersion"], one["kind"]
+    if key in SPECS:
+        jsonschema.validate(one, schema_of(*key))
+    else:
+        kubernetes_validate.validate(one, version, strict=True)
+
+
+def validate_all(objects: list[Object], version: str) -> None:
+    for one in objects:
+        validate(one, version)
+
+
+@every_values
+@pytest.mark.parametrize("version", KUBERNETES)
+def test_every_object_is_valid_for_kubernetes(values: str, version: str) -> None:
+    has_image_volume = read_values(values)["modelRepository"]["source"] == "imageVolume"
+    if has_image_volume and version < "1.33":
+        return  # Kubernetes has none yet, and the chart refuses them
+    validate_all(render_named(values), version)
+
+
+@every_values
+def test_helm_has_nothing_to_say(values: str) -> None:
+    report = helm_python.lint(CHART, read_values(values), strict=True)
+    told = [one["error"] for one in report["messages"] if "icon" not in one["error"]]
+    assert (told, report["errors"]) == ([], [])
+
+
+@every_values
+def test_pods_pass_pod_security_restricted(values: str) -> None:
+    assert rules.pod_security(render_named(values)) == []
+
+
+@every_values
+def test_probes_ask_grpc_health(values: str) -> None:
+    assert rules.probes(render_named(values)) == []
+
+
+@every_values
+def test_pods_drain_before_they_are_killed(values: str) -> None:
+    assert rules.drain(render_named(values)) == []
+
+
+@every_values
+def test_disruptions_take_one_pod_and_ports_are_closed(values: str) -> None:
+    assert rules.disruption(render_named(values)) == []
+
+
+@every_values
+def test_rollouts_neither_lose_pods_nor_wait_for_a_gpu(values: str) -> None:
+    assert rules.rollout(render_named(values)) == []
+
+
+@every_values
+def test_services_let_clients_balance(values: str) -> None:
+    assert rules.services(render_named(values)) == []
+
+
+@every_values
+def test_one_autoscaler_on_requests_in_flight_or_none(values: str) -> None:
+    assert rules.autoscaling(render_named(values)) == []
+
+
+@every_values
+def test_metrics_are_scraped_once(values: str) -> None:
+    assert rules.monitoring(render_named(values)) == []
+
+
+@every_values
+def test_models_are_read_only_and_never_downloaded(values: str) -> None:
+    assert rules.model_repository(render_named(values)) == []
+
+
+@every_values
+def test_images_are_fixed_and_threads_follow_the_request(values: str) -> None:
+    assert rules.resources(render_named(values)) == []
+
+
+def test_cpus_are_not_limited_by_default() -> None:
+    server = rules.server_of(render_named("baked-values.yaml"))
+    assert "cpu" not in server["resources"]["limits"]
+
+
+def test_values_files_cover_every_choice() -> None:
+    """Else the rules above would hold for want of trying."""
+    everything = [one for values in VALUES for one in render_named(values)]
+    kinds = {one["kind"] for one in everything}
+    assert kinds >= {
+        "ConfigMap", "Deployment", "GRPCRoute", "HorizontalPodAutoscaler", "NetworkPolicy", "Pod",
+        "PodDisruptionBudget", "PodMonitor", "PrometheusRule", "ScaledObject", "Service",
+        "ServiceAccount", "ServiceMonitor",
+    }  # fmt: skip
+    sources = {read_values(values)["modelRepository"]["source"] for values in VALUES}
+    assert sources == {"claim", "initImage", "baked", "imageVolume"}
+
+
+@every_values
+def test_server_is_given_settings_that_it_has(values: str) -> None:
+    """And each once: of two variables with one name the last would win silently."""
+    flags = {f"ATTENDANT_{setting.name.upper()}" for setting in fields(Settings)}
+    names = [one["name"] for one in rules.server_of(render_named(values))["env"]]
+    own = {name for name in names if name.startswith("ATTENDANT_")}
+    assert {name for name in own - flags if "_CLIENT_" not in name} == set()
+    assert len(names) == len(set(names))
+
+
+def test_settings_reach_the_server_as_they_were_written() -> None:
+    variables = rules.variables(rules.server_of(render_named("hpa-values.yaml")))
+    names = "MAX_QUEUE_REQUESTS", "MAX_BYTES_IN_FLIGHT", "PREFIX_REUSE", "SERVER_NAME"
+    given = {name: variables[f"ATTENDANT_{name}"] for name in names}
+    assert given == {
+        "MAX_QUEUE_REQUESTS": "64",
+        "MAX_BYTES_IN_FLIGHT": "1073741824",
+        "PREFIX_REUSE": "false",
+        "SERVER_NAME": "triton",
+    }
+
+
+def test_large_numbers_are_not_written_with_an_exponent() -> None:
+    values = read_values("baked-values.yaml") | {"securityContext": {"runAsUser": 1_000_650_000}}
+    assert rules.pod_of(render(values))["securityContext"]["runAsUser"] == 1_000_650_000
+
+
+@pytest.mark.parametrize(
+    ("slots", "percent", "target"), [(16, 75, "12"), (32, 75, "24"), (1, 50, "1")]
+)
+def test_scaling_target_is_a_share_of_the_slots(slots: int, percent: int, target: str) -> None:
+    values = read_values("hpa-values.yaml")
+    values["autoscaling"] |= {"slotsPerReplica": slots, "targetPercent": percent}
+    (scaler,) = rules.of_kind(render(values), "HorizontalPodAutoscaler")
+    assert scaler["spec"]["metrics"][0]["pods"]["target"]["averageValue"] == target
+
+
+def test_keda_asks_for_the_pods_of_this_release_only() -> None:
+    (scaler,) = rules.of_kind(render_named("keda-values.yaml"), "ScaledObject")
+    query = scaler["spec"]["triggers"][0]["metadata"]["query"]
+    (pods,) = set(re.findall(r"\{(.+?)\}(?:\)|$)", query))
+    namespace, pattern = re.fullmatch(r'namespace="(.+)",pod=~"(.+)"', pods).groups()  # type: ignore[union-attr]
+    assert namespace == NAMESPACE
+    assert re.fullmatch(pattern, "demo-attendant-5d4f8c7b6-x2x9z")
+    assert not re.fullmatch(pattern, "demo-attendant-other-5d4f8c7b6-x2x9z")
+
+
+def test_rules_and_dashboards_arrive_whole() -> None:
+    """Their templates, {{ $labels.model }}, are Prometheus' and Grafana's, not Helm's."""
+    objects = render_named("guarded-values.yaml")
+    (rule,) = rules.of_kind(objects, "PrometheusRule")
+    source = (ROOT / "deploy/prometheus/rules/attendant.yml").read_text(encoding="utf-8")
+    assert rule["spec"] == yaml.safe_load(source)
+    given = {
+        name: json.loads(text)
+        for one in rules.of_kind(objects, "ConfigMap")
+        for name, text in one["data"].items()
+    }
+    dashboards = (ROOT / "deploy/grafana/dashboards").glob("*.json")
+    assert given == {path.name: json.loads(path.read_text("utf-8")) for path in dashboards}
+
+
+def test_notes_have_a_service_config_that_grpc_takes() -> None:
+    notes = render_files(read_values("baked-values.yaml"))["NOTES.txt"]
+    match = re.search(r"service_config = (\{.+?\n  \})\n", notes, re.DOTALL)
+    assert match is not None
+    config = json.loads(match[1])
+    assert config["loadBalancingConfig"] == [{"round_robin": {}}]
+    assert config["healthCheckConfig"] == {"serviceName": ""}
+    assert "dns:///demo-attendant.serving.svc:8001" in notes
+
+
+def test_helm_test_asks_the_service_with_the_certificate_alone() -> None:
+    (pod,) = rules.of_kind(render_named("guarded-values.yaml"), "Pod")
+    assert pod["metadata"]["annotations"]["helm.sh/hook"] == "test"
+    assert pod["spec"]["containers"][0]["args"][0] == "healthcheck"
+    assert "demo-attendant:8001" in pod["spec"]["containers"][0]["args"]
+    (tls,) = (one["secret"] for one in pod["spec"]["volumes"] if one["name"] == "tls")
+    assert tls["items"] == [{"key": "tls.crt", "path": "tls.crt"}]
+
+
+def test_helm_test_is_let_through_the_network_policy() -> None:
+    objects = render_named("guarded-values.yaml")
+    (pod,) = rules.of_kind(objects, "Pod")
+    (policy,) = rules.of_kind(objects, "NetworkPolicy")
+    grpc = next(r for r in policy["spec"]["ingress"] if r["ports"][0]["port"] == "grpc")
+    let_in = [peer["podSelector"]["matchLabels"] for peer in grpc["from"] if "podSelector" in peer]
+    assert any(labels.items() <= pod["metadata"]["labels"].items() for labels in let_in)

@@ -1,0 +1,66 @@
+"""What is made from other files is as it would be made now, and whole."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.deploy import rules
+from tests.deploy.chart import CHART, ROOT, Object
+from tests.deploy.manifests import DECIDED, PLAIN, made_files
+from tests.deploy.test_chart import validate
+
+MADE = made_files()
+FOLDERS = [ROOT / "deploy" / folder for folder in PLAIN]
+in_every_folder = pytest.mark.parametrize("folder", FOLDERS, ids=list(PLAIN))
+
+
+def _objects(folder: Path) -> list[Object]:
+    """Those that `kubectl apply -k` would apply."""
+    kustomization = yaml.safe_load((folder / "kustomization.yaml").read_text(encoding="utf-8"))
+    return [
+        yaml.safe_load((folder / name).read_text(encoding="utf-8"))
+        for name in kustomization["resources"]
+    ]
+
+
+@pytest.mark.parametrize("path", MADE, ids=lambda path: str(path.relative_to(ROOT)))
+def test_made_files_are_fresh(path: Path) -> None:
+    assert path.read_text(encoding="utf-8") == MADE[path], "stale: make manifests"
+
+
+def test_nothing_made_is_left_over() -> None:
+    folders = *FOLDERS, CHART / "files"
+    found = {path for folder in folders for path in folder.rglob("*") if path.is_file()}
+    assert found == MADE.keys() - {CHART / "values.schema.json"}
+
+
+@in_every_folder
+def test_kustomization_names_every_file(folder: Path) -> None:
+    named = {f"{one['kind'].lower()}.yaml" for one in _objects(folder)}
+    assert named | {"kustomization.yaml"} == {path.name for path in folder.glob("*.yaml")}
+
+
+@in_every_folder
+def test_plain_manifests_are_valid_and_keep_the_rules(folder: Path) -> None:
+    objects = _objects(folder)
+    for one in objects:
+        validate(one, "1.36")
+        assert "Helm" not in one["metadata"].get("labels", {}).values()
+    assert {rule.__name__: rule(objects) for rule in rules.RULES} == {
+        rule.__name__: [] for rule in rules.RULES
+    }
+
+
+@in_every_folder
+def test_their_namespace_enforces_pod_security_restricted(folder: Path) -> None:
+    namespace = _objects(folder)[0]
+    assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
+
+
+def test_settings_that_the_chart_decides_exist() -> None:
+    from dataclasses import fields
+
+    from service.settings import Settings
+
+    assert {setting.name for setting in fields(Settings)} >= DECIDED

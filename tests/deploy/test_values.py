@@ -1,0 +1,205 @@
+"""Values: the schema is closed everywhere, typos fail, and so does what makes no sense together."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import helm_python
+import pytest
+import yaml
+
+from tests.deploy.chart import CHART, Object, read_values, render
+
+SCHEMA = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
+DEFAULTS = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
+# Left out of values.yaml, since absent means computed; `global` is Helm's own.
+COMPUTED = {
+    "replicas",
+    "drain.terminationGracePeriodSeconds",
+    "autoscaling.keda.fallbackReplicas",
+    "resources.limits.cpu",
+    "resources.limits.ephemeral-storage",
+    "resources.requests.ephemeral-storage",
+    "global",
+}
+
+
+def merged(base: Object, *changes: Object) -> Object:
+    """Deeply, later ones winning, as Helm merges values."""
+    result = dict(base)
+    for change in changes:
+        for name, value in change.items():
+            old = result.get(name)
+            both = isinstance(old, dict) and isinstance(value, dict)
+            result[name] = merged(old, value) if both else value  # type: ignore[arg-type]
+    return result
+
+
+def nested(path: str, value: Any) -> Object:  # noqa: ANN401
+    for name in reversed(path.split(".")):
+        value = {name: value}
+    return value  # type: ignore[no-any-return]
+
+
+def _schemas(schema: Any, path: str = "") -> Iterator[tuple[str, Any]]:  # noqa: ANN401
+    """Every schema within a schema, with where it is."""
+    if isinstance(schema, dict):
+        yield path, schema
+        for name, inner in schema.items():
+            yield from _schemas(inner, f"{path}/{name}")
+    elif isinstance(schema, list):
+        for index, inner in enumerate(schema):
+            yield from _schemas(inner, f"{path}/{index}")
+
+
+def test_schema_is_closed_at_every_level() -> None:
+    """An object either names its properties and has no others, or says what its values are."""
+    open_ones = [
+        path
+        for path, schema in _schemas(SCHEMA)
+        if schema.get("type") == "object" and not path.endswith("/global")
+        if schema.get("additionalProperties") is not False
+        and not isinstance(schema.get("additionalProperties"), dict)
+    ]
+    untyped = [
+        path
+        for path, schema in _schemas(SCHEMA)
+        if path.split("/")[-2:-1] in (["properties"], ["$defs"])
+        if not {"type", "$ref", "enum", "allOf", "anyOf"} & schema.keys()
+    ]
+    lists = [
+        path
+        for path, schema in _schemas(SCHEMA)
+        if schema.get("type") == "array" and "items" not in schema
+    ]
+    assert (open_ones, untyped, lists) == ([], [], [])
+
+
+def _sections(schema: Object, path: str = "") -> Iterator[tuple[str, Object]]:
+    """Paths of the values' objects that name their properties."""
+    if "properties" in schema:
+        yield path, schema
+        for name, inner in schema["properties"].items():
+            yield from _sections(inner, f"{path}.{name}".strip("."))
+
+
+SECTIONS = dict(_sections(SCHEMA))
+
+
+@pytest.mark.parametrize("path", SECTIONS)
+def test_a_typo_fails(path: str) -> None:
+    typo = nested(f"{path}.tpyo".strip("."), 1)
+    with pytest.raises(helm_python.HelmError, match="tpyo"):
+        render(merged(read_values("baked-values.yaml"), typo))
+
+
+def test_values_and_schema_name_the_same() -> None:
+    """A value that has no default would be found by nobody."""
+    documented = set()
+    for path, schema in SECTIONS.items():
+        for name, inner in schema["properties"].items():
+            if "properties" not in inner and not path.endswith("settings"):
+                documented.add(f"{path}.{name}".strip("."))
+
+    def leaves(values: Object, path: str = "") -> Iterator[str]:
+        for name, value in values.items():
+            where = f"{path}.{name}".strip(".")
+            if where in SECTIONS and value:
+                yield from leaves(value, where)
+            elif where not in SECTIONS:
+                yield where
+
+    assert set(leaves(DEFAULTS)) == documented - COMPUTED
+
+
+def test_parent_charts_may_pass_global_values() -> None:
+    assert render(merged(read_values("baked-values.yaml"), {"global": {"region": "north"}}))
+
+
+# What a complete installation says at least, in the words of `helm --set`.
+CLAIM = "modelRepository.source=claim,modelRepository.claim.name=models"
+NO_CLAIM = "modelRepository.claim.name="
+KEYS = "auth.keySecretName=keys"
+
+NONSENSE = [
+    # the message, and what is set beside CLAIM
+    ("source is not set", f"modelRepository.source=,{NO_CLAIM}"),
+    ("claim.name is not set", NO_CLAIM),
+    ("claim.name is set, and .*source is baked", "modelRepository.source=baked"),
+    ("initImage.repository is not set", f"modelRepository.source=initImage,{NO_CLAIM}"),
+    (
+        "initImage has neither tag nor digest",
+        f"modelRepository.source=initImage,modelRepository.initImage.repository=models,{NO_CLAIM}",
+    ),
+    ("image.tag is latest", "image.tag=latest"),
+    ("Seconds is 40, expected at least 50", "drain.terminationGracePeriodSeconds=40"),
+    (
+        "Seconds is 50, expected at least 75",
+        "drain.terminationGracePeriodSeconds=50,drain.preStopSeconds=30",
+    ),
+    ("drain.timeoutSeconds is 30, expected at least", "server.longestDeadlineSeconds=60"),
+    ("connectionGraceSeconds is 10, expected", "server.connectionGraceSeconds=10"),
+    ("replicas is set, and .*mode is hpa", "autoscaling.mode=hpa,replicas=3"),
+    ("replicas is set, and .*mode is hpa", "autoscaling.mode=hpa,replicas=0"),
+    ("minReplicas is 20", "autoscaling.minReplicas=20"),
+    ("fallbackReplicas is 99", "autoscaling.keda.fallbackReplicas=99"),
+    ("serverAddress is not set", "autoscaling.mode=keda"),
+    ("needs a selector", "autoscaling.hpa.metric.type=External"),
+    ("that of Pods has none", "autoscaling.hpa.metric.selector.a=b"),
+    ("new pods would not have", "autoscaling.mode=hpa,server.modelControlMode=explicit"),
+    ("never changes", f"server.modelControlMode=poll,modelRepository.source=baked,{NO_CLAIM}"),
+    ("gpu.enabled is false", "gpu.runtimeClassName=nvidia"),
+    ("gpu.enabled is false", "gpu.surge=true"),
+    ("tls.secretName is not", "tls.serverName=example.com"),
+    ("probes are clients too", "tls.secretName=server,tls.clientCaSecretName=ca"),
+    ("must both be set", "auth.restrictedProtocols=trace:k=@/etc/k"),
+    ("must both be set", KEYS),
+    ("probes have no key", KEYS + r",auth.restrictedProtocols=trace\,health:k=@/etc/k"),
+    ("Service with an address", "gateway.enabled=true,gateway.parentRefs[0].name=public"),
+    ("parentRefs is empty", "gateway.enabled=true,service.clusterIP.enabled=true"),
+]
+
+
+def parse(words: str) -> Object:
+    return dict(helm_python.parse_set_string(words))
+
+
+@pytest.mark.parametrize(("message", "words"), NONSENSE)
+def test_nonsense_across_values_fails(message: str, words: str) -> None:
+    assert render(parse(CLAIM))
+    with pytest.raises(helm_python.HelmError, match=message):
+        render(merged(parse(CLAIM), parse(words)))
+
+
+WRONG: list[tuple[str, object]] = [
+    ("image.digest", "sha256:abc"),
+    ("image.tag", "a tag"),
+    ("image.pullPolicy", "Sometimes"),
+    ("replicas", -1),
+    ("replicas", "3"),
+    ("autoscaling.minReplicas", 0),
+    ("autoscaling.mode", "vpa"),
+    ("autoscaling.targetPercent", 150),
+    ("resources.limits", {"cpu": "2", "memory": None}),
+    ("resources.requests.cpu", "two"),
+    ("resources.requests.memory", "4GB"),
+    ("securityContext.runAsUser", 0),
+    ("server.settings", {"max-queue-requests": 0}),
+    ("server.settings", {"max-queue-requests": "many"}),
+    ("server.settings", {"max-queue-request": 1}),
+    ("server.settings", {"drain-timeout-s": 1}),
+    ("server.env", {"ATTENDANT_DRAIN_TIMEOUT_S": "1"}),
+    ("server.modelControlMode", "push"),
+    ("networkPolicy.grpcFrom", [{}]),
+    ("networkPolicy.grpcFrom", [{"podSelektor": {}}]),
+    ("tolerations", [{"key": "a", "operater": "Exists"}]),
+    ("gateway.parentRefs", [{"namespace": "gateways"}]),
+    ("auth.restrictedProtocols", "trace:key=secret"),
+    ("topologySpread.zone", "Always"),
+]
+
+
+@pytest.mark.parametrize(("path", "value"), WRONG, ids=[f"{p}={v}" for p, v in WRONG])
+def test_a_wrong_value_fails(path: str, value: object) -> None:
+    with pytest.raises(helm_python.HelmError, match="specifications of the schema"):
+        render(merged(parse(CLAIM), nested(path, value)))
