@@ -39,19 +39,21 @@ class Admission:
         self._empty.set()
         self._closing = asyncio.Event()
 
-    def admit(self, context: Context) -> None:
+    def admit(self, context: Context, num_shared: int = 0) -> None:
         """Count a call in, or raise `Unavailable` while draining, `Overloaded` beyond the bound.
+
+        `num_shared` are bytes that it takes from shared memory, besides its message's.
 
         It is counted out when the call is done: a large answer takes its time after the
         method has returned it, and closing the port would cut it off.
         """
-        num_bytes = self._enter()
+        num_bytes = self._enter(num_shared)
         context.add_done_callback(lambda _: self._leave(num_bytes))  # type: ignore[arg-type] # a function will do
 
     @contextmanager
-    def admitted(self) -> Iterator[None]:
+    def admitted(self, num_shared: int = 0) -> Iterator[None]:
         """The same for one request of a stream: counted while the block runs."""
-        num_bytes = self._enter()
+        num_bytes = self._enter(num_shared)
         try:
             yield
         finally:
@@ -104,10 +106,10 @@ class Admission:
         with suppress(TimeoutError):
             await asyncio.wait_for(self._empty.wait(), timeout_s)
 
-    def _enter(self) -> int:
+    def _enter(self, num_shared: int) -> int:
         if self.is_draining:
             raise Unavailable(SHUTTING_DOWN)
-        num_bytes = message_bytes.get()
+        num_bytes = message_bytes.get() + num_shared
         if num_bytes > self._max_bytes:
             raise InvalidArgument(
                 f"the request has {num_bytes} bytes, "

@@ -19,7 +19,7 @@ from service.rpc.infer_request import to_infer_request
 from service.rpc.infer_response import build_response
 from service.rpc.model_control import ModelControlCalls
 from service.rpc.observability import ObservabilityCalls
-from service.rpc.shared_memory import SharedMemoryCalls, Transfer
+from service.rpc.shared_memory import SharedMemoryCalls, Transfer, shared_bytes
 from service.rpc.status import INFERENCE_CODES, Context, answers_errors, deadline_of
 from service.rpc.streaming import InferStream
 from service.trace import Tracing
@@ -136,7 +136,7 @@ class InferenceService(
             infer_request = to_infer_request(
                 request, model, self._transfer, received_s, deadline_of(context)
             )
-            self._admission.admit(context)
+            self._admission.admit(context, shared_bytes(request))
             reply = await model.infer(infer_request)
             return build_response(request, model, reply.outputs, self._transfer)
 

@@ -44,6 +44,15 @@ def place_of(tensor: Tensor, regions: SharedMemoryRegions) -> Place | None:
     return regions.place(name, offset or 0, byte_size)
 
 
+def shared_bytes(request: pb.ModelInferRequest) -> int:
+    """Of the inputs in shared memory, which are copied; the request has been checked."""
+    return sum(
+        tensor.parameters[_BYTE_SIZE].int64_param
+        for tensor in request.inputs
+        if _BYTE_SIZE in tensor.parameters
+    )
+
+
 def _parameter(tensor: Tensor, key: str, kind: str) -> Any:  # noqa: ANN401 - as `kind` says
     if key not in tensor.parameters:
         return None

@@ -30,7 +30,7 @@ from service.rpc.admission import Admission
 from service.rpc.calls import Calls
 from service.rpc.infer_request import EMPTY_FINAL, is_set, to_infer_request
 from service.rpc.infer_response import build_response
-from service.rpc.shared_memory import Transfer
+from service.rpc.shared_memory import Transfer, shared_bytes
 from service.rpc.status import INFERENCE_CODES, INTERNAL_ERROR, Context, details, note_status
 
 FINAL = "triton_final_response"
@@ -129,7 +129,6 @@ class InferStream:
         """Responses to one request; last of all, the error that the model raised."""
         with ExitStack() as stack:
             try:
-                stack.enter_context(self._admission.admitted())
                 model = stack.enter_context(
                     self._repository.use(request.model_name, request.model_version)
                 )
@@ -137,6 +136,7 @@ class InferStream:
                 asked = to_infer_request(
                     request, model, self._transfer, received_s, deadline_s=None
                 )
+                stack.enter_context(self._admission.admitted(shared_bytes(request)))
             except AttendantError as error:  # never ends the stream
                 _note(error)
                 yield _error(request, details(error))

@@ -3,6 +3,7 @@
 import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -349,3 +350,21 @@ async def test_by_default_clients_share_nothing(closed: Served, key: str) -> Non
     assert not status.regions
     metadata = await closed.inference.ServerMetadata(pb.ServerMetadataRequest())
     assert "system_shared_memory" not in metadata.extensions
+
+
+async def test_inputs_in_shared_memory_count_among_the_bytes_in_flight(
+    repository: Path, key: str
+) -> None:
+    """They are copied: a request of a few bytes may take as much memory as a region has."""
+    write_models(repository)
+    request = shared_request()
+    request.id = "x" * 1_000
+    num_bytes = request.ByteSize() + 2 * 64
+    settings = {"allow_client_shm": True, "max_bytes_in_flight": num_bytes - 1}
+    async with serving(repository, **settings) as server:
+        await register(server, key)
+        text = f"the request has {num_bytes} bytes, the server takes at most {num_bytes - 1}"
+        code, details = await refusal(server.inference.ModelInfer(request))
+        assert (code, details.startswith(text)) == (StatusCode.INVALID_ARGUMENT, True)
+        stream = server.inference.ModelStreamInfer(iter([request]))
+        assert (await within_patience(stream.read())).error_message.startswith(text)
