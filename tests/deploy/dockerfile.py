@@ -106,7 +106,7 @@ def build(stage: Stage, root: Path) -> None:
         elif keyword == "COPY":
             *sources, target = rest.split()
             for source in sources:
-                _copy(ROOT / source, root / (folder / target).relative_to("/") / source)
+                copy(ROOT / source, root / (folder / target).relative_to("/") / source)
         elif keyword == "RUN":
             (root / folder.relative_to("/")).mkdir(parents=True, exist_ok=True)
             inside = f"cd {folder} && {rest}"
@@ -126,7 +126,7 @@ def build(stage: Stage, root: Path) -> None:
 def run(stage: Stage, root: Path, env: Mapping[str, str]) -> Iterator["Container"]:
     """ENTRYPOINT and CMD as process 1, as strictly as `docker-compose.yml` has it."""
     words = [*stage.command("ENTRYPOINT"), *stage.command("CMD")]
-    variables = stage.environment | env
+    variables = {**stage.environment, **env}
     inside = f"exec chroot {root} {_as_user(stage, variables, words)}"
     script = f"{_mounts(root)}\nmount -o remount,bind,ro {root}\n{inside}"
     process = subprocess.Popen(  # noqa: S603
@@ -200,7 +200,8 @@ def _mounts(root: Path) -> str:
     return "\n".join(lines)
 
 
-def _copy(source: Path, target: Path) -> None:
+def copy(source: Path, target: Path) -> None:
+    """A file, or as COPY does a folder's contents, when `target` ends with the source's name."""
     if source.is_dir():
         target = target.parent  # a folder's contents go into the target
         ignore = shutil.ignore_patterns("__pycache__", "*.egg-info")

@@ -1,7 +1,6 @@
 """Rules: their unit tests, and a real Prometheus that scrapes a real server.
 
-Needs Debian's `prometheus` package (`make prometheus`). Without it these tests fail where `CI` is
-set in the environment, and are skipped elsewhere.
+Needs Debian's `prometheus` package, which `.ci/run` installs (`make prometheus`). Skipped without.
 """
 
 import json
@@ -122,7 +121,7 @@ class Prometheus:
         (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
         self._url = f"http://127.0.0.1:{port}"
         command = [
-            promql.program("prometheus"),
+            str(promql.program("prometheus")),
             f"--config.file={folder / 'prometheus.yml'}",
             f"--storage.tsdb.path={folder / 'data'}",
             f"--web.listen-address=127.0.0.1:{port}",

@@ -83,7 +83,7 @@ async def test_a_server_with_tls_is_asked_by_the_certificate_it_shows(tmp_path: 
     folder.mkdir()
     write_models(folder)
     tls = {"tls_cert": str(signed.cert), "tls_key": str(signed.key)}
-    async with serving(folder, **tls) as running:
+    async with serving(folder, None, **tls) as running:
         plain = await run("--address", running.address)
         known = await run("--address", running.address, ATTENDANT_TLS_CERT=str(signed.cert))
         tls = {"ATTENDANT_TLS_CERT": str(signed.cert), "ATTENDANT_CLIENT_TLS_NAME": "elsewhere"}
