@@ -134,7 +134,7 @@ def test_errors_that_repeat_are_counted_and_others_are_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now_s = 100.0
-    monkeypatch.setattr(logs.time, "monotonic", lambda: now_s)
+    monkeypatch.setattr(time, "monotonic", lambda: now_s)
     logger = Logger(JsonFormatter())
     logger.handler.addFilter(RepetitionFilter(2))
     for number in range(5):

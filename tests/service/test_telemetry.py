@@ -37,7 +37,7 @@ from tests.service.serving import (
 MODEL_INFER = "inference.GRPCInferenceService/ModelInfer"
 STREAM_INFER = "inference.GRPCInferenceService/ModelStreamInfer"
 TRACE_ID, PARENT_ID = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
-TRACED = {"otlp_endpoint": "http://unused:4317", "trace_sample_ratio": 1.0}
+TRACED: dict[str, Any] = {"otlp_endpoint": "http://unused:4317", "trace_sample_ratio": 1.0}
 
 
 Ask = Callable[[Served], Awaitable[None]]
