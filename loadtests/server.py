@@ -1,4 +1,4 @@
-"""A server process for measurements: `attendant serve` on free ports."""
+"""Server processes for measurements: `attendant serve` on loopback."""
 
 import signal
 import subprocess
@@ -8,6 +8,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+SERVE = (str(Path(sys.executable).with_name("attendant")), "serve")
+STOP_LIMIT_S = 60.0
+
 
 @dataclass(frozen=True, slots=True)
 class Server:
@@ -15,6 +18,11 @@ class Server:
 
     process: "subprocess.Popen[str]"
     port: int
+    metrics_url: str = ""
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
 
     @property
     def process_id(self) -> int:
@@ -27,12 +35,17 @@ class Server:
     def send(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
 
+    def stop(self) -> None:
+        """Ask it to end, and wait until it has answered what it admitted."""
+        self.process.terminate()
+        self.process.wait(timeout=STOP_LIMIT_S)
 
-@contextmanager
-def serving(repository: Path, flags: Sequence[str] = ()) -> Iterator[Server]:
-    """Start a server over a repository; it is gone after the block."""
-    command = [str(Path(sys.executable).with_name("attendant")), "serve"]
-    ports = ["--grpc-port", "0", "--metrics-port", "0", "--log-level", "warning"]
+
+def start_server(
+    repository: Path, flags: Sequence[str] = (), port: int = 0, command: Sequence[str] = SERVE
+) -> Server:
+    """Start a server over a repository and wait until it is ready; port 0 picks a free one."""
+    ports = ["--grpc-port", str(port), "--metrics-port", "0", "--log-level", "warning"]
     process = subprocess.Popen(  # noqa: S603 - our own command
         [*command, "--model-repository", str(repository), *ports, *flags],
         stdout=subprocess.PIPE,
@@ -41,7 +54,18 @@ def serving(repository: Path, flags: Sequence[str] = ()) -> Iterator[Server]:
     try:
         assert process.stdout is not None
         line = process.stdout.readline()  # "gRPC HOST:PORT  metrics URL"
-        yield Server(process, int(line.split()[1].rsplit(":", 1)[1]))
+        _, address, _, metrics_url = line.split()[:4]
+        return Server(process, int(address.rsplit(":", 1)[1]), metrics_url)
+    except BaseException:
+        process.kill()
+        raise
+
+
+@contextmanager
+def serving(repository: Path, flags: Sequence[str] = ()) -> Iterator[Server]:
+    """Start a server over a repository; it is gone after the block."""
+    server = start_server(repository, flags)
+    try:
+        yield server
     finally:
-        process.terminate()
-        process.wait(timeout=60)
+        server.stop()

@@ -1,0 +1,50 @@
+"""When requests are due: seconds from the start, decided before any answer is known.
+
+Pure. Rates may change with time; Poisson arrivals then thin those of the highest rate (Lewis and
+Shedler 1979), which keeps gaps exponential wherever the rate stays the same.
+"""
+
+import math
+import random
+from collections.abc import Callable, Iterator
+from typing import TypeAlias
+
+Rate: TypeAlias = Callable[[float], float]  # requests per second, by seconds from the start
+
+
+def poisson(
+    rate: Rate, peak: float, duration_s: float, generator: random.Random
+) -> Iterator[float]:
+    """Independent of one another, as those of many users are. `peak` bounds the rate."""
+    due_s = generator.expovariate(peak)
+    while due_s < duration_s:
+        if generator.random() * peak < rate(due_s):
+            yield due_s
+        due_s += generator.expovariate(peak)
+
+
+def constant(rate: Rate, duration_s: float, phase: float = 0.0) -> Iterator[float]:
+    """Evenly spread. `phase`, a share of the first gap, keeps several workers apart."""
+    due_s = phase / rate(0.0)
+    while due_s < duration_s:
+        yield due_s
+        due_s += 1 / rate(due_s)
+
+
+def steady(rate: float) -> Rate:
+    return lambda _: rate
+
+
+def bursts(rate: float, factor: float, every_s: float, burst_s: float) -> Rate:
+    """`factor` times the rate for `burst_s` at the end of every `every_s`."""
+    return lambda at_s: rate * (factor if at_s % every_s >= every_s - burst_s else 1.0)
+
+
+def step(low: float, high: float, at_s: float) -> Rate:
+    return lambda now_s: high if now_s >= at_s else low
+
+
+def diurnal(low: float, high: float, period_s: float) -> Rate:
+    """From the low at night to the high at noon and back, as a cosine."""
+    middle, swing = (high + low) / 2, (high - low) / 2
+    return lambda at_s: middle - swing * math.cos(2 * math.pi * at_s / period_s)

@@ -1,0 +1,190 @@
+"""`Report`: what a load test found, as a table, and as JSON and a picture in a folder."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from loadtests.histogram import Histogram
+from loadtests.rolling import Restart
+from loadtests.saturation import Saturation
+from loadtests.scenario import Scenario, Slo
+from loadtests.tally import Answers, Tally
+from service.cpus import available_cpus
+
+TOKEN_HEADINGS = ("first token p99, ms", "between tokens p99, ms")
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One load and what came of it. `rate` is what was asked for, 0 of a closed loop."""
+
+    name: str  # capacity, main, curve or search
+    rate: float
+    tally: Tally
+
+    @property
+    def answers_per_s(self) -> float:
+        return self.tally.num_answers_in_time / self.tally.load.seconds
+
+    @property
+    def good_per_s(self) -> float:
+        return self.tally.num_good_in_time / self.tally.load.seconds
+
+    def to_dict(self) -> dict[str, Any]:
+        tally = self.tally
+        return {
+            "name": self.name,
+            "load": asdict(tally.load),
+            "answers_per_s": round(self.answers_per_s, 2),
+            "good_per_s": round(self.good_per_s, 2),
+            "good_share": round(tally.good_share, 5),
+            "faults": tally.faults,
+            "send_lag_ms": tally.send_lag.to_dict(),
+            "total": figures(tally.total),
+            "traffic": {title: figures(part) for title, part in tally.by_traffic.items()},
+            "seconds": {second: figures(part) for second, part in sorted(tally.by_second.items())},
+        }
+
+
+def figures(answers: Answers) -> dict[str, Any]:
+    """Counts, and durations in milliseconds."""
+    found: dict[str, Any] = {
+        "sent": answers.num_sent,
+        "good": answers.num_good,
+        "lost": answers.num_lost,
+        "statuses": dict(answers.statuses),
+        "latency_ms": answers.latency.to_dict(),
+    }
+    if answers.first_token.count:
+        found["tokens"] = answers.num_tokens
+        found["first_token_ms"] = answers.first_token.to_dict()
+        found["inter_token_ms"] = answers.inter_token.to_dict()
+    return found
+
+
+@dataclass(slots=True)
+class Report:
+    """Everything of one load test, filled as it goes."""
+
+    scenario: Scenario
+    address: str
+    started: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
+    capacity_per_s: float | None = None
+    runs: list[Run] = field(default_factory=list)
+    saturation: Saturation | None = None
+    restarts: list[Restart] = field(default_factory=list)
+    is_checked: bool = True  # against what the scenario expects
+
+    @property
+    def main(self) -> Run:
+        return next(run for run in self.runs if run.name == "main")
+
+    @property
+    def failures(self) -> list[str]:
+        """What the scenario expects and the run did not show, and why the run is not valid."""
+        return [*self.main.tally.faults, *(self._unmet() if self.is_checked else ())]
+
+    def _unmet(self) -> Iterator[str]:
+        expect, run, total = self.scenario.expect, self.main, self.main.tally.total
+        plan = self.scenario.server
+        least = expect.least_good_of_capacity * (self.capacity_per_s or 0)
+        if run.good_per_s < least:
+            yield (
+                f"{run.good_per_s:.1f} good answers/s, expected at least {least:.1f}: "
+                f"{expect.least_good_of_capacity:g} of {self.capacity_per_s:.1f}"
+            )
+        if run.tally.good_share < expect.least_good_share:
+            yield (
+                f"{run.tally.good_share:.2%} of answers are good, "
+                f"expected at least {expect.least_good_share:.2%}"
+            )
+        p99_ms = total.latency.percentile_s(99) * 1e3
+        if 0 <= expect.most_p99_ms < p99_ms:
+            yield f"p99 of answers is {p99_ms:.0f} ms, expected at most {expect.most_p99_ms:g}"
+        if 0 <= expect.most_lost < total.num_lost:
+            yield f"{total.num_lost} requests were lost, expected at most {expect.most_lost}"
+        if total.num_sent < expect.least_sent:
+            yield f"{total.num_sent} requests were sent, expected at least {expect.least_sent}"
+        planned = plan.rolling_restarts * plan.replicas
+        if len(self.restarts) < planned:
+            yield f"{len(self.restarts)} of {planned} restarts were done before the load was over"
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "scenario": asdict(self.scenario),
+            "address": self.address,
+            "started": self.started,
+            "processors": available_cpus(),
+            "capacity_per_s": self.capacity_per_s,
+            "saturation": asdict(self.saturation) if self.saturation else None,
+            "restarts": [asdict(restart) for restart in self.restarts],
+            "failures": self.failures,
+            "runs": [run.to_dict() for run in self.runs],
+        }
+
+    def write(self, folder: Path) -> None:
+        """`report.json` and `report.png`; the picture needs matplotlib."""
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "report.json").write_text(json.dumps(self.to_dict(), indent=1))
+        from loadtests.pictures import draw_report
+
+        draw_report(self, folder / "report.png")
+
+    def show(self, console: Console) -> None:
+        console.print(self._table())
+        if self.capacity_per_s is not None:
+            console.print(f"capacity, closed loop: {self.capacity_per_s:.1f} answers/s")
+        if self.saturation is not None:
+            found = self.saturation
+            console.print(
+                f"the SLO is met at {found.meeting:.1f}/s, and not at {found.failing:.1f}/s "
+                f"({found.num_runs} runs)"
+            )
+        if self.restarts:
+            console.print(f"{len(self.restarts)} replicas were restarted meanwhile")
+        for failure in self.failures:
+            console.print(f"[red]{failure}[/red]")
+
+    def _table(self) -> Table:
+        has_tokens = any(run.tally.total.first_token.count for run in self.runs)
+        table = Table(title=f"{self.scenario.name}: {self.scenario.description}")
+        table.add_column("run")
+        durations = ("p50, ms", "p99, ms", *(TOKEN_HEADINGS if has_tokens else ()))
+        for heading in ("due/s", "answers/s", "good/s", "good", *durations):
+            table.add_column(heading, justify="right")
+        table.add_column("ended as")
+        for run in self.runs:
+            tally = run.tally
+            rates = (f"{run.rate:.1f}" if run.rate else "closed", f"{run.answers_per_s:.1f}")
+            goodness = (f"{run.good_per_s:.1f}", f"{tally.good_share:.1%}")
+            table.add_row(run.name, *rates, *goodness, *_cells(tally.total, has_tokens))
+            if len(tally.by_traffic) > 1:
+                for title, answers in sorted(tally.by_traffic.items()):
+                    table.add_row(f"  {title}", *[""] * 4, *_cells(answers, has_tokens))
+        return table
+
+
+def _cells(answers: Answers, has_tokens: bool) -> Iterator[str]:
+    yield _milliseconds(answers.latency, 50)
+    yield _milliseconds(answers.latency, 99)
+    if has_tokens:
+        yield _milliseconds(answers.first_token, 99)
+        yield _milliseconds(answers.inter_token, 99)
+    yield ", ".join(f"{name} {count}" for name, count in answers.statuses.most_common())
+
+
+def _milliseconds(histogram: Histogram, percent: float) -> str:
+    return f"{histogram.percentile_s(percent) * 1e3:.1f}" if histogram.count else ""
+
+
+def judged(answers: Answers, slo: Slo) -> tuple[str, Histogram, float]:
+    """The duration that the SLO is about first of all: its name, it, and its bound in ms."""
+    if slo.first_token_ms and not slo.latency_ms and answers.first_token.count:
+        return "time to first token", answers.first_token, slo.first_token_ms
+    return "latency", answers.latency, slo.latency_ms
