@@ -51,13 +51,22 @@ class Admission:
         context.add_done_callback(lambda _: self._leave(num_bytes))  # type: ignore[arg-type] # a function will do
 
     @contextmanager
-    def admitted(self, num_shared: int = 0) -> Iterator[None]:
+    def admitted(self) -> Iterator[None]:
         """The same for one request of a stream: counted while the block runs."""
-        num_bytes = self._enter(num_shared)
+        num_bytes = self._enter()
         try:
             yield
         finally:
             self._leave(num_bytes)
+
+    @contextmanager
+    def taking(self, num_shared: int) -> Iterator[None]:
+        """What such a request takes from shared memory, once that is known."""
+        self._take(num_shared)
+        try:
+            yield
+        finally:
+            self._release(num_shared)
 
     def hold(self, num_bytes: int) -> None:
         """Count an answer, too, until its call is done: when the client has read it, or is gone.
@@ -106,10 +115,16 @@ class Admission:
         with suppress(TimeoutError):
             await asyncio.wait_for(self._empty.wait(), timeout_s)
 
-    def _enter(self, num_shared: int) -> int:
+    def _enter(self, num_shared: int = 0) -> int:
         if self.is_draining:
             raise Unavailable(SHUTTING_DOWN)
         num_bytes = message_bytes.get() + num_shared
+        self._take(num_bytes)
+        self.num_inside += 1
+        self._empty.clear()
+        return num_bytes
+
+    def _take(self, num_bytes: int) -> None:
         if num_bytes > self._max_bytes:
             raise InvalidArgument(
                 f"the request has {num_bytes} bytes, "
@@ -118,9 +133,6 @@ class Admission:
         if self._num_bytes + num_bytes > self._max_bytes:
             raise Overloaded(f"Exceeds maximum of {self._max_bytes} bytes in flight")
         self._num_bytes += num_bytes
-        self.num_inside += 1
-        self._empty.clear()
-        return num_bytes
 
     def _release(self, num_bytes: int) -> None:
         self._num_bytes -= num_bytes

@@ -129,6 +129,7 @@ class InferStream:
         """Responses to one request; last of all, the error that the model raised."""
         with ExitStack() as stack:
             try:
+                stack.enter_context(self._admission.admitted())
                 model = stack.enter_context(
                     self._repository.use(request.model_name, request.model_version)
                 )
@@ -136,7 +137,7 @@ class InferStream:
                 asked = to_infer_request(
                     request, model, self._transfer, received_s, deadline_s=None
                 )
-                stack.enter_context(self._admission.admitted(shared_bytes(request)))
+                stack.enter_context(self._admission.taking(shared_bytes(request)))
             except AttendantError as error:  # never ends the stream
                 _note(error)
                 yield _error(request, details(error))

@@ -19,6 +19,7 @@ from tritonclient.grpc import service_pb2 as pb
 from service.shared_memory import DISABLED, FOLDER
 from tests.service.serving import (
     Served,
+    eventually,
     refusal,
     serving,
     simple_request,
@@ -367,4 +368,6 @@ async def test_inputs_in_shared_memory_count_among_the_bytes_in_flight(
         code, details = await refusal(server.inference.ModelInfer(request))
         assert (code, details.startswith(text)) == (StatusCode.INVALID_ARGUMENT, True)
         stream = server.inference.ModelStreamInfer(iter([request]))
-        assert (await within_patience(stream.read())).error_message.startswith(text)
+        text = f"Exceeds maximum of {num_bytes - 1} bytes in flight"
+        assert (await within_patience(stream.read())).error_message == text
+        await eventually(lambda: not server.app._admission._num_bytes)
