@@ -8,11 +8,11 @@ third. Protocols, files and sessions are other modules' business. All methods ru
 import asyncio
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 from tritonclient.grpc.model_config_pb2 import ModelConfig
@@ -41,6 +41,7 @@ from service.statistics import FailureReason, Statistics
 from service.tokenizer import EncodedText, TextTokenizer, TokenPieces
 from service.tokenizing import Tokenizing
 
+T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 
@@ -344,11 +345,11 @@ class TextModel(BatchedModel):
         values = np.concatenate([outputs[0] for outputs in results])
         return TextReply(values.astype(np.float32, copy=False), rows, request.timings)
 
-    async def pieces(self, texts: Sequence[str]) -> list[TokenPieces]:
-        """The tokens of texts of any length."""
+    async def pieces(self, texts: Sequence[str], told: Callable[[TokenPieces], T]) -> list[T]:
+        """The tokens of texts of any length, as `told` tells them: where they are found."""
         num_characters = self.tokenizer.check_sizes(texts)
         return await self._tokenizing.run(
-            lambda: [self.tokenizer.pieces(text) for text in texts], num_characters
+            lambda: [told(self.tokenizer.pieces(text)) for text in texts], num_characters
         )
 
     async def _encode(self, texts: Sequence[str], can_truncate: bool) -> list[EncodedText]:

@@ -4,11 +4,11 @@ The typed API calls `generate`. The Open Inference Protocol's tensors, which are
 generative backends, go through `infer` and `infer_stream`. All methods run on the event loop.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from concurrent.futures import Executor
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
-from typing import Self
+from typing import Self, TypeVar
 
 import numpy as np
 from tritonclient.grpc.model_config_pb2 import ModelConfig
@@ -25,6 +25,8 @@ from service.models import InferReply, InferRequest, ServedModel, decode
 from service.request import Timings
 from service.tokenizer import PromptTokenizer, TokenPieces
 from service.tokenizing import Tokenizing
+
+T = TypeVar("T")
 
 
 class GenerativeModel(ServedModel):
@@ -118,11 +120,11 @@ class GenerativeModel(ServedModel):
                     outputs, is_last = _text_output(texts), not num_unfinished
                     yield InferReply(outputs, _timings(generation), is_last)
 
-    async def pieces(self, texts: Sequence[str]) -> list[TokenPieces]:
-        """The tokens of texts of any length."""
+    async def pieces(self, texts: Sequence[str], told: Callable[[TokenPieces], T]) -> list[T]:
+        """The tokens of texts of any length, as `told` tells them: where they are found."""
         num_characters = self.tokenizer.check_sizes(texts)
         return await self._tokenizing.run(
-            lambda: [self.tokenizer.pieces(text) for text in texts], num_characters
+            lambda: [told(self.tokenizer.pieces(text)) for text in texts], num_characters
         )
 
     def _start(

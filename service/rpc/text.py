@@ -1,6 +1,7 @@
 """`attendant.v1.TextService`: the typed API for text models."""
 
 import time
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from service.repository import ModelRepository
 from service.request import Timings
 from service.rpc.admission import Admission
 from service.rpc.status import ATTENDANT_CODES, Context, answers_errors, deadline_of
+from service.tokenizer import TokenPieces
 
 TextRequest = pb.ClassifyRequest | pb.EmbedRequest | pb.TokenizeRequest
 VERBS = {
@@ -68,21 +70,9 @@ class TextService(text_pb2_grpc.TextServiceServicer):
         received_s = time.monotonic()
         model = self._find_for_texts(request)
         self._admission.admit(context)
-        pieces = await model.pieces(request.texts)
+        told = partial(_tokenized, max_tokens=model.manifest.max_tokens)
+        results = await model.pieces(request.texts, told)
         timings = pb.Timings(total_seconds=time.monotonic() - received_s)
-        results = [
-            pb.TokenizedText(
-                tokens=[
-                    pb.Token(id=token_id, piece=piece, start=start, end=end)
-                    for token_id, piece, (start, end) in zip(
-                        text.ids, text.pieces, text.offsets, strict=True
-                    )
-                ],
-                num_tokens=len(text.ids),
-                is_too_long=len(text.ids) > model.manifest.max_tokens,
-            )
-            for text in pieces
-        ]
         return pb.TokenizeResponse(
             model=model.name,
             version=str(model.version),
@@ -126,6 +116,19 @@ class TextService(text_pb2_grpc.TextServiceServicer):
         self._admission.admit(context)
         with model.users:
             return await model.compute(request.texts, received_s, deadline_s, request.truncate)
+
+
+def _tokenized(text: TokenPieces, max_tokens: int) -> pb.TokenizedText:
+    return pb.TokenizedText(
+        tokens=[
+            pb.Token(id=token_id, piece=piece, start=start, end=end)
+            for token_id, piece, (start, end) in zip(
+                text.ids, text.pieces, text.offsets, strict=True
+            )
+        ],
+        num_tokens=len(text.ids),
+        is_too_long=len(text.ids) > max_tokens,
+    )
 
 
 def wrong_task(model: TextModel | GenerativeModel, task: str) -> WrongTask:

@@ -1,6 +1,7 @@
 """`attendant.v1.TextService` over the wire: answers, and every way to be refused."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -11,7 +12,9 @@ import pytest_asyncio
 from attendant.v1 import text_pb2 as pb
 from grpc import StatusCode
 
-from service.models import softmax
+from service.generation.model import GenerativeModel
+from service.models import TextModel, softmax
+from service.tokenizer import TokenPieces
 from tests.fakes import LABELS, SPECIAL, WORDS, classifier_manifest, text_values, token_ids
 from tests.service.serving import (
     Served,
@@ -141,6 +144,21 @@ async def test_tokenize_shows_pieces_with_their_places(served: Served) -> None:
 async def test_tokenize_works_for_every_text_model(served: Served) -> None:
     found = await served.text.Tokenize(pb.TokenizeRequest(model="mini", texts=["lunch"]))
     assert [token.id for token in found.results[0].tokens] == token_ids("lunch")
+
+
+@pytest.mark.parametrize("name", ["spam", "tale"])
+async def test_many_tokens_are_told_where_they_are_found(served: Served, name: str) -> None:
+    """A million of them are a message of 19 MB, and would hold the event loop for 3.6 s."""
+    model = served.app.repository.find(name)
+    assert isinstance(model, TextModel | GenerativeModel)
+
+    def told(text: TokenPieces) -> str:
+        return threading.current_thread().name
+
+    here = threading.current_thread().name
+    assert await model.pieces(["lunch"], told) == [here]
+    (there,) = await model.pieces(["lunch " * 1_000], told)
+    assert there.startswith("tokenizer")
 
 
 async def test_tokenize_never_waits_behind_inference(served: Served) -> None:
