@@ -124,3 +124,13 @@ def test_prometheus_scrapes_the_server_and_grafana_asks_prometheus() -> None:
     (provider,) = yaml.safe_load((folder / "dashboards/attendant.yml").read_text())["providers"]
     mounts = dict(mount.split(":")[:2] for mount in SERVICES["grafana"]["volumes"])
     assert mounts["./deploy/grafana/dashboards"] == provider["options"]["path"]
+
+
+def test_the_load_test_names_a_scenario_and_asks_the_server() -> None:
+    service = SERVICES["loadtest"]
+    scenario, *flags = service["command"]
+    assert (ROOT / f"loadtests/scenarios/{scenario}.toml").exists()
+    assert flags == ["--address", f"server:{Settings().grpc_port}"]
+    assert service["profiles"] == ["loadtest"], "not started unasked"
+    entry = Dockerfile(ROOT / "deploy/docker/Dockerfile").stages["loadtest"].command("ENTRYPOINT")
+    assert (ROOT / f"{entry[-1].replace('.', '/')}.py").exists()
