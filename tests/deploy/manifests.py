@@ -30,7 +30,7 @@ DECIDED = {
     "connection_grace_s", "tls_cert", "tls_key", "tls_client_ca", "token_file",
     "restricted_protocols",
 }  # fmt: skip
-JSON_TYPES = {bool: "boolean", int: "integer", float: "number"}
+JSON_TYPES: dict[object, str] = {bool: "boolean", int: "integer", float: "number"}
 
 
 def made_files() -> dict[Path, str]:
@@ -69,7 +69,7 @@ def _schema() -> str:
 def _property(setting: Field[Any]) -> dict[str, Any]:
     bounds = {"minimum": setting.metadata["low"], "maximum": setting.metadata["high"]}
     return {
-        "type": JSON_TYPES.get(setting.type, "string"),  # type: ignore[call-overload]
+        "type": JSON_TYPES.get(setting.type, "string"),
         "description": setting.metadata["help"],
         **{name: bound for name, bound in bounds.items() if bound is not None},
     }

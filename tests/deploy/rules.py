@@ -54,7 +54,7 @@ def _pods(objects: list[Object]) -> Iterator[tuple[str, Object]]:
 
 
 def _containers(pod: Object) -> list[Object]:
-    return pod.get("initContainers", []) + pod["containers"]
+    return [*pod.get("initContainers", []), *pod["containers"]]
 
 
 def variables(container: Object) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from tests.deploy import rules
-from tests.deploy.chart import ROOT, render_named
+from tests.deploy.chart import ROOT, Object, render_named
 from tests.deploy.custom_resources import schema_of
 
 FOLDER = ROOT / "deploy/kserve"
@@ -26,7 +26,7 @@ PREDICTOR = SERVICE["spec"]["predictor"]
 
 
 @pytest.mark.parametrize("one", [RUNTIME, SERVICE], ids=lambda one: one["kind"])
-def test_fields_are_those_that_kserve_has(one: rules.Object) -> None:
+def test_fields_are_those_that_kserve_has(one: Object) -> None:
     jsonschema.validate(one, schema_of(one["apiVersion"], one["kind"]))
 
 

@@ -1,6 +1,7 @@
 """Values: the schema is closed everywhere, typos fail, and so does what makes no sense together."""
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -8,7 +9,7 @@ import helm_python
 import pytest
 import yaml
 
-from tests.deploy.chart import CHART, Object, read_values, render
+from tests.deploy.chart import CHART, ROOT, Object, read_values, render
 
 SCHEMA = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
 DEFAULTS = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
@@ -110,6 +111,20 @@ def test_values_and_schema_name_the_same() -> None:
                 yield where
 
     assert set(leaves(DEFAULTS)) == documented - COMPUTED
+
+
+def test_document_names_values_that_exist() -> None:
+    text = (ROOT / "docs/kubernetes.md").read_text(encoding="utf-8")
+    sections = "|".join(name for name in SECTIONS if name and "." not in name)
+    named = set(re.findall(rf"[` ]((?:{sections})\.[\w.]+\w)[`=]", text))
+    known = {f"{path}.{name}" for path, schema in SECTIONS.items() for name in schema["properties"]}
+    assert len(named) > 30
+    assert named - {"tls.crt", "tls.key"} <= known  # which are files
+
+
+def test_document_installs_as_it_says() -> None:
+    text = (ROOT / "docs/kubernetes.md").read_text(encoding="utf-8")
+    assert render(parse(",".join(re.findall(r"--set (\S+)", text))))
 
 
 def test_parent_charts_may_pass_global_values() -> None:
