@@ -34,7 +34,6 @@ from service.cli_generate import generate
 from service.cli_health import healthcheck
 from service.client import NO_ACCESS, Access, TextClient, try_models
 from service.errors import AttendantError, SettingError
-from service.logs import configure
 from service.settings import Settings, join_address
 
 app = typer.Typer(
@@ -128,6 +127,7 @@ def serve(try_models: bool, log_level: str, **values: Any) -> None:  # noqa: ANN
     """Serve a model repository until SIGTERM, then answer what was admitted and end."""
     from service.app import App  # heavy: only when serving
     from service.app import serve as serve_until_stopped
+    from service.logs import configure
 
     settings = Settings(**values)
     configure(settings.log_format, log_level, settings.max_log_repeats, errors)
