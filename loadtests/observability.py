@@ -71,6 +71,9 @@ def main(
     concurrency: Annotated[int, typer.Option(min=1, help="Requests in flight.")] = 32,
     requests: Annotated[int, typer.Option(min=1, help="Requests of one turn.")] = 2_000,
     rounds: Annotated[int, typer.Option(min=1, help="Counted rounds after one to warm up.")] = 10,
+    only: Annotated[
+        list[str] | None, typer.Option(help="Servers whose names begin so, and the default.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Measure servers without metrics, with, and with traces and request logs besides."""
@@ -79,7 +82,10 @@ def main(
         request = _text_model(model, repository) if model else _tiny_model(repository)
         endpoint = stack.enter_context(_collecting())
         servers = {}
+        chosen = (*(only or [""]), BASE)
         for way, (flags, command) in _ways(endpoint).items():
+            if not way.startswith(chosen):
+                continue
             servers[way] = start_server(repository, flags, command=[*QUIETLY, *command])
             stack.callback(servers[way].stop)
         turns: dict[str, list[Round]] = {way: [] for way in servers}
@@ -180,7 +186,7 @@ def _collecting() -> Iterator[str]:
 
 
 def _collect(parent: Connection) -> None:
-    method = grpc.unary_unary_rpc_method_handler(lambda _request, _context: b"")
+    method: Any = grpc.unary_unary_rpc_method_handler(lambda _request, _context: b"")
     service = "opentelemetry.proto.collector.trace.v1.TraceService"
     server = grpc.server(ThreadPoolExecutor(1))
     server.add_generic_rpc_handlers(

@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 
 from service.generation.sequence import Sequence
-from service.request import RanBatch, Timings
+from service.request import Timings
 
 MAX_BATCHES = 32  # of one request that are remembered
 
@@ -33,15 +33,15 @@ class Call:
     tokenized_s: tuple[float, float] | None = None  # beginning and end
     timings: Timings | None = None
     is_cached: bool = False  # the response cache answered
-    batches: list[tuple[RanBatch, object]] = field(default_factory=list)  # and their spans
+    batches: list[object] = field(default_factory=list)  # that it ran in, as telemetry.py has them
     sequences: tuple[Sequence, ...] = ()  # of generation, one per sample
     trace_id: str = ""
     span: object | None = None  # of telemetry.py, where the request is traced
 
-    def ran_in(self, batch: RanBatch, span: object) -> None:
+    def ran_in(self, batch: object) -> None:
         """Called on engine threads, before the request is answered."""
         if len(self.batches) < MAX_BATCHES:
-            self.batches.append((batch, span))
+            self.batches.append(batch)
 
 
 current_call: ContextVar[Call | None] = ContextVar("request of this task", default=None)

@@ -11,6 +11,7 @@ links to it. Spans wait in a bounded queue for a thread of the SDK; what finds i
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain
 
 from opentelemetry.context import Context
@@ -45,6 +46,17 @@ SERVER_ERRORS = frozenset(
 )
 _CALLER = ("traceparent", "tracestate")
 Attributes = dict[str, AttributeValue]
+
+
+@dataclass(frozen=True, slots=True)
+class _BatchSpan:
+    """What the requests of a batch tell of its span."""
+
+    link: Link
+    attributes: Attributes
+    started_s: float
+    run_at_s: float
+    ran_s: float
 
 
 class Telemetry:
@@ -96,16 +108,25 @@ class Telemetry:
         if not traced:
             return
         names = {"attendant.model.name": model, "attendant.model.version": version}
+        attributes = _batch_attributes(batch)  # sums over all items: once for all requests
         span = self._parts.start_span(
             "batch",
             Context(),
-            attributes={**names, **_batch_attributes(batch)},
+            attributes=names | attributes,
             links=[Link(_span(call).get_span_context()) for call in traced],
             start_time=self._ns(batch.started_s),
         )
         span.end(self._ns(batch.started_s + batch.collate_s + batch.run_s + batch.split_s))
+        run_at_s = batch.started_s + batch.collate_s
+        told = _BatchSpan(
+            link=Link(span.get_span_context()),
+            attributes=attributes,
+            started_s=batch.started_s,
+            run_at_s=run_at_s,
+            ran_s=run_at_s + batch.run_s,
+        )
         for call in traced:
-            call.ran_in(batch, span)
+            call.ran_in(told)
 
     def ended(self, call: Call) -> None:
         """Make the spans of what a request went through, and end its own."""
@@ -121,13 +142,11 @@ class Telemetry:
         if call.timings is not None and call.timings.queued_s:
             until_s = call.timings.started_s or call.finished_s
             self._part(inside, "queue", call.timings.queued_s, until_s)
-        for batch, batch_span in list(call.batches):
-            assert isinstance(batch_span, Span), "made above"
-            links = [Link(batch_span.get_span_context())]
-            run_at_s = batch.started_s + batch.collate_s
-            attributes = _batch_attributes(batch)
-            self._part(inside, "batch", batch.started_s, run_at_s, attributes, links)
-            self._part(inside, "compute", run_at_s, run_at_s + batch.run_s)
+        for told in list(call.batches):
+            assert isinstance(told, _BatchSpan), "made above"
+            links = [told.link]
+            self._part(inside, "batch", told.started_s, told.run_at_s, told.attributes, links)
+            self._part(inside, "compute", told.run_at_s, told.ran_s)
         for sample in call.sequences[:MAX_SAMPLES]:
             self._sample_parts(inside, sample, call.finished_s)
         span.end(self._ns(call.finished_s))
