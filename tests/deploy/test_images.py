@@ -25,7 +25,7 @@ NAMES = [path.name for path in PATHS]
 BASE_MB = 150.0  # python:3.11-slim on disk, see docs/operations.md
 IMAGE_LIMIT_MB = 400.0
 STOP_LIMIT_S = 15.0
-EXTRA = {"Dockerfile": "cpu", "Dockerfile.cuda": "gpu"}
+EXTRAS = {"Dockerfile": "cpu,telemetry", "Dockerfile.cuda": "gpu,telemetry"}
 BUILD_TOOLS = re.compile(r"\b(gcc|g\+\+|build-essential|make|cmake|git|curl|wget|-dev)\b")
 
 
@@ -62,7 +62,7 @@ def test_the_last_stage_is_the_server_and_builds_nothing(image: tuple[str, Docke
 def test_the_server_has_neither_torch_nor_what_trains(image: tuple[str, Dockerfile]) -> None:
     name, file = image
     installs = " ".join(file.stages["build"].all("RUN"))
-    assert re.findall(r"'\.\[.*?\]'", installs) == [f"'.[{EXTRA[name]}]'"]
+    assert re.findall(r"'\.\[.*?\]'", installs) == [f"'.[{EXTRAS[name]}]'"]
     assert "-c constraints.txt" in installs
 
 
