@@ -157,6 +157,12 @@ def log_what_is_open(settings: Settings, grpc_port: int, metrics_port: int) -> N
         settings.model_control_mode,
     )
     logger.info("metrics are open on %s", join_address(settings.metrics_host, metrics_port))
+    if settings.otlp_endpoint:
+        logger.info(
+            "traces go to %s, %g %% of requests where their caller has not decided",
+            settings.otlp_endpoint,
+            100 * settings.trace_sample_ratio,
+        )
     if not is_loopback(settings.host) and not (settings.tls_cert and is_guarded):
         logger.warning(
             "--host %s is reached by other machines, and %s: see docs/security.md",
