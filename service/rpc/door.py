@@ -17,7 +17,7 @@ from service.rpc.admission import Admission, message_bytes
 from service.rpc.auth import Handler, refusing
 from service.rpc.calls import WATCHED, Calls
 from service.rpc.status import RETRY_HINT, UNREADABLE, Context, note_status
-from service.rpc.wire import PACKED_BYTES, Inner, count_parts, inner_messages
+from service.rpc.wire import PACKED_BYTES, Inner, count_parts, inflated, inner_messages
 from service.settings import Settings
 
 PROBES = frozenset(
@@ -48,7 +48,11 @@ class Door:
             RETRY_HINT,
         )
         measured = functools.partial(
-            _measured, hold=admission.hold, max_parts=settings.max_message_parts, calls=calls
+            _measured,
+            hold=admission.hold,
+            max_bytes=settings.max_message_bytes,
+            max_parts=settings.max_message_parts,
+            calls=calls,
         )
         self._measured = functools.lru_cache(maxsize=256)(measured)  # more than there are methods
 
@@ -97,6 +101,7 @@ def _measured(
     handler: Any,  # noqa: ANN401
     path: str,
     hold: Callable[[int], None],
+    max_bytes: int,
     max_parts: int,
     calls: Calls,
 ) -> Handler:
@@ -109,7 +114,7 @@ def _measured(
         return handler  # type: ignore[no-any-return] # a method that there is not, or a refusal
     parse = handler.request_deserializer
     inner = inner_messages(parse.__self__.DESCRIPTOR)  # of the message's class, whose method it is
-    read = functools.partial(_read_noting, parse, inner, max_parts)
+    read = functools.partial(_read_noting, parse, inner, max_bytes, max_parts)
     changes: dict[str, object] = {"request_deserializer": read}
     if not handler.request_streaming:  # streams read inside of their method, which answers
         changes["request_deserializer"] = functools.partial(_read_or_error, read)
@@ -125,8 +130,11 @@ def _measured(
 
 
 def _read_noting(
-    parse: Callable[[bytes], object], inner: Inner, max_parts: int, message: bytes
+    parse: Callable[[bytes], object], inner: Inner, max_bytes: int, max_parts: int, message: bytes
 ) -> object:
+    message = inflated(message, max_bytes)
+    if len(message) > max_bytes:
+        raise InvalidArgument(f"the message has more than {max_bytes} bytes once it is inflated")
     message_bytes.set(len(message))
     if count_parts(message, inner, max_parts) > max_parts:
         raise InvalidArgument(

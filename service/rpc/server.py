@@ -86,6 +86,7 @@ def _options(settings: Settings) -> list[tuple[str, int]]:
     return [
         ("grpc.max_receive_message_length", settings.max_message_bytes),
         ("grpc.max_send_message_length", settings.max_message_bytes),
+        ("grpc.per_message_decompression", 0),  # `wire.py` does it, within the bound of sizes
         ("grpc.max_metadata_size", MAX_METADATA_BYTES),
         ("grpc.max_allowed_incoming_connections", settings.max_connections),
         ("grpc.max_concurrent_streams", settings.max_streams_per_connection),

@@ -4,6 +4,7 @@ import asyncio
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,21 @@ async def test_bytes_in_flight_are_bounded_and_come_back(repository: Path) -> No
         assert (await first).outputs
         assert (await within_patience(served.inference.ModelInfer(echo_request(6_000)))).outputs
         await eventually(lambda: served.app._admission._num_bytes == 0)
+
+
+@pytest.mark.parametrize("algorithm", [grpc.Compression.Gzip, grpc.Compression.Deflate])
+async def test_a_compressed_message_is_inflated_within_the_bound(
+    repository: Path, algorithm: grpc.Compression
+) -> None:
+    """64 MiB are sent as 64 kB: inflated by gRPC, they would be there before they are refused."""
+    write_models(repository)
+    async with serving(repository, max_message_bytes=2**20) as served:
+        infer = partial(served.inference.ModelInfer, compression=algorithm)
+        assert (await within_patience(infer(echo_request(100_000)))).outputs
+        assert await refusal(infer(echo_request(2**26))) == (
+            StatusCode.INVALID_ARGUMENT,
+            "the message has more than 1048576 bytes once it is inflated",
+        )
 
 
 async def test_answers_that_are_not_read_count_too(repository: Path) -> None:

@@ -1,14 +1,25 @@
 """Parts are counted from bytes as protobuf counts them, and never for longer than the bound."""
 
+import gzip
 import random
 import time
+import zlib
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from google.protobuf.message import Message
 from tritonclient.grpc import service_pb2 as pb
 
-from service.rpc.wire import PACKED_BYTES, SMALL_BYTES, count_parts, inner_messages
+from service.rpc.wire import (
+    DEFLATE,
+    GZIP,
+    PACKED_BYTES,
+    SMALL_BYTES,
+    count_parts,
+    inflated,
+    inner_messages,
+)
 from tests.fuzz.messages import all_methods
 
 LIMIT = 10_000
@@ -96,3 +107,26 @@ def test_bytes_that_are_no_message_are_counted_without_harm() -> None:
         assert count_parts(content, INFER, LIMIT) >= 0
     assert count_parts(PADDING + b"\x3a", INFER, LIMIT) == 0
     assert count_parts(b"\xff" * 10_000, INFER, LIMIT) == 0
+
+
+@pytest.mark.parametrize("compress", [gzip.compress, zlib.compress], ids=["gzip", "deflate"])
+def test_what_was_compressed_is_inflated_to_the_bound_and_no_further(
+    compress: Callable[[bytes], bytes],
+) -> None:
+    message = pb.ModelInferRequest(model_name="m", id="x" * 900).SerializeToString()
+    assert inflated(compress(message), 1_000) == message
+    assert len(inflated(compress(bytes(2**24)), 1_000)) == 1_001
+    cut = compress(message)[:-9]
+    assert inflated(cut, 1_000) == cut
+
+
+@pytest.mark.parametrize("start", [b"", GZIP, DEFLATE, b"\x78\x01", b"\x78\x9c"])
+def test_what_only_looks_compressed_is_left_as_it_is(start: bytes) -> None:
+    message = start + pb.ModelInferRequest(model_name="m").SerializeToString()
+    assert inflated(message, 1_000) == message
+
+
+@pytest.mark.parametrize("method", all_methods(), ids=lambda method: method.name)
+def test_no_request_begins_as_a_compressed_one_does(method: Any) -> None:  # noqa: ANN401
+    assert DEFLATE[0] >> 3 not in method.message_class.DESCRIPTOR.fields_by_number
+    assert GZIP[0] & 7 == 7
