@@ -6,166 +6,78 @@ what it should is tested with objects broken on purpose.
 """
 
 import re
-from collections.abc import Iterator
-from typing import Any
 
 from tests.deploy.chart import Object
+from tests.deploy.objects import (
+    containers,
+    deployment,
+    labels_of,
+    num_gpus,
+    of_kind,
+    pod_of,
+    pods,
+    selects,
+    server_of,
+    twice,
+    variables,
+)
+from tests.deploy.pod_rules import (
+    GRPC_PORT,
+    bad_container,
+    drain,
+    model_repository,
+    pod_security,
+    probes,
+    resources,
+)
 
-GRPC_PORT = 8001
 METRICS_PORT = 8002
-CLOSE_S = 5  # to close what the drain left, and for the interpreter to end
-# Volumes that Pod Security `restricted` lets be; `image` since Kubernetes 1.33.
-RESTRICTED_VOLUMES = {
-    "configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "image", "persistentVolumeClaim",
-    "projected", "secret",
-}  # fmt: skip
-DOWNLOADERS = ("curl", "wget", "aws", "gsutil", "git", "huggingface", "pip")
+NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
+LABEL = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?")
+MAX_NAME = {"Service": 63}  # characters; of other kinds 253
 
 
-# --- reading objects
-
-
-def of_kind(objects: list[Object], *kinds: str) -> list[Object]:
-    return [one for one in objects if one["kind"] in kinds]
-
-
-def deployment(objects: list[Object]) -> Object:
-    (one,) = of_kind(objects, "Deployment")
-    return one
-
-
-def pod_of(objects: list[Object]) -> Object:
-    spec: Object = deployment(objects)["spec"]["template"]["spec"]
-    return spec
-
-
-def server_of(objects: list[Object]) -> Object:
-    """The container that serves."""
-    return next(one for one in pod_of(objects)["containers"] if one["name"] == "attendant")
-
-
-def _pods(objects: list[Object]) -> Iterator[tuple[str, Object]]:
-    """Every pod's name and specification, those of hooks too."""
+def admissible(objects: list[Object]) -> list[str]:
+    """What the API server would refuse, or never start, though the schema lets it pass."""
+    named = [(one["kind"], one["metadata"]["name"]) for one in objects]
+    found = [
+        f"{one['kind']} {one['metadata']['name']}: a bad name"
+        for one in objects
+        if not NAME.fullmatch(one["metadata"]["name"])
+        or len(one["metadata"]["name"]) > MAX_NAME.get(one["kind"], 253)
+    ]
+    spec = deployment(objects)["spec"]
+    if not selects(spec["selector"]["matchLabels"], labels_of(objects)):
+        found.append("the Deployment does not select its own pods")
+    found += [f"{one} is there twice" for one in twice(named)]
     for one in objects:
-        if one["kind"] == "Pod":
-            yield one["metadata"]["name"], one["spec"]
-        elif "template" in one.get("spec", {}):
-            yield one["metadata"]["name"], one["spec"]["template"]["spec"]
-
-
-def _containers(pod: Object) -> list[Object]:
-    return [*pod.get("initContainers", []), *pod["containers"]]
-
-
-def variables(container: Object) -> dict[str, Any]:
-    return {one["name"]: one.get("value", one.get("valueFrom")) for one in container["env"]}
-
-
-def _labels(objects: list[Object]) -> Object:
-    labels: Object = deployment(objects)["spec"]["template"]["metadata"]["labels"]
-    return labels
-
-
-def _selects(selector: Object, labels: Object) -> bool:
-    return bool(selector) and selector.items() <= labels.items()
-
-
-# --- the rules
-
-
-def pod_security(objects: list[Object]) -> list[str]:
-    """Pod Security `restricted` has nothing to say, and neither root nor token is there to use."""
-    found = []
-    for name, pod in _pods(objects):
-        context = pod.get("securityContext", {})
-        expected: dict[str, bool] = {
-            "runAsNonRoot": context.get("runAsNonRoot") is True,
-            "a numeric user": context.get("runAsUser", 0) > 0,
-            "seccomp": context.get("seccompProfile", {}).get("type") == "RuntimeDefault",
-            "no token": pod.get("automountServiceAccountToken") is False,
-            "no host": not {"hostNetwork", "hostPID", "hostIPC"} & pod.keys(),
-            "volumes": all(
-                volume.keys() - {"name"} <= RESTRICTED_VOLUMES for volume in pod.get("volumes", [])
-            ),
-        }
-        for container in _containers(pod):
-            own = container.get("securityContext", {})
-            mounts = {mount["mountPath"]: mount["name"] for mount in container["volumeMounts"]}
-            expected |= {
-                f"{container['name']}: no escalation": own.get("allowPrivilegeEscalation") is False,
-                f"{container['name']}: no capabilities": own.get("capabilities")
-                == {"drop": ["ALL"]},
-                f"{container['name']}: a read-only root": own.get("readOnlyRootFilesystem") is True,
-                f"{container['name']}: not its own user": not {"runAsUser", "privileged"}
-                & own.keys(),
-                f"{container['name']}: no host port": all(
-                    "hostPort" not in port for port in container.get("ports", [])
-                ),
-            }
-            if container in pod["containers"]:
-                empty = {one["name"] for one in pod.get("volumes", []) if "emptyDir" in one}
-                expected[f"{container['name']}: /tmp"] = mounts.get("/tmp") in empty
-        found += [f"{name}: expected {what}" for what, holds in expected.items() if not holds]
-    return found
-
-
-def probes(objects: list[Object]) -> list[str]:
-    """Health over gRPC: `readiness` until started and for traffic, `liveness` for a restart."""
-    server = server_of(objects)
-    has_tls = "ATTENDANT_TLS_CERT" in variables(server)
-    services = {
-        "startupProbe": "readiness",
-        "readinessProbe": "readiness",
-        "livenessProbe": "liveness",
-    }
-    found = []
-    for name, service in services.items():
-        probe = server.get(name, {})
-        if has_tls:
-            command = probe.get("exec", {}).get("command", [])
-            asks = command[:2] == ["attendant", "healthcheck"] and service in command
-        else:
-            asks = probe.get("grpc") == {"port": GRPC_PORT, "service": service}
-        if not asks:
-            found.append(f"{name} does not ask for {service}")
-        elif probe["timeoutSeconds"] < 2:
-            found.append(f"{name} gives a busy server less than 2 s")
-    startup = server.get("startupProbe", {"periodSeconds": 0, "failureThreshold": 0})
-    if startup["periodSeconds"] * startup["failureThreshold"] < 60:
-        found.append("models have less than 60 s to load")
-    return found
-
-
-def drain(objects: list[Object]) -> list[str]:
-    """A pod has left its Services, and answered what it admitted, before it is killed."""
-    server = server_of(objects)
-    settings = variables(server)
-    sleep_s = server.get("lifecycle", {}).get("preStop", {}).get("sleep", {}).get("seconds", 0)
-    parts = (
-        sleep_s,
-        *(float(settings[f"ATTENDANT_{name}_S"]) for name in ("DRAIN_DELAY", "DRAIN_TIMEOUT")),
-    )
-    grace_s = pod_of(objects)["terminationGracePeriodSeconds"]
-    found = []
-    if sleep_s == 0:
-        found.append("no sleep before SIGTERM")
-    if grace_s < sum(parts) + CLOSE_S:
-        found.append(f"killed after {grace_s} s, and draining takes {parts} and {CLOSE_S} s")
-    if not 0 < parts[2] <= float(settings["ATTENDANT_CONNECTION_GRACE_S"]):
-        found.append("an aged connection has less time for its calls than a drain")
+        for name, value in one["metadata"].get("labels", {}).items():
+            if not isinstance(value, str) or not LABEL.fullmatch(value):
+                found.append(f"the label {name} is {value!r}")
+    accounts = {one["metadata"]["name"] for one in of_kind(objects, "ServiceAccount")}
+    if pod_of(objects).get("serviceAccountName", "default") not in accounts | {"default"}:
+        found.append("no such service account")
+    for name, pod in pods(objects):
+        volumes = [volume["name"] for volume in pod.get("volumes", [])]
+        found += [f"{name}: volume {one} is there twice" for one in twice(volumes)]
+        mounted = {m["name"] for one in containers(pod) for m in one["volumeMounts"]}
+        found += [f"{name}: volume {one} is not mounted" for one in set(volumes) - mounted]
+        found += [f"{name}: no volume {one}" for one in mounted - set(volumes)]
+        for container in containers(pod):
+            found += [f"{name}: {one}" for one in bad_container(container)]
     return found
 
 
 def disruption(objects: list[Object]) -> list[str]:
     """Nodes are emptied one pod at a time, pods are spread, and only two ports are open."""
-    labels, found = _labels(objects), []
+    labels, found = labels_of(objects), []
     budgets = of_kind(objects, "PodDisruptionBudget")
     if [one["spec"].get("maxUnavailable") for one in budgets] != [1]:
         found.append("no budget of one pod")
     for one in budgets:
         if one["spec"].get("unhealthyPodEvictionPolicy") != "AlwaysAllow":
             found.append("a broken pod holds its node")
-        if not _selects(one["spec"]["selector"]["matchLabels"], labels):
+        if not selects(one["spec"]["selector"]["matchLabels"], labels):
             found.append("the budget is of other pods")
     spread = pod_of(objects).get("topologySpreadConstraints", [])
     if not spread:
@@ -173,7 +85,7 @@ def disruption(objects: list[Object]) -> list[str]:
     for one in spread:
         if one.get("matchLabelKeys") != ["pod-template-hash"]:
             found.append(f"old pods count when new ones are spread over {one['topologyKey']}")
-        if not _selects(one["labelSelector"]["matchLabels"], labels):
+        if not selects(one["labelSelector"]["matchLabels"], labels):
             found.append(f"other pods are spread over {one['topologyKey']}")
     policies = of_kind(objects, "NetworkPolicy")
     if not policies:
@@ -185,7 +97,7 @@ def disruption(objects: list[Object]) -> list[str]:
             found.append(f"the NetworkPolicy opens {ports}")
         if set(spec["policyTypes"]) != {"Ingress", "Egress"}:
             found.append("the NetworkPolicy leaves a direction open")
-        if not _selects(spec["podSelector"]["matchLabels"], labels):
+        if not selects(spec["podSelector"]["matchLabels"], labels):
             found.append("the NetworkPolicy is of other pods")
     return found
 
@@ -193,7 +105,7 @@ def disruption(objects: list[Object]) -> list[str]:
 def rollout(objects: list[Object]) -> list[str]:
     """New pods come first; where each has a GPU, old ones go first, or none would be free."""
     spec = deployment(objects)["spec"]
-    has_gpu = _num_gpus(server_of(objects)) > 0
+    has_gpu = num_gpus(server_of(objects)) > 0
     update = spec.get("strategy", {}).get("rollingUpdate", {})
     found = []
     if (update.get("maxSurge"), update.get("maxUnavailable")) != ((0, 1) if has_gpu else (1, 0)):
@@ -209,7 +121,7 @@ def rollout(objects: list[Object]) -> list[str]:
 
 def services(objects: list[Object]) -> list[str]:
     """A headless Service for clients that balance, with a protocol that proxies know."""
-    labels, found = _labels(objects), []
+    labels, found = labels_of(objects), []
     ports = {one["name"]: one["containerPort"] for one in server_of(objects)["ports"]}
     if ports != {"grpc": GRPC_PORT, "metrics": METRICS_PORT}:
         found.append(f"the container's ports are {ports}")
@@ -218,7 +130,7 @@ def services(objects: list[Object]) -> list[str]:
     if "None" not in [spec.get("clusterIP") for spec in named.values()]:
         found.append("no headless Service")
     for name, spec in named.items():
-        if not _selects(spec["selector"], labels):
+        if not selects(spec["selector"], labels):
             found.append(f"{name} leads to other pods")
         for port in spec["ports"]:
             expected = {"grpc": grpc, "metrics": "http"}[port["name"]]
@@ -236,7 +148,7 @@ def services(objects: list[Object]) -> list[str]:
     found += [
         f"calls are led to {pod['metadata']['name']}"
         for pod in of_kind(objects, "Pod")
-        if any(_selects(spec["selector"], pod["metadata"]["labels"]) for spec in named.values())
+        if any(selects(spec["selector"], pod["metadata"]["labels"]) for spec in named.values())
     ]
     if pod_of(objects).get("enableServiceLinks") is not False:
         found.append("Services' variables are taken for settings, as ATTENDANT_METRICS_PORT")
@@ -310,7 +222,7 @@ def monitoring(objects: list[Object]) -> list[str]:
     for one in monitors:
         spec = one["spec"]
         if one["kind"] == "PodMonitor":
-            targets = [_labels(objects)]
+            targets = [labels_of(objects)]
         else:
             targets = [
                 service["metadata"]["labels"]
@@ -318,7 +230,7 @@ def monitoring(objects: list[Object]) -> list[str]:
                 if "metrics" in [port["name"] for port in service["spec"]["ports"]]
             ]
         selector = spec["selector"]["matchLabels"]
-        if [_selects(selector, labels) for labels in targets] != [True]:
+        if [selects(selector, labels) for labels in targets] != [True]:
             found.append(f"the {one['kind']} selects {selector}")
         ends = spec.get("endpoints", spec.get("podMetricsEndpoints"))
         if [end["port"] for end in ends] != ["metrics"]:
@@ -330,78 +242,19 @@ def monitoring(objects: list[Object]) -> list[str]:
     return found
 
 
-def model_repository(objects: list[Object]) -> list[str]:
-    """Models are read, never written and never downloaded; GPUs are asked for in every way."""
-    pod, server = pod_of(objects), server_of(objects)
-    folder = variables(server)["ATTENDANT_MODEL_REPOSITORY"]
-    volumes = {one["name"]: one for one in pod["volumes"]}
-    found = []
-    for mount in server["volumeMounts"]:
-        volume = volumes.get(mount["name"])
-        if volume is None:
-            found.append(f"{mount['name']} is mounted and no volume")
-        elif mount["mountPath"] != "/tmp" and mount.get("readOnly") is not True:
-            found.append(f"{mount['mountPath']} can be written")
-        if volume and mount["mountPath"] == folder:
-            is_filled = "initContainers" in pod
-            if "emptyDir" in volume and not is_filled:
-                found.append("the model repository is empty")
-            if volume.get("persistentVolumeClaim", {}).get("readOnly") is False:
-                found.append("the claim can be written")
-    for container in _containers(pod):
-        words = " ".join(container.get("command", []) + container.get("args", []))
-        if any(re.search(rf"\b{tool}\b", words) for tool in DOWNLOADERS) or "://" in words:
-            found.append(f"{container['name']} downloads: {words}")
-    return found + _gpu(pod, server)
-
-
-def _num_gpus(server: Object) -> int:
-    limits = server["resources"].get("limits", {})
-    return sum(int(count) for name, count in limits.items() if name.endswith("/gpu"))
-
-
-def _gpu(pod: Object, server: Object) -> list[str]:
-    device = variables(server)["ATTENDANT_DEVICE"]
-    if device != "cuda":
-        return [] if _num_gpus(server) == 0 else ["a GPU is taken and not used"]
-    found = [] if _num_gpus(server) > 0 else ["no GPU is asked for"]
-    if not any(one.get("key", "").endswith("/gpu") for one in pod.get("tolerations", [])):
-        found.append("nodes with GPUs are not tolerated")
-    return found
-
-
-def resources(objects: list[Object]) -> list[str]:
-    """Images are fixed, memory is bounded, and threads follow the processors requested."""
-    found = []
-    for name, pod in _pods(objects):
-        for container in _containers(pod):
-            where = f"{name}, {container['name']}"
-            if not re.search(r"(@sha256:[0-9a-f]{64}|:(?!latest$)[\w.-]+)$", container["image"]):
-                found.append(f"{where}: {container['image']} may change")
-            given = container.get("resources", {})
-            if "memory" not in given.get("limits", {}):
-                found.append(f"{where}: memory is not bounded")
-            if given.get("requests", {}).keys() & {"cpu", "memory"} != {"cpu", "memory"}:
-                found.append(f"{where}: asks for nothing")
-    threads = variables(server_of(objects))["ATTENDANT_NUM_THREADS"]
-    if not isinstance(threads, dict) or threads["resourceFieldRef"] != {
-        "containerName": "attendant",
-        "resource": "requests.cpu",
-        "divisor": "1",
-    }:
-        found.append(f"threads are {threads}, whatever is requested")
-    return found
-
-
-RULES = [
-    pod_security,
-    probes,
-    drain,
-    disruption,
-    rollout,
-    services,
-    autoscaling,
-    monitoring,
-    model_repository,
-    resources,
-]
+RULES = {
+    rule.__name__: rule
+    for rule in (
+        admissible,
+        pod_security,
+        probes,
+        drain,
+        disruption,
+        rollout,
+        services,
+        autoscaling,
+        monitoring,
+        model_repository,
+        resources,
+    )
+}

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from service.settings import Settings
-from tests.deploy import rules
+from tests.deploy import objects, pod_rules, rules
 from tests.deploy.chart import (
     CHART,
     NAMESPACE,
@@ -25,7 +25,7 @@ from tests.deploy.chart import (
 )
 from tests.deploy.custom_resources import SPECS, schema_of
 
-KUBERNETES = ("1.30", "1.33", "1.36")  # the oldest that the chart admits, and what came since
+KUBERNETES = ("1.30", "1.36")  # the oldest that the chart admits, and the newest that we know
 every_values = pytest.mark.parametrize("values", VALUES)
 
 
@@ -38,8 +38,8 @@ def validate(one: Object, version: str) -> None:
         kubernetes_validate.validate(one, version, strict=True)
 
 
-def validate_all(objects: list[Object], version: str) -> None:
-    for one in objects:
+def validate_all(made: list[Object], version: str) -> None:
+    for one in made:
         validate(one, version)
 
 
@@ -60,18 +60,31 @@ def test_helm_has_nothing_to_say(values: str) -> None:
 
 
 @every_values
+def test_the_api_server_has_nothing_to_refuse(values: str) -> None:
+    assert rules.admissible(render_named(values)) == []
+
+
+@pytest.mark.parametrize(
+    "release", ["a", "attendant", "a-release-of-the-fifty-three-letters-that-helm-allows"]
+)
+def test_any_release_name_makes_good_names(release: str) -> None:
+    made = render(read_values("guarded-values.yaml"), release)
+    assert [rule(made) for rule in rules.RULES.values()] == [[]] * len(rules.RULES)
+
+
+@every_values
 def test_pods_pass_pod_security_restricted(values: str) -> None:
-    assert rules.pod_security(render_named(values)) == []
+    assert pod_rules.pod_security(render_named(values)) == []
 
 
 @every_values
 def test_probes_ask_grpc_health(values: str) -> None:
-    assert rules.probes(render_named(values)) == []
+    assert pod_rules.probes(render_named(values)) == []
 
 
 @every_values
 def test_pods_drain_before_they_are_killed(values: str) -> None:
-    assert rules.drain(render_named(values)) == []
+    assert pod_rules.drain(render_named(values)) == []
 
 
 @every_values
@@ -101,16 +114,16 @@ def test_metrics_are_scraped_once(values: str) -> None:
 
 @every_values
 def test_models_are_read_only_and_never_downloaded(values: str) -> None:
-    assert rules.model_repository(render_named(values)) == []
+    assert pod_rules.model_repository(render_named(values)) == []
 
 
 @every_values
 def test_images_are_fixed_and_threads_follow_the_request(values: str) -> None:
-    assert rules.resources(render_named(values)) == []
+    assert pod_rules.resources(render_named(values)) == []
 
 
 def test_cpus_are_not_limited_by_default() -> None:
-    server = rules.server_of(render_named("baked-values.yaml"))
+    server = objects.server_of(render_named("baked-values.yaml"))
     assert "cpu" not in server["resources"]["limits"]
 
 
@@ -131,14 +144,14 @@ def test_values_files_cover_every_choice() -> None:
 def test_server_is_given_settings_that_it_has(values: str) -> None:
     """And each once: of two variables with one name the last would win silently."""
     flags = {f"ATTENDANT_{setting.name.upper()}" for setting in fields(Settings)}
-    names = [one["name"] for one in rules.server_of(render_named(values))["env"]]
+    names = [one["name"] for one in objects.server_of(render_named(values))["env"]]
     own = {name for name in names if name.startswith("ATTENDANT_")}
     assert {name for name in own - flags if "_CLIENT_" not in name} == set()
     assert len(names) == len(set(names))
 
 
 def test_settings_reach_the_server_as_they_were_written() -> None:
-    variables = rules.variables(rules.server_of(render_named("hpa-values.yaml")))
+    variables = objects.variables(objects.server_of(render_named("hpa-values.yaml")))
     names = "MAX_QUEUE_REQUESTS", "MAX_BYTES_IN_FLIGHT", "PREFIX_REUSE", "SERVER_NAME"
     given = {name: variables[f"ATTENDANT_{name}"] for name in names}
     assert given == {
@@ -151,7 +164,7 @@ def test_settings_reach_the_server_as_they_were_written() -> None:
 
 def test_large_numbers_are_not_written_with_an_exponent() -> None:
     values = read_values("baked-values.yaml") | {"securityContext": {"runAsUser": 1_000_650_000}}
-    assert rules.pod_of(render(values))["securityContext"]["runAsUser"] == 1_000_650_000
+    assert objects.pod_of(render(values))["securityContext"]["runAsUser"] == 1_000_650_000
 
 
 @pytest.mark.parametrize(
@@ -160,12 +173,12 @@ def test_large_numbers_are_not_written_with_an_exponent() -> None:
 def test_scaling_target_is_a_share_of_the_slots(slots: int, percent: int, target: str) -> None:
     values = read_values("hpa-values.yaml")
     values["autoscaling"] |= {"slotsPerReplica": slots, "targetPercent": percent}
-    (scaler,) = rules.of_kind(render(values), "HorizontalPodAutoscaler")
+    (scaler,) = objects.of_kind(render(values), "HorizontalPodAutoscaler")
     assert scaler["spec"]["metrics"][0]["pods"]["target"]["averageValue"] == target
 
 
 def test_keda_asks_for_the_pods_of_this_release_only() -> None:
-    (scaler,) = rules.of_kind(render_named("keda-values.yaml"), "ScaledObject")
+    (scaler,) = objects.of_kind(render_named("keda-values.yaml"), "ScaledObject")
     query = scaler["spec"]["triggers"][0]["metadata"]["query"]
     (pods,) = set(re.findall(r"\{(.+?)\}(?:\)|$)", query))
     namespace, pattern = re.fullmatch(r'namespace="(.+)",pod=~"(.+)"', pods).groups()  # type: ignore[union-attr]
@@ -176,13 +189,13 @@ def test_keda_asks_for_the_pods_of_this_release_only() -> None:
 
 def test_rules_and_dashboards_arrive_whole() -> None:
     """Their templates, {{ $labels.model }}, are Prometheus' and Grafana's, not Helm's."""
-    objects = render_named("guarded-values.yaml")
-    (rule,) = rules.of_kind(objects, "PrometheusRule")
+    made = render_named("guarded-values.yaml")
+    (rule,) = objects.of_kind(made, "PrometheusRule")
     source = (ROOT / "deploy/prometheus/rules/attendant.yml").read_text(encoding="utf-8")
     assert rule["spec"] == yaml.safe_load(source)
     given = {
         name: json.loads(text)
-        for one in rules.of_kind(objects, "ConfigMap")
+        for one in objects.of_kind(made, "ConfigMap")
         for name, text in one["data"].items()
     }
     dashboards = (ROOT / "deploy/grafana/dashboards").glob("*.json")
@@ -200,7 +213,7 @@ def test_notes_have_a_service_config_that_grpc_takes() -> None:
 
 
 def test_helm_test_asks_the_service_with_the_certificate_alone() -> None:
-    (pod,) = rules.of_kind(render_named("guarded-values.yaml"), "Pod")
+    (pod,) = objects.of_kind(render_named("guarded-values.yaml"), "Pod")
     assert pod["metadata"]["annotations"]["helm.sh/hook"] == "test"
     assert pod["spec"]["containers"][0]["args"][0] == "healthcheck"
     assert "demo-attendant:8001" in pod["spec"]["containers"][0]["args"]
@@ -209,9 +222,9 @@ def test_helm_test_asks_the_service_with_the_certificate_alone() -> None:
 
 
 def test_helm_test_is_let_through_the_network_policy() -> None:
-    objects = render_named("guarded-values.yaml")
-    (pod,) = rules.of_kind(objects, "Pod")
-    (policy,) = rules.of_kind(objects, "NetworkPolicy")
+    made = render_named("guarded-values.yaml")
+    (pod,) = objects.of_kind(made, "Pod")
+    (policy,) = objects.of_kind(made, "NetworkPolicy")
     grpc = next(r for r in policy["spec"]["ingress"] if r["ports"][0]["port"] == "grpc")
     let_in = [peer["podSelector"]["matchLabels"] for peer in grpc["from"] if "podSelector" in peer]
     assert any(labels.items() <= pod["metadata"]["labels"].items() for labels in let_in)

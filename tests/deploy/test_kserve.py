@@ -1,4 +1,4 @@
-"""KServe's objects: known fields only, and the same promises as the chart's Deployment."""
+"""KServe's made: known fields only, and the same promises as the chart's Deployment."""
 
 import re
 from typing import Any
@@ -8,7 +8,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from tests.deploy import rules
+from tests.deploy import objects, pod_rules
 from tests.deploy.chart import ROOT, Object, render_named
 from tests.deploy.custom_resources import schema_of
 
@@ -44,19 +44,19 @@ def test_pod_that_kserve_makes_is_valid_and_safe() -> None:
     own = {k: v for k, v in CONTAINER["securityContext"].items() if k != "runAsUser"}
     pod["securityContext"] = pod["securityContext"] | {"runAsUser": user}
     pod["containers"] = [CONTAINER | {"securityContext": own}]
-    assert rules.pod_security([one]) == []
+    assert pod_rules.pod_security([one]) == []
 
 
 def test_it_runs_as_the_chart_runs_it() -> None:
     """Probes, drain, port and image agree with the chart's, so that one document describes both."""
-    ours = rules.server_of(render_named("baked-values.yaml"))
+    ours = objects.server_of(render_named("baked-values.yaml"))
     for name in ("startupProbe", "readinessProbe", "livenessProbe", "lifecycle"):
         assert CONTAINER[name] == ours[name], name
-    assert CONTAINER["ports"][0]["containerPort"] == rules.GRPC_PORT
-    theirs, chart = rules.variables(CONTAINER), rules.variables(ours)
+    assert CONTAINER["ports"][0]["containerPort"] == pod_rules.GRPC_PORT
+    theirs, chart = objects.variables(CONTAINER), objects.variables(ours)
     for name in ("HOST", "METRICS_HOST", "DRAIN_DELAY_S", "DRAIN_TIMEOUT_S", "DEVICE"):
         assert theirs[f"ATTENDANT_{name}"] == chart[f"ATTENDANT_{name}"], name
-    grace_s = rules.pod_of(render_named("baked-values.yaml"))["terminationGracePeriodSeconds"]
+    grace_s = objects.pod_of(render_named("baked-values.yaml"))["terminationGracePeriodSeconds"]
     assert PREDICTOR["terminationGracePeriodSeconds"] == grace_s
 
 

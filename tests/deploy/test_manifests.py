@@ -43,12 +43,12 @@ def test_kustomization_names_every_file(folder: Path) -> None:
 
 @in_every_folder
 def test_plain_manifests_are_valid_and_keep_the_rules(folder: Path) -> None:
-    objects = _objects(folder)
-    for one in objects:
+    made = _objects(folder)
+    for one in made:
         validate(one, "1.36")
         assert "Helm" not in one["metadata"].get("labels", {}).values()
-    assert {rule.__name__: rule(objects) for rule in rules.RULES} == {
-        rule.__name__: [] for rule in rules.RULES
+    assert {name: rule(made) for name, rule in rules.RULES.items()} == {
+        name: [] for name in rules.RULES
     }
 
 

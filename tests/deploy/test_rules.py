@@ -6,8 +6,9 @@ import jsonschema
 import kubernetes_validate
 import pytest
 
-from tests.deploy import rules
 from tests.deploy.chart import Object, render_named
+from tests.deploy.objects import pod_of, server_of
+from tests.deploy.rules import RULES
 from tests.deploy.test_chart import validate_all
 
 ABSENT = object()
@@ -15,9 +16,9 @@ ABSENT = object()
 
 def _roots(objects: list[Object]) -> dict[str, Any]:
     """What paths begin with: objects by kind, and the parts of the Deployment that matter most."""
-    server = rules.server_of(objects)
+    server = server_of(objects)
     return {one["kind"]: one for one in reversed(objects)} | {
-        "pod": rules.pod_of(objects),
+        "pod": pod_of(objects),
         "server": server,
         "variables": {one["name"]: one for one in server["env"]},
     }
@@ -42,6 +43,7 @@ SHARES = {"maxSurge": "25%", "maxUnavailable": "25%"}
 TCP = {"tcpSocket": {"port": 8001}, "timeoutSeconds": 5}
 GRPC = {"grpc": {"port": 8001, "service": "readiness"}, "timeoutSeconds": 5}
 HOST = {"name": "host", "hostPath": {"path": "/"}}
+TMP = {"name": "tmp", "mountPath": "/tmp"}
 OTHER = {"app": "other"}
 SELECTED = {"app.kubernetes.io/name": "attendant", "app.kubernetes.io/instance": "demo"}
 CURL = ["curl", "-O", "example.com/model"]
@@ -53,6 +55,19 @@ INIT = "pod.initContainers.0"
 
 BROKEN: dict[str, list[tuple[str, str, str, Any]]] = {
     # by rule: values, what is found, path, what is put there
+    "admissible": [
+        ("baked", "a bad name", "Service.metadata.name", "Attendant_1"),
+        ("baked", "its own pods", "Deployment.spec.selector.matchLabels", OTHER),
+        ("baked", "the label", "Deployment.metadata.labels.version", 1),
+        ("baked", "no such service account", "pod.serviceAccountName", "other"),
+        ("baked", "no volume", "server.volumeMounts.+", {"name": "x", "mountPath": "/x"}),
+        ("baked", "is not mounted", "pod.volumes.+", HOST),
+        ("baked", "mount /tmp is there twice", "server.volumeMounts.+", TMP),
+        ("baked", "HOST is there twice", "server.env.+", {"name": "ATTENDANT_HOST", "value": ""}),
+        ("baked", "no string", "variables.ATTENDANT_HOST.value", 8),
+        ("baked", "more memory", "server.resources.requests.memory", "5000Mi"),
+        ("guarded", "is there twice", "ServiceAccount.kind", "ServiceMonitor"),
+    ],
     "pod_security": [
         ("baked", "seccomp", "pod.securityContext.seccompProfile.type", "Unconfined"),
         ("baked", "no token", "pod.automountServiceAccountToken", ABSENT),
@@ -164,12 +179,12 @@ def test_a_broken_installation_is_found(
 ) -> None:
     objects = render_named(f"{values}-values.yaml")
     change(objects, path, value)
-    findings = getattr(rules, rule)(objects)
+    findings = RULES[rule](objects)
     assert any(found in one for one in findings), findings
 
 
 def test_every_rule_has_been_broken() -> None:
-    assert BROKEN.keys() == {rule.__name__ for rule in rules.RULES}
+    assert BROKEN.keys() == RULES.keys()
 
 
 @pytest.mark.parametrize(

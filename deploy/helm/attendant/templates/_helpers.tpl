@@ -1,12 +1,12 @@
 {{- define "attendant.name" -}}
-{{ .Values.nameOverride | default .Chart.Name | trunc 40 | trimSuffix "-" }}
+{{ .Values.nameOverride | default .Chart.Name | trunc 50 | trimSuffix "-" }}
 {{- end }}
 
-{{- /* At most 40 characters: names of objects and hosts add to it. */}}
+{{- /* At most 50 characters: a Service's name has 63, and KEDA and we add to it. */}}
 {{- define "attendant.fullname" -}}
 {{- $name := include "attendant.name" . }}
 {{- $full := ternary .Release.Name (printf "%s-%s" .Release.Name $name) (contains $name .Release.Name) }}
-{{- .Values.fullnameOverride | default $full | trunc 40 | trimSuffix "-" }}
+{{- .Values.fullnameOverride | default $full | trunc 50 | trimSuffix "-" }}
 {{- end }}
 
 {{- define "attendant.selector" -}}
