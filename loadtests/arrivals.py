@@ -11,6 +11,8 @@ from typing import TypeAlias
 
 Rate: TypeAlias = Callable[[float], float]  # requests per second, by seconds from the start
 
+ROUNDING_S = 1e-9  # of adding up gaps
+
 
 def poisson(
     rate: Rate, peak: float, duration_s: float, generator: random.Random
@@ -26,7 +28,7 @@ def poisson(
 def constant(rate: Rate, duration_s: float, phase: float = 0.0) -> Iterator[float]:
     """Evenly spread. `phase`, a share of the first gap, keeps several workers apart."""
     due_s = phase / rate(0.0)
-    while due_s < duration_s:
+    while due_s < duration_s - ROUNDING_S:
         yield due_s
         due_s += 1 / rate(due_s)
 

@@ -47,7 +47,7 @@ def arrivals_of(load: Load, share: Share, rate: Rate | None = None) -> Iterator[
     rate = rate or steady(load.rate)
     if load.arrivals == "constant":
         return constant(rate, load.end_s, share.number / share.of)
-    return poisson(rate, peak, load.end_s, random.Random(load.seed))  # noqa: S311
+    return poisson(rate, peak, load.end_s, random.Random(load.seed))
 
 
 async def run_load(
@@ -82,7 +82,7 @@ class Generator:
         self._pick = pick
         self._loop = asyncio.get_running_loop()
         self.start_s = start_s if start_s is not None else self._loop.time()
-        self._generator = random.Random(load.seed)  # noqa: S311 - the same load each time
+        self._generator = random.Random(load.seed)
 
     async def open_loop(self, due: Iterator[float]) -> None:
         """Start one request per arrival, each at its time."""

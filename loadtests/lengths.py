@@ -3,16 +3,17 @@
 import random
 import tomllib
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 FILE = Path(__file__).with_name("lengths.toml")
 # Common and short: about one token each in usual vocabularies.
-WORDS = (
+WORDS = (  # noqa: SIM905 - a text is easier to read
     "the of and to in is you that it he was for on are as with his they at be this have from one "
     "had by word but not what all were we when your can said there use an each which she do how "
     "if will up other about out many then them these so some her would make like him into time "
     "free prize win cash later home sorry lunch"
-).split(" ")  # noqa: SIM905 - read as text
+).split(" ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,7 @@ class Lengths:
         return " ".join(generator.choices(WORDS, k=self.draw(generator)))
 
 
+@cache
 def known_lengths() -> dict[str, Lengths]:
     """The distributions of `lengths.toml`, by name."""
     tables = tomllib.loads(FILE.read_text(encoding="utf-8"))

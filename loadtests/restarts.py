@@ -121,7 +121,7 @@ async def _round(
 
 
 async def _ask_singly(stub: Any, outcome: Outcome, client: int, is_over: asyncio.Event) -> None:  # noqa: ANN401
-    generator = random.Random(client)  # noqa: S311 - the same questions each time
+    generator = random.Random(client)
     while not is_over.is_set():
         question = generator.randrange(2**30)
         outcome.asked += 1
@@ -134,7 +134,7 @@ async def _ask_singly(stub: Any, outcome: Outcome, client: int, is_over: asyncio
 
 
 async def _ask_on_streams(stub: Any, outcome: Outcome, client: int, is_over: asyncio.Event) -> None:  # noqa: ANN401
-    generator = random.Random(-client - 1)  # noqa: S311 - the same
+    generator = random.Random(-client - 1)
     while not is_over.is_set():
         questions = {str(index): generator.randrange(2**30) for index in range(STREAM_LENGTH)}
         open_ids = set(questions)

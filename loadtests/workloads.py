@@ -69,7 +69,7 @@ class Workload(ABC):
 
     def __init__(self, traffic: Traffic, seed: int) -> None:
         self.traffic = traffic
-        self._generator = random.Random(seed)  # noqa: S311 - the same requests each time
+        self._generator = random.Random(seed)
         self._lengths = traffic.text_lengths
         self._requests: list[Any] = []
         self._num_sent = 0

@@ -1,0 +1,1 @@
+"""The load generator: its arithmetic, its policy in simulations, and against servers."""
