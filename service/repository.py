@@ -307,6 +307,7 @@ class ModelRepository:
         self, name: str, config_json: str | None, files: Mapping[str, bytes]
     ) -> None:
         known = self._models.get(name)
+        is_again = config_json is None and known is not None and known.is_wanted
         if config_json is not None:
             try:
                 # A megabyte of it takes a second: not on the event loop.
@@ -316,21 +317,24 @@ class ModelRepository:
         if files:
             assert config_json is not None, "checked before"
             source = await in_thread(partial(ModelSource.received, name, config_json, files))
-        elif config_json is None and known is not None and known.is_wanted:
-            source = known.source  # as it was loaded the last time
+        elif is_again and known is not None:
+            source = known.source
         else:
             source = ModelSource.of(self._settings.model_repository, name, config_json)
         if not await in_thread(source.folder.is_dir):
             raise LoadError(f"failed to load '{name}', failed to poll from model repository")
         try:
-            await self._load(source)
+            await self._load(source, is_again=is_again)
         except LoadError as error:
             latest = self._models[name].latest if name in self._models else None
             which = f"version {latest} is at UNAVAILABLE state: " if latest else ""
             raise InvalidArgument(f"load failed for model '{name}': {which}{error}") from error
 
-    async def _load(self, source: ModelSource) -> None:
-        """Load a model beside what is served of it, and put it in its place."""
+    async def _load(self, source: ModelSource, *, is_again: bool = False) -> None:
+        """Load a model beside what is served of it, and put it in its place.
+
+        Again, it is what was loaded last when its turn has come, whatever it was before.
+        """
         name = source.name
         if name not in self._models:
             if len(self._models) >= MAX_MODELS:
@@ -338,6 +342,7 @@ class ModelRepository:
             self._models[name] = _Model(source)
         model = self._models[name]
         async with model.turn:
+            source = model.source if is_again else source
             model.is_wanted = model.is_loading = True
             try:
                 async with self._loads:

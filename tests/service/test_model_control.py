@@ -440,6 +440,23 @@ async def test_folders_that_link_to_themselves_end(repository: Path) -> None:
         assert await ask(models, "m") == 2
 
 
+async def test_a_load_again_is_of_what_was_loaded_last_when_its_turn_comes(
+    repository: Path,
+) -> None:
+    """The files before those are gone by then."""
+    write(repository, "another", 2)
+    async with controlled(repository) as (models, _):
+        await models.load("m", "{}", {"1/model.onnx": b"2"})
+        async with models._models["m"].turn:
+            newer = asyncio.create_task(models.load("m", "{}", {"1/model.onnx": b"3"}))
+            await eventually(lambda: len(models._models["m"].turn._waiters or ()) == 1)
+            again = asyncio.create_task(models.load("m"))
+            await eventually(lambda: len(models._models["m"].turn._waiters or ()) == 2)
+        await asyncio.gather(newer, again)
+        assert await ask(models, "m") == 3
+        assert not models.failures
+
+
 async def test_a_link_to_itself_is_reported_and_polling_goes_on(repository: Path) -> None:
     write(repository, "m", 2)
     async with controlled(repository, "poll", repository_poll_s=0.1) as (models, _):
