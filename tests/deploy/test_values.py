@@ -170,6 +170,7 @@ NONSENSE = [
     ("must both be set", "auth.restrictedProtocols=trace:k=@/etc/k"),
     ("must both be set", KEYS),
     ("probes have no key", KEYS + r",auth.restrictedProtocols=trace\,health:k=@/etc/k"),
+    ("lets nothing out", "server.settings.otlp-endpoint=http://collector:4317"),
     ("Service with an address", "gateway.enabled=true,gateway.parentRefs[0].name=public"),
     ("parentRefs is empty", "gateway.enabled=true,service.clusterIP.enabled=true"),
 ]

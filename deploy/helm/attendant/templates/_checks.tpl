@@ -82,6 +82,9 @@
 {{- if regexMatch "(^|[;,])\\s*health\\s*[,:]" $v.auth.restrictedProtocols }}
 {{- fail "auth.restrictedProtocols has the group health, and probes have no key" }}
 {{- end }}
+{{- if and (get $v.server.settings "otlp-endpoint") $v.networkPolicy.enabled (not $v.networkPolicy.egress) }}
+{{- fail "server.settings.otlp-endpoint is set, and networkPolicy.egress lets nothing out" }}
+{{- end }}
 {{- if and $v.gateway.enabled (not $v.service.clusterIP.enabled) }}
 {{- fail "gateway.enabled is true, and service.clusterIP.enabled is not: the route needs a Service with an address" }}
 {{- end }}
