@@ -46,11 +46,10 @@ def made_files() -> dict[Path, str]:
 
 
 def write() -> None:
-    """In two passes: what is rendered depends on the schema and the copies."""
-    for _ in range(2):
-        for path, text in made_files().items():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
+    """All in one pass: the plain manifests depend on neither settings nor copies."""
+    for path, text in made_files().items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
 
 
 def _schema() -> str:
