@@ -11,31 +11,37 @@ come from a collector over plain numbers (`statistics.py`), as untyped samples.
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
-from typing import Protocol, get_args
+from typing import Protocol, TypeAlias, TypeVar, get_args
 
 from prometheus_client import (
     CollectorRegistry,
     Counter,
     Gauge,
     Histogram,
+    ProcessCollector,
     disable_created_metrics,
     make_wsgi_app,
 )
 from prometheus_client.metrics_core import Metric
-from prometheus_client.registry import Collector
+from prometheus_client.registry import Collector, RestrictedRegistry
 
 from service.generation.kv_cache import KVCache
 from service.generation.sequence import FinishReason, RanStep, Sequence
 from service.metrics_server import MetricsServer
 from service.request import RanBatch, Timings
 from service.response_cache import ResponseCache
+from service.server_metrics import ServerCollector, ServerNumbers
 from service.statistics import FailureReason, Statistics
 from service.trace import ModelTracer, Tracing
 
 LABELS = ("model", "version")
+Durations: TypeAlias = tuple[float, float, float]  # collating, the session run, splitting
+T = TypeVar("T")
+MAX_UNCOUNTED = 64  # requests or batches of one version; then they are counted
 MAX_VERSIONS = 4_096  # with series of their own, unless more are served at once
 # From 0.25 ms, where a small model answers, to 30 s, where nobody waits.
 SECONDS = (2.5e-4, 5e-4, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
@@ -127,7 +133,7 @@ class Metrics:
         self, tracing: Tracing | None = None, batch_observer: BatchObserver | None = None
     ) -> None:
         disable_created_metrics()  # a time stamp beside every series that nobody reads
-        self.registry = CollectorRegistry()
+        self.registry = _Registry(self)
         self._tracing = tracing or Tracing()
         self.batch_observer = batch_observer
         self._models: dict[tuple[str, int], ModelMetrics] = {}
@@ -169,7 +175,10 @@ class Metrics:
             "attendant_response_cache_entries", "Kept answers", registry=self.registry
         )
         self.generation = _GenerationInstruments(self.registry)
+        self.server = ServerNumbers()
         self.registry.register(_TritonNames(self))
+        self.registry.register(ServerCollector(self.server))
+        ProcessCollector(registry=self.registry)
 
     @property
     def models(self) -> list["ModelMetrics"]:
@@ -219,7 +228,11 @@ class Metrics:
 
 
 class ModelMetrics:
-    """One model version's instruments. Methods may be called from any thread."""
+    """One model version's instruments. Methods may be called from any thread.
+
+    Requests and batches are put down, and counted many at a time: whoever answers would do it with
+    cold caches, and wait for locks, each time. Who reads has all counted first.
+    """
 
     def __init__(self, metrics: Metrics, name: str, version: str, tracer: ModelTracer) -> None:
         self.tracer = tracer
@@ -230,6 +243,8 @@ class ModelMetrics:
         self.generation: GenerationMetrics | None = None
         self._lock = threading.Lock()
         self._statistics = Statistics()
+        self._answered: deque[tuple[int, Timings, int]] = deque()  # rows, and when, ms since 1970
+        self._ran: deque[tuple[int, int, int, Durations]] = deque()  # rows, tokens, with padding
         self._request_seconds = metrics.request_seconds.labels(name, version)
         self._queue_seconds = metrics.queue_seconds.labels(name, version)
         self._compute_seconds = metrics.compute_seconds.labels(name, version)
@@ -260,13 +275,12 @@ class ModelMetrics:
     def reading(self) -> Iterator[Statistics]:
         """The numbers so far, consistent with each other; nothing is counted meanwhile."""
         with self._lock:
+            self._count()
             yield self._statistics
 
     def request_succeeded(self, num_rows: int, timings: Timings) -> None:
-        with self._lock:
-            self._statistics.succeeded(num_rows, timings, _now_ms())
-        self._request_seconds.observe(timings.total_s)
-        self._queue_seconds.observe(timings.queue_s)
+        self._answered.append((num_rows, timings, _now_ms()))
+        self._count_if_many(len(self._answered))
 
     def answered_from_cache(self, timings: Timings, lookup_s: float) -> None:
         with self._lock:
@@ -288,24 +302,46 @@ class ModelMetrics:
             self._statistics.executed(step.num_rows, 0.0, step.run_s, step.other_s)
 
     def batch_ran(self, batch: RanBatch) -> None:
-        padded = batch.num_padded_tokens
-        with self._lock:
-            self._statistics.batch_ran(batch)
-        self._compute_seconds.observe(batch.collate_s + batch.run_s + batch.split_s)
-        self._batch_rows.observe(batch.num_rows)
-        self._batch_tokens.observe(padded)
-        self._padding_ratio.observe(1 - batch.num_tokens / padded if padded else 0.0)
+        durations = batch.collate_s, batch.run_s, batch.split_s
+        self._ran.append((batch.num_rows, batch.num_tokens, batch.num_padded_tokens, durations))
+        self._count_if_many(len(self._ran))
         if self._batch_observer is not None:
             self._batch_observer.batch_ran(self.labels["model"], self.labels["version"], batch)
 
     def count(self, name: str) -> int:
         """The present value of one of Triton's counters."""
         _, value_of = _NV_COUNTERS[name]
-        with self._lock:
-            return value_of(self._statistics)
+        with self.reading() as statistics:
+            return value_of(statistics)
 
     def failures(self, reason: FailureReason) -> int:
         return self._statistics.failures[reason]
+
+    def count_all(self) -> None:
+        """Count what was put down so far."""
+        with self._lock:
+            self._count()
+
+    def _count_if_many(self, num_waiting: int) -> None:
+        """Unless another thread is about it."""
+        if num_waiting >= MAX_UNCOUNTED and self._lock.acquire(blocking=False):
+            try:
+                self._count()
+            finally:
+                self._lock.release()
+
+    def _count(self) -> None:
+        """Under the lock."""
+        for num_rows, timings, now_ms in _taken(self._answered):
+            self._statistics.succeeded(num_rows, timings, now_ms)
+            self._request_seconds.observe(timings.total_s)
+            self._queue_seconds.observe(timings.queue_s)
+        for num_rows, num_tokens, num_padded, durations in _taken(self._ran):
+            self._statistics.executed(num_rows, *durations)
+            self._compute_seconds.observe(sum(durations))
+            self._batch_rows.observe(num_rows)
+            self._batch_tokens.observe(num_padded)
+            self._padding_ratio.observe(1 - num_tokens / num_padded if num_padded else 0.0)
 
 
 class _GenerationInstruments:
@@ -437,6 +473,26 @@ class GenerationMetrics:
         bound.e2e.observe(timings.total_s)
 
 
+class _Registry(CollectorRegistry):
+    """Whose pages have what happened until they were asked for."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        super().__init__()
+        self._metrics = metrics
+
+    def collect(self) -> Iterator[Metric]:
+        self._count_all()
+        yield from super().collect()
+
+    def restricted_registry(self, names: Iterable[str]) -> RestrictedRegistry:
+        self._count_all()
+        return super().restricted_registry(names)
+
+    def _count_all(self) -> None:
+        for model in self._metrics.models:
+            model.count_all()
+
+
 class _TritonNames(Collector):
     """Triton's counters and gauges, from the plain numbers of every model."""
 
@@ -465,6 +521,12 @@ class _TritonNames(Collector):
             loads.add_sample(load, model.labels, model.load_s)
         yield metric
         yield loads
+
+
+def _taken(waiting: deque[T]) -> Iterator[T]:
+    """What waits now; only one thread at a time may take."""
+    for _ in range(len(waiting)):
+        yield waiting.popleft()
 
 
 def _zero() -> int:
