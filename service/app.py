@@ -18,6 +18,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from service import __version__
 from service.errors import LoadError, SettingError
 from service.loading import Openers
 from service.logs import RequestLog
@@ -26,7 +27,7 @@ from service.repository import ModelRepository
 from service.rpc.admission import Admission
 from service.rpc.calls import CallObserver, Calls
 from service.rpc.server import RpcServer
-from service.runtime import load_onnxruntime
+from service.runtime import load_onnxruntime, onnxruntime_version
 from service.settings import Settings, is_loopback, join_address
 from service.trace import Tracing
 from service.watchdog import Watchdog
@@ -65,8 +66,9 @@ class App:
             address = join_address(host, port)
             raise LoadError(f"cannot listen on {address} for metrics: {error}") from error
         self.metrics_port = self._metrics_server.server_port
-        self._watchdog = Watchdog(self.repository.models, self._tell_live, settings.max_run_s)
+        self._watchdog = Watchdog(self.repository.engaged, self._tell_live, settings.max_run_s)
         self.repository.on_device_lost = self._watchdog.device_lost
+        self._count_for_metrics()
         self._watching: asyncio.Task[None] | None = None
         self._hurrying = asyncio.Event()
 
@@ -76,6 +78,17 @@ class App:
         self._watching = asyncio.create_task(self._watchdog.watch())
         await self.repository.load_all(self._tell_health)
         self._health.set_overall(is_serving=self.repository.is_ready)
+
+    def _count_for_metrics(self) -> None:
+        numbers, admission, repository = self._metrics.server, self._admission, self.repository
+        numbers.is_ready = lambda: repository.is_ready and not admission.is_leaving
+        numbers.is_live = lambda: admission.is_live
+        numbers.num_calls = lambda: self._rpc.num_calls
+        numbers.num_bytes = lambda: admission.num_bytes
+        numbers.num_unserved = lambda: repository.num_unserved
+        numbers.refusals = admission.refusals
+        numbers.loads = repository.loads
+        numbers.build = {"version": __version__, "onnxruntime": onnxruntime_version()}
 
     def _tell_health(self, name: str, *, is_serving: bool) -> None:
         """Of one model; a model that fails while serving changes the server's too."""

@@ -11,9 +11,12 @@ come from a collector over plain numbers (`statistics.py`), as untyped samples.
 
 import threading
 import time
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Sequence as Many
 from contextlib import contextmanager
+from itertools import accumulate
 from types import SimpleNamespace
 from typing import Protocol, TypeAlias, TypeVar, get_args
 
@@ -26,8 +29,9 @@ from prometheus_client import (
     disable_created_metrics,
     make_wsgi_app,
 )
-from prometheus_client.metrics_core import Metric
+from prometheus_client.metrics_core import HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector, RestrictedRegistry
+from prometheus_client.utils import floatToGoString
 
 from service.generation.kv_cache import KVCache
 from service.generation.sequence import FinishReason, RanStep, Sequence
@@ -64,6 +68,14 @@ GENERATION_SECONDS = (
 REQUEST_TOKENS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000)
 ITERATION_TOKENS = (1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 RATIOS = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0)
+_HISTOGRAMS = {
+    "attendant_request_seconds": ("Request, from its arrival to its answer", SECONDS),
+    "attendant_queue_seconds": ("Request in the queue, until its first batch", SECONDS),
+    "attendant_compute_seconds": ("Batch, from collating to splitting", SECONDS),
+    "attendant_batch_rows": ("Rows of a batch", POWERS_OF_2),
+    "attendant_batch_tokens": ("Tokens of a batch, padding included", TOKENS),
+    "attendant_batch_padding_ratio": ("Share of a batch's tokens that is padding", RATIOS),
+}
 _REASONS: tuple[FailureReason, ...] = get_args(FailureReason)
 _NV_COUNTERS: dict[str, tuple[str, Callable[[Statistics], int]]] = {
     "nv_inference_request_success": (
@@ -138,36 +150,13 @@ class Metrics:
         self.batch_observer = batch_observer
         self._models: dict[tuple[str, int], ModelMetrics] = {}
 
-        def histogram(name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
-            return Histogram(name, text, LABELS, buckets=buckets, registry=self.registry)
-
-        self.request_seconds = histogram(
-            "attendant_request_seconds", "Request, from its arrival to its answer", SECONDS
-        )
-        self.queue_seconds = histogram(
-            "attendant_queue_seconds", "Request in the queue, until its first batch", SECONDS
-        )
-        self.compute_seconds = histogram(
-            "attendant_compute_seconds", "Batch, from collating to splitting", SECONDS
-        )
-        self.batch_rows = histogram("attendant_batch_rows", "Rows of a batch", POWERS_OF_2)
-        self.batch_tokens = histogram(
-            "attendant_batch_tokens", "Tokens of a batch, padding included", TOKENS
-        )
-        self.padding_ratio = histogram(
-            "attendant_batch_padding_ratio", "Share of a batch's tokens that is padding", RATIOS
-        )
         self.waiting = Gauge(
             "attendant_requests_waiting", "Requests in the queue", LABELS, registry=self.registry
         )
         self.running = Gauge(
             "attendant_requests_running", "Requests in a batch", LABELS, registry=self.registry
         )
-        self._instruments = (
-            *(self.request_seconds, self.queue_seconds, self.compute_seconds),
-            *(self.batch_rows, self.batch_tokens, self.padding_ratio),
-            *(self.waiting, self.running),
-        )
+        self._instruments = (self.waiting, self.running)
         self._cache_bytes = Gauge(
             "attendant_response_cache_bytes", "Bytes of kept answers", registry=self.registry
         )
@@ -177,6 +166,7 @@ class Metrics:
         self.generation = _GenerationInstruments(self.registry)
         self.server = ServerNumbers()
         self.registry.register(_TritonNames(self))
+        self.registry.register(_Histograms(self))
         self.registry.register(ServerCollector(self.server))
         ProcessCollector(registry=self.registry)
 
@@ -245,12 +235,7 @@ class ModelMetrics:
         self._statistics = Statistics()
         self._answered: deque[tuple[int, Timings, int]] = deque()  # rows, and when, ms since 1970
         self._ran: deque[tuple[int, int, int, Durations]] = deque()  # rows, tokens, with padding
-        self._request_seconds = metrics.request_seconds.labels(name, version)
-        self._queue_seconds = metrics.queue_seconds.labels(name, version)
-        self._compute_seconds = metrics.compute_seconds.labels(name, version)
-        self._batch_rows = metrics.batch_rows.labels(name, version)
-        self._batch_tokens = metrics.batch_tokens.labels(name, version)
-        self._padding_ratio = metrics.padding_ratio.labels(name, version)
+        self.histograms = {name: _Buckets(bounds) for name, (_, bounds) in _HISTOGRAMS.items()}
         self._waiting = metrics.waiting.labels(name, version)
         self._running = metrics.running.labels(name, version)
 
@@ -285,7 +270,7 @@ class ModelMetrics:
     def answered_from_cache(self, timings: Timings, lookup_s: float) -> None:
         with self._lock:
             self._statistics.answered_from_cache(timings, lookup_s, _now_ms())
-        self._request_seconds.observe(timings.total_s)
+            self.histograms["attendant_request_seconds"].add([timings.total_s])
 
     def missed_cache(self, duration_s: float) -> None:
         """A request was looked up and, once computed, put in, which took so long together."""
@@ -332,16 +317,21 @@ class ModelMetrics:
 
     def _count(self) -> None:
         """Under the lock."""
-        for num_rows, timings, now_ms in _taken(self._answered):
-            self._statistics.succeeded(num_rows, timings, now_ms)
-            self._request_seconds.observe(timings.total_s)
-            self._queue_seconds.observe(timings.queue_s)
-        for num_rows, num_tokens, num_padded, durations in _taken(self._ran):
-            self._statistics.executed(num_rows, *durations)
-            self._compute_seconds.observe(sum(durations))
-            self._batch_rows.observe(num_rows)
-            self._batch_tokens.observe(num_padded)
-            self._padding_ratio.observe(1 - num_tokens / num_padded if num_padded else 0.0)
+        statistics, histograms = self._statistics, self.histograms
+        if answered := list(_taken(self._answered)):
+            num_rows, timings, now_ms = zip(*answered, strict=True)
+            statistics.succeeded(sum(num_rows), timings, max(now_ms))
+            histograms["attendant_request_seconds"].add([t.total_s for t in timings])
+            histograms["attendant_queue_seconds"].add([t.queue_s for t in timings])
+        if ran := list(_taken(self._ran)):
+            for rows, _, _, durations in ran:
+                statistics.executed(rows, *durations)
+            histograms["attendant_compute_seconds"].add([sum(durations) for *_, durations in ran])
+            histograms["attendant_batch_rows"].add([rows for rows, *_ in ran])
+            histograms["attendant_batch_tokens"].add([padded for _, _, padded, _ in ran])
+            histograms["attendant_batch_padding_ratio"].add(
+                [1 - tokens / padded if padded else 0.0 for _, tokens, padded, _ in ran]
+            )
 
 
 class _GenerationInstruments:
@@ -471,6 +461,40 @@ class GenerationMetrics:
         bound.prefill.observe(timings.prefill_s)
         bound.decode.observe(timings.decode_s)
         bound.e2e.observe(timings.total_s)
+
+
+class _Buckets:
+    """One series of a histogram, in plain numbers, guarded by whoever has it."""
+
+    def __init__(self, bounds: Many[float]) -> None:
+        self._bounds = bounds
+        self._counts = [0] * (len(bounds) + 1)  # the last: above all bounds
+        self._total = 0.0
+
+    def add(self, values: Many[float]) -> None:
+        for value in values:
+            self._counts[bisect_left(self._bounds, value)] += 1
+        self._total += sum(values)
+
+    def show(self, family: HistogramMetricFamily, labels: Many[str]) -> None:
+        names = [*map(floatToGoString, self._bounds), "+Inf"]
+        buckets = list(zip(names, accumulate(self._counts), strict=True))
+        family.add_metric(labels, buckets, self._total)
+
+
+class _Histograms(Collector):
+    """Ours of requests and batches: prometheus_client's own would lock for every number."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+
+    def collect(self) -> Iterator[Metric]:
+        for name, (text, _) in _HISTOGRAMS.items():
+            family = HistogramMetricFamily(name, text, labels=LABELS)
+            for model in self._metrics.models:
+                with model.reading():
+                    model.histograms[name].show(family, list(model.labels.values()))
+            yield family
 
 
 class _Registry(CollectorRegistry):

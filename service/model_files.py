@@ -75,7 +75,7 @@ def find_models(repository: Path) -> list[str]:
     return sorted(
         path.name
         for path in repository.iterdir()
-        if path.is_dir() and not path.name.startswith(".")
+        if path.is_dir() and not path.name.startswith(".") and _is_text(path.name)
     )
 
 
@@ -144,6 +144,15 @@ def check_name(name: str) -> None:
         )
     if name.startswith("."):
         raise LoadError(f"failed to load '{name}', failed to poll from model repository")
+
+
+def _is_text(name: str) -> bool:
+    """Whether a message can carry it, as file names may be any bytes."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _is_number(name: str) -> bool:

@@ -11,13 +11,13 @@ Lookups and changes happen on the event loop; reading files and opening sessions
 import asyncio
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Protocol
 
 from service.background import in_thread, release_memory
 from service.errors import (
@@ -28,6 +28,7 @@ from service.errors import (
     Overloaded,
     Unavailable,
 )
+from service.known_model import IndexRow, KnownModel
 from service.loading import LoadedModel, Openers, load_model, start_model
 from service.metrics import Metrics
 from service.model_config import parse_config_json
@@ -43,12 +44,11 @@ from service.model_files import (
 from service.model_version import parse_version
 from service.models import Host, ServedModel
 from service.response_cache import ResponseCache
+from service.server_metrics import Outcome
 from service.settings import Settings
 
 MAX_MODELS = 1_024  # names that are or were served
 MAX_LOADS = 64  # that clients asked for and that are not over; each may hold a whole model's files
-State: TypeAlias = Literal["READY", "LOADING", "UNLOADING", "UNAVAILABLE", ""]
-Fingerprint: TypeAlias = tuple[Path, str | None, Snapshot]  # root, configuration, stamps
 logger = logging.getLogger(__name__)
 
 
@@ -62,44 +62,13 @@ def _nobody(name: str, *, is_serving: bool) -> None:
     """Nobody listens before models are loaded."""
 
 
-@dataclass(frozen=True, slots=True)
-class IndexRow:
-    """What the index says of one version; nothing but its name where it was never loaded."""
-
-    name: str
-    version: str = ""
-    state: State = ""
-    reason: str = ""
-
-
-@dataclass(slots=True, eq=False)
-class _Model:
-    """One name that is, was or shall be served."""
-
-    source: ModelSource
-    versions: dict[int, ServedModel] = field(default_factory=dict)
-    prints: dict[int, Fingerprint] = field(default_factory=dict)  # what those were loaded from
-    retiring: dict[ServedModel, None] = field(default_factory=dict)  # answering their last
-    snapshot: Snapshot | None = None  # of what was loaded last, or failed to
-    latest: int | None = None  # the highest version in it
-    is_wanted: bool = True  # False: unloaded
-    is_loading: bool = False
-    failure: str = ""  # of the last load, or of serving
-    is_broken: bool = False  # a version failed while serving
-    turn: asyncio.Lock = field(default_factory=asyncio.Lock)  # one change at a time
-
-    @property
-    def is_as_wanted(self) -> bool:
-        return not self.is_wanted or (bool(self.versions) and not self.is_broken)
-
-
 class ModelRepository:
     """Every served version, and why the others are not."""
 
     def __init__(self, settings: Settings, metrics: Metrics, openers: Openers) -> None:
         self._settings = settings
         self._openers = openers
-        self._models: dict[str, _Model] = {}
+        self._models: dict[str, KnownModel] = {}
         self._listener: Listener = _nobody
         self.on_device_lost: Callable[[str], None] = lambda _: None  # told the model's name
         self._executor = ThreadPoolExecutor(settings.tokenizer_threads, "tokenizer")
@@ -112,7 +81,9 @@ class ModelRepository:
         self._num_asked = 0  # loads that clients wait for, or have left
         self._last_seen: dict[str, Snapshot | None] = {}  # by the poll before this one
         self.is_loading = True
+        self.loads: Counter[tuple[str, Outcome]] = Counter()  # by model
         self._is_closing = False
+        self._looking: asyncio.Future[list[str]] | None = None
 
     def __repr__(self) -> str:
         return f"<ModelRepository {sorted(self._served)}, failed {sorted(self.failures)}>"
@@ -134,8 +105,14 @@ class ModelRepository:
     def is_ready(self) -> bool:
         """Loaded; under strict readiness, with every model that is wanted."""
         is_strict = self._settings.strict_readiness
-        is_whole = not is_strict or all(model.is_as_wanted for model in self._models.values())
+        is_whole = not is_strict or not self.num_unserved
         return not self.is_loading and is_whole
+
+    @property
+    def num_unserved(self) -> int:
+        """Models that are wanted, and have no version that serves or one that broke."""
+        known = list(self._models.values())  # copied, as it is read on other threads too
+        return sum(not model.is_as_wanted for model in known)
 
     @property
     def failures(self) -> dict[str, str]:
@@ -149,6 +126,11 @@ class ModelRepository:
             for _, versions in sorted(self._served.items())
             for version in sorted(versions)
         ]
+
+    def engaged(self) -> list[ServedModel]:
+        """Those, and the ones that were replaced or unloaded and answer their last."""
+        retiring = [version for model in self._models.values() for version in model.retiring]
+        return self.models() + retiring
 
     def versions(self, name: str) -> list[int]:
         return sorted(self._served.get(name, ()))
@@ -192,10 +174,13 @@ class ModelRepository:
 
     async def index(self) -> list[IndexRow]:
         """Every version that is or was served or failed to be, and folders never loaded."""
-        names = await in_thread(partial(find_models, self._settings.model_repository))
+        if self._looking is None or self._looking.done():  # one look serves all who ask meanwhile
+            look = partial(find_models, self._settings.model_repository)
+            self._looking = asyncio.ensure_future(in_thread(look))
+        names = await asyncio.shield(self._looking)
         rows = [IndexRow(name) for name in names if name not in self._models]
-        for name, model in self._models.items():
-            rows += _index_of(name, model)
+        for model in self._models.values():
+            rows += model.rows()
         return sorted(rows, key=lambda row: (row.name, row.version))
 
     async def load(
@@ -269,14 +254,13 @@ class ModelRepository:
     def close(self, timeout_s: float) -> None:
         """Stop every engine; blocks until running batches end, or the time is over."""
         deadline_s = time.monotonic() + timeout_s
-        known = self._models.values()
-        models = self.models() + [model for named in known for model in named.retiring]
+        models = self.engaged()
         for model in models:
             model.stop()
         for model in models:
             model.close(max(0.0, deadline_s - time.monotonic()))
-        for named in known:
-            named.source.discard()
+        for known in self._models.values():
+            known.source.discard()
         self._executor.shutdown(wait=False, cancel_futures=True)
 
     @property
@@ -337,9 +321,8 @@ class ModelRepository:
         """
         name = source.name
         if name not in self._models:
-            if len(self._models) >= MAX_MODELS:
-                raise LoadError(f"{MAX_MODELS} models are known, which is the limit")
-            self._models[name] = _Model(source)
+            self._make_room()
+            self._models[name] = KnownModel(source)
         model = self._models[name]
         async with model.turn:
             source = model.source if is_again else source
@@ -347,11 +330,14 @@ class ModelRepository:
             try:
                 async with self._loads:
                     await self._replace(model, source)
+                self.loads[name, "success"] += 1
             except LoadError as error:
+                self.loads[name, "failure"] += 1
                 model.failure = str(error)
                 logger.error("failed to load '%s': %s", name, error)  # noqa: TRY400
                 raise
             except Exception as error:  # what a damaged file makes of a library
+                self.loads[name, "failure"] += 1
                 model.failure = f"{type(error).__name__}: {error}"
                 logger.exception("failed to load '%s'", name)
                 raise LoadError(model.failure) from error
@@ -361,7 +347,16 @@ class ModelRepository:
                     source.discard()
                 self._listener(name, is_serving=bool(model.versions))
 
-    async def _replace(self, model: _Model, source: ModelSource) -> None:
+    def _make_room(self) -> None:
+        """Forget the name that was unloaded first, where too many are known."""
+        if len(self._models) < MAX_MODELS:
+            return
+        idle = next((n for n, model in self._models.items() if model.is_forgettable), None)
+        if idle is None:
+            raise LoadError(f"{MAX_MODELS} models are served, which is the limit")
+        del self._models[idle], self.loads[idle, "success"], self.loads[idle, "failure"]
+
+    async def _replace(self, model: KnownModel, source: ModelSource) -> None:
         started_s = time.monotonic()
         model.snapshot = None
         model.snapshot = snapshot = await in_thread(partial(take_snapshot, source))
@@ -383,10 +378,15 @@ class ModelRepository:
         if lost:
             model.snapshot = None  # so that a poll looks again
             raise LoadError(f"version {lost[0]}, which had not changed, failed meanwhile")
-        model.versions = {
-            number: kept.get(number) or self._open(model, loaded, number, started_s)
-            for number in loaded.numbers
-        }
+        served = dict(kept)
+        try:
+            for new in loaded.versions:
+                served[new.number] = self._open(model, loaded, new.number, started_s)
+        except BaseException:
+            for number in served.keys() - kept.keys():
+                self._retire(model, served[number])
+            raise
+        model.versions = {number: served[number] for number in loaded.numbers}
         model.prints = {number: prints[number] for number in model.versions}
         model.failure, model.is_broken = "", False
         if model.source is not source:
@@ -397,7 +397,7 @@ class ModelRepository:
                 self._retire(model, version)
 
     def _open(
-        self, model: _Model, loaded: LoadedModel, number: int, started_s: float
+        self, model: KnownModel, loaded: LoadedModel, number: int, started_s: float
     ) -> ServedModel:
         name = loaded.config.name
         metrics = self._host.metrics.for_model(name, number)
@@ -413,7 +413,7 @@ class ModelRepository:
         served = start_model(loaded, number, metrics, self._host, on_broken)
         return served
 
-    def _withdraw(self, model: _Model, version: ServedModel) -> None:
+    def _withdraw(self, model: KnownModel, version: ServedModel) -> None:
         """A version that serves no more: unready, unhealthy, and not to be found."""
         if model.versions.get(version.version) is not version:
             return  # another has its place
@@ -425,7 +425,7 @@ class ModelRepository:
         self._listener(version.name, is_serving=bool(model.versions))
         self._retire(model, version)
 
-    def _unload(self, name: str, model: _Model) -> None:
+    def _unload(self, name: str, model: KnownModel) -> None:
         if not model.is_wanted:
             return
         versions, model.versions = model.versions, {}
@@ -439,12 +439,12 @@ class ModelRepository:
         for version in versions.values():
             self._retire(model, version)
 
-    def _retire(self, model: _Model, version: ServedModel) -> None:
+    def _retire(self, model: KnownModel, version: ServedModel) -> None:
         """Let a version that is not found any more answer what it was asked, and close it."""
         model.retiring[version] = None
         self._start(self._close(model, version))
 
-    async def _close(self, model: _Model, version: ServedModel) -> None:
+    async def _close(self, model: KnownModel, version: ServedModel) -> None:
         timeout_s = self._settings.drain_timeout_s
         if not await version.users.wait_empty(timeout_s):
             logger.warning(
@@ -473,6 +473,8 @@ class ModelRepository:
                 await self.poll_once()
             except (AttendantError, OSError) as error:
                 logger.error("cannot read the model repository: %s", error)  # noqa: TRY400
+            except Exception:
+                logger.exception("a look at the model repository failed")
 
 
 def _take_snapshots(repository: Path) -> dict[str, Snapshot | None]:
@@ -484,18 +486,3 @@ def _take_snapshots(repository: Path) -> dict[str, Snapshot | None]:
         except (LoadError, OSError):
             snapshots[name] = None
     return snapshots
-
-
-def _index_of(name: str, model: _Model) -> list[IndexRow]:
-    rows = {
-        number: IndexRow(name, str(number), "READY", model.failure) for number in model.versions
-    }
-    for version in model.retiring:
-        rows.setdefault(version.version, IndexRow(name, str(version.version), "UNLOADING"))
-    state: State = "LOADING" if model.is_loading else "UNAVAILABLE"
-    reason = model.failure if model.is_wanted else "unloaded"
-    if model.latest and (model.is_loading or reason):
-        rows.setdefault(model.latest, IndexRow(name, str(model.latest), state, reason))
-    if not rows:
-        return [IndexRow(name, "", state, reason)]
-    return list(rows.values())

@@ -109,6 +109,10 @@ def load_onnxruntime() -> Any:  # noqa: ANN401 - the module has no type of its o
         ) from error
 
 
+def onnxruntime_version() -> str:
+    return str(load_onnxruntime().__version__)
+
+
 def _is_installed(distribution: str) -> bool:
     try:
         importlib.metadata.version(distribution)

@@ -221,9 +221,14 @@ class TraceWriter:
             return
         flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         number = os.open(self._folder / file, flags if size else flags | os.O_TRUNC, 0o600)
-        with os.fdopen(number, "wb") as opened:
+        with os.fdopen(number, "wb", buffering=0) as opened:  # so that a full disk is heard of here
+            self._sizes[file] = size
             opened.seek(max(0, size - 1))
-            opened.write((b",\n" if size else b"[") + text + b"]")
+            added = (b",\n" if size else b"[") + text + b"]"
+            if opened.write(added) < len(added):  # as it was, and closed again
+                opened.truncate(size)
+                os.pwrite(number, b"]"[:size], max(0, size - 1))
+                raise OSError("the disk is full")
             self._sizes[file] = opened.tell()
 
     def _drop(self, num_traces: int, reason: str) -> None:

@@ -42,7 +42,10 @@ class Watchdog:
     async def watch(self) -> None:
         """Check for ever."""
         while True:
-            self.check(time.monotonic())
+            try:
+                self.check(time.monotonic())
+            except Exception:  # it must not be the one that fails unseen
+                logger.exception("the watchdog could not look")
             await asyncio.sleep(CHECK_INTERVAL_S)
 
     def check(self, now_s: float) -> None:

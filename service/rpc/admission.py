@@ -8,15 +8,18 @@ and of the tasks that it starts, so that a request of a stream is admitted with 
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
 import grpc
 
 from service.errors import DeadlineExceeded, InvalidArgument, Overloaded, Unavailable
+from service.occupancy import Occupancy
 from service.rpc.status import Context
+from service.server_metrics import Bound
 from service.settings import Settings
 
 SHUTTING_DOWN = "GRPC server is shutting down and has stopped accepting new requests."
@@ -31,12 +34,11 @@ class Admission:
         self.is_leaving = False  # no longer ready; calls are admitted until it drains
         self.is_draining = False
         self.max_stream_requests = settings.max_stream_requests
-        self.num_inside = 0
-        self._num_bytes = 0
+        self.refusals: Counter[Bound] = Counter()
+        self.num_bytes = 0  # of requests, and of answers that are not read yet
+        self._inside = Occupancy()
         self._max_bytes = settings.max_bytes_in_flight
         self._send_timeout_s = settings.send_timeout_s
-        self._empty = asyncio.Event()
-        self._empty.set()
         self._closing = asyncio.Event()
 
     def admit(self, context: Context, num_shared: int = 0) -> None:
@@ -75,13 +77,13 @@ class Admission:
         """
         task = asyncio.current_task()
         assert task is not None, "grpc.aio runs every call in a task"
-        self._num_bytes += num_bytes
+        self.num_bytes += num_bytes
         task.add_done_callback(lambda _: self._release(num_bytes))
 
     def hold_until(self, work: "asyncio.Future[Any]") -> None:
         """Count a call's request for as long as it is worked on, though its client has left."""
         num_bytes = message_bytes.get()
-        self._num_bytes += num_bytes
+        self.num_bytes += num_bytes
         work.add_done_callback(lambda _: self._release(num_bytes))
 
     async def send(self, context: Context, message: object) -> None:
@@ -112,16 +114,15 @@ class Admission:
     async def drain(self, timeout_s: float) -> None:
         """Refuse new calls and wait for those inside; `num_inside` tells how many are left."""
         self.is_leaving = self.is_draining = True
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._empty.wait(), timeout_s)
+        await self._inside.wait_empty(timeout_s)
 
     def _enter(self, num_shared: int = 0) -> int:
         if self.is_draining:
+            self.refusals["draining"] += 1
             raise Unavailable(SHUTTING_DOWN)
         num_bytes = message_bytes.get() + num_shared
         self._take(num_bytes)
-        self.num_inside += 1
-        self._empty.clear()
+        self._inside.enter()
         return num_bytes
 
     def _take(self, num_bytes: int) -> None:
@@ -130,15 +131,18 @@ class Admission:
                 f"the request has {num_bytes} bytes, "
                 f"the server takes at most {self._max_bytes} in flight"
             )
-        if self._num_bytes + num_bytes > self._max_bytes:
+        if self.num_bytes + num_bytes > self._max_bytes:
+            self.refusals["bytes"] += 1
             raise Overloaded(f"Exceeds maximum of {self._max_bytes} bytes in flight")
-        self._num_bytes += num_bytes
+        self.num_bytes += num_bytes
 
     def _release(self, num_bytes: int) -> None:
-        self._num_bytes -= num_bytes
+        self.num_bytes -= num_bytes
 
     def _leave(self, num_bytes: int) -> None:
         self._release(num_bytes)
-        self.num_inside -= 1
-        if not self.num_inside:
-            self._empty.set()
+        self._inside.leave()
+
+    @property
+    def num_inside(self) -> int:
+        return self._inside.count

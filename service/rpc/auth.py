@@ -8,6 +8,7 @@ import hashlib
 import hmac
 import logging
 import re
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -17,6 +18,7 @@ from grpc import StatusCode
 
 from service.errors import SettingError
 from service.rpc.status import Context
+from service.server_metrics import Bound
 from service.settings import Settings
 from service.watched_files import WatchedFiles, read_bytes
 
@@ -62,6 +64,7 @@ PROTOCOLS: dict[str, tuple[str, ...]] = {
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any] | None"  # None: no such method
 Continuation: TypeAlias = "Callable[[grpc.HandlerCallDetails], Awaitable[Handler]]"
 Metadata: TypeAlias = Sequence[tuple[str, str | bytes]]
+_Check: TypeAlias = "Callable[[str, Metadata], tuple[StatusCode, str] | None]"
 _Digests: TypeAlias = tuple[bytes, ...]
 logger = logging.getLogger(__name__)
 
@@ -69,7 +72,8 @@ logger = logging.getLogger(__name__)
 class Guard(grpc.aio.ServerInterceptor):
     """Refuses calls without a token, and calls of a restricted group without its key."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, refusals: Counter[Bound] | None = None) -> None:
+        self._refusals: Counter[Bound] = Counter() if refusals is None else refusals
         self._tokens: WatchedFiles[_Digests] | None = None
         if settings.token_file:
             path = Path(settings.token_file)
@@ -85,8 +89,16 @@ class Guard(grpc.aio.ServerInterceptor):
         self, continuation: Continuation, handler_call_details: grpc.HandlerCallDetails
     ) -> Handler:
         method, metadata = handler_call_details.method, handler_call_details.invocation_metadata
-        refusal = self._without_token(method, metadata) or self._without_key(method, metadata)
-        return refusing(*refusal) if refusal else await continuation(handler_call_details)
+        checks: tuple[tuple[Bound, _Check], ...] = (
+            ("token", self._without_token),
+            ("key", self._without_key),
+        )
+        for bound, check in checks:
+            refusal = check(method, metadata)
+            if refusal is not None:
+                self._refusals[bound] += 1
+                return refusing(*refusal)
+        return await continuation(handler_call_details)
 
     def _without_token(self, method: str, metadata: Metadata) -> tuple[StatusCode, str] | None:
         if self._tokens is None or method.startswith(HEALTH_SERVICE):

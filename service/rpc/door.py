@@ -40,8 +40,9 @@ class Door:
         self, server: grpc.aio.Server, settings: Settings, admission: Admission, calls: Calls
     ) -> None:
         self._server = server
+        self._refusals = admission.refusals
         self._max_calls = max_calls = settings.max_concurrent_rpcs
-        self._num_calls = 0
+        self.num_calls = 0
         self._full = refusing(
             StatusCode.RESOURCE_EXHAUSTED,
             f"Exceeds maximum of {max_calls} calls in flight",
@@ -69,16 +70,17 @@ class Door:
         """How a call is answered, in the task that will."""
         if path in PROBES:
             return self._measured(method, path)
-        if self._num_calls >= self._max_calls:
+        if self.num_calls >= self._max_calls:
+            self._refusals["calls"] += 1
             return self._full
         task = asyncio.current_task()  # the call's, which ends when its status is sent
         assert task is not None, "grpc.aio runs every call in a task"
-        self._num_calls += 1
+        self.num_calls += 1
         task.add_done_callback(self._leave)
         return self._measured(method, path)
 
     def _leave(self, _: object) -> None:
-        self._num_calls -= 1
+        self.num_calls -= 1
 
 
 class _Service(grpc.GenericRpcHandler):

@@ -40,13 +40,13 @@ class RpcServer:
         calls: Calls,
     ) -> None:
         self.health = HealthService()
-        guard = Guard(settings)
+        guard = Guard(settings, admission.refusals)
         self._server = grpc.aio.server(
             interceptors=[guard] if guard.has_rules else [],
             options=_options(settings),
             maximum_concurrent_rpcs=settings.max_concurrent_rpcs + PROBE_ROOM,
         )
-        door = Door(self._server, settings, admission, calls)
+        self._door = door = Door(self._server, settings, admission, calls)
         service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(
             InferenceService(
                 repository, admission, settings.server_name, _transfer(settings), tracing, calls
@@ -72,6 +72,11 @@ class RpcServer:
             return self._server.add_secure_port(address, credentials)
         except RuntimeError as error:
             raise LoadError(f"cannot listen on {address} for gRPC: {error}") from error
+
+    @property
+    def num_calls(self) -> int:
+        """Calls in flight, open streams included and probes left out."""
+        return self._door.num_calls
 
     async def start(self) -> None:
         await self._server.start()

@@ -165,7 +165,9 @@ def test_waiting_tokens_are_bounded_padding_apart() -> None:
 def test_a_request_that_no_empty_queue_could_hold_is_wrong_not_early() -> None:
     """Told to come later, it would come for ever: 200 tokens, of which 100 may wait."""
     queue = queue_of([], max_waiting_tokens=100)
-    with pytest.raises(InvalidArgument, match="200 tokens, the queue takes at most .* rows and 100 tokens"):
+    with pytest.raises(
+        InvalidArgument, match="200 tokens, the queue takes at most .* rows and 100 tokens"
+    ):
         queue.put(make(*[50] * 4))
     queue.put(make(50, 50))
     with pytest.raises(Overloaded):
@@ -178,7 +180,9 @@ def test_waiting_rows_are_bounded_too() -> None:
     with pytest.raises(Overloaded, match=r"^Exceeds maximum queue size$"):
         queue.put(make(1))
     queue.put(make(1, num_rows=0))
-    with pytest.raises(InvalidArgument, match="11 rows and 11 tokens, the queue takes at most 10 rows"):
+    with pytest.raises(
+        InvalidArgument, match="11 rows and 11 tokens, the queue takes at most 10 rows"
+    ):
         queue.put(make(1, num_rows=11))
     queue.take(0.0)
     assert queue.num_rows == 0

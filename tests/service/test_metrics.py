@@ -276,3 +276,22 @@ def test_the_page_is_served_over_http() -> None:
         server.server_close()
     assert 'nv_inference_request_success{model="m",version="1"} 1.0' in page
     assert "# TYPE attendant_request_seconds histogram" in page
+
+
+def test_the_server_s_numbers_are_read_when_somebody_scrapes() -> None:
+    metrics = Metrics()
+    numbers = metrics.server
+    numbers.is_ready, numbers.num_calls = lambda: True, lambda: 7
+    numbers.refusals["bytes"] += 2
+    numbers.loads["m", "failure"] += 1
+    numbers.build = {"version": "1", "onnxruntime": "2"}
+    read = metrics.registry.get_sample_value
+    assert read("attendant_ready") == 1
+    assert read("attendant_live") == 0
+    assert read("attendant_calls_in_flight") == 7
+    assert read("attendant_calls_refused_total", {"bound": "bytes"}) == 2
+    assert read("attendant_calls_refused_total", {"bound": "token"}) == 0
+    labels = {"model": "m", "outcome": "failure"}
+    assert read("attendant_model_loads_total", labels) == 1
+    assert read("attendant_build_info", numbers.build) == 1
+    assert (read("process_resident_memory_bytes") or 0) > 2**20

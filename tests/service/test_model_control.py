@@ -7,12 +7,13 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from service.errors import InvalidArgument, LoadError, NotFound, Overloaded, Unavailable
-from service.loading import Openers
+from service.loading import Openers, start_model
 from service.metrics import Metrics
 from service.model_files import ModelSource, take_snapshot
 from service.models import InferRequest
@@ -535,3 +536,53 @@ def test_a_file_that_vanishes_or_is_a_fifo_does_not_block(tmp_path: Path) -> Non
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(LoadError, match="pipe is neither a file nor a folder"):
         take_snapshot(ModelSource("m", tmp_path, tmp_path))
+
+
+async def test_names_that_were_unloaded_make_room_for_others(
+    repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.repository.MAX_MODELS", 2)
+    for name in ("a", "b", "c", "d"):
+        write(repository, name, 2)
+    async with controlled(repository, load_models="a,b") as (models, _):
+        with pytest.raises(InvalidArgument, match="2 models are served, which is the limit"):
+            await models.load("c")
+        await models.unload("a")
+        await eventually(lambda: models._models["a"].is_forgettable)
+        await models.load("c")
+        assert [model.name for model in models.models()] == ["b", "c"]
+        with pytest.raises(NotFound, match="'a' is not found"):
+            models.find("a")
+
+
+async def test_names_that_no_message_can_carry_are_no_models(repository: Path) -> None:
+    write(repository, "m", 2)
+    os.mkdir(os.fsencode(repository) + b"/\xff")
+    async with controlled(repository, "none") as (models, _):
+        assert await rows(models) == [("m", "1", "READY", "")]
+
+
+async def test_a_version_that_cannot_be_started_takes_those_before_it_along(
+    repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No threads are left for the second of two: the first is closed, and what served serves."""
+    write(repository, "m", 2, config=ALL)
+    async with controlled(repository, load_models="m") as (models, _):
+        started: list[Any] = []
+
+        def start(*arguments: Any) -> Any:  # noqa: ANN401
+            if started:
+                raise RuntimeError("can't start new thread")
+            started.append(start_model(*arguments))
+            return started[0]
+
+        monkeypatch.setattr("service.repository.start_model", start)
+        for version in (2, 3):
+            write(repository, "m", version, version=version)
+        with pytest.raises(InvalidArgument, match="can't start new thread"):
+            await models.load("m")
+        assert models.versions("m") == [1]
+        await eventually(lambda: not models._models["m"].retiring)
+        request = InferRequest({"x": np.ones((1, 1), np.float32)}, 1, time.monotonic())
+        with pytest.raises(Unavailable):
+            await started[0].infer(request)

@@ -178,5 +178,5 @@ async def test_what_was_sent_counts_until_its_load_is_over_though_the_client_lef
         await eventually(lambda: served.app.repository._num_asked == 1)
         call.cancel()
         await eventually(lambda: not admission.num_inside)
-        assert admission._num_bytes == request.ByteSize()
-    await eventually(lambda: not admission._num_bytes)
+        assert admission.num_bytes == request.ByteSize()
+    await eventually(lambda: not admission.num_bytes)

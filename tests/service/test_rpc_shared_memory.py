@@ -370,4 +370,4 @@ async def test_inputs_in_shared_memory_count_among_the_bytes_in_flight(
         stream = server.inference.ModelStreamInfer(iter([request]))
         text = f"Exceeds maximum of {num_bytes - 1} bytes in flight"
         assert (await within_patience(stream.read())).error_message == text
-        await eventually(lambda: not server.app._admission._num_bytes)
+        await eventually(lambda: not server.app._admission.num_bytes)

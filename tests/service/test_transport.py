@@ -69,7 +69,7 @@ async def test_bytes_in_flight_are_bounded_and_come_back(repository: Path) -> No
         served.release("strings")
         assert (await first).outputs
         assert (await within_patience(served.inference.ModelInfer(echo_request(6_000)))).outputs
-        await eventually(lambda: served.app._admission._num_bytes == 0)
+        await eventually(lambda: served.app._admission.num_bytes == 0)
 
 
 @pytest.mark.parametrize("algorithm", [grpc.Compression.Gzip, grpc.Compression.Deflate])
@@ -101,13 +101,13 @@ async def test_answers_that_are_not_read_count_too(repository: Path) -> None:
                 network.can_pass.clear()
                 first = stub.ModelInfer(wide_request(7), timeout=PATIENCE_S)
                 admission = served.app._admission
-                await eventually(lambda: admission._num_bytes > 2**24)
+                await eventually(lambda: admission.num_bytes > 2**24)
                 second = served.inference.ModelInfer(wide_request(8), timeout=PATIENCE_S)
                 text = "Exceeds maximum of 16777216 bytes in flight"
                 assert await refusal(second) == (StatusCode.UNAVAILABLE, text)
                 network.can_pass.set()
                 assert (await first).outputs
-                await eventually(lambda: admission._num_bytes == 0)
+                await eventually(lambda: admission.num_bytes == 0)
 
 
 async def test_a_request_larger_than_the_whole_bound_can_never_succeed(repository: Path) -> None:
@@ -129,7 +129,7 @@ async def test_requests_of_one_stream_count_their_own_bytes(repository: Path) ->
         call = served.inference.ModelStreamInfer(iter(requests))
         await asyncio.to_thread(served.sessions["simple"].wait_for_runs, 1)
         sizes = sum(request.ByteSize() for request in (*requests[:3], requests[4]))
-        assert served.app._admission._num_bytes == sizes  # the last waits for its turn
+        assert served.app._admission.num_bytes == sizes  # the last waits for its turn
         served.release("strings")
         found = [await within_patience(call.read()) for _ in requests]
         assert [bool(response.error_message) for response in found] == [*[False] * 3, True, False]
@@ -176,7 +176,7 @@ async def test_calls_that_are_cancelled_at_once_give_their_places_back(repositor
             await asyncio.gather(*map(ask_and_leave, delays_s))
             await check(served)  # on the same connection, so behind all cancellations
         await eventually(lambda: served.app._admission.num_inside == 0)
-        await eventually(lambda: served.app._admission._num_bytes == 0)
+        await eventually(lambda: served.app._admission.num_bytes == 0)
         answers = await asyncio.gather(*(served.infer_text("spam", "lunch") for _ in range(40)))
         assert all(answer.outputs for answer in answers)
 

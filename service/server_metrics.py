@@ -1,0 +1,72 @@
+"""What is told of the process as a whole: is it ready, how full is it, whom did it refuse.
+
+Read from plain numbers when somebody scrapes; nothing is counted twice, and no call pays for it.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from prometheus_client.metrics_core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    InfoMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
+
+Bound: TypeAlias = Literal["calls", "bytes", "draining", "token", "key"]
+BOUNDS: tuple[Bound, ...] = ("calls", "bytes", "draining", "token", "key")
+Outcome: TypeAlias = Literal["success", "failure"]
+
+
+def _zero() -> int:
+    return 0
+
+
+@dataclass(slots=True)
+class ServerNumbers:
+    """Where the numbers are; who has them puts itself in."""
+
+    is_ready: Callable[[], bool] = bool
+    is_live: Callable[[], bool] = bool
+    num_calls: Callable[[], int] = _zero  # in flight, open streams included
+    num_bytes: Callable[[], int] = _zero  # of requests in flight, and of answers not yet read
+    num_unserved: Callable[[], int] = _zero  # models that are wanted and have no version
+    refusals: Counter[Bound] = field(default_factory=Counter)  # before a model is looked for
+    loads: Counter[tuple[str, Outcome]] = field(default_factory=Counter)  # by model
+    build: dict[str, str] = field(default_factory=dict)  # versions of what serves
+
+
+class ServerCollector(Collector):
+    """The numbers under their names."""
+
+    def __init__(self, numbers: ServerNumbers) -> None:
+        self._numbers = numbers
+
+    def collect(self) -> Iterator[Metric]:
+        numbers = self._numbers
+        for name, text, value in (
+            ("attendant_ready", "Whether the server says that it is ready", numbers.is_ready()),
+            ("attendant_live", "Whether the server says that it lives", numbers.is_live()),
+            ("attendant_calls_in_flight", "Calls that are open", numbers.num_calls()),
+            ("attendant_bytes_in_flight", "Bytes of open calls", numbers.num_bytes()),
+            ("attendant_models_unserved", "Models wanted and not served", numbers.num_unserved()),
+        ):
+            yield GaugeMetricFamily(name, text, float(value))
+        refused = CounterMetricFamily(
+            "attendant_calls_refused",
+            "Calls refused before a model was looked for",
+            labels=("bound",),
+        )
+        for bound in BOUNDS:
+            refused.add_metric((bound,), numbers.refusals[bound])
+        yield refused
+        loads = CounterMetricFamily(
+            "attendant_model_loads", "Loads of models, by outcome", labels=("model", "outcome")
+        )
+        for (model, outcome), count in sorted(dict(numbers.loads).items()):
+            loads.add_metric((model, outcome), count)
+        yield loads
+        yield InfoMetricFamily("attendant_build", "What serves", numbers.build)
