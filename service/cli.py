@@ -7,6 +7,7 @@ nor needs them. Flags of `serve` are drawn from `Settings`, one each.
 
 import asyncio
 import inspect
+import signal
 import sys
 from collections.abc import Callable
 from dataclasses import fields
@@ -125,6 +126,7 @@ def embed(
 
 def serve(try_models: bool, log_level: str, **values: Any) -> None:  # noqa: ANN401
     """Serve a model repository until SIGTERM, then answer what was admitted and end."""
+    signal.signal(signal.SIGTERM, _end)  # process 1 of a container has no other way to be ended
     from service.app import App  # heavy: only when serving
     from service.app import serve as serve_until_stopped
     from service.logs import configure
@@ -142,6 +144,11 @@ def serve(try_models: bool, log_level: str, **values: Any) -> None:  # noqa: ANN
     if try_models and (settings.tls_cert or settings.token_file or settings.restricted_protocols):
         raise SettingError("--try-models is set, expected neither TLS nor tokens nor keys with it")
     asyncio.run(serve_until_stopped(settings, on_ready))
+
+
+def _end(*_: object) -> None:
+    """Before there is anything to drain."""
+    sys.exit(0)
 
 
 def _try_models(address: str) -> None:

@@ -232,23 +232,24 @@ class BatchedModel(ServedModel):
     async def _compute_reply(self, request: InferRequest) -> InferReply:
         raise NotImplementedError
 
-    async def _run(self, request: Request, request_id: str) -> list[list[np.ndarray]]:
-        """Run and count one request."""
+    async def _run(
+        self, request: Request, request_id: str, read: Callable[[list[list[np.ndarray]]], T]
+    ) -> T:
+        """Run and count one request; `read` makes of its items' outputs what is answered."""
         call = current_call.get()
         if call is not None:
             request.call = call
             call.timings, call.version = request.timings, str(self.version)
         with self.counted_failures(request.timings.received_s):
-            results = await self._batches.run(request)
+            answer = read(await self._batches.run(request))
         self._count_success(request.num_rows, request.timings, request_id)
-        return results
+        return answer
 
 
 class TensorModel(BatchedModel):
     """Any graph: the inputs of one call are concatenated with others of equal shape."""
 
     async def _compute_reply(self, request: InferRequest) -> InferReply:
-        names = [spec.name for spec in self.signature.outputs]
         running = Request(
             Timings(request.received_s), request.deadline_s, request.priority, request.timeout_s
         )
@@ -259,9 +260,13 @@ class TensorModel(BatchedModel):
         shapes = tuple(inputs[spec.name].shape[1:] for spec in self.signature.inputs)
         item = Item(running, inputs, request.num_rows, 1, shapes)
         running.items = (item,)
-        (outputs,) = await self._run(running, request.request_id)
-        found = from_graph(dict(zip(names, outputs, strict=True)), self.signature, self._has_rows)
-        return InferReply(found, running.timings)
+        outputs = await self._run(running, request.request_id, self._outputs_of)
+        return InferReply(outputs, running.timings)
+
+    def _outputs_of(self, results: list[list[np.ndarray]]) -> dict[str, np.ndarray]:
+        names = [spec.name for spec in self.signature.outputs]
+        (outputs,) = results
+        return from_graph(dict(zip(names, outputs, strict=True)), self.signature, self._has_rows)
 
     def _empty_reply(self, request: InferRequest) -> InferReply:
         """The answer to no rows, without a run; dimensions that only a run could tell are 0."""
@@ -341,9 +346,8 @@ class TextModel(BatchedModel):
             return TextReply(np.empty((0, size), np.float32), rows, timings)
         request = Request(Timings(received_s), deadline_s, priority, timeout_s)
         request.items = text_items(request, rows)
-        results = await self._run(request, request_id)
-        values = np.concatenate([outputs[0] for outputs in results])
-        return TextReply(values.astype(np.float32, copy=False), rows, request.timings)
+        values = await self._run(request, request_id, _first_outputs)
+        return TextReply(values, rows, request.timings)
 
     async def pieces(self, texts: Sequence[str], told: Callable[[TokenPieces], T]) -> list[T]:
         """The tokens of texts of any length, as `told` tells them: where they are found."""
@@ -369,6 +373,12 @@ def text_items(request: Request, rows: Sequence[EncodedText]) -> tuple[Item, ...
         )
         for row in rows
     )
+
+
+def _first_outputs(results: list[list[np.ndarray]]) -> np.ndarray:
+    """One row per text, float32."""
+    values: np.ndarray = np.concatenate([outputs[0] for outputs in results])
+    return values.astype(np.float32, copy=False)
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:

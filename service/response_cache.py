@@ -114,7 +114,12 @@ def _num_bytes(array: np.ndarray) -> int:
     if array.dtype != object:
         return array.nbytes
     elements = array.ravel().tolist()
-    return len(elements) * ELEMENT_BYTES + sum(map(len, elements))
+    return len(elements) * ELEMENT_BYTES + sum(map(_length, elements))
+
+
+def _length(element: str | bytes) -> int:
+    """In bytes, as a `str` beyond Latin-1 has up to four a character."""
+    return len(element) if isinstance(element, bytes) else len(element.encode())
 
 
 def _frozen_copies(outputs: Outputs) -> Iterator[tuple[str, np.ndarray]]:

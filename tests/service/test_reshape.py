@@ -154,6 +154,8 @@ async def test_a_graph_that_gives_another_shape_is_the_model_s_failure(tmp_path:
     wrong = FakeSession(SQUARES, lambda inputs: {"y": inputs["x"].reshape(-1, 4)})
     async with serving(tmp_path, FakeSessions(squares=lambda: wrong)) as served:
         code, text = await refusal(served.inference.ModelInfer(asking("squares", 3, 4)))
+        with served.app.repository.find("squares").statistics() as counted:
+            assert (counted.success.count, counted.failures["BACKEND"]) == (0, 1)
     assert code is StatusCode.INTERNAL
     assert "output 'y' of the graph has shape [4], expected [2, 2]" in text
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from functools import partial
@@ -361,3 +362,20 @@ def test_hosts_are_written_as_urls_have_them_and_loopback_is_known(
 ) -> None:
     assert join_address(host, 1) == address
     assert is_loopback(host) is is_local
+
+
+async def test_a_connection_beyond_its_age_is_renewed_without_a_lost_call(
+    repository: Path,
+) -> None:
+    """A second old: its client connects anew and goes on; what it had open ends after the grace."""
+    write_models(repository)
+    async with serving(repository, max_connection_age_s=1.0, connection_grace_s=0.5) as served:
+        stream = served.inference.ModelStreamInfer()
+        await stream.write(text_request("spam", "lunch"))
+        await stream.read()
+        started_s = time.monotonic()
+        while time.monotonic() - started_s < 2.5:
+            await served.infer_text("spam", "lunch", wait_for_ready=True)
+            await asyncio.sleep(0.01)
+        code, _ = await refusal(stream.read())
+        assert code is StatusCode.UNAVAILABLE
