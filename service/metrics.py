@@ -488,12 +488,16 @@ class _Histograms(Collector):
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
 
-    def collect(self) -> Iterator[Metric]:
+    def describe(self) -> Iterator[HistogramMetricFamily]:
+        """Names by which a page of some metrics finds these."""
         for name, (text, _) in _HISTOGRAMS.items():
-            family = HistogramMetricFamily(name, text, labels=LABELS)
+            yield HistogramMetricFamily(name, text, labels=LABELS)
+
+    def collect(self) -> Iterator[Metric]:
+        for family in self.describe():
             for model in self._metrics.models:
                 with model.reading():
-                    model.histograms[name].show(family, list(model.labels.values()))
+                    model.histograms[family.name].show(family, list(model.labels.values()))
             yield family
 
 

@@ -96,13 +96,13 @@ class RanBatch:
 
     @property
     def num_rows(self) -> int:
-        return sum(item.num_rows for item in self.items)
+        return sum([item.num_rows for item in self.items])
 
     @property
     def num_tokens(self) -> int:
-        return sum(item.num_rows * item.num_tokens for item in self.items)
+        return sum([item.num_rows * item.num_tokens for item in self.items])
 
     @property
     def num_padded_tokens(self) -> int:
         """B * S: what was computed, padding included."""
-        return self.num_rows * max(item.num_tokens for item in self.items)
+        return self.num_rows * max([item.num_tokens for item in self.items])

@@ -5,10 +5,11 @@ its ModelStatistics both read from here, so that they never disagree.
 """
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from service.request import RanBatch, Timings
+from service.request import Timings
 
 FailureReason = Literal["REJECTED", "CANCELED", "BACKEND", "OTHER"]
 
@@ -23,6 +24,10 @@ class Duration:
     def add(self, duration_s: float) -> None:
         self.count += 1
         self.ns += max(0, round(duration_s * 1e9))
+
+    def add_all(self, durations_s: Sequence[float]) -> None:
+        self.count += len(durations_s)
+        self.ns += sum([max(0, round(duration_s * 1e9)) for duration_s in durations_s])
 
     @property
     def us(self) -> int:
@@ -60,13 +65,15 @@ class Statistics:
     # By rows. At most as many sizes as a batch may have rows, or a step sequences.
     by_batch_size: dict[int, ComputeDurations] = field(default_factory=dict)
 
-    def succeeded(self, num_rows: int, timings: Timings, now_ms: int) -> None:
-        """A request was answered by computing."""
-        self.last_inference_ms = now_ms
+    def succeeded(self, num_rows: int, timings: Sequence[Timings], now_ms: int) -> None:
+        """Requests of so many rows in all were answered by computing, the last at `now_ms`."""
+        self.last_inference_ms = max(self.last_inference_ms, now_ms)
         self.inference_count += num_rows
-        self.success.add(timings.total_s)
-        self.queue.add(timings.queue_s)
-        self.compute.add(timings.collate_s, timings.run_s, timings.split_s)
+        self.success.add_all([t.total_s for t in timings])
+        self.queue.add_all([t.queue_s for t in timings])
+        self.compute.compute_input.add_all([t.collate_s for t in timings])
+        self.compute.compute_infer.add_all([t.run_s for t in timings])
+        self.compute.compute_output.add_all([t.split_s for t in timings])
 
     def answered_from_cache(self, timings: Timings, lookup_s: float, now_ms: int) -> None:
         """A request was answered without computing; as in Triton it has waited 0 seconds."""
@@ -84,6 +91,3 @@ class Statistics:
         self.execution_count += 1
         sizes = self.by_batch_size
         sizes.setdefault(num_rows, ComputeDurations()).add(input_s, infer_s, output_s)
-
-    def batch_ran(self, batch: RanBatch) -> None:
-        self.executed(batch.num_rows, batch.collate_s, batch.run_s, batch.split_s)

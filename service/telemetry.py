@@ -13,13 +13,14 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from random import random
 
 from opentelemetry.context import Context
 from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
-from opentelemetry.sdk.trace.sampling import ALWAYS_ON, ParentBased, TraceIdRatioBased
+from opentelemetry.sdk.trace.sampling import ALWAYS_ON, ParentBased
 from opentelemetry.trace import (
     Link,
     Span,
@@ -27,6 +28,7 @@ from opentelemetry.trace import (
     Status,
     StatusCode,
     format_trace_id,
+    get_current_span,
     set_span_in_context,
 )
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
@@ -70,16 +72,11 @@ class Telemetry:
             {"service.name": settings.server_name, "service.version": __version__}
         )
         self._processor = BatchSpanProcessor(make_exporter(settings.otlp_endpoint))
-        by_caller_or_ratio = ParentBased(TraceIdRatioBased(settings.trace_sample_ratio))
-        providers = [
-            TracerProvider(sampler, resource, shutdown_on_exit=False)
-            for sampler in (by_caller_or_ratio, ALWAYS_ON)
-        ]
-        for provider in providers:
-            provider.add_span_processor(self._processor)
-        self._requests, self._parts = (
-            provider.get_tracer("attendant", __version__) for provider in providers
-        )
+        # What has no parent is only begun if it is to be traced.
+        provider = TracerProvider(ParentBased(ALWAYS_ON), resource, shutdown_on_exit=False)
+        provider.add_span_processor(self._processor)
+        self._tracer = provider.get_tracer("attendant", __version__)
+        self._ratio = settings.trace_sample_ratio
         self._caller = TraceContextTextMapPropagator()
         self._server: Attributes = {"rpc.system": "grpc", "server.address": settings.host}
         if settings.grpc_port:
@@ -90,8 +87,11 @@ class Telemetry:
         """Decide whether a request is traced, as its caller did or by the ratio."""
         found = {key: value for key, value in metadata if key in _CALLER}
         parent = self._caller.extract(found, Context()) if found else Context()
+        has_caller = get_current_span(parent).get_span_context().is_valid if found else False
+        if not has_caller and random() >= self._ratio:  # noqa: S311 - no secret
+            return
         self._epoch_ns = time.time_ns() - time.monotonic_ns()
-        span = self._requests.start_span(
+        span = self._tracer.start_span(
             f"{call.service}/{call.method}",
             parent,
             SpanKind.SERVER,
@@ -109,7 +109,7 @@ class Telemetry:
             return
         names = {"attendant.model.name": model, "attendant.model.version": version}
         attributes = _batch_attributes(batch)  # sums over all items: once for all requests
-        span = self._parts.start_span(
+        span = self._tracer.start_span(
             "batch",
             Context(),
             attributes=names | attributes,
@@ -180,7 +180,7 @@ class Telemetry:
         attributes: Mapping[str, AttributeValue] | None = None,
         links: Sequence[Link] = (),
     ) -> None:
-        span = self._parts.start_span(
+        span = self._tracer.start_span(
             name, inside, attributes=attributes, links=links, start_time=self._ns(begin_s)
         )
         span.end(self._ns(end_s))

@@ -1,5 +1,6 @@
 """What a scrape shows: Triton's names to the letter, and our histograms."""
 
+import threading
 import urllib.request
 import weakref
 from typing import Any
@@ -10,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from service import metrics as metrics_module
 from service.generation.kv_cache import KVCache
-from service.metrics import Metrics, ModelMetrics
+from service.metrics import MAX_UNCOUNTED, Metrics, ModelMetrics
 from service.request import Item, RanBatch, Request, Timings
 from service.statistics import FailureReason
 from tests.fakes import FakeDecoder
@@ -295,3 +296,53 @@ def test_the_server_s_numbers_are_read_when_somebody_scrapes() -> None:
     assert read("attendant_model_loads_total", labels) == 1
     assert read("attendant_build_info", numbers.build) == 1
     assert (read("process_resident_memory_bytes") or 0) > 2**20
+
+
+def test_what_waits_to_be_counted_is_bounded() -> None:
+    model = Metrics().for_model("m", 1)
+    for _ in range(10 * MAX_UNCOUNTED):
+        model.request_succeeded(1, TIMINGS)
+        model.batch_ran(batch((1, 1)))
+        assert max(len(model._answered), len(model._ran)) < MAX_UNCOUNTED
+
+
+def test_a_page_of_some_metrics_has_what_happened_by_then_too() -> None:
+    metrics = Metrics()
+    metrics.for_model("m", 1).request_succeeded(1, TIMINGS)
+    name = "attendant_request_seconds_count"
+    page = generate_latest(metrics.registry.restricted_registry([name])).decode()
+    assert f'{name}{{model="m",version="1"}} 1.0' in page
+
+
+def test_nothing_is_lost_where_threads_count_and_pages_are_read_meanwhile() -> None:
+    metrics = Metrics()
+    model = metrics.for_model("m", 1)
+
+    def work() -> None:
+        for _ in range(500):
+            model.request_succeeded(2, TIMINGS)
+            model.batch_ran(batch((1, 4), (1, 2)))
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        exposed(metrics)
+    for thread in threads:
+        thread.join()
+    found = samples(metrics, model="m", version="1")
+    assert found["nv_inference_request_success"] == 2_000
+    assert found["nv_inference_count"] == 4_000
+    assert found["nv_inference_exec_count"] == 2_000
+    assert found["attendant_request_seconds_count"] == 2_000
+    assert found["attendant_batch_rows_sum"] == 4_000
+    assert found["attendant_batch_padding_ratio_sum"] == pytest.approx(500)
+
+
+def test_a_value_on_a_bound_is_in_the_bucket_below_it() -> None:
+    metrics = Metrics()
+    for rows in (1, 2, 3, 1_000):
+        metrics.for_model("m", 1).batch_ran(batch((rows, 1)))
+    found = samples(metrics, model="m", version="1")
+    counts = [found[f"attendant_batch_rows_bucket le={le}"] for le in ("1.0", "2.0", "4.0", "+Inf")]
+    assert counts == [1, 2, 3, 4]
