@@ -82,7 +82,7 @@ class Generator:
         self._pick = pick
         self._loop = asyncio.get_running_loop()
         self.start_s = start_s if start_s is not None else self._loop.time()
-        self._generator = random.Random(load.seed)
+        self.random = random.Random(load.seed)
 
     async def open_loop(self, due: Iterator[float]) -> None:
         """Start one request per arrival, each at its time."""
@@ -122,7 +122,7 @@ class Generator:
         self.tally.record(workload.traffic, sample)
 
     def _choose(self) -> Workload:
-        return self._generator.choices(self._workloads, self._weights)[0]
+        return self.random.choices(self._workloads, self._weights)[0]
 
     def _now_s(self) -> float:
         """Seconds from the start of the load."""
