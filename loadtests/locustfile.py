@@ -43,7 +43,7 @@ class TextUser(User):  # type: ignore[misc] # Locust has no types here
     def on_stop(self) -> None:
         self._channel.close()
 
-    @task(8)
+    @task(8)  # type: ignore[untyped-decorator]
     def classify(self) -> None:
         texts = [known_lengths()["sms"].text(self._generator)]
         request = text_pb2.ClassifyRequest(model=CLASSIFIER, texts=texts, truncate=True)
@@ -51,13 +51,13 @@ class TextUser(User):  # type: ignore[misc] # Locust has no types here
             "Classify", CLASSIFIER, lambda: self._text.Classify(request, timeout=TIMEOUT_S)
         )
 
-    @task(4)
+    @task(4)  # type: ignore[untyped-decorator]
     def embed(self) -> None:
         texts = [known_lengths()["reviews"].text(self._generator)]
         request = text_pb2.EmbedRequest(model=EMBEDDER, texts=texts, truncate=True)
         self._measured("Embed", EMBEDDER, lambda: self._text.Embed(request, timeout=TIMEOUT_S))
 
-    @task(1)
+    @task(1)  # type: ignore[untyped-decorator]
     def generate(self) -> None:
         params = generation_pb2.SamplingParams(max_tokens=16)
         request = generation_pb2.GenerateRequest(

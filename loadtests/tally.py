@@ -108,12 +108,10 @@ class Tally:
             self.by_traffic[traffic.title].statuses[NOT_SENT] += 1
 
     def add(self, other: "Tally") -> None:
-        for mine, theirs in (
-            (self.by_traffic, other.by_traffic),
-            (self.by_second, other.by_second),
-        ):
-            for key, answers in theirs.items():  # type: ignore[attr-defined]
-                mine[key].add(answers)  # type: ignore[index]
+        for title, answers in other.by_traffic.items():
+            self.by_traffic[title].add(answers)
+        for second, answers in other.by_second.items():
+            self.by_second[second].add(answers)
         self.send_lag.add(other.send_lag)
         self.num_answers_in_time += other.num_answers_in_time
         self.num_good_in_time += other.num_good_in_time

@@ -86,7 +86,7 @@ def test_behavior_is_that_of_the_chart() -> None:
     for name, direction in (("scaleUp", CHART.up), ("scaleDown", CHART.down)):
         part = template.split(f"{name}:")[1].split("scaleDown:")[0].split("{{- end }}")[0]
         found = re.findall(r"type: (\w+), value: (\d+), periodSeconds: (\d+)", part)
-        assert {ScalingPolicy(kind, int(n), float(s)) for kind, n, s in found} == set(  # type: ignore[arg-type]
+        assert {ScalingPolicy(kind, int(n), float(s)) for kind, n, s in found} == set(
             direction.policies
         )
         assert f"stabilizationWindowSeconds: {direction.window_s:g}" in part
