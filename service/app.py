@@ -59,6 +59,7 @@ class App:
         self._rpc = RpcServer(settings, self.repository, self._admission, self._tracing, calls)
         self._health = self._rpc.health
         self.grpc_port = self._rpc.port
+        self.admin_port = self._rpc.admin_port
         host, port = settings.metrics_host, settings.metrics_port
         try:
             self._metrics_server = self._metrics.serve(host, port)
@@ -74,6 +75,9 @@ class App:
 
     async def start(self) -> None:
         log_what_is_open(self._settings, self.grpc_port, self.metrics_port)
+        if self.admin_port is not None:
+            address = join_address(self._settings.admin_host, self.admin_port)
+            logger.info("administration is open on %s, protected as gRPC is", address)
         await self._rpc.start()
         self._watching = asyncio.create_task(self._watchdog.watch())
         await self.repository.load_all(self._tell_health)

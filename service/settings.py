@@ -61,6 +61,14 @@ class Settings:
     restricted_protocols: str = _setting(
         "", "Groups of calls that need a key: <protocol>,...:<key>=<value or @file>;..."
     )
+    admin_host: str = _setting("127.0.0.1", "Address of the port for administration.")
+    admin_port: int = _setting(
+        -1,
+        "Port of its own for model control, trace and log settings, which the gRPC port then "
+        "refuses; -1 has none, 0 picks a free one.",
+        -1,
+        65535,
+    )
     server_name: str = _setting(
         "attendant", "Name in ServerMetadata. Some clients insist on 'triton'."
     )

@@ -61,6 +61,10 @@ PROTOCOLS: dict[str, tuple[str, ...]] = {
     "trace": (f"{_INFERENCE}TraceSetting",),
     "logging": (f"{_INFERENCE}LogSettings",),
 }
+# What changes the server for all its clients, and can have a port of its own.
+ADMIN_METHODS = frozenset(
+    method for name in ("model-repository", "trace", "logging") for method in PROTOCOLS[name]
+)
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any] | None"  # None: no such method
 Continuation: TypeAlias = "Callable[[grpc.HandlerCallDetails], Awaitable[Handler]]"
 Metadata: TypeAlias = Sequence[tuple[str, str | bytes]]

@@ -5,7 +5,7 @@ Wrapped as it is registered: an interceptor would cost each call twenty microsec
 
 import asyncio
 import functools
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from typing import Any
 
 import grpc
@@ -37,8 +37,17 @@ class Door:
     """
 
     def __init__(
-        self, server: grpc.aio.Server, settings: Settings, admission: Admission, calls: Calls
+        self,
+        server: grpc.aio.Server,
+        settings: Settings,
+        admission: Admission,
+        calls: Calls,
+        elsewhere: Collection[str] = (),  # methods that another port answers
     ) -> None:
+        self._elsewhere = elsewhere
+        self._moved = refusing(
+            StatusCode.UNAVAILABLE, "This protocol is restricted to the port for administration"
+        )
         self._server = server
         self._refusals = admission.refusals
         self._max_calls = max_calls = settings.max_concurrent_rpcs
@@ -70,6 +79,8 @@ class Door:
         """How a call is answered, in the task that will."""
         if path in PROBES:
             return self._measured(method, path)
+        if path in self._elsewhere:
+            return self._moved
         if self.num_calls >= self._max_calls:
             self._refusals["calls"] += 1
             return self._full

@@ -1,5 +1,8 @@
 """The gRPC port: the three services, health and reflection on one `grpc.aio` server."""
 
+import asyncio
+from collections.abc import Collection
+
 import grpc
 from attendant.v1 import generation_pb2, generation_pb2_grpc, text_pb2, text_pb2_grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -9,7 +12,7 @@ from tritonclient.grpc import service_pb2, service_pb2_grpc
 from service.errors import LoadError
 from service.repository import ModelRepository
 from service.rpc.admission import Admission
-from service.rpc.auth import Guard
+from service.rpc.auth import ADMIN_METHODS, Guard
 from service.rpc.calls import Calls
 from service.rpc.credentials import server_credentials
 from service.rpc.door import Door
@@ -40,51 +43,62 @@ class RpcServer:
         calls: Calls,
     ) -> None:
         self.health = HealthService()
-        guard = Guard(settings, admission.refusals)
-        self._server = grpc.aio.server(
+        self._settings = settings
+        self._admission = admission
+        self._calls = calls
+        self._guard = Guard(settings, admission.refusals)
+        self._inference = InferenceService(
+            repository, admission, settings.server_name, _transfer(settings), tracing, calls
+        )
+        self._text = TextService(repository, admission, settings.max_texts)
+        self._generation = GenerationService(repository, admission)
+        self._doors: list[Door] = []
+        self._servers: list[grpc.aio.Server] = []
+        has_admin = settings.admin_port >= 0
+        moved = ADMIN_METHODS if has_admin else ()
+        self.port = self._listen(settings.host, settings.grpc_port, moved)
+        self.admin_port = (
+            self._listen(settings.admin_host, settings.admin_port) if has_admin else None
+        )
+
+    def _listen(self, host: str, port: int, elsewhere: Collection[str] = ()) -> int:
+        """Another port with all services, but for methods that are answered elsewhere."""
+        settings, guard = self._settings, self._guard
+        server = grpc.aio.server(
             interceptors=[guard] if guard.has_rules else [],
             options=_options(settings),
             maximum_concurrent_rpcs=settings.max_concurrent_rpcs + PROBE_ROOM,
         )
-        self._door = door = Door(self._server, settings, admission, calls)
-        service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(
-            InferenceService(
-                repository, admission, settings.server_name, _transfer(settings), tracing, calls
-            ),
-            door,
-        )
-        text_pb2_grpc.add_TextServiceServicer_to_server(
-            TextService(repository, admission, settings.max_texts), door
-        )
-        generation_pb2_grpc.add_GenerationServiceServicer_to_server(
-            GenerationService(repository, admission), door
-        )
+        door = Door(server, settings, self._admission, self._calls, elsewhere)
+        service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(self._inference, door)
+        text_pb2_grpc.add_TextServiceServicer_to_server(self._text, door)
+        generation_pb2_grpc.add_GenerationServiceServicer_to_server(self._generation, door)
         health_pb2_grpc.add_HealthServicer_to_server(self.health, door)
         reflection.enable_server_reflection(_service_names(), door)
-        self.port: int = self._listen(settings)
-
-    def _listen(self, settings: Settings) -> int:
-        address = join_address(settings.host, settings.grpc_port)
+        self._doors.append(door)
+        self._servers.append(server)
+        address = join_address(host, port)
         credentials = server_credentials(settings)
         try:
             if credentials is None:
-                return self._server.add_insecure_port(address)
-            return self._server.add_secure_port(address, credentials)
+                return int(server.add_insecure_port(address))
+            return int(server.add_secure_port(address, credentials))
         except RuntimeError as error:
             raise LoadError(f"cannot listen on {address} for gRPC: {error}") from error
 
     @property
     def num_calls(self) -> int:
         """Calls in flight, open streams included and probes left out."""
-        return self._door.num_calls
+        return sum(door.num_calls for door in self._doors)
 
     async def start(self) -> None:
-        await self._server.start()
+        for server in self._servers:
+            await server.start()
 
     async def stop(self) -> None:
-        """Close the port, end open streams, and cancel what is left after a moment."""
+        """Close the ports, end open streams, and cancel what is left after a moment."""
         self.health.end()
-        await self._server.stop(END_STREAMS_S)
+        await asyncio.gather(*(server.stop(END_STREAMS_S) for server in self._servers))
 
 
 def _options(settings: Settings) -> list[tuple[str, int]]:

@@ -2,18 +2,21 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 import pytest_asyncio
 from attendant.v1 import generation_pb2, text_pb2
 from grpc import StatusCode
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
-from tritonclient.grpc import InferenceServerClient
+from tritonclient.grpc import InferenceServerClient, service_pb2_grpc
 from tritonclient.grpc import service_pb2 as pb
 
 from service.client import Access, GenerationClient, TextClient
+from service.rpc.auth import ADMIN_METHODS
 from tests.fakes import PATIENCE_S
 from tests.service.serving import (
     Served,
@@ -131,3 +134,24 @@ async def test_a_restricted_group_needs_its_key_besides_the_token(served: Served
     code, _ = await refusal(served.inference.ModelConfig(request, metadata=allowed[1:]))
     assert code is StatusCode.UNAUTHENTICATED
     assert (await served.infer_text("spam", "lunch", metadata=bearer(FIRST))).outputs
+
+
+async def test_administration_can_have_a_port_of_its_own(repository: Path) -> None:
+    """There every call is answered; the other port refuses those that change the server."""
+    write_models(repository)
+    async with serving(repository, admin_port=0, model_control_mode="explicit") as served:
+        assert served.app.admin_port not in (None, served.app.grpc_port)
+        load = pb.RepositoryModelLoadRequest(model_name="simple")
+        assert await refusal(served.inference.RepositoryModelLoad(load)) == (
+            StatusCode.UNAVAILABLE,
+            "This protocol is restricted to the port for administration",
+        )
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{served.app.admin_port}") as channel:
+            admin: Any = service_pb2_grpc.GRPCInferenceServiceStub(channel)
+            await admin.RepositoryModelLoad(load)
+            assert (await admin.ServerLive(pb.ServerLiveRequest())).live
+            await admin.ModelInfer(simple_request())
+        await served.inference.ModelInfer(simple_request())
+        for method in ADMIN_METHODS:
+            call: Any = served.channel.unary_unary(method)
+            assert (await refusal(call(b"")))[0] is StatusCode.UNAVAILABLE
