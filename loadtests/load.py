@@ -19,7 +19,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Self
 
 import typer
 from rich.console import Console
@@ -67,9 +67,11 @@ def main(
     except ScenarioError as error:
         errors.print(str(error), style="red")
         raise typer.Exit(2) from error
+    if address and plan.server.rolling_restarts:
+        errors.print(f"{plan.name} restarts servers of its own: leave --address out", style="red")
+        raise typer.Exit(2)
     try:
-        with ExitStack() as stack:
-            test = stack.enter_context(LoadTest(plan, address or [], repository))
+        with LoadTest(plan, address or [], repository) as test:
             report = test.run(with_curve=curve, with_search=search)
     except (WorkerError, RuntimeError) as error:
         errors.print(str(error), style="red")
@@ -114,7 +116,7 @@ class LoadTest:
         self._stack = ExitStack()
         self._replicas: Replicas | None = None
 
-    def __enter__(self) -> "LoadTest":
+    def __enter__(self) -> Self:
         with ExitStack() as stack:
             self._workers = stack.enter_context(Workers(self._scenario.load.processes))
             if not self._given:
