@@ -31,7 +31,7 @@ lint: $(VENV)/dev.stamp ## formatting, lint rules, types, and whether the stubs 
 
 prometheus: ## install Debian's prometheus, which tests of the rules need (as root)
 	@command -v prometheus >/dev/null && command -v promtool >/dev/null || \
-		{ apt-get update -qq && apt-get install -y -qq --no-install-recommends prometheus; }
+		{ apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends prometheus; }
 
 dashboards: $(VENV)/dev.stamp ## write Grafana's dashboards
 	$(BIN)/python -m tests.deploy.dashboards
