@@ -7,24 +7,25 @@ in thousands of lines of JSON is said once; a test says when this has to be run 
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 FOLDER = Path(__file__).parents[2] / "deploy/grafana/dashboards"
 WIDTH, COLUMNS, HEIGHT = 24, 3, 8  # of Grafana's grid, of ours, and of a panel
 SOURCE = {"type": "prometheus", "uid": "${datasource}"}
 MINE = 'job=~"$job",model=~"$model"'
+SERVERS = 'job=~"$job"'
 BY_MODEL = "sum by (model)"
 
 
 @dataclass(frozen=True)
 class Panel:
-    """A graph over time, or with `is_number` the present value."""
+    """A graph over time; or of the present a number, or a table of labels and value."""
 
     title: str
     unit: str
     queries: dict[str, str]  # expression by legend
     text: str = ""
-    is_number: bool = False
+    kind: Literal["timeseries", "stat", "table"] = "timeseries"
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,10 @@ class Dashboard:
 
 def mine(name: str) -> str:
     return f"{name}{{{MINE}}}"
+
+
+def server(name: str) -> str:
+    return f"{name}{{{SERVERS}}}"
 
 
 def total(name: str) -> str:
@@ -73,6 +78,10 @@ def by_model(expression: str) -> dict[str, str]:
     return {"{{model}}": expression}
 
 
+def by_instance(expression: str) -> dict[str, str]:
+    return {"{{instance}}": expression}
+
+
 def per_request(part: str) -> str:
     return ratio(f"nv_inference_{part}_duration_us", "nv_inference_request_success")
 
@@ -89,18 +98,32 @@ OPERATORS = Dashboard(
     "Attendant",
     {
         "Now": [
-            Panel("Servers up", "none", {"": 'sum(up{job=~"$job"})'}, is_number=True),
+            Panel("Servers up", "none", {"": f"sum({server('up')})"}, kind="stat"),
+            Panel(
+                "Servers ready",
+                "none",
+                {"": f"sum({server('attendant_ready')})"},
+                "Fewer than are up: they load, lack a model, or drain.",
+                kind="stat",
+            ),
+            Panel(
+                "Models unserved",
+                "none",
+                {"": f"sum({server('attendant_models_unserved')})"},
+                "Wanted, and not served; each counts once per server.",
+                kind="stat",
+            ),
             Panel(
                 "Requests",
                 "reqps",
                 {"": f"sum({mine('model:attendant_requests:rate5m')})"},
-                is_number=True,
+                kind="stat",
             ),
             Panel(
                 "Failing, of the worst model",
                 "percentunit",
                 {"": f"max({mine('model:attendant_request_errors:ratio_rate5m')})"},
-                is_number=True,
+                kind="stat",
             ),
         ],
         "Golden signals": [
@@ -136,6 +159,62 @@ OPERATORS = Dashboard(
                 "none",
                 by_model(mine("model:attendant_requests_in_flight:sum")),
                 "Waiting and running: what to scale on.",
+            ),
+        ],
+        "Servers": [
+            Panel(
+                "Says of itself",
+                "none",
+                {
+                    "{{instance}} ready": server("attendant_ready"),
+                    "{{instance}} live": server("attendant_live"),
+                },
+                "1 is yes. Not live: only a restart helps.",
+            ),
+            Panel(
+                "Calls in flight",
+                "none",
+                by_instance(server("attendant_calls_in_flight")),
+                "Bounded by --max-concurrent-rpcs.",
+            ),
+            Panel(
+                "Bytes in flight",
+                "bytes",
+                by_instance(server("attendant_bytes_in_flight")),
+                "Of requests, and of answers not yet read. Bounded by --max-bytes-in-flight.",
+            ),
+            Panel(
+                "Refused before a model was looked for",
+                "reqps",
+                {"{{bound}}": f"sum by (bound) ({server('bound:attendant_calls_refused:rate5m')})"},
+                "calls and bytes: full. token and key: not allowed.",
+            ),
+            Panel(
+                "Loads since the start",
+                "none",
+                {
+                    "{{model}} {{outcome}}": (
+                        f"sum by (model, outcome) ({mine('attendant_model_loads_total')})"
+                    )
+                },
+            ),
+            Panel("Resident memory", "bytes", by_instance(server("process_resident_memory_bytes"))),
+            Panel(
+                "Processors in use",
+                "none",
+                by_instance(f"rate({server('process_cpu_seconds_total')}[$__rate_interval])"),
+            ),
+            Panel(
+                "Open files, of those allowed",
+                "percentunit",
+                by_instance(f"{server('process_open_fds')} / {server('process_max_fds')}"),
+            ),
+            Panel(
+                "Versions",
+                "none",
+                {"": f"count by (version, onnxruntime) ({server('attendant_build_info')})"},
+                "And how many servers have them: two rows during an update.",
+                kind="table",
             ),
         ],
         "Models": [
@@ -175,12 +254,12 @@ OPERATORS = Dashboard(
             Panel(
                 "Response cache: memory",
                 "bytes",
-                {"{{instance}}": 'attendant_response_cache_bytes{job=~"$job"}'},
+                by_instance(server("attendant_response_cache_bytes")),
             ),
             Panel(
                 "Response cache: answers",
                 "none",
-                {"{{instance}}": 'attendant_response_cache_entries{job=~"$job"}'},
+                by_instance(server("attendant_response_cache_entries")),
             ),
         ],
     },
@@ -324,7 +403,7 @@ def _page(page: Dashboard) -> dict[str, Any]:
 
 def _panel(panel: Panel) -> dict[str, Any]:
     made: dict[str, Any] = {
-        "type": "stat" if panel.is_number else "timeseries",
+        "type": panel.kind,
         "title": panel.title,
         "datasource": SOURCE,
         "fieldConfig": {"defaults": {"unit": panel.unit, "min": 0}, "overrides": []},
@@ -335,9 +414,13 @@ def _panel(panel: Panel) -> dict[str, Any]:
                 "expr": query,
                 "legendFormat": legend,
             }
+            | ({"format": "table", "instant": True} if panel.kind == "table" else {})
             for n, (legend, query) in enumerate(panel.queries.items())
         ],
     }
+    if panel.kind == "table":
+        without_time = {"id": "organize", "options": {"excludeByName": {"Time": True}}}
+        made["transformations"] = [without_time]
     return made | ({"description": panel.text} if panel.text else {})
 
 

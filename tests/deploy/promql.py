@@ -15,7 +15,7 @@ from service.metrics import Metrics
 from tests.deploy.dockerfile import ROOT
 
 RULES = ROOT / "deploy/prometheus/rules/attendant.yml"
-SUFFIXES = {"histogram": ("_bucket", "_sum", "_count"), "counter": ("_total",)}
+SUFFIXES = {"histogram": ("_bucket", "_sum", "_count"), "counter": ("_total",), "info": ("_info",)}
 ADDED_BY_PROMETHEUS = {"up"}
 # What is no metric's name: texts, label matchers, ranges, and lists of labels.
 BESIDES = re.compile(r'"[^"]*"|\{[^}]*\}|\[[^\]]*\]|\b(?:by|without|on|ignoring)\s*\([^)]*\)')

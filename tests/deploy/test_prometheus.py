@@ -29,7 +29,7 @@ from tests.deploy.dockerfile import ROOT
 from tests.e2e.calls import text_inputs
 from tests.e2e.server import ServerProcess, eventually
 
-UNIT_TESTS = ROOT / "deploy/prometheus/tests/attendant.yml"
+UNIT_TESTS = sorted((ROOT / "deploy/prometheus/tests").glob("*.yml"))
 ALERTS = [rule for rule in promql.rules() if "alert" in rule]
 READY_LIMIT_S = 20.0
 VALUES_LIMIT_S = 40.0  # until every query has one: two scrapes, then rules upon rules
@@ -49,7 +49,7 @@ def test_promtool_finds_nothing_wrong() -> None:
 
 
 def test_alerts_fire_where_they_must_and_nowhere_else() -> None:
-    promtool("test", "rules", UNIT_TESTS)
+    promtool("test", "rules", *UNIT_TESTS)
 
 
 @pytest.mark.parametrize("rule", ALERTS, ids=lambda rule: rule["alert"])
@@ -57,7 +57,8 @@ def test_every_alert_is_tested_and_has_a_page_to_read(rule: dict[str, Any]) -> N
     name = rule["alert"]
     cases = [
         case
-        for test in yaml.safe_load(UNIT_TESTS.read_text())["tests"]
+        for path in UNIT_TESTS
+        for test in yaml.safe_load(path.read_text())["tests"]
         for case in test.get("alert_rule_test", [])
         if case["alertname"] == name
     ]
