@@ -44,6 +44,7 @@ from service.trace import ModelTracer, Tracing
 
 LABELS = ("model", "version")
 Durations: TypeAlias = tuple[float, float, float]  # collating, the session run, splitting
+Sizes: TypeAlias = list[tuple[int, int]]  # rows and tokens per row, of each item
 T = TypeVar("T")
 MAX_UNCOUNTED = 64  # requests or batches of one version; then they are counted
 MAX_VERSIONS = 4_096  # with series of their own, unless more are served at once
@@ -233,8 +234,8 @@ class ModelMetrics:
         self.generation: GenerationMetrics | None = None
         self._lock = threading.Lock()
         self._statistics = Statistics()
-        self._answered: deque[tuple[int, Timings, int]] = deque()  # rows, and when, ms since 1970
-        self._ran: deque[tuple[int, int, int, Durations]] = deque()  # rows, tokens, with padding
+        self._answered: deque[tuple[int, Timings]] = deque()  # rows
+        self._ran: deque[tuple[Sizes, Durations]] = deque()
         self.histograms = {name: _Buckets(bounds) for name, (_, bounds) in _HISTOGRAMS.items()}
         self._waiting = metrics.waiting.labels(name, version)
         self._running = metrics.running.labels(name, version)
@@ -264,7 +265,7 @@ class ModelMetrics:
             yield self._statistics
 
     def request_succeeded(self, num_rows: int, timings: Timings) -> None:
-        self._answered.append((num_rows, timings, _now_ms()))
+        self._answered.append((num_rows, timings))
         self._count_if_many(len(self._answered))
 
     def answered_from_cache(self, timings: Timings, lookup_s: float) -> None:
@@ -287,8 +288,8 @@ class ModelMetrics:
             self._statistics.executed(step.num_rows, 0.0, step.run_s, step.other_s)
 
     def batch_ran(self, batch: RanBatch) -> None:
-        durations = batch.collate_s, batch.run_s, batch.split_s
-        self._ran.append((batch.num_rows, batch.num_tokens, batch.num_padded_tokens, durations))
+        sizes = [(item.num_rows, item.num_tokens) for item in batch.items]  # without their arrays
+        self._ran.append((sizes, (batch.collate_s, batch.run_s, batch.split_s)))
         self._count_if_many(len(self._ran))
         if self._batch_observer is not None:
             self._batch_observer.batch_ran(self.labels["model"], self.labels["version"], batch)
@@ -319,19 +320,26 @@ class ModelMetrics:
         """Under the lock."""
         statistics, histograms = self._statistics, self.histograms
         if answered := list(_taken(self._answered)):
-            num_rows, timings, now_ms = zip(*answered, strict=True)
-            statistics.succeeded(sum(num_rows), timings, max(now_ms))
+            rows, timings = zip(*answered, strict=True)
+            last_ago_s = time.monotonic() - max([t.finished_s for t in timings])
+            statistics.succeeded(sum(rows), timings, _now_ms() - round(last_ago_s * 1e3))
             histograms["attendant_request_seconds"].add([t.total_s for t in timings])
             histograms["attendant_queue_seconds"].add([t.queue_s for t in timings])
         if ran := list(_taken(self._ran)):
-            for rows, _, _, durations in ran:
-                statistics.executed(rows, *durations)
-            histograms["attendant_compute_seconds"].add([sum(durations) for *_, durations in ran])
-            histograms["attendant_batch_rows"].add([rows for rows, *_ in ran])
-            histograms["attendant_batch_tokens"].add([padded for _, _, padded, _ in ran])
-            histograms["attendant_batch_padding_ratio"].add(
-                [1 - tokens / padded if padded else 0.0 for _, tokens, padded, _ in ran]
-            )
+            all_sizes, all_durations = zip(*ran, strict=True)
+            num_rows = [sum([rows for rows, _ in sizes]) for sizes in all_sizes]
+            num_tokens = [sum([rows * tokens for rows, tokens in sizes]) for sizes in all_sizes]
+            longest = [max([tokens for _, tokens in sizes]) for sizes in all_sizes]
+            padded = [rows * tokens for rows, tokens in zip(num_rows, longest, strict=True)]
+            shares = [
+                own / all_ if all_ else 1.0 for own, all_ in zip(num_tokens, padded, strict=True)
+            ]
+            for size, durations in zip(num_rows, all_durations, strict=True):
+                statistics.executed(size, *durations)
+            histograms["attendant_compute_seconds"].add([sum(d) for d in all_durations])
+            histograms["attendant_batch_rows"].add(num_rows)
+            histograms["attendant_batch_tokens"].add(padded)
+            histograms["attendant_batch_padding_ratio"].add([1 - share for share in shares])
 
 
 class _GenerationInstruments:

@@ -27,7 +27,7 @@ class Duration:
 
     def add_all(self, durations_s: Sequence[float]) -> None:
         self.count += len(durations_s)
-        self.ns += sum([max(0, round(duration_s * 1e9)) for duration_s in durations_s])
+        self.ns += max(0, round(sum(durations_s) * 1e9))
 
     @property
     def us(self) -> int:
@@ -89,5 +89,7 @@ class Statistics:
     def executed(self, num_rows: int, input_s: float, infer_s: float, output_s: float) -> None:
         """A batch or step of so many rows ran."""
         self.execution_count += 1
-        sizes = self.by_batch_size
-        sizes.setdefault(num_rows, ComputeDurations()).add(input_s, infer_s, output_s)
+        durations = self.by_batch_size.get(num_rows)
+        if durations is None:
+            durations = self.by_batch_size[num_rows] = ComputeDurations()
+        durations.add(input_s, infer_s, output_s)
