@@ -139,20 +139,23 @@ class LoadTest:
         report = Report(self._scenario, ", ".join(self._addresses))
         load = self._scenario.load
         rate = load.rate
+        capacity = 0.0
         if load.of_capacity or with_curve or with_search:
-            report.capacity_per_s = self._measure_capacity(report)
+            capacity = self._measure_capacity(report)
         if load.of_capacity:
-            rate = load.of_capacity * (report.capacity_per_s or 0.0)
+            rate = load.of_capacity * capacity
         self._measure(report, "main", rate)
+        if self._scenario.expect.least_good_of_capacity > 0:
+            self._measure_capacity(report)
         for share in CURVE if with_curve else ():
-            self._measure(report, "curve", share * (report.capacity_per_s or 0.0))
+            self._measure(report, "curve", share * capacity)
         if with_search:
 
             def meets(rate: float) -> bool:
                 tally = self._measure(report, "search", rate)
                 return tally.good_share >= tally.slo.share and not tally.faults
 
-            report.saturation = saturation(meets, (report.capacity_per_s or rate) / 2)
+            report.saturation = saturation(meets, capacity / 2)
         return report
 
     def _measure_capacity(self, report: Report) -> float:
@@ -170,6 +173,7 @@ class LoadTest:
                 f"no capacity could be measured, since nothing was answered: {statuses}"
             )
         report.runs.append(run)
+        report.capacities.append(run.answers_per_s)
         return run.answers_per_s
 
     def _measure(self, report: Report, name: str, rate: float) -> Tally:

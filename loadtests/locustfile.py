@@ -1,6 +1,6 @@
 """Users of text and generative models for Locust, for people who have it (`pip install locust`).
 
-    python -m locust -f loadtests/locustfile.py --headless --users 16 --run-time 30s --host 127.0.0.1:8001
+    python -m locust -f loadtests/locustfile.py --headless --users 16 --host 127.0.0.1:8001
 
 Locust's users wait for their answers: a closed loop, in which a slow server is asked less.
 For latency under a given rate, see `python -m loadtests.load`. Models are named by the environment:

@@ -17,6 +17,7 @@ from loadtests.scenario import Scenario, Slo
 from loadtests.tally import Answers, Tally
 from service.cpus import available_cpus
 
+MOST_CHANGE = 1.25  # of capacity during a test, beyond which shares of it mean nothing
 TOKEN_HEADINGS = ("first token p99, ms", "between tokens p99, ms")
 
 
@@ -75,7 +76,7 @@ class Report:
     scenario: Scenario
     address: str
     started: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
-    capacity_per_s: float | None = None
+    capacities: list[float] = field(default_factory=list)  # before the load, and after
     runs: list[Run] = field(default_factory=list)
     saturation: Saturation | None = None
     restarts: list[Restart] = field(default_factory=list)
@@ -88,16 +89,26 @@ class Report:
     @property
     def failures(self) -> list[str]:
         """What the scenario expects and the run did not show, and why the run is not valid."""
-        return [*self.main.tally.faults, *(self._unmet() if self.is_checked else ())]
+        faults = [*self.main.tally.faults]
+        if not self.is_checked:
+            return faults
+        if self.capacities and max(self.capacities) > MOST_CHANGE * min(self.capacities):
+            before, after = self.capacities
+            faults.append(
+                f"capacity was {before:.1f}/s before and {after:.1f}/s after: the machine's speed "
+                f"changed by more than {MOST_CHANGE:g} times"
+            )
+        return [*faults, *self._unmet()]
 
     def _unmet(self) -> Iterator[str]:
         expect, run, total = self.scenario.expect, self.main, self.main.tally.total
         plan = self.scenario.server
-        least = expect.least_good_of_capacity * (self.capacity_per_s or 0)
+        capacity = max(self.capacities, default=0.0)
+        least = expect.least_good_of_capacity * capacity
         if run.good_per_s < least:
             yield (
                 f"{run.good_per_s:.1f} good answers/s, expected at least {least:.1f}: "
-                f"{expect.least_good_of_capacity:g} of {self.capacity_per_s:.1f}"
+                f"{expect.least_good_of_capacity:g} of {capacity:.1f}"
             )
         if run.tally.good_share < expect.least_good_share:
             yield (
@@ -121,7 +132,7 @@ class Report:
             "address": self.address,
             "started": self.started,
             "processors": available_cpus(),
-            "capacity_per_s": self.capacity_per_s,
+            "capacities_per_s": self.capacities,
             "saturation": asdict(self.saturation) if self.saturation else None,
             "restarts": [asdict(restart) for restart in self.restarts],
             "failures": self.failures,
@@ -138,13 +149,14 @@ class Report:
 
     def show(self, console: Console) -> None:
         console.print(self._table())
-        if self.capacity_per_s is not None:
-            console.print(f"capacity, closed loop: {self.capacity_per_s:.1f} answers/s")
+        if self.capacities:
+            found = ", then ".join(f"{capacity:.1f}" for capacity in self.capacities)
+            console.print(f"capacity, closed loop: {found} answers/s")
         if self.saturation is not None:
-            found = self.saturation
+            rates = self.saturation
             console.print(
-                f"the SLO is met at {found.meeting:.1f}/s, and not at {found.failing:.1f}/s "
-                f"({found.num_runs} runs)"
+                f"the SLO is met at {rates.meeting:.1f}/s, and not at {rates.failing:.1f}/s "
+                f"({rates.num_runs} runs)"
             )
         if self.restarts:
             console.print(f"{len(self.restarts)} replicas were restarted meanwhile")

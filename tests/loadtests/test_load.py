@@ -107,6 +107,16 @@ def test_expectations_that_are_not_met_are_told() -> None:
     ]
 
 
+def test_a_share_of_a_capacity_that_changed_means_nothing() -> None:
+    text = '[expect]\nleast_good_of_capacity = 0.9\n[[traffic]]\nmodel = "m"'
+    scenario = parse_scenario("x", text)
+    runs = [Run("main", 1.0, Tally(scenario.load, scenario.slo))]
+    report = Report(scenario, "", capacities=[20.0, 36.0], runs=runs)
+    changed, missed = report.failures
+    assert "capacity was 20.0/s before and 36.0/s after" in changed
+    assert "expected at least 32.4: 0.9 of 36.0" in missed
+
+
 SUMS = """
 [load]
 rate = 40
