@@ -1,40 +1,17 @@
 """Write Grafana's dashboards: `make dashboards`.
 
-A dashboard is rows of panels, a panel its title, unit, and queries by legend. What stays the same
-in thousands of lines of JSON is said once; a test says when this has to be run again.
+What is shown; `tests/deploy/grafana.py` has the form. A test says when this has to be run again.
 """
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+
+from tests.deploy.grafana import Dashboard, Panel, page_of
 
 FOLDER = Path(__file__).parents[2] / "deploy/grafana/dashboards"
-WIDTH, COLUMNS, HEIGHT = 24, 3, 8  # of Grafana's grid, of ours, and of a panel
-SOURCE = {"type": "prometheus", "uid": "${datasource}"}
 MINE = 'job=~"$job",model=~"$model"'
 SERVERS = 'job=~"$job"'
 BY_MODEL = "sum by (model)"
-
-
-@dataclass(frozen=True)
-class Panel:
-    """A graph over time; or of the present a number, or a table of labels and value."""
-
-    title: str
-    unit: str
-    queries: dict[str, str]  # expression by legend
-    text: str = ""
-    kind: Literal["timeseries", "stat", "table"] = "timeseries"
-
-
-@dataclass(frozen=True)
-class Dashboard:
-    """A page, its panels by row."""
-
-    uid: str
-    title: str
-    rows: dict[str, list[Panel]]
 
 
 def mine(name: str) -> str:
@@ -369,72 +346,9 @@ GENERATION = Dashboard(
 def made_files() -> dict[Path, str]:
     """Contents by path."""
     return {
-        FOLDER / f"{page.uid}.json": json.dumps(_page(page), indent=2, ensure_ascii=False) + "\n"
+        FOLDER / f"{page.uid}.json": json.dumps(page_of(page), indent=2, ensure_ascii=False) + "\n"
         for page in (OPERATORS, GENERATION)
     }
-
-
-def _page(page: Dashboard) -> dict[str, Any]:
-    panels: list[dict[str, Any]] = []
-    y = 0
-    for title, row in page.rows.items():
-        header = {"type": "row", "title": title, "panels": []}
-        panels.append(header | {"gridPos": {"x": 0, "y": y, "w": WIDTH, "h": 1}})
-        for index, panel in enumerate(row):
-            x = index % COLUMNS * (WIDTH // COLUMNS)
-            top = y + 1 + index // COLUMNS * HEIGHT
-            place = {"x": x, "y": top, "w": WIDTH // COLUMNS, "h": HEIGHT}
-            panels.append(_panel(panel) | {"gridPos": place})
-        y += 1 + -(-len(row) // COLUMNS) * HEIGHT
-    return {
-        "uid": page.uid,
-        "title": page.title,
-        "tags": ["attendant"],
-        "schemaVersion": 39,
-        "editable": True,
-        "graphTooltip": 1,  # one cursor for all
-        "refresh": "30s",
-        "time": {"from": "now-1h", "to": "now"},
-        "links": [{"type": "dashboards", "title": "Attendant", "tags": ["attendant"]}],
-        "templating": {"list": _variables()},
-        "panels": [{"id": number} | panel for number, panel in enumerate(panels, start=1)],
-    }
-
-
-def _panel(panel: Panel) -> dict[str, Any]:
-    made: dict[str, Any] = {
-        "type": panel.kind,
-        "title": panel.title,
-        "datasource": SOURCE,
-        "fieldConfig": {"defaults": {"unit": panel.unit, "min": 0}, "overrides": []},
-        "targets": [
-            {
-                "refId": chr(ord("A") + n),
-                "datasource": SOURCE,
-                "expr": query,
-                "legendFormat": legend,
-            }
-            | ({"format": "table", "instant": True} if panel.kind == "table" else {})
-            for n, (legend, query) in enumerate(panel.queries.items())
-        ],
-    }
-    if panel.kind == "table":
-        without_time = {"id": "organize", "options": {"excludeByName": {"Time": True}}}
-        made["transformations"] = [without_time]
-    return made | ({"description": panel.text} if panel.text else {})
-
-
-def _variables() -> list[dict[str, Any]]:
-    """What a reader chooses: the source, then jobs and models, several or all."""
-    several = {"datasource": SOURCE, "refresh": 2, "multi": True, "includeAll": True}
-    chosen = {"allValue": ".*", "current": {"text": ["All"], "value": ["$__all"]}}
-    jobs = "label_values(attendant_response_cache_bytes, job)"
-    models = 'label_values(nv_inference_count{job=~"$job"}, model)'
-    return [
-        {"name": "datasource", "type": "datasource", "query": "prometheus"},
-        {"name": "job", "type": "query", "query": jobs} | several | chosen,
-        {"name": "model", "type": "query", "query": models} | several | chosen,
-    ]
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import pytest
 
 from tests.deploy import dashboards, promql
 from tests.deploy.dockerfile import ROOT
+from tests.deploy.grafana import WIDTH
 
 PAGES = {page["uid"]: page for page in promql.pages()}
 each_page = pytest.mark.parametrize("uid", PAGES)
@@ -28,7 +29,7 @@ def test_panels_do_not_overlap(uid: str) -> None:
     taken: set[tuple[int, int]] = set()
     for panel in PAGES[uid]["panels"]:
         grid = panel["gridPos"]
-        assert grid["x"] + grid["w"] <= dashboards.WIDTH
+        assert grid["x"] + grid["w"] <= WIDTH
         cells = {
             (x, y)
             for x in range(grid["x"], grid["x"] + grid["w"])
