@@ -95,7 +95,6 @@ NOT_APPLICABLE = {
     "simple_grpc_custom_repeat.py": "needs a decoupled model that is no graph",
     "simple_grpc_cudashm_client.py": "needs a GPU's shared memory",
     "ensemble_image_client.py": "needs an ensemble",
-    "test_register_cuda_shared_memory of L0_grpc": "wants the words of a build with CUDA",
 }
 
 
@@ -115,7 +114,7 @@ TESTS = {
             "get_inference_statistics update_trace_settings get_trace_settings "
             "get_system_shared_memory_status register_system_shared_memory "
             "unregister_system_shared_memory get_cuda_shared_memory_status "
-            "unregister_cuda_shared_memory",
+            "unregister_cuda_shared_memory register_cuda_shared_memory",
         ),
         Script("L0_parameters/class_count_test.py", ()),
         *_unit_tests(
