@@ -190,9 +190,7 @@ class BatchEngine:
         with self._changed:
             self._finish(request)
 
-    def _end_at(
-        self, due_s: float, request: Request, error: AttendantError
-    ) -> asyncio.TimerHandle:
+    def _end_at(self, due_s: float, request: Request, error: AttendantError) -> asyncio.TimerHandle:
         return self._loop.call_later(due_s - time.monotonic(), self._end_late, request, error)
 
     def _end_late(self, request: Request, error: AttendantError) -> None:
