@@ -14,7 +14,6 @@ gets requests `START_S` after it was ordered, or when it is ready if that takes 
 import asyncio
 import json
 import re
-import sys
 import tempfile
 import time
 from contextlib import suppress
@@ -39,12 +38,11 @@ from loadtests.generator import Generator
 from loadtests.hpa import CHART, HorizontalAutoscaler, num_flaps
 from loadtests.restarts import write_sums
 from loadtests.scenario import Load, Slo, Traffic
-from loadtests.server import Server, start_server
+from loadtests.server import SLEEPING, Server, start_server
 from loadtests.sleeping import CAPACITY
 from loadtests.tally import Tally
 from loadtests.workloads import Infer, Stubs, open_channel
 
-COMMAND = (sys.executable, "-m", "loadtests.sleeping")
 FASTER = 10.0  # than the chart's seconds
 START_S = 45.0 / FASTER
 SLOTS = 12  # requests in flight with which a replica still meets the SLO with ease
@@ -112,7 +110,7 @@ class Fleet:
 
     async def _start(self, delay_s: float) -> None:
         due_s = time.monotonic() + delay_s
-        server = await asyncio.to_thread(start_server, self._repository, (), 0, COMMAND)
+        server = await asyncio.to_thread(start_server, self._repository, (), 0, SLEEPING)
         channel = open_channel([server.address])
         await channel.channel_ready()
         await asyncio.sleep(max(0.0, due_s - time.monotonic()))

@@ -16,7 +16,9 @@ from types import TracebackType
 from typing import Self
 
 from loadtests.scenario import ServerPlan
-from loadtests.server import Server, start_server
+from loadtests.server import SERVE, SLEEPING, Server, start_server
+
+COMMANDS = {"attendant": SERVE, "sleeping": SLEEPING}
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,4 +81,5 @@ class Replicas:
         return Restart(replica, began_s - start_s, ended_s - began_s, ready_s - ended_s)
 
     def _start(self, port: int) -> Server:
-        return start_server(self._repository, self._plan.flags, port)
+        command = COMMANDS[self._plan.command]
+        return start_server(self._repository, self._plan.flags, port, command)

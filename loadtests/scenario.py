@@ -145,6 +145,7 @@ class Traffic:
 class ServerPlan:
     """What is started where no address is given."""
 
+    command: str = _choice("attendant", "sleeping", default="attendant")  # see loadtests.sleeping
     flags: tuple[str, ...] = field(default=(), metadata={"read": _texts})
     replicas: int = _whole(1, 1, 16)
     rolling_restarts: int = _whole(0, 0, 1_000)  # of every replica in turn, while the load lasts

@@ -21,6 +21,7 @@ EXPECTED = {
     "ragged",
     "bursts",
     "overload",
+    "overload_sleeping",
     "cancel_storm",
     "slow_readers",
     "mixed_models",
