@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from loadtests.autoscaling import CHART, FASTER, SLO, Fleet, Measured, scrape, summary, worst_minute
+from loadtests.autoscaling import FASTER, SLO, Fleet, Measured, scrape, summary, worst_minute
 from loadtests.fleet_simulation import Course
+from loadtests.hpa import CHART
 from loadtests.restarts import write_sums
 from loadtests.scenario import Load, Slo, Traffic
 from loadtests.sleeping import MAX_ROWS, RUN_S
