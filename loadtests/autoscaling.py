@@ -265,8 +265,8 @@ SIMULATED_TARGET = (
     8.0  # in flight at some 80 % of a capacity; nearer to it, small steps are too much
 )
 SIMULATED_LOADS: dict[str, tuple[Rate, float]] = {
-    "step by a quarter, 2,400 to 3,000/s": (step(2_400, 3_000, 600.0), 3_600.0),
-    "step to twice, 2,400 to 4,800/s": (step(2_400, 4_800, 600.0), 3_600.0),
+    "step by a quarter, 2,400 to 3,000/s": (step(2_400, 3_000, 1_200.0), 3_600.0),
+    "step to twice, 2,400 to 4,800/s": (step(2_400, 4_800, 1_200.0), 3_600.0),
     "day in four hours, 1,000 to 9,000/s": (diurnal(1_000, 9_000, 14_400.0), 14_400.0),
 }
 
