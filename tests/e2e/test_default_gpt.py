@@ -24,14 +24,13 @@ TIE = 1e-4
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+def server() -> Iterator[ServerProcess]:
     """Only `gpt`, so that nothing else computes."""
     model = ROOT / "model_repository/gpt"
     if not (model / "1").is_dir():
         pytest.fail(f"{model} is missing: run `make models`")
-    repository = tmp_path_factory.mktemp("gpt")
-    (repository / "gpt").symlink_to(model)
-    with ServerProcess(repository) as process:
+    explicit = "--model-control-mode", "explicit", "--load-models", "gpt"
+    with ServerProcess(model.parent, *explicit) as process:
         yield process
 
 
