@@ -75,6 +75,22 @@ def recorded() -> set[str]:
     return {rule["record"] for rule in rules() if "record" in rule}
 
 
+def read_names() -> Iterator[tuple[str, set[str]]]:
+    """Who reads which metrics, dashboards by their uid; through recorded rules, too."""
+    sources = {query.where: query.names for query in rule_queries()}
+
+    def metrics_of(names: set[str]) -> set[str]:
+        found: set[str] = set()
+        for name in names:
+            inner = {re.sub("_(bucket|sum|count)$", "", name)}
+            found |= metrics_of(sources[name]) if name in sources else inner
+        return found
+
+    for query in dashboard_queries() + rule_queries():
+        if query.where not in recorded():
+            yield query.where.split(":")[0], metrics_of(query.names)
+
+
 def program(name: str) -> Path:
     """`prometheus` or `promtool`; `.ci/run` installs them, or fails."""
     path = shutil.which(name)

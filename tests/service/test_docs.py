@@ -1,6 +1,7 @@
 """What is documented is what exists: settings, metrics, and the modules on the map."""
 
 import re
+from collections import defaultdict
 from dataclasses import Field, fields
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 
 from service.metrics import Metrics
 from service.settings import Settings
+from tests.deploy import promql
 
 ROOT = Path(__file__).parents[2]
 
@@ -22,6 +24,18 @@ def _rows(document: str) -> dict[str, list[str]]:
     return rows
 
 
+def _tables(document: str) -> dict[str, dict[str, str]]:
+    """The same, with each cell by the name of its column."""
+    rows, columns = {}, [""]
+    for line in (ROOT / "docs" / document).read_text(encoding="utf-8").splitlines():
+        cells = [cell.strip().strip("`") for cell in line.strip("|").split("|")]
+        if line.startswith("| name |"):
+            columns = cells
+        elif line.startswith("| `"):
+            rows[cells[0]] = dict(zip(columns, cells, strict=True))
+    return rows
+
+
 @pytest.mark.parametrize("setting", fields(Settings), ids=lambda setting: setting.name)
 def test_every_setting_is_documented_with_its_default(setting: Field[object]) -> None:
     flag = "--" + setting.name.replace("_", "-")
@@ -33,10 +47,36 @@ def test_every_metric_is_documented_and_every_documented_one_exists() -> None:
     metrics.for_model("m", 1)
     endings = {"counter": "_total", "info": "_info"}
     exposed = {metric.name + endings.get(metric.type, "") for metric in metrics.registry.collect()}
-    documented = {
-        name for name in _rows("metrics.md") if name.startswith(("nv_", "attendant_", "process_"))
+    assert set(_tables("metrics.md")) == exposed
+
+
+def test_every_metric_has_a_unit_and_histograms_their_buckets() -> None:
+    metrics = Metrics()
+    metrics.for_generation(metrics.for_model("m", 1))
+    bounds: dict[str, list[float]] = defaultdict(list)
+    for family in metrics.registry.collect():
+        for sample in family.samples:
+            if sample.name.endswith("_bucket") and sample.labels["le"] != "+Inf":
+                bounds[family.name].append(float(sample.labels["le"]))
+    expected = {
+        name: f"{len(les)}, {les[0]:.10g} to {les[-1]:.10g}" for name, les in bounds.items()
     }
-    assert documented == exposed
+    rows = _tables("metrics.md")
+    assert all(row["unit"] for row in rows.values())
+    assert {name: row["buckets"] for name, row in rows.items() if row.get("buckets")} == expected
+
+
+def test_every_metric_says_who_reads_it() -> None:
+    pages = {"attendant": "dashboard", "attendant-generation": "generation"}
+    readers: dict[str, set[str]] = defaultdict(set)
+    for reader, names in promql.read_names():
+        for name in names:
+            readers[name].add(pages.get(reader, reader.removeprefix("Attendant")))
+    known = set().union(*readers.values())
+    for name, row in _tables("metrics.md").items():
+        words = set(row["read by"].split(", "))
+        assert words & known == readers[name], name
+        assert words - known <= {"autoscaler", "people", "Triton's dashboards"}, name
 
 
 def test_map_of_modules_names_every_module() -> None:
