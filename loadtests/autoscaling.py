@@ -53,7 +53,7 @@ GAUGES = re.compile(r"^attendant_requests_(?:waiting|running)\{[^}]*\} (\S+)$", 
 # breaks any SLO until replicas have started, whatever signal is scaled on.
 LOADS: dict[str, tuple[Rate, float, float]] = {  # rate, its peak, seconds
     "step": (step(150.0, 1.7 * CAPACITY, 15.0), 1.7 * CAPACITY, 60.0),
-    "diurnal": (diurnal(150.0, 2.5 * CAPACITY, 180.0), 2.5 * CAPACITY, 210.0),
+    "diurnal": (diurnal(150.0, 2.5 * CAPACITY, 180.0), 2.5 * CAPACITY, 180.0),
 }
 app = typer.Typer(help=__doc__, no_args_is_help=True)
 console = Console()
