@@ -190,6 +190,16 @@ def ask_a_little(address: str) -> None:
         writer.generate(request)
 
 
+def test_promtool_finds_nothing_wrong_with_the_page_but_the_names_that_are_triton_s(
+    server: ServerProcess,
+) -> None:
+    with urlopen(server.metrics_url, timeout=10) as page:  # noqa: S310 - http, our own
+        command = [promql.program("promtool"), "check", "metrics"]
+        done = subprocess.run(command, input=page.read(), capture_output=True, check=False)  # noqa: S603
+    complaints = (done.stdout + done.stderr).decode().splitlines()
+    assert all(line.startswith("nv_") for line in complaints if line), complaints
+
+
 def test_no_query_of_a_dashboard_or_rule_is_empty(
     server: ServerProcess, prometheus: Prometheus
 ) -> None:

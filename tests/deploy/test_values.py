@@ -172,6 +172,7 @@ NONSENSE = [
     ("probes have no key", KEYS + r",auth.restrictedProtocols=trace\,health:k=@/etc/k"),
     ("lets nothing out", "server.settings.otlp-endpoint=http://collector:4317"),
     ("Service with an address", "gateway.enabled=true,gateway.parentRefs[0].name=public"),
+    ("jobs are named after serving", "metrics.rules=true,fullnameOverride=serving"),
     ("parentRefs is empty", "gateway.enabled=true,service.clusterIP.enabled=true"),
 ]
 

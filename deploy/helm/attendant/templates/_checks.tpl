@@ -94,6 +94,9 @@
 {{- if and $v.metrics.rules (not (.Files.Get "files/rules/attendant.yml")) }}
 {{- fail "metrics.rules is true, and this chart has no files/rules/attendant.yml" }}
 {{- end }}
+{{- if and $v.metrics.rules (not (contains "attendant" (include "attendant.fullname" .))) }}
+{{- fail (printf "metrics.rules is true, and jobs are named after %s: the alerts look for jobs with attendant in their names" (include "attendant.fullname" .)) }}
+{{- end }}
 {{- if and $v.metrics.dashboards (not (.Files.Glob "files/dashboards/*.json")) }}
 {{- fail "metrics.dashboards is true, and this chart has no files/dashboards" }}
 {{- end }}
