@@ -1,6 +1,8 @@
 """What is traced of every kind of call, what shared a batch, and what a collector receives."""
 
 import asyncio
+import logging
+import re
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +23,7 @@ from tritonclient.grpc import service_pb2 as pb
 
 from service import telemetry
 from service.errors import SettingError
+from service.logs import JsonFormatter
 from service.request import Arrays
 from tests.fakes import PATIENCE_S, FakeSessions, classifier_manifest, text_session, write_model
 from tests.service.serving import (
@@ -244,6 +247,36 @@ async def test_nothing_is_sent_of_requests_that_are_not_sampled(
         await _model_infer(served)
         await _generate(served)
     assert not spans.all
+
+
+async def test_neither_texts_nor_secrets_are_in_spans_or_lines(
+    tmp_path: Path, spans: Spans, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of answers, of refusals, and of errors inside the server."""
+    caplog.set_level(logging.DEBUG)
+    models = tmp_path / "models"
+    write_models(models)
+    (tmp_path / "tokens").write_text("hunter2-of-seventeen\n")
+    settings = TRACED | {"token_file": str(tmp_path / "tokens"), "log_requests": True}
+    secret = (("authorization", "Bearer hunter2-of-seventeen"), ("x-key", "hunter2-of-seventeen"))
+    text = text_pb2.ClassifyRequest(model="spam", texts=["confidential"])
+    long = text_pb2.ClassifyRequest(model="spam", texts=["confidential " * 10_000])
+    prompt = _prompt(stop=["confidential"])
+    prompt.text = "confidential"
+    async with serving(models, **settings) as served:
+        await served.text.Classify(text, metadata=secret)
+        await served.generation.GenerateUnary(prompt, metadata=secret)
+        await refusal(served.text.Classify(long, metadata=secret))
+        await refusal(
+            served.text.Classify(text, metadata=(("authorization", "Bearer hunter3-of-seventeen"),))
+        )
+        served.sessions["spam"].compute = _fail
+        await refusal(served.text.Classify(text, metadata=secret))
+    lines = [JsonFormatter().format(record) for record in caplog.records]
+    told = "\n".join((*lines, *(span.to_json() for span in spans.all)))
+    assert len(spans.named(f"{TEXT}/Classify")) == 3
+    assert sum("attendant.requests" in line for line in lines) == 4
+    assert not re.findall("confidential|hunter", told)
 
 
 def _fail(inputs: Arrays) -> dict[str, np.ndarray]:
