@@ -68,17 +68,21 @@ def _spectrum(report: Report, panel: Any) -> None:  # noqa: ANN401
 
 
 def _over_rate(report: Report, panel: Any) -> None:  # noqa: ANN401
-    runs = sorted((run for run in report.runs if run.rate), key=lambda run: run.rate)
-    for percent, colour in PERCENTS.items():
-        values = [judged(run.tally.total, run.tally.slo)[1] for run in runs]
-        panel.plot(
-            [run.answers_per_s for run in runs],
-            [histogram.percentile_s(percent) * 1e3 for histogram in values],
-            color=colour,
-            marker=".",
-            label=f"p{percent}",
-        )
-    name, _, bound_ms = judged(runs[0].tally.total, runs[0].tally.slo)
+    """Rates of the curve as a line; those of the search as crosses."""
+    for kind, marker, line in (("curve", ".", "-"), ("search", "x", "")):
+        runs = sorted((run for run in report.runs if run.name == kind), key=lambda run: run.rate)
+        for percent, colour in PERCENTS.items():
+            values = [judged(run.tally.total, run.tally.slo)[1] for run in runs]
+            panel.plot(
+                [run.answers_per_s for run in runs],
+                [histogram.percentile_s(percent) * 1e3 for histogram in values],
+                color=colour,
+                marker=marker,
+                linestyle=line,
+                label=f"p{percent}" if kind == "curve" else None,
+            )
+    main = report.main.tally
+    name, _, bound_ms = judged(main.total, main.slo)
     _finish(panel, "answers per second", name, bound_ms)
 
 
