@@ -179,14 +179,20 @@ def test_scaling_target_is_a_share_of_the_slots(slots: int, percent: int, target
     assert scaler["spec"]["metrics"][0]["pods"]["target"]["averageValue"] == target
 
 
-def test_keda_asks_for_the_pods_of_this_release_only() -> None:
-    (scaler,) = objects.of_kind(render_named("keda-values.yaml"), "ScaledObject")
+@pytest.mark.parametrize(
+    "release", ["demo", "a-release-of-the-fifty-three-letters-that-helm-allows"]
+)
+def test_keda_asks_for_the_pods_of_this_release_only(release: str) -> None:
+    """By names as Kubernetes makes them: of the ReplicaSet's and a dash 58 characters, and 5."""
+    made = render(read_values("keda-values.yaml"), release)
+    (scaler,) = objects.of_kind(made, "ScaledObject")
     query = scaler["spec"]["triggers"][0]["metadata"]["query"]
     (pods,) = set(re.findall(r"\{(.+?)\}(?:\)|$)", query))
     namespace, pattern = re.fullmatch(r'namespace="(.+)",pod=~"(.+)"', pods).groups()  # type: ignore[union-attr]
+    name = objects.deployment(made)["metadata"]["name"]
     assert namespace == NAMESPACE
-    assert re.fullmatch(pattern, "demo-attendant-5d4f8c7b6-x2x9z")
-    assert not re.fullmatch(pattern, "demo-attendant-other-5d4f8c7b6-x2x9z")
+    assert re.fullmatch(pattern, f"{name}-5d4f8c7b69-"[:58] + "x2x9z")
+    assert not re.fullmatch(pattern, f"{name}-other-5d4f8c7b69-x2x9z")
 
 
 def test_rules_and_dashboards_arrive_whole() -> None:

@@ -2,11 +2,11 @@
 {{ .Values.nameOverride | default .Chart.Name | trunc 50 | trimSuffix "-" }}
 {{- end }}
 
-{{- /* At most 50 characters: a Service's name has 63, and KEDA and we add to it. */}}
+{{- /* At most 46 characters: of a pod's name 58 are kept, and 12 are two dashes and a hash. */}}
 {{- define "attendant.fullname" -}}
 {{- $name := include "attendant.name" . }}
 {{- $full := ternary .Release.Name (printf "%s-%s" .Release.Name $name) (contains $name .Release.Name) }}
-{{- .Values.fullnameOverride | default $full | trunc 50 | trimSuffix "-" }}
+{{- .Values.fullnameOverride | default $full | trunc 46 | trimSuffix "-" }}
 {{- end }}
 
 {{- define "attendant.selector" -}}
