@@ -194,7 +194,7 @@ def test_promtool_finds_nothing_wrong_with_the_page_but_the_names_that_are_trito
     server: ServerProcess,
 ) -> None:
     with urlopen(server.metrics_url, timeout=10) as page:  # noqa: S310 - http, our own
-        command = [promql.program("promtool"), "check", "metrics"]
+        command = [str(promql.program("promtool")), "check", "metrics"]
         done = subprocess.run(command, input=page.read(), capture_output=True, check=False)  # noqa: S603
     complaints = (done.stdout + done.stderr).decode().splitlines()
     assert all(line.startswith("nv_") for line in complaints if line), complaints

@@ -129,7 +129,7 @@ max_send_lag_ms = 10000
 replicas = 2
 rolling_restarts = 1
 settle_s = 0.8
-flags = ["--drain-delay-s=0.5"]
+flags = ["--drain-delay-s=1"]
 
 [expect]
 most_lost = 0
