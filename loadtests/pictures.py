@@ -7,6 +7,7 @@ import matplotlib as mpl
 
 mpl.use("Agg")
 import matplotlib.pyplot as plt
+from matplotlib.ticker import LogFormatter
 
 from loadtests.report import Report, judged
 
@@ -90,6 +91,8 @@ def _finish(panel: Any, across: str, name: str, bound_ms: float) -> None:  # noq
     if bound_ms:
         panel.axhline(bound_ms, color="0.5", linestyle="--", linewidth=1, label="SLO")
     panel.set_yscale("log")
+    panel.yaxis.set_major_formatter(LogFormatter())
+    panel.yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(1.5, 0.5)))
     panel.set_xlabel(across)
     panel.set_ylabel(f"{name}, ms")
     panel.grid(alpha=0.3)
