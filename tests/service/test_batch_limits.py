@@ -92,11 +92,11 @@ def test_a_request_may_ask_to_wait_less_where_it_is_allowed_to(
             f"priority_levels is {MAX_PRIORITY_LEVELS + 1}, expected at most {MAX_PRIORITY_LEVELS}",
         ),
         (
-            "priority_levels: 2 default_priority_level: 1 priority_queue_policy { key: 3 value {} }",
+            "priority_levels: 2 default_priority_level: 1 priority_queue_policy {key: 3 value {}}",
             "priority_queue_policy has the level 3, expected 1 to priority_levels, which is 2",
         ),
         (
-            "priority_levels: 2 default_priority_level: 1 priority_queue_policy { key: 0 value {} }",
+            "priority_levels: 2 default_priority_level: 1 priority_queue_policy {key: 0 value {}}",
             "priority_queue_policy has the level 0",
         ),
         (

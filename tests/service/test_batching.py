@@ -166,7 +166,7 @@ def test_a_request_that_no_empty_queue_could_hold_is_wrong_not_early() -> None:
     """Told to come later, it would come for ever: 200 tokens, of which 100 may wait."""
     queue = queue_of([], max_waiting_tokens=100)
     with pytest.raises(
-        InvalidArgument, match="200 tokens, the queue takes at most .* rows and 100 tokens"
+        InvalidArgument, match=r"200 tokens, the queue takes at most .* rows and 100 tokens"
     ):
         queue.put(make(*[50] * 4))
     queue.put(make(50, 50))
