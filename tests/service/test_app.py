@@ -258,6 +258,7 @@ async def test_a_drain_is_bounded_and_cancels_what_is_left(repository: Path) -> 
         for call in (running, waiting):
             code, _ = await refusal(call)
             assert code in (StatusCode.UNAVAILABLE, StatusCode.CANCELLED)
+        await eventually(lambda: served.num_waiting("spam") == 0)  # clients hear of it first
         served.release("spam")
         await within_patience(stopping)
     assert len(served.sessions["spam"].batches) == 1
