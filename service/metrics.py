@@ -1,4 +1,4 @@
-"""Every metric, in one place; the one door to prometheus_client.
+"""Every metric but those of generation and of the process, and the page that has all.
 
 Two families. `nv_inference_*` are Triton's names, labels and units, so that dashboards
 made for it keep working. `attendant_*` are ours: histograms, which Triton has not.
@@ -17,14 +17,11 @@ from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Sequence as Many
 from contextlib import contextmanager
 from itertools import accumulate
-from types import SimpleNamespace
 from typing import Protocol, TypeAlias, TypeVar, get_args
 
 from prometheus_client import (
     CollectorRegistry,
-    Counter,
     Gauge,
-    Histogram,
     ProcessCollector,
     disable_created_metrics,
     make_wsgi_app,
@@ -33,8 +30,14 @@ from prometheus_client.metrics_core import HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector, RestrictedRegistry
 from prometheus_client.utils import floatToGoString
 
-from service.generation.kv_cache import KVCache
-from service.generation.sequence import FinishReason, RanStep, Sequence
+from service.generation.metrics import (
+    LABELS,
+    POWERS_OF_2,
+    SECONDS,
+    GenerationInstruments,
+    GenerationMetrics,
+)
+from service.generation.sequence import RanStep
 from service.metrics_server import MetricsServer
 from service.request import RanBatch, Timings
 from service.response_cache import ResponseCache
@@ -42,32 +45,12 @@ from service.server_metrics import ServerCollector, ServerNumbers
 from service.statistics import FailureReason, Statistics
 from service.trace import ModelTracer, Tracing
 
-LABELS = ("model", "version")
 Durations: TypeAlias = tuple[float, float, float]  # collating, the session run, splitting
 Sizes: TypeAlias = list[tuple[int, int]]  # rows and tokens per row, of each item
 T = TypeVar("T")
 MAX_UNCOUNTED = 64  # requests or batches of one version; then they are counted
 MAX_VERSIONS = 4_096  # with series of their own, unless more are served at once
-# From 0.25 ms, where a small model answers, to 30 s, where nobody waits.
-SECONDS = (2.5e-4, 5e-4, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
-POWERS_OF_2 = tuple(float(2**power) for power in range(8))
 TOKENS = tuple(float(2**power) for power in range(3, 16))
-# vLLM's buckets, for what has vLLM's names.
-FIRST_TOKEN_SECONDS = (
-    *(0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10),
-    *(20, 40, 80, 160, 640, 2560),
-)
-INTER_TOKEN_SECONDS = (
-    *(0.001, 0.0025, 0.005),  # ours: small models are faster than vLLM's least
-    *(0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5, 5, 7.5, 10),
-    *(20, 40, 80),
-)
-GENERATION_SECONDS = (
-    *(0.01, 0.025, 0.05, 0.1, 0.2),  # ours, for the same reason
-    *(0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960),
-)
-REQUEST_TOKENS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000)
-ITERATION_TOKENS = (1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 RATIOS = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0)
 _HISTOGRAMS = {
     "attendant_request_seconds": ("Request, from its arrival to its answer", SECONDS),
@@ -164,7 +147,7 @@ class Metrics:
         self._cache_entries = Gauge(
             "attendant_response_cache_entries", "Kept answers", registry=self.registry
         )
-        self.generation = _GenerationInstruments(self.registry)
+        self.generation = GenerationInstruments(self.registry)
         self.server = ServerNumbers()
         self.registry.register(_TritonNames(self))
         self.registry.register(_Histograms(self))
@@ -340,135 +323,6 @@ class ModelMetrics:
             histograms["attendant_batch_rows"].add(num_rows)
             histograms["attendant_batch_tokens"].add(padded)
             histograms["attendant_batch_padding_ratio"].add([1 - share for share in shares])
-
-
-class _GenerationInstruments:
-    """What is counted of generation: names and buckets after vLLM's, where vLLM has them."""
-
-    def __init__(self, registry: CollectorRegistry) -> None:
-        def histogram(name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
-            return Histogram(f"attendant_{name}", text, LABELS, buckets=buckets, registry=registry)
-
-        def counter(name: str, text: str, *labels: str) -> Counter:
-            return Counter(f"attendant_{name}", text, (*LABELS, *labels), registry=registry)
-
-        def gauge(name: str, text: str) -> Gauge:
-            return Gauge(f"attendant_{name}", text, LABELS, registry=registry)
-
-        seconds = GENERATION_SECONDS
-        self.time_to_first_token = histogram(
-            "time_to_first_token_seconds", "Sequence, arrival to first token", FIRST_TOKEN_SECONDS
-        )
-        self.inter_token_latency = histogram(
-            "inter_token_latency_seconds", "Token after the one before it", INTER_TOKEN_SECONDS
-        )
-        self.e2e = histogram("e2e_request_latency_seconds", "Sequence, arrival to end", seconds)
-        self.queue = histogram("request_queue_time_seconds", "Sequence, until a step", seconds)
-        self.prefill = histogram(
-            "request_prefill_time_seconds", "Sequence, first step to first token", seconds
-        )
-        self.decode = histogram(
-            "request_decode_time_seconds", "Sequence, first token to last", seconds
-        )
-        self.prompt_length = histogram(
-            "request_prompt_tokens", "Sequence's prompt, tokens", REQUEST_TOKENS
-        )
-        self.output_length = histogram(
-            "request_generation_tokens", "Sequence's output, tokens", REQUEST_TOKENS
-        )
-        self.iteration_tokens = histogram(
-            "iteration_tokens", "Tokens computed by one step", ITERATION_TOKENS
-        )
-        self.iteration_rows = histogram(
-            "iteration_rows", "Sequences computed by one step", POWERS_OF_2
-        )
-        self.run_seconds = histogram("iteration_run_seconds", "Step, in the session", SECONDS)
-        self.other_seconds = histogram(
-            "iteration_other_seconds", "Step, outside of the session", SECONDS
-        )
-        self.prompt_tokens = counter("prompt_tokens", "Prompt tokens of sequences that ended")
-        self.generation_tokens = counter("generation_tokens", "Tokens generated")
-        self.prefix_queries = counter(
-            "prefix_cache_queries", "Prompt tokens looked for in the cache"
-        )
-        self.prefix_hits = counter("prefix_cache_hits", "Prompt tokens copied, not computed")
-        self.moved_rows = counter("kv_cache_moved_rows", "Slots copied to another slot")
-        self.ended = counter("request_success", "Sequences that ended", "finished_reason")
-        self.usage = gauge("kv_cache_usage_perc", "Share of slots in use, 0 to 1")
-        self.slots = gauge("kv_cache_slots", "Slots there are")
-        self.slots_used = gauge("kv_cache_slots_used", "Slots that belong to a sequence")
-        self.tokens_used = gauge("kv_cache_tokens_used", "Tokens that belong to a sequence")
-        self.tokens_kept = gauge("kv_cache_tokens_kept", "Tokens kept for prompts to come")
-
-    def forget(self, name: str, version: str) -> None:
-        """Show the series of a version no more."""
-        for instrument in vars(self).values():
-            if instrument is not self.ended:
-                instrument.remove(name, version)
-        for reason in FinishReason:
-            self.ended.remove(name, version, reason.value)
-
-
-class GenerationMetrics:
-    """One generative model version's instruments; the engine's observer."""
-
-    def __init__(self, instruments: _GenerationInstruments, model: ModelMetrics) -> None:
-        self.model = model
-        names = (model.labels["model"], model.labels["version"])
-        bound = {
-            name: instrument.labels(*names)
-            for name, instrument in vars(instruments).items()
-            if name != "ended"
-        }
-        self._bound = SimpleNamespace(**bound)
-        self._ended = {
-            reason: instruments.ended.labels(*names, reason.value) for reason in FinishReason
-        }
-
-    def watch(self, cache: KVCache) -> None:
-        """Read the cache's gauges when somebody scrapes."""
-        self._bound.slots.set(cache.num_slots)
-        self._bound.slots_used.set_function(lambda: cache.num_used)
-        self._bound.usage.set_function(lambda: cache.num_used / cache.num_slots)
-        self._bound.tokens_used.set_function(lambda: cache.num_tokens)
-        self._bound.tokens_kept.set_function(lambda: cache.num_idle_tokens)
-
-    def unwatch(self) -> None:
-        """Hold the cache no more, whose gauges read 0 from now on."""
-        bound = self._bound
-        bound.slots.set(0)
-        for gauge in (bound.slots_used, bound.usage, bound.tokens_used, bound.tokens_kept):
-            gauge.set_function(_zero)
-
-    def step_ran(self, step: RanStep) -> None:
-        bound = self._bound
-        self.model.step_ran(step)
-        bound.iteration_tokens.observe(step.num_tokens)
-        bound.iteration_rows.observe(step.num_rows)
-        bound.run_seconds.observe(step.run_s)
-        bound.other_seconds.observe(step.other_s)
-        bound.generation_tokens.inc(len(step.time_to_first_token_s) + len(step.inter_token_s))
-        bound.moved_rows.inc(step.num_moved_rows)
-        for duration_s in step.time_to_first_token_s:
-            bound.time_to_first_token.observe(duration_s)
-        for duration_s in step.inter_token_s:
-            bound.inter_token_latency.observe(duration_s)
-
-    def sequence_ended(self, sequence: Sequence) -> None:
-        assert sequence.finish_reason is not None, "it has ended"
-        self._ended[sequence.finish_reason].inc()
-        bound, timings = self._bound, sequence.timings
-        bound.queue.observe(timings.queue_s)
-        if not timings.first_token_s:
-            return
-        bound.prefix_queries.inc(sequence.num_prompt_tokens)
-        bound.prefix_hits.inc(sequence.num_reused_tokens)
-        bound.prompt_tokens.inc(sequence.num_prompt_tokens)
-        bound.prompt_length.observe(sequence.num_prompt_tokens)
-        bound.output_length.observe(sequence.num_output_tokens)
-        bound.prefill.observe(timings.prefill_s)
-        bound.decode.observe(timings.decode_s)
-        bound.e2e.observe(timings.total_s)
 
 
 class _Buckets:

@@ -37,7 +37,11 @@ POLICY = (
 # Who may import a library, by the beginning of the module's path.
 DOORS = {
     "onnxruntime": ("service/runtime.py",),
-    "prometheus_client": ("service/metrics.py", "service/server_metrics.py"),
+    "prometheus_client": (
+        "service/metrics.py",
+        "service/server_metrics.py",
+        "service/generation/metrics.py",
+    ),
     "tokenizers": ("service/tokenizer.py",),
     "opentelemetry": ("service/telemetry.py",),
     "grpc": ("service/rpc/", "service/client.py", "service/cli.py", "service/cli_health.py"),
