@@ -12,9 +12,9 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -138,6 +138,9 @@ class ModelRepository:
     def find(self, name: str, version: str = "") -> ServedModel:
         """The model asked for, the highest version where none is named.
 
+        Whoever asks it enters its `users` before anything else happens on the event loop: then it
+        is not closed while it answers, though it be replaced.
+
         Raises `InvalidArgument` for a version that is no number, `NotFound`, and
         `Unavailable` while models are still loading; with Triton's texts.
         """
@@ -158,13 +161,6 @@ class ModelRepository:
         if number not in versions:
             raise NotFound(f"Request for unknown model: '{name}' version {number} is not found")
         return versions[number]
-
-    @contextmanager
-    def use(self, name: str, version: str = "") -> Iterator[ServedModel]:
-        """`find`; the model is not closed before the block is left, though it be replaced."""
-        model = self.find(name, version)
-        with model.users:
-            yield model
 
     def has(self, name: str, version: str = "") -> bool:
         """Whether `find` would find it; a version that is no number is still refused."""

@@ -65,7 +65,8 @@ class GenerationService(generation_pb2_grpc.GenerationServiceServicer):
     ) -> AsyncIterator[tuple[GenerativeModel, Generation]]:
         """The model that a request names, and what it generates inside the block."""
         received_s = time.monotonic()
-        with self._repository.use(request.model, request.version) as model:
+        model = self._repository.find(request.model, request.version)
+        with model.users:
             if isinstance(model, TextModel):
                 raise wrong_task(model, "text-generation")
             if not isinstance(model, GenerativeModel):

@@ -132,7 +132,8 @@ class InferenceService(
         self, request: pb.ModelInferRequest, context: Context
     ) -> pb.ModelInferResponse:
         received_s = time.monotonic()
-        with self._repository.use(request.model_name, request.model_version) as model:
+        model = self._repository.find(request.model_name, request.model_version)
+        with model.users:
             infer_request = to_infer_request(
                 request, model, self._transfer, received_s, deadline_of(context)
             )

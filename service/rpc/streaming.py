@@ -130,9 +130,8 @@ class InferStream:
         with ExitStack() as stack:
             try:
                 stack.enter_context(self._admission.admitted())
-                model = stack.enter_context(
-                    self._repository.use(request.model_name, request.model_version)
-                )
+                model = self._repository.find(request.model_name, request.model_version)
+                stack.enter_context(model.users)
                 # The stream's deadline is its status, which gRPC gives; no answer may race with it.
                 asked = to_infer_request(
                     request, model, self._transfer, received_s, deadline_s=None

@@ -87,7 +87,8 @@ async def controlled(
 
 async def ask(models: ModelRepository, name: str, version: str = "") -> float:
     """What the model makes of 1."""
-    with models.use(name, version) as model:
+    model = models.find(name, version)
+    with model.users:
         one = np.ones((1, 1), np.float32)
         reply = await within_patience(model.infer(InferRequest({"x": one}, 1, time.monotonic())))
         return float(reply.outputs["y"][0, 0])
