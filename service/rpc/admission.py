@@ -1,7 +1,7 @@
 """Who is inside: counts calls and bytes in flight, and refuses new ones while draining.
 
-Lives on the event loop; no locks. Queues have their own bounds: this is the door. It is also where
-the server's services read in what state the process is, see `app.py`.
+Lives on the event loop; no locks. Queues have their own bounds. It is also where the server's
+services read in what state the process is, see `app.py`.
 
 `door.py` notes how large each message was as it came. The note is a variable of the call's task,
 and of the tasks that it starts, so that a request of a stream is admitted with its own size.

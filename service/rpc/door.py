@@ -57,14 +57,14 @@ class Door:
             f"Exceeds maximum of {max_calls} calls in flight",
             RETRY_HINT,
         )
-        measured = functools.partial(
+        self._wrap = functools.partial(
             _measured,
             hold=admission.hold,
             max_bytes=settings.max_message_bytes,
             max_parts=settings.max_message_parts,
             calls=calls,
         )
-        self._measured = functools.lru_cache(maxsize=256)(measured)  # more than there are methods
+        self._wrapped: dict[str, Handler] = {}  # by path, as there are methods
 
     def add_generic_rpc_handlers(self, services: tuple[grpc.GenericRpcHandler, ...]) -> None:
         """Called by generated code, like the next."""
@@ -77,8 +77,10 @@ class Door:
 
     def _enter(self, path: str, method: Handler) -> Handler:
         """How a call is answered, in the task that will."""
+        if path not in self._wrapped:
+            self._wrapped[path] = self._wrap(method, path)
         if path in PROBES:
-            return self._measured(method, path)
+            return self._wrapped[path]
         if path in self._elsewhere:
             return self._moved
         if self.num_calls >= self._max_calls:
@@ -88,7 +90,7 @@ class Door:
         assert task is not None, "grpc.aio runs every call in a task"
         self.num_calls += 1
         task.add_done_callback(self._leave)
-        return self._measured(method, path)
+        return self._wrapped[path]
 
     def _leave(self, _: object) -> None:
         self.num_calls -= 1
