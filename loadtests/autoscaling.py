@@ -100,13 +100,16 @@ class Fleet:
         return sum(await asyncio.gather(*(asyncio.to_thread(scrape, url) for url in urls)))
 
     async def end(self) -> None:
-        await asyncio.gather(*self._tasks)
+        """Stop all, and then raise what a start or a stop under way has raised."""
+        done = await asyncio.gather(*self._tasks, return_exceptions=True)
         await asyncio.gather(*(self._stop_one() for _ in list(self.ready)))
+        for error in done:
+            if error is not None:
+                raise error
 
     def _do(self, work: Any) -> None:  # noqa: ANN401 - a coroutine
         task = asyncio.create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
     async def _start(self, delay_s: float) -> None:
         due_s = time.monotonic() + delay_s
@@ -213,7 +216,7 @@ def summary(measured: Measured, tally: Tally) -> dict[str, Any]:
     flaps = num_flaps(measured.at_s, measured.ordered, CHART.down.window_s / FASTER)
     is_first = up_s is not None and (not broken_s or up_s < broken_s[0])
     return {
-        "holds": is_first and tally.good_share >= SLO.share and not flaps,
+        "holds": is_first and tally.good_share >= SLO.share and not (flaps or tally.faults),
         "requests": total.num_sent,
         "statuses": dict(total.statuses),
         "good_share": round(tally.good_share, 5),

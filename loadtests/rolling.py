@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -55,8 +56,9 @@ class Replicas:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        for server in self._servers:
-            server.stop()
+        with ExitStack() as stack:  # so that one that does not end leaves none of the others
+            for server in self._servers:
+                stack.callback(server.stop)
 
     @property
     def addresses(self) -> Sequence[str]:

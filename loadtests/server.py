@@ -39,7 +39,11 @@ class Server:
     def stop(self) -> None:
         """Ask it to end, and wait until it has answered what it admitted."""
         self.process.terminate()
-        self.process.wait(timeout=STOP_LIMIT_S)
+        try:
+            self.process.wait(timeout=STOP_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            raise
 
 
 def start_server(
