@@ -19,6 +19,7 @@ from service.rpc.status import INFERENCE_CODES, Context, details, note_status
 
 MAX_CHARACTERS = 256  # of a name that came from a client
 WATCHED = ("/inference.", "/attendant.")  # our own services
+CLOCKS_APART_S = 0.1  # a client's deadline passes this much before ours at most, and it leaves
 _NOBODY = nullcontext()
 
 
@@ -70,7 +71,7 @@ class Calls:
             yield call
         except (asyncio.CancelledError, GeneratorExit):
             left_s = context.time_remaining()
-            is_late = left_s is not None and left_s <= 0
+            is_late = left_s is not None and left_s <= CLOCKS_APART_S
             note_status(StatusCode.DEADLINE_EXCEEDED if is_late else StatusCode.CANCELLED)
             raise
         except AttendantError as error:  # of a stream's request, whose error ends the stream

@@ -22,9 +22,11 @@ from opentelemetry.trace import SpanKind, StatusCode
 from tritonclient.grpc import service_pb2 as pb
 
 from service import telemetry
+from service.call import Call
 from service.errors import SettingError
 from service.logs import JsonFormatter
 from service.request import Arrays
+from service.rpc import calls
 from tests.fakes import PATIENCE_S, FakeSessions, classifier_manifest, text_session, write_model
 from tests.service.serving import (
     Served,
@@ -319,8 +321,9 @@ async def test_a_failure_has_its_status_and_is_an_error_where_the_server_failed(
 
 
 async def test_a_client_that_leaves_and_one_whose_time_is_over_are_told_apart(
-    tmp_path: Path, spans: Spans
+    tmp_path: Path, spans: Spans, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(calls, "CLOCKS_APART_S", PATIENCE_S)  # however slow this machine is
     write_models(tmp_path)
     async with serving(tmp_path, **TRACED) as served:
         held = await served.hold("spam")
@@ -328,12 +331,26 @@ async def test_a_client_that_leaves_and_one_whose_time_is_over_are_told_apart(
         await eventually(lambda: served.num_waiting("spam") == 1)
         leaver.cancel()
         await eventually(lambda: served.num_waiting("spam") == 0)
-        await refusal(served.infer_text("spam", "b", timeout=0.05))
+        await refusal(served.infer_text("spam", "b", timeout=0.5))
         served.release("spam")
         await held
     codes = sorted(_attributes(s)["rpc.grpc.status_code"] for s in spans.named(MODEL_INFER))
     assert codes == [0, 1, 4]
     assert len(spans.named("queue")) == 3, "of those that never ran, too"
+
+
+@pytest.mark.parametrize(
+    ("left_s", "code"),
+    [(None, 1), (60.0, 1), (calls.CLOCKS_APART_S / 2, 4), (0.0, 4), (-1.0, 4)],
+)
+def test_whose_deadline_is_due_has_not_cancelled(left_s: float | None, code: int) -> None:
+    ended: list[Call] = []
+    observer = SimpleNamespace(began=lambda *_: None, ended=ended.append)
+    context: Any = SimpleNamespace(invocation_metadata=tuple, time_remaining=lambda: left_s)
+    watch = calls.Calls(observer).watch(f"/{MODEL_INFER}", simple_request(), context)
+    with pytest.raises(asyncio.CancelledError), watch:
+        raise asyncio.CancelledError
+    assert [call.code for call in ended] == [code]
 
 
 async def test_each_request_of_a_stream_has_a_span_of_its_own(tmp_path: Path, spans: Spans) -> None:
