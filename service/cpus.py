@@ -1,4 +1,4 @@
-"""How many processors this process may really use.
+"""How many processors this process may really use, and what they can.
 
 ONNX Runtime and `os.cpu_count()` see the host's cores. In a container the
 scheduler gives us our affinity mask and a quota of time, and a thread above the
@@ -11,12 +11,22 @@ from pathlib import Path
 
 CGROUP_ROOT = Path("/sys/fs/cgroup")
 OWN_CGROUP = Path("/proc/self/cgroup")
+CPU_INFO = Path("/proc/cpuinfo")
 
 
 def available_cpus(root: Path = CGROUP_ROOT, own: Path = OWN_CGROUP) -> int:
     """Whole processors that affinity and every cgroup quota above us leave, at least 1."""
     affinity = len(os.sched_getaffinity(0))
     return max(1, min([affinity, *map(int, _quotas(root, own))]))
+
+
+def cpu_flags(path: Path = CPU_INFO) -> frozenset[str]:
+    """The first processor's instruction sets by Linux's names; none where they are not told."""
+    for line in _read(path).splitlines():
+        key, _, flags = line.partition(":")
+        if key.strip() in ("flags", "Features"):  # on x86, on Arm
+            return frozenset(flags.split())
+    return frozenset()
 
 
 def _quotas(root: Path, own: Path) -> Iterator[float]:

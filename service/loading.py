@@ -5,7 +5,7 @@ worker thread. `start_model` only wires what was loaded to an engine, on the eve
 loop. Knows nothing of requests or protocols.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -15,12 +15,12 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 from service.batch_limits import batch_limits, check_generative
 from service.collate import concatenate_rows, pad_rows
 from service.config_files import read_config, read_labels, read_manifest
-from service.cpus import available_cpus
+from service.cpus import available_cpus, cpu_flags
 from service.engine import BatchEngine
 from service.errors import LoadError
 from service.generation.decoder import open_decoder
 from service.generation.loading import LoadedDecoder, OpenDecoder, load_decoder, start_decoder
-from service.manifest import Manifest
+from service.manifest import MODEL_FILENAME, Manifest
 from service.metrics import ModelMetrics
 from service.model_config import (
     complete_for_text,
@@ -43,6 +43,7 @@ from service.models import (
     text_items,
     to_graph,
 )
+from service.precision import Choice, choose_precision
 from service.request import Arrays, Item, Request, Timings
 from service.runtime import OnnxSession, RunStop, Session, SessionOptions, choose_device
 from service.session_config import session_tuning
@@ -75,10 +76,13 @@ class LoadedVersion:
     tokenizer: TextTokenizer | None
     decoder: LoadedDecoder | None = None  # of a generative model, which has no other session
     labels: Mapping[str, list[str]] = field(default_factory=dict)  # by output
+    choice: Choice | None = None  # of the graph; None: there is nothing to choose from
 
     @property
     def description(self) -> str:
-        kind = f"{self.manifest.task}, {self.manifest.precision}" if self.manifest else "tensors"
+        kind: str = self.manifest.task if self.manifest else "tensors"
+        if self.choice is not None:
+            kind += f", {self.choice.precision} ({self.choice.reason})"
         at_once = self.decoder.description if self.decoder else f"{len(self.sessions)} runs at once"
         return f"{kind}, {at_once} on {self.options.device}, {self.options.num_threads} threads"
 
@@ -127,7 +131,8 @@ def start_model(
     on_broken: Callable[[], None],
 ) -> ServedModel:
     """Give a loaded version its engine. Call it on the event loop that will use it."""
-    config, version = loaded.config, loaded.version(number)
+    version = loaded.version(number)
+    config = _config_as_chosen(loaded.config, version.choice)
     if version.decoder is not None:
         return start_decoder(version.decoder, number, config, metrics, host, on_broken)
     name = f"{config.name}-{number}"
@@ -161,19 +166,19 @@ def _load_version(
     folder: Path, number: int, config: ModelConfig, settings: Settings, openers: Openers
 ) -> LoadedVersion:
     version = folder / str(number)
-    graph = version / (config.default_model_filename or "model.onnx")
-    if not graph.is_file():
-        raise LoadError(f"version {number} has no {graph.name}")
     manifest_text = read_manifest(version)
     manifest = Manifest.from_json(manifest_text) if manifest_text else None
     is_generative = manifest is not None and manifest.task == "text-generation"
     if is_generative:
         check_generative(config)
     options, count = _session_options(config, settings, is_generative=is_generative)
+    graph, choice = _choose_graph(version, manifest, config, options, settings)
+    if manifest is not None and choice is not None:
+        manifest = manifest.computed_in(choice.precision)
     if manifest is not None and is_generative:
         complete_for_text(config, manifest, settings.default_max_batch_size)
         decoder = load_decoder(graph, options, manifest, config, settings, openers.decoder)
-        return LoadedVersion(number, (), options, manifest, None, decoder)
+        return LoadedVersion(number, (), options, manifest, None, decoder, choice=choice)
     sessions = (openers.session(graph, options),) * count  # one copy of the weights
     if manifest is None:
         complete_from_graph(config, sessions[0].signature, settings.default_max_batch_size)
@@ -199,7 +204,45 @@ def _load_version(
     )
     labels = read_labels(config, folder)
     warm_up(config, folder, partial(_run_texts, sessions[0], manifest, tokenizer))
-    return LoadedVersion(number, sessions, options, manifest, tokenizer, labels=labels)
+    return LoadedVersion(
+        number, sessions, options, manifest, tokenizer, labels=labels, choice=choice
+    )
+
+
+def _choose_graph(
+    version: Path,
+    manifest: Manifest | None,
+    config: ModelConfig,
+    options: SessionOptions,
+    settings: Settings,
+) -> tuple[Path, Choice | None]:
+    """The file to open, and why that one where a manifest tells of its precision."""
+    name = config.default_model_filename or MODEL_FILENAME
+    filenames: Iterable[str] = [name]
+    if manifest is not None and name == MODEL_FILENAME:  # another name is the only one
+        filenames = manifest.filenames.values()
+    present = [filename for filename in filenames if (version / filename).is_file()]
+    if not present:
+        raise LoadError(f"version {version.name} has no {name}")
+    if manifest is None:
+        return version / name, None
+    precision_of = {filename: precision for precision, filename in manifest.filenames.items()}
+    precisions = [precision_of.get(filename, manifest.precision) for filename in present]
+    wanted, asked_by = options.tuning.precision, "config.pbtxt"
+    if not wanted:
+        wanted, asked_by = settings.precision, "--precision"
+    choice = choose_precision(precisions, wanted, asked_by, options.device, cpu_flags())
+    return version / present[precisions.index(choice.precision)], choice
+
+
+def _config_as_chosen(config: ModelConfig, choice: Choice | None) -> ModelConfig:
+    """What clients read: its parameter `precision` is what was chosen for this version."""
+    if choice is None:
+        return config
+    shown = ModelConfig()
+    shown.CopyFrom(config)
+    shown.parameters["precision"].string_value = choice.precision
+    return shown
 
 
 def _padding(session: Session, manifest: Manifest) -> Callable[[Sequence[Item]], Arrays]:

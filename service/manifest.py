@@ -6,7 +6,8 @@ Knows nothing of files, graphs or requests. Fields the server does not act on
 """
 
 import json
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, get_args
 
 from service.errors import LoadError
@@ -14,12 +15,35 @@ from service.errors import LoadError
 Task = Literal["text-classification", "embedding", "text-generation"]
 Precision = Literal["fp32", "fp16", "int8", "int8-weights", "int4-weights"]
 FORMAT = 1
+MODEL_FILENAME = "model.onnx"
 EXAMPLE = "What a wonderful day."
 
 
 @dataclass(frozen=True, slots=True)
+class Variant:
+    """A graph of a version in one precision, and what that costs."""
+
+    precision: Precision
+    fused: dict[str, int] = field(default_factory=dict)  # fused ops by count
+    parity: dict[str, float] = field(default_factory=dict)  # against PyTorch
+    accuracy: dict[str, float] = field(default_factory=dict)  # on labelled data, where given
+    perplexity: dict[str, float] = field(default_factory=dict)  # on held-out text, where given
+
+    def __post_init__(self) -> None:
+        _check_choice("variants.precision", self.precision, Precision)
+
+    @property
+    def filename(self) -> str:
+        """Beside `model.onnx`."""
+        return f"model.{self.precision}.onnx"
+
+
+@dataclass(frozen=True, slots=True)
 class Manifest:
-    """One exported version of a text model."""
+    """One exported version of a text model.
+
+    `precision` and what was measured are those of `model.onnx`; `variants` stand beside it.
+    """
 
     task: Task
     precision: Precision
@@ -36,13 +60,15 @@ class Manifest:
     accuracy: dict[str, float] = field(default_factory=dict)  # on labelled data, where given
     perplexity: dict[str, float] = field(default_factory=dict)  # on held-out text, where given
     versions: dict[str, str] = field(default_factory=dict)  # of what exported it
+    variants: tuple[Variant, ...] = ()  # in the order in which they are to be preferred
+    left_out: dict[str, str] = field(default_factory=dict)  # precisions, and why they are not there
 
     def __post_init__(self) -> None:
-        choices = {"task": get_args(Task), "precision": get_args(Precision)}
-        for name, allowed in choices.items():
-            value = getattr(self, name)
-            if value not in allowed:
-                raise LoadError(f"manifest.json: {name} is {value!r}, expected one of {allowed}")
+        _check_choice("task", self.task, Task)
+        _check_choice("precision", self.precision, Precision)
+        precisions = [self.precision, *(variant.precision for variant in self.variants)]
+        if len(set(precisions)) < len(precisions):
+            raise LoadError(f"manifest.json: variants repeat a precision: {', '.join(precisions)}")
         for name in ("max_tokens", "pad_token_id", "embedding_size"):
             value = getattr(self, name)
             if not isinstance(value, int) or value < 0:
@@ -58,6 +84,20 @@ class Manifest:
                 f"manifest.json: eos_token_ids is {self.eos_token_ids!r}, expected whole numbers"
             )
 
+    @property
+    def filenames(self) -> Mapping[Precision, str]:
+        """Of all graphs, by precision, `model.onnx` first."""
+        return {self.precision: MODEL_FILENAME} | {
+            variant.precision: variant.filename for variant in self.variants
+        }
+
+    def computed_in(self, precision: Precision) -> "Manifest":
+        """The same with what was measured of that variant."""
+        for variant in self.variants:
+            if variant.precision == precision:
+                return replace(self, **asdict(variant))
+        return self
+
     def to_json(self) -> str:
         """The same text for equal manifests."""
         return json.dumps({"format": FORMAT, **asdict(self)}, indent=2, sort_keys=True) + "\n"
@@ -71,6 +111,13 @@ class Manifest:
                 raise LoadError(f"manifest.json: format is {found!r}, this server reads {FORMAT}")
             for name in ("labels", "eos_token_ids"):
                 fields[name] = tuple(fields.get(name, ()))
-            return cls(**fields)
+            variants = tuple(Variant(**variant) for variant in fields.pop("variants", ()))
+            return cls(**fields, variants=variants)
         except (TypeError, AttributeError, json.JSONDecodeError) as error:
             raise LoadError(f"manifest.json: {error}") from error
+
+
+def _check_choice(name: str, value: object, literal: Any) -> None:  # noqa: ANN401 - a type of types
+    allowed = get_args(literal)
+    if value not in allowed:
+        raise LoadError(f"manifest.json: {name} is {value!r}, expected one of {allowed}")

@@ -17,13 +17,12 @@ from tritonclient.grpc.model_config_pb2 import DataType, ModelConfig, ModelInput
 from service.config_checks import MAX_CONFIG_BYTES, check_values
 from service.datatypes import BY_CONFIG_NAME, DATATYPES, Datatype
 from service.errors import LoadError
-from service.manifest import Manifest
+from service.manifest import MODEL_FILENAME, Manifest
 from service.session_config import MAX_SHOWN
 from service.session_config import PARAMETERS as SESSION_PARAMETERS
 
 PLATFORM = "onnxruntime_onnx"
 BACKEND = "onnxruntime"
-MODEL_FILENAME = "model.onnx"
 MAX_ERROR = 500  # characters of a parser's message
 MAX_JSON_DEPTH = 16  # of a configuration; Triton's own has 6
 

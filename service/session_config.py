@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelOptimizationPolicy
 
 from service.errors import LoadError
+from service.precision import CHOICES
 
 MAX_THREADS = 1_024
 MAX_SHOWN = 100  # characters of a wrong value in its message
@@ -30,6 +31,7 @@ class Accelerator:
 class SessionTuning:
     """What a configuration says of its session."""
 
+    precision: str = ""  # of the graph that is opened; "" leaves it to the server
     num_inter_threads: int = 0  # for branches of the graph; 0 is as many as within an operator
     is_parallel: bool = False  # branches of the graph run at once
     has_arena: bool = True
@@ -95,6 +97,7 @@ _SHRINKAGE = _Rule("arenas like cpu:0 or cpu:0;gpu:0", pattern=r"[cg]pu:\d{1,3}(
 
 # `parameters` of a model, by where they go. Spellings are Triton's, and ONNX Runtime's with a dot.
 _OPTIONS = {
+    "precision": _Rule(f"one of {', '.join(CHOICES)}", {name: name for name in CHOICES}),
     "intra_op_thread_count": _THREADS,
     "inter_op_thread_count": _THREADS,
     "execution_mode": _Rule("0 or 1", {"0": "0", "1": "1"}),
@@ -241,6 +244,7 @@ def session_tuning(config: ModelConfig) -> SessionTuning:
         if accelerator.provider == "CUDAExecutionProvider":
             named |= dict(accelerator.options)
     return SessionTuning(
+        precision=values.get("precision", ""),
         num_inter_threads=int(values.get("inter_op_thread_count", 0)),
         is_parallel=values.get("execution_mode") == "1",
         has_arena=values.get("enable_mem_arena") != "0",

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from service.errors import SettingError
+from service.precision import AUTO, CHOICES
 
 MAX_READ_BYTES = 2**31 - 4096  # what Linux reads from a file at once
 
@@ -77,6 +78,10 @@ class Settings:
     )
     device: str = _setting(
         "auto", "auto, cpu or cuda, for models whose instance_group leaves it open."
+    )
+    precision: str = _setting(
+        AUTO,
+        "Which of an exported model's graphs to serve: auto takes what the machine computes fast.",
     )
     instances: int = _setting(
         2, "Runs at once per model: one computes while another is prepared and answered.", 1, 64
@@ -211,6 +216,10 @@ class Settings:
     def __post_init__(self) -> None:
         if self.device not in ("auto", "cpu", "cuda"):
             raise SettingError(f"--device is '{self.device}', expected auto, cpu or cuda")
+        if self.precision not in CHOICES:
+            raise SettingError(
+                f"--precision is '{self.precision}', expected one of {', '.join(CHOICES)}"
+            )
         modes = "none", "poll", "explicit"
         if self.model_control_mode not in modes:
             raise SettingError(

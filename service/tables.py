@@ -100,11 +100,12 @@ def _ended_by(result: generation_pb2.GeneratedText) -> str:
 
 def trials(found: Iterable[Trial]) -> Table:
     """What each model answered to its example, and how long that took."""
-    table = Table("model", "version", "asked", "answered", "latency")
+    table = Table("model", "version", "precision", "asked", "answered", "latency")
     for trial in found:
         table.add_row(
             Text(trial.model.name),
             trial.model.version,
+            Text(trial.model.precision),
             _short(trial.model.example),
             Text(trial.answer, "bold"),
             f"{trial.latency_s * 1e3:.1f} ms",

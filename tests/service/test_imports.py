@@ -17,6 +17,7 @@ POLICY = (
     "statistics",
     "response_cache",
     "manifest",
+    "precision",
     "errors",
     "settings",
     "datatypes",

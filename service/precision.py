@@ -1,0 +1,56 @@
+"""Which graph of a version runs here: what this machine computes fast, unless somebody chose.
+
+Pure: is told the machine and what there is, and knows neither files nor sessions. Which precisions
+cost little enough to be there at all is decided when a model is exported.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import get_args
+
+from service.errors import LoadError
+from service.manifest import Precision
+
+AUTO = "auto"
+CHOICES: tuple[str, ...] = (AUTO, *get_args(Precision))
+# With these a processor multiplies int8 faster than float32; without, conversions cost more than
+# they gain. x86's and Arm's, by Linux's names.
+INT8_PRODUCTS = ("amx_int8", "avx512_vnni", "avx_vnni", "i8mm", "asimddp")
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A precision, and why it is the one."""
+
+    precision: Precision
+    reason: str
+
+
+def choose_precision(
+    present: Sequence[Precision], wanted: str, asked_by: str, device: str, flags: frozenset[str]
+) -> Choice:
+    """One of `present`, the exporter's first choice first.
+
+    `asked_by` names where `wanted` was said, `device` is cpu or cuda, and `flags` are the
+    processor's instruction sets. Raises `LoadError` where what is wanted is not there.
+    """
+    assert present, "somebody has looked"
+    for precision in present:
+        if precision == wanted:
+            return Choice(precision, f"asked for by {asked_by}")
+    if wanted != AUTO:
+        raise LoadError(f"{asked_by} asks for precision {wanted}, there is {', '.join(present)}")
+    if len(present) == 1:
+        return Choice(present[0], "the only one there is")
+    exact = next((each for each in present if each == "fp32"), present[0])
+    if device == "cuda":
+        if "fp16" in present:
+            return Choice("fp16", "a GPU computes it fastest")
+        return Choice(exact, "there is no fp16 for the GPU")
+    rounded = next((each for each in present if each.startswith("int")), None)
+    if rounded is None:
+        return Choice(exact, "there is no int8 for the processor")
+    fast = next((flag for flag in INT8_PRODUCTS if flag in flags), None)
+    if fast is None:
+        return Choice(exact, f"the processor has none of {', '.join(INT8_PRODUCTS)}")
+    return Choice(rounded, f"the processor has {fast}")
