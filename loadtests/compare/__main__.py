@@ -1,0 +1,293 @@
+"""Ours and others, side by side.
+
+    python -m loadtests.compare all --quick        what installs in minutes
+    python -m loadtests.compare all                everything: an hour, and some 20 GB
+    python -m loadtests.compare engines --peer openvino --ours int8
+    python -m loadtests.compare report             what was measured so far, once more
+
+Each peer is installed into its own environment below `build/compare/`, opens the same two models,
+and is refused if its outputs disagree with float32 transformers. Then it takes turns with ours,
+A B A B, and each ratio is of one round. `peers.py` declares the peers, `traffic.py` what is asked.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import Progress
+
+from loadtests.compare import report as reports
+from loadtests.compare.comparison import Result, admitted, compare_peer
+from loadtests.compare.environments import BUILD, MODELS, NotAvailable
+from loadtests.compare.machine import machine
+from loadtests.compare.models import BERT, Reference, write_models
+from loadtests.compare.peer import Peer
+from loadtests.compare.peers import ENGINES
+from loadtests.compare.peers import ours as our_engines
+from loadtests.compare.servers.peers import SERVER_TRAFFIC, SERVERS
+from loadtests.compare.servers.peers import ours as our_servers
+from loadtests.compare.traffic import (
+    CLASSIFY,
+    GENERATE,
+    TRAFFIC,
+    Traffic,
+    mixed_sizes,
+    sizes_of_texts,
+)
+from loadtests.compare.worker import Work
+from service.cpus import available_cpus
+
+app = typer.Typer(help=__doc__, no_args_is_help=True)
+console = Console()
+errors = Console(stderr=True)
+RESULTS = BUILD / "results"
+
+PeerNames = Annotated[
+    list[str] | None, typer.Option("--peer", help="Peers whose names begin so; all by default.")
+]
+Ours = Annotated[
+    list[str] | None, typer.Option("--ours", help="Precisions that `attendant export` knows.")
+]
+Kinds = Annotated[
+    list[str] | None, typer.Option("--traffic", help="Kinds of traffic.py; all by default.")
+]
+Texts = Annotated[
+    list[Path] | None, typer.Option("--texts", help="Real texts, one a line, for `real`.")
+]
+Settings = Annotated[
+    list[str] | None, typer.Option("--setting", help="NAME=VALUE of ours' generation engine.")
+]
+Rounds = Annotated[int, typer.Option(min=1, help="Counted rounds after one that warms up.")]
+Threads = Annotated[int, typer.Option(min=1, help="Of every engine.")]
+Quick = Annotated[bool, typer.Option("--quick", help="Few peers, little work.")]
+Picture = Annotated[Path | None, typer.Option(help="Where to draw; by default beside the results.")]
+CPUS = available_cpus()
+
+
+@dataclass(frozen=True, slots=True)
+class Contest:
+    """Peers of one kind, what is asked of them, and those of ours that they meet."""
+
+    peers: Sequence[Peer]
+    traffic: Sequence[Traffic]
+    ours: Callable[[str, Sequence[str] | None, Mapping[str, object]], list[Peer]]
+
+
+CONTESTS = {
+    "engines": Contest(ENGINES, TRAFFIC, our_engines),
+    "servers": Contest(SERVERS, SERVER_TRAFFIC, our_servers),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """Traffic whose work is made."""
+
+    traffic: Traffic
+    work: Work
+
+
+def chosen_peers(peers: Sequence[Peer], names: Sequence[str] | None, *, quick: bool) -> list[Peer]:
+    """By beginnings of names, and only quick ones where that is asked for."""
+    found = [
+        peer
+        for peer in peers
+        if (not names or any(peer.name.startswith(name) for name in names))
+        and (peer.in_quick or not quick)
+    ]
+    if not found:
+        known = ", ".join(dict.fromkeys(peer.name for peer in peers))
+        raise typer.BadParameter(f"no peer is called so; there are: {known}")
+    return found
+
+
+def chosen_kinds(
+    known: Sequence[Traffic], names: Sequence[str] | None, texts: Sequence[Path], *, quick: bool
+) -> list[Kind]:
+    """The kinds of traffic that are asked for, made."""
+    for name in names or ():
+        if name not in (kind.name for kind in known):
+            raise typer.BadParameter(f"traffic {name!r} is none of {[kind.name for kind in known]}")
+    tokenizer = MODELS / BERT / "tokenizer.json"
+    sizes = sizes_of_texts(texts, tokenizer) if texts else mixed_sizes
+    kinds = []
+    for kind in known:
+        make = kind.quick if quick else kind.full
+        if make is not None and (not names or kind.name in names):
+            kinds.append(Kind(kind, make(sizes)))
+    return kinds
+
+
+def prepared(peers: Sequence[Peer]) -> list[Peer]:
+    """Install what is missing; what fails is said and left out."""
+    ready = []
+    with Progress(console=errors) as progress:
+        task = progress.add_task("install", total=len(peers))
+        for peer in peers:
+            progress.update(task, description=peer.name, advance=1)
+            try:
+                peer.install()
+                ready.append(peer)
+            except NotAvailable as fault:
+                progress.console.print(f"[red]{peer.name}, {peer.task}: {fault}")
+    return ready
+
+
+def run(
+    peers: Sequence[Peer], own: Sequence[Peer], kinds: Sequence[Kind], threads: int, rounds: int
+) -> None:
+    """All peers of one task in turn; every result is kept as soon as it is there."""
+    reference = Reference.read(MODELS / "reference.json")
+    facts = machine() | {"threads": threads}
+    with Progress(console=errors) as progress, ExitStack() as stack:
+        bar = progress.add_task("", total=len(peers) * len(kinds))
+        sides, faults = admitted(stack, own, reference, threads)
+        for name, fault in faults.items():
+            progress.console.print(f"[red]{name} is refused: {fault}")
+        for peer in peers:
+            progress.update(bar, description=f"{peer.name}, {peer.task}")
+            traffic = [
+                (_blank(peer, kind.traffic, facts), kind.work)
+                for kind in kinds
+                if peer.can_do(kind.work)
+            ]
+            for result in compare_peer(peer, sides, traffic, reference, threads, rounds):
+                reports.keep(result, RESULTS)
+                progress.advance(bar)
+
+
+def _blank(peer: Peer, kind: Traffic, facts: dict[str, object]) -> Result:
+    versions = peer.environment.versions()
+    names = kind.name, kind.what, peer.task, peer.name, peer.precision
+    return Result(*names, versions=versions, machine=facts)
+
+
+def _compare(
+    contest: Contest,
+    names: list[str] | None,
+    precisions: list[str] | None,
+    wanted: list[str] | None,
+    texts: list[Path] | None,
+    settings: list[str] | None,
+    rounds: int,
+    threads: int,
+    quick: bool,
+) -> None:
+    models()
+    kinds = chosen_kinds(contest.traffic, wanted, texts or (), quick=quick)
+    peers = chosen_peers(contest.peers, names, quick=quick)
+    for task in (CLASSIFY, GENERATE):
+        asked = [kind for kind in kinds if kind.traffic.task == task]
+        invited = [peer for peer in peers if peer.task == task]
+        if asked and invited:
+            own = prepared(contest.ours(task, precisions, _settings(settings)))
+            run(prepared(invited), own, asked, threads, rounds)
+
+
+def _settings(named: Sequence[str] | None) -> dict[str, object]:
+    values: dict[str, object] = {}
+    for pair in named or ():
+        name, _, text = pair.partition("=")
+        is_flag = text in ("true", "false")
+        values[name] = text == "true" if is_flag else int(text) if text.isdecimal() else text
+    return values
+
+
+@app.command()
+def models() -> None:
+    """Write the two models and what transformers makes of them, unless they are there."""
+    if (MODELS / "reference.json").exists():
+        return
+    MODELS.mkdir(parents=True, exist_ok=True)
+    with errors.status("two models of random weights"):
+        write_models(MODELS)
+
+
+@app.command()
+def install(peer: PeerNames = None, quick: Quick = False) -> None:
+    """Environments and converted models, ahead of time."""
+    models()
+    for each in prepared(chosen_peers((*ENGINES, *SERVERS), peer, quick=quick)):
+        console.print(each.name, each.task, each.environment.versions())
+
+
+@app.command()
+def check(peer: PeerNames = None, ours_too: bool = True) -> None:
+    """Whether the outputs of those that are installed agree with the reference."""
+    models()
+    reference = Reference.read(MODELS / "reference.json")
+    own = [
+        each
+        for contest in CONTESTS.values()
+        for task in (CLASSIFY, GENERATE)
+        for each in contest.ours(task, None, {})
+    ]
+    others = chosen_peers((*ENGINES, *SERVERS), peer, quick=False)
+    for each in prepared([*(own if ours_too else ()), *others]):
+        with ExitStack() as stack:
+            _, faults = admitted(stack, [each], reference, CPUS)
+        console.print(each.name, each.task, faults.get(each.name, "agrees"))
+
+
+@app.command()
+def engines(
+    peer: PeerNames = None,
+    ours: Ours = None,
+    traffic: Kinds = None,
+    texts: Texts = None,
+    setting: Settings = None,
+    rounds: Rounds = 5,
+    threads: Threads = CPUS,
+    quick: Quick = False,
+    picture: Picture = None,
+) -> None:
+    """Engines in process: batches for encoders, requests in flight for decoders."""
+    _compare(CONTESTS["engines"], peer, ours, traffic, texts, setting, rounds, threads, quick)
+    report(picture)
+
+
+@app.command()
+def servers(
+    peer: PeerNames = None,
+    ours: Ours = None,
+    traffic: Kinds = None,
+    texts: Texts = None,
+    setting: Settings = None,
+    rounds: Rounds = 5,
+    threads: Threads = CPUS,
+    quick: Quick = False,
+    picture: Picture = None,
+) -> None:
+    """Servers over the network of this machine, ours through gRPC."""
+    _compare(CONTESTS["servers"], peer, ours, traffic, texts, setting, rounds, threads, quick)
+    report(picture)
+
+
+@app.command(name="all")
+def everything(
+    rounds: Rounds = 3,
+    threads: Threads = CPUS,
+    quick: Quick = False,
+    picture: Picture = None,
+) -> None:
+    """Engines, then servers."""
+    for contest in CONTESTS.values():
+        _compare(contest, None, None, None, None, None, rounds, threads, quick)
+    report(picture)
+
+
+@app.command()
+def report(picture: Picture = None) -> None:
+    """Tables, JSON and picture of all that was kept."""
+    results = reports.kept(RESULTS)
+    reports.show(results, console)
+    reports.write_json(results, BUILD / "compare.json")
+    reports.draw(results, picture or BUILD / "compare.png")
+
+
+if __name__ == "__main__":
+    app()

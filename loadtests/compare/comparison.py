@@ -1,0 +1,141 @@
+"""Who takes turns with whom: every peer with ours, A B A B, after its outputs were checked."""
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from loadtests.compare.agreement import Agreement, logits_agree, tokens_agree
+from loadtests.compare.connection import Worker, WorkerError
+from loadtests.compare.environments import BUILD, environ
+from loadtests.compare.models import Reference
+from loadtests.compare.peer import Peer
+from loadtests.compare.traffic import CLASSIFY
+from loadtests.compare.worker import Answer, Setup, Work
+
+CHECK_CONCURRENCY = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One program of a comparison, opened and in agreement with the reference."""
+
+    name: str
+    run: Callable[[Work], Answer]
+
+
+@dataclass(slots=True)
+class Result:
+    """One peer under one kind of traffic. Seconds are per counted round; `fault` says why none."""
+
+    traffic: str
+    what: str
+    task: str
+    peer: str
+    precision: str
+    versions: dict[str, str] = field(default_factory=dict)
+    agreement: str = ""
+    fault: str = ""
+    amount: int = 0  # rows, or generated tokens
+    theirs_s: list[float] = field(default_factory=list)
+    ours_s: dict[str, list[float]] = field(default_factory=dict)
+    latencies_s: list[float] = field(default_factory=list)  # of the last round, from servers
+    machine: dict[str, Any] = field(default_factory=dict)
+    command: str = field(default_factory=lambda: " ".join(sys.argv[1:]))
+    at: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
+
+
+@contextmanager
+def opened(peer: Peer, threads: int) -> Iterator[Worker]:
+    """The peer's worker, its model loaded."""
+    scratch = BUILD / "scratch" / peer.environment.name
+    scratch.mkdir(parents=True, exist_ok=True)
+    runner = sys.executable if peer.runs_in_ours else str(peer.environment.python)
+    command = [runner, "-m", f"loadtests.compare.{peer.worker}"]
+    log = BUILD / "logs" / f"{peer.name.replace(' ', '-')}-{peer.task}.log"
+    options = {"task": peer.task, **peer.options}
+    setup = Setup(peer.folder, threads, str(peer.environment.python), str(scratch), options)
+    with Worker(peer.name, command, log, environ(threads)) as worker:
+        worker.open(setup)
+        yield worker
+
+
+def check(run: Callable[[Work], Answer], peer: Peer, reference: Reference) -> Agreement:
+    """Ask for the reference's rows or prompts, several at once."""
+    if peer.task == CLASSIFY:
+        found = run(Work(reference.rows, CHECK_CONCURRENCY)).outputs
+        return logits_agree(reference.logits, found, peer.precision)
+    prompts = reference.prompts
+    if peer.only_equal:  # then each alone
+        answers = [
+            run(Work([prompt], 1, [len(tokens)])).outputs[0]
+            for prompt, tokens in zip(prompts, reference.tokens, strict=True)
+        ]
+    else:
+        counts = [len(tokens) for tokens in reference.tokens]
+        answers = list(run(Work(prompts, CHECK_CONCURRENCY, counts)).outputs)
+    return tokens_agree(reference.tokens, answers, peer.precision)
+
+
+def take_turns(
+    ours: Sequence[Side], theirs: Side, work: Work, rounds: int
+) -> tuple[dict[str, list[float]], list[float], Answer]:
+    """Seconds of ours and of theirs per round, after one round that warms all up."""
+    sides = [*ours, theirs]
+    seconds: dict[str, list[float]] = {side.name: [] for side in sides}
+    for index in range(rounds + 1):
+        for side in sides:
+            answer = side.run(work)
+            if index:
+                seconds[side.name].append(answer.seconds)
+    return seconds, seconds.pop(theirs.name), answer
+
+
+def admitted(
+    stack: ExitStack, peers: Sequence[Peer], reference: Reference, threads: int
+) -> tuple[list[Side], dict[str, str]]:
+    """Those that agree, open until the stack ends; and why others are refused."""
+    sides, faults = [], {}
+    for peer in peers:
+        try:
+            worker = stack.enter_context(opened(peer, threads))
+            agreement = check(worker.run, peer, reference)
+        except WorkerError as error:
+            faults[peer.name] = str(error)
+            continue
+        if agreement.fault:
+            faults[peer.name] = agreement.fault
+        else:
+            sides.append(Side(peer.name, worker.run))
+    return sides, faults
+
+
+def compare_peer(
+    peer: Peer,
+    ours: Sequence[Side],
+    traffic: Sequence[tuple[Result, Work]],
+    reference: Reference,
+    threads: int,
+    rounds: int,
+) -> Iterator[Result]:
+    """One result per kind of traffic, also where the peer fails: then with its fault."""
+    done = 0
+    try:
+        with opened(peer, threads) as worker:
+            agreement = check(worker.run, peer, reference)
+            for result, work in traffic:
+                result.agreement, result.fault = agreement.text, agreement.fault
+                if not agreement.fault:
+                    result.amount = work.amount
+                    theirs = Side(peer.name, worker.run)
+                    turns = take_turns(ours, theirs, work, rounds)
+                    result.ours_s, result.theirs_s, answer = turns
+                    result.latencies_s = list(answer.latencies_s)
+                yield result
+                done += 1
+    except WorkerError as error:
+        for result, _ in traffic[done:]:
+            result.fault = str(error)
+            yield result

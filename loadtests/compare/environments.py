@@ -1,0 +1,172 @@
+"""Virtual environments of peers, and files converted for them: made once, under `build/compare/`.
+
+What fails says why and is left out; nothing is half made, since the stamp is written last.
+"""
+
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import venv
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from loadtests.compare.connection import ROOT
+
+BUILD = ROOT / "build" / "compare"
+MODELS = BUILD / "models"
+STEP_LIMIT_S = 3_600  # llama.cpp compiles for 20 minutes on one core
+
+
+class NotAvailable(Exception):  # noqa: N818 - a state of the peer, reported as such
+    """Why a peer cannot take part on this machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """A virtual environment: pip's arguments, call after call, since the order matters.
+
+    `script` runs last, in bash, in the environment's folder and with its programs on PATH: what
+    pip cannot do, or has to be patched.
+    """
+
+    name: str
+    pip: tuple[str, ...] = ()
+    script: str = ""
+    shown: tuple[str, ...] = ()  # distributions whose versions the report has
+
+    @property
+    def folder(self) -> Path:
+        return BUILD / "venv" / self.name
+
+    @property
+    def python(self) -> Path:
+        return self.folder / "bin" / "python"
+
+    @property
+    def is_installed(self) -> bool:
+        return self._stamp.exists()
+
+    @property
+    def _stamp(self) -> Path:
+        return self.folder / "versions.json"
+
+    def install(self) -> None:
+        """Make it, unless it was made in the same way before."""
+        if self.is_installed:
+            return
+        if not self.python.exists():
+            venv.create(self.folder, with_pip=True)
+        log = BUILD / "logs" / f"install-{self.name}.log"
+        quiet = [str(self.python), "-m", "pip", "--disable-pip-version-check"]
+        for arguments in self.pip:
+            _call([*quiet, *shlex.split(arguments)], log, self)
+        if self.script:
+            _call(["bash", "-euc", self.script], log, self, self.folder)
+        found = subprocess.run(  # noqa: S603 - its own pip
+            [*quiet, "list", "--format=json"], capture_output=True, check=True, text=True
+        )
+        versions = {each["name"].lower(): each["version"] for each in json.loads(found.stdout)}
+        self._stamp.write_text(json.dumps(versions, indent=1))
+
+    def versions(self) -> dict[str, str]:
+        known: dict[str, str] = json.loads(self._stamp.read_text())
+        return {name: known.get(name, "?") for name in self.shown}
+
+
+@dataclass(frozen=True, slots=True)
+class Own(Environment):
+    """The environment that we run in: ours is a peer like the others."""
+
+    @property
+    def folder(self) -> Path:
+        return Path(sys.prefix)
+
+    @property
+    def python(self) -> Path:
+        return Path(sys.executable)
+
+    @property
+    def is_installed(self) -> bool:
+        return True
+
+    def versions(self) -> dict[str, str]:
+        from importlib.metadata import version
+
+        return {name: version(name) for name in self.shown}
+
+
+@dataclass(frozen=True, slots=True)
+class Conversion:
+    """A model as one engine reads it: a folder made by a command of an environment.
+
+    The command's `{model}` is the Hugging Face folder, `{out}` the folder to make, `{bin}` where
+    the environment's programs are, `{here}` the folder of `loadtests/compare`.
+    """
+
+    name: str
+    model: str
+    environment: Environment
+    command: str
+
+    @property
+    def folder(self) -> Path:
+        return MODELS / self.name
+
+    def make(self) -> None:
+        """Convert, unless that was done before."""
+        if self.folder.exists():
+            return
+        part = self.folder.with_suffix(".part")
+        shutil.rmtree(part, ignore_errors=True)
+        command = self.command.format(
+            model=MODELS / self.model,
+            out=part,
+            bin=self.environment.python.parent,
+            here=Path(__file__).parent,
+        )
+        log = BUILD / "logs" / f"convert-{self.name}.log"
+        _call(["bash", "-euc", command], log, self.environment)
+        part.rename(self.folder)
+
+
+def environ(threads: int) -> dict[str, str]:
+    """Of every worker and converter: so many threads, and nothing from a hub."""
+    count = str(threads)
+    return {
+        "OMP_NUM_THREADS": count,
+        "MKL_NUM_THREADS": count,
+        "HF_HUB_OFFLINE": "1",
+        "TRANSFORMERS_OFFLINE": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+        "CUDA_VISIBLE_DEVICES": "",
+    }
+
+
+def _call(
+    command: Sequence[str], log: Path, environment: Environment, folder: Path | None = None
+) -> None:
+    log.parent.mkdir(parents=True, exist_ok=True)
+    path = f"{environment.python.parent}{os.pathsep}{os.environ['PATH']}"
+    with log.open("a") as output:
+        print("$", *command, file=output, flush=True)
+        try:
+            ended = subprocess.run(  # noqa: S603 - as declared in peers.py
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                cwd=folder or ROOT,
+                env={**os.environ, **environ(os.cpu_count() or 1), "PATH": path},
+                timeout=STEP_LIMIT_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            raise NotAvailable(f"took longer than {STEP_LIMIT_S} s; {log}") from None
+    if ended.returncode:
+        lines = [line.strip() for line in log.read_text(errors="replace").splitlines()]
+        errors = [line for line in lines if "error" in line.lower()] or lines
+        raise NotAvailable(f"{errors[-1][:200]} ({log})")

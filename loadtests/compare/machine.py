@@ -1,0 +1,28 @@
+"""What a figure depends on besides the programs: the processor, its instructions, the memory."""
+
+import os
+import platform
+from pathlib import Path
+
+from service.cpus import available_cpus
+
+INSTRUCTIONS = ("avx2", "avx512f", "avx512_vnni", "avx_vnni", "avx512_bf16", "amx_int8", "amx_bf16")
+
+
+def machine() -> dict[str, object]:
+    """Name, cores that we may use, which of `INSTRUCTIONS` it has, memory."""
+    facts: dict[str, str] = {}
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        key, _, value = line.partition(":")
+        facts.setdefault(key.strip(), value.strip())
+    flags = set(facts.get("flags", facts.get("Features", "")).split())
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return {
+        "cpu": facts.get("model name", platform.machine()),
+        "family_model": f"{facts.get('cpu family', '?')}/{facts.get('model', '?')}",
+        "cores": available_cpus(),
+        "instructions": [name for name in INSTRUCTIONS if name in flags],
+        "memory_gib": round(memory / 2**30, 1),
+        "system": f"{platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+    }

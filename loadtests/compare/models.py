@@ -1,0 +1,186 @@
+"""The two models that everybody runs, as Hugging Face folders, and what transformers makes of them.
+
+BERT-base with two labels and GPT-2, 109 and 124 million random weights: speed does not depend on
+what they know, and nothing has to be downloaded. Weights of layers are larger than fresh ones, so
+that greedy text varies instead of repeating one token, and logits differ from row to row: outputs
+that agree do not agree by accident. The tokenizers are trained on Python's standard library.
+"""
+
+import json
+import sysconfig
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+BERT, GPT2 = "bert", "gpt2"
+SPREAD = {BERT: 2.0, GPT2: 4.0}  # how many times larger
+CORPUS_CHARACTERS = 8_000_000
+BERT_VOCABULARY, GPT2_VOCABULARY = 30_522, 50_257
+END_OF_TEXT = "<|endoftext|>"
+# Keys that folders of the hub have, transformers 5 does not write, and converters still read.
+OLD_KEYS = {
+    BERT: {
+        "position_embedding_type": "absolute",
+        "id2label": {"0": "LABEL_0", "1": "LABEL_1"},
+        "label2id": {"LABEL_0": 0, "LABEL_1": 1},
+    },
+    GPT2: {"n_ctx": 1024},
+}
+CHECK_ROWS, CHECK_PROMPTS, CHECK_TOKENS = 8, 6, 16
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """Rows and prompts, and what float32 transformers makes of each, alone."""
+
+    rows: list[list[int]]
+    logits: list[list[float]]
+    prompts: list[list[int]]
+    tokens: list[list[int]]
+
+    def write(self, path: Path) -> None:
+        path.write_text(json.dumps(asdict(self)))
+
+    @classmethod
+    def read(cls, path: Path) -> "Reference":
+        return cls(**json.loads(path.read_text()))
+
+
+def write_models(folder: Path) -> None:
+    """`bert/`, `gpt2/` and `reference.json`; takes a minute or two."""
+    write_bert(folder / BERT)
+    write_gpt2(folder / GPT2)
+    write_reference(folder)
+
+
+def write_bert(folder: Path) -> None:
+    import torch
+    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+    from tokenizers.processors import TemplateProcessing
+    from transformers import BertConfig, BertForSequenceClassification
+
+    torch.manual_seed(1)
+    _save(BertForSequenceClassification(BertConfig(num_labels=2)), BERT, folder)
+    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))  # noqa: S106 - no secret
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece()
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=BERT_VOCABULARY, min_frequency=0, show_progress=False, special_tokens=special
+    )
+    tokenizer.train_from_iterator(_corpus(), trainer)
+    _fill(tokenizer, BERT_VOCABULARY)
+    tokenizer.post_processor = TemplateProcessing(
+        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    )
+    tokenizer.save(str(folder / "tokenizer.json"))
+    ids = sorted(tokenizer.get_vocab().items(), key=lambda item: item[1])
+    (folder / "vocab.txt").write_text("\n".join(token for token, _ in ids) + "\n")
+    names = dict(zip(("pad", "unk", "cls", "sep", "mask"), special, strict=True))
+    _write_tokenizer_config(
+        folder,
+        tokenizer_class="BertTokenizer",
+        do_lower_case=True,
+        model_max_length=512,
+        **{f"{kind}_token": token for kind, token in names.items()},
+    )
+
+
+def write_gpt2(folder: Path) -> None:
+    import torch
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    torch.manual_seed(1)
+    config = GPT2Config(bos_token_id=GPT2_VOCABULARY - 1, eos_token_id=GPT2_VOCABULARY - 1)
+    _save(GPT2LMHeadModel(config), GPT2, folder)
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=GPT2_VOCABULARY - 1,
+        show_progress=False,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+    )
+    tokenizer.train_from_iterator(_corpus(), trainer)
+    _fill(tokenizer, GPT2_VOCABULARY - 1)
+    tokenizer.add_special_tokens([END_OF_TEXT])
+    tokenizer.save(str(folder / "tokenizer.json"))
+    saved = json.loads((folder / "tokenizer.json").read_text())["model"]["merges"]
+    merges = (merge if isinstance(merge, str) else " ".join(merge) for merge in saved)
+    (folder / "merges.txt").write_text("#version: 0.2\n" + "\n".join(merges) + "\n")
+    (folder / "vocab.json").write_text(json.dumps(tokenizer.get_vocab(), ensure_ascii=False))
+    _write_tokenizer_config(
+        folder,
+        tokenizer_class="GPT2Tokenizer",
+        add_prefix_space=False,
+        model_max_length=1024,
+        **{f"{kind}_token": END_OF_TEXT for kind in ("bos", "eos", "unk")},
+    )
+
+
+def write_reference(folder: Path) -> None:
+    """Every row and prompt alone: nothing padded, nothing cached by others."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
+
+    generator = np.random.default_rng(7)
+    rows = [random_row(generator, size) for size in generator.integers(8, 200, CHECK_ROWS)]
+    prompts = [
+        random_prompt(generator, size) for size in generator.integers(16, 129, CHECK_PROMPTS)
+    ]
+    bert = AutoModelForSequenceClassification.from_pretrained(folder / BERT, dtype=torch.float32)
+    gpt2 = AutoModelForCausalLM.from_pretrained(folder / GPT2, dtype=torch.float32)
+    with torch.inference_mode():
+        logits = [bert(torch.tensor([row])).logits[0].tolist() for row in rows]
+        tokens = []
+        for prompt in prompts:
+            ids = torch.tensor([prompt])
+            for _ in range(CHECK_TOKENS):
+                ids = torch.cat((ids, gpt2(ids).logits[:, -1:].argmax(-1)), 1)
+            tokens.append(ids[0, len(prompt) :].tolist())
+    Reference(rows, logits, prompts, tokens).write(folder / "reference.json")
+
+
+def random_row(generator: np.random.Generator, size: int) -> list[int]:
+    """Token ids of one text for BERT: `[CLS]`, words, `[SEP]`."""
+    return [2, *generator.integers(5, BERT_VOCABULARY, size - 2).tolist(), 3]
+
+
+def random_prompt(generator: np.random.Generator, size: int) -> list[int]:
+    return [int(token) for token in generator.integers(1, 50_000, size)]
+
+
+def _save(model: "torch.nn.Module", name: str, folder: Path) -> None:  # type: ignore[name-defined] # noqa: F821
+    import torch
+
+    with torch.no_grad():
+        for key, parameter in model.named_parameters():
+            if parameter.dim() == 2 and not any(part in key for part in ("wte", "wpe", "embed")):
+                parameter.mul_(SPREAD[name])
+    model.save_pretrained(folder)
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | OLD_KEYS[name], indent=2))
+
+
+def _corpus() -> Iterator[str]:
+    num_characters = 0
+    for path in sorted(Path(sysconfig.get_paths()["stdlib"]).glob("*.py")):
+        text = path.read_text(encoding="utf-8", errors="replace")
+        num_characters += len(text)
+        if num_characters > CORPUS_CHARACTERS:
+            return
+        yield text
+
+
+def _fill(tokenizer: "tokenizers.Tokenizer", size: int) -> None:  # type: ignore[name-defined] # noqa: F821
+    """Tokens that no text has, where the corpus ran out of pairs before the vocabulary was full."""
+    missing = size - tokenizer.get_vocab_size()
+    tokenizer.add_tokens([f"<unused{number}>" for number in range(missing)])
+
+
+def _write_tokenizer_config(folder: Path, **values: object) -> None:
+    (folder / "tokenizer_config.json").write_text(json.dumps(values, indent=1))

@@ -1,0 +1,138 @@
+"""Results as tables, one JSON file and one picture; rows that we lose are shown like the others."""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+
+mpl.use("Agg")
+import matplotlib.pyplot as plt
+from rich.console import Console
+from rich.table import Table
+
+from loadtests.compare.comparison import Result
+from loadtests.compare.ratios import Ratio, per_second, times_faster
+from loadtests.compare.traffic import CLASSIFY, TRAFFIC
+
+DPI = 80
+ROW_INCHES, WIDTH_INCHES = 0.28, 9.0
+ORDER = [traffic.name for traffic in TRAFFIC]
+
+
+def keep(result: Result, folder: Path) -> None:
+    """As a file of its own: a later run of the same peer and traffic replaces it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    name = f"{result.traffic}--{result.peer}".replace(" ", "-").replace("/", "-")
+    (folder / f"{name}.json").write_text(json.dumps(asdict(result)))
+
+
+def kept(folder: Path) -> list[Result]:
+    """All that were kept, by traffic, slowest last."""
+    results = [Result(**json.loads(path.read_text())) for path in sorted(folder.glob("*--*.json"))]
+    return sorted(results, key=lambda result: (_place(result), -_speed(result)))
+
+
+def _place(result: Result) -> tuple[int, str]:
+    known = result.traffic in ORDER
+    return (ORDER.index(result.traffic) if known else len(ORDER), result.traffic)
+
+
+def _speed(result: Result) -> float:
+    return per_second(result.amount, result.theirs_s) if result.theirs_s else 0.0
+
+
+def ratios(result: Result) -> dict[str, Ratio]:
+    """Of each of ours over the peer."""
+    if not result.theirs_s:
+        return {}
+    return {name: times_faster(s, result.theirs_s) for name, s in result.ours_s.items()}
+
+
+def show(results: Sequence[Result], console: Console) -> None:
+    """A table per kind of traffic: ours first, then the peers from fast to slow."""
+    for result in results[-1:]:
+        console.print(f"[dim]{json.dumps(result.machine)}")
+    for _, group in groupby(results, _place):
+        console.print(_table(list(group)))
+
+
+def _table(results: Sequence[Result]) -> Table:
+    first = results[0]
+    unit = "rows/s" if first.task == CLASSIFY else "tokens/s"
+    ours = _our_speeds(results)
+    headings = [f"{name} over it" for name in ours]
+    table = Table("", unit, *headings, "agreement", title=f"{first.traffic}: {first.what}")
+    for name, speed in ours.items():
+        table.add_row(f"[bold]{name}", f"{speed:.0f}", *["" for _ in ours], "")
+    for result in results:
+        versions = ", ".join(f"{name} {version}" for name, version in result.versions.items())
+        title = f"{result.peer}\n[dim]{versions}"
+        found = ratios(result)
+        cells = [str(found[name]) if name in found else "" for name in ours]
+        speed = f"{_speed(result):.0f}" if result.theirs_s else "-"
+        table.add_row(title, speed, *cells, result.fault or result.agreement)
+    return table
+
+
+def _our_speeds(results: Iterable[Result]) -> dict[str, float]:
+    """Of each of ours, over all rounds with all peers."""
+    seconds: dict[str, list[float]] = {}
+    amount = 0
+    for result in results:
+        amount = result.amount or amount
+        for name, values in result.ours_s.items():
+            seconds.setdefault(name, []).extend(values)
+    return {name: per_second(amount, values) for name, values in seconds.items()}
+
+
+def write_json(results: Sequence[Result], path: Path) -> None:
+    """Everything that was measured, with ratios."""
+    path.write_text(json.dumps([_as_json(result) for result in results], indent=1))
+
+
+def _as_json(result: Result) -> dict[str, Any]:
+    return asdict(result) | {"ratios": {key: asdict(r) for key, r in ratios(result).items()}}
+
+
+def draw(results: Sequence[Result], path: Path) -> None:
+    """A panel per kind of traffic: a bar per program, ours in another colour."""
+    measured = [result for result in results if result.theirs_s]
+    groups = [list(group) for _, group in groupby(measured, _place)]
+    if not groups:
+        return
+    bars = [_bars(group) for group in groups]
+    heights = [len(rows) + 2 for rows in bars]
+    figure, panels = plt.subplots(
+        len(groups),
+        1,
+        figsize=(WIDTH_INCHES, ROW_INCHES * sum(heights)),
+        height_ratios=heights,
+        squeeze=False,
+        dpi=DPI,
+    )
+    for panel, group, rows in zip(panels[:, 0], groups, bars, strict=True):
+        _draw_bars(panel, group[0], rows)
+    figure.tight_layout()
+    figure.savefig(path)
+    plt.close(figure)
+
+
+def _bars(results: Sequence[Result]) -> list[tuple[str, float, bool]]:
+    rows = [(result.peer, _speed(result), False) for result in results]
+    rows += [(name, speed, True) for name, speed in _our_speeds(results).items()]
+    return sorted(rows, key=lambda row: row[1])
+
+
+def _draw_bars(panel: Any, result: Result, rows: Sequence[tuple[str, float, bool]]) -> None:  # noqa: ANN401
+    speeds = [speed for _, speed, _ in rows]
+    colours = ["tab:orange" if is_ours else "tab:blue" for _, _, is_ours in rows]
+    bars = panel.barh([name for name, _, _ in rows], speeds, color=colours)
+    panel.bar_label(bars, [f"{speed:.0f}" for speed in speeds], padding=3, fontsize="small")
+    unit = "rows/s" if result.task == CLASSIFY else "tokens/s"
+    panel.set_title(f"{result.traffic}: {result.what}, {unit}", fontsize="medium")
+    panel.tick_params(axis="y", labelsize="small")
+    panel.margins(x=0.1)

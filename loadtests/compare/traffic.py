@@ -1,0 +1,137 @@
+"""What is asked of everybody, by name: the same seeded rows and prompts for all.
+
+Lengths of the texts are those that `lengths.toml` counted in real ones; or give files of texts,
+one a line.
+"""
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+
+from loadtests.compare.models import random_prompt, random_row
+from loadtests.compare.worker import Work
+from loadtests.lengths import Lengths, known_lengths
+
+CLASSIFY, GENERATE = "classify", "generate"
+MAX_TOKENS = 512  # what BERT has positions for
+BATCH_ROWS = 8
+WINDOW_ROWS = 32  # as many texts as wait at a server with 32 clients: those are sorted by length
+# Long passages among short texts: a tenth, as a mailbox or a page of reviews has them.
+PASSAGES = Lengths(((80, 320, 1),))
+MIX = (("reviews", 9), ("sms", 9), ("passages", 2))
+SEED = 11
+
+
+Sizes: TypeAlias = Callable[[int], list[int]]  # so many lengths of texts, in tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """One kind of work: what it is, and how to make it for the full or the quick mode."""
+
+    name: str
+    task: str
+    what: str
+    full: Callable[[Sizes], Work]
+    quick: Callable[[Sizes], Work] | None = None  # None is left out of the quick mode
+
+
+def fixed_rows(count: int, size: int = 128) -> Work:
+    """Rows of the same length in batches of eight: nothing to pad."""
+    generator = np.random.default_rng(SEED)
+    return Work([random_row(generator, size) for _ in range(count)], BATCH_ROWS)
+
+
+def real_rows(sizes: Sequence[int]) -> Work:
+    """Rows of these lengths, sorted within a window, so that batches have little padding."""
+    generator = np.random.default_rng(SEED)
+    rows = [random_row(generator, size) for size in sizes]
+    windows = (rows[start : start + WINDOW_ROWS] for start in range(0, len(rows), WINDOW_ROWS))
+    return Work([row for window in windows for row in sorted(window, key=len)], BATCH_ROWS)
+
+
+def mixed_sizes(count: int) -> list[int]:
+    """Lengths in tokens of reviews, SMS and passages, mixed: a word is about 1.3 tokens."""
+    generator = random.Random(SEED)
+    known = known_lengths() | {"passages": PASSAGES}
+    names, weights = zip(*MIX, strict=True)
+    drawn = (known[name].draw(generator) for name in generator.choices(names, weights, k=count))
+    return [min(MAX_TOKENS, round(1.3 * words) + 2) for words in drawn]
+
+
+def sizes_of_texts(files: Sequence[Path], tokenizer: Path) -> Sizes:
+    """Lengths of texts drawn from all files, as often from each."""
+    from tokenizers import Tokenizer
+
+    encoder = Tokenizer.from_file(str(tokenizer))
+    texts = [[line for line in file.read_text().splitlines() if line.strip()] for file in files]
+
+    def sizes(count: int) -> list[int]:
+        generator = random.Random(SEED)
+        chosen = [generator.choice(texts[index % len(texts)]) for index in range(count)]
+        generator.shuffle(chosen)
+        return [min(MAX_TOKENS, len(encoder.encode(text).ids)) for text in chosen]
+
+    return sizes
+
+
+def prompts(
+    concurrency: int,
+    count: int,
+    prompt_sizes: tuple[int, int] = (16, 128),
+    output_sizes: tuple[int, int] = (8, 64),
+) -> Work:
+    """Prompts to continue; both ends of the ranges are included."""
+    generator = np.random.default_rng(SEED + concurrency)
+    first, last = prompt_sizes
+    rows = [random_prompt(generator, size) for size in generator.integers(first, last + 1, count)]
+    outputs = generator.integers(output_sizes[0], output_sizes[1] + 1, count).tolist()
+    return Work(rows, concurrency, outputs)
+
+
+def _mixed(level: int, quick: bool) -> Traffic:
+    return Traffic(
+        f"mixed-{level}",
+        GENERATE,
+        f"{level} in flight, prompts of 16 to 128 tokens, outputs of 8 to 64",
+        lambda _: prompts(level, max(4, 2 * level)),
+        (lambda _: prompts(level, max(2, level))) if quick else None,
+    )
+
+
+def _equal(level: int) -> Traffic:
+    """Nearly decoding alone; also for engines that refuse prompts of different lengths."""
+    return Traffic(
+        f"equal-{level}",
+        GENERATE,
+        f"{level} in flight, prompts of 16 tokens, outputs of 64",
+        lambda _: prompts(level, max(2, level), (16, 16), (64, 64)),
+    )
+
+
+TRAFFIC: tuple[Traffic, ...] = (
+    Traffic(
+        "fixed",
+        CLASSIFY,
+        "batches of 8 rows of 128 tokens",
+        lambda _: fixed_rows(48),
+        lambda _: fixed_rows(16),
+    ),
+    Traffic(
+        "real",
+        CLASSIFY,
+        "reviews, SMS and passages in batches of 8, sorted within 32",
+        lambda sizes: real_rows(sizes(128)),
+        lambda sizes: real_rows(sizes(32)),
+    ),
+    _mixed(1, quick=True),
+    _mixed(8, quick=True),
+    _mixed(32, quick=False),
+    _equal(1),
+    _equal(8),
+    _equal(32),
+)

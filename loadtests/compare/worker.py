@@ -1,0 +1,90 @@
+"""The worker's half of the protocol: a JSON object per line on stdin, one per line on stdout.
+
+    {"open": {...}}             options of `peers.py`, and what `Setup` adds -> {}
+    {"run": {Work}}             -> {Answer}
+    either                      -> {"error": "why"}
+
+This module runs in every peer's environment, so it imports the standard library alone. A worker
+that nobody asks sleeps on stdin, and ends when stdin does. What libraries print to stdout goes to
+stderr, which is a log file.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, TypeAlias
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What every engine is asked to do in one turn.
+
+    Rows to classify, `concurrency` of them in a batch or in flight at a server; or prompts to
+    continue greedily by `num_tokens` each, past any end token, `concurrency` of them in flight.
+    """
+
+    rows: list[list[int]]  # token ids, special ones included
+    concurrency: int
+    num_tokens: list[int] = field(default_factory=list)  # per row; empty means classify
+    rate: float = 0.0  # requests per second of an open loop; 0 is a closed one
+
+    @property
+    def amount(self) -> int:
+        """What is counted: generated tokens, or rows."""
+        return sum(self.num_tokens) or len(self.rows)
+
+    def batches(self) -> Iterator[list[list[int]]]:
+        """The rows in batches of `concurrency`, in order."""
+        for start in range(0, len(self.rows), self.concurrency):
+            yield self.rows[start : start + self.concurrency]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """How long it took, and the logits or the new tokens of each row, in the order of the rows."""
+
+    seconds: float
+    outputs: Sequence[Sequence[float]]
+    latencies_s: Sequence[float] = ()  # per request, where a server was asked
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What a worker is told to open."""
+
+    model: str  # folder
+    threads: int
+    python: str  # of the peer's environment: what a server starts
+    scratch: str  # folder that it may write into
+    options: dict[str, Any]  # as `peers.py` declares them
+
+
+Run: TypeAlias = Callable[[Work], Answer]
+
+
+def serve(open_engine: Callable[[Setup], Run]) -> None:
+    """Answer each line of stdin until it ends."""
+    replies = os.fdopen(os.dup(sys.stdout.fileno()), "w")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    run: Run | None = None
+    for line in sys.stdin:
+        asked = json.loads(line)
+        try:
+            if "open" in asked:
+                run, reply = open_engine(Setup(**asked["open"])), {}
+            else:
+                assert run is not None, "run before open"
+                reply = asdict(run(Work(**asked["run"])))
+        except Exception as error:  # whatever it is, the other side is told
+            reply = {"error": f"{type(error).__name__}: {error}"[:2_000]}
+        print(json.dumps(reply), file=replies, flush=True)
+
+
+def padded(rows: Sequence[Sequence[int]], pad: int = 0) -> tuple[list[list[int]], list[list[int]]]:
+    """Rows filled up on the right to the longest, and their mask."""
+    longest = max(map(len, rows))
+    ids = [[*row, *[pad] * (longest - len(row))] for row in rows]
+    mask = [[1] * len(row) + [0] * (longest - len(row)) for row in rows]
+    return ids, mask

@@ -1,0 +1,1 @@
+"""Programs that drive one engine each, in the engine's own environment."""

@@ -1,0 +1,74 @@
+"""transformers on PyTorch, eager, as its examples run it: groups padded to the longest."""
+
+import time
+
+import torch
+from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
+
+from loadtests.compare.worker import Answer, Run, Setup, Work, padded, serve
+
+END_OF_TEXT = 50_256
+
+
+def open_engine(setup: Setup) -> Run:
+    torch.set_num_threads(setup.threads)
+    dtype = getattr(torch, setup.options["dtype"])
+    if setup.options["task"] == "classify":
+        return _open_encoder(setup.model, dtype)
+    return _open_generator(setup.model, dtype)
+
+
+def _open_encoder(folder: str, dtype: torch.dtype) -> Run:
+    model = AutoModelForSequenceClassification.from_pretrained(folder, dtype=dtype).eval()
+
+    def logits(rows: list[list[int]]) -> list[list[float]]:
+        ids, mask = (torch.tensor(values) for values in padded(rows))
+        # Without a mask where none is needed: its attention is faster then.
+        found = model(ids, attention_mask=None if bool(mask.all()) else mask)
+        values: list[list[float]] = found.logits.float().tolist()
+        return values
+
+    @torch.inference_mode()
+    def run(work: Work) -> Answer:
+        started_s = time.perf_counter()
+        outputs = [row for rows in work.batches() for row in logits(rows)]
+        return Answer(time.perf_counter() - started_s, outputs)
+
+    return run
+
+
+def _open_generator(folder: str, dtype: torch.dtype) -> Run:
+    """Static batches of as many as are in flight: everyone waits for the longest of the group."""
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).eval()
+
+    def generate(prompts: list[list[int]], num_tokens: int) -> list[list[int]]:
+        # Padded on the left, so that the new tokens of all rows are in the same columns.
+        reversed_ids, reversed_mask = padded([prompt[::-1] for prompt in prompts])
+        ids, mask = (torch.tensor(rows).flip(1) for rows in (reversed_ids, reversed_mask))
+        found = model.generate(  # type: ignore[misc] # its own mixin confuses mypy
+            ids,
+            attention_mask=mask,
+            do_sample=False,
+            max_new_tokens=num_tokens,
+            min_new_tokens=num_tokens,
+            eos_token_id=None,
+            pad_token_id=END_OF_TEXT,
+        )
+        tokens: list[list[int]] = found[:, ids.shape[1] :].tolist()
+        return tokens
+
+    @torch.inference_mode()
+    def run(work: Work) -> Answer:
+        outputs: list[list[int]] = []
+        started_s = time.perf_counter()
+        for prompts in work.batches():
+            wanted = work.num_tokens[len(outputs) : len(outputs) + len(prompts)]
+            rows = generate(prompts, max(wanted))
+            outputs += [row[:count] for row, count in zip(rows, wanted, strict=True)]
+        return Answer(time.perf_counter() - started_s, outputs)
+
+    return run
+
+
+if __name__ == "__main__":
+    serve(open_engine)
