@@ -92,11 +92,11 @@ class Manifest:
         }
 
     def computed_in(self, precision: Precision) -> "Manifest":
-        """The same with what was measured of that variant."""
+        """That graph alone, with what was measured of it."""
         for variant in self.variants:
             if variant.precision == precision:
-                return replace(self, **asdict(variant))
-        return self
+                return replace(self, variants=(), **asdict(variant))
+        return replace(self, variants=())
 
     def to_json(self) -> str:
         """The same text for equal manifests."""
