@@ -41,10 +41,17 @@ class Result:
     amount: int = 0  # rows, or generated tokens
     theirs_s: list[float] = field(default_factory=list)
     ours_s: dict[str, list[float]] = field(default_factory=dict)
-    latencies_s: list[float] = field(default_factory=list)  # of the last round, from servers
+    latencies_s: dict[str, list[float]] = field(default_factory=dict)  # from servers, by side
     machine: dict[str, Any] = field(default_factory=dict)
     command: str = field(default_factory=lambda: " ".join(sys.argv[1:]))
     at: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
+
+    def add(self, answers: dict[str, list[Answer]]) -> None:
+        """Of every side by its name, the peer's being one of them."""
+        self.ours_s = {name: [answer.seconds for answer in each] for name, each in answers.items()}
+        self.theirs_s = self.ours_s.pop(self.peer)
+        for name, each in answers.items():
+            self.latencies_s[name] = [value for answer in each for value in answer.latencies_s]
 
 
 @contextmanager
@@ -81,16 +88,16 @@ def check(run: Callable[[Work], Answer], peer: Peer, reference: Reference) -> Ag
 
 def take_turns(
     ours: Sequence[Side], theirs: Side, work: Work, rounds: int
-) -> tuple[dict[str, list[float]], list[float], Answer]:
-    """Seconds of ours and of theirs per round, after one round that warms all up."""
+) -> dict[str, list[Answer]]:
+    """Answers of every side per round, after one round that warms all up."""
     sides = [*ours, theirs]
-    seconds: dict[str, list[float]] = {side.name: [] for side in sides}
+    answers: dict[str, list[Answer]] = {side.name: [] for side in sides}
     for index in range(rounds + 1):
         for side in sides:
             answer = side.run(work)
             if index:
-                seconds[side.name].append(answer.seconds)
-    return seconds, seconds.pop(theirs.name), answer
+                answers[side.name].append(answer)
+    return answers
 
 
 def admitted(
@@ -130,9 +137,7 @@ def compare_peer(
                 if not agreement.fault:
                     result.amount = work.amount
                     theirs = Side(peer.name, worker.run)
-                    turns = take_turns(ours, theirs, work, rounds)
-                    result.ours_s, result.theirs_s, answer = turns
-                    result.latencies_s = list(answer.latencies_s)
+                    result.add(take_turns(ours, theirs, work, rounds))
                 yield result
                 done += 1
     except WorkerError as error:

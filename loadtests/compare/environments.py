@@ -63,7 +63,7 @@ class Environment:
         log = BUILD / "logs" / f"install-{self.name}.log"
         quiet = [str(self.python), "-m", "pip", "--disable-pip-version-check"]
         for arguments in self.pip:
-            _call([*quiet, *shlex.split(arguments)], log, self)
+            _call([*quiet, *shlex.split(arguments)], log, self, self.folder)
         if self.script:
             _call(["bash", "-euc", self.script], log, self, self.folder)
         found = subprocess.run(  # noqa: S603 - its own pip

@@ -12,6 +12,7 @@ stderr, which is a log file.
 import json
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypeAlias
@@ -28,7 +29,7 @@ class Work:
     rows: list[list[int]]  # token ids, special ones included
     concurrency: int
     num_tokens: list[int] = field(default_factory=list)  # per row; empty means classify
-    rate: float = 0.0  # requests per second of an open loop; 0 is a closed one
+    of_capacity: float = 0.0  # an open loop at this share of what a closed one showed; 0 is closed
 
     @property
     def amount(self) -> int:
@@ -88,3 +89,32 @@ def padded(rows: Sequence[Sequence[int]], pad: int = 0) -> tuple[list[list[int]]
     ids = [[*row, *[pad] * (longest - len(row))] for row in rows]
     mask = [[1] * len(row) + [0] * (longest - len(row)) for row in rows]
     return ids, mask
+
+
+Rows: TypeAlias = list[list[int]]
+
+
+def classifying(logits: Callable[[Rows], list[list[float]]]) -> Run:
+    """An engine that takes one batch after the other."""
+
+    def run(work: Work) -> Answer:
+        started_s = time.perf_counter()
+        outputs = [row for rows in work.batches() for row in logits(rows)]
+        return Answer(time.perf_counter() - started_s, outputs)
+
+    return run
+
+
+def generating_in_groups(generate: Callable[[Rows, int], Rows]) -> Run:
+    """Static batches of as many prompts as are in flight: all wait for the longest output."""
+
+    def run(work: Work) -> Answer:
+        outputs: Rows = []
+        started_s = time.perf_counter()
+        for prompts in work.batches():
+            wanted = work.num_tokens[len(outputs) : len(outputs) + len(prompts)]
+            rows = generate(prompts, max(wanted))
+            outputs += [row[:count] for row, count in zip(rows, wanted, strict=True)]
+        return Answer(time.perf_counter() - started_s, outputs)
+
+    return run

@@ -1,11 +1,9 @@
 """transformers on PyTorch, eager, as its examples run it: groups padded to the longest."""
 
-import time
-
 import torch
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
 
-from loadtests.compare.worker import Answer, Run, Setup, Work, padded, serve
+from loadtests.compare.worker import Run, Setup, classifying, generating_in_groups, padded, serve
 
 END_OF_TEXT = 50_256
 
@@ -21,6 +19,7 @@ def open_engine(setup: Setup) -> Run:
 def _open_encoder(folder: str, dtype: torch.dtype) -> Run:
     model = AutoModelForSequenceClassification.from_pretrained(folder, dtype=dtype).eval()
 
+    @torch.inference_mode()
     def logits(rows: list[list[int]]) -> list[list[float]]:
         ids, mask = (torch.tensor(values) for values in padded(rows))
         # Without a mask where none is needed: its attention is faster then.
@@ -28,19 +27,14 @@ def _open_encoder(folder: str, dtype: torch.dtype) -> Run:
         values: list[list[float]] = found.logits.float().tolist()
         return values
 
-    @torch.inference_mode()
-    def run(work: Work) -> Answer:
-        started_s = time.perf_counter()
-        outputs = [row for rows in work.batches() for row in logits(rows)]
-        return Answer(time.perf_counter() - started_s, outputs)
-
-    return run
+    return classifying(logits)
 
 
 def _open_generator(folder: str, dtype: torch.dtype) -> Run:
     """Static batches of as many as are in flight: everyone waits for the longest of the group."""
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).eval()
 
+    @torch.inference_mode()
     def generate(prompts: list[list[int]], num_tokens: int) -> list[list[int]]:
         # Padded on the left, so that the new tokens of all rows are in the same columns.
         reversed_ids, reversed_mask = padded([prompt[::-1] for prompt in prompts])
@@ -57,17 +51,7 @@ def _open_generator(folder: str, dtype: torch.dtype) -> Run:
         tokens: list[list[int]] = found[:, ids.shape[1] :].tolist()
         return tokens
 
-    @torch.inference_mode()
-    def run(work: Work) -> Answer:
-        outputs: list[list[int]] = []
-        started_s = time.perf_counter()
-        for prompts in work.batches():
-            wanted = work.num_tokens[len(outputs) : len(outputs) + len(prompts)]
-            rows = generate(prompts, max(wanted))
-            outputs += [row[:count] for row, count in zip(rows, wanted, strict=True)]
-        return Answer(time.perf_counter() - started_s, outputs)
-
-    return run
+    return generating_in_groups(generate)
 
 
 if __name__ == "__main__":

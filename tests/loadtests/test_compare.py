@@ -1,0 +1,238 @@
+"""The comparison with peers, without any: a fake worker that runs under our own interpreter."""
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from loadtests.compare import report
+from loadtests.compare.__main__ import CONTESTS, chosen_kinds, chosen_peers
+from loadtests.compare.agreement import logits_agree, tokens_agree
+from loadtests.compare.comparison import Result, Side, compare_peer, take_turns
+from loadtests.compare.connection import Worker, WorkerError
+from loadtests.compare.environments import Environment, NotAvailable, Own
+from loadtests.compare.models import Reference
+from loadtests.compare.peer import Peer
+from loadtests.compare.ratios import Ratio, times_faster
+from loadtests.compare.traffic import CLASSIFY, GENERATE, mixed_sizes, prompts, real_rows
+from loadtests.compare.worker import Answer, Setup, Work, padded
+
+ROOT = Path(__file__).parents[2]
+REFERENCE = Reference(
+    rows=[[5, 6], [9, 1, 1]],
+    logits=[[5.0, -5.0], [9.0, -9.0]],
+    prompts=[[4, 4], [7]],
+    tokens=[[4, 4, 4], [7, 7, 7]],
+)
+WORK = Work([[5, 6], [9, 1, 1]], 2)
+
+
+def fake(**options: object) -> Peer:
+    task = GENERATE if options.pop("generates", False) else CLASSIFY
+    precision = str(options.pop("precision", "float32"))
+    return Peer("fake", Own("own"), "fake", task, precision, "bert", options)
+
+
+@pytest.fixture
+def fake_module(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """`loadtests.compare.fake` is where declarations look: lead it to the fake worker."""
+    import loadtests.compare.comparison as comparison
+
+    def worker(name: str, command: list[str], log: Path, environ: dict[str, str]) -> Worker:
+        assert command[-1] == "loadtests.compare.fake"
+        log = tmp_path / "log"
+        return Worker(name, [*command[:-1], "tests.loadtests.fake_peer"], log, environ)
+
+    monkeypatch.setattr(comparison, "Worker", worker)
+    monkeypatch.setattr(comparison, "BUILD", tmp_path)
+
+
+def compared(peer: Peer, work: Work = WORK) -> Result:
+    blank = Result("kind", "what", peer.task, peer.name, peer.precision)
+    ours = [Side("ours", lambda _: Answer(1.0, []))]
+    (result,) = compare_peer(peer, ours, [(blank, work)], REFERENCE, 1, 3)
+    return result
+
+
+@pytest.mark.usefixtures("fake_module")
+def test_a_peer_that_agrees_takes_turns_and_its_ratio_is_over_each_round() -> None:
+    result = compared(fake())
+    assert not result.fault
+    assert result.theirs_s == [2.0] * 3
+    assert report.ratios(result) == {"ours": Ratio(2.0, 2.0, 2.0)}
+
+
+@pytest.mark.usefixtures("fake_module")
+@pytest.mark.parametrize(
+    ("peer", "why"),
+    [
+        (fake(wrong=1), "float32 may differ by"),
+        (fake(wrong=-20, precision="int8"), "at least 0.9 is expected"),
+        (fake(wrong=1, generates=True), "float32 must give all"),
+        (fake(wrong=1, generates=True, precision="int8"), "0% of first tokens"),
+        (fake(fails=True), "no such model"),
+        (fake(ends=True), "ended, or took longer"),
+    ],
+)
+def test_a_peer_that_disagrees_or_fails_is_refused_with_its_reason(peer: Peer, why: str) -> None:
+    result = compared(peer)
+    assert why in result.fault
+    assert not result.theirs_s
+    assert not report.ratios(result)
+
+
+def test_a_worker_that_prints_to_stdout_does_not_break_the_protocol(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tests.loadtests.fake_peer"]
+    with Worker("fake", command, tmp_path / "log", {}) as worker:
+        worker.open(Setup("", 1, sys.executable, "", {}))
+        answer = worker.run(Work([[3], [4]], 2, [2, 1]))
+    assert answer.outputs == [[3, 3], [4]]
+    assert "a library prints" in (tmp_path / "log").read_text()
+
+
+def test_a_worker_is_told_of_by_name_when_it_cannot_start(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", "raise SystemExit(3)"]
+    with (
+        Worker("absent", command, tmp_path / "log", {}) as worker,
+        pytest.raises(WorkerError, match="absent ended"),
+    ):
+        worker.open(Setup("", 1, "", "", {}))
+
+
+def test_the_workers_half_needs_the_standard_library_alone() -> None:
+    """It runs in every peer's environment, where neither rich nor numpy need be."""
+    code = (
+        "import sys; from loadtests.compare import worker; "
+        "print([n for n in ('numpy', 'rich', 'typer', 'service') if n in sys.modules])"
+    )
+    found = subprocess.run(  # noqa: S603 - our own code
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, check=True, text=True
+    )
+    assert found.stdout.strip() == "[]"
+
+
+def test_turns_are_taken_in_order_and_the_first_round_does_not_count() -> None:
+    asked: list[str] = []
+
+    def side(name: str) -> Side:
+        def run(_: Work) -> Answer:
+            asked.append(name)
+            return Answer(float(len(asked)), [])
+
+        return Side(name, run)
+
+    answers = take_turns([side("a"), side("b")], side("c"), WORK, 2)
+    assert asked == ["a", "b", "c"] * 3
+    seconds = {name: [answer.seconds for answer in each] for name, each in answers.items()}
+    assert seconds == {"a": [4.0, 7.0], "b": [5.0, 8.0], "c": [6.0, 9.0]}
+
+
+def test_a_ratio_is_of_one_round_so_a_machine_that_changes_speed_changes_both_sides() -> None:
+    assert times_faster([1.0, 2.0, 4.0], [2.0, 4.0, 12.0]) == Ratio(2.0, 2.0, 3.0)
+
+
+@pytest.mark.parametrize("precision", ["float32", "int8"])
+def test_rounding_is_forgiven_to_rounded_precisions_only(precision: str) -> None:
+    rounded = [[value + 0.2 for value in row] for row in REFERENCE.logits]
+    assert bool(logits_agree(REFERENCE.logits, rounded, precision).fault) == (
+        precision == "float32"
+    )
+    late = [[4, 4, 5], [7, 7, 7]]
+    assert bool(tokens_agree(REFERENCE.tokens, late, precision).fault) == (precision == "float32")
+
+
+@pytest.mark.parametrize(
+    "found", [[[5.0, -5.0]], [[float("nan"), 0.0], [9.0, -9.0]], [[5.0], [9.0]]]
+)
+def test_logits_of_another_shape_or_not_finite_are_a_fault(found: list[list[float]]) -> None:
+    assert logits_agree(REFERENCE.logits, found, "int8").fault
+
+
+def test_too_few_tokens_are_a_fault_however_they_are_rounded() -> None:
+    assert "tokens per row" in tokens_agree(REFERENCE.tokens, [[4, 4], [7, 7, 7]], "int8").fault
+
+
+def test_declarations_are_unique_and_their_workers_are_files() -> None:
+    for contest in CONTESTS.values():
+        names = [(peer.name, peer.task) for peer in contest.peers]
+        assert len(set(names)) == len(names)
+        own = [each for task in (CLASSIFY, GENERATE) for each in contest.ours(task, None, {})]
+        for peer in (*contest.peers, *own):
+            module = ROOT / "loadtests" / "compare" / f"{peer.worker.replace('.', '/')}.py"
+            assert module.exists(), peer.name
+
+
+def test_every_kind_of_traffic_can_be_made_and_fits_the_models() -> None:
+    for contest in CONTESTS.values():
+        for is_quick in (True, False):
+            for kind in chosen_kinds(contest.traffic, None, (), quick=is_quick):
+                assert kind.work.amount > 0
+                assert max(map(len, kind.work.rows)) <= 512
+                is_generated = kind.traffic.task == GENERATE
+                assert len(kind.work.num_tokens) == (len(kind.work.rows) if is_generated else 0)
+
+
+def test_peers_are_chosen_by_the_beginning_of_their_names() -> None:
+    peers = [replace(fake(), name=name) for name in ("openvino a", "openvino b", "other")]
+    assert [peer.name for peer in chosen_peers(peers, ["openvino"], quick=False)] == [
+        "openvino a",
+        "openvino b",
+    ]
+    with pytest.raises(Exception, match="there are: openvino a"):
+        chosen_peers(peers, ["absent"], quick=False)
+
+
+def test_real_lengths_are_sorted_within_a_window_only() -> None:
+    sizes = mixed_sizes(64)
+    rows = real_rows(sizes).rows
+    for window in (slice(0, 32), slice(32, 64)):
+        assert [len(row) for row in rows[window]] == sorted(sizes[window])
+    assert min(sizes) >= 3
+    assert max(sizes) > 100
+
+
+def test_an_engine_that_wants_equal_prompts_is_spared_others() -> None:
+    peer = replace(fake(generates=True), only_equal=True)
+    assert peer.can_do(prompts(2, 4, (16, 16)))
+    assert not peer.can_do(prompts(2, 4, (16, 128)))
+
+
+def test_padding_is_on_the_right_and_masked() -> None:
+    assert padded([[1, 2, 3], [4]]) == ([[1, 2, 3], [4, 0, 0]], [[1, 1, 1], [1, 0, 0]])
+
+
+def test_what_does_not_install_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import loadtests.compare.environments as environments
+
+    monkeypatch.setattr(environments, "BUILD", tmp_path)
+    broken = Environment("broken", script="echo an error: no compiler; false")
+    broken.folder.joinpath("bin").mkdir(parents=True)
+    broken.python.symlink_to(sys.executable)
+    with pytest.raises(NotAvailable, match="no compiler"):
+        broken.install()
+    assert not broken.is_installed
+
+
+def test_results_are_kept_and_shown_again_with_those_that_lost_and_those_refused(
+    tmp_path: Path,
+) -> None:
+    lost = Result("fixed", "what", CLASSIFY, "fast peer", "bf16", {"fast": "1.0"}, amount=10)
+    lost.theirs_s, lost.ours_s = [1.0, 1.0], {"attendant fp32": [2.0, 4.0]}
+    refused = Result("fixed", "what", CLASSIFY, "other peer", "float32", fault="disagrees")
+    for result in (lost, refused):
+        report.keep(result, tmp_path)
+    results = report.kept(tmp_path)
+    assert [result.peer for result in results] == ["fast peer", "other peer"]
+    console = Console(record=True, width=160)
+    report.show(results, console)
+    text = console.export_text()
+    assert "0.38 (0.25 to 0.50)" in text
+    assert "disagrees" in text
+    report.write_json(results, tmp_path / "all.json")
+    assert json.loads((tmp_path / "all.json").read_text())[0]["ratios"]["attendant fp32"]
+    report.draw(results, tmp_path / "all.png")
+    assert (tmp_path / "all.png").stat().st_size > 1_000
