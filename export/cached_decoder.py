@@ -8,8 +8,9 @@ tokens alike: only S differs.
     input_ids [B, S], position_ids [B, S]    int64, right-padded
     seqlens_k [B]                            int32: tokens in the cache after this run, minus one
     total_sequence_length                    int32: the most tokens of a row after this run
+    logit_positions [N]                      int64: tokens whose logits are wanted, b * S + s
     past_key_values.{i}.key and .value       [B, Hkv, T, Dh]
-    logits [B, V]                            float32, of each row's last real token
+    logits [N, V]                            float32
     present.{i}.key and .value               [B, Hkv, T, Dh]
 
 https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md
@@ -28,7 +29,13 @@ from models.attention import MultiHeadAttention
 from models.gpt import GPT, DecoderLayer
 
 OPERATOR = "GroupQueryAttention"
-INPUTS = ("input_ids", "position_ids", "seqlens_k", "total_sequence_length")
+INPUTS = (
+    "input_ids",
+    "position_ids",
+    "seqlens_k",
+    "total_sequence_length",
+    "logit_positions",
+)
 
 
 def trace_decoder(network: GPT, *, is_half: bool) -> onnx.ModelProto:
@@ -46,15 +53,18 @@ def trace_decoder(network: GPT, *, is_half: bool) -> onnx.ModelProto:
         torch.arange(num_tokens).repeat(num_rows, 1),
         torch.full((num_rows,), num_tokens - 1, dtype=torch.int32),
         torch.tensor(num_tokens, dtype=torch.int32),
+        torch.arange(num_rows + 1),
         *pasts,
     )
-    rows, tokens, cached = (torch.export.Dim(name) for name in ("batch", "sequence", "cache"))
+    names = ("batch", "sequence", "cache", "positions")
+    rows, tokens, cached, positions = (torch.export.Dim(name) for name in names)
     per_token = {0: rows, 1: tokens}
     shapes: tuple[Any, ...] = (
         per_token,
         per_token,
         {0: rows},
         {},
+        {0: positions},
         ({0: rows, 2: cached},) * len(pasts),
     )
     parts = [(i, part) for i in range(config.num_layers) for part in ("key", "value")]
@@ -78,6 +88,7 @@ class _CachedDecoder(nn.Module):
         position_ids_BS: Tensor,
         seqlens_k_B: Tensor,
         total_sequence_length: Tensor,
+        logit_positions_N: Tensor,
         *pasts: Tensor,
     ) -> tuple[Tensor, ...]:
         network = self.network
@@ -94,9 +105,8 @@ class _CachedDecoder(nn.Module):
             hidden_BSD = hidden_BSD + attended_BSD
             hidden_BSD = hidden_BSD + layer.feed_forward(layer.feed_forward_norm(hidden_BSD))
             presents += present
-        last_B = seqlens_k_B.to(torch.int64) - position_ids_BS[:, 0]  # of this pass's tokens
-        last_BD = hidden_BSD[torch.arange(hidden_BSD.shape[0]), last_B]
-        return network.logits(network.norm(last_BD)).float(), *presents
+        wanted_ND = hidden_BSD.flatten(0, 1).index_select(0, logit_positions_N)
+        return network.logits(network.norm(wanted_ND)).float(), *presents
 
 
 def _attend(

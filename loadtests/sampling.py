@@ -36,6 +36,7 @@ KINDS = {
         top_p=0.95, repetition_penalty=1.1, presence_penalty=0.5, frequency_penalty=0.5
     ),
     "greedy, logprobs 5": SamplingParams(temperature=0.0, logprobs=5),
+    "temperature, flat": SamplingParams(temperature=100.0),
     "top_p 0.95, flat": SamplingParams(temperature=100.0, top_p=0.95),
 }
 

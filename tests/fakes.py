@@ -139,6 +139,7 @@ class FakeDecoder(Holdable[DecoderRun]):
         self.num_slots = num_slots
         self.max_tokens = max_tokens
         self.vocab_size = vocab_size
+        self.max_logits_per_row = 8
         self.slots: list[list[int]] = [[] for _ in range(num_slots)]
         self.copies: list[tuple[int, int, int]] = []  # source, target, tokens
         self.error: Exception | None = None
@@ -149,7 +150,11 @@ class FakeDecoder(Holdable[DecoderRun]):
         self.slots[target] = self.slots[source][:num_tokens]
 
     def run(
-        self, first_slot: int, rows: Sequence[np.ndarray], num_past: Sequence[int]
+        self,
+        first_slot: int,
+        rows: Sequence[np.ndarray],
+        num_past: Sequence[int],
+        num_logits: int = 1,
     ) -> np.ndarray:
         ids = tuple(tuple(row.tolist()) for row in rows)
         self.enter(DecoderRun(first_slot, ids, tuple(num_past)))
@@ -157,6 +162,11 @@ class FakeDecoder(Holdable[DecoderRun]):
             raise self.error
         is_decoding = all(len(row) == 1 for row in ids)
         assert is_decoding or len(ids) == 1 or not any(num_past), "no such step in ONNX Runtime"
+        if num_logits > 1:
+            assert num_logits <= self.max_logits_per_row
+            (row,), (past,) = ids, num_past
+            ends = range(len(row) - num_logits + 1, len(row) + 1)
+            return np.stack([self._logits_after(first_slot, row[:end], past) for end in ends])
         logits = [
             self._logits_after(slot, row, past)
             for slot, (row, past) in enumerate(zip(ids, num_past, strict=True), first_slot)

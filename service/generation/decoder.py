@@ -7,7 +7,7 @@ takes neighbouring slots by binding a range of rows: nothing is copied per step.
 What ONNX Runtime's GroupQueryAttention takes on the CPU, and so what `run` takes: one token each
 for any rows; several tokens for rows without a past; or several tokens for one row.
 """
-# ruff: noqa: N806 - suffixes are array layouts: B rows, S tokens in this pass, V vocabulary
+# ruff: noqa: N806 - suffixes are array layouts: B rows, S tokens in this pass, V vocabulary, N logits
 
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -22,7 +22,9 @@ from service.model_config import Signature, TensorSpec
 from service.runtime import Binding, OnnxSession, SessionOptions
 
 INPUTS = ("input_ids", "position_ids", "seqlens_k", "total_sequence_length")
+POSITIONS = "logit_positions"  # of tokens whose logits are wanted; older graphs give the last ones
 MAX_SLOTS = 256  # a prompt is compared with all of them
+MAX_VERIFIED_TOKENS = 32  # logits of one row in one run, of its last token and of drafts after it
 MAX_BINDINGS = 256  # ranges of slots whose addresses are kept bound for the next decoding step
 
 
@@ -42,8 +44,17 @@ class Decoder(Protocol):
         """Copy the first tokens of a slot's keys and values to another slot."""
         ...
 
+    @property
+    def max_logits_per_row(self) -> int:
+        """Of how many tokens of one row a run can give the logits; 1 where only of the last."""
+        ...
+
     def run(
-        self, first_slot: int, rows: Sequence[np.ndarray], num_past: Sequence[int]
+        self,
+        first_slot: int,
+        rows: Sequence[np.ndarray],
+        num_past: Sequence[int],
+        num_logits: int = 1,
     ) -> np.ndarray:
         """Compute the next tokens of neighbouring slots; see `OnnxDecoder.run`."""
         ...
@@ -58,6 +69,7 @@ class DecoderShape:
     head_size: int
     vocab_size: int
     cache_dtype: np.dtype
+    takes_positions: bool
 
     @classmethod
     def of(cls, signature: Signature) -> "DecoderShape":
@@ -68,7 +80,7 @@ class DecoderShape:
         caches = _cache_names(num_layers)
         taken = {*INPUTS, *(past for past, _ in caches)}
         given = {"logits", *(present for _, present in caches)}
-        if not num_layers or inputs.keys() != taken or not given <= outputs.keys():
+        if not num_layers or inputs.keys() - {POSITIONS} != taken or not given <= outputs.keys():
             raise LoadError(
                 f"a decoder takes {', '.join(INPUTS)} and past_key_values.*.key and .value, and "
                 f"gives logits and present.*; the graph takes {sorted(inputs)} and gives "
@@ -80,7 +92,8 @@ class DecoderShape:
         if len(logits.dims) != 2 or logits.dims[1] < 1:
             raise LoadError(f"'logits' has dims {list(logits.dims)}, expected [-1, vocabulary]")
         _, num_kv_heads, _, head_size = cache.dims
-        return cls(num_layers, num_kv_heads, head_size, logits.dims[1], cache.datatype.dtype)
+        dtype, takes_positions = cache.datatype.dtype, POSITIONS in inputs
+        return cls(num_layers, num_kv_heads, head_size, logits.dims[1], dtype, takes_positions)
 
     def bytes_per_slot(self, max_tokens: int) -> int:
         """Keys and values of every layer."""
@@ -128,8 +141,9 @@ class OnnxDecoder:
         sizes = (num_slots, self.shape.num_kv_heads, max_tokens, self.shape.head_size)
         # Zeroed memory is not touched before it is used: a cache costs what was ever in it.
         self._buffers = [np.zeros(sizes, self.shape.cache_dtype) for _ in self._names]
-        self._logits_BV = np.zeros((max_rows, self.shape.vocab_size), np.float32)
-        self._bound: OrderedDict[tuple[int, int], _Run] = OrderedDict()
+        num_logits = max(max_rows, self.max_logits_per_row)
+        self._logits_NV = np.zeros((num_logits, self.shape.vocab_size), np.float32)
+        self._bound: OrderedDict[tuple[int, int, int], _Run] = OrderedDict()
 
     @property
     def vocab_size(self) -> int:
@@ -144,35 +158,49 @@ class OnnxDecoder:
         for buffer in self._buffers:
             buffer[target, :, :num_tokens] = buffer[source, :, :num_tokens]
 
+    @property
+    def max_logits_per_row(self) -> int:
+        return MAX_VERIFIED_TOKENS if self.shape.takes_positions else 1
+
     def run(
-        self, first_slot: int, rows: Sequence[np.ndarray], num_past: Sequence[int]
+        self,
+        first_slot: int,
+        rows: Sequence[np.ndarray],
+        num_past: Sequence[int],
+        num_logits: int = 1,
     ) -> np.ndarray:
         """Logits [B, V], float32, of each row's last token, for slots `first_slot` and following.
 
-        A row holds the ids of the slot's next tokens, `num_past` how many it has already. The
-        result is overwritten by the next run. Raises `ModelFailed`.
+        A row holds the ids of the slot's next tokens, `num_past` how many it has already. One row
+        alone can have the logits of its last `num_logits` tokens, [num_logits, V]. The result is
+        overwritten by the next run. Raises `ModelFailed`.
         """
+        assert num_logits == 1 or (len(rows) == 1 and num_logits <= self.max_logits_per_row)
         num_rows, num_tokens = len(rows), max(map(len, rows))
-        key = (first_slot, num_rows)
-        run = self._bound.pop(key, None) if num_tokens == 1 else None
-        run = run or self._bind(first_slot, num_rows, num_tokens)
-        if num_tokens == 1:
+        key = (first_slot, num_rows, num_tokens)
+        is_kept = num_tokens == max(1, num_logits)  # these come again and again
+        run = self._bound.pop(key, None) if is_kept else None
+        run = run or self._bind(first_slot, num_rows, num_tokens, num_logits)
+        if is_kept:
             self._bound[key] = run
             if len(self._bound) > MAX_BINDINGS:
                 self._bound.popitem(last=False)
         run.fill(rows, np.array(num_past))
         run.binding.run()
-        return self._logits_BV[:num_rows]
+        return self._logits_NV[: max(num_rows, num_logits)]
 
-    def _bind(self, first_slot: int, num_rows: int, num_tokens: int) -> "_Run":
+    def _bind(self, first_slot: int, num_rows: int, num_tokens: int, num_logits: int) -> "_Run":
+        num_wanted = max(num_rows, num_logits)
         inputs: dict[str, np.ndarray] = {
             "input_ids": np.zeros((num_rows, num_tokens), np.int64),
             "position_ids": np.zeros((num_rows, num_tokens), np.int64),
             "seqlens_k": np.zeros(num_rows, np.int32),
             "total_sequence_length": np.zeros((), np.int32),
         }
+        if self.shape.takes_positions:
+            inputs[POSITIONS] = np.zeros(num_wanted, np.int64)
         pasts: dict[str, np.ndarray] = {}
-        outputs: dict[str, np.ndarray] = {"logits": self._logits_BV[:num_rows]}
+        outputs: dict[str, np.ndarray] = {"logits": self._logits_NV[:num_wanted]}
         for (past, present), buffer in zip(self._names, self._buffers, strict=True):
             pasts[past] = outputs[present] = buffer[first_slot : first_slot + num_rows]
         return _Run(self._session.bind(inputs | pasts, outputs), inputs)
@@ -187,14 +215,23 @@ class _Run:
 
     def fill(self, rows: Sequence[np.ndarray], num_past: np.ndarray) -> None:
         ids_BS = self.inputs["input_ids"]
-        num_new = np.array([len(row) for row in rows])
-        for index, row in enumerate(rows):
-            ids_BS[index, : len(row)] = row
+        num_rows, num_tokens = ids_BS.shape
+        if num_tokens == 1:
+            num_new: np.ndarray = np.ones(num_rows, np.int64)
+            np.concatenate(rows, out=ids_BS[:, 0], casting="safe")
+        else:
+            num_new = np.array([len(row) for row in rows])
+            for index, row in enumerate(rows):
+                ids_BS[index, : len(row)] = row
         # Rows that are padded have no past, so no position is beyond the longest row's last.
-        places_S = np.arange(ids_BS.shape[1])
+        places_S = np.arange(num_tokens)
         np.add(num_past[:, None], places_S, out=self.inputs["position_ids"])
         self.inputs["seqlens_k"][:] = num_past + num_new - 1
         self.inputs["total_sequence_length"][()] = (num_past + num_new).max()
+        if POSITIONS in self.inputs:
+            wanted_N = self.inputs[POSITIONS]
+            last_B = np.arange(num_rows) * num_tokens + num_new - 1
+            wanted_N[:] = last_B + np.arange(1 - len(wanted_N) // num_rows, 1)
 
 
 def _check_cache(spec: TensorSpec, first: TensorSpec) -> None:

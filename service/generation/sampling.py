@@ -13,11 +13,13 @@ is done to a row, in vLLM's order (its `v1/sample/sampler.py`):
 6. filters, each on what the former left: `min_p` keeps what is at least so likely relative
    to the likeliest, `top_k` the k likeliest, `top_p` the fewest likeliest whose share of
    what is left reaches p (arXiv 1904.09751). At a tie lower ids stay.
-7. one uniform number of the row's own generator picks by the inverse of the cumulative sum
+7. one uniform number of the row's own generator picks by the inverse of the cumulative sum;
+   where nothing filters a large vocabulary, proposals are accepted by their weights instead,
+   which gives the same distribution and looks at few tokens (`_propose`, `_race`)
 
-Every row is computed by itself, with its own generator, so a result depends on nobody
-else in the batch; row by row is also faster, since a row's scratch fits in a core's cache.
-Nothing sorts a vocabulary: cheap bounds leave few candidates that are proven to be enough.
+Every row has its own generator and its own numbers, so a result depends on nobody else in
+the batch. Nothing sorts a vocabulary: cheap bounds leave few candidates that are proven to be
+enough.
 """
 
 # ruff: noqa: N803, N806 - suffixes are array layouts: B rows, V vocabulary
@@ -35,6 +37,9 @@ BLOCK = 256  # entries whose sum is taken first when a number is looked up in a 
 # Weights, relative to the likeliest token's, from which on the mass of `top_p` is looked for:
 # e^-4 and e^-8, each about as many tokens again as a text has likely continuations, then all.
 MASS_FLOORS = (0.018, 0.00034, 0.0)
+PROPOSALS = 32  # of one row at once; flat text takes one of about 10
+SMALL_VOCABULARY = 8_192  # up to which computing every weight costs less
+MAX_SURPLUS = 8  # times as many candidates as are wanted are still few
 LOWEST = np.finfo(np.float32).min  # what is below is banned: -inf
 
 
@@ -71,9 +76,11 @@ class SamplerState:
         sample_index: int = 0,
     ) -> None:
         self.params = params
+        self.is_greedy = params.is_greedy
+        self.is_unfiltered = params.is_unfiltered
         self.num_generated = 0
         seeds = None if params.seed is None else [params.seed, sample_index]
-        self._random = np.random.Generator(np.random.PCG64(np.random.SeedSequence(seeds)))
+        self.random = np.random.Generator(np.random.PCG64(np.random.SeedSequence(seeds)))
         # An ignored end is a token like others.
         ends = params.stop_token_ids + (() if params.ignore_eos else eos_token_ids)
         self._ends = np.array(ends, np.int64)
@@ -85,6 +92,7 @@ class SamplerState:
         self._followers: NgramFollowers | None = None
         if params.no_repeat_ngram_size:
             self._followers = NgramFollowers(params.no_repeat_ngram_size, prompt_ids.tolist())
+        self.spread = np.inf  # from the best of `top_k` logits to the last, at the last step
         self._always_edits = bool(
             self._allowed.size
             or self._banned.size
@@ -103,13 +111,19 @@ class SamplerState:
 
     def draw(self) -> float:
         """The next uniform number in [0, 1)."""
-        return self._random.random()
+        return self.random.random()
+
+    @property
+    def edits(self) -> bool:
+        """Whether the next token is chosen from other logits than come from the model."""
+        is_early = self.num_generated < self.params.min_tokens and self._ends.size > 0
+        return self._always_edits or is_early
 
     def edit(self, logits_V: np.ndarray, edited_V: np.ndarray) -> np.ndarray:
         """The logits after bans, biases and penalties: in `edited_V`, or as they came if none."""
-        is_early = self.num_generated < self.params.min_tokens and self._ends.size
-        if not is_early and not self._always_edits:
+        if not self.edits:
             return logits_V
+        is_early = self.num_generated < self.params.min_tokens and self._ends.size
         if self._allowed.size:
             edited_V.fill(-np.inf)
             edited_V[self._allowed] = logits_V[self._allowed]
@@ -152,21 +166,62 @@ def sample(logits_BV: np.ndarray, states: Sequence[SamplerState]) -> Sampled:
     assert num_rows == len(states), f"{num_rows} rows of logits for {len(states)} states"
     token_ids = logits_BV.argmax(axis=1).astype(np.int64, copy=False)
     # NaN counts as the largest, so the maximum tells of NaN and inf; -inf: no finite one.
-    is_valid = np.isfinite(logits_BV[np.arange(num_rows), token_ids])
-    logprobs: list[TokenLogprobs | None] = [None] * num_rows
-    scratch_2V = np.empty((2, vocab_size), np.float32)
+    highest_B = logits_BV[np.arange(num_rows), token_ids]
+    is_valid = np.isfinite(highest_B)
+    edits = [state.edits for state in states]
     with np.errstate(over="ignore"):  # a difference of huge logits is -inf, as it should be
+        plain = [
+            row
+            for row, state in enumerate(states)
+            if state.is_unfiltered and not edits[row] and is_valid[row]
+        ]
+        is_open = np.ones(num_rows, bool)
+        if plain and vocab_size > SMALL_VOCABULARY:
+            _propose(logits_BV, highest_B, plain, states, token_ids, is_open)
+        scratch_2V = np.empty((2, vocab_size), np.float32)
         for row, state in enumerate(states):
-            chosen = None
-            if is_valid[row]:
-                chosen = _choose(logits_BV[row], int(token_ids[row]), state, scratch_2V)
-            is_valid[row], token_ids[row] = chosen is not None, chosen or 0
-            if chosen is None:
+            is_best = state.is_greedy and not edits[row]
+            if is_best or not is_open[row] or not is_valid[row]:
                 continue
-            state.append(chosen)
+            chosen = _choose(logits_BV[row], int(token_ids[row]), state, scratch_2V)
+            is_valid[row], token_ids[row] = chosen is not None, chosen or 0
+    token_ids[~is_valid] = 0
+    logprobs: list[TokenLogprobs | None] = [None] * num_rows
+    for row, (state, token_id, is_sound) in enumerate(
+        zip(states, token_ids.tolist(), is_valid.tolist(), strict=True)
+    ):
+        if is_sound:
+            state.append(token_id)
             if state.params.logprobs is not None:
-                logprobs[row] = _logprobs(logits_BV[row], chosen, state.params.logprobs)
+                logprobs[row] = _logprobs(logits_BV[row], token_id, state.params.logprobs)
     return Sampled(token_ids, is_valid, logprobs)
+
+
+def _propose(
+    logits_BV: np.ndarray,
+    highest_B: np.ndarray,
+    rows: Sequence[int],
+    states: Sequence[SamplerState],
+    token_ids: np.ndarray,
+    is_open: np.ndarray,
+) -> None:
+    """Rejection sampling: any token, kept with the probability of its weight; the first is chosen.
+
+    All these rows at once. A row that keeps none of its proposals stays open: what is chosen for
+    it by other means has the same distribution, since the proposals told nothing of it.
+    """
+    vocab_size = logits_BV.shape[1]
+    uniforms_R2P = np.stack([states[row].random.random((2, PROPOSALS)) for row in rows])
+    ids_RP = (uniforms_R2P[:, 0] * vocab_size).astype(np.int64)
+    temperatures_R = [states[row].params.temperature for row in rows]
+    weights_RP = logits_BV.reshape(-1).take(ids_RP + np.array(rows)[:, None] * vocab_size)
+    weights_RP -= highest_B[rows, None]
+    weights_RP *= (1.0 / np.array(temperatures_R)).astype(np.float32)[:, None]
+    is_kept_RP = uniforms_R2P[:, 1] < np.exp(weights_RP, out=weights_RP)
+    first_R = is_kept_RP.argmax(axis=1)
+    for place, (row, first) in enumerate(zip(rows, first_R.tolist(), strict=True)):
+        if is_kept_RP[place, first]:
+            token_ids[row], is_open[row] = ids_RP[place, first], False
 
 
 def _choose(
@@ -178,14 +233,41 @@ def _choose(
         best = int(edited_V.argmax())
         if not np.isfinite(edited_V[best]):
             return None
-    if state.params.is_greedy:
+    if state.is_greedy:
         return best
     params, highest = state.params, edited_V[best]
-    if params.min_p == 0.0 and params.top_p == 1.0 and not 0 < params.top_k < edited_V.size:
+    if state.is_unfiltered:
+        if edited_V.size > SMALL_VOCABULARY:
+            return _race(edited_V, highest, state)
         weights_V = _weights(edited_V, highest, params.temperature, scratch_2V[1])
         return _pick(weights_V, state.draw())
-    ids, weights = _filtered(edited_V, highest, params, scratch_2V[1])
+    ids, weights = _filtered(edited_V, highest, state, scratch_2V[1])
     return int(ids[_pick(weights, state.draw())])
+
+
+def _race(logits_V: np.ndarray, highest: float, state: SamplerState) -> int:
+    """Tokens arrive at the rate of their weights, and the first to arrive is chosen.
+
+    When the first of the few heavy tokens does is known from their sum. Light ones are proposed at
+    the rate of the heaviest of them until then, and each proposal is kept in proportion to its
+    weight: that is few of them, and no other light token is looked at.
+    """
+    vocab_size, temperature = logits_V.size, state.params.temperature
+    limit = PROPOSALS / vocab_size  # of weights; so many proposals until 1, and heavy ones sum to 1
+    lowest = highest + np.float32(temperature * np.log(limit))
+    heavy = np.flatnonzero(logits_V >= lowest)
+    sums = np.cumsum(_weights(logits_V[heavy], highest, temperature), dtype=np.float64)
+    arrival = state.random.exponential() / sums[-1]
+    num_proposed = state.random.poisson(PROPOSALS * arrival)
+    if num_proposed:
+        ids = state.random.integers(0, vocab_size, num_proposed)
+        logits, uniforms = logits_V[ids], state.random.random(num_proposed)
+        weights = _weights(logits, highest, temperature)
+        kept = ids[(logits < lowest) & (uniforms * limit < weights)]
+        if kept.size:
+            return int(kept[0])
+    below = min(state.draw() * sums[-1], np.nextafter(sums[-1], 0.0))
+    return int(heavy[np.searchsorted(sums, below, side="right")])
 
 
 def _weights(
@@ -199,11 +281,13 @@ def _weights(
 
 
 def _filtered(
-    logits_V: np.ndarray, highest: float, params: SamplingParams, scratch_V: np.ndarray
+    logits_V: np.ndarray, highest: float, state: SamplerState, scratch_V: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Ids that the filters leave, ascending, and their weights."""
+    params = state.params
     if 0 < params.top_k < logits_V.size:
-        ids = _best_ids(logits_V, params.top_k)
+        ids, lowest = _best_ids(logits_V, params.top_k, highest - state.spread)
+        state.spread = max(float(highest) - lowest, 1.0) * 1.1  # a guess for the next step
         weights = _weights(logits_V[ids], highest, params.temperature)
         # The order of these two does not matter: either leaves a number of the likeliest.
         is_likely = weights >= params.min_p
@@ -239,13 +323,20 @@ def _with_mass(weights_V: np.ndarray, mass: float) -> tuple[np.ndarray, np.ndarr
     return ids, weights
 
 
-def _best_ids(logits_V: np.ndarray, count: int) -> np.ndarray:
-    """Ids of the `count` largest logits, ascending, and of fewer where others are -inf."""
-    ids: np.ndarray = np.flatnonzero(logits_V >= max(_floor_of_best(logits_V, count), LOWEST))
-    if ids.size > count:
-        logits = logits_V[ids]
-        ids = ids[_largest(logits, _nth_largest(logits, count), count)]
-    return ids
+def _best_ids(logits_V: np.ndarray, count: int, guess: float = -np.inf) -> tuple[np.ndarray, float]:
+    """Ids of the `count` largest logits, ascending, and of fewer where others are -inf.
+
+    And the least of these logits. `guess` is a number below it, and not far: if it is not, that
+    costs time.
+    """
+    ids = np.flatnonzero(logits_V >= guess) if guess > LOWEST else np.empty(0, np.int64)
+    if not count <= ids.size <= MAX_SURPLUS * count:
+        ids = np.flatnonzero(logits_V >= max(_floor_of_best(logits_V, count), LOWEST))
+    logits = logits_V[ids]
+    if ids.size <= count:
+        return ids, float(logits.min(initial=np.inf))
+    lowest = _nth_largest(logits, count)
+    return ids[_largest(logits, lowest, count)], lowest
 
 
 def _floor_of_best(logits_V: np.ndarray, count: int) -> float:
@@ -298,7 +389,7 @@ def _logprobs(logits_V: np.ndarray, token_id: int, num_top: int) -> TokenLogprob
     highest = logits_V.max()
     log_total = float(highest) + float(np.log(_weights(logits_V, highest, 1.0).sum()))
     if num_top:
-        ids = _best_ids(logits_V, min(num_top, logits_V.size))
+        ids, _ = _best_ids(logits_V, min(num_top, logits_V.size))
         ids = ids[np.argsort(-logits_V[ids], kind="stable")]  # at a tie lower ids first
     else:
         ids = np.empty(0, np.int64)

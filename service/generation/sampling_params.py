@@ -132,6 +132,12 @@ class SamplingParams:
     def is_greedy(self) -> bool:
         return self.temperature < GREEDY_BELOW
 
+    @property
+    def is_unfiltered(self) -> bool:
+        """Whether every token may be chosen, with the probability that temperature gives it."""
+        has_filter = self.top_k > 0 or self.top_p < 1.0 or self.min_p > 0.0
+        return not has_filter and not self.is_greedy
+
     def check_for(self, vocab_size: int, eos_token_ids: tuple[int, ...] = ()) -> None:
         """Raise `InvalidArgument` for what a vocabulary of this size and these ends cannot do."""
         named: dict[str, Collection[int]] = {name: getattr(self, name) for name in ID_LISTS}

@@ -63,7 +63,7 @@ def shapes_of(values: list[onnx.ValueInfoProto]) -> dict[str, tuple[int, list[st
     ("precision", "kind"), [("fp32", TensorProto.FLOAT), ("fp16", TensorProto.FLOAT16)]
 )
 def test_graph_takes_and_gives_what_it_promises(precision: Precision, kind: int) -> None:
-    """2 layers: 4 inputs and 4 halves of a cache in, logits in float32 and the cache out."""
+    """2 layers: 5 inputs and 4 halves of a cache in, logits in float32 and the cache out."""
     graph = tiny_graph(precision).graph
     cache = (kind, ["batch", NUM_HEADS, "cache", HEAD_SIZE])
     parts = [f"{layer}.{part}" for layer in range(NUM_LAYERS) for part in ("key", "value")]
@@ -73,10 +73,11 @@ def test_graph_takes_and_gives_what_it_promises(precision: Precision, kind: int)
         "position_ids": (TensorProto.INT64, ["batch", "sequence"]),
         "seqlens_k": (TensorProto.INT32, ["batch"]),
         "total_sequence_length": (TensorProto.INT32, []),
+        "logit_positions": (TensorProto.INT64, ["positions"]),
         **{f"past_key_values.{part}": cache for part in parts},
     }
     assert outputs == {
-        "logits": (TensorProto.FLOAT, ["batch", VOCAB_SIZE]),
+        "logits": (TensorProto.FLOAT, ["positions", VOCAB_SIZE]),
         **{f"present.{part}": cache for part in parts},
     }
 

@@ -40,8 +40,11 @@ WORDS = RANDOM.normal(size=(SIZE, SIZE)).astype(np.float32)
 POSITIONS = RANDOM.normal(size=(MAX_TOKENS, SIZE)).astype(np.float32)
 
 
-def graph() -> bytes:
-    """Token and position vectors, attention with a cache, and of that each row's last token."""
+def graph(*, takes_positions: bool = False) -> bytes:
+    """Token and position vectors, attention with a cache, and of that each row's last token.
+
+    Or the tokens that are asked for.
+    """
     attended = ["attended", "present.0.key", "present.0.value"]
     taken = ["hidden", "hidden", "hidden", *CACHE, "seqlens_k", "total_sequence_length"]
     nodes = [
@@ -62,8 +65,15 @@ def graph() -> bytes:
         helper.make_node("Unsqueeze", ["last", "one"], ["index"]),
         helper.make_node("GatherND", ["attended", "index"], ["logits"], batch_dims=1),
     ]
+    if takes_positions:
+        nodes[4:] = [
+            helper.make_node("Reshape", ["attended", "flat"], ["tokens"]),
+            helper.make_node("Gather", ["tokens", "logit_positions"], ["logits"]),
+        ]
     cache: Shape = ["batch", NUM_HEADS, "cache", HEAD_SIZE]
+    wanted = _tensor("logit_positions", TensorProto.INT64, ["wanted"])
     inputs = [
+        *([wanted] if takes_positions else []),
         *(_tensor(name, TensorProto.INT64, ["batch", "tokens"]) for name in INPUTS[:2]),
         _tensor("seqlens_k", TensorProto.INT32, ["batch"]),
         _tensor("total_sequence_length", TensorProto.INT32, []),
@@ -77,6 +87,7 @@ def graph() -> bytes:
         numpy_helper.from_array(WORDS, "words"),
         numpy_helper.from_array(POSITIONS, "positions"),
         numpy_helper.from_array(np.array(0, np.int64), "zero"),
+        numpy_helper.from_array(np.array([-1, SIZE], np.int64), "flat"),
         numpy_helper.from_array(np.array([1], np.int64), "one"),
     ]
     opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
@@ -98,8 +109,8 @@ def attended(ids: Sequence[int]) -> np.ndarray:
     return attended_Hh.reshape(-1)
 
 
-def make_decoder(num_slots: int = 6) -> OnnxDecoder:
-    session = OnnxSession(graph(), OPTIONS)
+def make_decoder(num_slots: int = 6, *, takes_positions: bool = False) -> OnnxDecoder:
+    session = OnnxSession(graph(takes_positions=takes_positions), OPTIONS)
     return OnnxDecoder(session, num_slots=num_slots, max_tokens=MAX_TOKENS, max_rows=num_slots)
 
 
@@ -114,9 +125,10 @@ def check(found: np.ndarray, sequences: Sequence[Sequence[int]]) -> None:
     np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-5)
 
 
-@pytest.fixture
-def decoder() -> OnnxDecoder:
-    return make_decoder()
+@pytest.fixture(params=[False, True], ids=["last", "positions"])
+def decoder(request: pytest.FixtureRequest) -> OnnxDecoder:
+    """Over a graph that gives each row's last logits, and over one that is told which."""
+    return make_decoder(takes_positions=request.param)
 
 
 # --- what a run computes --------------------------------------------------------------------------
@@ -174,6 +186,23 @@ def test_copied_tokens_stand_for_computed_ones(decoder: OnnxDecoder) -> None:
     check(run(decoder, 4, [[8]], [6]), [[*ids, 8]])
 
 
+def test_one_row_has_the_logits_of_several_tokens() -> None:
+    """4 of 6 tokens after a past of 3, beside a used slot; the run after it has one again."""
+    decoder = make_decoder(takes_positions=True)
+    ids = [3, 1, 4, 1, 5, 9, 2, 6, 5]
+    run(decoder, 2, [ids[:3], [7, 7]], [0, 0])
+    for _ in range(2):  # as when what was computed is given back and computed anew
+        found = decoder.run(2, [np.array(ids[3:])], [3], num_logits=4).copy()
+        check(found, [ids[:end] for end in range(6, 10)])
+    check(run(decoder, 2, [[8]], [5]), [[*ids[:5], 8]])
+    check(run(decoder, 3, [[9]], [2]), [[7, 7, 9]])
+
+
+def test_a_graph_that_gives_the_last_logits_gives_no_others() -> None:
+    assert make_decoder().max_logits_per_row == 1
+    assert make_decoder(takes_positions=True).max_logits_per_row > 1
+
+
 # --- where it is computed -------------------------------------------------------------------------
 
 
@@ -186,7 +215,7 @@ def test_cache_is_written_in_place_and_nothing_grows(decoder: OnnxDecoder) -> No
     (bound,) = decoder._bound.values()
     outputs = bound.binding._binding.get_outputs()
     addresses = [buffer[2:].ctypes.data for buffer in buffers]
-    assert [value.data_ptr() for value in outputs] == [decoder._logits_BV.ctypes.data, *addresses]
+    assert [value.data_ptr() for value in outputs] == [decoder._logits_NV.ctypes.data, *addresses]
     assert decoder._buffers is buffers
     for buffer in buffers:
         assert buffer[2:4].all()
@@ -228,11 +257,11 @@ def test_bindings_are_bounded_and_right_after_eviction() -> None:
         rows = [[(first + row) % SIZE] for row in range(num_rows)]
         check(run(decoder, first, rows, [0] * num_rows), rows)
         assert len(decoder._bound) <= MAX_BINDINGS
-    assert list(decoder._bound) == ranges[-MAX_BINDINGS:]
+    assert [key[:2] for key in decoder._bound] == ranges[-MAX_BINDINGS:]
     run(decoder, 0, [[3, 1]], [0])
-    assert list(decoder._bound) == ranges[-MAX_BINDINGS:], "prompts are bound once"
+    assert [key[:2] for key in decoder._bound] == ranges[-MAX_BINDINGS:], "prompts are bound once"
     check(run(decoder, 0, [[4]], [2]), [[3, 1, 4]])
-    assert list(decoder._bound)[-2:] == [ranges[-1], (0, 1)]
+    assert list(decoder._bound)[-2:] == [(*ranges[-1], 1), (0, 1, 1)]
     assert len(decoder._bound) == MAX_BINDINGS
 
 
@@ -286,7 +315,7 @@ def test_runs_have_no_more_rows_than_are_asked_for(path: Path) -> None:
     """Logits are kept for 3 rows, or for all slots where these are fewer."""
     for max_bytes, num_rows in ((8 * SLOT_BYTES, 3), (2 * SLOT_BYTES, 2)):
         decoder = open_decoder(path, OPTIONS, CacheLimits(MAX_TOKENS, 3, max_bytes))
-        assert decoder._logits_BV.shape == (num_rows, SIZE)
+        assert decoder._logits_NV.shape == (num_rows, SIZE)
 
 
 # --- what is no decoder ---------------------------------------------------------------------------
@@ -310,7 +339,7 @@ SIGNATURE = Signature(
 def test_shape_is_read_from_the_graph() -> None:
     """2 * 2 layers * 4 heads * 16 values * 2 bytes * 100 tokens = 51,200 bytes a slot."""
     shape = DecoderShape.of(SIGNATURE)
-    assert shape == DecoderShape(2, 4, 16, 257, np.dtype(np.float16))
+    assert shape == DecoderShape(2, 4, 16, 257, np.dtype(np.float16), takes_positions=False)
     assert shape.bytes_per_slot(100) == 51_200
 
 
