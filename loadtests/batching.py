@@ -36,12 +36,11 @@ from tritonclient.grpc import model_config_pb2, service_pb2, service_pb2_grpc
 
 from loadtests.server import serving
 from service.collate import pad_rows
-from service.cpus import available_cpus
 from service.datatypes import to_raw
-from service.manifest import Manifest
+from service.loading import Openers, load_model
+from service.model_files import ModelSource
 from service.request import Arrays, Item, Request, Timings
-from service.runtime import OnnxSession, SessionOptions
-from service.tokenizer import TextTokenizer
+from service.settings import Settings
 
 BARE_BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64)
 # A run that costs nothing but its overhead is worth any padding.
@@ -58,6 +57,7 @@ def main(
     concurrency: Annotated[int, typer.Option(min=1, help="Requests in flight.")] = 32,
     rounds: Annotated[int, typer.Option(min=1, help="Counted rounds after one to warm up.")] = 5,
     limit: Annotated[int, typer.Option(min=1, help="Texts taken from the file.")] = 872,
+    precision: Annotated[str, typer.Option(help="As the server's, on both sides.")] = "auto",
     flag: Annotated[
         list[str] | None, typer.Option(help="Flag for the server, e.g. --flag=--can-spin.")
     ] = None,
@@ -67,8 +67,10 @@ def main(
     lines = [line for line in texts.read_text(encoding="utf-8").splitlines() if line][:limit]
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         write_variants(repository / model, Path(folder))
-        port = stack.enter_context(serving(Path(folder), flag or [])).port
-        ways: dict[str, Way] = {"bare": _bare(repository / model, lines)}
+        flags = ["--precision", precision, *(flag or [])]
+        port = stack.enter_context(serving(Path(folder), flags)).port
+        settings = Settings(model_repository=repository, precision=precision)
+        ways: dict[str, Way] = {"bare": _bare(model, settings, lines)}
         ways |= {name: _through_grpc(port, name, lines, concurrency) for name in VARIANTS}
         seconds: dict[str, list[float]] = {name: [] for name in ways}
         with Progress(console=Console(stderr=True)) as progress:
@@ -103,13 +105,13 @@ def write_variants(model: Path, folder: Path) -> None:
         (folder / name / "config.pbtxt").write_text(text_format.MessageToString(config))
 
 
-def _bare(model: Path, lines: Sequence[str]) -> Way:
-    version = max(
-        (path for path in model.iterdir() if path.name.isdecimal()), key=lambda path: int(path.name)
-    )
-    manifest = Manifest.from_json((version / "manifest.json").read_text())
-    tokenizer = TextTokenizer(version / "tokenizer.json", manifest.max_tokens, 10**6)
-    session = OnnxSession(version / "model.onnx", SessionOptions(num_threads=available_cpus()))
+def _bare(model: str, settings: Settings, lines: Sequence[str]) -> Way:
+    """The session that the server opens too."""
+    loaded = load_model(ModelSource.of(settings.model_repository, model), settings, Openers())
+    session, manifest = loaded.versions[-1].sessions[0], loaded.versions[-1].manifest
+    tokenizer = loaded.versions[-1].tokenizer
+    assert manifest is not None, "a text model"
+    assert tokenizer is not None, "of an encoder"
     outputs = [spec.name for spec in session.signature.outputs]
     pad = pad_rows(manifest.pad_token_id, [spec.name for spec in session.signature.inputs])
     request = Request(Timings(0.0))
