@@ -1,1 +1,1 @@
-"""Servers over the network of this machine: how they are started, and who asks them."""
+"""Servers over the network, ours among them: the same model, the same texts, the same client."""

@@ -1,0 +1,32 @@
+"""LitServe: `python lit.py PORT`."""
+# mypy: disable-error-code="import-not-found, misc, no-any-return"
+
+import sys
+
+import litserve
+import numpy as np
+from bert import MAX_ROWS, WAIT_S, Bert
+
+
+class Classifier(litserve.LitAPI):
+    """Requests wait for each other for `batch_timeout` at most."""
+
+    def setup(self, device: str) -> None:  # noqa: ARG002 - the library's signature
+        self._bert = Bert()
+
+    def decode_request(self, request: dict[str, str]) -> str:
+        return request["text"]
+
+    def predict(self, texts: list[str]) -> np.ndarray:
+        return self._bert(texts)
+
+    def encode_response(self, logits: np.ndarray) -> dict[str, list[float]]:
+        return {"logits": logits.tolist()}
+
+
+if __name__ == "__main__":
+    api = Classifier(max_batch_size=MAX_ROWS, batch_timeout=WAIT_S)
+    server = litserve.LitServer(api, accelerator="cpu", timeout=600)
+    server.run(
+        host="127.0.0.1", port=int(sys.argv[1]), generate_client_file=False, log_level="warning"
+    )

@@ -1,0 +1,54 @@
+"""Ray Serve, through gRPC: `python ray_app.py PORT`, until stdin ends."""
+# mypy: disable-error-code="import-not-found, untyped-decorator, misc, attr-defined"
+
+import asyncio
+import sys
+from typing import Any
+
+import numpy as np
+import ray
+from bert import MAX_ROWS, WAIT_S, Bert
+from ray import serve
+from ray.serve.config import gRPCOptions
+from tritonclient.grpc import service_pb2
+
+SERVICER = "tritonclient.grpc.service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server"
+STORE_BYTES = 200_000_000  # shared memory of objects, of which we have none
+
+
+@serve.deployment(max_ongoing_requests=256)
+class Classifier:
+    """The model runs on a thread, so that requests come in meanwhile."""
+
+    def __init__(self) -> None:
+        self._bert = Bert()
+
+    @serve.batch(max_batch_size=MAX_ROWS, batch_wait_timeout_s=WAIT_S)
+    async def logits(self, texts: list[str]) -> list[np.ndarray]:
+        return list(await asyncio.to_thread(self._bert, texts))
+
+    async def ModelInfer(self, request: Any) -> Any:  # noqa: ANN401, N802 - named by the protocol
+        text = request.raw_input_contents[0][4:].decode()  # after its length
+        logits = await self.logits(text)
+        return service_pb2.ModelInferResponse(
+            model_name=request.model_name,
+            outputs=[{"name": "logits", "datatype": "FP32", "shape": [1, len(logits)]}],
+            raw_output_contents=[logits.astype("<f4").tobytes()],
+        )
+
+
+if __name__ == "__main__":
+    ray.init(
+        include_dashboard=False,
+        _node_ip_address="127.0.0.1",
+        object_store_memory=STORE_BYTES,
+        log_to_driver=False,
+    )
+    serve.start(
+        http_options={"host": "127.0.0.1", "port": 0, "location": "NoServer"},
+        grpc_options=gRPCOptions(port=int(sys.argv[1]), grpc_servicer_functions=[SERVICER]),
+    )
+    serve.run(Classifier.bind(), name="model", route_prefix="/")
+    sys.stdin.read()
+    serve.shutdown()
+    ray.shutdown()

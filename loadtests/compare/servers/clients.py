@@ -1,0 +1,107 @@
+"""Clients of one text to its logits: through the Open Inference Protocol, and as JSON over HTTP.
+
+Both are as light as can be, since they share the processors with the server that they measure.
+"""
+
+import asyncio
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import grpc
+import numpy as np
+from tritonclient.grpc import service_pb2, service_pb2_grpc
+
+from loadtests.compare.servers.files import MODEL
+from service.datatypes import to_raw
+
+
+class Client(ABC):
+    """One server's client; lives on one event loop."""
+
+    @abstractmethod
+    async def ask(self, text: str) -> list[float]:
+        """The logits of a text, or an error."""
+
+    @abstractmethod
+    async def close(self) -> None: ...
+
+
+class OipClient(Client):
+    """gRPC, one connection: a tensor `text` of BYTES in, `logits` out."""
+
+    def __init__(self, port: int, metadata: Sequence[tuple[str, str]] = ()) -> None:
+        self._channel = grpc.aio.insecure_channel(f"127.0.0.1:{port}")
+        self._infer: Any = service_pb2_grpc.GRPCInferenceServiceStub(self._channel).ModelInfer
+        self._metadata = metadata
+
+    async def ask(self, text: str) -> list[float]:
+        request = service_pb2.ModelInferRequest(
+            model_name=MODEL,
+            inputs=[{"name": "text", "datatype": "BYTES", "shape": [1, 1]}],
+            outputs=[{"name": "logits"}],
+            raw_input_contents=[to_raw(np.array([text.encode()], object))],
+        )
+        response = await self._infer(request, metadata=self._metadata)
+        return logits_of(response)
+
+    async def close(self) -> None:
+        await self._channel.close()
+
+
+def logits_of(response: Any) -> list[float]:  # noqa: ANN401 - a message without types
+    """Raw or typed, as the protocol leaves open."""
+    if response.raw_output_contents:
+        return [float(value) for value in np.frombuffer(response.raw_output_contents[0], "<f4")]
+    return list(response.outputs[0].contents.fp32_contents)
+
+
+class HttpClient(Client):
+    """HTTP/1.1, a connection kept for every request in flight; bodies with a length, or chunked."""
+
+    def __init__(
+        self, port: int, path: str, body: Callable[[str], object], logits: Callable[[Any], Any]
+    ) -> None:
+        self._port = port
+        self._path = path
+        self._body = body
+        self._logits = logits
+        self._idle: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
+
+    async def ask(self, text: str) -> list[float]:
+        body = json.dumps(self._body(text)).encode()
+        head = (
+            f"POST {self._path} HTTP/1.1\r\nHost: 127.0.0.1:{self._port}\r\n"
+            f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+        )
+        if self._idle:
+            reader, writer = self._idle.pop()
+        else:
+            reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
+        writer.write(head.encode() + body)
+        status, answer = await read_response(reader)
+        if status != 200:
+            writer.close()
+            raise RuntimeError(f"HTTP {status}: {answer[:200]!r}")
+        self._idle.append((reader, writer))
+        return [float(value) for value in self._logits(json.loads(answer))]
+
+    async def close(self) -> None:
+        for _, writer in self._idle:
+            writer.close()
+
+
+async def read_response(reader: asyncio.StreamReader) -> tuple[int, bytes]:
+    """Status and body of one response on a connection that stays open."""
+    first, *lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
+    fields = {name.lower(): value.strip() for name, _, value in (s.partition(":") for s in lines)}
+    if fields.get("transfer-encoding") == "chunked":
+        body = b""
+        while size := int((await reader.readuntil(b"\r\n")).split(b";")[0], 16):
+            body += await reader.readexactly(size)
+            await reader.readexactly(2)
+        await reader.readexactly(2)
+    else:
+        body = await reader.readexactly(int(fields.get("content-length", "0")))
+    return int(first.split()[1]), body

@@ -1,0 +1,183 @@
+"""How each server is started over the same folder of a graph and a tokenizer, and asked.
+
+A `Launch` is a command, what it finds in its environment, and a client of it. Files that a server
+wants beside are written below `scratch`. To add a server, write its function and name it below.
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from loadtests.compare.servers.apps.bert import MAX_ROWS, WAIT_S
+from loadtests.compare.servers.clients import Client, HttpClient, OipClient
+from loadtests.compare.servers.files import MODEL, checkpoint, graph, repository
+from loadtests.server import SERVE
+
+APPS = Path(__file__).with_name("apps")
+TRITON_CONFIG = f"""
+name: "{MODEL}"
+backend: "python"
+max_batch_size: {MAX_ROWS}
+input [ {{ name: "text" data_type: TYPE_STRING dims: [ 1 ] }} ]
+output [ {{ name: "logits" data_type: TYPE_FP32 dims: [ 2 ] }} ]
+instance_group [ {{ count: 1 kind: KIND_CPU }} ]
+dynamic_batching {{ max_queue_delay_microseconds: {round(WAIT_S * 1e6)} }}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What a server is given."""
+
+    model: Path  # as exported, or as Hugging Face has it
+    python: Path  # of its environment
+    scratch: Path  # empty
+    ports: tuple[int, int, int]  # free; the first is asked
+    threads: int
+
+    def program(self, name: str) -> str:
+        return str(self.python.with_name(name))
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """A server to start."""
+
+    command: list[str]
+    client: Callable[[], Client]
+    environ: Mapping[str, str] = field(default_factory=dict)
+
+
+def attendant(place: Place) -> Launch:
+    """Ours as it comes: a repository is all that it is told."""
+    port, metrics_port, _ = place.ports
+    folder = repository(place.model, place.scratch / "repository")
+    ports = ["--grpc-port", str(port), "--metrics-port", str(metrics_port)]
+    command = [*SERVE, "--model-repository", str(folder), "--log-level", "warning", *ports]
+    return Launch(command, lambda: OipClient(port))
+
+
+def triton(place: Place) -> Launch:
+    """The server itself, out of PyTriton's wheel, which brings the Python backend alone."""
+    port, http_port, metrics_port = place.ports
+    (packages,) = (place.python.parents[1] / "lib").glob("python3.*/site-packages")
+    server = packages / "pytriton" / "tritonserver"
+    version = packages.parent.name.removeprefix("python")
+    backends, repository = place.scratch / "backends", place.scratch / "repository"
+    (backends / "python").mkdir(parents=True)
+    stub = server / "python_backend_stubs" / version / "triton_python_backend_stub"
+    for source in (*(server / "backends" / "python").iterdir(), stub):
+        target = backends / "python" / source.name
+        target.unlink(missing_ok=True)
+        target.symlink_to(source)
+    (repository / MODEL / "1").mkdir(parents=True)
+    shutil.copy(APPS / "triton" / "model.py", repository / MODEL / "1")
+    (repository / MODEL / "config.pbtxt").write_text(TRITON_CONFIG)
+    command = [
+        str(server / "bin" / "tritonserver"),
+        f"--model-repository={repository}",
+        f"--backend-directory={backends}",
+        f"--cache-directory={server / 'caches'}",
+        *(f"--{each}-address=127.0.0.1" for each in ("http", "grpc", "metrics")),
+        f"--grpc-port={port}",
+        f"--http-port={http_port}",
+        f"--metrics-port={metrics_port}",
+    ]
+    paths = f"{packages}{os.pathsep}{APPS}"
+    return Launch(command, lambda: OipClient(port), app_environ(place) | {"PYTHONPATH": paths})
+
+
+def mlserver(place: Place) -> Launch:
+    """One process: with workers beside it, requests would be copied between processes."""
+    port, http_port, metrics_port = place.ports
+    settings = {
+        "host": "127.0.0.1",
+        "grpc_port": port,
+        "http_port": http_port,
+        "metrics_port": metrics_port,
+        "parallel_workers": 0,
+        "gzip_enabled": False,
+    }
+    model = {
+        "name": MODEL,
+        "implementation": "mlserver_runtime.Classifier",
+        "max_batch_size": MAX_ROWS,
+        "max_batch_time": WAIT_S,
+    }
+    (place.scratch / MODEL).mkdir()
+    (place.scratch / "settings.json").write_text(json.dumps(settings))
+    (place.scratch / MODEL / "model-settings.json").write_text(json.dumps(model))
+    command = [place.program("mlserver"), "start", str(place.scratch)]
+    return Launch(command, lambda: OipClient(port), app_environ(place))
+
+
+def litserve(place: Place) -> Launch:
+    port = place.ports[0]
+    command = [str(place.python), str(APPS / "lit.py"), str(port)]
+
+    def client() -> Client:
+        return HttpClient(
+            port, "/predict", lambda text: {"text": text}, lambda found: found["logits"]
+        )
+
+    return Launch(command, client, app_environ(place))
+
+
+def bentoml(place: Place) -> Launch:
+    port = place.ports[0]
+    command = [place.program("bentoml"), "serve", "bento:Classifier", "--host", "127.0.0.1"]
+    command += ["--port", str(port), "--working-dir", str(APPS)]
+
+    def client() -> Client:
+        return HttpClient(port, "/predict", lambda text: {"texts": [text]}, lambda found: found[0])
+
+    return Launch(command, client, app_environ(place) | {"BENTOML_DO_NOT_TRACK": "True"})
+
+
+def ray(place: Place) -> Launch:
+    port = place.ports[0]
+    command = [str(place.python), str(APPS / "ray_app.py"), str(port)]
+    environ = app_environ(place) | {"RAY_USAGE_STATS_ENABLED": "0"}
+    return Launch(command, lambda: OipClient(port, [("application", MODEL)]), environ)
+
+
+def infinity(place: Place) -> Launch:
+    """On PyTorch, with what does not run here switched off."""
+    port = place.ports[0]
+    folder = checkpoint(place.model, place.scratch / "checkpoint")
+    command = [place.program("infinity_emb"), "v2", "--model-id", str(folder)]
+    command += ["--served-model-name", MODEL, "--host", "127.0.0.1", "--port", str(port)]
+    command += ["--engine", "torch", "--device", "cpu", "--no-bettertransformer", "--no-compile"]
+
+    def body(text: str) -> object:
+        return {"model": MODEL, "input": [text], "raw_scores": True}
+
+    def logits(found: Any) -> list[float]:  # noqa: ANN401 - JSON
+        scores = {each["label"]: each["score"] for each in found["data"][0]}
+        return [scores[label] for label in sorted(scores)]
+
+    environ = {"DO_NOT_TRACK": "1", "INFINITY_ANONYMOUS_USAGE_STATS": "0"}
+    return Launch(command, lambda: HttpClient(port, "/classify", body, logits), environ)
+
+
+Start: TypeAlias = Callable[[Place], Launch]
+LAUNCHES: dict[str, Start] = {
+    launch.__name__: launch
+    for launch in (attendant, triton, mlserver, litserve, bentoml, ray, infinity)
+}
+
+
+def environ_of(place: Place, launch: Launch) -> dict[str, str]:
+    """What the apps of `apps/` are told, and their path; the server's own programs come first."""
+    paths = [str(place.python.parent), os.environ.get("PATH", "")]
+    return {"PYTHONPATH": str(APPS), "PATH": os.pathsep.join(paths), **launch.environ}
+
+
+def app_environ(place: Place) -> dict[str, str]:
+    """What `apps/bert.py` is told."""
+    folder = graph(place.model, place.scratch / "graph")
+    return {"BERT_FOLDER": str(folder), "BERT_THREADS": str(place.threads)}
