@@ -4,6 +4,7 @@ Names and values are checked against the tables below, so that a file can neithe
 no effect, nor have code loaded or files written anywhere. Knows nothing of sessions.
 """
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from service.errors import LoadError
 from service.precision import CHOICES
 
 MAX_THREADS = 1_024
+MAX_JSON = 1_024  # characters of a value that is JSON
 MAX_SHOWN = 100  # characters of a wrong value in its message
 
 Pairs = tuple[tuple[str, str], ...]
@@ -69,6 +71,39 @@ class _Rule:
         raise LoadError(f"config.pbtxt: {path} is '{value[:MAX_SHOWN]}', expected {self.expected}")
 
 
+@dataclass(frozen=True, slots=True)
+class _Properties(_Rule):
+    """A JSON object of devices' properties: `{"CPU": {"NUM_STREAMS": "2"}}`.
+
+    OpenVINO would take a file's path in its place, and properties that name libraries and folders.
+    """
+
+    devices: Mapping[str, Mapping[str, _Rule]] = field(default_factory=dict)
+
+    def read(self, path: str, value: str) -> str:
+        """The object written anew: nothing passes that was not looked at."""
+        refusal = LoadError(
+            f"config.pbtxt: {path} is '{value[:MAX_SHOWN]}', expected {self.expected}"
+        )
+        try:
+            found = json.loads(value) if len(value) <= MAX_JSON else None
+        except (ValueError, RecursionError) as error:
+            raise refusal from error
+        if not isinstance(found, dict):
+            raise refusal
+        read: dict[str, dict[str, str]] = {}
+        for device, properties in found.items():
+            rules = self.devices.get(device)
+            if rules is None or not isinstance(properties, dict):
+                raise refusal
+            for name, given in properties.items():
+                if name not in rules or not isinstance(given, str | int):
+                    raise refusal
+                inner = rules[name].read(f"{path}: {device}.{name}", str(given))
+                read.setdefault(device, {})[name] = inner
+        return json.dumps(read, sort_keys=True)
+
+
 def _whole(high: int) -> _Rule:
     return _Rule(f"a whole number of at most {high}", high=high)
 
@@ -80,6 +115,26 @@ _OPENVINO_SWITCH = _Rule(
 )
 _THREADS = _whole(MAX_THREADS)
 _BYTES = _whole(2**63 - 1)
+
+
+def _one_of(*names: str) -> _Rule:
+    return _Rule(f"one of {', '.join(names)}", {name.lower(): name for name in names})
+
+
+# What OpenVINO may be told of a device: https://docs.openvino.ai, "CPU device", its properties.
+_OPENVINO_CPU = {
+    "INFERENCE_PRECISION_HINT": _one_of("f32", "bf16", "f16"),
+    "EXECUTION_MODE_HINT": _one_of("PERFORMANCE", "ACCURACY"),
+    "PERFORMANCE_HINT": _one_of("LATENCY", "THROUGHPUT"),
+    "NUM_STREAMS": _whole(255),
+    "INFERENCE_NUM_THREADS": _THREADS,
+    "DYNAMIC_QUANTIZATION_GROUP_SIZE": _whole(2**31 - 1),
+}
+_OPENVINO_CONFIG = _Properties(
+    f"JSON of at most {MAX_JSON} characters like "
+    '{"CPU": {"INFERENCE_PRECISION_HINT": "bf16"}}; of CPU it knows ' + ", ".join(_OPENVINO_CPU),
+    devices={"CPU": _OPENVINO_CPU},
+)
 _SHAPES = _Rule(
     "names and shapes like x:1x16,y:4", pattern=r"[\w./-]+:\d+(x\d+)*(,[\w./-]+:\d+(x\d+)*)*"
 )
@@ -207,6 +262,7 @@ _ACCELERATORS: dict[str, dict[str, tuple[str, dict[str, _Rule]]]] = {
                 "precision": _Rule(
                     "FP32 or ACCURACY", {name.lower(): name for name in ("FP32", "ACCURACY")}
                 ),
+                "load_config": _OPENVINO_CONFIG,
                 "num_of_threads": _THREADS,
                 "num_streams": _whole(255),
                 "enable_qdq_optimizer": _OPENVINO_SWITCH,

@@ -133,8 +133,8 @@ def test_every_parameter_refuses_what_it_cannot_be(name: str) -> None:
             "parameter 'user_compute_stream' of 'cuda' is not supported",
         ),
         (
-            accelerator_text("cpu", "openvino", load_config="/etc/passwd"),
-            "parameter 'load_config' of 'openvino' is not supported",
+            accelerator_text("cpu", "openvino", cache_dir="/etc"),
+            "parameter 'cache_dir' of 'openvino' is not supported",
         ),
         (
             accelerator_text("gpu", "tensorrt", precision_mode="INT4"),
@@ -147,6 +147,44 @@ def test_a_wrong_value_is_refused_with_what_would_be_right(text: str, part: str)
         parse_config(text, "m")
     assert part in str(caught.value)
     assert len(str(caught.value)) < 1_500
+
+
+def test_openvino_s_properties_are_written_anew() -> None:
+    """What it is given was looked at: no second key of a name, no other number or spelling."""
+    given = '{ "CPU": {"NUM_STREAMS": 9, "NUM_STREAMS": 2, "INFERENCE_PRECISION_HINT": "BF16"} }'
+    text = accelerator_text("cpu", "openvino", load_config=given)
+    name, options = providers_for(SessionOptions(tuning=tuning_of(text)), [OPENVINO, CPU])[0]
+    assert name == OPENVINO
+    expected = '{"CPU": {"INFERENCE_PRECISION_HINT": "bf16", "NUM_STREAMS": "2"}}'
+    assert options == {"num_of_threads": "1", "load_config": expected}
+
+
+@pytest.mark.parametrize(
+    ("value", "part"),
+    [
+        ("/etc/passwd", "is '/etc/passwd', expected JSON of at most 1024 characters like"),
+        ("", "expected JSON"),
+        ("[" * 1_000, "expected JSON"),
+        ("{" + " " * 1_024 + "}", "expected JSON"),
+        ("[]", "expected JSON"),
+        ('{"GPU": {}}', "expected JSON"),
+        ('{"CPU": "config.json"}', "expected JSON"),
+        ('{"CPU": {"CACHE_DIR": "/tmp"}}', "of CPU it knows INFERENCE_PRECISION_HINT, "),
+        ('{"CPU": {"NUM_STREAMS": {"x": 1}}}', "expected JSON"),
+        ('{"CPU": {"NUM_STREAMS": 256}}', "CPU.NUM_STREAMS is '256', expected a whole number"),
+        ('{"CPU": {"NUM_STREAMS": true}}', "CPU.NUM_STREAMS is 'True', expected a whole number"),
+        (
+            '{"CPU": {"INFERENCE_PRECISION_HINT": "int4"}}',
+            "CPU.INFERENCE_PRECISION_HINT is 'int4', expected one of f32, bf16, f16",
+        ),
+    ],
+)
+def test_properties_that_openvino_shall_not_see_are_refused(value: str, part: str) -> None:
+    with pytest.raises(LoadError) as caught:
+        parse_config(accelerator_text("cpu", "openvino", load_config=value), "m")
+    assert "parameter 'load_config'" in str(caught.value)
+    assert part in str(caught.value)
+    assert len(str(caught.value)) < 1_000
 
 
 def test_an_accelerator_twice_is_refused() -> None:
