@@ -8,7 +8,6 @@ answered and `least_s` has passed. Knows nothing of protocols.
 import asyncio
 import itertools
 import random
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeAlias
 
@@ -29,6 +28,7 @@ async def closed_loop(
     ended_s: list[float] = []
     latencies_s: list[float] = []
     numbers = itertools.count()
+    now_s = asyncio.get_running_loop().time
 
     def is_over() -> bool:
         counted = len(ended_s) - concurrency
@@ -37,11 +37,11 @@ async def closed_loop(
     async def client() -> None:
         while not is_over():
             number = next(numbers) % len(texts)
-            sent_s = time.perf_counter()
+            sent_s = now_s()
             logits = await asyncio.wait_for(ask(texts[number]), REQUEST_LIMIT_S)
             outputs[number] = logits
             if not is_over():  # those that wait when it is over are answered, and not counted
-                ended_s.append(time.perf_counter())
+                ended_s.append(now_s())
                 latencies_s.append(ended_s[-1] - sent_s)
 
     async with asyncio.TaskGroup() as clients:
@@ -56,18 +56,19 @@ async def open_loop(ask: Ask, texts: Sequence[str], rate: float) -> Answer:
     """Poisson arrivals; latencies are from when a request was due, whenever it was sent."""
     outputs: dict[int, list[float]] = {}
     latencies_s: list[float] = []
-    begun_s = time.perf_counter()
+    now_s = asyncio.get_running_loop().time
+    begun_s = now_s()
 
     async def one(number: int, due_s: float) -> None:
         outputs[number] = await asyncio.wait_for(ask(texts[number]), REQUEST_LIMIT_S)
-        latencies_s.append(time.perf_counter() - begun_s - due_s)
+        latencies_s.append(now_s() - begun_s - due_s)
 
     due = poisson(steady(rate), rate, float("inf"), random.Random(SEED))
     async with asyncio.TaskGroup() as requests:
         for number, due_s in enumerate(itertools.islice(due, len(texts))):
-            await asyncio.sleep(max(0.0, begun_s + due_s - time.perf_counter()))
+            await asyncio.sleep(max(0.0, begun_s + due_s - now_s()))
             requests.create_task(one(number, due_s))
-    return Answer(time.perf_counter() - begun_s, _in_order(outputs), latencies_s)
+    return Answer(now_s() - begun_s, _in_order(outputs), latencies_s)
 
 
 def _in_order(outputs: dict[int, list[float]]) -> list[list[float]]:

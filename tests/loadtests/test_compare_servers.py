@@ -1,0 +1,222 @@
+"""What servers are asked, how, and what is counted; none of them is installed here."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tokenizers import Tokenizer
+from tritonclient.grpc import service_pb2
+
+from loadtests.compare.servers.clients import Client, HttpClient, logits_of
+from loadtests.compare.servers.driver import ready_client
+from loadtests.compare.servers.files import graph, repository
+from loadtests.compare.servers.launching import LAUNCHES, Place, environ_of
+from loadtests.compare.servers.loops import closed_loop, open_loop
+from loadtests.compare.servers.peers import SERVER_TRAFFIC, SERVERS, ours
+from loadtests.compare.servers.texts import text_of, write_tokenizer
+from loadtests.compare.traffic import CLASSIFY, mixed_sizes
+from loadtests.compare.worker import Work
+from tests.loadtests.virtual import run_virtually
+
+ROW = [2, 17, 30_521, 5, 3]
+
+
+def test_servers_tokenize_a_text_to_the_ids_that_were_meant(tmp_path: Path):
+    write_tokenizer(tmp_path / "tokenizer.json")
+    tokenizer = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    assert tokenizer.encode(text_of(ROW)).ids == ROW
+
+
+@pytest.mark.parametrize("row", [[], [2], [17, 3], [2, 17], [2, 4, 3]])
+def test_a_row_that_no_text_has_is_refused(row: list[int]):
+    with pytest.raises(ValueError, match=r"a row is \[CLS\], words, \[SEP\]"):
+        text_of(row)
+
+
+def batching(rows: int, run_s: float) -> Callable[[str], Awaitable[list[float]]]:
+    """A server that runs up to so many requests at once, one batch after another."""
+    waiting: list[asyncio.Future[None]] = []
+    running: list[asyncio.Task[None]] = []
+
+    async def run() -> None:
+        while waiting:
+            batch = [waiting.pop(0) for _ in range(min(rows, len(waiting)))]
+            await asyncio.sleep(run_s)
+            for each in batch:
+                each.set_result(None)
+            await asyncio.sleep(0)  # whoever was answered asks again
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+        running.clear()
+
+    async def ask(text: str) -> list[float]:
+        waiting.append(answered := asyncio.get_running_loop().create_future())
+        if not running:
+            running.append(asyncio.create_task(run()))
+        await answered
+        return [float(text)]
+
+    return ask
+
+
+@pytest.mark.parametrize(("concurrency", "rows"), [(1, 1), (4, 4), (8, 4), (32, 8)])
+def test_a_closed_loop_measures_what_the_server_sustains(concurrency: int, rows: int):
+    """Neither the first batch, which is not full, nor what waits at the end counts."""
+    texts = [str(number) for number in range(2 * concurrency)]
+    answer = run_virtually(closed_loop(batching(rows, 0.5), texts, concurrency, least_s=10.0))
+    assert len(texts) / answer.seconds == pytest.approx(rows / 0.5, rel=0.07)
+    assert [logits for (logits,) in answer.outputs] == [float(text) for text in texts]
+    assert np.median(answer.latencies_s) == pytest.approx(0.5 * concurrency / rows)
+
+
+def test_latency_of_an_open_loop_is_from_when_a_request_was_due():
+    """One at a time takes 0.5 s, ten a second are due: the last waits for all before it."""
+    answer = run_virtually(open_loop(batching(1, 0.5), ["1"] * 20, rate=10.0))
+    assert answer.latencies_s[0] == pytest.approx(0.5)
+    assert answer.latencies_s[-1] > 6.0
+    assert answer.latencies_s == sorted(answer.latencies_s)
+
+
+def test_an_answer_that_fails_ends_the_loop():
+    async def ask(text: str) -> list[float]:
+        raise RuntimeError("no")
+
+    with pytest.raises(ExceptionGroup):
+        run_virtually(closed_loop(ask, ["1"], 2))
+
+
+PLAIN = b"HTTP/1.1 200 OK\r\nContent-Type: x\r\nContent-Length: 7\r\n\r\n[1.5,2]"
+CHUNKED = (
+    b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\n[1.\r\n4;a=b\r\n5,2]\r\n0\r\n\r\n"
+)
+REFUSED = b"HTTP/1.1 503 Overloaded\r\nContent-Length: 4\r\n\r\nbusy"
+
+
+@asynccontextmanager
+async def http_server(*responses: bytes) -> AsyncIterator[tuple[int, list[object]]]:
+    """Answers one connection with these; gives its port, and the bodies that came."""
+    bodies: list[object] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for response in responses:
+            head = (await reader.readuntil(b"\r\n\r\n")).decode()
+            (length,) = (line[16:] for line in head.splitlines() if line[:15] == "Content-Length:")
+            bodies.append(json.loads(await reader.readexactly(int(length))))
+            writer.write(response)
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        yield server.sockets[0].getsockname()[1], bodies
+
+
+async def test_http_answers_have_a_length_or_chunks_on_one_connection():
+    async with http_server(PLAIN, CHUNKED) as (port, bodies):
+        client = HttpClient(port, "/p", lambda text: {"text": text}, lambda found: found)
+        assert [await client.ask(text) for text in ("t5", "t6")] == [[1.5, 2.0]] * 2
+        assert bodies == [{"text": "t5"}, {"text": "t6"}]
+        await client.close()
+
+
+async def test_an_http_refusal_is_an_error_that_says_why():
+    async with http_server(REFUSED) as (port, _):
+        client = HttpClient(port, "/p", lambda text: text, lambda found: found)
+        with pytest.raises(RuntimeError, match=r"HTTP 503.*busy"):
+            await client.ask("t5")
+
+
+def test_oip_logits_are_raw_or_typed():
+    raw = service_pb2.ModelInferResponse(raw_output_contents=[np.float32([1.5, 2]).tobytes()])
+    output = {"name": "logits", "contents": {"fp32_contents": [1.5, 2]}}
+    typed = service_pb2.ModelInferResponse(outputs=[output])
+    assert logits_of(raw) == logits_of(typed) == [1.5, 2.0]
+
+
+class FakeClient(Client):
+    """Fails until it was asked so often."""
+
+    def __init__(self, faults: list[str]) -> None:
+        self._faults = faults
+
+    async def ask(self, text: str) -> list[float]:
+        if self._faults:
+            raise OSError(self._faults.pop())
+        return [0.0]
+
+    async def close(self) -> None: ...
+
+
+def test_a_server_is_ready_when_it_has_answered():
+    faults = ["refused", "loading"]
+    client = FakeClient(faults)
+    assert run_virtually(ready_client(lambda: client, lambda: True)) is client
+    assert not faults
+
+
+@pytest.mark.parametrize(
+    ("is_running", "said"), [(True, "not ready within 180 s: loading"), (False, "ended before")]
+)
+def test_a_server_that_does_not_get_ready_says_why(is_running: bool, said: str):
+    with pytest.raises(RuntimeError, match=said):
+        run_virtually(ready_client(lambda: FakeClient(["loading"] * 2_000), lambda: is_running))
+
+
+@pytest.fixture
+def exported(tmp_path: Path) -> Path:
+    version = tmp_path / "exported" / "model" / "1"
+    version.mkdir(parents=True)
+    for name in ("model.onnx", "tokenizer.json", "manifest.json"):
+        (version / name).write_text(name)
+    (tmp_path / "exported" / "model" / "config.pbtxt").touch()
+    return tmp_path / "exported"
+
+
+def test_servers_share_the_graph_and_leave_the_export_as_it_was(exported: Path, tmp_path: Path):
+    source = exported / "model" / "1"
+    for folder in (
+        repository(exported, tmp_path / "ours") / "model" / "1",
+        graph(exported, tmp_path / "theirs"),
+    ):
+        assert (folder / "model.onnx").samefile(source / "model.onnx")
+        assert "t30521" in (folder / "tokenizer.json").read_text()
+    assert (source / "tokenizer.json").read_text() == "tokenizer.json"
+
+
+@pytest.mark.parametrize("server", ["triton", "mlserver", "litserve", "bentoml", "ray"])
+def test_a_server_is_told_where_its_app_and_its_graph_are(
+    server: str, exported: Path, tmp_path: Path
+):
+    packages = tmp_path / "venv" / "lib" / "python3.11" / "site-packages"
+    (packages / "pytriton" / "tritonserver" / "backends" / "python").mkdir(parents=True)
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    place = Place(exported, tmp_path / "venv" / "bin" / "python", scratch, (1, 2, 3), threads=2)
+    launch = LAUNCHES[server](place)
+    environ = environ_of(place, launch)
+    assert Path(environ["BERT_FOLDER"], "model.onnx").is_file()
+    assert "servers/apps" in environ["PYTHONPATH"]
+    assert environ["PATH"].startswith(str(tmp_path / "venv" / "bin"))
+
+
+def test_every_server_can_be_started_and_runs_at_float32_by_default():
+    assert {peer.options["server"] for peer in SERVERS} == set(LAUNCHES) - {"attendant"}
+    assert {peer.name.rsplit(" ", 1)[0] for peer in SERVERS if peer.precision == "float32"} == {
+        peer.name.rsplit(" ", 1)[0] for peer in SERVERS
+    }
+
+
+def test_others_are_given_the_very_int8_graph_that_ours_serves():
+    (own,) = ours(CLASSIFY, None, {})
+    assert {peer.model for peer in SERVERS if peer.precision == "int8"} == {own.model}
+
+
+def test_traffic_of_real_lengths_is_not_sorted_for_anybody():
+    works: list[Work] = [each.full(mixed_sizes) for each in SERVER_TRAFFIC if "real" in each.name]
+    for work in works:
+        sizes = [len(row) for row in work.rows]
+        assert sizes != sorted(sizes)
+        assert len(work.rows) >= 2 * work.concurrency
