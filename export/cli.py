@@ -1,5 +1,6 @@
 """The `attendant export` command. Imports torch only when it runs."""
 
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -9,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from export.errors import ExportError
+from service.manifest import Manifest
 
 
 def export(
@@ -33,14 +35,23 @@ def export(
         ),
     ] = Path("model_repository"),
     precision: Annotated[
-        Literal["fp32", "fp16", "int8", "int8-weights", "int4-weights"],
+        Literal["auto", "fp32", "fp16", "int8", "int8-weights", "int4-weights"],
         typer.Option(
             envvar="ATTENDANT_EXPORT_PRECISION",
-            help="fp32 is exact and the default; int8 is faster on CPUs and rounds; fp16 is for "
-            "CUDA, where encoders run. Decoders only: weights in blocks of 8 or 4 bits, where no "
-            "row depends on its neighbours.",
+            help="auto, the default, writes fp32 and beside it what is faster on some processors "
+            "and costs little: the server takes what suits its machine. Others write one graph: "
+            "fp32 is exact; int8 rounds; fp16 is for CUDA, where encoders run. Decoders only: "
+            "weights in blocks of 8 or 4 bits, where no row depends on its neighbours.",
         ),
-    ] = "fp32",
+    ] = "auto",
+    with_fp16: Annotated[
+        bool,
+        typer.Option(
+            envvar="ATTENDANT_EXPORT_WITH_FP16",
+            help="Under auto write fp16 too, for servers with a GPU; off, as it takes half as "
+            "much room again as fp32.",
+        ),
+    ] = False,
     version: Annotated[
         int | None,
         typer.Option(
@@ -125,6 +136,7 @@ def export(
         name=name,
         repository=repository,
         precision=precision,
+        with_fp16=with_fp16,
         operator=None if attention == "auto" else attention,
         version=version,
         max_batch_size=max_batch_size,
@@ -147,14 +159,26 @@ def export(
         except (ExportError, ModelError, OSError, UnicodeDecodeError) as error:
             errors.print(Text.assemble(("error: ", "red"), str(error)))
             raise typer.Exit(1) from error
+    Console().print(_table(folder, manifest))
+    for left_out, reason in manifest.left_out.items():
+        errors.print(Text(f"{left_out} is left out: {reason}"))
+
+
+def _table(folder: Path, manifest: Manifest) -> Table:
+    """What was counted and measured, a column per graph."""
+    columns = [manifest.computed_in(precision) for precision in manifest.filenames]
     table = Table(title=str(folder), show_header=False)
-    table.add_row("precision", manifest.precision)
-    for key, value in (manifest.fused | manifest.parity).items():
-        table.add_row(key.replace("_", " "), str(value))
-    for what, group in (("accuracy", manifest.accuracy), ("perplexity", manifest.perplexity)):
-        for key, value in group.items():
-            table.add_row(f"{what}, {key}", str(value))
-    Console().print(table)
+    table.add_row("precision", *(column.precision for column in columns))
+    measured = [
+        column.fused
+        | {key.replace("_", " "): value for key, value in column.parity.items()}
+        | {f"accuracy, {key}": value for key, value in column.accuracy.items()}
+        | {f"perplexity, {key}": value for key, value in column.perplexity.items()}
+        for column in columns
+    ]
+    for key in dict.fromkeys(chain.from_iterable(measured)):
+        table.add_row(key, *(str(column.get(key, "")) for column in measured))
+    return table
 
 
 def _check_data(task: str, labelled_data: Path | None, held_out: Path | None) -> None:

@@ -16,10 +16,11 @@ from export.exporter import ExportSettings, check_name, versions
 from export.graph import check_fused, fused_ops
 from export.perplexity import graph_perplexity, network_perplexity, windows_of
 from export.quantization import quantize_blocks, quantize_int8
+from export.variants import Built, build_graphs
 from export.writer import ExportedModel, write_model
 from models.checkpoint import Checkpoint
 from models.gpt import GPT
-from service.manifest import Manifest, Precision
+from service.manifest import Manifest, Precision, Variant
 
 MAX_GRAPH_BYTES = 2**31 - 2**20  # protobuf's limit, and room for the nodes
 UNLIMITED = float("inf")
@@ -36,6 +37,7 @@ LIMITS: dict[Precision, ParityLimits] = {
     "int8-weights": ParityLimits(UNLIMITED, 0.1, 1e-4, 0.75),
     "int4-weights": ParityLimits(UNLIMITED, 0.1, 1e-4, 0.75),
 }
+AUTO: tuple[Precision, ...] = ("fp32", "int8-weights")  # written where nobody says otherwise
 EXAMPLE = "The"
 
 
@@ -58,38 +60,48 @@ def export_decoder(
         ids = checkpoint.tokenizer.encode(held_out).ids
         windows = windows_of(ids, network.config.max_positions)
     _check_size(network)
-    on_step("tracing the graph")
-    graph = trace_decoder(network, is_half=settings.precision == "fp16")
-    if settings.precision not in ("fp32", "fp16"):
-        on_step("quantising weights")
-        graph = _quantize(graph, settings.precision)
-        check_fused(graph, OPERATOR, network.config.num_layers)
-    on_step("comparing cached decoding with recomputing from scratch")
-    parity = measure_parity(network, graph, is_exact=settings.precision == "fp32")
-    LIMITS[settings.precision].check(parity)
-    perplexity: dict[str, float] = {}
-    if windows is not None:
-        perplexity = _measure(network, graph, windows, on_step)
-        _check_rise(perplexity, settings.max_perplexity_rise)
+
+    def build(precision: Precision) -> Built:
+        on_step(f"{precision}: tracing the graph")
+        graph = trace_decoder(network, is_half=precision == "fp16")
+        if precision not in ("fp32", "fp16"):
+            on_step(f"{precision}: quantising weights")
+            graph = _quantize(graph, precision)
+            check_fused(graph, OPERATOR, network.config.num_layers)
+        on_step(f"{precision}: comparing cached decoding with recomputing from scratch")
+        parity = measure_parity(network, graph, is_exact=precision == "fp32")
+        LIMITS[precision].check(parity)
+        perplexity: dict[str, float] = {}
+        if windows is not None:
+            perplexity = _measure(network, graph, windows, on_step)
+            _check_rise(perplexity, settings.max_perplexity_rise)
+        return Built(
+            graph, Variant(precision, fused_ops(graph), parity.to_dict(), perplexity=perplexity)
+        )
+
+    graphs = build_graphs(settings.precisions(AUTO), build, check_cost)
     manifest = Manifest(
         task="text-generation",
-        precision=settings.precision,
         max_tokens=checkpoint.max_tokens,
         pad_token_id=network.config.eos_token_id,
         eos_token_ids=(network.config.eos_token_id,),
         origin=checkpoint.origin,
         example=settings.example or EXAMPLE,
-        fused=fused_ops(graph),
-        parity=parity.to_dict(),
-        perplexity=perplexity,
         versions=versions(),
+        **graphs.manifest_fields(),
     )
     on_step("writing")
-    exported = ExportedModel(graph, checkpoint.tokenizer, manifest)
+    exported = ExportedModel(graphs.main.graph, checkpoint.tokenizer, manifest, graphs.others)
     folder = write_model(
         exported, settings.repository, settings.name, settings.version, max_batch_size=0
     )
     return folder, manifest
+
+
+def check_cost(variant: Variant) -> None:
+    """Raise `ExportError` for a precision that nobody asked for and whose cost is not known."""
+    if not variant.perplexity:
+        raise ExportError("no held-out text to measure its perplexity on")
 
 
 def _check_size(network: GPT) -> None:

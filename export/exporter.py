@@ -5,8 +5,10 @@ Knows nothing of the command line; progress is told to a callback.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import onnx
@@ -16,15 +18,20 @@ from export.fused_attention import Operator
 from export.graph import check_fused, fused_ops, num_layers_used, trace
 from export.parity import GraphRunner, check_parity, outputs_of_texts
 from export.quantization import quantize_int8
+from export.variants import Built, BuiltGraphs, build_graphs
 from export.writer import ExportedModel, write_model
 from models.checkpoint import Checkpoint
 from models.datasets import Example
 from models.heads import TextEmbedder
-from service.manifest import EXAMPLE, Manifest, Precision
+from service.manifest import EXAMPLE, Manifest, Precision, Variant
 
 # Largest difference to PyTorch on the outputs that is let through. int8 has none of its
 # own: what it costs is measured, and bounded by `max_accuracy_drop` on labelled data.
 MAX_ABS_ERROR = {"fp32": 1e-4, "fp16": 5e-2, "int8": float("inf")}
+AUTO: tuple[Precision, ...] = ("fp32", "int8")  # what is written where nobody says otherwise
+# What a precision that nobody asked for may cost, whatever the labelled data say.
+MIN_COSINE = 0.98
+MAX_NEIGHBOUR_EFFECT = 0.01
 # Which operator measured faster where each precision runs: docs/benchmarks.md.
 DEFAULT_OPERATOR: dict[str, Operator] = {
     "fp32": "Attention",
@@ -39,13 +46,20 @@ class ExportSettings:
 
     name: str
     repository: Path
-    precision: Precision = "fp32"
+    precision: Precision | Literal["auto"] = "fp32"
+    with_fp16: bool = False  # under auto, for servers with a GPU
     operator: Operator | None = None  # None: what measured faster for the precision
     version: int | None = None  # None: the next free one
     max_batch_size: int = 64
     max_accuracy_drop: float = 0.005  # half a point
     max_perplexity_rise: float = 0.05  # by a twentieth
     example: str = ""
+
+    def precisions(self, auto: tuple[Precision, ...]) -> tuple[Precision, ...]:
+        """What to write, `model.onnx` first."""
+        if self.precision != "auto":
+            return (self.precision,)
+        return (*auto, "fp16") if self.with_fp16 else auto
 
 
 def export_checkpoint(
@@ -60,37 +74,79 @@ def export_checkpoint(
     repository is as it was.
     """
     check_name(settings.name)
-    if settings.precision not in MAX_ABS_ERROR:
+    precisions = settings.precisions(AUTO)
+    if precisions[0] not in MAX_ABS_ERROR:
         raise ExportError(
-            f"precision is {settings.precision}, an encoder's is one of {', '.join(MAX_ABS_ERROR)}"
+            f"precision is {precisions[0]}, an encoder's is one of {', '.join(MAX_ABS_ERROR)}"
         )
     _check_labels(checkpoint, labelled)
-    operator = settings.operator or DEFAULT_OPERATOR[settings.precision]
-    network = checkpoint.encoder_model.eval()
-    on_step("tracing the graph")
-    is_half = settings.precision == "fp16"
-    graph = float_graph = trace(network, operator, is_half=is_half)
-    if settings.precision == "int8":
-        on_step("quantising weights")
-        graph = quantize_int8(graph)
-        check_fused(graph, operator, num_layers_used(network))
-    on_step("comparing with PyTorch")
-    limit = MAX_ABS_ERROR[settings.precision]
-    parity = check_parity(network, graph, checkpoint.max_tokens, limit)
-    accuracy: dict[str, float] = {}
-    if labelled:
-        on_step(f"measuring accuracy on {len(labelled)} texts")
-        if is_half:
-            float_graph = trace(network, operator, is_half=False)
-        accuracy = _measure_accuracy(checkpoint, graph, float_graph, labelled)
-        _check_accuracy(accuracy, settings.max_accuracy_drop)
-    manifest = _manifest(checkpoint, settings, graph, parity.to_dict(), accuracy)
+    checkpoint.encoder_model.eval()
+    encoder = _Encoder(checkpoint, settings, labelled, on_step)
+    graphs = build_graphs(precisions, encoder.build, check_cost)
+    manifest = _manifest(checkpoint, settings, graphs)
     on_step("writing")
-    exported = ExportedModel(graph, checkpoint.tokenizer, manifest)
+    exported = ExportedModel(graphs.main.graph, checkpoint.tokenizer, manifest, graphs.others)
     folder = write_model(
         exported, settings.repository, settings.name, settings.version, settings.max_batch_size
     )
     return folder, manifest
+
+
+class _Encoder:
+    """One network in any precision; what several of them need is computed once."""
+
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        settings: ExportSettings,
+        labelled: Sequence[Example],
+        on_step: Callable[[str], None],
+    ) -> None:
+        self._checkpoint = checkpoint
+        self._settings = settings
+        self._labelled = labelled
+        self._on_step = on_step
+        network = checkpoint.encoder_model
+        self._trace = cache(lambda operator, is_half: trace(network, operator, is_half=is_half))
+        self._float_accuracy = cache(
+            lambda operator: _accuracy(checkpoint, self._trace(operator, False), labelled)
+        )
+
+    def build(self, precision: Precision) -> Built:
+        """A graph that computes what the network does, or `ExportError`."""
+        settings, network = self._settings, self._checkpoint.encoder_model
+        operator = settings.operator or DEFAULT_OPERATOR[precision]
+        self._on_step(f"{precision}: tracing the graph")
+        graph = self._trace(operator, precision == "fp16")
+        if precision == "int8":
+            self._on_step("int8: quantising weights")
+            graph = quantize_int8(graph)
+            check_fused(graph, operator, num_layers_used(network))
+        self._on_step(f"{precision}: comparing with PyTorch")
+        limit = MAX_ABS_ERROR[precision]
+        parity = check_parity(network, graph, self._checkpoint.max_tokens, limit)
+        accuracy: dict[str, float] = {}
+        if self._labelled:
+            self._on_step(f"{precision}: measuring accuracy on {len(self._labelled)} texts")
+            expected = self._float_accuracy(operator)
+            is_float = precision == "fp32"
+            found = expected if is_float else _accuracy(self._checkpoint, graph, self._labelled)
+            accuracy = {"texts": len(self._labelled), "float": expected, "exported": found}
+            _check_accuracy(accuracy, settings.max_accuracy_drop)
+        return Built(graph, Variant(precision, fused_ops(graph), parity.to_dict(), accuracy))
+
+
+def check_cost(variant: Variant) -> None:
+    """Raise `ExportError` for a precision that nobody asked for and that is too far off."""
+    cosine, effect = variant.parity["min_cosine"], variant.parity["max_neighbour_effect"]
+    if not cosine >= MIN_COSINE:
+        raise ExportError(
+            f"an output's cosine with PyTorch's is {cosine}, the limit is {MIN_COSINE}"
+        )
+    if not effect <= MAX_NEIGHBOUR_EFFECT:
+        raise ExportError(
+            f"a row's neighbours move its output by {effect}, the limit is {MAX_NEIGHBOUR_EFFECT}"
+        )
 
 
 def check_name(name: str) -> None:
@@ -106,28 +162,17 @@ def _check_labels(checkpoint: Checkpoint, labelled: Sequence[Example]) -> None:
         )
 
 
-def _measure_accuracy(
-    checkpoint: Checkpoint,
-    graph: onnx.ModelProto,
-    float_graph: onnx.ModelProto,
-    labelled: Sequence[Example],
-) -> dict[str, float]:
-    """Share of texts whose best label is the given one, for the graph and its float32 form."""
+def _accuracy(checkpoint: Checkpoint, model: onnx.ModelProto, labelled: Sequence[Example]) -> float:
+    """Share of texts whose best label is the given one."""
     wanted = np.array([checkpoint.labels.index(example.label) for example in labelled])
-
-    def accuracy_of(model: onnx.ModelProto) -> float:
-        outputs = outputs_of_texts(
-            GraphRunner(model),
-            checkpoint.tokenizer,
-            [example.text for example in labelled],
-            checkpoint.max_tokens,
-            checkpoint.encoder_model.config.pad_token_id,
-        )
-        return round(float((np.concatenate(list(outputs)).argmax(axis=1) == wanted).mean()), 5)
-
-    float_accuracy = accuracy_of(float_graph)
-    exported = float_accuracy if graph is float_graph else accuracy_of(graph)
-    return {"texts": len(labelled), "float": float_accuracy, "exported": exported}
+    outputs = outputs_of_texts(
+        GraphRunner(model),
+        checkpoint.tokenizer,
+        [example.text for example in labelled],
+        checkpoint.max_tokens,
+        checkpoint.encoder_model.config.pad_token_id,
+    )
+    return round(float((np.concatenate(list(outputs)).argmax(axis=1) == wanted).mean()), 5)
 
 
 def _check_accuracy(accuracy: dict[str, float], max_drop: float) -> None:
@@ -139,28 +184,19 @@ def _check_accuracy(accuracy: dict[str, float], max_drop: float) -> None:
         )
 
 
-def _manifest(
-    checkpoint: Checkpoint,
-    settings: ExportSettings,
-    graph: onnx.ModelProto,
-    parity: dict[str, float],
-    accuracy: dict[str, float],
-) -> Manifest:
+def _manifest(checkpoint: Checkpoint, settings: ExportSettings, graphs: BuiltGraphs) -> Manifest:
     network = checkpoint.encoder_model
     return Manifest(
         task=checkpoint.task,
-        precision=settings.precision,
         max_tokens=checkpoint.max_tokens,
         pad_token_id=network.config.pad_token_id,
         labels=checkpoint.labels,
         embedding_size=network.embedding_size if isinstance(network, TextEmbedder) else 0,
         pooling=_describe_pooling(network) if isinstance(network, TextEmbedder) else "",
         origin=checkpoint.origin,
-        fused=fused_ops(graph),
-        parity=parity,
-        accuracy=accuracy,
         versions=versions(),
         example=settings.example or EXAMPLE,
+        **graphs.manifest_fields(),
     )
 
 

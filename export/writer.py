@@ -16,8 +16,9 @@ from tokenizers import Tokenizer
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from export.errors import ExportError
+from export.variants import Built
 from service.errors import LoadError
-from service.manifest import Manifest
+from service.manifest import MODEL_FILENAME, Manifest
 from service.model_config import complete_for_text, parse_config
 
 LABELS_FILE = "labels.txt"
@@ -30,6 +31,7 @@ class ExportedModel:
     graph: onnx.ModelProto
     tokenizer: Tokenizer
     manifest: Manifest
+    variants: tuple[Built, ...] = ()  # beside it; the manifest has them too
 
 
 def write_model(
@@ -65,7 +67,9 @@ def choose_version(target: Path, version: int | None) -> int:
 
 def _write_version(exported: ExportedModel, folder: Path) -> None:
     folder.mkdir(parents=True)
-    onnx.save(exported.graph, folder / "model.onnx")
+    onnx.save(exported.graph, folder / MODEL_FILENAME)
+    for built in exported.variants:
+        onnx.save(built.graph, folder / built.variant.filename)
     exported.tokenizer.save(str(folder / "tokenizer.json"))
     (folder / "manifest.json").write_text(exported.manifest.to_json(), encoding="utf-8")
 

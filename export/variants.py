@@ -1,0 +1,62 @@
+"""The graphs of one export: `model.onnx`, and those of other precisions beside it.
+
+The first precision must succeed. Each further one is there where it costs little enough, and left
+out with the reason where it does not.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import onnx
+
+from export.errors import ExportError
+from service.manifest import Precision, Variant
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """A graph that was checked, and what was measured of it."""
+
+    graph: onnx.ModelProto
+    variant: Variant
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltGraphs:
+    """All graphs of a version."""
+
+    main: Built
+    others: tuple[Built, ...] = ()
+    left_out: tuple[tuple[Precision, str], ...] = ()  # and why
+
+    def manifest_fields(self) -> dict[str, Any]:
+        """What a manifest says of graphs."""
+        return {
+            **asdict(self.main.variant),
+            "variants": tuple(built.variant for built in self.others),
+            "left_out": dict(self.left_out),
+        }
+
+
+def build_graphs(
+    precisions: Sequence[Precision],
+    build: Callable[[Precision], Built],
+    check_cost: Callable[[Variant], None],
+) -> BuiltGraphs:
+    """Build each, or raise `ExportError` where the first is refused.
+
+    `check_cost` raises it for one that nobody asked for by name and that costs too much.
+    """
+    main = build(precisions[0])
+    others: list[Built] = []
+    left_out: list[tuple[Precision, str]] = []
+    for precision in precisions[1:]:
+        try:
+            built = build(precision)
+            check_cost(built.variant)
+        except ExportError as error:
+            left_out.append((precision, str(error)))
+        else:
+            others.append(built)
+    return BuiltGraphs(main, tuple(others), tuple(left_out))
