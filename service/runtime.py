@@ -98,7 +98,8 @@ def load_onnxruntime() -> Any:  # noqa: ANN401 - the module has no type of its o
     if len(found) > 1:
         raise LoadError(
             f"{' and '.join(found)} are installed together and overwrite each other: "
-            f"uninstall all of them, then install one of attendant[cpu], attendant[gpu]"
+            "uninstall all of them, then install one of attendant[cpu], attendant[gpu], "
+            "attendant[openvino]"
         )
     try:
         return importlib.import_module("onnxruntime")

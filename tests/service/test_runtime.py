@@ -261,7 +261,8 @@ def test_two_builds_together_are_refused_with_a_way_out(tmp_path: Path) -> None:
     install(tmp_path, "onnxruntime-gpu")
     assert message_of(tmp_path) == (
         "onnxruntime and onnxruntime-gpu are installed together and overwrite each other: "
-        "uninstall all of them, then install one of attendant[cpu], attendant[gpu]"
+        "uninstall all of them, then install one of attendant[cpu], attendant[gpu], "
+        "attendant[openvino]"
     )
 
 
