@@ -11,6 +11,7 @@ import matplotlib as mpl
 
 mpl.use("Agg")
 import matplotlib.pyplot as plt
+import numpy as np
 from rich.console import Console
 from rich.table import Table
 
@@ -19,6 +20,8 @@ from loadtests.compare.ratios import Ratio, per_second, times_faster
 from loadtests.compare.traffic import CLASSIFY, TRAFFIC
 
 DPI = 80
+PERCENTS = (50, 99)
+LATENCY = "p50 / p99 ms"
 ROW_INCHES, WIDTH_INCHES = 0.28, 9.0
 ORDER = [traffic.name for traffic in TRAFFIC]
 
@@ -65,14 +68,19 @@ def _table(results: Sequence[Result]) -> Table:
     unit = "rows/s" if first.task == CLASSIFY else "tokens/s"
     ours = _our_speeds(results)
     headings = [f"{name} over it" for name in ours]
-    table = Table("", unit, *headings, "agreement", title=f"{first.traffic}: {first.what}")
-    for name, speed in ours.items():
-        table.add_row(f"[bold]{name}", f"{speed:.0f}", *["" for _ in ours], "")
+    waits = _latencies(results)
+    timed = [LATENCY] if waits else []
+    title = f"{first.traffic}: {first.what}"
+    table = Table("", unit, *headings, *timed, "agreement", title=title)
+    for name, own_speed in ours.items():
+        cells = ["" for _ in ours] + ([waits[name]] if waits else [])
+        table.add_row(f"[bold]{name}", f"{own_speed:.0f}", *cells, "")
     for result in results:
         versions = ", ".join(f"{name} {version}" for name, version in result.versions.items())
         title = f"{result.peer}\n[dim]{versions}"
         found = ratios(result)
         cells = [str(found[name]) if name in found else "" for name in ours]
+        cells += [waits.get(result.peer, "")] if waits else []
         speed = f"{_speed(result):.0f}" if result.theirs_s else "-"
         table.add_row(title, speed, *cells, result.fault or result.agreement)
     return table
@@ -87,6 +95,19 @@ def _our_speeds(results: Iterable[Result]) -> dict[str, float]:
         for name, values in result.ours_s.items():
             seconds.setdefault(name, []).extend(values)
     return {name: per_second(amount, values) for name, values in seconds.items()}
+
+
+def _latencies(results: Iterable[Result]) -> dict[str, str]:
+    """Of every side that is a server, over all rounds with all others."""
+    latencies_s: dict[str, list[float]] = {}
+    for result in results:
+        for name, values in result.latencies_s.items():
+            latencies_s.setdefault(name, []).extend(values)
+    return {
+        name: " / ".join(f"{value * 1e3:.0f}" for value in np.percentile(values, PERCENTS))
+        for name, values in latencies_s.items()
+        if values
+    }
 
 
 def write_json(results: Sequence[Result], path: Path) -> None:

@@ -25,14 +25,14 @@ from tests.loadtests.virtual import run_virtually
 ROW = [2, 17, 30_521, 5, 3]
 
 
-def test_servers_tokenize_a_text_to_the_ids_that_were_meant(tmp_path: Path):
+def test_servers_tokenize_a_text_to_the_ids_that_were_meant(tmp_path: Path) -> None:
     write_tokenizer(tmp_path / "tokenizer.json")
     tokenizer = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
     assert tokenizer.encode(text_of(ROW)).ids == ROW
 
 
 @pytest.mark.parametrize("row", [[], [2], [17, 3], [2, 17], [2, 4, 3]])
-def test_a_row_that_no_text_has_is_refused(row: list[int]):
+def test_a_row_that_no_text_has_is_refused(row: list[int]) -> None:
     with pytest.raises(ValueError, match=r"a row is \[CLS\], words, \[SEP\]"):
         text_of(row)
 
@@ -64,7 +64,7 @@ def batching(rows: int, run_s: float) -> Callable[[str], Awaitable[list[float]]]
 
 
 @pytest.mark.parametrize(("concurrency", "rows"), [(1, 1), (4, 4), (8, 4), (32, 8)])
-def test_a_closed_loop_measures_what_the_server_sustains(concurrency: int, rows: int):
+def test_a_closed_loop_measures_what_the_server_sustains(concurrency: int, rows: int) -> None:
     """Neither the first batch, which is not full, nor what waits at the end counts."""
     texts = [str(number) for number in range(2 * concurrency)]
     answer = run_virtually(closed_loop(batching(rows, 0.5), texts, concurrency, least_s=10.0))
@@ -73,7 +73,7 @@ def test_a_closed_loop_measures_what_the_server_sustains(concurrency: int, rows:
     assert np.median(answer.latencies_s) == pytest.approx(0.5 * concurrency / rows)
 
 
-def test_latency_of_an_open_loop_is_from_when_a_request_was_due():
+def test_latency_of_an_open_loop_is_from_when_a_request_was_due() -> None:
     """One at a time takes 0.5 s, ten a second are due: the last waits for all before it."""
     answer = run_virtually(open_loop(batching(1, 0.5), ["1"] * 20, rate=10.0))
     assert answer.latencies_s[0] == pytest.approx(0.5)
@@ -81,7 +81,7 @@ def test_latency_of_an_open_loop_is_from_when_a_request_was_due():
     assert answer.latencies_s == sorted(answer.latencies_s)
 
 
-def test_an_answer_that_fails_ends_the_loop():
+def test_an_answer_that_fails_ends_the_loop() -> None:
     async def ask(text: str) -> list[float]:
         raise RuntimeError("no")
 
@@ -114,7 +114,7 @@ async def http_server(*responses: bytes) -> AsyncIterator[tuple[int, list[object
         yield server.sockets[0].getsockname()[1], bodies
 
 
-async def test_http_answers_have_a_length_or_chunks_on_one_connection():
+async def test_http_answers_have_a_length_or_chunks_on_one_connection() -> None:
     async with http_server(PLAIN, CHUNKED) as (port, bodies):
         client = HttpClient(port, "/p", lambda text: {"text": text}, lambda found: found)
         assert [await client.ask(text) for text in ("t5", "t6")] == [[1.5, 2.0]] * 2
@@ -122,15 +122,15 @@ async def test_http_answers_have_a_length_or_chunks_on_one_connection():
         await client.close()
 
 
-async def test_an_http_refusal_is_an_error_that_says_why():
+async def test_an_http_refusal_is_an_error_that_says_why() -> None:
     async with http_server(REFUSED) as (port, _):
         client = HttpClient(port, "/p", lambda text: text, lambda found: found)
         with pytest.raises(RuntimeError, match=r"HTTP 503.*busy"):
             await client.ask("t5")
 
 
-def test_oip_logits_are_raw_or_typed():
-    raw = service_pb2.ModelInferResponse(raw_output_contents=[np.float32([1.5, 2]).tobytes()])
+def test_oip_logits_are_raw_or_typed() -> None:
+    raw = service_pb2.ModelInferResponse(raw_output_contents=[np.array([1.5, 2], np.float32).tobytes()])
     output = {"name": "logits", "contents": {"fp32_contents": [1.5, 2]}}
     typed = service_pb2.ModelInferResponse(outputs=[output])
     assert logits_of(raw) == logits_of(typed) == [1.5, 2.0]
@@ -150,7 +150,7 @@ class FakeClient(Client):
     async def close(self) -> None: ...
 
 
-def test_a_server_is_ready_when_it_has_answered():
+def test_a_server_is_ready_when_it_has_answered() -> None:
     faults = ["refused", "loading"]
     client = FakeClient(faults)
     assert run_virtually(ready_client(lambda: client, lambda: True)) is client
@@ -160,7 +160,7 @@ def test_a_server_is_ready_when_it_has_answered():
 @pytest.mark.parametrize(
     ("is_running", "said"), [(True, "not ready within 180 s: loading"), (False, "ended before")]
 )
-def test_a_server_that_does_not_get_ready_says_why(is_running: bool, said: str):
+def test_a_server_that_does_not_get_ready_says_why(is_running: bool, said: str) -> None:
     with pytest.raises(RuntimeError, match=said):
         run_virtually(ready_client(lambda: FakeClient(["loading"] * 2_000), lambda: is_running))
 
@@ -175,7 +175,9 @@ def exported(tmp_path: Path) -> Path:
     return tmp_path / "exported"
 
 
-def test_servers_share_the_graph_and_leave_the_export_as_it_was(exported: Path, tmp_path: Path):
+def test_servers_share_the_graph_and_leave_the_export_as_it_was(
+    exported: Path, tmp_path: Path
+) -> None:
     source = exported / "model" / "1"
     for folder in (
         repository(exported, tmp_path / "ours") / "model" / "1",
@@ -189,7 +191,7 @@ def test_servers_share_the_graph_and_leave_the_export_as_it_was(exported: Path, 
 @pytest.mark.parametrize("server", ["triton", "mlserver", "litserve", "bentoml", "ray"])
 def test_a_server_is_told_where_its_app_and_its_graph_are(
     server: str, exported: Path, tmp_path: Path
-):
+) -> None:
     packages = tmp_path / "venv" / "lib" / "python3.11" / "site-packages"
     (packages / "pytriton" / "tritonserver" / "backends" / "python").mkdir(parents=True)
     scratch = tmp_path / "scratch"
@@ -202,19 +204,19 @@ def test_a_server_is_told_where_its_app_and_its_graph_are(
     assert environ["PATH"].startswith(str(tmp_path / "venv" / "bin"))
 
 
-def test_every_server_can_be_started_and_runs_at_float32_by_default():
+def test_every_server_can_be_started_and_runs_at_float32_by_default() -> None:
     assert {peer.options["server"] for peer in SERVERS} == set(LAUNCHES) - {"attendant"}
     assert {peer.name.rsplit(" ", 1)[0] for peer in SERVERS if peer.precision == "float32"} == {
         peer.name.rsplit(" ", 1)[0] for peer in SERVERS
     }
 
 
-def test_others_are_given_the_very_int8_graph_that_ours_serves():
+def test_others_are_given_the_very_int8_graph_that_ours_serves() -> None:
     (own,) = ours(CLASSIFY, None, {})
     assert {peer.model for peer in SERVERS if peer.precision == "int8"} == {own.model}
 
 
-def test_traffic_of_real_lengths_is_not_sorted_for_anybody():
+def test_traffic_of_real_lengths_is_not_sorted_for_anybody() -> None:
     works: list[Work] = [each.full(mixed_sizes) for each in SERVER_TRAFFIC if "real" in each.name]
     for work in works:
         sizes = [len(row) for row in work.rows]
