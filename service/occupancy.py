@@ -12,24 +12,29 @@ class Occupancy:
 
     def __init__(self) -> None:
         self.count = 0
-        self._empty = asyncio.Event()
-        self._empty.set()
+        self._waiting: set[asyncio.Event] = set()  # for it to be empty once
 
     def enter(self) -> None:
         self.count += 1
-        self._empty.clear()
 
     def leave(self) -> None:
         self.count -= 1
         if not self.count:
-            self._empty.set()
+            for empty in self._waiting:
+                empty.set()
 
     async def wait_empty(self, timeout_s: float) -> bool:
         """Wait until nobody is inside; whether that came true in time."""
+        if not self.count:
+            return True
+        empty = asyncio.Event()
+        self._waiting.add(empty)
         try:
-            await asyncio.wait_for(self._empty.wait(), timeout_s)
+            await asyncio.wait_for(empty.wait(), timeout_s)
         except TimeoutError:
             return False
+        finally:
+            self._waiting.discard(empty)
         return True
 
     def __enter__(self) -> None:

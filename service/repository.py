@@ -145,7 +145,8 @@ class ModelRepository:
         `Unavailable` while models are still loading; with Triton's texts.
         """
         number = parse_version(version)
-        versions = self._served.get(name)
+        known = self._models.get(name)
+        versions = known.versions if known is not None else {}
         if not versions:
             if self.is_loading:
                 raise Unavailable("Server not ready")

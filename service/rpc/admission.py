@@ -4,7 +4,8 @@ Lives on the event loop; no locks. Queues have their own bounds. It is also wher
 services read in what state the process is, see `app.py`.
 
 `door.py` notes how large each message was as it came. The note is a variable of the call's task,
-and of the tasks that it starts, so that a request of a stream is admitted with its own size.
+and of the tasks that it starts, so that a request of a stream is admitted with its own size. So
+is the call's `Stay`.
 """
 
 import asyncio
@@ -12,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any
 
 import grpc
@@ -24,6 +26,16 @@ from service.settings import Settings
 
 SHUTTING_DOWN = "GRPC server is shutting down and has stopped accepting new requests."
 message_bytes: ContextVar[int] = ContextVar("bytes of the message that was read last", default=0)
+
+
+@dataclass(slots=True, eq=False)
+class Stay:
+    """One call, until its status is sent."""
+
+    num_bytes: int = 0  # of answers, that it lets go of then
+
+
+current_stay: ContextVar[Stay | None] = ContextVar("the call of this task", default=None)
 
 
 class Admission:
@@ -73,12 +85,16 @@ class Admission:
     def hold(self, num_bytes: int) -> None:
         """Count an answer, too, until its call is done: when the client has read it, or is gone.
 
-        It is never refused; the requests after it are.
+        It is never refused; the requests after it are. Those of probes are too small to count.
         """
-        task = asyncio.current_task()
-        assert task is not None, "grpc.aio runs every call in a task"
-        self.num_bytes += num_bytes
-        task.add_done_callback(lambda _: self._release(num_bytes))
+        stay = current_stay.get()
+        if stay is not None:
+            stay.num_bytes += num_bytes
+            self.num_bytes += num_bytes
+
+    def let_go(self, stay: Stay) -> None:
+        """The call is done."""
+        self._release(stay.num_bytes)
 
     def hold_until(self, work: "asyncio.Future[Any]") -> None:
         """Count a call's request for as long as it is worked on, though its client has left."""

@@ -13,7 +13,7 @@ from google.protobuf.message import DecodeError
 from grpc import StatusCode
 
 from service.errors import InvalidArgument
-from service.rpc.admission import Admission, message_bytes
+from service.rpc.admission import Admission, Stay, current_stay, message_bytes
 from service.rpc.auth import Handler, refusing
 from service.rpc.calls import WATCHED, Calls
 from service.rpc.status import RETRY_HINT, UNREADABLE, Context, note_status
@@ -49,6 +49,7 @@ class Door:
             StatusCode.UNAVAILABLE, "This protocol is restricted to the port for administration"
         )
         self._server = server
+        self._admission = admission
         self._refusals = admission.refusals
         self._max_calls = max_calls = settings.max_concurrent_rpcs
         self.num_calls = 0
@@ -89,11 +90,14 @@ class Door:
         task = asyncio.current_task()  # the call's, which ends when its status is sent
         assert task is not None, "grpc.aio runs every call in a task"
         self.num_calls += 1
-        task.add_done_callback(self._leave)
+        stay = Stay()
+        current_stay.set(stay)
+        task.add_done_callback(functools.partial(self._leave, stay))
         return self._wrapped[path]
 
-    def _leave(self, _: object) -> None:
+    def _leave(self, stay: Stay, _: object) -> None:
         self.num_calls -= 1
+        self._admission.let_go(stay)
 
 
 class _Service(grpc.GenericRpcHandler):

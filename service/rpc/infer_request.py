@@ -33,9 +33,12 @@ def to_infer_request(
     deadline_s: float | None,
 ) -> InferRequest:
     """The checked inputs and parameters, or an error that says what is wrong."""
-    _check_parameters(request)
-    max_batch_size = model.config.max_batch_size
-    inputs, num_rows = parse_inputs(request, model.signature, max_batch_size, transfer)
+    has_parameters = bool(request.parameters)
+    if has_parameters:
+        _check_parameters(request)
+    inputs, num_rows = parse_inputs(request, model.signature, model.config.max_batch_size, transfer)
+    if not has_parameters:
+        return InferRequest(inputs, num_rows, received_s, deadline_s, request_id=request.id)
     _refuse_sequence(request)
     return InferRequest(
         inputs=inputs,

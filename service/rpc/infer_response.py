@@ -30,18 +30,23 @@ def build_response(
     response = pb.ModelInferResponse(
         model_name=request.model_name, model_version=str(model.version), id=request.id
     )
+    contents = response.raw_output_contents
     for spec in model.signature.outputs:
-        if wanted and spec.name not in wanted:
+        name, array, datatype = spec.name, outputs[spec.name], spec.datatype.name
+        asked = wanted.get(name)
+        if wanted and asked is None:
             continue
-        asked = wanted.get(spec.name, pb.ModelInferRequest.InferRequestedOutputTensor())
-        array, datatype = outputs[spec.name], spec.datatype.name
+        if asked is None or not asked.parameters:
+            response.outputs.add(name=name, datatype=datatype, shape=array.shape)
+            contents.append(to_raw(array))
+            continue
         count = class_count(asked)
         if count is not None:
-            labels = model.labels.get(spec.name, [])
+            labels = model.labels.get(name, [])
             has_rows = bool(model.config.max_batch_size)
             array, datatype = classify(array, count, labels, has_rows=has_rows), BYTES
-        response.outputs.add(name=spec.name, datatype=datatype, shape=array.shape)
-        response.raw_output_contents.append(_deliver(to_raw(array), asked, transfer.regions))
+        response.outputs.add(name=name, datatype=datatype, shape=array.shape)
+        contents.append(_deliver(to_raw(array), asked, transfer.regions))
     _check_size(response, transfer.max_message_bytes)
     return response
 

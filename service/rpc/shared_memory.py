@@ -31,6 +31,8 @@ class Transfer:
 
 def place_of(tensor: Tensor, regions: SharedMemoryRegions) -> Place | None:
     """Where its parameters say that a tensor lies; None where it is in the message."""
+    if not tensor.parameters:
+        return None
     name = _parameter(tensor, REGION, "string_param")
     offset = _parameter(tensor, _OFFSET, "int64_param")
     byte_size = _parameter(tensor, _BYTE_SIZE, "int64_param")
@@ -46,11 +48,12 @@ def place_of(tensor: Tensor, regions: SharedMemoryRegions) -> Place | None:
 
 def shared_bytes(request: pb.ModelInferRequest) -> int:
     """Of the inputs in shared memory, which are copied; the request has been checked."""
-    return sum(
+    sizes = [
         tensor.parameters[_BYTE_SIZE].int64_param
         for tensor in request.inputs
         if _BYTE_SIZE in tensor.parameters
-    )
+    ]
+    return sum(sizes)
 
 
 def _parameter(tensor: Tensor, key: str, kind: str) -> Any:  # noqa: ANN401 - as `kind` says

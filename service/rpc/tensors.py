@@ -5,7 +5,7 @@ lists them. Knows nothing of models beyond their name, tensors and batch size.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -19,6 +19,7 @@ from service.rpc.shared_memory import Transfer, place_of
 from service.shared_memory import Place, SharedMemoryRegions
 
 InputTensor: TypeAlias = service_pb2.ModelInferRequest.InferInputTensor
+OutputTensor: TypeAlias = service_pb2.ModelInferRequest.InferRequestedOutputTensor
 Payload: TypeAlias = bytes | list[bytes] | Place  # raw; a typed BYTES tensor; in shared memory
 MAX_BYTES = 2**63 - 1
 MAX_SHOWN_DIMS = 64  # of a shape, which may have as many as a message holds: others are left out
@@ -51,20 +52,22 @@ def parse_inputs(
     Arrays have the full shape of the request; raw ones are read-only views of its bytes, and those
     of shared memory are copies.
     """
-    model = request.model_name
-    _refuse_duplicates("input", request.inputs)
-    _refuse_duplicates("output", request.outputs)
-    payloads = _payloads(request, transfer)
-    _check_outputs(request, signature, transfer.regions)
+    model, tensors = request.model_name, list(request.inputs)
+    names = [tensor.name for tensor in tensors]
+    outputs = list(request.outputs)
+    _refuse_duplicates("input", names)
+    _refuse_duplicates("output", [output.name for output in outputs])
+    payloads = _payloads(request, tensors, transfer)
+    if outputs:
+        _check_outputs(model, outputs, signature, transfer.regions)
+    specs = {spec.name: spec for spec in signature.inputs}
     try:
-        num_rows = _check_batch(request, signature, max_batch_size)
-        specs = {spec.name: spec for spec in signature.inputs}
-        limits = max_batch_size, transfer.max_strings
+        num_rows = _check_batch(model, tensors, names, signature, max_batch_size)
         arrays = {
-            tensor.name: _to_array(
-                tensor, payloads[tensor.name], specs[tensor.name], model, *limits
+            name: _to_array(
+                tensor, payload, specs[name], model, max_batch_size, transfer.max_strings
             )
-            for tensor in request.inputs
+            for name, tensor, payload in zip(names, tensors, payloads, strict=True)
         }
     except InvalidArgument as error:
         raise in_request(request, str(error)) from error
@@ -76,20 +79,24 @@ def in_request(request: service_pb2.ModelInferRequest, text: str) -> InvalidArgu
     return InvalidArgument(f"[request id: {request.id or '<id_unknown>'}] {text}")
 
 
-def _refuse_duplicates(side: str, tensors: Iterable[InputTensor]) -> None:
+def _refuse_duplicates(side: str, names: Sequence[str]) -> None:
+    if len(set(names)) == len(names):
+        return
     seen: set[str] = set()
-    for tensor in tensors:
-        if tensor.name in seen:
-            raise InvalidArgument(f"{side} '{tensor.name}' already exists in request")
-        seen.add(tensor.name)
+    for name in names:
+        if name in seen:
+            raise InvalidArgument(f"{side} '{name}' already exists in request")
+        seen.add(name)
 
 
-def _payloads(request: service_pb2.ModelInferRequest, transfer: Transfer) -> dict[str, Payload]:
+def _payloads(
+    request: service_pb2.ModelInferRequest, tensors: Sequence[InputTensor], transfer: Transfer
+) -> list[Payload]:
     """Each input's data; raw ones belong in order to the inputs outside shared memory."""
-    raw = iter(request.raw_input_contents)
-    has_raw = bool(request.raw_input_contents)
-    payloads: dict[str, Payload] = {}
-    for tensor in request.inputs:
+    contents = request.raw_input_contents
+    raw, has_raw = iter(contents), bool(contents)
+    payloads: list[Payload] = []
+    for tensor in tensors:
         payload: Payload | None = place_of(tensor, transfer.regions)
         if payload is not None and tensor.HasField("contents"):
             raise InvalidArgument(
@@ -105,8 +112,8 @@ def _payloads(request: service_pb2.ModelInferRequest, transfer: Transfer) -> dic
                 f"unable to find data for input tensor '{tensor.name}' for model "
                 f"'{request.model_name}' in request."
             )
-        payloads[tensor.name] = payload
-    num_shared = sum(place.byte_size for place in payloads.values() if isinstance(place, Place))
+        payloads.append(payload)
+    num_shared = sum([place.byte_size for place in payloads if isinstance(place, Place)])
     if num_shared > transfer.max_message_bytes:
         raise InvalidArgument(
             f"inputs in shared memory have {num_shared} bytes, "
@@ -142,11 +149,14 @@ def _typed_payload(tensor: InputTensor, is_also_raw: bool, model: str) -> bytes 
 
 
 def _check_outputs(
-    request: service_pb2.ModelInferRequest, signature: Signature, regions: SharedMemoryRegions
+    model: str,
+    outputs: Sequence[OutputTensor],
+    signature: Signature,
+    regions: SharedMemoryRegions,
 ) -> None:
     """What is asked of outputs can be done: by their parameters first, then by their names."""
-    counts = {}
-    for output in request.outputs:
+    counts: dict[str, int | None] = {}
+    for output in outputs:
         place = place_of(output, regions)
         counts[output.name] = class_count(output)
         if place is not None and counts[output.name] is not None:
@@ -156,36 +166,38 @@ def _check_outputs(
     datatypes = {spec.name: spec.datatype for spec in signature.outputs}
     for name, count in counts.items():
         if name not in datatypes:
-            raise InvalidArgument(
-                f"unexpected inference output '{name}' for model '{request.model_name}'"
-            )
+            raise InvalidArgument(f"unexpected inference output '{name}' for model '{model}'")
         if count is not None:
             check_classes(datatypes[name])
 
 
 def _check_batch(
-    request: service_pb2.ModelInferRequest, signature: Signature, max_batch_size: int
+    model: str,
+    tensors: Sequence[InputTensor],
+    names: Sequence[str],
+    signature: Signature,
+    max_batch_size: int,
 ) -> int:
     """The inputs are the model's, and agree on a batch size within the limit."""
-    model = request.model_name
     expected = [spec.name for spec in signature.inputs]
-    _check_count(request, signature)
+    if names != expected:
+        _check_count(model, names, signature)
     num_rows = 1
-    for index, tensor in enumerate(request.inputs):
-        if tensor.name not in expected:
-            raise InvalidArgument(f"unexpected inference input '{tensor.name}' for model '{model}'")
+    for index, (name, tensor) in enumerate(zip(names, tensors, strict=True)):
+        if name not in expected:
+            raise InvalidArgument(f"unexpected inference input '{name}' for model '{model}'")
         if not max_batch_size:
             continue
-        if not tensor.shape:
+        shape = tensor.shape
+        if not shape:
             raise InvalidArgument(
-                f"input '{tensor.name}' has no shape but model requires batch dimension "
-                f"for '{model}'"
+                f"input '{name}' has no shape but model requires batch dimension for '{model}'"
             )
-        if index and tensor.shape[0] != num_rows:
+        if index and shape[0] != num_rows:
             raise InvalidArgument(
-                f"input '{tensor.name}' batch size does not match other inputs for '{model}'"
+                f"input '{name}' batch size does not match other inputs for '{model}'"
             )
-        num_rows = tensor.shape[0]
+        num_rows = shape[0]
     if max_batch_size and num_rows > max_batch_size:
         raise InvalidArgument(
             f"inference request batch-size must be <= {max_batch_size} for '{model}'"
@@ -193,9 +205,8 @@ def _check_batch(
     return num_rows
 
 
-def _check_count(request: service_pb2.ModelInferRequest, signature: Signature) -> None:
+def _check_count(model: str, given: Sequence[str], signature: Signature) -> None:
     """As many inputs as there may be, and none missing that the model needs."""
-    given = [tensor.name for tensor in request.inputs]
     required = [spec.name for spec in signature.inputs if not spec.is_optional]
     missing = [name for name in required if name not in given]
     most = len(signature.inputs)
@@ -208,7 +219,7 @@ def _check_count(request: service_pb2.ModelInferRequest, signature: Signature) -
     else:
         expected = f"expected number of inputs between {len(required)} and {most}"
     raise InvalidArgument(
-        f"{expected} but got {len(given)} inputs for model '{request.model_name}'. "
+        f"{expected} but got {len(given)} inputs for model '{model}'. "
         f"Got input(s) {_quoted(sorted(given))}, but missing required input(s) "
         f"{_quoted(missing)}. Please provide all required input(s)."
     )
@@ -245,25 +256,24 @@ def _to_array(
 def _check_shape(
     name: str, shape: tuple[int, ...], spec: TensorSpec, model: str, max_batch_size: int
 ) -> None:
-    written = _written(shape)
-    if -1 in shape:
-        raise InvalidArgument(
-            f"All input dimensions should be specified for input '{name}' for model '{model}', "
-            f"got {written}"
-        )
-    if any(dim < 0 for dim in shape):
-        raise InvalidArgument(f"tensor '{name}' contains an invalid dimension {written}")
+    if min(shape, default=0) < 0:
+        if -1 in shape:
+            raise InvalidArgument(
+                f"All input dimensions should be specified for input '{name}' for model "
+                f"'{model}', got {_written(shape)}"
+            )
+        raise InvalidArgument(f"tensor '{name}' contains an invalid dimension {_written(shape)}")
     expected = ((-1,) if max_batch_size else ()) + spec.dims
-    fits = len(shape) == len(expected) and all(
-        want in (-1, dim) for want, dim in zip(expected, shape, strict=True)
-    )
+    fits = len(shape) == len(expected) and not [
+        dim for want, dim in zip(expected, shape, strict=True) if want not in (-1, dim)
+    ]
     if not fits:
         raise InvalidArgument(
             f"unexpected shape for input '{name}' for model '{model}'. Expected "
-            f"{_written(expected)}, got {written}. {_SHAPE_NOTE if max_batch_size else ''}"
+            f"{_written(expected)}, got {_written(shape)}. {_SHAPE_NOTE if max_batch_size else ''}"
         )
     # Also of a tensor without elements: NumPy takes no such shape.
-    if math.prod(filter(None, shape)) * spec.datatype.dtype.itemsize > MAX_BYTES:
+    if math.prod([dim for dim in shape if dim]) * spec.datatype.dtype.itemsize > MAX_BYTES:
         raise InvalidArgument(f"byte size for tensor '{name}' exceeds maximum size of {MAX_BYTES}")
 
 
