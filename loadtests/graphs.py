@@ -31,7 +31,7 @@ def main(
     rounds: Annotated[int, typer.Option(min=1, help="Counted rounds after two to warm up.")] = 20,
 ) -> None:
     """Time graphs side by side."""
-    batch = _ragged_batch(rows, tokens)
+    batch = ragged_batch(rows, tokens)
     sessions = {
         f"{path}{' with SkipLayerNormFusion' if is_fused else ''}": _session(path, is_fused)
         for path in graphs
@@ -65,7 +65,7 @@ def _session(path: Path, is_fused: bool) -> Any:  # noqa: ANN401 - the class has
     return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
 
 
-def _ragged_batch(rows: int, tokens: int) -> dict[str, np.ndarray]:
+def ragged_batch(rows: int, tokens: int) -> dict[str, np.ndarray]:
     """Lengths from the whole down to half of it, right-padded."""
     ids = np.random.default_rng(0).integers(1, VOCABULARY, (rows, tokens))
     lengths = np.linspace(tokens, max(1, tokens // 2), rows).astype(int)
