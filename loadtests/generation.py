@@ -422,5 +422,43 @@ async def _prefix(repository: Path, name: str, shared: int, own: int, rounds: in
     console.print_json(json.dumps(found))
 
 
+@app.command()
+def runs(
+    repository: Repository,
+    model: Model = "fp32",
+    past_tokens: Annotated[int, typer.Option(min=1, help="In the cache before the run.")] = 256,
+    rounds: Rounds = 15,
+) -> None:
+    """What a run costs: several tokens of one row, with the logits of all; a token of each row."""
+    found = asyncio.run(_runs(repository, model, past_tokens, rounds))
+    table = Table("tokens", "of one row, ms", "of as many rows, ms", title=model)
+    for count, (one_row, many_rows) in found.items():
+        cells = (f"{statistics.median(ms):.1f}" if ms else "" for ms in (one_row, many_rows))
+        table.add_row(str(count), *cells)
+    console.print(table)
+
+
+async def _runs(
+    repository: Path, name: str, past_tokens: int, rounds: int
+) -> dict[int, tuple[list[float], list[float]]]:
+    counts = (*range(1, 10), 12, 16, 24, 32, 64, 72, 96, 128, 136, 160)
+    found: dict[int, tuple[list[float], list[float]]] = {count: ([], []) for count in counts}
+    async with serving(repository, name) as model:
+        decoder = model.engine._decoder  # noqa: SLF001 - idle, so it may be used here
+        most_rows = min(decoder.num_slots, 32)
+        for index in range(rounds + 1):
+            for count, (one_row, many_rows) in found.items():
+                ids = np.arange(count) + 1
+                num_logits = count if count <= decoder.max_logits_per_row else 1
+                started_s = time.perf_counter()
+                decoder.run(0, [ids], [past_tokens], num_logits)
+                ran_s = time.perf_counter()
+                if count <= most_rows:
+                    decoder.run(0, [ids[:1]] * count, [past_tokens] * count)
+                    many_rows += [(time.perf_counter() - ran_s) * 1e3] * (index > 0)
+                one_row += [(ran_s - started_s) * 1e3] * (index > 0)
+    return found
+
+
 if __name__ == "__main__":
     app()

@@ -61,6 +61,7 @@ PARAMETERS = (
     "max_queue_tokens",
     "batch_overhead_tokens",
     "max_running_sequences",
+    "max_draft_tokens",
     "max_prefill_tokens",
     "max_context_tokens",
     "kv_cache_bytes",

@@ -13,6 +13,7 @@ from typing import Any
 from service.errors import SettingError
 from service.precision import AUTO, CHOICES
 
+MAX_DRAFT_TOKENS = 31  # beyond that no text was measured to gain
 MAX_READ_BYTES = 2**31 - 4096  # what Linux reads from a file at once
 
 
@@ -99,7 +100,10 @@ class Settings:
         16_384, "Tokens per batch, padding included: bounds the memory of a run.", 1
     )
     batch_overhead_tokens: int = _setting(
-        16, "What one more run costs, in tokens: trades padding against runs.", 0
+        16, "What one more run costs, in tokens, where that is not measured.", 0
+    )
+    measure_cost_s: float = _setting(
+        1.0, "Seconds per text model, at most, to measure what runs cost. 0: not measured.", 0, 60
     )
     max_queue_requests: int = _setting(
         512, "Requests waiting per model and priority level; one more is refused at once.", 1
@@ -124,6 +128,12 @@ class Settings:
     )
     default_max_tokens: int = _setting(
         128, "Output tokens where a request is silent, if they fit.", 1
+    )
+    max_draft_tokens: int = _setting(
+        0,
+        "Tokens drafted from a text itself and checked in one run, where that pays. 0: none.",
+        0,
+        MAX_DRAFT_TOKENS,
     )
     prefix_reuse: bool = _setting(
         True, "Copy the beginning of a prompt from a sequence that began alike."

@@ -20,11 +20,12 @@ import numpy as np
 from service.errors import LoadError
 from service.model_config import Signature, TensorSpec
 from service.runtime import Binding, OnnxSession, SessionOptions
+from service.settings import MAX_DRAFT_TOKENS
 
 INPUTS = ("input_ids", "position_ids", "seqlens_k", "total_sequence_length")
 POSITIONS = "logit_positions"  # of tokens whose logits are wanted; older graphs give the last ones
 MAX_SLOTS = 256  # a prompt is compared with all of them
-MAX_VERIFIED_TOKENS = 32  # logits of one row in one run, of its last token and of drafts after it
+MAX_LOGITS_PER_ROW = 1 + MAX_DRAFT_TOKENS  # of a row's token, and of drafted ones after it
 MAX_BINDINGS = 256  # ranges of slots whose addresses are kept bound for the next decoding step
 
 
@@ -160,7 +161,7 @@ class OnnxDecoder:
 
     @property
     def max_logits_per_row(self) -> int:
-        return MAX_VERIFIED_TOKENS if self.shape.takes_positions else 1
+        return MAX_LOGITS_PER_ROW if self.shape.takes_positions else 1
 
     def run(
         self,

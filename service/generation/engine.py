@@ -320,23 +320,22 @@ class GenerationEngine:
     def _step(self, plan: StepPlan, started_s: float) -> None:
         self._is_checked = False
         self._start(plan.sequences, started_s)
-        rows, num_past = [], []
-        for sequence, num_new in zip(plan.sequences, plan.num_new_tokens, strict=True):
-            first = sequence.num_computed_tokens
-            rows.append(sequence.token_ids[first : first + num_new])
-            num_past.append(first)
+        rows, num_past = plan.rows(), [s.num_computed_tokens for s in plan.sequences]
+        num_decoding = self.cache.num_decoding
         run_started_s = time.monotonic()
         try:
-            logits = self._decoder.run(plan.first_slot, rows, num_past)
+            logits = self._decoder.run(plan.first_slot, rows, num_past, 1 + plan.num_drafted)
         except Exception as error:  # whatever a model raises is its failure
             self._fail_step(plan, error)
             return
         ran_s = time.monotonic()
         self._num_failed_steps = 0
         self._scheduler.computed(plan)
-        updates = self._sample(plan, logits)
+        updates = self._sample(plan, logits) if plan.draft is None else self._check(plan, logits)
         self._post(updates)
-        self._observe(plan, updates, ran_s - run_started_s, time.monotonic() - started_s)
+        run_s, num_agreed = ran_s - run_started_s, len(updates) - 1 if plan.draft else 0
+        self._scheduler.ran(plan, run_s, num_agreed, num_decoding)
+        self._observe(plan, updates, num_agreed, run_s, time.monotonic() - started_s)
 
     def _start(self, sequences: Many[Sequence], now_s: float) -> None:
         """Stamp those whose first step this is; they wait no more."""
@@ -370,6 +369,18 @@ class GenerationEngine:
                 continue
             token_id = int(chosen.token_ids[index])
             updates.append(self._extend(sequence, token_id, chosen.logprobs[index], now_s))
+        return updates
+
+    def _check(self, plan: StepPlan, logits_NV: np.ndarray) -> list[SequenceUpdate]:  # noqa: N803
+        """Choose tokens while they are those drafted, and the one that follows; as one by one."""
+        assert plan.draft is not None
+        (sequence,) = plan.sequences
+        updates: list[SequenceUpdate] = []
+        for place, drafted in enumerate([*plan.draft.token_ids.tolist(), None]):
+            updates += self._sample(plan, logits_NV[place : place + 1])
+            if sequence.is_finished or updates[-1].token_ids != (drafted,):
+                break
+            self._scheduler.agree(sequence)
         return updates
 
     def _extend(
@@ -414,7 +425,12 @@ class GenerationEngine:
         return text, FinishReason.LENGTH if is_full else None
 
     def _observe(
-        self, plan: StepPlan, updates: list[SequenceUpdate], run_s: float, step_s: float
+        self,
+        plan: StepPlan,
+        updates: list[SequenceUpdate],
+        num_agreed: int,
+        run_s: float,
+        step_s: float,
     ) -> None:
         num_moved_rows, self._num_moved_rows = self._num_moved_rows, self.cache.num_moved_rows
         told = [update for update in updates if update.token_ids]
@@ -427,6 +443,8 @@ class GenerationEngine:
                 run_s=run_s,
                 other_s=step_s - run_s,
                 num_moved_rows=self.cache.num_moved_rows - num_moved_rows,
+                num_drafted=plan.num_drafted,
+                num_agreed=num_agreed,
                 time_to_first_token_s=tuple(
                     t.time_to_first_token_s
                     for t, update in zip(times, told, strict=True)

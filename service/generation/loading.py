@@ -1,7 +1,7 @@
 """From a version folder to a generative model that runs; see `service/loading.py`."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tritonclient.grpc.model_config_pb2 import ModelConfig
@@ -17,7 +17,7 @@ from service.metrics import ModelMetrics
 from service.model_config import parameter
 from service.models import Host
 from service.runtime import SessionOptions
-from service.settings import Settings
+from service.settings import MAX_DRAFT_TOKENS, Settings
 from service.tokenizer import PromptTokenizer
 
 OpenDecoder = Callable[[Path, SessionOptions, CacheLimits], Decoder]
@@ -75,12 +75,18 @@ def load_decoder(
 
 def scheduler_limits(config: ModelConfig, settings: Settings) -> SchedulerLimits:
     """The bounds of one model's steps: its configuration first, then the server's settings."""
+    max_draft_tokens = parameter(config, "max_draft_tokens", settings.max_draft_tokens)
+    if max_draft_tokens > MAX_DRAFT_TOKENS:
+        raise LoadError(
+            f"max_draft_tokens is {max_draft_tokens}, expected at most {MAX_DRAFT_TOKENS}"
+        )
     return SchedulerLimits(
         max_running=parameter(config, "max_running_sequences", settings.max_running_sequences),
         max_prefill_tokens=parameter(config, "max_prefill_tokens", settings.max_prefill_tokens),
         overhead_tokens=parameter(config, "batch_overhead_tokens", settings.batch_overhead_tokens),
         priority_step_s=settings.priority_step_s,
         can_reuse_prefixes=settings.prefix_reuse,
+        max_draft_tokens=max_draft_tokens,
     )
 
 
@@ -94,13 +100,16 @@ def start_decoder(
 ) -> GenerativeModel:
     """Give a loaded decoder its engine. Call it on the event loop that will use it."""
     decoder, settings = loaded.decoder, host.settings
+    limits = scheduler_limits(config, settings)
+    most = decoder.max_logits_per_row - 1  # 0 where a graph gives the last logits only
+    limits = replace(limits, max_draft_tokens=min(limits.max_draft_tokens, most))
     metrics = host.metrics.for_generation(model_metrics)
     policy = queue_policies(config, settings).default
     engine = GenerationEngine(
         f"{config.name}-{version}",
         decoder,
         Vocabulary(loaded.tokenizer.token_bytes, loaded.manifest.eos_token_ids),
-        scheduler_limits(config, settings),
+        limits,
         QueueLimits(
             policy.max_requests,
             parameter(config, "max_queue_tokens", settings.max_queue_tokens),

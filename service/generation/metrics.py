@@ -83,6 +83,12 @@ class GenerationInstruments:
             "prefix_cache_queries", "Prompt tokens looked for in the cache"
         )
         self.prefix_hits = counter("prefix_cache_hits", "Prompt tokens copied, not computed")
+        self.drafted_tokens = counter(
+            "spec_decode_num_draft_tokens", "Tokens drafted, and computed to check them"
+        )
+        self.accepted_tokens = counter(
+            "spec_decode_num_accepted_tokens", "Drafted tokens that became output"
+        )
         self.moved_rows = counter("kv_cache_moved_rows", "Slots copied to another slot")
         self.ended = counter("request_success", "Sequences that ended", "finished_reason")
         self.usage = gauge("kv_cache_usage_perc", "Share of slots in use, 0 to 1")
@@ -148,6 +154,8 @@ class GenerationMetrics:
         bound.other_seconds.observe(step.other_s)
         bound.generation_tokens.inc(len(step.time_to_first_token_s) + len(step.inter_token_s))
         bound.moved_rows.inc(step.num_moved_rows)
+        bound.drafted_tokens.inc(step.num_drafted)
+        bound.accepted_tokens.inc(step.num_agreed)
         for duration_s in step.time_to_first_token_s:
             bound.time_to_first_token.observe(duration_s)
         for duration_s in step.inter_token_s:

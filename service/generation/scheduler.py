@@ -8,7 +8,7 @@ computed, padding and the price of each run included, so that a long prompt dela
 by one bounded step at a time, and neither side starves. ONNX Runtime's attention continues a past
 for one row only, and starts several rows from nothing; hence the three kinds of step:
 
-    decode    every decoding sequence, one token each
+    decode    every decoding sequence, one token each; or one, its token and a draft after it
     prefill   several short prompts from their beginning, padded to the longest
     chunk     a part of one prompt: it is too long for the budget, or its beginning was copied
 
@@ -26,6 +26,7 @@ import numpy as np
 
 from service.generation.kv_cache import MIN_KEPT_TOKENS, KVCache
 from service.generation.sequence import Sequence
+from service.generation.speculation import Draft, Speculator
 
 Phase = Literal["prefill", "decode"]
 
@@ -40,6 +41,7 @@ class SchedulerLimits:
     priority_step_s: float = 5.0  # how much later each priority counts as having come
     can_reuse_prefixes: bool = True
     max_candidates: int = 256  # waiting sequences looked at when a step is planned
+    max_draft_tokens: int = 0  # of one sequence, checked in one run; 0: no drafts
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,7 @@ class StepPlan:
     phase: Phase
     sequences: tuple[Sequence, ...]
     num_new_tokens: tuple[int, ...]
+    draft: Draft | None = None  # computed after the new token of a sequence that is alone
 
     @property
     def first_slot(self) -> int:
@@ -57,8 +60,20 @@ class StepPlan:
         return slot
 
     @property
+    def num_drafted(self) -> int:
+        return 0 if self.draft is None else len(self.draft.token_ids)
+
+    @property
     def num_tokens(self) -> int:
-        return sum(self.num_new_tokens)
+        return sum(self.num_new_tokens) + self.num_drafted
+
+    def rows(self) -> list[np.ndarray]:
+        """The ids to compute, int32, by sequence."""
+        rows = [
+            sequence.token_ids[sequence.num_computed_tokens :][:num_new]
+            for sequence, num_new in zip(self.sequences, self.num_new_tokens, strict=True)
+        ]
+        return rows if self.draft is None else [np.append(rows[0], self.draft.token_ids)]
 
     @property
     def num_padded_tokens(self) -> int:
@@ -75,6 +90,7 @@ class Scheduler:
         self._waiting: list[Sequence] = []  # sorted by _order
         self._in_chunks: Sequence | None = None
         self._budget_tokens = limits.max_prefill_tokens  # left until the next decoding step
+        self._speculator = Speculator(limits.max_draft_tokens)
         self._max_running = min(limits.max_running, cache.num_slots)
 
     def __repr__(self) -> str:
@@ -107,12 +123,26 @@ class Scheduler:
             return plan
         decoding = self._cache.decoding()
         self._budget_tokens = self._limits.max_prefill_tokens
+        draft = self._speculator.draft(decoding)
+        if draft is not None:
+            return StepPlan("decode", (draft.sequence,), (1,), draft)
         return StepPlan("decode", tuple(decoding), (1,) * len(decoding)) if decoding else None
 
     def computed(self, plan: StepPlan) -> None:
         """A plan's run succeeded."""
         for sequence, num_tokens in zip(plan.sequences, plan.num_new_tokens, strict=True):
             self._cache.advance(sequence, num_tokens)
+
+    def ran(self, plan: StepPlan, run_s: float, num_agreed: int, num_decoding: int) -> None:
+        """How long a plan's run took, and how much of its draft was said."""
+        if plan.draft is not None:
+            self._speculator.checked(plan.draft, num_agreed, num_decoding, run_s)
+        elif plan.phase == "decode":
+            self._speculator.stepped(len(plan.sequences), run_s)
+
+    def agree(self, sequence: Sequence) -> None:
+        """The token that a sequence just took is in its slot already, as drafted."""
+        self._cache.advance(sequence, 1)
 
     def settle(self, sequence: Sequence) -> None:
         """After its step, where it has not ended: put the sequence where its next step finds it."""

@@ -20,6 +20,9 @@ from service.generation.detokenizer import TextStream
 from service.generation.sampling import SamplerState
 from service.generation.sampling_params import SamplingParams
 
+DRAFT_PRIOR = (2.0, 1.6)  # tried and agreed, of a sequence that nothing is known of
+DRAFT_MEMORY = 0.97  # what is left, per token, of what earlier drafts told
+
 
 class FinishReason(Enum):
     """Why a sequence ended; values are the metric's labels, in vLLM's words."""
@@ -79,6 +82,26 @@ class SequenceTimings:
         return self.finished_s - self.received_s
 
 
+@dataclass(slots=True)
+class DraftRecord:
+    """How often a sequence says what was drafted for it; what is long ago is half forgotten."""
+
+    tried: float = 0.0  # drafted tokens up to the first that it did not say
+    agreed: float = 0.0
+    num_tokens: int = 0  # of the sequence, when these were last counted
+
+    def rate(self, num_tokens: int) -> float:
+        """The share of drafted tokens to expect, below 1."""
+        kept = DRAFT_MEMORY ** (num_tokens - self.num_tokens)
+        return (kept * self.agreed + DRAFT_PRIOR[1]) / (kept * self.tried + DRAFT_PRIOR[0])
+
+    def add(self, num_agreed: int, num_drafted: int, num_tokens: int) -> None:
+        kept = DRAFT_MEMORY ** (num_tokens - self.num_tokens)
+        self.agreed = kept * self.agreed + num_agreed
+        self.tried = kept * self.tried + min(num_agreed + 1, num_drafted)
+        self.num_tokens = num_tokens
+
+
 @dataclass(slots=True, eq=False)
 class Sequence:
     """One sample of a request, from the queue to its last token."""
@@ -96,6 +119,7 @@ class Sequence:
     num_reused_tokens: int = 0  # copied from another slot instead of computed
     slot: int | None = None
     finish_reason: FinishReason | None = None
+    drafts: DraftRecord = field(default_factory=DraftRecord)
     stop_reason: str = ""  # the stop string, or the stop token's id; empty otherwise
 
     def __post_init__(self) -> None:
@@ -117,6 +141,11 @@ class Sequence:
     @property
     def num_output_tokens(self) -> int:
         return self.num_tokens - self.num_prompt_tokens
+
+    @property
+    def num_output_tokens_left(self) -> int:
+        """How many more it may say."""
+        return self.request.max_tokens - self.num_output_tokens
 
     @property
     def due_s(self) -> float:
@@ -156,5 +185,7 @@ class RanStep:
     run_s: float  # in the session
     other_s: float  # planning, sampling, detokenizing
     num_moved_rows: int  # copied between slots since the step before
+    num_drafted: int  # tokens computed before it was known whether they are said
+    num_agreed: int  # of those, that were said
     time_to_first_token_s: tuple[float, ...]  # of sequences whose first token this was
     inter_token_s: tuple[float, ...]  # of the others

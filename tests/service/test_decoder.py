@@ -268,11 +268,11 @@ def test_bindings_are_bounded_and_right_after_eviction() -> None:
 def test_range_that_was_bound_is_not_bound_again(decoder: OnnxDecoder) -> None:
     """And its use makes it the last to go."""
     run(decoder, 0, [[1]], [0])
-    bound = decoder._bound[0, 1]
+    bound = decoder._bound[0, 1, 1]
     run(decoder, 1, [[1]], [0])
     check(run(decoder, 0, [[2]], [1]), [[1, 2]])
-    assert decoder._bound[0, 1] is bound
-    assert list(decoder._bound) == [(1, 1), (0, 1)]
+    assert decoder._bound[0, 1, 1] is bound
+    assert list(decoder._bound) == [(1, 1, 1), (0, 1, 1)]
 
 
 # --- how many slots -------------------------------------------------------------------------------

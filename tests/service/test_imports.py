@@ -12,6 +12,7 @@ ROOT = Path(__file__).parents[2]
 POLICY = (
     "batching",
     "batch_limits",
+    "cost_curve",
     "queue_policy",
     "request",
     "statistics",
@@ -32,6 +33,7 @@ POLICY = (
     "generation/sampling",
     "generation/detokenizer",
     "generation/sequence",
+    "generation/speculation",
     "generation/kv_cache",
     "generation/scheduler",
 )
