@@ -13,7 +13,8 @@ random tokens, 16 to 64 tokens of output, greedy):
     peers         other programs, see loadtests/genai_worker.py: --peer NAME="COMMAND LINE"
 
 A group is as large as the concurrency. Only tokens that were asked for count. The other commands
-measure our engine alone: `latency`, `overhead`, `prefix`. All in process, without gRPC.
+measure our engine alone: `latency`, `overhead`, `prefix`, `runs`, `speculation`, `arrivals`. All in
+process, without gRPC.
 """
 
 import asyncio
@@ -28,6 +29,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from pydoc_data.topics import topics
 from typing import Annotated
 
 import numpy as np
@@ -38,10 +40,12 @@ from rich.table import Table
 
 from service.errors import LoadError
 from service.generation.decoder import OnnxDecoder
+from service.generation.engine import EngineObserver
 from service.generation.model import GenerativeModel
 from service.generation.sampling_params import SamplingParams
 from service.generation.sequence import RanStep
 from service.generation.sequence import Sequence as Sample
+from service.generation.speculation import Speculator
 from service.loading import Openers, load_model, start_model
 from service.metrics import Metrics
 from service.model_files import ModelSource
@@ -94,7 +98,8 @@ async def serving(
         if not isinstance(model, GenerativeModel):
             raise LoadError(f"{name} does not generate")
         if observed is not None:
-            model.engine._observer = _Observer(observed)  # noqa: SLF001 - ours to look into
+            told = model.engine._observer  # noqa: SLF001 - ours to look into
+            model.engine._observer = _Observer(observed, told)  # noqa: SLF001
         try:
             yield model
         finally:
@@ -104,14 +109,18 @@ async def serving(
 
 
 class _Observer:
-    def __init__(self, steps: list[RanStep]) -> None:
+    """Keeps the steps, and tells the metrics."""
+
+    def __init__(self, steps: list[RanStep], metrics: EngineObserver) -> None:
         self._steps = steps
+        self._metrics = metrics
 
     def step_ran(self, step: RanStep) -> None:
         self._steps.append(step)
+        self._metrics.step_ran(step)
 
     def sequence_ended(self, sequence: Sample) -> None:
-        pass
+        self._metrics.sequence_ended(sequence)
 
 
 async def run_one(model: GenerativeModel, ask: Ask, **params: object) -> Sample:
@@ -458,6 +467,247 @@ async def _runs(
                     many_rows += [(time.perf_counter() - ran_s) * 1e3] * (index > 0)
                 one_row += [(ran_s - started_s) * 1e3] * (index > 0)
     return found
+
+
+SCRIPTED_LOGIT = 1e4  # above any that a network gives
+
+
+class ScriptedDecoder(OnnxDecoder):
+    """A network's runs, in their time, but each prompt is continued as written for it."""
+
+    scripts: dict[tuple[int, ...], list[int]]  # by the whole prompt
+
+    def follow(self, scripts: dict[tuple[int, ...], list[int]]) -> None:
+        self.scripts = {prompt[:SCRIPT_KEY]: [*prompt, *text] for prompt, text in scripts.items()}
+        self._by_slot: dict[int, list[int]] = {}
+
+    def copy(self, source: int, target: int, num_tokens: int) -> None:
+        super().copy(source, target, num_tokens)
+        self._by_slot[target] = self._by_slot[source]
+
+    def run(
+        self,
+        first_slot: int,
+        rows: Sequence[np.ndarray],
+        num_past: Sequence[int],
+        num_logits: int = 1,
+    ) -> np.ndarray:
+        logits = super().run(first_slot, rows, num_past, num_logits)
+        for index, (row, past) in enumerate(zip(rows, num_past, strict=True)):
+            slot = first_slot + index
+            if not past:
+                self._by_slot[slot] = self.scripts[tuple(row[:SCRIPT_KEY].tolist())]
+            script, end = self._by_slot[slot], past + len(row)
+            for back in range(num_logits):
+                next_id = script[min(end - back, len(script) - 1)]
+                logits[index + num_logits - 1 - back, next_id] = SCRIPTED_LOGIT
+        return logits
+
+
+SCRIPT_KEY = 12  # tokens that tell prompts apart
+
+
+def scripts_of(kind: str, count: int, num_tokens: int) -> list[tuple[list[int], list[int]]]:
+    """Prompts and what follows them, a token per word of Python's help topics.
+
+    `edit`: the prompt again, every 20th word another. `extract`: every other sentence of it.
+    `other`: the text of another topic. `random`: no text at all.
+    """
+    texts = [text.split() for text in topics.values()]
+    texts = [words for words in texts if len(words) > 2 * num_tokens + 40]
+    ids: dict[str, int] = {}
+    found = []
+    for index in range(count):
+        words, others = (texts[place % len(texts)] for place in (2 * index, 2 * index + 1))
+        if kind == "random":
+            random = np.random.default_rng(index)
+            tokens = random.integers(1, 50_000, (2, 2 * num_tokens)).tolist()
+            found.append((tokens[0], tokens[1][:num_tokens]))
+            continue
+        prompt = words[: 2 * num_tokens]
+        if kind == "edit":
+            text = [f"{word} edited" if i % 20 == 19 else word for i, word in enumerate(prompt)]
+        elif kind == "extract":
+            sentences = " ".join(prompt).split(". ")
+            text = [word for each in sentences[1::2] for word in f"{each}.".split()]
+        else:
+            text = others
+        text = (text + others)[:num_tokens]
+        pair = ([1 + ids.setdefault(word, len(ids)) for word in part] for part in (prompt, text))
+        found.append((next(pair), next(pair)))
+    return found
+
+
+@app.command()
+def speculation(
+    repository: Repository,
+    model: Model = "fp32",
+    in_flight: Annotated[int, typer.Option(min=1, help="Requests at once.")] = 1,
+    num_tokens: Annotated[int, typer.Option(min=8, help="Of output.")] = 96,
+    draft_tokens: Annotated[int, typer.Option(min=1, help="--max-draft-tokens.")] = 15,
+    rounds: Rounds = 3,
+) -> None:
+    """Time without drafts over time with them, by what is said; the network's runs are real."""
+    table = Table("text", "without, tokens/s", "with", "ratio (range)", "drafted that are said")
+    kinds = ("edit", "extract", "other", "random")
+    found = asyncio.run(
+        _speculation(repository, model, kinds, in_flight, num_tokens, draft_tokens, rounds)
+    )
+    for kind, (pairs, steps) in found.items():
+        ratios = sorted(off / on for off, on in pairs)
+        count = num_tokens * in_flight
+        speeds = (f"{count / statistics.median(each):.0f}" for each in zip(*pairs, strict=True))
+        drafted, agreed = (sum(getattr(s, n) for s in steps) for n in ("num_drafted", "num_agreed"))
+        spread = f"{statistics.median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f})"
+        share = f"{agreed} of {drafted} in {rounds} rounds"
+        table.add_row(kind, *speeds, spread, share)
+    console.print(table)
+
+
+async def _speculation(
+    repository: Path,
+    name: str,
+    kinds: Sequence[str],
+    in_flight: int,
+    num_tokens: int,
+    draft_tokens: int,
+    rounds: int,
+) -> dict[str, tuple[list[tuple[float, float]], list[RanStep]]]:
+    """Of each kind, seconds without and with drafts, and the steps with."""
+    found: dict[str, tuple[list[tuple[float, float]], list[RanStep]]] = {}
+    steps: list[RanStep] = []
+    async with serving(repository, name, steps, prefix_reuse=False) as model:
+        engine = model.engine
+        decoder = engine._decoder  # noqa: SLF001 - ours to look into
+        decoder.__class__ = ScriptedDecoder
+        assert isinstance(decoder, ScriptedDecoder)
+        for index in range(rounds + 1):
+            for kind in kinds:
+                pairs = scripts_of(kind, in_flight, num_tokens)
+                decoder.follow({tuple(prompt): text for prompt, text in pairs})
+                requests = [Ask(prompt, num_tokens) for prompt, _ in pairs]
+                kept, all_steps = found.setdefault(kind, ([], []))
+                seconds: dict[int, float] = {}
+                for most in (0, draft_tokens) if index % 2 else (draft_tokens, 0):
+                    engine._scheduler._speculator = Speculator(most)  # noqa: SLF001
+                    steps.clear()
+                    seconds[most] = await run_all(model, requests, in_flight)
+                    all_steps += steps if index and most else []
+                if index:
+                    kept.append((seconds[0], seconds[draft_tokens]))
+    return found
+
+
+@app.command()
+def arrivals(
+    repository: Repository,
+    model: Model = "fp32",
+    rate: Annotated[list[float] | None, typer.Option(help="Requests per second.")] = None,
+    seconds: Annotated[float, typer.Option(min=1, help="Of arrivals at each rate.")] = 15.0,
+    group: Annotated[int, typer.Option(min=1, help="Requests of a static group.")] = 32,
+    wait_ms: Annotated[float, typer.Option(min=0, help="For a static group to fill.")] = 100.0,
+    way: Annotated[list[str] | None, typer.Option(help="continuous, static.")] = None,
+) -> None:
+    """Continuous and static batching under Poisson arrivals: latency per token by rate.
+
+    Outputs of 8 to 200 tokens, as many short as long ones by logarithm; prompts of 16 to 128. A
+    request's time from its arrival to its end is divided by its tokens. Static: a group starts
+    when the last one is done and it is full, or its first request has waited long enough; whoever
+    is done is answered at once.
+    """
+    ways = way or ["continuous", "static"]
+    table = Table("requests/s", *(f"{name}, p50, p95, ms per token" for name in ways))
+    found = asyncio.run(
+        _arrivals(repository, model, rate or [1, 2, 4], seconds, group, wait_ms / 1e3, ways)
+    )
+    for each, by_way in found.items():
+        cells = (
+            f"{np.percentile(by_way[name], 50):.0f}, {np.percentile(by_way[name], 95):.0f}"
+            for name in ways
+        )
+        table.add_row(f"{each:g}", *cells)
+    console.print(table)
+
+
+def mixed_asks(count: int, seed: int) -> list[Ask]:
+    """Outputs log-uniform from 8 to 200 tokens."""
+    generator = np.random.default_rng(seed)
+    outputs = np.exp(generator.uniform(np.log(8), np.log(201), count)).astype(int)
+    return [
+        Ask(ask.prompt, int(num_tokens))
+        for ask, num_tokens in zip(asks(count, seed, (16, 128), (1, 1)), outputs, strict=True)
+    ]
+
+
+async def _arrivals(
+    repository: Path,
+    name: str,
+    rates: Sequence[float],
+    seconds: float,
+    group: int,
+    wait_s: float,
+    ways: Sequence[str],
+) -> dict[float, dict[str, list[float]]]:
+    found: dict[float, dict[str, list[float]]] = {}
+    async with serving(repository, name, prefix_reuse=False) as model:
+        await run_all(model, mixed_asks(group, 1), group)  # touches all memory there is
+        for rate in rates:
+            gaps_s = np.random.default_rng(3).exponential(1 / rate, int(rate * seconds))
+            requests = mixed_asks(len(gaps_s), 7)
+            for way in ways:
+                if way == "static":
+                    work = _run_static(model, requests, gaps_s, group, wait_s)
+                else:
+                    work = _run_at_once(model, requests, gaps_s)
+                times_s = await work
+                found.setdefault(rate, {})[way] = [
+                    1e3 * time_s / ask.num_tokens
+                    for time_s, ask in zip(times_s, requests, strict=True)
+                ]
+    return found
+
+
+async def _run_at_once(
+    model: GenerativeModel, requests: Sequence[Ask], gaps_s: np.ndarray
+) -> list[float]:
+    """Each request when it arrives; returns seconds from arrival to end."""
+
+    async def one(ask: Ask, due_s: float) -> float:
+        await asyncio.sleep(max(0.0, due_s - time.monotonic()))
+        await run_one(model, ask)
+        return time.monotonic() - due_s
+
+    dues_s = time.monotonic() + np.cumsum(gaps_s)
+    return list(await asyncio.gather(*map(one, requests, dues_s.tolist())))
+
+
+async def _run_static(
+    model: GenerativeModel,
+    requests: Sequence[Ask],
+    gaps_s: np.ndarray,
+    group: int,
+    wait_s: float,
+) -> list[float]:
+    """Group after group, of those that have come."""
+    dues_s = (time.monotonic() + np.cumsum(gaps_s)).tolist()
+    times_s: list[float] = []
+
+    async def one(index: int) -> float:
+        await run_one(model, requests[index])
+        return time.monotonic() - dues_s[index]
+
+    first = 0
+    while first < len(requests):
+        full_s = dues_s[min(first + group, len(requests)) - 1]
+        starts_s = min(full_s, dues_s[first] + wait_s)
+        await asyncio.sleep(max(0.0, starts_s - time.monotonic()))
+        now_s = time.monotonic()
+        last = first + 1
+        while last < min(first + group, len(requests)) and dues_s[last] <= now_s:
+            last += 1
+        times_s += await asyncio.gather(*map(one, range(first, last)))
+        first = last
+    return times_s
 
 
 if __name__ == "__main__":
