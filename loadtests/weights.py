@@ -27,6 +27,7 @@ from rich.table import Table
 
 from loadtests.graphs import ragged_batch
 from loadtests.startup import resident_mib
+from service.background import release_memory
 from service.cpus import available_cpus
 
 NUM_RUNS = 5
@@ -39,6 +40,7 @@ def main(
     rows: Annotated[int, typer.Option(min=1, help="Rows of the run that is timed.")] = 8,
     tokens: Annotated[int, typer.Option(min=2, help="Tokens of its longest row.")] = 128,
     rounds: Annotated[int, typer.Option(min=1, help="Counted rounds after one to warm up.")] = 3,
+    only: Annotated[list[str] | None, typer.Option(help="These ways; all by default.")] = None,
     way: Annotated[str, typer.Option(help="Measure this one here, and print JSON.")] = "",
     folder: Annotated[str, typer.Option(help="Where `prepare` has written.")] = "",
 ) -> None:
@@ -46,17 +48,17 @@ def main(
     if way:
         print(json.dumps(measure(WAYS[way], graph, Path(folder), rows, tokens)))  # noqa: T201
         return
-    found: dict[str, list[dict[str, float]]] = {name: [] for name in WAYS}
+    found: dict[str, list[dict[str, float]]] = {name: [] for name in only or WAYS}
     with tempfile.TemporaryDirectory() as written:
         prepare(graph, Path(written))
         options = "--rows", str(rows), "--tokens", str(tokens), "--folder", written
         for count in track(range(rounds + 1), "rounds", console=Console(stderr=True)):
-            for name in WAYS:
+            for name in found:
                 command = sys.executable, "-m", "loadtests.weights", str(graph), "--way", name
                 ran = subprocess.run([*command, *options], check=True, capture_output=True)  # noqa: S603
                 if count:
                     found[name].append(json.loads(ran.stdout))
-    table = Table("way", *found[next(iter(WAYS))][0])
+    table = Table("way", *next(iter(found.values()))[0])
     for name, rounds_of in found.items():
         medians = [statistics.median(each[key] for each in rounds_of) for key in rounds_of[0]]
         table.add_row(name, *(f"{median:.0f}" for median in medians))
@@ -119,6 +121,13 @@ def _as_served(graph: Path, _: Path) -> Any:  # noqa: ANN401
     return _session(graph, _options())
 
 
+def _trimmed(graph: Path, _: Path) -> Any:  # noqa: ANN401
+    """What reading the file took is given back to the system."""
+    session = _session(graph, _options())
+    release_memory()
+    return session
+
+
 def _without_arena(graph: Path, _: Path) -> Any:  # noqa: ANN401
     options = _options()
     options.enable_cpu_mem_arena = False
@@ -162,6 +171,7 @@ MIN_SHARED_BYTES = 4_096
 _SHARED: dict[str, Any] = {}
 WAYS: dict[str, Open] = {
     "as served": _as_served,
+    "trimmed": _trimmed,
     "no arena": _without_arena,
     "not prepacked": _not_prepacked,
     "weights not in the arena": _device_allocator,

@@ -12,15 +12,18 @@ from pathlib import Path
 
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
+from service.background import release_memory
 from service.batch_limits import batch_limits, check_generative
 from service.collate import concatenate_rows, pad_rows
 from service.config_files import read_config, read_labels, read_manifest
+from service.cost_curve import CostCurve
 from service.cpus import available_cpus, cpu_flags
 from service.engine import BatchEngine
 from service.errors import LoadError
 from service.generation.decoder import open_decoder
 from service.generation.loading import LoadedDecoder, OpenDecoder, load_decoder, start_decoder
 from service.manifest import MODEL_FILENAME, Manifest
+from service.measuring import made_up_items, measure_cost
 from service.metrics import ModelMetrics
 from service.model_config import (
     complete_for_text,
@@ -77,6 +80,7 @@ class LoadedVersion:
     decoder: LoadedDecoder | None = None  # of a generative model, which has no other session
     labels: Mapping[str, list[str]] = field(default_factory=dict)  # by output
     choice: Choice | None = None  # of the graph; None: there is nothing to choose from
+    cost: CostCurve | None = None  # of its runs; None: not measured
 
     @property
     def description(self) -> str:
@@ -84,7 +88,9 @@ class LoadedVersion:
         if self.choice is not None:
             kind += f", {self.choice.precision} ({self.choice.reason})"
         at_once = self.decoder.description if self.decoder else f"{len(self.sessions)} runs at once"
-        return f"{kind}, {at_once} on {self.options.device}, {self.options.num_threads} threads"
+        cost = f"; {self.cost}" if self.cost else ""
+        threads = f"{self.options.num_threads} threads{cost}"
+        return f"{kind}, {at_once} on {self.options.device}, {threads}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +126,7 @@ def load_model(
         for number in numbers
         if number not in kept
     )
+    release_memory()  # files were read whole, and glibc keeps what that took
     return LoadedModel(config, tuple(numbers), versions)
 
 
@@ -136,7 +143,7 @@ def start_model(
     if version.decoder is not None:
         return start_decoder(version.decoder, number, config, metrics, host, on_broken)
     name = f"{config.name}-{number}"
-    limits = batch_limits(config, host.settings)
+    limits = batch_limits(config, host.settings, version.cost)
     manifest, tokenizer = version.manifest, version.tokenizer
     if manifest is None or tokenizer is None:
         outputs = [spec.name for spec in signature_of(config).outputs]
@@ -204,9 +211,29 @@ def _load_version(
     )
     labels = read_labels(config, folder)
     warm_up(config, folder, partial(_run_texts, sessions[0], manifest, tokenizer))
+    cost = _measured_cost(sessions[0], manifest, config, options, settings)
     return LoadedVersion(
-        number, sessions, options, manifest, tokenizer, labels=labels, choice=choice
+        number, sessions, options, manifest, tokenizer, labels=labels, choice=choice, cost=cost
     )
+
+
+def _measured_cost(
+    session: Session,
+    manifest: Manifest,
+    config: ModelConfig,
+    options: SessionOptions,
+    settings: Settings,
+) -> CostCurve | None:
+    """Where runs are cheap to try: a GPU may build something for every new shape."""
+    is_said = "batch_overhead_tokens" in config.parameters
+    if options.device != "cpu" or is_said or not settings.measure_cost_s:
+        return None
+    pad, outputs = _padding(session, manifest), [GRAPH_OUTPUT[manifest.task]]
+
+    def run(lengths: Sequence[int], stopping: RunStop) -> None:
+        session.run(pad(made_up_items(lengths)), outputs, stopping)
+
+    return measure_cost(run, manifest.max_tokens, settings.measure_cost_s)
 
 
 def _choose_graph(
