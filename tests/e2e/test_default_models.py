@@ -9,6 +9,7 @@ import pytest
 from tritonclient import grpc as triton
 from tritonclient.grpc import aio
 
+from export.exporter import MIN_COSINE
 from models.checkpoint import load_checkpoint
 from models.datasets import read_dataset
 from tests.e2e.calls import LIMIT_S, text_inputs
@@ -36,6 +37,13 @@ def server(repository: Path) -> Iterator[ServerProcess]:
         yield process
 
 
+@pytest.fixture(scope="module")
+def exact_server(repository: Path) -> Iterator[ServerProcess]:
+    """Float32, whatever the machine."""
+    with ServerProcess(repository, "--precision", "fp32") as process:
+        yield process
+
+
 def test_default_models_start_in_3_s_without_torch(server: ServerProcess, repository: Path) -> None:
     """A second start, after the fixture's; the best of three, as the cores are shared."""
     starts_s: list[float] = []
@@ -60,23 +68,33 @@ def test_spam_is_told_from_ham(text: str, label: bytes, server: ServerProcess) -
     assert reply.as_numpy("score")[0, 0] > 0.5
 
 
-async def test_concurrent_embeddings_are_those_of_pytorch(server: ServerProcess) -> None:
-    """100 messages of mixed length, each a request of its own, all at once: cosine > 0.9999."""
+async def test_concurrent_embeddings_are_those_of_pytorch(
+    server: ServerProcess, exact_server: ServerProcess
+) -> None:
+    """100 messages of mixed length, each a request of its own, all at once.
+
+    Cosine above 0.9999 in float32, and 0.98 in what the machine chose.
+    """
     examples = read_dataset(ROOT / "models/data/spam.tsv").examples
     texts = [example.text for example in examples[:: len(examples) // NUM_SENTENCES]]
     texts = texts[:NUM_SENTENCES]
     assert len(texts) == NUM_SENTENCES
     assert len({len(text) for text in texts}) > 30, "of mixed length"
-    async with aio.InferenceServerClient(server.address) as client:
-        calls = [
-            client.infer("minilm", text_inputs([text]), client_timeout=LIMIT_S) for text in texts
-        ]
-        replies = await asyncio.gather(*calls)
-    found = np.concatenate([reply.as_numpy("embedding") for reply in replies])
-    assert found.shape == (NUM_SENTENCES, EMBEDDING_SIZE)
     folder = ROOT / "build/checkpoints/minilm"
     if not folder.is_dir():
         pytest.fail(f"{folder} is missing: run `make models`")
     with one_torch_thread():
         wanted = torch_outputs_of_texts(load_checkpoint(folder), texts)
-    assert cosines(found, wanted).min() > 0.9999
+    for process, least in ((exact_server, 0.9999), (server, MIN_COSINE)):
+        found = await embeddings(process, texts)
+        assert found.shape == (NUM_SENTENCES, EMBEDDING_SIZE)
+        assert cosines(found, wanted).min() > least
+
+
+async def embeddings(server: ServerProcess, texts: list[str]) -> np.ndarray:
+    async with aio.InferenceServerClient(server.address) as client:
+        calls = [
+            client.infer("minilm", text_inputs([text]), client_timeout=LIMIT_S) for text in texts
+        ]
+        replies = await asyncio.gather(*calls)
+    return np.concatenate([reply.as_numpy("embedding") for reply in replies])
