@@ -1,4 +1,4 @@
-"""Attention as one node of the exported graph.
+"""Attention as one node of the exported graph, and padding nowhere but there.
 
 Pattern fusion after the fact finds nothing on today's graphs, so the node is emitted:
 before tracing, every `MultiHeadAttention` is replaced by a module that shares its
@@ -8,32 +8,84 @@ into heads itself. How many nodes there must be is then known, and is checked.
 Two operators compute the same thing. ONNX's own `Attention` (opset 23) measured faster
 on the CPU, `com.microsoft.MultiHeadAttention` has the older CUDA kernels:
 docs/benchmarks.md.
+
+Attention alone wants rows of one length. All else that a layer does, it does to each token by
+itself, so between attentions the real tokens of all rows lie one after the other, [1, N, D], and
+nothing is computed for padding: decision 0018.
 """
-# ruff: noqa: N803, N806 - suffixes are array layouts: B rows, S tokens, D hidden size
+# ruff: noqa: N803, N806 - suffixes are array layouts: B rows, S tokens, D hidden size, N real tokens
 
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from models.attention import MultiHeadAttention
+from models.encoder import Encoder
 
 Operator = Literal["Attention", "MultiHeadAttention"]
 
 
 def fuse_attention(model: nn.Module, operator: Operator) -> int:
-    """Replace every `MultiHeadAttention` of `model` in place; returns how many there were."""
+    """Replace every `MultiHeadAttention` of `model` in place, and the encoder around them.
+
+    Returns how many attentions there were.
+    """
     count = 0
     for parent in list(model.modules()):
         for name, child in list(parent.named_children()):
             if isinstance(child, MultiHeadAttention):
                 setattr(parent, name, _FusedAttention(child, operator))
                 count += 1
+            elif isinstance(child, Encoder):
+                setattr(parent, name, _PackedEncoder(child))
     return count
 
 
+class _PackedEncoder(nn.Module):
+    """An encoder whose attention is fused, over packed tokens: same inputs, same outputs."""
+
+    def __init__(self, encoder: Encoder) -> None:
+        super().__init__()
+        self.config, self.embeddings = encoder.config, encoder.embeddings
+        self.layers = encoder.layers
+
+    def forward(
+        self,
+        input_ids_BS: Tensor,
+        attention_mask_BS: Tensor,
+        token_type_ids_BS: Tensor | None = None,
+    ) -> tuple[Tensor, ...]:
+        packing = _Packing(attention_mask_BS)
+        states = [packing.pack(self.embeddings(input_ids_BS, token_type_ids_BS))]
+        for layer in self.layers:
+            states.append(layer(states[-1], packing))
+        return tuple(packing.unpack(state_1ND) for state_1ND in states)
+
+
+class _Packing:
+    """Where the tokens of a right-padded batch are, packed and not."""
+
+    def __init__(self, attention_mask_BS: Tensor) -> None:
+        self.padding_mask_BS = attention_mask_BS != 0
+        is_token = self.padding_mask_BS.flatten()
+        self.position_N = is_token.nonzero().squeeze(1)  # of each token in the padded batch
+        # Padding takes the token before it, whose values are at hand and finite.
+        packed = is_token.to(torch.int64).cumsum(0) - 1
+        self.token_BS = packed.clamp(min=0).view_as(attention_mask_BS)
+
+    def pack(self, padded_BSD: Tensor) -> Tensor:
+        """[1, N, D]."""
+        return F.embedding(self.position_N, padded_BSD.flatten(0, 1)).unsqueeze(0)
+
+    def unpack(self, packed_1ND: Tensor) -> Tensor:
+        """[B, S, D]."""
+        return F.embedding(self.token_BS, packed_1ND.squeeze(0))
+
+
 class _FusedAttention(nn.Module):
-    """Self-attention with a padding mask, as one ONNX operator."""
+    """Self-attention over packed tokens, as one ONNX operator."""
 
     def __init__(self, attention: MultiHeadAttention, operator: Operator) -> None:
         super().__init__()
@@ -43,12 +95,12 @@ class _FusedAttention(nn.Module):
         self.scale = attention.head_size**-0.5
         self.emit = self._onnx_attention if operator == "Attention" else self._microsoft_attention
 
-    def forward(self, hidden_BSD: Tensor, padding_mask_BS: Tensor) -> Tensor:
-        context_BSD = self.emit(
-            self.query(hidden_BSD), self.key(hidden_BSD), self.value(hidden_BSD), padding_mask_BS
-        )
-        output_BSD: Tensor = self.output(context_BSD)
-        return output_BSD
+    def forward(self, hidden_1ND: Tensor, packing: _Packing) -> Tensor:
+        projections = (self.query, self.key, self.value)
+        query, key, value = (packing.unpack(project(hidden_1ND)) for project in projections)
+        context_BSD = self.emit(query, key, value, packing.padding_mask_BS)
+        output_1ND: Tensor = self.output(packing.pack(context_BSD))
+        return output_1ND
 
     def _onnx_attention(self, query: Tensor, key: Tensor, value: Tensor, mask_BS: Tensor) -> Tensor:
         """https://onnx.ai/onnx/operators/onnx__Attention.html, version 23.

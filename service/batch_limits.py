@@ -3,28 +3,36 @@
 What is wrong in `dynamic_batching` is refused here, with the field's name.
 """
 
+from math import inf
+
 from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelQueuePolicy
 
 from service.batching import BatchLimits
+from service.cost_curve import CostCurve
 from service.errors import LoadError
 from service.model_config import parameter
 from service.queue_policy import QueuePolicies, QueuePolicy
 from service.session_config import RUN_ENTRIES
 from service.settings import Settings
 
+MAX_OVERHEADS = 50  # a batch that costs more is at most 2 % better for it
 MAX_PRIORITY_LEVELS = 64  # each may have as many requests waiting as a model without levels
 
 
-def batch_limits(config: ModelConfig, settings: Settings) -> BatchLimits:
-    """Of a model whose requests are batched, or `LoadError`."""
+def batch_limits(
+    config: ModelConfig, settings: Settings, measured: CostCurve | None = None
+) -> BatchLimits:
+    """Of a model whose requests are batched, or `LoadError`; `measured` is what its runs cost."""
     batching = config.dynamic_batching
+    overhead = parameter(config, "batch_overhead_tokens", settings.batch_overhead_tokens)
     return BatchLimits(
         max_rows=max(1, config.max_batch_size),
         max_tokens=parameter(config, "max_batch_tokens", settings.max_batch_tokens),
         queue=queue_policies(config, settings),
         max_waiting_rows=parameter(config, "max_queue_rows", settings.max_queue_rows),
         max_waiting_tokens=parameter(config, "max_queue_tokens", settings.max_queue_tokens),
-        overhead_tokens=parameter(config, "batch_overhead_tokens", settings.batch_overhead_tokens),
+        cost=measured or CostCurve(overhead),
+        max_cost=MAX_OVERHEADS * measured.overhead if measured else inf,
         max_delay_s=batching.max_queue_delay_microseconds / 1e6,
         preferred_rows=tuple(batching.preferred_batch_size),
     )

@@ -3,16 +3,17 @@
 Pure policy: no clock, thread, array or metric. The engine holds the lock and
 passes the time in, so any decision made here can be replayed in a unit test.
 
-A padded batch of B rows costs B * S tokens, S being its longest row: padding is
-paid for like text. Each run costs a fixed overhead besides. So the batch to run
-is the one with the most real tokens per token paid,
+A padded batch costs an overhead and the work of its rows, `service/cost_curve.py`. Of that the
+part is useful that its rows would cost without padding, each alone. So the batch to run is the
+one that is most useful for its cost,
 
-    sum(lengths) / (overhead + B * S)
+    useful / (overhead + work)
 
-among the batches of neighbours in length that hold the **oldest** item and waste
-no more on padding than they save in runs, (B - 1) * overhead. The oldest always
+among the batches of neighbours in length that hold the **oldest** item and waste no more on
+padding, `work - useful`, than they save in runs, `(items - 1) * overhead`. The oldest always
 goes, so an item waits for at most as many batches as there were items before it,
-whatever their lengths.
+whatever their lengths. Where costs were measured a batch stops growing when its overhead hardly
+matters any more, `max_cost`: whoever comes next would only wait longer for it.
 
 Where requests have priority levels, the batch is formed of the first level that has anyone
 waiting; lower ones fill the room it leaves, where they make no row of it longer. Nothing else
@@ -28,6 +29,7 @@ from math import inf
 
 import numpy as np
 
+from service.cost_curve import CostCurve
 from service.errors import (
     AttendantError,
     DeadlineExceeded,
@@ -37,6 +39,8 @@ from service.errors import (
 )
 from service.queue_policy import QueuePolicies
 from service.request import Item, Request
+
+ROUNDING = 1e-6  # tokens; sums of prices are off by less
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +52,8 @@ class BatchLimits:
     queue: QueuePolicies = field(default_factory=QueuePolicies)
     max_waiting_rows: int = 32_768
     max_waiting_tokens: int = 262_144
-    overhead_tokens: int = 16  # what one more run costs, in tokens; docs/benchmarks.md
+    cost: CostCurve = field(default_factory=CostCurve)
+    max_cost: float = inf  # of a batch of several items, in tokens
     max_candidates: int = 256  # items looked at when a batch is formed
     max_delay_s: float = 0.0  # how long a batch may wait for company; 0: not at all
     preferred_rows: tuple[int, ...] = ()  # sizes to aim at while the delay lasts
@@ -222,16 +227,17 @@ class BatchQueue:
 
         One joins where its padding costs no more than a run of its own would.
         """
-        limits, longest = self._limits, batch[-1]
+        limits, cost, longest = self._limits, self._limits.cost, batch[-1]
         num_rows = sum(item.num_rows for item in batch)
         filled = list(batch)
         for item in others:
-            too_short = longest.num_tokens - item.num_tokens
+            own = (item.num_rows, item.num_tokens, item.num_rows * item.num_tokens)
+            padded = (item.num_rows, longest.num_tokens, own[-1])
             rows = num_rows + item.num_rows
             if (
                 item.shape_key == longest.shape_key
-                and too_short >= 0
-                and too_short * item.num_rows <= limits.overhead_tokens
+                and item.num_tokens <= longest.num_tokens
+                and cost.work(*padded) - cost.work(*own) <= cost.overhead
                 and rows <= limits.max_rows
                 and rows * longest.num_tokens <= limits.max_tokens
             ):
@@ -245,20 +251,22 @@ class BatchQueue:
         Every window [low, high] with low <= anchor <= high is scored at once:
         rows of `score` are lows, columns are highs.
         """
-        limits = self._limits
+        limits, cost = self._limits, self._limits.cost
         rows = np.fromiter((item.num_rows for item in items), np.int64, len(items))
         lengths = np.fromiter((item.num_tokens for item in items), np.int64, len(items))
-        rows_before = np.concatenate(([0], np.cumsum(rows)))
-        tokens_before = np.concatenate(([0], np.cumsum(rows * lengths)))
+        before = [
+            np.concatenate(([0], np.cumsum(values)))
+            for values in (rows, rows * lengths, cost.work(rows, lengths, rows * lengths))
+        ]
         low, high = np.arange(anchor + 1)[:, None], np.arange(anchor, len(items))[None, :]
-        num_rows = rows_before[high + 1] - rows_before[low]
-        paid = num_rows * lengths[high]
-        real = tokens_before[high + 1] - tokens_before[low]
-        saved = (high - low) * limits.overhead_tokens  # runs that need not be
-        paid_in_all = np.maximum(limits.overhead_tokens + paid, 1)  # no rows, no overhead: 0 / 0
-        is_worse = paid - real > saved
-        is_too_large = (num_rows > limits.max_rows) | (paid > limits.max_tokens)
-        score = np.where(is_worse | is_too_large, -1.0, real / paid_in_all)
+        num_rows, num_tokens, useful = (sums[high + 1] - sums[low] for sums in before)
+        work = cost.work(num_rows, lengths[high], num_tokens)
+        saved = (high - low) * cost.overhead  # runs that need not be
+        is_worse = work - useful > saved + ROUNDING
+        is_too_large = (num_rows > limits.max_rows) | (num_rows * lengths[high] > limits.max_tokens)
+        is_too_large |= (cost.overhead + work > limits.max_cost) & (low < high)
+        paid = np.maximum(cost.overhead + work, 1)  # no rows, no overhead: 0 / 0
+        score = np.where(is_worse | is_too_large, -1.0, useful / paid)
         best_low, best_high = np.unravel_index(np.argmax(score), score.shape)
         return slice(int(best_low), anchor + int(best_high) + 1)
 

@@ -129,7 +129,8 @@ def make_app(
     decoders: FakeDecoders | None = None,
 ) -> App:
     ports = {"grpc_port": 0, "metrics_port": 0}
-    one_at_a_time = {"instances": 1}  # so that a held run holds the model
+    # So that a held run holds the model, and sessions see what tests ask only.
+    one_at_a_time = {"instances": 1, "measure_cost_s": 0.0}
     values = ports | one_at_a_time | settings
     openers = Openers(sessions, decoders or FakeDecoders())
     return App(Settings(model_repository=repository, **values), openers)

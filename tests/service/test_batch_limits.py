@@ -4,6 +4,7 @@ import pytest
 
 from service.batch_limits import MAX_PRIORITY_LEVELS, batch_limits, check_generative
 from service.batching import BatchLimits
+from service.cost_curve import CostCurve
 from service.errors import LoadError
 from service.model_config import parse_config
 from service.queue_policy import QueuePolicies, QueuePolicy
@@ -24,7 +25,7 @@ def test_a_model_s_bounds_come_before_the_server_s() -> None:
         queue=QueuePolicies(QueuePolicy(5)),
         max_waiting_rows=150,
         max_waiting_tokens=200,
-        overhead_tokens=3,
+        cost=CostCurve(3),
         max_delay_s=0.0015,
         preferred_rows=(4,),
     )
@@ -41,7 +42,7 @@ def test_a_model_s_bounds_come_before_the_server_s() -> None:
         queue=QueuePolicies(QueuePolicy(2)),
         max_waiting_rows=5,
         max_waiting_tokens=3,
-        overhead_tokens=4,
+        cost=CostCurve(4),
     )
 
 

@@ -1,9 +1,12 @@
 """What one decision of the queue may and may not do. Time is a value here."""
 
+from math import inf
+
 import numpy as np
 import pytest
 
 from service.batching import BatchLimits, BatchQueue
+from service.cost_curve import CostCurve
 from service.errors import InvalidArgument, Overloaded
 from service.queue_policy import QueuePolicies, QueuePolicy
 from service.request import Item, Request, Timings
@@ -84,16 +87,26 @@ def test_similar_lengths_go_together() -> None:
 
 def test_a_larger_overhead_accepts_more_padding() -> None:
     """One of 10 and one of 20 tokens pay 40 together, 30 alone: worth it where a run costs 64."""
-    assert len(queue_of([make(10), make(20)], overhead_tokens=64).take(0.0)[0]) == 2
-    assert len(queue_of([make(10), make(20)], overhead_tokens=0).take(0.0)[0]) == 1
+    assert len(queue_of([make(10), make(20)], cost=CostCurve(64)).take(0.0)[0]) == 2
+    assert len(queue_of([make(10), make(20)], cost=CostCurve(0)).take(0.0)[0]) == 1
 
 
-def test_the_chosen_window_wastes_least_of_all_windows() -> None:
-    """Against the definition written out, over 200 random queues."""
+@pytest.mark.parametrize(
+    ("cost", "max_cost"),
+    [
+        (CostCurve(), inf),
+        (CostCurve(30.0, 1.0, 0.01), inf),
+        (CostCurve(30.0, 0.0, 0.01), inf),
+        (CostCurve(10.0, 0.5), 100.0),
+    ],
+    ids=["tokens", "attention", "packed", "bounded"],
+)
+def test_the_chosen_window_wastes_least_of_all_windows(cost: CostCurve, max_cost: float) -> None:
+    """Against the definition written out, over 100 random queues."""
     random = np.random.default_rng(0)
-    for _ in range(200):
+    for _ in range(100):
         sizes = [(int(random.integers(1, 60)), int(random.integers(1, 4))) for _ in range(12)]
-        limits = BatchLimits(max_rows=9, max_tokens=200, overhead_tokens=16)
+        limits = BatchLimits(max_rows=9, max_tokens=200, cost=cost, max_cost=max_cost)
         requests = [make(length, num_rows=rows) for length, rows in sizes]
         queue = BatchQueue(limits)
         for request in requests:
@@ -109,14 +122,19 @@ def test_the_chosen_window_wastes_least_of_all_windows() -> None:
 
 
 def efficiency(items: list[Item], limits: BatchLimits) -> float:
-    """Real tokens per token paid; -1 over a limit, or where padding costs more than runs saved."""
-    rows = sum(item.num_rows for item in items)
-    paid = rows * max(item.num_tokens for item in items)
+    """Useful cost per cost; -1 over a limit, or where padding costs more than runs saved."""
+    cost = limits.cost
+    rows, longest = sum(item.num_rows for item in items), max(item.num_tokens for item in items)
     real = sum(item.num_rows * item.num_tokens for item in items)
-    is_too_large = rows > limits.max_rows or paid > limits.max_tokens
-    if is_too_large or paid - real > (len(items) - 1) * limits.overhead_tokens:
+    work = cost.work(rows, longest, real)
+    useful = sum(
+        cost.work(item.num_rows, item.num_tokens, item.num_rows * item.num_tokens) for item in items
+    )
+    is_too_large = rows > limits.max_rows or rows * longest > limits.max_tokens
+    is_too_large |= len(items) > 1 and cost.overhead + work > limits.max_cost
+    if is_too_large or work - useful > (len(items) - 1) * cost.overhead + 1e-6:
         return -1.0
-    return real / (limits.overhead_tokens + paid)
+    return useful / (cost.overhead + work)
 
 
 def test_only_equal_shape_keys_share_a_batch() -> None:
@@ -136,7 +154,7 @@ def test_items_of_one_request_may_run_in_different_batches() -> None:
 
 def test_items_of_no_rows_are_taken_like_others() -> None:
     """An empty tensor batch costs nothing, also where a run costs nothing."""
-    queue = queue_of([make(1, num_rows=0), make(1, num_rows=2)], overhead_tokens=0)
+    queue = queue_of([make(1, num_rows=0), make(1, num_rows=2)], cost=CostCurve(0))
     with np.errstate(all="raise"):
         taken = [*queue.take(0.0)[0], *queue.take(0.0)[0]]
     assert sorted(item.num_rows for item in taken) == [0, 2]
@@ -293,7 +311,7 @@ def test_a_delay_counts_from_the_oldest_of_any_level() -> None:
 
 def test_a_tiny_text_does_not_drag_a_huge_one_along() -> None:
     """5 and 400 tokens at an overhead of 16: 816 paid together, 437 one after the other."""
-    queue = queue_of([make(5), make(400)], overhead_tokens=16)
+    queue = queue_of([make(5), make(400)], cost=CostCurve(16))
     assert lengths_of(queue.take(0.0)[0]) == [5]
 
 

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from service.batching import BatchLimits, BatchQueue
+from service.cost_curve import CostCurve
 from service.errors import DeadlineExceeded, InvalidArgument, Overloaded, TimedOut
 from service.queue_policy import QueuePolicies, QueuePolicy
 from service.request import Item, Request, Timings
@@ -50,7 +51,8 @@ class Simulation:
             queue=self.some_policies(),
             max_waiting_rows=int(pick(20, 200)),
             max_waiting_tokens=int(pick(200, 3_000)),
-            overhead_tokens=int(pick(0, 100)),
+            cost=self.some_cost(),
+            max_cost=float(self.random.choice([inf, pick(0, 600)])),
             max_candidates=int(pick(1, 30)),
             max_delay_s=float(self.random.choice([0.0, 1.0])),
             preferred_rows=tuple(sorted(set(pick(1, 5, size=int(pick(0, 3))).tolist()))),
@@ -59,6 +61,10 @@ class Simulation:
         # Nobody overtakes, so that how long an item waits has a bound.
         self.is_in_order = self.limits.queue.num_levels == 1
         self.is_in_order &= not self.limits.queue.of(1).is_delaying
+
+    def some_cost(self) -> CostCurve:
+        overhead, padding, square = self.random.random(3) * (100, 2, 0.02)
+        return CostCurve(float(overhead), float(padding), float(square))
 
     def some_policies(self) -> QueuePolicies:
         num_levels = int(self.random.choice([1, 1, 2, 3]))
