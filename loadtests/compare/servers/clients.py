@@ -25,7 +25,8 @@ class Client(ABC):
         """The logits of a text, or an error."""
 
     @abstractmethod
-    async def close(self) -> None: ...
+    def rest(self) -> None:
+        """Keep nothing open that a server would close while others have their turn."""
 
 
 class OipClient(Client):
@@ -46,8 +47,7 @@ class OipClient(Client):
         response = await self._infer(request, metadata=self._metadata)
         return logits_of(response)
 
-    async def close(self) -> None:
-        await self._channel.close()
+    def rest(self) -> None: ...
 
 
 def logits_of(response: Any) -> list[float]:  # noqa: ANN401 - a message without types
@@ -87,9 +87,9 @@ class HttpClient(Client):
         self._idle.append((reader, writer))
         return [float(value) for value in self._logits(json.loads(answer))]
 
-    async def close(self) -> None:
-        for _, writer in self._idle:
-            writer.close()
+    def rest(self) -> None:
+        while self._idle:
+            self._idle.pop()[1].close()
 
 
 async def read_response(reader: asyncio.StreamReader) -> tuple[int, bytes]:

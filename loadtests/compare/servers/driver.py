@@ -28,9 +28,16 @@ stack = ExitStack()  # what ends with the driver
 
 
 def open_server(setup: Setup) -> Run:
-    """`options` name the server of `launching.py`."""
+    """`options`: the server's name in `launching.py`, and rows of a batch."""
     scratch = stack.enter_context(tempfile.TemporaryDirectory(dir=setup.scratch))
-    place = Place(Path(setup.model), Path(setup.python), Path(scratch), free_ports(), setup.threads)
+    place = Place(
+        model=Path(setup.model),
+        python=Path(setup.python),
+        scratch=Path(scratch),
+        ports=free_ports(),
+        threads=setup.threads,
+        rows=setup.options.get("rows", 0),
+    )
     launch = LAUNCHES[setup.options["server"]](place)
     process = stack.enter_context(started(launch, place))
     loop = asyncio.new_event_loop()
@@ -46,6 +53,7 @@ def open_server(setup: Setup) -> Run:
         if work.of_capacity:
             rate = work.of_capacity * capacities[kind]
             answer = loop.run_until_complete(open_loop(client.ask, texts, rate))
+        client.rest()
         return answer
 
     return run
@@ -85,15 +93,15 @@ async def ready_client(make: Callable[[], Client], is_running: Callable[[], bool
     fault: Exception | None = None
     try:
         async with asyncio.timeout(READY_LIMIT_S):
+            client = make()
             while is_running():
-                client = make()
                 try:
                     await client.ask(FIRST_TEXT)
                 except Exception as error:  # not yet, whatever its way to say so
                     fault = error
-                    await client.close()
                     await asyncio.sleep(RETRY_S)
                 else:
+                    client.rest()
                     return client
     except TimeoutError:
         raise RuntimeError(f"not ready within {READY_LIMIT_S:g} s: {fault}") from fault

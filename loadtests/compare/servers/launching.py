@@ -12,21 +12,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from loadtests.compare.servers.apps.bert import MAX_ROWS, WAIT_S
+from loadtests.compare.servers.apps.bert import WAIT_S
 from loadtests.compare.servers.clients import Client, HttpClient, OipClient
 from loadtests.compare.servers.files import MODEL, checkpoint, graph, repository
 from loadtests.server import SERVE
 
 APPS = Path(__file__).with_name("apps")
-TRITON_CONFIG = f"""
-name: "{MODEL}"
-backend: "python"
-max_batch_size: {MAX_ROWS}
-input [ {{ name: "text" data_type: TYPE_STRING dims: [ 1 ] }} ]
-output [ {{ name: "logits" data_type: TYPE_FP32 dims: [ 2 ] }} ]
-instance_group [ {{ count: 1 kind: KIND_CPU }} ]
-dynamic_batching {{ max_queue_delay_microseconds: {round(WAIT_S * 1e6)} }}
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +29,7 @@ class Place:
     scratch: Path  # empty
     ports: tuple[int, int, int]  # free; the first is asked
     threads: int
+    rows: int  # that a server may put into one batch; 1 is no batching
 
     def program(self, name: str) -> str:
         return str(self.python.with_name(name))
@@ -75,8 +67,9 @@ def triton(place: Place) -> Launch:
         target.unlink(missing_ok=True)
         target.symlink_to(source)
     (repository / MODEL / "1").mkdir(parents=True)
-    shutil.copy(APPS / "triton" / "model.py", repository / MODEL / "1")
-    (repository / MODEL / "config.pbtxt").write_text(TRITON_CONFIG)
+    for app in ("triton_model.py", "bert.py"):  # only what is beside it can be imported
+        shutil.copy(APPS / app, repository / MODEL / "1" / app.removeprefix("triton_"))
+    (repository / MODEL / "config.pbtxt").write_text(triton_config(place.rows))
     command = [
         str(server / "bin" / "tritonserver"),
         f"--model-repository={repository}",
@@ -87,8 +80,20 @@ def triton(place: Place) -> Launch:
         f"--http-port={http_port}",
         f"--metrics-port={metrics_port}",
     ]
-    paths = f"{packages}{os.pathsep}{APPS}"
-    return Launch(command, lambda: OipClient(port), app_environ(place) | {"PYTHONPATH": paths})
+    environ = app_environ(place) | {"PYTHONPATH": str(packages)}
+    return Launch(command, lambda: OipClient(port), environ)
+
+
+def triton_config(rows: int) -> str:
+    return f"""
+        name: "{MODEL}"
+        backend: "python"
+        max_batch_size: {rows}
+        input [ {{ name: "text" data_type: TYPE_STRING dims: [ 1 ] }} ]
+        output [ {{ name: "logits" data_type: TYPE_FP32 dims: [ 2 ] }} ]
+        instance_group [ {{ count: 1 kind: KIND_CPU }} ]
+        dynamic_batching {{ max_queue_delay_microseconds: {round(WAIT_S * 1e6)} }}
+    """
 
 
 def mlserver(place: Place) -> Launch:
@@ -105,7 +110,7 @@ def mlserver(place: Place) -> Launch:
     model = {
         "name": MODEL,
         "implementation": "mlserver_runtime.Classifier",
-        "max_batch_size": MAX_ROWS,
+        "max_batch_size": place.rows,
         "max_batch_time": WAIT_S,
     }
     (place.scratch / MODEL).mkdir()
@@ -180,4 +185,8 @@ def environ_of(place: Place, launch: Launch) -> dict[str, str]:
 def app_environ(place: Place) -> dict[str, str]:
     """What `apps/bert.py` is told."""
     folder = graph(place.model, place.scratch / "graph")
-    return {"BERT_FOLDER": str(folder), "BERT_THREADS": str(place.threads)}
+    return {
+        "BERT_FOLDER": str(folder),
+        "BERT_THREADS": str(place.threads),
+        "BERT_ROWS": str(place.rows),
+    }

@@ -8,7 +8,8 @@ answered and `least_s` has passed. Knows nothing of protocols.
 import asyncio
 import itertools
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from typing import TypeAlias
 
 from loadtests.arrivals import poisson, steady
@@ -44,7 +45,7 @@ async def closed_loop(
                 ended_s.append(now_s())
                 latencies_s.append(ended_s[-1] - sent_s)
 
-    async with asyncio.TaskGroup() as clients:
+    async with first_fault(), asyncio.TaskGroup() as clients:
         for _ in range(concurrency):
             clients.create_task(client())
     counted = len(ended_s) - concurrency
@@ -64,11 +65,20 @@ async def open_loop(ask: Ask, texts: Sequence[str], rate: float) -> Answer:
         latencies_s.append(now_s() - begun_s - due_s)
 
     due = poisson(steady(rate), rate, float("inf"), random.Random(SEED))
-    async with asyncio.TaskGroup() as requests:
+    async with first_fault(), asyncio.TaskGroup() as requests:
         for number, due_s in enumerate(itertools.islice(due, len(texts))):
             await asyncio.sleep(max(0.0, begun_s + due_s - now_s()))
             requests.create_task(one(number, due_s))
     return Answer(now_s() - begun_s, _in_order(outputs), latencies_s)
+
+
+@asynccontextmanager
+async def first_fault() -> AsyncIterator[None]:
+    """Of several that failed at once: what a reader wants to know."""
+    try:
+        yield
+    except ExceptionGroup as faults:
+        raise faults.exceptions[0] from None
 
 
 def _in_order(outputs: dict[int, list[float]]) -> list[list[float]]:

@@ -15,6 +15,6 @@ class Classifier:
     def __init__(self) -> None:
         self._bert = Bert()
 
-    @bentoml.api(batchable=True, max_batch_size=MAX_ROWS, max_latency_ms=MOST_LATENCY_MS)
+    @bentoml.api(batchable=MAX_ROWS > 1, max_batch_size=MAX_ROWS, max_latency_ms=MOST_LATENCY_MS)
     def predict(self, texts: list[str]) -> np.ndarray:
         return self._bert(texts)

@@ -1,7 +1,7 @@
 """Texts to logits on ONNX Runtime, as a careful user of any Python server writes it.
 
 Runs in every server's environment: needs numpy, onnxruntime and tokenizers. What it is to open
-comes from the environment: BERT_FOLDER has model.onnx and tokenizer.json.
+comes from the environment: BERT_FOLDER has model.onnx and tokenizer.json, BERT_ROWS are batched.
 """
 
 import os
@@ -13,7 +13,7 @@ import onnxruntime
 from tokenizers import Tokenizer
 
 MAX_TOKENS = 512
-MAX_ROWS = int(os.environ.get("BERT_ROWS", "32"))  # of a batch
+MAX_ROWS = int(os.environ.get("BERT_ROWS", "8"))  # of a batch; 1 is no batching
 WAIT_S = 0.01  # for more rows, after the first of a batch has come
 
 

@@ -17,8 +17,9 @@ class Classifier(litserve.LitAPI):
     def decode_request(self, request: dict[str, str]) -> str:
         return request["text"]
 
-    def predict(self, texts: list[str]) -> np.ndarray:
-        return self._bert(texts)
+    def predict(self, texts: list[str] | str) -> np.ndarray:
+        """Without batching it is one text, and not a list."""
+        return self._bert([texts])[0] if isinstance(texts, str) else self._bert(texts)
 
     def encode_response(self, logits: np.ndarray) -> dict[str, list[float]]:
         return {"logits": logits.tolist()}
