@@ -3,7 +3,8 @@
 The operator is com.microsoft.GroupQueryAttention: `past` and `present` may be one buffer
 `[B, Hkv, T, Dh]` with room for T tokens, of which each row uses as many as `seqlens_k` says. It
 needs no mask, and no positions where they are added before it. The graph serves prompts and single
-tokens alike: only S differs.
+tokens alike: only S differs. Query, key and value are one product: where weights are quantised,
+their input is rounded once.
 
     input_ids [B, S], position_ids [B, S]    int64, right-padded
     seqlens_k [B]                            int32: tokens in the cache after this run, minus one
@@ -81,6 +82,9 @@ class _CachedDecoder(nn.Module):
     def __init__(self, network: GPT) -> None:
         super().__init__()
         self.network = network
+        for layer in network.layers:
+            assert isinstance(layer, DecoderLayer)
+            layer.attention = _CachedAttention(layer.attention)
 
     def forward(
         self,
@@ -95,9 +99,7 @@ class _CachedDecoder(nn.Module):
         hidden_BSD = network.words(input_ids_BS) + network.positions.table(position_ids_BS)
         presents: list[Tensor] = []
         for index, layer in enumerate(network.layers):
-            assert isinstance(layer, DecoderLayer)
-            attended_BSD, *present = _attend(
-                layer.attention,
+            attended_BSD, *present = layer.attention(
                 layer.attention_norm(hidden_BSD),
                 (pasts[2 * index], pasts[2 * index + 1]),
                 (seqlens_k_B, total_sequence_length),
@@ -109,23 +111,30 @@ class _CachedDecoder(nn.Module):
         return network.logits(network.norm(wanted_ND)).float(), *presents
 
 
-def _attend(
-    attention: MultiHeadAttention,
-    hidden_BSD: Tensor,
-    past: tuple[Tensor, Tensor],
-    lengths: tuple[Tensor, Tensor],
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The output [B, S, D], and the cache with these tokens in it."""
-    query_BSD = attention.query(hidden_BSD)
-    context_BSD, key, value = torch.onnx.ops.symbolic_multi_out(
-        f"com.microsoft::{OPERATOR}",
-        [query_BSD, attention.key(hidden_BSD), attention.value(hidden_BSD), *past, *lengths],
-        {
-            "num_heads": attention.num_heads,
-            "kv_num_heads": attention.num_heads,
-            "scale": attention.head_size**-0.5,
-        },
-        dtypes=[query_BSD.dtype, past[0].dtype, past[1].dtype],
-        shapes=[query_BSD.shape, past[0].shape, past[1].shape],
-    )
-    return attention.output(context_BSD), key, value
+class _CachedAttention(nn.Module):
+    """An attention's own weights, query, key and value as one, around the operator."""
+
+    def __init__(self, attention: MultiHeadAttention) -> None:
+        super().__init__()
+        parts = (attention.query, attention.key, attention.value)
+        hidden_size = attention.output.out_features
+        self.query_key_value = nn.Linear(hidden_size, len(parts) * hidden_size, device="meta")
+        self.query_key_value.weight = nn.Parameter(torch.cat([part.weight for part in parts]))
+        self.query_key_value.bias = nn.Parameter(torch.cat([part.bias for part in parts]))
+        self.output = attention.output
+        self.num_heads = attention.num_heads
+        self.scale = attention.head_size**-0.5
+
+    def forward(
+        self, hidden_BSD: Tensor, past: tuple[Tensor, Tensor], lengths: tuple[Tensor, Tensor]
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The output [B, S, D], and the cache with these tokens in it."""
+        packed = self.query_key_value(hidden_BSD)
+        context_BSD, key, value = torch.onnx.ops.symbolic_multi_out(
+            f"com.microsoft::{OPERATOR}",
+            [packed, None, None, *past, *lengths],
+            {"num_heads": self.num_heads, "kv_num_heads": self.num_heads, "scale": self.scale},
+            dtypes=[packed.dtype, past[0].dtype, past[1].dtype],
+            shapes=[hidden_BSD.shape, past[0].shape, past[1].shape],
+        )
+        return self.output(context_BSD), key, value

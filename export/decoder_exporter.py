@@ -15,7 +15,8 @@ from export.errors import ExportError
 from export.exporter import ExportSettings, check_name, versions
 from export.graph import check_fused, fused_ops
 from export.perplexity import graph_perplexity, network_perplexity, windows_of
-from export.quantization import quantize_blocks, quantize_int8
+from export.quantization import quantize_blocks
+from export.row_quantization import quantize_rows
 from export.variants import Built, build_graphs
 from export.writer import ExportedModel, write_model
 from models.checkpoint import Checkpoint
@@ -26,14 +27,13 @@ MAX_GRAPH_BYTES = 2**31 - 2**20  # protobuf's limit, and room for the nodes
 UNLIMITED = float("inf")
 # Where activations are rounded too, a difference in a sum's last bit can move a value to the next
 # step and a logit by a hundredth: prefill and decoding then choose otherwise where two tokens are
-# about as good, up to every twentieth with random weights. No neighbour may do that. Dynamic int8
-# rounds by the largest value of a whole batch: what neighbours do to it is measured, and its
-# perplexity is bounded. What PyTorch would have chosen otherwise is the precision's cost, large
-# with random weights; the last limit only tells a coarse graph from a wrong one.
+# about as good, up to every twentieth with random weights. No neighbour may do that. What PyTorch
+# would have chosen otherwise is the precision's cost, large with random weights; the last limit
+# only tells a coarse graph from a wrong one.
 LIMITS: dict[Precision, ParityLimits] = {
     "fp32": ParityLimits(1e-3, 0.0, 1e-4, 0.0),
     "fp16": ParityLimits(0.5, 0.05, 0.5, 0.05),
-    "int8": ParityLimits(UNLIMITED, UNLIMITED, UNLIMITED, 0.75),
+    "int8": ParityLimits(UNLIMITED, 0.1, 1e-4, 0.75),
     "int8-weights": ParityLimits(UNLIMITED, 0.1, 1e-4, 0.75),
     "int4-weights": ParityLimits(UNLIMITED, 0.1, 1e-4, 0.75),
 }
@@ -115,7 +115,7 @@ def _check_size(network: GPT) -> None:
 
 def _quantize(graph: onnx.ModelProto, precision: Precision) -> onnx.ModelProto:
     if precision == "int8":
-        return quantize_int8(graph)
+        return quantize_rows(graph)
     return quantize_blocks(graph, bits=8 if precision == "int8-weights" else 4)
 
 

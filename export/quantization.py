@@ -29,7 +29,7 @@ def quantize_int8(model: onnx.ModelProto) -> onnx.ModelProto:
     Only MatMul and Gemm are named: the quantiser takes ONNX's Attention for the contrib
     operator of the same name, and would break it.
     """
-    copied = _with_products_as_matmul(model)
+    copied = with_products_as_matmul(model)
     # The quantiser asks for its own shape inference first, which fused nodes stop.
     note = copied.metadata_props.add(key="onnx.quant.pre_process", value="onnxruntime.quant")
     with tempfile.TemporaryDirectory() as folder:
@@ -53,7 +53,7 @@ def quantize_int8(model: onnx.ModelProto) -> onnx.ModelProto:
 def quantize_blocks(model: onnx.ModelProto, bits: int) -> onnx.ModelProto:
     """A copy of `model` whose matrix products with weights are MatMulNBits of 4 or 8 bits."""
     quantizer = _block_quantizer()(
-        _with_products_as_matmul(model),
+        with_products_as_matmul(model),
         bits=bits,
         block_size=BLOCK_SIZE,
         is_symmetric=True,
@@ -77,7 +77,7 @@ def _block_quantizer() -> Any:  # noqa: ANN401 - a class without types
     return matmul_nbits_quantizer.MatMulNBitsQuantizer
 
 
-def _with_products_as_matmul(model: onnx.ModelProto) -> onnx.ModelProto:
+def with_products_as_matmul(model: onnx.ModelProto) -> onnx.ModelProto:
     """A copy without a Gemm of transposed weights: quantisers want them the other way round.
 
     There is one where the output layer shares the word vectors.

@@ -89,6 +89,7 @@ class SessionOptions:
     device_id: int = 0
     num_threads: int = 1
     can_spin: bool = False  # idle threads poll for work instead of sleeping
+    spin_us: int = 0  # how long threads poll between two operators of a run; not between runs
     tuning: SessionTuning = field(default_factory=SessionTuning)
 
 
@@ -259,8 +260,12 @@ def _ort_options(ort: Any, options: SessionOptions) -> Any:  # noqa: ANN401
     ort_options.enable_mem_pattern = tuning.has_pattern
     level = GRAPH_LEVELS[tuning.graph_level]
     ort_options.graph_optimization_level = getattr(ort.GraphOptimizationLevel, level)
-    spinning = "1" if options.can_spin else "0"
+    spinning = "1" if options.can_spin or options.spin_us else "0"
     ort_options.add_session_config_entry("session.intra_op.allow_spinning", spinning)
+    if options.spin_us and not options.can_spin:
+        spin_us = str(options.spin_us)
+        ort_options.add_session_config_entry("session.intra_op.spin_duration_us", spin_us)
+        ort_options.add_session_config_entry("session.force_spinning_stop", "1")
     if options.device == "cpu":
         # ORT's own fusion of addition and layer norm is slower than the two: docs/benchmarks.md.
         fusions = "SkipLayerNormFusion"

@@ -11,7 +11,7 @@ for any rows; several tokens for rows without a past; or several tokens for one 
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -26,6 +26,8 @@ INPUTS = ("input_ids", "position_ids", "seqlens_k", "total_sequence_length")
 POSITIONS = "logit_positions"  # of tokens whose logits are wanted; older graphs give the last ones
 MAX_SLOTS = 256  # a prompt is compared with all of them
 MAX_LOGITS_PER_ROW = 1 + MAX_DRAFT_TOKENS  # of a row's token, and of drafted ones after it
+# A step is some hundred short operators: a thread that sleeps between two wakes up too late.
+SPIN_US = 50
 MAX_BINDINGS = 256  # ranges of slots whose addresses are kept bound for the next decoding step
 
 
@@ -113,7 +115,7 @@ class CacheLimits:
 
 def open_decoder(path: Path, options: SessionOptions, limits: CacheLimits) -> "OnnxDecoder":
     """Load a graph, with as many slots as the memory holds; `LoadError` where it holds none."""
-    session = OnnxSession(path, options)
+    session = OnnxSession(path, replace(options, spin_us=SPIN_US))
     slot_bytes = DecoderShape.of(session.signature).bytes_per_slot(limits.max_tokens)
     num_slots = min(limits.max_bytes // slot_bytes, MAX_SLOTS)
     if not num_slots:

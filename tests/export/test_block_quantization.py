@@ -17,8 +17,8 @@ from service.manifest import Precision
 from service.runtime import OnnxSession, SessionOptions
 from tests.export.tiny_gpt import NUM_LAYERS, VOCAB_SIZE, tiny_gpt, tiny_graph
 
-# Query, key, value, output, expand and contract of each layer; then the output layer.
-NUM_PRODUCTS = 6 * NUM_LAYERS + 1
+# Query with key and value, output, expand and contract of each layer; then the output layer.
+NUM_PRODUCTS = 4 * NUM_LAYERS + 1
 BITS: dict[Precision, int] = {"int8-weights": 8, "int4-weights": 4}
 both = pytest.mark.parametrize("precision", BITS)
 
@@ -47,7 +47,7 @@ def product(weights_KN: np.ndarray, operator: str = "MatMul", **attributes: Any)
 
 @both
 def test_every_product_with_weights_is_of_blocks(precision: Precision) -> None:
-    """13 of 2 layers and the output layer: 32 weights share a scale, products are of int8."""
+    """9 of 2 layers and the output layer: 32 weights share a scale, products are of int8."""
     graph = tiny_graph(precision).graph
     products = [node for node in graph.node if node.op_type == "MatMulNBits"]
     assert len(products) == NUM_PRODUCTS
@@ -129,15 +129,6 @@ def test_cached_decoding_of_blocks_equals_recomputing(precision: Precision) -> N
     assert parity == DecoderParity(
         parity.max_abs_error, 0.0, 0.0, 0.0, parity.network_changed_tokens
     )
-
-
-def test_dynamic_int8_is_measured() -> None:
-    """The whole pass shares a scale: other tokens in it move logits, which are near 2, by 0.1."""
-    parity = measure_parity(tiny_gpt(), tiny_graph("int8"), is_exact=False)
-    assert 1e-3 < parity.max_abs_error < 1.0
-    assert 1e-3 < parity.max_neighbour_effect < 1.0
-    assert 0 < parity.changed_tokens < 0.2
-    assert 0 < parity.neighbour_changed_tokens < 0.2
 
 
 @both

@@ -16,7 +16,8 @@ from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
 
 from export.cached_decoder import trace_decoder
-from export.quantization import quantize_blocks, quantize_int8
+from export.quantization import quantize_blocks
+from export.row_quantization import quantize_rows
 from models.checkpoint import Checkpoint
 from models.gpt import GPT, GPTConfig
 from models.tokenizer import END_OF_TEXT, byte_level
@@ -71,7 +72,7 @@ def _make_graph(precision: Precision) -> onnx.ModelProto:
     if precision in ("fp32", "fp16"):
         return trace_decoder(tiny_gpt(), is_half=precision == "fp16")
     if precision == "int8":
-        return quantize_int8(tiny_graph())
+        return quantize_rows(tiny_graph())
     return quantize_blocks(tiny_graph(), bits=8 if precision == "int8-weights" else 4)
 
 

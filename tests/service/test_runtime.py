@@ -218,6 +218,14 @@ def test_threads_are_those_of_the_options(negating: Path) -> None:
     assert options.get_session_config_entry("session.intra_op.allow_spinning") == "1"
 
 
+def test_threads_that_poll_within_a_run_sleep_after_it(negating: Path) -> None:
+    session = OnnxSession(negating, SessionOptions(num_threads=2, spin_us=70))
+    options = session._session.get_session_options()
+    entries = ("intra_op.allow_spinning", "intra_op.spin_duration_us", "force_spinning_stop")
+    found = [options.get_session_config_entry(f"session.{entry}") for entry in entries]
+    assert found == ["1", "70", "1"]
+
+
 def test_a_device_that_is_not_there_is_refused_and_auto_takes_what_is() -> None:
     assert choose_device("cpu") == "cpu"
     if "CUDAExecutionProvider" in load_onnxruntime().get_available_providers():
