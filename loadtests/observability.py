@@ -24,6 +24,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from itertools import cycle, islice
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Annotated, Any
@@ -43,6 +44,7 @@ from service.datatypes import to_raw
 
 BASE = "metrics (default)"
 WIDTH = 16
+SENTENCE = "The quick brown fox jumps."
 OPSET = 17
 # `attendant` whose models count nothing.
 UNCOUNTED = """
@@ -80,7 +82,7 @@ def main(
     """Measure servers without metrics, with, and with traces and request logs besides."""
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         repository = Path(name)
-        request = _text_model(model, repository) if model else _tiny_model(repository)
+        request = text_model(model, repository) if model else tiny_model(repository)
         endpoint = stack.enter_context(_collecting())
         servers = {}
         chosen = (*(only or [""]), BASE)
@@ -95,7 +97,7 @@ def main(
             for count in range(rounds + 1):
                 order = list(servers.items())
                 for way, server in order if count % 2 else reversed(order):
-                    turn = asyncio.run(_turn(server, request, requests, concurrency))
+                    turn = asyncio.run(take_turn(server, request, requests, concurrency))
                     if count:
                         turns[way].append(turn)
                     progress.advance(task)
@@ -118,7 +120,8 @@ def _ways(endpoint: str) -> dict[str, tuple[list[str], Sequence[str]]]:
     }
 
 
-def _tiny_model(repository: Path) -> service_pb2.ModelInferRequest:
+def tiny_model(repository: Path) -> service_pb2.ModelInferRequest:
+    """Write a model that adds a row of 16 to itself; a request to it."""
     rows = (None, WIDTH)
     graph = helper.make_graph(
         [helper.make_node("Add", ["x", "x"], ["y"])],
@@ -135,11 +138,13 @@ def _tiny_model(repository: Path) -> service_pb2.ModelInferRequest:
     return _request("x", "FP32", values, [1, WIDTH])
 
 
-def _text_model(model: Path, repository: Path) -> service_pb2.ModelInferRequest:
+def text_model(model: Path, repository: Path, num_words: int = 5) -> service_pb2.ModelInferRequest:
+    """Put a text model there as `model`; a request of so many words to it."""
     shutil.copytree(model, repository / "model")
     config = repository / "model" / "config.pbtxt"
     config.write_text(config.read_text().replace(f'"{model.name}"', '"model"', 1))
-    return _request("text", "BYTES", np.array([b"The quick brown fox jumps."], object), [1, 1])
+    text = " ".join(islice(cycle(SENTENCE.split()), num_words))
+    return _request("text", "BYTES", np.array([text.encode()], object), [1, 1])
 
 
 def _request(
@@ -151,9 +156,10 @@ def _request(
     return request
 
 
-async def _turn(
+async def take_turn(
     server: Server, request: service_pb2.ModelInferRequest, num_requests: int, concurrency: int
 ) -> Round:
+    """Ask so often, over a connection of its own."""
     async with grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel:
         stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
         await stub.ModelInfer(request, timeout=60)
