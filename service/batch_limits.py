@@ -3,6 +3,7 @@
 What is wrong in `dynamic_batching` is refused here, with the field's name.
 """
 
+from dataclasses import replace
 from math import inf
 
 from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelQueuePolicy
@@ -15,6 +16,9 @@ from service.queue_policy import QueuePolicies, QueuePolicy
 from service.session_config import RUN_ENTRIES
 from service.settings import Settings
 
+# Who is left waiting may join a batch with less padding, so that a run saved now is worth only a
+# part of its price: replayed in loadtests/batch_replay.py.
+PATIENCE = 0.35
 MAX_OVERHEADS = 50  # a batch that costs more is at most 2 % better for it
 MAX_PRIORITY_LEVELS = 64  # each may have as many requests waiting as a model without levels
 
@@ -31,7 +35,9 @@ def batch_limits(
         queue=queue_policies(config, settings),
         max_waiting_rows=parameter(config, "max_queue_rows", settings.max_queue_rows),
         max_waiting_tokens=parameter(config, "max_queue_tokens", settings.max_queue_tokens),
-        cost=measured or CostCurve(overhead),
+        cost=replace(measured, overhead=PATIENCE * measured.overhead)
+        if measured
+        else CostCurve(overhead),
         max_cost=MAX_OVERHEADS * measured.overhead if measured else inf,
         max_delay_s=batching.max_queue_delay_microseconds / 1e6,
         preferred_rows=tuple(batching.preferred_batch_size),

@@ -60,7 +60,7 @@ def load(
     (repository / "m" / "config.pbtxt").write_text(config)
     sessions = FakeSessions(m=make)
     openers = Openers(sessions, FakeDecoders())
-    settings = Settings(model_repository=repository, num_threads=1)
+    settings = Settings(model_repository=repository, num_threads=1, measure_cost_s=0.0)
     return load_model(ModelSource.of(repository, "m"), settings, openers), sessions
 
 

@@ -1,0 +1,59 @@
+"""What the queue's policy makes of texts of real lengths, replayed in virtual time.
+
+The curves are measured ones, so these figures hold for machines like that; nothing here is timed.
+"""
+
+from dataclasses import replace
+
+import pytest
+
+from loadtests.batch_replay import PACKED, Replay, limits_of, replay
+from loadtests.compare.traffic import mixed_sizes
+from service.batching import BatchLimits
+from service.cost_curve import CostCurve
+
+CLIENTS = 32
+SIZES = mixed_sizes(1_000)
+each_model = pytest.mark.parametrize("cost", PACKED.values(), ids=PACKED)
+
+
+def replayed(cost: CostCurve, limits: BatchLimits | None = None) -> Replay:
+    return replay(limits or limits_of(cost), cost, SIZES, CLIENTS)
+
+
+@each_model
+def test_padding_is_less_than_three_hundredths_of_what_is_computed(cost: CostCurve) -> None:
+    """32 clients, reviews, messages and passages; attention's own padding is counted."""
+    assert replayed(cost).computed_padding_share < 0.03
+
+
+@each_model
+def test_the_hundredth_that_waits_longest_waits_for_three_times_what_is_in_flight(
+    cost: CostCurve,
+) -> None:
+    """Whoever comes has at most 31 before it: 99 % wait less than thrice the work of 32 texts."""
+    told = replayed(cost)
+    in_flight_s = CLIENTS * told.useful / len(SIZES) * cost.token_s
+    assert len(told.waits_s) == len(SIZES)
+    assert told.wait_s(0.99) < 3 * in_flight_s
+
+
+@each_model
+def test_measured_costs_make_better_batches_than_counted_tokens(cost: CostCurve) -> None:
+    assert replayed(cost).efficiency > 1.02 * replayed(cost, BatchLimits()).efficiency
+
+
+@each_model
+def test_a_graph_that_computes_padding_is_slower_at_its_best(cost: CostCurve) -> None:
+    padded = replace(cost, padding=1.0)
+    best = max(replayed(padded).efficiency, replayed(padded, BatchLimits()).efficiency)
+    assert replayed(cost).efficiency > 1.04 * best
+
+
+def test_rows_alike_are_never_padded_and_fill_the_runs() -> None:
+    """Texts of 128 tokens: two runs at once hold most of the 32, and nothing is padding."""
+    cost = PACKED["BERT-base, int8"]
+    told = replay(limits_of(cost), cost, [128] * 512, CLIENTS)
+    assert told.padding_share == 0
+    assert told.num_rows / told.num_runs > 8
+    assert told.efficiency > 0.95
