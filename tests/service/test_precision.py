@@ -5,8 +5,11 @@ from pathlib import Path
 
 import pytest
 from attendant.v1 import text_pb2
+from rich.console import Console
 from tritonclient.grpc import service_pb2 as pb
 
+from service import tables
+from service.client import Trial
 from service.cpus import cpu_flags
 from service.errors import LoadError
 from service.loading import LoadedVersion, Openers, load_model
@@ -253,3 +256,12 @@ def test_variants_survive_their_file() -> None:
     )
     assert Manifest.from_json(manifest.to_json()) == manifest
     assert dict(manifest.filenames) == {"fp32": "model.onnx", "int8": "model.int8.onnx"}
+
+
+def test_the_start_table_shows_the_precision() -> None:
+    model = text_pb2.Model(name="spam", version="1", precision="int8", example="lunch")
+    printed = Console(width=120)
+    with printed.capture() as captured:
+        printed.print(tables.trials([Trial(model, "ham", 0.001)]))
+    assert "precision" in captured.get()
+    assert "int8" in captured.get()
