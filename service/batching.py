@@ -252,6 +252,8 @@ class BatchQueue:
         rows of `score` are lows, columns are highs.
         """
         limits, cost = self._limits, self._limits.cost
+        if self._all_fit_alike(items):
+            return slice(len(items))
         rows = np.fromiter((item.num_rows for item in items), np.int64, len(items))
         lengths = np.fromiter((item.num_tokens for item in items), np.int64, len(items))
         before = [
@@ -269,6 +271,23 @@ class BatchQueue:
         score = np.where(is_worse | is_too_large, -1.0, useful / paid)
         best_low, best_high = np.unravel_index(np.argmax(score), score.shape)
         return slice(int(best_low), anchor + int(best_high) + 1)
+
+    def _all_fit_alike(self, items: list[Item]) -> bool:
+        """Whether items, sorted by length, are of one length and fit a batch: none pads another.
+
+        That is always so of small tensors, for which scoring would take longer than their run.
+        """
+        limits, cost, length = self._limits, self._limits.cost, items[-1].num_tokens
+        if items[0].num_tokens != length or cost.overhead <= 0:
+            return False
+        num_rows = sum([item.num_rows for item in items])
+        num_tokens = num_rows * length
+        price = cost.overhead + cost.work(num_rows, length, num_tokens)
+        return (
+            num_rows <= limits.max_rows
+            and num_tokens <= limits.max_tokens
+            and price <= limits.max_cost
+        )
 
     def _trim_to_preferred(self, batch: list[Item], oldest: Item) -> list[Item]:
         """Cut a batch to the largest preferred size it reaches, keeping its oldest item."""
