@@ -73,7 +73,8 @@ class _Packing:
         self.position_N = is_token.nonzero().squeeze(1)  # of each token in the padded batch
         # Padding takes the token before it, whose values are at hand and finite.
         packed = is_token.to(torch.int64).cumsum(0) - 1
-        self.token_BS = packed.clamp(min=0).view_as(attention_mask_BS)
+        # Not `clamp`, which becomes a Clip without a maximum: OpenVINO makes that 0 for int64.
+        self.token_BS = torch.maximum(packed, torch.tensor(0)).view_as(attention_mask_BS)
 
     def pack(self, padded_BSD: Tensor) -> Tensor:
         """[1, N, D]."""
