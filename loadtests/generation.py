@@ -689,7 +689,7 @@ async def _run_static(
     wait_s: float,
 ) -> list[float]:
     """Group after group, of those that have come."""
-    dues_s = (time.monotonic() + np.cumsum(gaps_s)).tolist()
+    dues_s: list[float] = (time.monotonic() + np.cumsum(gaps_s)).tolist()
     times_s: list[float] = []
 
     async def one(index: int) -> float:

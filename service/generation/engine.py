@@ -112,6 +112,7 @@ class GenerationEngine:
         self._step_started_s: float | None = None
         self._num_moved_rows = 0  # when the last step was observed
         self._next_due_s = inf  # nobody is late before
+        self._outbox: list[SequenceUpdate] = []  # for the event loop, when the next run begins
         self._is_checked = True  # nothing changed since the last check of integrity
         self._inbox = _Inbox()
         self._changed = threading.Condition()
@@ -279,6 +280,8 @@ class GenerationEngine:
     def _take_inbox(self) -> bool:
         """Wait while there is nothing to do; False once the engine closes."""
         self._step_started_s = None
+        if not self._live:
+            self._flush()
         self._check_when_idle()
         with self._changed:
             inbox = self._inbox
@@ -322,6 +325,7 @@ class GenerationEngine:
         self._start(plan.sequences, started_s)
         rows, num_past = plan.rows(), [s.num_computed_tokens for s in plan.sequences]
         num_decoding = self.cache.num_decoding
+        self._flush()  # readers are served while the run computes, and hold up no planning
         run_started_s = time.monotonic()
         try:
             logits = self._decoder.run(plan.first_slot, rows, num_past, 1 + plan.num_drafted)
@@ -508,10 +512,16 @@ class GenerationEngine:
         for sequence in sequences:
             self._bury(sequence, reason)
         self._post([failed(sequence, error) for sequence in sequences])
+        self._flush()
 
     def _post(self, updates: list[SequenceUpdate]) -> None:
-        """Hand updates to the event loop, in one crossing; a closed loop has no listeners."""
-        if updates:
+        """Lay updates down for the event loop, until the next run begins or nothing is to do."""
+        self._outbox += updates
+
+    def _flush(self) -> None:
+        """Hand over what is posted, in one crossing; a closed loop has no listeners."""
+        if self._outbox:
+            updates, self._outbox = self._outbox, []
             with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._deliver, updates)
 

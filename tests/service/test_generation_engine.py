@@ -565,9 +565,13 @@ class FailingDecoder(FakeDecoder):
         self.gives_nan = gives_nan
 
     def run(
-        self, first_slot: int, rows: Sequence[np.ndarray], num_past: Sequence[int]
+        self,
+        first_slot: int,
+        rows: Sequence[np.ndarray],
+        num_past: Sequence[int],
+        num_logits: int = 1,
     ) -> np.ndarray:
-        logits = super().run(first_slot, rows, num_past)
+        logits = super().run(first_slot, rows, num_past, num_logits)
         is_bad = [BAD in row for row in rows]
         if any(is_bad) and not self.gives_nan:
             raise ValueError("no !")
