@@ -96,7 +96,7 @@ def chosen_peers(peers: Sequence[Peer], names: Sequence[str] | None, *, quick: b
     found = [
         peer
         for peer in peers
-        if (not names or any(peer.name.startswith(name) for name in names))
+        if (not names or any(peer.name.lower().startswith(name.lower()) for name in names))
         and (peer.in_quick or not quick)
     ]
     if not found:

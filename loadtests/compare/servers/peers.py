@@ -47,7 +47,7 @@ RAY = Environment(
 INFINITY = Environment(
     "infinity",
     (f"install {TORCH} infinity-emb[torch,server]==0.0.78 transformers<5",),
-    shown=("infinity-emb", "torch", "transformers"),
+    shown=("infinity_emb", "torch", "transformers"),
 )
 ON_ONNXRUNTIME = {
     "Triton": TRITON,
@@ -124,7 +124,7 @@ def _real(sizes: Sequence[int], concurrency: int, of_capacity: float = 0.0) -> W
 
 
 def _closed(kind: str, what: str, concurrency: int, count: int) -> Traffic:
-    def full(sizes: Sizes) -> Work:
+    def made(sizes: Sizes, count: int) -> Work:
         if kind == "fixed":
             return _fixed(count, concurrency)
         return _real(sizes(count), concurrency)
@@ -133,8 +133,8 @@ def _closed(kind: str, what: str, concurrency: int, count: int) -> Traffic:
         f"serve-{kind}-{concurrency}",
         CLASSIFY,
         f"{what}, one a request, {concurrency} client{'s' * (concurrency > 1)}",
-        full,
-        full if concurrency == max(CLIENTS) else None,
+        lambda sizes: made(sizes, count),
+        (lambda sizes: made(sizes, count // 2)) if concurrency == max(CLIENTS) else None,
     )
 
 
