@@ -1,27 +1,35 @@
-"""What does the server cost, and what does batching by length gain? One run, interleaved.
+"""What does the server cost, and what does batching by cost gain? One run, interleaved.
 
+    python -m loadtests.batching --model minilm                        # texts of real lengths
     python -m loadtests.batching --model minilm --texts sentences.txt
+    python -m loadtests.batching --model bert --tokens 128             # rows of ids, all alike
 
-Four ways to compute the same texts, round after round, A B C D A B C D ...:
+Ways to compute the same rows, round after round, A B C A B C ...:
 
-    bare      the ONNX Runtime session alone, fed batches made beforehand: texts sorted by
+    bare      the ONNX Runtime session alone, fed batches made beforehand: rows sorted by
               length, the batch size tried out for the best. No server can beat it.
-    server    through gRPC, batches formed by the server's own policy
+    server    through gRPC, batches formed by the server's own policy, from measured costs
+    counted   through gRPC, the same from counted tokens: a run costs 16, padding as much as text
     first     through gRPC, batches of whatever waits, padded to the longest
     single    through gRPC, batching off
 
 Ratios are taken within a round, so a machine that changes speed changes both sides.
-Server and client share the machine's processors; bare has them alone.
+Server and client share the machine's processors; bare has them alone. Rows of ids are asked of the
+graph without its tokenizer, which knows no lengths: *counted* and *first* would be as *server*.
 """
 
 import asyncio
 import json
+import random
 import shutil
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+import urllib.request
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from typing import Annotated, TypeAlias
 
@@ -29,98 +37,177 @@ import grpc
 import numpy as np
 import typer
 from google.protobuf import text_format
+from prometheus_client.parser import text_string_to_metric_families
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 from tritonclient.grpc import model_config_pb2, service_pb2, service_pb2_grpc
 
+from loadtests.compare.traffic import MIX, PASSAGES
+from loadtests.lengths import known_lengths
 from loadtests.server import serving
 from service.collate import pad_rows
 from service.datatypes import to_raw
-from service.loading import Openers, load_model
+from service.loading import LoadedVersion, Openers, load_model
+from service.manifest import MODEL_FILENAME
 from service.model_files import ModelSource
+from service.models import text_items
 from service.request import Arrays, Item, Request, Timings
 from service.settings import Settings
 
 BARE_BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64)
 # A run that costs nothing but its overhead is worth any padding.
-ENDLESS_OVERHEAD = "1000000000"
-Way: TypeAlias = Callable[[], float]  # runs all texts once, returns seconds
+ENDLESS_OVERHEAD, COUNTED_OVERHEAD = "1000000000", "16"
+VOCABULARY = 1_000  # ids below this exist in every model
+SEED = 11
+METRICS_TIMEOUT_S = 10.0
+Way: TypeAlias = Callable[[], float]  # runs all rows once, returns seconds
+Requests: TypeAlias = list[service_pb2.ModelInferRequest]
+Change: TypeAlias = Callable[[model_config_pb2.ModelConfig], None]
 
 
 def main(
-    texts: Annotated[Path, typer.Option(help="One text per line.")],
+    texts: Annotated[
+        Path | None, typer.Option(help="One text per line; by default some of real lengths.")
+    ] = None,
+    tokens: Annotated[
+        int, typer.Option(min=0, help="Instead of texts: rows of so many ids. 0: texts.")
+    ] = 0,
     model: Annotated[str, typer.Option(help="A text model of the repository.")] = "minilm",
     repository: Annotated[Path, typer.Option(help="Where the model is.")] = Path(
         "model_repository"
     ),
     concurrency: Annotated[int, typer.Option(min=1, help="Requests in flight.")] = 32,
     rounds: Annotated[int, typer.Option(min=1, help="Counted rounds after one to warm up.")] = 5,
-    limit: Annotated[int, typer.Option(min=1, help="Texts taken from the file.")] = 872,
+    limit: Annotated[int, typer.Option(min=1, help="Texts, or rows.")] = 872,
     precision: Annotated[str, typer.Option(help="As the server's, on both sides.")] = "auto",
+    way: Annotated[
+        list[str] | None, typer.Option(help="Only these beside bare; by default all.")
+    ] = None,
     flag: Annotated[
         list[str] | None, typer.Option(help="Flag for the server, e.g. --flag=--can-spin.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Measure bare, server, first-come and single side by side."""
-    lines = [line for line in texts.read_text(encoding="utf-8").splitlines() if line][:limit]
+    """Measure bare, server, counted, first-come and single side by side."""
+    settings = Settings(model_repository=repository, precision=precision, measure_cost_s=0.0)
+    loaded = load_model(ModelSource.of(repository, model), settings, Openers()).versions[-1]
+    items, requests = _fixed(tokens, limit) if tokens else _texts(loaded, texts, limit)
+    names = way or (ROW_VARIANTS if tokens else list(VARIANTS))
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        write_variants(repository / model, Path(folder))
-        flags = ["--precision", precision, *(flag or [])]
-        port = stack.enter_context(serving(Path(folder), flags)).port
-        settings = Settings(model_repository=repository, precision=precision)
-        ways: dict[str, Way] = {"bare": _bare(model, settings, lines)}
-        ways |= {name: _through_grpc(port, name, lines, concurrency) for name in VARIANTS}
+        graph = _graph_of(repository / model, loaded) if tokens else None
+        write_variants(repository / model, Path(folder), names, graph)
+        flags = [*([] if tokens else ["--precision", precision]), *(flag or [])]
+        server = stack.enter_context(serving(Path(folder), flags))
+        ways: dict[str, Way] = {"bare": _bare(loaded, items)}
+        ways |= {name: _through_grpc(server.port, name, requests, concurrency) for name in names}
         seconds: dict[str, list[float]] = {name: [] for name in ways}
+        before: dict[str, Counts] = {}
         with Progress(console=Console(stderr=True)) as progress:
             task = progress.add_task("rounds", total=(rounds + 1) * len(ways))
             for count in range(rounds + 1):
+                if count == 1:
+                    before = _read_counts(server.metrics_url)
                 for name, run in ways.items():
                     duration_s = run()
                     if count:
                         seconds[name].append(duration_s)
                     progress.advance(task)
-    _report(seconds, len(lines), as_json)
+        after = _read_counts(server.metrics_url)
+    num_tokens = 0 if tokens else rounds * sum(item.num_tokens for item in items)
+    told = {name: _told(before[name], after[name], num_tokens) for name in names}
+    _report(seconds, told, len(items), as_json)
 
 
-VARIANTS: dict[str, Callable[[model_config_pb2.ModelConfig], None]] = {
+VARIANTS: dict[str, Change] = {
     "server": lambda _: None,
-    "first": lambda config: config.parameters["batch_overhead_tokens"].MergeFrom(
-        model_config_pb2.ModelParameter(string_value=ENDLESS_OVERHEAD)
-    ),
+    "counted": lambda config: _set_overhead(config, COUNTED_OVERHEAD),
+    "first": lambda config: _set_overhead(config, ENDLESS_OVERHEAD),
     "single": lambda config: setattr(config, "max_batch_size", 1),
 }
+ROW_VARIANTS = ["server", "single"]
 
 
-def write_variants(model: Path, folder: Path) -> None:
-    """Every variant of the model, as a repository."""
-    for name, change in VARIANTS.items():
-        config = text_format.Parse(
-            (model / "config.pbtxt").read_text(), model_config_pb2.ModelConfig()
-        )
-        config.name = name
-        change(config)
-        shutil.copytree(model, folder / name)
+def _set_overhead(config: model_config_pb2.ModelConfig, value: str) -> None:
+    config.parameters["batch_overhead_tokens"].string_value = value
+
+
+def write_variants(
+    model: Path, folder: Path, names: Sequence[str] = tuple(VARIANTS), graph: Path | None = None
+) -> None:
+    """Variants of the model, as a repository; given a graph, of that alone."""
+    original = text_format.Parse(
+        (model / "config.pbtxt").read_text(), model_config_pb2.ModelConfig()
+    )
+    for name in names:
+        config = model_config_pb2.ModelConfig()
+        if graph is None:
+            shutil.copytree(model, folder / name)
+            config.CopyFrom(original)
+        else:
+            (folder / name / "1").mkdir(parents=True)
+            shutil.copy(graph, folder / name / "1" / MODEL_FILENAME)
+        config.name, config.max_batch_size = name, original.max_batch_size
+        VARIANTS[name](config)
         (folder / name / "config.pbtxt").write_text(text_format.MessageToString(config))
 
 
-def _bare(model: str, settings: Settings, lines: Sequence[str]) -> Way:
+def _graph_of(model: Path, loaded: LoadedVersion) -> Path:
+    assert loaded.manifest is not None, "a text model"
+    precision = loaded.choice.precision if loaded.choice else loaded.manifest.precision
+    return model / str(loaded.number) / loaded.manifest.filenames[precision]
+
+
+def _texts(loaded: LoadedVersion, texts: Path | None, limit: int) -> tuple[list[Item], Requests]:
+    """Lines of the file, or reviews, messages and passages mixed; and the requests for them."""
+    if texts is not None:
+        lines = [line for line in texts.read_text(encoding="utf-8").splitlines() if line][:limit]
+    else:
+        generator, known = random.Random(SEED), known_lengths() | {"passages": PASSAGES}
+        kinds = generator.choices(list(MIX), list(MIX.values()), k=limit)
+        lines = [known[kind].text(generator) for kind in kinds]
+    assert loaded.tokenizer is not None, "a text model of an encoder"
+    rows = loaded.tokenizer.encode(lines, can_truncate=True)
+    requests = [
+        service_pb2.ModelInferRequest(
+            inputs=[{"name": "text", "datatype": "BYTES", "shape": [1, 1]}],
+            raw_input_contents=[to_raw(np.array([line.encode()], object))],
+            parameters={"truncate": service_pb2.InferParameter(bool_param=True)},
+        )
+        for line in lines
+    ]
+    return list(text_items(Request(Timings(0.0)), rows)), requests
+
+
+def _fixed(tokens: int, limit: int) -> tuple[list[Item], Requests]:
+    """Rows of random ids, none of them padding."""
+    generator, request = np.random.default_rng(SEED), Request(Timings(0.0))
+    mask, types = np.ones((1, tokens), np.int64), np.zeros((1, tokens), np.int64)
+    rows = [generator.integers(1, VOCABULARY, (1, tokens)) for _ in range(limit)]
+    items = [
+        Item(request, {"input_ids": row, "token_type_ids": types}, num_tokens=tokens)
+        for row in rows
+    ]
+    requests = [
+        service_pb2.ModelInferRequest(
+            inputs=[
+                {"name": name, "datatype": "INT64", "shape": [1, tokens]}
+                for name in ("input_ids", "attention_mask", "token_type_ids")
+            ],
+            raw_input_contents=[to_raw(array) for array in (row, mask, types)],
+        )
+        for row in rows
+    ]
+    return items, requests
+
+
+def _bare(loaded: LoadedVersion, asked: Sequence[Item]) -> Way:
     """The session that the server opens too."""
-    loaded = load_model(ModelSource.of(settings.model_repository, model), settings, Openers())
-    session, manifest = loaded.versions[-1].sessions[0], loaded.versions[-1].manifest
-    tokenizer = loaded.versions[-1].tokenizer
+    session, manifest = loaded.sessions[0], loaded.manifest
     assert manifest is not None, "a text model"
-    assert tokenizer is not None, "of an encoder"
     outputs = [spec.name for spec in session.signature.outputs]
     pad = pad_rows(manifest.pad_token_id, [spec.name for spec in session.signature.inputs])
-    request = Request(Timings(0.0))
-    items = [
-        Item(request, {"input_ids": row.input_ids, "token_type_ids": row.token_type_ids}, 1, size)
-        for row in tokenizer.encode(lines, can_truncate=True)
-        for size in [row.num_tokens]
-    ]
-    items.sort(key=lambda item: item.num_tokens)
+    items = sorted(asked, key=lambda item: item.num_tokens)
 
     def run(batches: Sequence[Arrays]) -> float:
         started_s = time.perf_counter()
@@ -136,22 +223,15 @@ def _bare(model: str, settings: Settings, lines: Sequence[str]) -> Way:
     return lambda: run(best)
 
 
-def _through_grpc(port: int, name: str, lines: Sequence[str], concurrency: int) -> Way:
-    requests = [
-        service_pb2.ModelInferRequest(
-            model_name=name,
-            inputs=[{"name": "text", "datatype": "BYTES", "shape": [1, 1]}],
-            raw_input_contents=[to_raw(np.array([line.encode()], object))],
-            parameters={"truncate": service_pb2.InferParameter(bool_param=True)},
-        )
-        for line in lines
-    ]
-    return lambda: asyncio.run(_closed_loop(port, requests, concurrency))
+def _through_grpc(port: int, name: str, requests: Requests, concurrency: int) -> Way:
+    named = [service_pb2.ModelInferRequest() for _ in requests]
+    for own, request in zip(named, requests, strict=True):
+        own.CopyFrom(request)
+        own.model_name = name
+    return lambda: asyncio.run(_closed_loop(port, named, concurrency))
 
 
-async def _closed_loop(
-    port: int, requests: Sequence[service_pb2.ModelInferRequest], concurrency: int
-) -> float:
+async def _closed_loop(port: int, requests: Requests, concurrency: int) -> float:
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
         stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
         waiting = iter(requests)
@@ -165,26 +245,84 @@ async def _closed_loop(
         return time.perf_counter() - started_s
 
 
-def _report(seconds: dict[str, list[float]], num_texts: int, as_json: bool) -> None:
-    rows = {}
+@dataclass(slots=True)
+class Counts:
+    """What a server's metrics say of one model."""
+
+    positions: float = 0.0  # B * S of all batches
+    batches: float = 0.0
+    waits: dict[float, float] = field(default_factory=dict)  # requests that waited up to so long
+
+
+def _read_counts(url: str) -> dict[str, Counts]:
+    with urllib.request.urlopen(url, timeout=METRICS_TIMEOUT_S) as page:  # noqa: S310 - our own
+        text = page.read().decode()
+    counts: dict[str, Counts] = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            own = counts.setdefault(sample.labels.get("model", ""), Counts())
+            if sample.name == "attendant_batch_tokens_sum":
+                own.positions += sample.value
+            elif sample.name == "attendant_batch_tokens_count":
+                own.batches += sample.value
+            elif sample.name == "attendant_queue_seconds_bucket":
+                own.waits[float(sample.labels["le"])] = sample.value
+    return counts
+
+
+def _told(before: Counts, after: Counts, num_tokens: int) -> dict[str, float]:
+    """Padding and waits of what came between."""
+    waits = {high_s: count - before.waits.get(high_s, 0.0) for high_s, count in after.waits.items()}
+    positions = after.positions - before.positions
+    return {
+        "padding": 1 - num_tokens / positions if num_tokens else 0.0,
+        "batches": after.batches - before.batches,
+        "p50_wait_s": _quantile(waits, 0.5),
+        "p99_wait_s": _quantile(waits, 0.99),
+    }
+
+
+def _quantile(counts: Mapping[float, float], share: float) -> float:
+    """Where the share of a cumulative histogram is reached, linear within a bucket."""
+    low_s = reached = 0.0
+    wanted = share * max(counts.values(), default=0.0)
+    for high_s, count in sorted(counts.items()):
+        if count > reached and count >= wanted:
+            width_s = 0.0 if high_s == inf else high_s - low_s
+            return low_s + width_s * (wanted - reached) / (count - reached)
+        low_s, reached = high_s, count
+    return low_s
+
+
+def _report(
+    seconds: Mapping[str, Sequence[float]],
+    told: Mapping[str, Mapping[str, float]],
+    num_rows: int,
+    as_json: bool,
+) -> None:
+    rows: dict[str, dict[str, float]] = {}
     for name, durations in seconds.items():
         ratios = [bare / own for bare, own in zip(seconds["bare"], durations, strict=True)]
         rows[name] = {
-            "texts_per_s": num_texts / statistics.median(durations),
+            "texts_per_s": num_rows / statistics.median(durations),
             "over_bare": statistics.median(ratios),
             "lowest": min(ratios),
             "highest": max(ratios),
+            **told.get(name, {}),
         }
     if as_json:
         print(json.dumps(rows, indent=2))  # noqa: T201
         return
-    table = Table("way", "texts/s (median)", "over bare (median)", "lowest", "highest")
+    columns = ("way", "rows/s", "over bare", "lowest", "highest")
+    table = Table(*columns, "rows a batch", "padding", "p50 wait", "p99 wait")
     for name, row in rows.items():
-        table.add_row(
-            name,
-            f"{row['texts_per_s']:.0f}",
-            *(f"{row[key]:.3f}" for key in ("over_bare", "lowest", "highest")),
-        )
+        figures = [f"{row[key]:.3f}" for key in ("over_bare", "lowest", "highest")]
+        if name in told:
+            num_answered = num_rows * len(seconds[name])
+            figures.append(f"{num_answered / max(1.0, row['batches']):.1f}")
+            figures.append(f"{row['padding']:.1%}")
+            figures += [f"{row[key] * 1e3:.0f} ms" for key in ("p50_wait_s", "p99_wait_s")]
+        table.add_row(name, f"{row['texts_per_s']:.0f}", *figures)
     Console().print(table)
 
 

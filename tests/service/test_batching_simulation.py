@@ -52,7 +52,7 @@ class Simulation:
             max_waiting_rows=int(pick(20, 200)),
             max_waiting_tokens=int(pick(200, 3_000)),
             cost=self.some_cost(),
-            max_cost=float(self.random.choice([inf, pick(0, 600)])),
+            max_cost=float(pick(0, 600)) if self.random.random() < 0.5 else inf,
             max_candidates=int(pick(1, 30)),
             max_delay_s=float(self.random.choice([0.0, 1.0])),
             preferred_rows=tuple(sorted(set(pick(1, 5, size=int(pick(0, 3))).tolist()))),
