@@ -7,6 +7,7 @@ stop     NOT_SERVING at once, and serve on for `drain_delay_s`; refuse new calls
 """
 
 import asyncio
+import gc
 import logging
 import os
 import resource
@@ -39,6 +40,9 @@ logger = logging.getLogger(__name__)
 # How long a thread may keep the interpreter while another wants it. The default, 5 ms, is
 # longer than a small model runs: an engine would wait for a busy event loop that long.
 SWITCH_INTERVAL_S = 0.0005
+# Objects made before the garbage collector looks among them; the default, 700, are those of a dozen
+# requests, and looking took a twentieth of the event loop's time.
+COLLECT_EVERY = 10_000
 DEFAULT_OPENERS = Openers()
 MIN_CLOSE_S = 1.0  # for running batches to end, where draining took all its time
 FILES_OF_OUR_OWN = 512  # models, shared memory, scrapes, and what libraries open
@@ -210,6 +214,8 @@ async def serve(
     _allow_files(settings.max_connections + FILES_OF_OUR_OWN)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # the processors are ORT's
     load_onnxruntime()
+    gc.freeze()  # what was imported stays
+    gc.set_threshold(COLLECT_EVERY)
     app = App(settings, openers)
     starting = asyncio.create_task(app.start())
     stopped = asyncio.create_task(stopping.wait())

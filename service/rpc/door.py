@@ -1,11 +1,15 @@
 """What every method of every service is wrapped in: bounds, and messages read with care.
 
-Wrapped as it is registered: an interceptor would cost each call twenty microseconds more.
+Wrapped as it is registered: an interceptor would cost each call twenty microseconds more. A
+message that takes its time to inflate or count is read on another thread; parsing it holds the
+interpreter wherever that happens.
 """
 
 import asyncio
 import functools
 from collections.abc import Awaitable, Callable, Collection
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any
 
 import grpc
@@ -17,9 +21,18 @@ from service.rpc.admission import Admission, Stay, current_stay, message_bytes
 from service.rpc.auth import Handler, refusing
 from service.rpc.calls import WATCHED, Calls
 from service.rpc.status import RETRY_HINT, UNREADABLE, Context, note_status
-from service.rpc.wire import PACKED_BYTES, Inner, count_parts, inflated, inner_messages
+from service.rpc.wire import (
+    MAX_INFLATION,
+    PACKED_BYTES,
+    Inner,
+    count_parts,
+    inflated,
+    inner_messages,
+    is_compressed,
+)
 from service.settings import Settings
 
+READ_AT_ONCE_BYTES = 2**18  # of a message, inflated; 130,000 parts at most take 0.3 s to count
 PROBES = frozenset(
     (
         "/grpc.health.v1.Health/Check",
@@ -60,7 +73,8 @@ class Door:
         )
         self._wrap = functools.partial(
             _measured,
-            hold=admission.hold,
+            admission=admission,
+            reader=ThreadPoolExecutor(1, "long messages"),  # one at a time: they are large
             max_bytes=settings.max_message_bytes,
             max_parts=settings.max_message_parts,
             calls=calls,
@@ -119,7 +133,8 @@ class _Service(grpc.GenericRpcHandler):
 def _measured(
     handler: Any,  # noqa: ANN401
     path: str,
-    hold: Callable[[int], None],
+    admission: Admission,
+    reader: ThreadPoolExecutor,
     max_bytes: int,
     max_parts: int,
     calls: Calls,
@@ -133,34 +148,53 @@ def _measured(
         return handler  # type: ignore[no-any-return] # a method that there is not, or a refusal
     parse = handler.request_deserializer
     inner = inner_messages(parse.__self__.DESCRIPTOR)  # of the message's class, whose method it is
-    read = functools.partial(_read_noting, parse, inner, max_bytes, max_parts)
-    changes: dict[str, object] = {"request_deserializer": read}
+    read = functools.partial(_read, parse, inner, max_bytes, max_parts)
+    changes: dict[str, object] = {"request_deserializer": functools.partial(_read_noting, read)}
     if not handler.request_streaming:  # streams read inside of their method, which answers
-        changes["request_deserializer"] = functools.partial(_read_or_error, read)
+        changes["request_deserializer"] = functools.partial(_read_unless_long, read)
         kind = "unary_stream" if handler.response_streaming else "unary_unary"
         answer = _refusing_unreadable(getattr(handler, kind))
         is_watched = calls.is_on and path.startswith(WATCHED) and path not in PROBES
-        changes[kind] = calls.watched(path, answer) if is_watched else answer
+        answer = calls.watched(path, answer) if is_watched else answer
+        changes[kind] = _reading_long(answer, read, admission, reader)
     if not handler.response_streaming:
         write = handler.response_serializer
-        changes["response_serializer"] = functools.partial(_write_holding, write, hold)
+        changes["response_serializer"] = functools.partial(_write_holding, write, admission.hold)
     changed: Handler = handler._replace(**changes)
     return changed
 
 
-def _read_noting(
+@dataclass(frozen=True, slots=True)
+class _Unread:
+    """A message as it came, which its call has yet to read."""
+
+    raw: bytes
+
+    @staticmethod
+    def is_better_for(message: bytes) -> bool:
+        most = len(message) * MAX_INFLATION if is_compressed(message) else len(message)
+        return most > READ_AT_ONCE_BYTES
+
+
+def _read(
     parse: Callable[[bytes], object], inner: Inner, max_bytes: int, max_parts: int, message: bytes
-) -> object:
+) -> tuple[object, int]:
+    """A message, and how many bytes it has once it is inflated."""
     message = inflated(message, max_bytes)
     if len(message) > max_bytes:
         raise InvalidArgument(f"the message has more than {max_bytes} bytes once it is inflated")
-    message_bytes.set(len(message))
     if count_parts(message, inner, max_parts) > max_parts:
         raise InvalidArgument(
             f"the message has more than {max_parts} fields, counting those of the messages in it, "
             f"and {PACKED_BYTES} bytes of typed numbers as one: send large tensors raw"
         )
-    return parse(message)
+    return parse(message), len(message)
+
+
+def _read_noting(read: Callable[[bytes], tuple[object, int]], message: bytes) -> object:
+    found, num_bytes = read(message)
+    message_bytes.set(num_bytes)
+    return found
 
 
 def _write_holding(
@@ -171,12 +205,36 @@ def _write_holding(
     return raw
 
 
-def _read_or_error(read: Callable[[bytes], object], message: bytes) -> object:
+def _read_unless_long(read: Callable[[bytes], tuple[object, int]], message: bytes) -> object:
     """The message, or why it is none: raised here, gRPC would make it UNKNOWN with a traceback."""
+    if _Unread.is_better_for(message):
+        return _Unread(message)
     try:
-        return read(message)
+        return _read_noting(read, message)
     except (DecodeError, InvalidArgument) as error:
         return error
+
+
+def _reading_long(
+    method: Callable[[Any, Context], Awaitable[Any]],
+    read: Callable[[bytes], tuple[object, int]],
+    admission: Admission,
+    reader: ThreadPoolExecutor,
+) -> Callable[[Any, Context], Awaitable[Any]]:
+    async def answer(request: object, context: Context) -> object:
+        if isinstance(request, _Unread):
+            message_bytes.set(len(request.raw))
+            reading = asyncio.get_running_loop().run_in_executor(reader, read, request.raw)
+            admission.hold_until(reading)
+            try:
+                request, num_bytes = await reading
+            except (DecodeError, InvalidArgument) as error:
+                request = error
+            else:
+                message_bytes.set(num_bytes)
+        return await method(request, context)
+
+    return answer
 
 
 def _refusing_unreadable(

@@ -17,6 +17,7 @@ PACKED_BYTES = 128  # of numbers in one field, that count as one part
 MAX_VARINT_BYTES = 10
 GZIP = b"\x1f\x8b"  # no message begins so: there is no seventh kind of field
 DEFLATE = b"\x78"  # field 15 as a number, which no request has
+MAX_INFLATION = 1_032  # times as many bytes as deflate's, https://zlib.net/zlib_tech.html
 ANY_FORMAT = zlib.MAX_WBITS | 32  # gzip or zlib, as the bytes say
 _VARINT, _FIXED_64, _BYTES, _FIXED_32 = 0, 1, 2, 5
 
@@ -42,13 +43,18 @@ def inner_messages(message: Descriptor, known: dict[str, Inner] | None = None) -
     return known[message.full_name]
 
 
+def is_compressed(message: bytes) -> bool:
+    """Whether it begins as compressed ones do; see above."""
+    return message.startswith((GZIP, DEFLATE))
+
+
 def inflated(message: bytes, limit: int) -> bytes:
     """What a client compressed, by gzip or deflate; other messages as they are.
 
     Never much more than `limit` bytes, for the caller to refuse: gRPC would inflate all of it
     before it looks at its size, and a thousandth of that is enough to send.
     """
-    if not message.startswith((GZIP, DEFLATE)):
+    if not is_compressed(message):
         return message
     stream = zlib.decompressobj(ANY_FORMAT)
     try:

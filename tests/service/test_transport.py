@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
@@ -86,6 +87,28 @@ async def test_a_compressed_message_is_inflated_within_the_bound(
             StatusCode.INVALID_ARGUMENT,
             "the message has more than 1048576 bytes once it is inflated",
         )
+
+
+async def test_what_takes_its_time_to_read_is_read_beside_the_event_loop(repository: Path) -> None:
+    """What has more than 256 KiB, or may once it is inflated; whatever it turns out to be."""
+
+    def readers() -> set[threading.Thread]:
+        return {each for each in threading.enumerate() if each.name.startswith("long messages")}
+
+    write_models(repository)
+    async with serving(repository) as served:
+        others = readers()
+        assert (await within_patience(served.inference.ModelInfer(echo_request(200_000)))).outputs
+        assert readers() == others
+        infer = partial(served.inference.ModelInfer, compression=grpc.Compression.Gzip)
+        assert (await within_patience(infer(echo_request(300_000)))).outputs
+        assert len(readers() - others) == 1
+        assert (await within_patience(served.inference.ModelInfer(echo_request(300_000)))).outputs
+        assert len(readers() - others) == 1
+        path = "/inference.GRPCInferenceService/ModelInfer"
+        unreadable = served.channel.unary_unary(path)(b"\xff" * 300_000)
+        assert await refusal(unreadable) == (StatusCode.INTERNAL, "Unable to parse request")
+        await eventually(lambda: served.app._admission.num_bytes == 0)
 
 
 async def test_answers_that_are_not_read_count_too(repository: Path) -> None:
