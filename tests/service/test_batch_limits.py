@@ -148,3 +148,11 @@ def test_what_a_generative_model_has_no_use_for_is_refused_by_name(text: str, fi
 )
 def test_a_generative_model_may_bound_its_queue(text: str) -> None:
     check_generative(parse_config(text, "m"))
+
+
+def test_measured_costs_come_with_patience_and_a_bound() -> None:
+    """A run of 40 tokens is worth 14 of padding now, and a batch ends growing at 2,000."""
+    measured = CostCurve(40.0, 0.05, 0.001, 1e-4)
+    limits = batch_limits(parse_config("max_batch_size: 64", "m"), Settings(), measured)
+    assert limits.cost == CostCurve(pytest.approx(14.0), 0.05, 0.001, 1e-4)
+    assert limits.max_cost == 2_000.0

@@ -2,15 +2,27 @@
 
 import threading
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from service.cost_curve import MAX_OVERHEAD, CostCurve, fit
 from service.errors import ModelFailed
+from service.loading import Openers, load_model
 from service.measuring import BATCHES, MAX_ROUNDS, measure_cost
+from service.model_files import ModelSource
 from service.runtime import RunStop
-from tests.fakes import PATIENCE_S
+from service.settings import Settings
+from tests.fakes import (
+    PATIENCE_S,
+    FakeDecoders,
+    FakeSession,
+    FakeSessions,
+    classifier_manifest,
+    text_session,
+    write_model,
+)
 
 TOKEN_S = 1e-4
 CURVES = {
@@ -135,3 +147,29 @@ def test_measuring_ends_when_its_time_is_up() -> None:
     released = threading.Event()
     assert measure_cost(hang, 512, 0.01) is None
     assert released.is_set()
+
+
+@pytest.mark.parametrize(
+    ("config", "max_s", "is_measured"),
+    [
+        ("", 60.0, True),
+        ("", 0.0, False),
+        ("parameters { key: 'batch_overhead_tokens' value { string_value: '16' } }", 60.0, False),
+    ],
+    ids=["by default", "switched off", "said in the configuration"],
+)
+def test_a_text_model_is_measured_while_it_loads(
+    tmp_path: Path, config: str, max_s: float, is_measured: bool
+) -> None:
+    write_model(tmp_path, "m", classifier_manifest())
+    (tmp_path / "m" / "config.pbtxt").write_text(config)
+    sessions = FakeSessions(m=lambda: text_session("logits", 3))
+    settings = Settings(model_repository=tmp_path, device="cpu", measure_cost_s=max_s)
+    load_model(ModelSource.of(tmp_path, "m"), settings, Openers(sessions, FakeDecoders()))
+    assert [len(run["input_ids"]) for run in batches_of(sessions["m"])] == [
+        len(batch) for batch in BATCHES * (MAX_ROUNDS + 1) * is_measured
+    ]
+
+
+def batches_of(session: FakeSession) -> list[dict[str, np.ndarray]]:
+    return [dict(batch) for batch in session.batches]
