@@ -134,8 +134,12 @@ def tiny_model(repository: Path) -> service_pb2.ModelInferRequest:
     opsets = [helper.make_opsetid("", OPSET)]
     onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=10), folder / "model.onnx")
     (folder.parent / "config.pbtxt").write_text("max_batch_size: 64\n")
-    values = np.ones((1, WIDTH), np.float32)
-    return _request("x", "FP32", values, [1, WIDTH])
+    return infer_request()
+
+
+def infer_request() -> service_pb2.ModelInferRequest:
+    """Asks the tiny model."""
+    return _request("x", "FP32", np.ones((1, WIDTH), np.float32), [1, WIDTH])
 
 
 def text_model(model: Path, repository: Path, num_words: int = 5) -> service_pb2.ModelInferRequest:
@@ -205,7 +209,7 @@ def _collect(parent: Connection) -> None:
 
 
 def _report(turns: dict[str, list[Round]], as_json: bool) -> None:
-    rows = {way: _compared(own, turns[BASE]) for way, own in turns.items()}
+    rows = {way: compared(own, turns[BASE]) for way, own in turns.items()}
     if as_json:
         print(json.dumps(rows, indent=2))  # noqa: T201
         return
@@ -225,7 +229,7 @@ def _report(turns: dict[str, list[Round]], as_json: bool) -> None:
     Console().print(table)
 
 
-def _compared(own: Sequence[Round], base: Sequence[Round]) -> dict[str, Any]:
+def compared(own: Sequence[Round], base: Sequence[Round]) -> dict[str, Any]:
     """Medians, and ratios as median, quartiles."""
     throughput = [a.requests_per_s / b.requests_per_s for a, b in zip(own, base, strict=True)]
     cpu = [a.cpu_us / b.cpu_us for a, b in zip(own, base, strict=True)]

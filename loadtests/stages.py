@@ -39,7 +39,8 @@ TOTAL, PLAIN, RATE = "all of it", "the same, not stamped", "requests/s, not stam
 
 def main(
     model: Annotated[
-        list[Path] | None, typer.Option(help="Folder of a text model; by default a tiny tensor model.")
+        list[Path] | None,
+        typer.Option(help="Folder of a text model; by default a tiny tensor model."),
     ] = None,
     concurrency: Annotated[int, typer.Option(min=1, help="Requests in flight.")] = 32,
     requests: Annotated[int, typer.Option(min=1, help="Requests of one turn.")] = 1_000,
@@ -49,7 +50,7 @@ def main(
 ) -> None:
     """Measure each model's stages."""
     columns = {}
-    models: list[Path | None] = [*(model or [None])]
+    models: list[Path | None] = [*model] if model else [None]
     with Progress(console=Console(stderr=True)) as progress:
         task = progress.add_task("rounds", total=(rounds + 1) * len(models))
         for path in models:
