@@ -258,7 +258,8 @@ def _choose_graph(
     wanted, asked_by = options.tuning.precision, "config.pbtxt"
     if not wanted:
         wanted, asked_by = settings.precision, "--precision"
-    choice = choose_precision(precisions, wanted, asked_by, options.device, cpu_flags())
+    device = "openvino" if options.tuning.cpu_accelerators else options.device
+    choice = choose_precision(precisions, wanted, asked_by, device, cpu_flags())
     return version / present[precisions.index(choice.precision)], choice
 
 

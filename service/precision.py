@@ -31,8 +31,8 @@ def choose_precision(
 ) -> Choice:
     """One of `present`, the exporter's first choice first.
 
-    `asked_by` names where `wanted` was said, `device` is cpu or cuda, and `flags` are the
-    processor's instruction sets. Raises `LoadError` where what is wanted is not there.
+    `asked_by` names where `wanted` was said, `device` is cpu, openvino or cuda, and `flags` are
+    the processor's instruction sets. Raises `LoadError` where what is wanted is not there.
     """
     assert present, "somebody has looked"
     for precision in present:
@@ -47,6 +47,8 @@ def choose_precision(
         if "fp16" in present:
             return Choice("fp16", "a GPU computes it fastest")
         return Choice(exact, "there is no fp16 for the GPU")
+    if device == "openvino":  # int8 took 3.4 times as long as by ONNX Runtime: docs/benchmarks.md
+        return Choice(exact, "OpenVINO rounds float32 as its load_config says")
     rounded = next((each for each in present if each.startswith("int")), None)
     if rounded is None:
         return Choice(exact, "there is no int8 for the processor")

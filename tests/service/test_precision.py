@@ -45,6 +45,8 @@ DECODER: tuple[Precision, ...] = ("fp32", "int8-weights", "int4-weights")
         (ENCODER, "auto", "cuda", VNNI, "fp16", "a GPU computes it fastest"),
         (ENCODER[:2], "auto", "cuda", VNNI, "fp32", "there is no fp16 for the GPU"),
         (("fp32", "fp16"), "auto", "cpu", VNNI, "fp32", "there is no int8 for the processor"),
+        (ENCODER, "auto", "openvino", VNNI, "fp32", "OpenVINO rounds float32 as its load_config"),
+        (ENCODER, "int8", "openvino", VNNI, "int8", "asked for by --precision"),
         (DECODER, "auto", "cpu", VNNI, "int8-weights", "the processor has avx512_vnni"),
         (DECODER[::2], "auto", "cpu", VNNI, "int4-weights", "the processor has avx512_vnni"),
         (("int8",), "auto", "cpu", PLAIN, "int8", "the only one there is"),
@@ -164,6 +166,13 @@ def test_auto_takes_int8_where_this_processor_multiplies_it_fast(tmp_path: Path)
     _, opened = load(tmp_path)
     is_fast = not cpu_flags().isdisjoint(INT8_PRODUCTS)
     assert opened == ["model.int8.onnx" if is_fast else "model.onnx"]
+
+
+def test_openvino_is_given_the_exact_graph(tmp_path: Path) -> None:
+    accelerator = "cpu_execution_accelerator { name: 'openvino' }"
+    text = f"optimization {{ execution_accelerators {{ {accelerator} }} }}"
+    two_graphs(tmp_path, config=text)
+    assert load(tmp_path)[1] == ["model.onnx"]
 
 
 def test_a_graph_that_was_removed_is_not_there(tmp_path: Path) -> None:
