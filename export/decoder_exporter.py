@@ -37,7 +37,7 @@ LIMITS: dict[Precision, ParityLimits] = {
     "int8-weights": ParityLimits(UNLIMITED, 0.1, 1e-4, 0.75),
     "int4-weights": ParityLimits(UNLIMITED, 0.1, 1e-4, 0.75),
 }
-AUTO: tuple[Precision, ...] = ("fp32", "int8-weights")  # written where nobody says otherwise
+AUTO: tuple[Precision, ...] = ("fp32", "int8")  # written where nobody says otherwise
 EXAMPLE = "The"
 
 

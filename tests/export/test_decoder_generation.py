@@ -33,7 +33,7 @@ NUM_SLOTS = 6
 CHUNK = 24  # so that some prompts go whole, and others in chunks
 TIE = 1e-4  # logits are near 2; closer than that, rounding may decide
 (BEGINNING,) = random_prompts((20,), seed=9)  # of every other prompt
-PRECISIONS: tuple[Precision, ...] = ("fp32", "int8-weights", "int4-weights")
+PRECISIONS: tuple[Precision, ...] = ("fp32", "int8", "int8-weights", "int4-weights")
 
 LogitsOf = Callable[[list[int]], np.ndarray]
 
