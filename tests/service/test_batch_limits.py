@@ -2,7 +2,7 @@
 
 import pytest
 
-from service.batch_limits import MAX_PRIORITY_LEVELS, batch_limits, check_generative
+from service.batch_limits import MAX_PRIORITY_LEVELS, PATIENCE, batch_limits, check_generative
 from service.batching import BatchLimits
 from service.cost_curve import CostCurve
 from service.errors import LoadError
@@ -154,5 +154,5 @@ def test_measured_costs_come_with_patience_and_a_bound() -> None:
     """A run of 40 tokens is worth 14 of padding now, and a batch ends growing at 2,000."""
     measured = CostCurve(40.0, 0.05, 0.001, 1e-4)
     limits = batch_limits(parse_config("max_batch_size: 64", "m"), Settings(), measured)
-    assert limits.cost == CostCurve(pytest.approx(14.0), 0.05, 0.001, 1e-4)
+    assert limits.cost == CostCurve(PATIENCE * 40.0, 0.05, 0.001, 1e-4)
     assert limits.max_cost == 2_000.0
