@@ -144,8 +144,8 @@ def bentoml(place: Place) -> Launch:
 
 
 def ray(place: Place) -> Launch:
-    port = place.ports[0]
-    command = [str(place.python), str(APPS / "ray_app.py"), str(port)]
+    port, http_port, _ = place.ports
+    command = [str(place.python), str(APPS / "ray_app.py"), str(port), str(http_port)]
     environ = app_environ(place) | {"RAY_USAGE_STATS_ENABLED": "0"}
     return Launch(command, lambda: OipClient(port, [("application", MODEL)]), environ)
 
@@ -177,15 +177,16 @@ LAUNCHES: dict[str, Start] = {
 
 
 def environ_of(place: Place, launch: Launch) -> dict[str, str]:
-    """What the apps of `apps/` are told, and their path; the server's own programs come first."""
+    """The server's own programs come first."""
     paths = [str(place.python.parent), os.environ.get("PATH", "")]
-    return {"PYTHONPATH": str(APPS), "PATH": os.pathsep.join(paths), **launch.environ}
+    return {"PATH": os.pathsep.join(paths), **launch.environ}
 
 
 def app_environ(place: Place) -> dict[str, str]:
-    """What `apps/bert.py` is told."""
+    """What `apps/bert.py` is told, and where it is."""
     folder = graph(place.model, place.scratch / "graph")
     return {
+        "PYTHONPATH": str(APPS),
         "BERT_FOLDER": str(folder),
         "BERT_THREADS": str(place.threads),
         "BERT_ROWS": str(place.rows),

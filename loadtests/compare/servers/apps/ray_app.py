@@ -1,4 +1,4 @@
-"""Ray Serve, through gRPC: `python ray_app.py PORT`, until stdin ends."""
+"""Ray Serve, through gRPC: `python ray_app.py PORT HTTP_PORT`, until stdin ends."""
 # mypy: disable-error-code="import-not-found, untyped-decorator, misc, attr-defined"
 
 import asyncio
@@ -45,7 +45,7 @@ if __name__ == "__main__":
         log_to_driver=False,
     )
     serve.start(
-        http_options={"host": "127.0.0.1", "port": 0, "location": "NoServer"},
+        http_options={"host": "127.0.0.1", "port": int(sys.argv[2])},
         grpc_options=gRPCOptions(port=int(sys.argv[1]), grpc_servicer_functions=[SERVICER]),
     )
     serve.run(Classifier.bind(), name="model", route_prefix="/")
