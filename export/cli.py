@@ -1,5 +1,6 @@
 """The `attendant export` command. Imports torch only when it runs."""
 
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Annotated, Literal
@@ -94,6 +95,14 @@ def export(
             help="Refuse a precision that loses more on the labelled data; half a point.",
         ),
     ] = 0.005,
+    calibration: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="ATTENDANT_EXPORT_CALIBRATION",
+            help="Plain text, one text per line, to find int8's scales on: texts like those to "
+            "come. By default some that come with Attendant and with Python, in English.",
+        ),
+    ] = None,
     held_out: Annotated[
         Path | None,
         typer.Option(
@@ -153,6 +162,9 @@ def export(
                 folder, manifest = export_decoder(loaded, settings, text, on_step=status.update)
             else:
                 labelled = read_dataset(labelled_data).examples if labelled_data else ()
+                if calibration:
+                    texts = tuple(calibration.read_text(encoding="utf-8").splitlines())
+                    settings = replace(settings, calibration=texts)
                 folder, manifest = export_checkpoint(
                     loaded, settings, labelled, on_step=status.update
                 )

@@ -1,7 +1,7 @@
 """Does the graph compute what the network computes? Asked before anything is written.
 
-The rows are ragged and right-padded, and run in the server's own session: one as long as
-the model takes, one of the shortest, and lengths between.
+The rows are ragged and right-padded, and run in the server's own session. Unless others are given
+they are of random tokens: one as long as the model takes, one of the shortest, and lengths between.
 """
 
 from collections.abc import Iterator, Sequence
@@ -31,6 +31,7 @@ class Parity:
     max_abs_error: float
     mean_abs_error: float
     min_cosine: float  # of a row's output with the network's
+    mean_cosine: float
     max_neighbour_effect: float  # a row in the batch against the row alone, both in the graph
 
     def to_dict(self) -> dict[str, float]:
@@ -39,6 +40,7 @@ class Parity:
             "max_abs_error": float(f"{self.max_abs_error:.2e}"),
             "mean_abs_error": float(f"{self.mean_abs_error:.2e}"),
             "min_cosine": round(self.min_cosine, 5),
+            "mean_cosine": round(self.mean_cosine, 5),
             "max_neighbour_effect": float(f"{self.max_neighbour_effect:.2e}"),
         }
 
@@ -58,19 +60,25 @@ class GraphRunner:
 
 
 def check_parity(
-    network: TextNetwork, model: onnx.ModelProto, max_tokens: int, max_abs_error: float
+    network: TextNetwork,
+    model: onnx.ModelProto,
+    max_tokens: int,
+    max_abs_error: float,
+    rows: Sequence[Sequence[int]] | None = None,
 ) -> Parity:
     """Compare on ragged rows, or raise `ExportError` where the graph is further off."""
-    rows = _ragged_rows(network.config.vocab_size, max_tokens)
+    rows = rows or _ragged_rows(network.config.vocab_size, max_tokens)
     batch = pad(rows, network.config.pad_token_id)
     run = GraphRunner(model)
     found, wanted = run(batch), run_network(network, batch)
     alone = np.concatenate([run(pad([row], network.config.pad_token_id)) for row in rows])
     norms = np.linalg.norm(found, axis=1) * np.linalg.norm(wanted, axis=1)
+    cosines = (found * wanted).sum(axis=1) / norms
     parity = Parity(
         max_abs_error=float(np.abs(found - wanted).max()),
         mean_abs_error=float(np.abs(found - wanted).mean()),
-        min_cosine=float(((found * wanted).sum(axis=1) / norms).min()),
+        min_cosine=float(cosines.min()),
+        mean_cosine=float(cosines.mean()),
         max_neighbour_effect=float(np.abs(found - alone).max()),
     )
     if not parity.max_abs_error <= max_abs_error:  # also where it is not a number

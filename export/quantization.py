@@ -1,53 +1,20 @@
-"""Fewer bits for weights: dynamic int8, and blocks of 8 or 4 bits.
+"""Weights in blocks of 8 or 4 bits (com.microsoft.MatMulNBits).
 
-Dynamic int8 quantises weights per output channel once, and activations at run time. An
-activation's scale is per tensor, so a row's rounding depends a little on its neighbours in
-the batch. Block quantisation (com.microsoft.MatMulNBits) scales weights and activations
-block by block within a row, so no row depends on another. What each costs is measured by
-the parity checks and kept in the manifest.
+Weights and activations have a scale for each block of a row, so no row depends on another. What it
+costs is measured by the parity checks and kept in the manifest.
 """
 
 import logging
-import tempfile
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 from onnx import numpy_helper
-from onnxruntime.quantization import QuantType, quantize_dynamic
 
 from export.errors import ExportError
 
 BLOCK_SIZE = 32  # weights that share a scale
 INT8_ACTIVATIONS = 4  # MatMulNBits' accuracy_level: products are of int8
-
-
-def quantize_int8(model: onnx.ModelProto) -> onnx.ModelProto:
-    """A copy of `model` whose matrix products with weights are int8.
-
-    Only MatMul and Gemm are named: the quantiser takes ONNX's Attention for the contrib
-    operator of the same name, and would break it.
-    """
-    copied = with_products_as_matmul(model)
-    # The quantiser asks for its own shape inference first, which fused nodes stop.
-    note = copied.metadata_props.add(key="onnx.quant.pre_process", value="onnxruntime.quant")
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "model.onnx")
-        quantize_dynamic(
-            copied,
-            path,
-            op_types_to_quantize=["MatMul", "Gemm"],
-            per_channel=True,
-            weight_type=QuantType.QInt8,
-            extra_options={"DefaultTensorType": onnx.TensorProto.FLOAT},
-        )
-        quantized = onnx.load(path)
-    _check_no_float_products(quantized)
-    for kept in [prop for prop in quantized.metadata_props if prop.key == note.key]:
-        quantized.metadata_props.remove(kept)
-    quantized.producer_name, quantized.producer_version = "attendant", ""
-    return quantized
 
 
 def quantize_blocks(model: onnx.ModelProto, bits: int) -> onnx.ModelProto:

@@ -117,19 +117,24 @@ def _observe(
     """Least and largest value [K] of each channel of activations [..., K] of the float graph."""
     probe = onnx.ModelProto()
     probe.CopyFrom(model)
-    ends = {end.name for end in (*model.graph.input, *model.graph.output)}
+    given = {end.name for end in model.graph.input}
+    computed = [name for name in activations if name not in given]
+    outputs = {output.name for output in model.graph.output}
     probe.graph.output.extend(
         helper.make_tensor_value_info(name, TensorProto.FLOAT, None)
-        for name in activations
-        if name not in ends
+        for name in computed
+        if name not in outputs
     )
     session = OnnxSession(probe.SerializeToString(), SessionOptions(num_threads=available_cpus()))
     inputs = [spec.name for spec in session.signature.inputs]
     ranges: dict[str, tuple[np.ndarray, np.ndarray]] = {}
     for feed in calibration:
-        arrays = session.run({name: feed[name] for name in inputs}, activations)
-        for name, array in zip(activations, arrays, strict=True):
-            rows = array.reshape(-1, array.shape[-1])
+        values = dict(feed)
+        if computed:
+            arrays = session.run({name: feed[name] for name in inputs}, computed)
+            values |= zip(computed, arrays, strict=True)
+        for name in activations:
+            rows = values[name].reshape(-1, values[name].shape[-1])
             low, high = rows.min(axis=0), rows.max(axis=0)
             known_low, known_high = ranges.get(name, (low, high))
             ranges[name] = np.minimum(low, known_low), np.maximum(high, known_high)

@@ -140,7 +140,8 @@ def test_int8_records_parity_and_accuracy(tmp_path: Path) -> None:
     assert manifest.accuracy["texts"] == len(TEXTS)
     assert manifest.accuracy["float"] == 1.0
     assert 0.0 <= manifest.accuracy["exported"] <= 1.0
-    assert manifest.parity["max_neighbour_effect"] > 1e-4
+    assert manifest.parity["max_neighbour_effect"] < 1e-5
+    assert 0.9 < manifest.parity["mean_cosine"] < 0.99999
     assert manifest.fused["Attention"] == 2
     written = Manifest.from_json((tmp_path / "spam/1/manifest.json").read_text())
     assert written == manifest
@@ -187,6 +188,12 @@ def test_precision_that_costs_too_much_accuracy_is_refused(tmp_path: Path) -> No
     settings = ExportSettings("spam", tmp_path, "int8", max_accuracy_drop=0.005)
     with pytest.raises(ExportError, match=r"accuracy drops by 0\.\d+, from 1.0 .* limit is 0.005"):
         export_checkpoint(checkpoint, settings, examples)
+    assert contents(tmp_path) == {}
+
+
+def test_int8_that_is_too_far_off_is_refused_where_there_are_no_labels(tmp_path: Path) -> None:
+    with pytest.raises(ExportError, match=r"mean cosine .* is 0\.\d+, the limit is 0.995"):
+        export_checkpoint(close_call(), ExportSettings("spam", tmp_path, "int8"))
     assert contents(tmp_path) == {}
 
 

@@ -1,0 +1,53 @@
+"""Texts that stand for those to come: int8 finds its scales on some, and is checked on others.
+
+Where nobody gives any they are the messages that come with the project and paragraphs of Python's
+own documentation: short and long, chat and prose. Nothing is downloaded.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from export.errors import ExportError
+from models.data.python_topics import python_topics
+from models.tokenizer import cutting_copy
+
+NUM_TEXTS = 192  # more did not measure better
+CHECKED_SHARE = 4  # every so many texts is for the check
+MIN_TEXTS = 2 * CHECKED_SHARE
+MAX_TOKENS = 256  # of a text: beyond, activations are as before, and take as long again
+
+
+@dataclass(frozen=True, slots=True)
+class SampleRows:
+    """Token ids of texts, cut as the server cuts."""
+
+    calibration: list[list[int]]
+    checked: list[list[int]]
+
+
+def sample_rows(tokenizer: Tokenizer, texts: Sequence[str], max_tokens: int) -> SampleRows:
+    """Rows of a random choice of texts, or of `default_texts()` where there are none."""
+    texts = texts or default_texts()
+    if len(texts) < MIN_TEXTS:
+        raise ExportError(
+            f"there are {len(texts)} texts to calibrate on, at least {MIN_TEXTS} are needed"
+        )
+    order = np.random.default_rng(0).permutation(len(texts))[:NUM_TEXTS]
+    cutting = cutting_copy(tokenizer, min(max_tokens, MAX_TOKENS))
+    rows = [encoding.ids for encoding in cutting.encode_batch_fast([texts[i] for i in order])]
+    checked = rows[::CHECKED_SHARE]
+    return SampleRows([row for i, row in enumerate(rows) if i % CHECKED_SHARE], checked)
+
+
+def default_texts() -> tuple[str, ...]:
+    """As many messages as paragraphs."""
+    table = files("models.data").joinpath("spam.tsv").read_text(encoding="utf-8")
+    messages = [line.split("\t", 1)[1] for line in table.splitlines() if "\t" in line]
+    paragraphs = [text for topic in python_topics() for text in topic.split("\n\n") if text.strip()]
+    generator = np.random.default_rng(0)
+    chosen = generator.permutation(len(paragraphs))[: len(messages)]
+    return (*messages, *(paragraphs[i] for i in chosen))
