@@ -19,6 +19,7 @@ from service.generation.decoder import (
     INPUTS,
     MAX_BINDINGS,
     MAX_SLOTS,
+    SPIN_US,
     CacheLimits,
     DecoderShape,
     OnnxDecoder,
@@ -303,6 +304,14 @@ def test_slots_follow_from_memory(
     decoder = open_decoder(path, OPTIONS, CacheLimits(max_tokens, 64, max_bytes))
     assert (decoder.num_slots, decoder.max_tokens) == (num_slots, max_tokens)
     assert sum(buffer.nbytes for buffer in decoder._buffers) <= max_bytes
+
+
+def test_threads_of_a_decoder_poll_within_a_run(path: Path) -> None:
+    """But not after it."""
+    decoder = open_decoder(path, OPTIONS, CacheLimits(MAX_TOKENS, 3, 8 * SLOT_BYTES))
+    options = decoder._session._session.get_session_options()
+    assert options.get_session_config_entry("session.intra_op.spin_duration_us") == str(SPIN_US)
+    assert options.get_session_config_entry("session.force_spinning_stop") == "1"
 
 
 def test_memory_for_no_slot_is_refused_with_both_numbers(path: Path) -> None:
