@@ -22,7 +22,8 @@ the batch. Nothing sorts a vocabulary: cheap bounds leave few candidates that ar
 enough.
 """
 
-# ruff: noqa: N803, N806 - suffixes are array layouts: B rows, V vocabulary
+# ruff: noqa: N803, N806 - suffixes are array layouts: B rows, V vocabulary, R some of the rows,
+# P proposals, C candidates
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -40,6 +41,7 @@ MASS_FLOORS = (0.018, 0.00034, 0.0)
 PROPOSALS = 32  # of one row at once; flat text takes one of about 10
 SMALL_VOCABULARY = 8_192  # up to which computing every weight costs less
 MAX_SURPLUS = 8  # times as many candidates as are wanted are still few
+SAMPLED = 16  # every so many entries are looked at to guess where the best of all begin
 LOWEST = np.finfo(np.float32).min  # what is below is banned: -inf
 
 
@@ -92,7 +94,6 @@ class SamplerState:
         self._followers: NgramFollowers | None = None
         if params.no_repeat_ngram_size:
             self._followers = NgramFollowers(params.no_repeat_ngram_size, prompt_ids.tolist())
-        self.spread = np.inf  # from the best of `top_k` logits to the last, at the last step
         self._always_edits = bool(
             self._allowed.size
             or self._banned.size
@@ -178,6 +179,14 @@ def sample(logits_BV: np.ndarray, states: Sequence[SamplerState]) -> Sampled:
         is_open = np.ones(num_rows, bool)
         if plain and vocab_size > SMALL_VOCABULARY:
             _propose(logits_BV, highest_B, plain, states, token_ids, is_open)
+        ranked = [
+            row
+            for row, state in enumerate(states)
+            if state.params.top_k and not edits[row] and is_valid[row] and not state.is_greedy
+        ]
+        if ranked:
+            best = [(logits_BV[row], highest_B[row], states[row]) for row in ranked]
+            token_ids[ranked], is_open[ranked] = _among_best(best), False
         scratch_2V = np.empty((2, vocab_size), np.float32)
         for row, state in enumerate(states):
             is_best = state.is_greedy and not edits[row]
@@ -236,12 +245,14 @@ def _choose(
     if state.is_greedy:
         return best
     params, highest = state.params, edited_V[best]
+    if params.top_k:
+        return int(_among_best([(edited_V, highest, state)])[0])
     if state.is_unfiltered:
         if edited_V.size > SMALL_VOCABULARY:
             return _race(edited_V, highest, state)
         weights_V = _weights(edited_V, highest, params.temperature, scratch_2V[1])
         return _pick(weights_V, state.draw())
-    ids, weights = _filtered(edited_V, highest, state, scratch_2V[1])
+    ids, weights = _filtered(edited_V, highest, params, scratch_2V[1])
     return int(ids[_pick(weights, state.draw())])
 
 
@@ -255,7 +266,7 @@ def _race(logits_V: np.ndarray, highest: float, state: SamplerState) -> int:
     vocab_size, temperature = logits_V.size, state.params.temperature
     limit = PROPOSALS / vocab_size  # of weights; so many proposals until 1, and heavy ones sum to 1
     lowest = highest + np.float32(temperature * np.log(limit))
-    heavy = np.flatnonzero(logits_V >= lowest)
+    heavy = (logits_V >= lowest).nonzero()[0]
     sums = np.cumsum(_weights(logits_V[heavy], highest, temperature), dtype=np.float64)
     arrival = state.random.exponential() / sums[-1]
     num_proposed = state.random.poisson(PROPOSALS * arrival)
@@ -280,20 +291,74 @@ def _weights(
     return weights
 
 
+def _among_best(rows: Sequence[tuple[np.ndarray, float, SamplerState]]) -> np.ndarray:
+    """A token of each row that has a `top_k`: of its logits, their largest and its state.
+
+    Candidates are padded to C per row, and all rows computed at once. Sums run one by one, so that
+    padding changes no bit of them.
+    """
+    found = _candidates(rows)
+    params = [state.params for _, _, state in rows]
+    counts_R1 = np.array([[ids.size] for ids in found])
+    is_there_RC = np.arange(counts_R1.max()) < counts_R1
+    logits_RC = np.full(is_there_RC.shape, -np.inf, np.float32)
+    logits_RC[is_there_RC] = np.concatenate(
+        [row[0][ids] for row, ids in zip(rows, found, strict=True)]
+    )
+    scales_R1 = np.array([[1.0 / each.temperature] for each in params], np.float32)
+    highest_R1 = np.array([[highest] for _, highest, _ in rows], np.float32)
+    best_RC = -np.sort(-logits_RC, axis=1)
+    weights_RC = np.exp((best_RC - highest_R1) * scales_R1)
+    # How many of the best are kept: at most k of those that are likely, then the fewest of these
+    # whose mass is enough.
+    num_likely_R = (weights_RC >= [[each.min_p] for each in params]).sum(axis=1)
+    num_kept_R = np.minimum(
+        np.minimum(num_likely_R, [each.top_k for each in params]), counts_R1[:, 0]
+    )
+    places_R = np.arange(len(rows))
+    mass_RC = np.cumsum(weights_RC, axis=1, dtype=np.float64)
+    enough_R1 = mass_RC[places_R, num_kept_R - 1, None] * [[each.top_p] for each in params]
+    num_enough_R = (mass_RC < enough_R1).sum(axis=1) + 1
+    num_kept_R = np.minimum(num_kept_R, num_enough_R)
+    # Of those that are like the last one kept, the lowest ids.
+    last_R1 = best_RC[places_R, num_kept_R - 1, None]
+    is_above_RC, is_tie_RC = logits_RC > last_R1, logits_RC == last_R1
+    num_ties_R1 = num_kept_R[:, None] - is_above_RC.sum(axis=1, keepdims=True)
+    is_kept_RC = is_above_RC | (is_tie_RC & (np.cumsum(is_tie_RC, axis=1) <= num_ties_R1))
+    weights_RC = np.exp((logits_RC - highest_R1) * scales_R1)
+    sums_RC = np.cumsum(np.where(is_kept_RC, weights_RC, 0.0), axis=1, dtype=np.float64)
+    drawn_R1 = np.array([[state.draw()] for _, _, state in rows])
+    below_R1 = np.minimum(drawn_R1 * sums_RC[:, -1:], np.nextafter(sums_RC[:, -1:], 0.0))
+    chosen_R = (sums_RC <= below_R1).sum(axis=1).tolist()
+    return np.array([ids[place] for ids, place in zip(found, chosen_R, strict=True)], np.int64)
+
+
+def _candidates(rows: Sequence[tuple[np.ndarray, float, SamplerState]]) -> list[np.ndarray]:
+    """Of each row, ids among which its `top_k` best are, ascending, and not many more.
+
+    What so many probably reach is guessed from every `SAMPLED`-th logit. -inf is no candidate.
+    """
+    sampled_RS = np.stack([logits_V[::SAMPLED] for logits_V, _, _ in rows])
+    size = sampled_RS.shape[1]
+    top_ks = [min(state.params.top_k, logits_V.size) for logits_V, _, state in rows]
+    # As many as are expected, and two and a half standard deviations more.
+    places = [max(0, size - int(k / SAMPLED + 2.5 * (k / SAMPLED) ** 0.5) - 2) for k in top_ks]
+    sampled_RS.partition(sorted(set(places)), axis=1)
+    found = []
+    for row, (logits_V, _, _) in enumerate(rows):
+        floor, count = max(sampled_RS[row, places[row]], LOWEST), top_ks[row]
+        ids: np.ndarray = (logits_V >= floor).nonzero()[0]
+        if not count <= ids.size <= MAX_SURPLUS * count + SAMPLED:
+            ids = (logits_V >= max(_floor_of_best(logits_V, count), LOWEST)).nonzero()[0]
+        found.append(ids)
+    return found
+
+
 def _filtered(
-    logits_V: np.ndarray, highest: float, state: SamplerState, scratch_V: np.ndarray
+    logits_V: np.ndarray, highest: float, params: SamplingParams, scratch_V: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Ids that the filters leave, ascending, and their weights."""
-    params = state.params
-    if 0 < params.top_k < logits_V.size:
-        ids, lowest = _best_ids(logits_V, params.top_k, highest - state.spread)
-        state.spread = max(float(highest) - lowest, 1.0) * 1.1  # a guess for the next step
-        weights = _weights(logits_V[ids], highest, params.temperature)
-        # The order of these two does not matter: either leaves a number of the likeliest.
-        is_likely = weights >= params.min_p
-        ids, weights = ids[is_likely], weights[is_likely]
-        total = float(weights.sum())
-    elif params.min_p > 0.0:
+    """Ids that `min_p` and `top_p` leave, ascending, and their weights."""
+    if params.min_p > 0.0:
         weights_V = _weights(logits_V, highest, params.temperature, scratch_V)
         ids = np.flatnonzero(weights_V >= params.min_p)
         weights = weights_V[ids]
@@ -323,20 +388,13 @@ def _with_mass(weights_V: np.ndarray, mass: float) -> tuple[np.ndarray, np.ndarr
     return ids, weights
 
 
-def _best_ids(logits_V: np.ndarray, count: int, guess: float = -np.inf) -> tuple[np.ndarray, float]:
-    """Ids of the `count` largest logits, ascending, and of fewer where others are -inf.
-
-    And the least of these logits. `guess` is a number below it, and not far: if it is not, that
-    costs time.
-    """
-    ids = np.flatnonzero(logits_V >= guess) if guess > LOWEST else np.empty(0, np.int64)
-    if not count <= ids.size <= MAX_SURPLUS * count:
-        ids = np.flatnonzero(logits_V >= max(_floor_of_best(logits_V, count), LOWEST))
-    logits = logits_V[ids]
-    if ids.size <= count:
-        return ids, float(logits.min(initial=np.inf))
-    lowest = _nth_largest(logits, count)
-    return ids[_largest(logits, lowest, count)], lowest
+def _best_ids(logits_V: np.ndarray, count: int) -> np.ndarray:
+    """Ids of the `count` largest logits, ascending, and of fewer where others are -inf."""
+    ids: np.ndarray = np.flatnonzero(logits_V >= max(_floor_of_best(logits_V, count), LOWEST))
+    if ids.size > count:
+        logits = logits_V[ids]
+        ids = ids[_largest(logits, _nth_largest(logits, count), count)]
+    return ids
 
 
 def _floor_of_best(logits_V: np.ndarray, count: int) -> float:
@@ -389,7 +447,7 @@ def _logprobs(logits_V: np.ndarray, token_id: int, num_top: int) -> TokenLogprob
     highest = logits_V.max()
     log_total = float(highest) + float(np.log(_weights(logits_V, highest, 1.0).sum()))
     if num_top:
-        ids, _ = _best_ids(logits_V, min(num_top, logits_V.size))
+        ids = _best_ids(logits_V, min(num_top, logits_V.size))
         ids = ids[np.argsort(-logits_V[ids], kind="stable")]  # at a tie lower ids first
     else:
         ids = np.empty(0, np.int64)

@@ -458,3 +458,50 @@ def test_every_choice_is_one_that_the_definition_allows(
             assert probabilities(expected, state.params, slack=1e-4)[token] > 0
         output.append(token)
     assert state.num_generated == 6
+
+
+# --- large vocabularies, where few tokens are looked at -------------------------------------------
+
+NUM_TOKENS = 20_000
+NUM_DRAWS = 3_000
+# Spread of the logits: nearly flat, as text is, and a few tokens that are nearly certain.
+SPREADS = (0.3, 2.5, 6.0)
+LARGE: list[dict[str, Any]] = [
+    {},
+    {"temperature": 0.6},
+    {"temperature": 5.0},
+    {"logit_bias": {3: 2.0}},  # edited: chosen by itself, not with the others
+    {"top_k": 50},
+    {"top_k": 50, "top_p": 0.9, "min_p": 0.01},
+    {"top_k": 5_000},
+]
+
+
+@pytest.mark.parametrize("spread", SPREADS)
+@pytest.mark.parametrize("params", LARGE, ids=str)
+def test_tokens_of_a_large_vocabulary_come_as_often_as_they_should(
+    params: dict[str, Any], spread: float
+) -> None:
+    """Chi-square over 40 groups of equal expected counts: below what comes once in 10,000 times."""
+    logits = random_logits(4, NUM_TOKENS, spread)
+    states = [state_of(seed=seed, **params) for seed in range(30)]
+    batch = np.stack([logits] * len(states))
+    counts = np.zeros(NUM_TOKENS)
+    for _ in range(NUM_DRAWS // len(states)):
+        np.add.at(counts, choose(batch, *states).token_ids, 1)
+    wanted = edited(logits, states[0].params, [], [])
+    expected = NUM_DRAWS * probabilities(np.array(wanted, np.float64), states[0].params)
+    assert counts[expected == 0].sum() == 0
+    order = np.argsort(-expected)
+    groups = np.minimum((np.cumsum(expected[order]) - 1e-9) * 40 / NUM_DRAWS, 39).astype(int)
+    found, due = (np.bincount(groups, values[order], 40) for values in (counts, expected))
+    is_used = due > 0
+    statistic = float((((found - due) ** 2)[is_used] / due[is_used]).sum())
+    freedom = int(is_used.sum()) - 1
+    # Wilson and Hilferty's approximation of the quantile, 3.72 standard deviations up.
+    bound = (
+        freedom * (1 - 2 / (9 * freedom) + 3.72 * (2 / (9 * freedom)) ** 0.5) ** 3
+        if freedom
+        else 0.1
+    )
+    assert statistic <= bound
