@@ -10,6 +10,7 @@ no Python frames, and of all that is in no stage, is what the kernel says a thre
 On SIGUSR1 the server prints one line of JSON: nanoseconds so far by stage.
 """
 
+import importlib
 import inspect
 import json
 import os
@@ -37,7 +38,7 @@ STAGES: dict[str, tuple[tuple[str, str, str], ...]] = {
         ("service.rpc.admission", "Admission", "admit"),
         ("service.rpc.admission", "Admission", "_leave"),
     ),
-    "parsing": (("service.rpc.door", "", "_read_or_error"),),
+    "parsing": (("service.rpc.door", "", "_read_unless_long"),),
     "checks, to arrays": (
         ("service.repository", "ModelRepository", "find"),
         ("service.rpc.inference", "", "to_infer_request"),
@@ -207,7 +208,7 @@ def install(stages: Stages) -> None:
     """Wrap what stands for a stage, and answer the signal."""
     for stage, functions in STAGES.items():
         for module, owner, name in functions:
-            holder: Any = __import__(module, fromlist=["_"])
+            holder: Any = importlib.import_module(module)
             holder = getattr(holder, owner) if owner else holder
             if name == "_collate":  # given to each engine
                 _wrap_collate(stages, stage, holder)
