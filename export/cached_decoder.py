@@ -82,9 +82,10 @@ class _CachedDecoder(nn.Module):
     def __init__(self, network: GPT) -> None:
         super().__init__()
         self.network = network
+        self.attentions = nn.ModuleList()
         for layer in network.layers:
             assert isinstance(layer, DecoderLayer)
-            layer.attention = _CachedAttention(layer.attention)
+            self.attentions.append(_CachedAttention(layer.attention))
 
     def forward(
         self,
@@ -98,8 +99,11 @@ class _CachedDecoder(nn.Module):
         network = self.network
         hidden_BSD = network.words(input_ids_BS) + network.positions.table(position_ids_BS)
         presents: list[Tensor] = []
-        for index, layer in enumerate(network.layers):
-            attended_BSD, *present = layer.attention(
+        for index, (layer, attention) in enumerate(
+            zip(network.layers, self.attentions, strict=True)
+        ):
+            assert isinstance(layer, DecoderLayer)
+            attended_BSD, *present = attention(
                 layer.attention_norm(hidden_BSD),
                 (pasts[2 * index], pasts[2 * index + 1]),
                 (seqlens_k_B, total_sequence_length),

@@ -24,7 +24,7 @@ from export.quantization import with_products_as_matmul
 MICROSOFT = "com.microsoft"
 LARGEST = 127  # of a rounded weight or activation, on both sides of zero
 ZERO_POINT = 128  # of activations: MLAS is fastest where they are unsigned
-SHARED = {
+SHARED: dict[str, np.ndarray] = {
     "int8.last_axis": np.array([-1], np.int64),
     "int8.step": np.array(1 / LARGEST, np.float32),
     "int8.zero_point": np.array(ZERO_POINT, np.uint8),
