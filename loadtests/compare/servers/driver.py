@@ -111,3 +111,5 @@ async def ready_client(make: Callable[[], Client], is_running: Callable[[], bool
 if __name__ == "__main__":
     with stack:
         serve(open_server)
+    if os.getpgrp() == os.getpid():  # whatever the server has left behind
+        os.killpg(os.getpgrp(), signal.SIGKILL)
