@@ -123,7 +123,7 @@ def write_gpt2(folder: Path) -> None:
 
 
 def write_reference(folder: Path) -> None:
-    """Every row and prompt alone: nothing padded, nothing cached by others."""
+    """Every row and prompt alone: nothing is padded."""
     import torch
     from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
 
@@ -136,12 +136,17 @@ def write_reference(folder: Path) -> None:
     gpt2 = AutoModelForCausalLM.from_pretrained(folder / GPT2, dtype=torch.float32)
     with torch.inference_mode():
         logits = [bert(torch.tensor([row])).logits[0].tolist() for row in rows]
-        tokens = []
-        for prompt in prompts:
-            ids = torch.tensor([prompt])
-            for _ in range(CHECK_TOKENS):
-                ids = torch.cat((ids, gpt2(ids).logits[:, -1:].argmax(-1)), 1)
-            tokens.append(ids[0, len(prompt) :].tolist())
+        tokens = [
+            gpt2.generate(
+                torch.tensor([prompt]),
+                attention_mask=torch.ones(1, len(prompt), dtype=torch.long),
+                do_sample=False,
+                max_new_tokens=CHECK_TOKENS,
+                min_new_tokens=CHECK_TOKENS,
+                pad_token_id=GPT2_VOCABULARY - 1,
+            )[0, len(prompt) :].tolist()
+            for prompt in prompts
+        ]
     Reference(rows, logits, prompts, tokens).write(folder / "reference.json")
 
 

