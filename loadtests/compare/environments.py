@@ -120,8 +120,8 @@ class Conversion:
         """Convert, unless that was done before."""
         if self.folder.exists():
             return
-        part = self.folder.with_suffix(".part")
-        shutil.rmtree(part, ignore_errors=True)
+        part = self.folder.with_name(f"{self.name}.{os.getpid()}.part")
+        part.parent.mkdir(parents=True, exist_ok=True)
         command = self.command.format(
             model=MODELS / self.model,
             out=part,
@@ -129,8 +129,12 @@ class Conversion:
             here=Path(__file__).parent,
         )
         log = BUILD / "logs" / f"convert-{self.name}.log"
-        _call(["bash", "-euc", command], log, self.environment)
-        part.rename(self.folder)
+        try:
+            _call(["bash", "-euc", command], log, self.environment)
+            if not self.folder.exists():  # or another process was faster
+                part.rename(self.folder)
+        finally:
+            shutil.rmtree(part, ignore_errors=True)
 
 
 def environ(threads: int) -> dict[str, str]:
