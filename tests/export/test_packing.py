@@ -16,7 +16,7 @@ RAGGED = (17, 2, 9, 1, 17, 5)
 def test_no_layer_computes_padding(trace_of: TraceOf) -> None:
     """Rows of 1 to 17 tokens, 51 of 102 positions: feed-forward sees 51, attention all 6 x 17."""
     graph = onnx.ModelProto()
-    graph.CopyFrom(trace_of("bert classifier", "Attention"))
+    graph.CopyFrom(trace_of("bert embedder", "Attention"))
     looked_at = {"Gelu": "output", "Attention": "input"}
     seen = {
         name: [getattr(node, side)[0] for node in graph.graph.node if node.op_type == name]
@@ -24,7 +24,7 @@ def test_no_layer_computes_padding(trace_of: TraceOf) -> None:
     }
     for value in [*seen["Gelu"], *seen["Attention"]]:
         graph.graph.output.append(onnx.helper.make_tensor_value_info(value, 1, None))
-    batch = ragged_batch(RAGGED, checkpoint_of("bert classifier").encoder_model.config)
+    batch = ragged_batch(RAGGED, checkpoint_of("bert embedder").encoder_model.config)
     session = OnnxSession(graph.SerializeToString(), SessionOptions())
     shapes = {
         name: {output.shape[:-1] for output in session.run(batch, values)}
@@ -35,12 +35,12 @@ def test_no_layer_computes_padding(trace_of: TraceOf) -> None:
 
 def test_tokens_are_packed_once_for_all_layers(trace_of: TraceOf) -> None:
     """One search for the tokens; three projections spread and one context gathered per layer."""
-    graph = trace_of("bert classifier", "Attention").graph
+    graph = trace_of("bert embedder", "Attention").graph
     found = [node.op_type for node in graph.node]
     assert found.count("NonZero") == found.count("CumSum") == 1
     weights = {tensor.name for tensor in graph.initializer}
     moved = [n for n in graph.node if n.op_type == "Gather" and n.input[0] not in weights]
-    ends = 3  # the embeddings are packed, the last states spread, and the first token of each read
+    ends = 2  # the embeddings are packed, the last states spread
     assert len(moved) == 2 * 4 + ends
 
 
