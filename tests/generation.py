@@ -16,6 +16,7 @@ from service.generation.sampling import SamplerState, TokenLogprobs
 from service.generation.sampling_params import SamplingParams
 from service.generation.scheduler import Scheduler, SchedulerLimits, StepPlan
 from service.generation.sequence import FinishReason, GenerationRequest, RanStep, Sequence
+from service.generation.speculation import Draft, Speculator, lookup
 from service.generation.stream import Generation
 from tests.fakes import END_ID, PATIENCE_S, FakeDecoder, byte_vocabulary
 
@@ -201,6 +202,26 @@ class RecordingObserver:
 
     def sequence_ended(self, sequence: Sequence) -> None:
         self.ended.append(sequence)
+
+
+class _Eager(Speculator):
+    """Drafts whatever it can for one of at most two: a test's runs have no cost to learn from."""
+
+    def draft(self, decoding: list[Sequence]) -> Draft | None:
+        for sequence in decoding if len(decoding) <= 2 else ():
+            most = min(7, sequence.num_output_tokens_left - 1)
+            token_ids = lookup(sequence.token_ids[: sequence.num_tokens], most)
+            if len(token_ids):
+                return Draft(sequence, token_ids)
+        return None
+
+    def checked(self, draft: Draft, num_agreed: int, num_decoding: int, cost: float) -> None:
+        """Learn nothing."""
+
+
+def draft_eagerly(engine: GenerationEngine) -> None:
+    """Before its first request: draft wherever there is something to draft."""
+    engine._scheduler._speculator = _Eager(7)
 
 
 @dataclass

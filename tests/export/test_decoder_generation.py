@@ -27,7 +27,14 @@ from tests.export.tiny_gpt import (
     torch_logits,
 )
 from tests.fakes import END_ID
-from tests.generation import Answer, RecordingObserver, ask_all, engine_on, request_of
+from tests.generation import (
+    Answer,
+    RecordingObserver,
+    ask_all,
+    draft_eagerly,
+    engine_on,
+    request_of,
+)
 
 NUM_SLOTS = 6
 CHUNK = 24  # so that some prompts go whole, and others in chunks
@@ -179,6 +186,23 @@ async def test_short_prompts_in_one_run_say_what_recomputing_says() -> None:
     for asked, (answer,) in zip(crowd, found, strict=True):
         check_recomputed(asked, answer)
     assert any(step.phase == "prefill" and step.num_rows > 1 for step in observer.steps)
+
+
+@pytest.mark.parametrize("params", [{}, {"temperature": 0.3, "seed": 4}], ids=str)
+async def test_drafts_change_no_token_of_a_graph(params: dict[str, Any]) -> None:
+    """8 texts one by one, whose prompts repeat themselves: drafted, checked, some of it said."""
+    crowd = [Asked((prompt * 4)[:50], 40, params) for prompt in random_prompts((6, 10) * 4, seed=3)]
+    observer = RecordingObserver()
+    async with engine_on(decoder_of("fp32"), observer=observer) as engine:
+        draft_eagerly(engine)
+        found = [(await ask_all(engine, asked.request()))[0] for asked in crowd]
+    wanted = await alone(decoder_of("fp32"), crowd)
+    assert sum(step.num_drafted for step in observer.steps) > 50
+    assert any(step.num_agreed for step in observer.steps)
+    for asked, one, other in zip(crowd, found, wanted, strict=True):
+        check_same(asked, one.token_ids, other.token_ids, exact_logits)
+        if one.token_ids == other.token_ids:
+            np.testing.assert_allclose(logprobs_of(one), logprobs_of(other), atol=1e-4)
 
 
 def num_reused(sequences: list[Sequence]) -> int:

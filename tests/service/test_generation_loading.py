@@ -42,6 +42,12 @@ def test_the_model_s_own_parameters_come_before_the_settings(tmp_path: Path) -> 
         ({}, "", {"max_context_tokens": 1}, "max_context_tokens is 1, expected room for"),
         ({}, "instance_group { kind: KIND_GPU }", {}, "CUDA|cuda|CPU only"),
         ({}, "max_batch_size: 4", {}, "max_batch_size is 4, expected 0"),
+        (
+            {},
+            "parameters { key: 'max_draft_tokens' value { string_value: '32' } }",
+            {},
+            "max_draft_tokens is 32, expected at most 31",
+        ),
     ],
 )
 def test_what_cannot_be_served_is_refused_when_it_is_loaded(

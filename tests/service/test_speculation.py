@@ -14,7 +14,6 @@ from service.generation.speculation import (
     EARNED_PER_STEP,
     FIRST_CREDIT,
     MAX_DRAFTING,
-    Draft,
     Speculator,
     lookup,
 )
@@ -23,6 +22,7 @@ from tests.generation import (
     Answer,
     RecordingObserver,
     ask_all,
+    draft_eagerly,
     engine_on,
     request_of,
     sequence_of,
@@ -175,23 +175,6 @@ class RepeatingDecoder(FakeDecoder):
         return logits
 
 
-class Eager(Speculator):
-    """Drafts whatever it can, since a fake decoder's runs have no cost to learn from."""
-
-    def draft(self, decoding: list[Sequence]) -> Draft | None:
-        if len(decoding) > 2:
-            return None
-        for sequence in decoding:
-            most = min(7, sequence.num_output_tokens_left - 1)
-            token_ids = lookup(sequence.token_ids[: sequence.num_tokens], most)
-            if len(token_ids):
-                return Draft(sequence, token_ids)
-        return None
-
-    def checked(self, draft: Draft, num_agreed: int, num_decoding: int, cost: float) -> None:
-        """Learn nothing."""
-
-
 async def answers(
     prompts: list[str],
     *,
@@ -203,7 +186,7 @@ async def answers(
     decoder = RepeatingDecoder(num_slots=4, max_tokens=160)
     async with engine_on(decoder, observer=observer) as engine:
         if drafts:
-            engine._scheduler._speculator = Eager(7)
+            draft_eagerly(engine)
         return [
             await ask_all(engine, request_of(prompt, received_s=time.monotonic(), **params))
             for prompt in prompts
@@ -253,7 +236,7 @@ async def test_leaving_in_the_middle_of_a_draft_leaves_a_sound_slot() -> None:
     decoder = RepeatingDecoder(num_slots=2, max_tokens=160)
     observer = RecordingObserver()
     async with engine_on(decoder, observer=observer) as engine:
-        engine._scheduler._speculator = Eager(7)
+        draft_eagerly(engine)
         request = request_of(PROMPTS[1], max_tokens=100)
         async with engine.generate(request) as generation:
             async for _ in generation:
@@ -285,7 +268,7 @@ async def test_logits_that_are_not_finite_end_a_check_and_its_sequence() -> None
     """What was said before them counts; the next sequence starts from nothing."""
     observer, decoder = RecordingObserver(), FailingDecoder(2, 160)
     async with engine_on(decoder, observer=observer) as engine:
-        engine._scheduler._speculator = Eager(7)
+        draft_eagerly(engine)
         request = request_of(PROMPTS[0], max_tokens=100)
         with pytest.raises(ModelFailed, match="not finite"):
             await ask_all(engine, request)
