@@ -106,8 +106,11 @@ async def test_what_takes_its_time_to_read_is_read_beside_the_event_loop(reposit
         assert (await within_patience(served.inference.ModelInfer(echo_request(300_000)))).outputs
         assert len(readers() - others) == 1
         path = "/inference.GRPCInferenceService/ModelInfer"
-        unreadable = served.channel.unary_unary(path)(b"\xff" * 300_000)
-        assert await refusal(unreadable) == (StatusCode.INTERNAL, "Unable to parse request")
+        method: Any = served.channel.unary_unary(path)
+        assert await refusal(method(b"\xff" * 300_000)) == (
+            StatusCode.INTERNAL,
+            "Unable to parse request",
+        )
         await eventually(lambda: served.app._admission.num_bytes == 0)
 
 
