@@ -158,7 +158,8 @@ def _choose_rounding(
 
 def _lifted(size_K: np.ndarray) -> np.ndarray:
     largest = float(size_K.max()) or 1.0
-    return np.maximum(size_K, SMALLEST_CHANNEL * largest)
+    lifted_K: np.ndarray = np.maximum(size_K, SMALLEST_CHANNEL * largest)
+    return lifted_K
 
 
 def _rounded_activation(
