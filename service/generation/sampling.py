@@ -38,7 +38,7 @@ BLOCK = 256  # entries whose sum is taken first when a number is looked up in a 
 # Weights, relative to the likeliest token's, from which on the mass of `top_p` is looked for:
 # e^-4 and e^-8, each about as many tokens again as a text has likely continuations, then all.
 MASS_FLOORS = (0.018, 0.00034, 0.0)
-PROPOSALS = 32  # of one row at once; flat text takes one of about 10
+PROPOSALS = 48  # of one row at once; nearly flat text takes one of about 10
 SMALL_VOCABULARY = 8_192  # up to which computing every weight costs less
 MAX_SURPLUS = 8  # times as many candidates as are wanted are still few
 SAMPLED = 16  # every so many entries are looked at to guess where the best of all begin
