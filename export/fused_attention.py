@@ -11,7 +11,8 @@ docs/benchmarks.md.
 
 Attention alone wants rows of one length. All else that a layer does, it does to each token by
 itself, so between attentions the real tokens of all rows lie one after the other, [1, N, D], and
-nothing is computed for padding: decision 0018.
+nothing is computed for padding: decision 0018. And where a head reads a row's first token only, the
+last layer computes keys and values of all tokens, and everything else of the first ones.
 """
 # ruff: noqa: N803, N806 - suffixes are array layouts: B rows, S tokens, D hidden size, N real tokens
 
@@ -23,6 +24,7 @@ from torch.nn import functional as F
 
 from models.attention import MultiHeadAttention
 from models.encoder import Encoder
+from models.heads import SequenceClassifier, TextEmbedder
 
 Operator = Literal["Attention", "MultiHeadAttention"]
 
@@ -39,17 +41,28 @@ def fuse_attention(model: nn.Module, operator: Operator) -> int:
                 setattr(parent, name, _FusedAttention(child, operator))
                 count += 1
             elif isinstance(child, Encoder):
-                setattr(parent, name, _PackedEncoder(child))
+                setattr(parent, name, _PackedEncoder(child, _reads_first_tokens(model)))
     return count
 
 
-class _PackedEncoder(nn.Module):
-    """An encoder whose attention is fused, over packed tokens: same inputs, same outputs."""
+def _reads_first_tokens(model: nn.Module) -> bool:
+    """Of the last layer, and nothing else."""
+    if isinstance(model, SequenceClassifier):
+        return model.head.pooling == "cls"
+    return isinstance(model, TextEmbedder) and (model.pooling, model.layers) == ("cls", "last")
 
-    def __init__(self, encoder: Encoder) -> None:
+
+class _PackedEncoder(nn.Module):
+    """An encoder whose attention is fused, over packed tokens: same inputs, same outputs.
+
+    But for the last layer's output [B, 1, D] where only its first tokens are read.
+    """
+
+    def __init__(self, encoder: Encoder, is_first_token_read: bool) -> None:
         super().__init__()
         self.config, self.embeddings = encoder.config, encoder.embeddings
         self.layers = encoder.layers
+        self.is_first_token_read = is_first_token_read
 
     def forward(
         self,
@@ -59,9 +72,13 @@ class _PackedEncoder(nn.Module):
     ) -> tuple[Tensor, ...]:
         packing = _Packing(attention_mask_BS)
         states = [packing.pack(self.embeddings(input_ids_BS, token_type_ids_BS))]
-        for layer in self.layers:
+        for layer in self.layers[: -1 if self.is_first_token_read else None]:
             states.append(layer(states[-1], packing))
-        return tuple(packing.unpack(state_1ND) for state_1ND in states)
+        padded = [packing.unpack(state_1ND) for state_1ND in states]
+        if self.is_first_token_read:
+            first = _FirstTokens(packing, states[-1])
+            padded.append(self.layers[-1](first.hidden_1BD, first).transpose(0, 1))
+        return tuple(padded)
 
 
 class _Packing:
@@ -84,6 +101,37 @@ class _Packing:
         """[B, S, D]."""
         return F.embedding(self.token_BS, packed_1ND.squeeze(0))
 
+    def keys_from(self, hidden_1ND: Tensor) -> Tensor:
+        """Every token asks every other of its row."""
+        return hidden_1ND
+
+    unpack_queries = unpack
+
+
+class _FirstTokens:
+    """The first token of each row, which asks all of them: a packing of one token per row."""
+
+    def __init__(self, packing: _Packing, hidden_1ND: Tensor) -> None:
+        self.packing, self.hidden_1ND = packing, hidden_1ND
+        self.padding_mask_BS = packing.padding_mask_BS
+        self.hidden_1BD = F.embedding(packing.token_BS[:, 0], hidden_1ND.squeeze(0)).unsqueeze(0)
+
+    def keys_from(self, _: Tensor) -> Tensor:
+        """[1, N, D]."""
+        return self.hidden_1ND
+
+    def unpack(self, packed_1ND: Tensor) -> Tensor:
+        """[B, S, D]."""
+        return self.packing.unpack(packed_1ND)
+
+    def unpack_queries(self, query_1BD: Tensor) -> Tensor:
+        """[B, 1, D]."""
+        return query_1BD.transpose(0, 1)
+
+    def pack(self, context_B1D: Tensor) -> Tensor:
+        """[1, B, D]."""
+        return context_B1D.transpose(0, 1)
+
 
 class _FusedAttention(nn.Module):
     """Self-attention over packed tokens, as one ONNX operator."""
@@ -96,9 +144,10 @@ class _FusedAttention(nn.Module):
         self.scale = attention.head_size**-0.5
         self.emit = self._onnx_attention if operator == "Attention" else self._microsoft_attention
 
-    def forward(self, hidden_1ND: Tensor, packing: _Packing) -> Tensor:
-        projections = (self.query, self.key, self.value)
-        query, key, value = (packing.unpack(project(hidden_1ND)) for project in projections)
+    def forward(self, hidden_1ND: Tensor, packing: _Packing | _FirstTokens) -> Tensor:
+        query = packing.unpack_queries(self.query(hidden_1ND))
+        source_1ND = packing.keys_from(hidden_1ND)
+        key, value = (packing.unpack(project(source_1ND)) for project in (self.key, self.value))
         context_BSD = self.emit(query, key, value, packing.padding_mask_BS)
         output_1ND: Tensor = self.output(packing.pack(context_BSD))
         return output_1ND
@@ -109,7 +158,7 @@ class _FusedAttention(nn.Module):
         The specification lets the mask broadcast over queries; ONNX Runtime 1.31 wants them all.
         """
         num_rows, num_tokens = mask_BS.shape
-        mask_B1SS = mask_BS[:, None, None, :].expand(num_rows, 1, num_tokens, num_tokens)
+        mask_B1SS = mask_BS[:, None, None, :].expand(num_rows, 1, query.shape[1], num_tokens)
         return torch.onnx.ops.attention(
             query,
             key,
