@@ -21,8 +21,9 @@ def repository(exported: Path, target: Path) -> Path:
 
 
 def graph(exported: Path, target: Path) -> Path:
-    """model.onnx and its data, for others."""
-    shutil.copytree(exported / MODEL / VERSION, target, copy_function=_link)
+    """model.onnx and its data, for others; what others exported is a folder of them already."""
+    version = exported / MODEL / VERSION
+    shutil.copytree(version if version.is_dir() else exported, target, copy_function=_link)
     _replace_tokenizer(target)
     return target
 
@@ -38,7 +39,7 @@ def checkpoint(folder: Path, target: Path) -> Path:
 
 def _replace_tokenizer(folder: Path) -> None:
     path = folder / "tokenizer.json"
-    path.unlink()  # a link: writing would change the export
+    path.unlink(missing_ok=True)  # a link: writing would change the export
     write_tokenizer(path)
 
 

@@ -1,7 +1,8 @@
 """Every server, declared as `loadtests/compare/peers.py` declares engines.
 
-Each runs on a float32 graph, which is what people have unless they do something about it, and on
-the very int8 graph that ours serves; with its own batching, as its guide has it, and with none.
+Each runs on the float32 graph that the usual exporter writes, which is what people have unless they
+do something about it, and on the very int8 graph that ours serves; with its own batching, as its
+guide has it, and with none.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,7 +13,7 @@ import numpy as np
 from loadtests.compare.environments import Conversion, Environment
 from loadtests.compare.models import BERT, random_row
 from loadtests.compare.peer import Peer
-from loadtests.compare.peers import TORCH
+from loadtests.compare.peers import ORT_BERT, ORT_BERT_INT8, TORCH
 from loadtests.compare.peers import ours as our_engines
 from loadtests.compare.traffic import CLASSIFY, SEED, Sizes, Traffic, fixed_rows
 from loadtests.compare.worker import Work
@@ -70,45 +71,34 @@ def ours(task: str, precisions: Sequence[str] | None, settings: Mapping[str, obj
     ]
 
 
-def _exported(precision: str) -> Conversion | str:
-    (engine,) = our_engines(CLASSIFY, [precision], {})
-    return engine.model
-
-
 def _server(
-    name: str, environment: Environment, precision: str, rows: int, *, in_quick: bool
+    name: str,
+    environment: Environment,
+    precision: str,
+    model: Conversion | str,
+    rows: int,
+    *,
+    in_quick: bool = False,
 ) -> Peer:
-    """In float32 or int8, with batches of so many rows; 1 is no batching."""
+    """With batches of so many rows; 1 is no batching."""
+    options = {"server": environment.name, "rows": rows}
+    if rows == 1:
+        name = f"{name} unbatched"
     return Peer(
-        f"{name} {precision}{'' if rows > 1 else ' unbatched'}",
-        environment,
-        DRIVER,
-        CLASSIFY,
-        precision,
-        _exported({"float32": "fp32"}.get(precision, precision)),
-        {"server": environment.name, "rows": rows},
-        in_quick,
-        runs_in_ours=True,
+        name, environment, DRIVER, CLASSIFY, precision, model, options, in_quick, runs_in_ours=True
     )
 
 
+(OUR_INT8,) = (each.model for each in our_engines(CLASSIFY, ["int8"], {}))
 SERVERS: tuple[Peer, ...] = (
     *(
-        _server(name, environment, precision, rows, in_quick=rows > 1)
+        _server(f"{name} {precision}", environment, precision, model, rows, in_quick=rows > 1)
         for name, environment in ON_ONNXRUNTIME.items()
-        for precision in ("float32", "int8")
+        for precision, model in (("float32", ORT_BERT), ("int8", OUR_INT8))
         for rows in (BATCH_ROWS, 1)
     ),
-    Peer(
-        "Infinity float32",
-        INFINITY,
-        DRIVER,
-        CLASSIFY,
-        "float32",
-        BERT,
-        {"server": "infinity"},
-        runs_in_ours=True,
-    ),
+    _server("LitServe its own int8", LITSERVE, "int8", ORT_BERT_INT8, BATCH_ROWS),
+    _server("Infinity float32", INFINITY, "float32", BERT, BATCH_ROWS),
 )
 
 
