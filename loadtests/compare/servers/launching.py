@@ -157,6 +157,7 @@ def infinity(place: Place) -> Launch:
     command = [place.program("infinity_emb"), "v2", "--model-id", str(folder)]
     command += ["--served-model-name", MODEL, "--host", "127.0.0.1", "--port", str(port)]
     command += ["--engine", "torch", "--device", "cpu", "--no-bettertransformer", "--no-compile"]
+    command += ["--no-model-warmup"]  # takes minutes on a CPU
 
     def body(text: str) -> object:
         return {"model": MODEL, "input": [text], "raw_scores": True}
