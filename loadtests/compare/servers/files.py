@@ -4,6 +4,7 @@ Large files are linked, never copied. Three shapes: a repository as ours exports
 of one, for whoever runs ONNX; a Hugging Face folder, for whoever runs PyTorch.
 """
 
+import json
 import shutil
 from pathlib import Path
 
@@ -29,10 +30,12 @@ def graph(exported: Path, target: Path) -> Path:
 
 
 def checkpoint(folder: Path, target: Path) -> Path:
-    """Configuration and weights for transformers."""
+    """Configuration and weights for transformers, whose pipelines are to answer logits."""
     target.mkdir(parents=True)
-    for name in ("config.json", "model.safetensors", "tokenizer_config.json"):
+    for name in ("model.safetensors", "tokenizer_config.json"):
         _link(str(folder / name), str(target / name))
+    config = json.loads((folder / "config.json").read_text()) | {"problem_type": "regression"}
+    (target / "config.json").write_text(json.dumps(config))
     write_tokenizer(target / "tokenizer.json")
     return target
 
