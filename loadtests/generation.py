@@ -1,33 +1,21 @@
-"""Measure generation beside what else could be done with the same weights.
+"""Measure our engine that generates, in process, without gRPC.
 
-    python -m loadtests.random_gpt2 build/random-gpt2
-    attendant export build/random-gpt2 --repository build/bench --name fp32
-    python -m loadtests.generation compare --repository build/bench --checkpoint build/random-gpt2
+    python -m loadtests.compare models
+    attendant export build/compare/models/gpt2 --repository build/bench --name fp32
+    python -m loadtests.generation overhead --repository build/bench
 
-`compare` runs, round after round, A B C A B C ..., over the same requests (prompts of 16 to 128
-random tokens, 16 to 64 tokens of output, greedy):
-
-    continuous    our engine: sequences join and leave at every step
-    static        our engine, but the next group starts when the last one is done
-    transformers  `generate`, in groups, padded to the longest; float32, and bfloat16 where asked
-    peers         other programs, see loadtests/genai_worker.py: --peer NAME="COMMAND LINE"
-
-A group is as large as the concurrency. Only tokens that were asked for count. The other commands
-measure our engine alone: `latency`, `overhead`, `prefix`, `runs`, `speculation`, `arrivals`. All in
-process, without gRPC.
+`loadtests.compare` measures it beside other engines.
 """
 
 import asyncio
 import gc
 import json
-import shlex
 import statistics
-import subprocess
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import asdict, dataclass
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from pydoc_data.topics import topics
 from typing import Annotated
@@ -35,7 +23,6 @@ from typing import Annotated
 import numpy as np
 import typer
 from rich.console import Console
-from rich.progress import Progress
 from rich.table import Table
 
 from service.errors import LoadError
@@ -148,150 +135,6 @@ async def run_all(
     started_s = time.perf_counter()
     await asyncio.gather(*(work() for _ in range(concurrency)))
     return time.perf_counter() - started_s
-
-
-async def run_groups(model: GenerativeModel, requests: Sequence[Ask], concurrency: int) -> float:
-    """Group after group, as static batching would."""
-    started_s = time.perf_counter()
-    for start in range(0, len(requests), concurrency):
-        await asyncio.gather(
-            *(run_one(model, ask) for ask in requests[start : start + concurrency])
-        )
-    return time.perf_counter() - started_s
-
-
-Way = Callable[[Sequence[Ask], int], float]  # requests, concurrency -> seconds
-
-
-def transformers_way(folder: Path, dtype: str) -> Way:
-    """`generate` of transformers, left-padded groups."""
-    import torch
-    from transformers import AutoModelForCausalLM
-
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype))
-
-    def run(requests: Sequence[Ask], concurrency: int) -> float:
-        started_s = time.perf_counter()
-        for start in range(0, len(requests), concurrency):
-            group = requests[start : start + concurrency]
-            longest = max(len(ask.prompt) for ask in group)
-            ids = torch.zeros(len(group), longest, dtype=torch.long)
-            mask = torch.zeros_like(ids)
-            for row, ask in enumerate(group):
-                ids[row, longest - len(ask.prompt) :] = torch.tensor(ask.prompt)
-                mask[row, longest - len(ask.prompt) :] = 1
-            num_tokens = max(ask.num_tokens for ask in group)
-            with torch.inference_mode():
-                model.generate(  # type: ignore[misc] # its own mixin confuses mypy
-                    ids,
-                    attention_mask=mask,
-                    do_sample=False,
-                    max_new_tokens=num_tokens,
-                    min_new_tokens=num_tokens,
-                    pad_token_id=50_256,
-                )
-        return time.perf_counter() - started_s
-
-    return run
-
-
-class Peer:
-    """A program that takes requests as JSON on a line of stdin, and answers with its seconds."""
-
-    def __init__(self, command: str) -> None:
-        self._process = subprocess.Popen(  # noqa: S603 - given by who runs this
-            shlex.split(command), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-
-    def __call__(self, requests: Sequence[Ask], concurrency: int) -> float:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        asked = {"concurrency": concurrency, "requests": [asdict(ask) for ask in requests]}
-        print(json.dumps(asked), file=self._process.stdin, flush=True)
-        return float(json.loads(self._process.stdout.readline())["seconds"])
-
-
-@app.command()
-def compare(
-    repository: Repository,
-    checkpoint: Annotated[
-        Path | None, typer.Option(help="The same weights for transformers; without it, ours alone.")
-    ] = None,
-    model: Annotated[list[str] | None, typer.Option(help="Models of the repository.")] = None,
-    concurrency: Annotated[list[int] | None, typer.Option(help="Requests in flight.")] = None,
-    peer: Annotated[list[str] | None, typer.Option(help='NAME="COMMAND LINE" of a peer.')] = None,
-    equal: Annotated[bool, typer.Option(help="Every prompt 64 tokens, every output 48.")] = False,
-    bfloat16: Annotated[bool, typer.Option(help="transformers in bfloat16 too.")] = True,
-    rounds: Rounds = 3,
-    requests_per_slot: Annotated[int, typer.Option(help="Requests per one in flight.")] = 2,
-) -> None:
-    """Tokens per second, and ratios over the first way, by concurrency."""
-    names = model or ["fp32"]
-    levels = concurrency or [1, 8, 32]
-    others: dict[str, Way] = {}
-    if checkpoint is not None:
-        for dtype in ("float32", "bfloat16") if bfloat16 else ("float32",):
-            others[f"transformers, {dtype}"] = transformers_way(checkpoint, dtype)
-    for named in peer or []:
-        name, _, command = named.partition("=")
-        others[name] = Peer(command)
-    work = {level: _asks_for(level, requests_per_slot, is_equal=equal) for level in levels}
-    seconds = asyncio.run(_compare(repository, names, others, work, rounds))
-    for level, ways in seconds.items():
-        num_tokens = sum(ask.num_tokens for ask in work[level])
-        _show_ratios(f"{level} in flight, {num_tokens} tokens", ways, num_tokens)
-
-
-def _asks_for(level: int, requests_per_slot: int, *, is_equal: bool) -> list[Ask]:
-    count = max(2, level * requests_per_slot)
-    prompts, outputs = ((64, 64), (48, 48)) if is_equal else ((16, 128), (16, 64))
-    return asks(count, level, prompts, outputs)
-
-
-async def _compare(
-    repository: Path,
-    names: Sequence[str],
-    others: Mapping[str, Way],
-    work: Mapping[int, list[Ask]],
-    rounds: int,
-) -> dict[int, dict[str, list[float]]]:
-    seconds: dict[int, dict[str, list[float]]] = {level: {} for level in work}
-
-    def keep(level: int, way: str, duration_s: float, index: int) -> None:
-        if index:  # the first round warms our engines up: it touches all memory they will use
-            seconds[level].setdefault(way, []).append(duration_s)
-
-    async with AsyncExitStack() as stack:
-        engines = {
-            name: await stack.enter_async_context(serving(repository, name, prefix_reuse=False))
-            for name in names
-        }
-        progress = stack.enter_context(Progress(console=Console(stderr=True)))
-        task = progress.add_task("rounds", total=(rounds + 1) * len(work))
-        for index in range(rounds + 1):
-            for level, requests in work.items():
-                for name, engine in engines.items():
-                    duration_s = await run_all(engine, requests, level)
-                    keep(level, f"continuous, {name}", duration_s, index)
-                duration_s = await run_groups(engines[names[0]], requests, level)
-                keep(level, f"static, {names[0]}", duration_s, index)
-                for way, run in others.items() if index else ():
-                    keep(level, way, await asyncio.to_thread(run, requests, level), index)
-                progress.advance(task)
-    return seconds
-
-
-def _show_ratios(title: str, ways: dict[str, list[float]], num_tokens: int) -> None:
-    table = Table("way", "tokens/s (median)", "over the first", "range", title=title)
-    first = next(iter(ways.values()))
-    for way, durations in ways.items():
-        ratios = sorted(a / b for a, b in zip(first, durations, strict=True))
-        median_s = statistics.median(durations)
-        spread = f"{ratios[0]:.2f} to {ratios[-1]:.2f}"
-        table.add_row(
-            way, f"{num_tokens / median_s:.0f}", f"{statistics.median(ratios):.2f}", spread
-        )
-    console.print(table)
 
 
 @app.command()

@@ -1,7 +1,7 @@
 """Ours: the session that serves encoders, and the engine that generates, without gRPC."""
 
 import asyncio
-import threading
+import atexit
 import time
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -45,19 +45,13 @@ def _open_encoder(setup: Setup) -> Run:
 
 
 def _open_generator(setup: Setup) -> Run:
-    """The engine lives on an event loop of its own thread, as in the server."""
-    loop = asyncio.new_event_loop()
-    threading.Thread(target=loop.run_forever, daemon=True).start()
+    """The engine, on an event loop that runs while it is asked."""
+    loop, stack = asyncio.new_event_loop(), AsyncExitStack()
     settings = {"prefix_reuse": False, "num_threads": setup.threads}
     opened = serving(Path(setup.model), MODEL, **settings | setup.options.get("settings", {}))
-    stack = AsyncExitStack()
-    entering = asyncio.run_coroutine_threadsafe(stack.enter_async_context(opened), loop)
-    model = entering.result()
-
-    def run(work: Work) -> Answer:
-        return asyncio.run_coroutine_threadsafe(_generate(model, work), loop).result()
-
-    return run
+    model = loop.run_until_complete(stack.enter_async_context(opened))
+    atexit.register(lambda: loop.run_until_complete(stack.aclose()))
+    return lambda work: loop.run_until_complete(_generate(model, work))
 
 
 async def _generate(model: GenerativeModel, work: Work) -> Answer:
