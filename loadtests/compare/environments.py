@@ -7,10 +7,12 @@ import json
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import venv
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -157,20 +159,24 @@ def _call(
     path = f"{environment.python.parent}{os.pathsep}{os.environ['PATH']}"
     with log.open("a") as output:
         print("$", *command, file=output, flush=True)
+        process = subprocess.Popen(  # noqa: S603 - as declared in peers.py
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            cwd=folder or ROOT,
+            env={**os.environ, **environ(os.cpu_count() or 1), "PATH": path},
+            start_new_session=True,  # so that a compiler ends with what started it
+        )
         try:
-            ended = subprocess.run(  # noqa: S603 - as declared in peers.py
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                cwd=folder or ROOT,
-                env={**os.environ, **environ(os.cpu_count() or 1), "PATH": path},
-                timeout=STEP_LIMIT_S,
-                check=False,
-            )
+            code = process.wait(STEP_LIMIT_S)
         except subprocess.TimeoutExpired:
             raise NotAvailable(f"took longer than {STEP_LIMIT_S} s; {log}") from None
-    if ended.returncode:
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    if code:
         lines = [line.strip() for line in log.read_text(errors="replace").splitlines()]
         errors = [line for line in lines if "error" in line.lower()] or lines
         raise NotAvailable(f"{errors[-1][:200]} ({log})")
