@@ -148,6 +148,8 @@ def run(
         sides, faults = admitted(stack, own, reference, threads)
         for name, fault in faults.items():
             progress.console.print(f"[red]{name} is refused: {fault}")
+        if not sides:
+            raise typer.Exit(1)
         for peer in peers:
             progress.update(bar, description=f"{peer.name}, {peer.task}")
             traffic = [

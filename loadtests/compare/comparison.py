@@ -1,5 +1,6 @@
 """Who takes turns with whom: every peer with ours, A B A B, after its outputs were checked."""
 
+import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -43,7 +44,7 @@ class Result:
     ours_s: dict[str, list[float]] = field(default_factory=dict)
     latencies_s: dict[str, list[float]] = field(default_factory=dict)  # from servers, by side
     machine: dict[str, Any] = field(default_factory=dict)
-    command: str = field(default_factory=lambda: " ".join(sys.argv[1:]))
+    command: str = field(default_factory=lambda: shlex.join(sys.argv[1:]))
     at: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
 
     def add(self, answers: dict[str, list[Answer]]) -> None:

@@ -1,6 +1,7 @@
 """Results as tables, one JSON file and one picture; rows that we lose are shown like the others."""
 
 import json
+import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from itertools import groupby
@@ -57,8 +58,10 @@ def ratios(result: Result) -> dict[str, Ratio]:
 
 def show(results: Sequence[Result], console: Console) -> None:
     """A table per kind of traffic: ours first, then the peers from fast to slow."""
-    for result in results[-1:]:
-        console.print(f"[dim]{json.dumps(result.machine)}")
+    for machine in {json.dumps(result.machine) for result in results}:
+        console.print(f"[dim]{machine}")
+    for command in dict.fromkeys(result.command for result in results):
+        console.print(f"[dim]python -m loadtests.compare {command}")
     for _, group in groupby(results, _place):
         console.print(_table(list(group)))
 
@@ -71,30 +74,28 @@ def _table(results: Sequence[Result]) -> Table:
     waits = _latencies(results)
     timed = [LATENCY] if waits else []
     title = f"{first.traffic}: {first.what}"
-    table = Table("", unit, *headings, *timed, "agreement", title=title)
+    versions = dict(pair for result in results for pair in result.versions.items())
+    caption = ", ".join(f"{name} {version}" for name, version in sorted(versions.items()))
+    table = Table("", unit, *headings, *timed, "agreement", title=title, caption=caption)
     for name, own_speed in ours.items():
         cells = ["" for _ in ours] + ([waits[name]] if waits else [])
         table.add_row(f"[bold]{name}", f"{own_speed:.0f}", *cells, "")
     for result in results:
-        versions = ", ".join(f"{name} {version}" for name, version in result.versions.items())
-        title = f"{result.peer}\n[dim]{versions}"
         found = ratios(result)
         cells = [str(found[name]) if name in found else "" for name in ours]
         cells += [waits.get(result.peer, "")] if waits else []
         speed = f"{_speed(result):.0f}" if result.theirs_s else "-"
-        table.add_row(title, speed, *cells, result.fault or result.agreement)
+        table.add_row(result.peer, speed, *cells, result.fault or result.agreement)
     return table
 
 
 def _our_speeds(results: Iterable[Result]) -> dict[str, float]:
     """Of each of ours, over all rounds with all peers."""
-    seconds: dict[str, list[float]] = {}
-    amount = 0
+    speeds: dict[str, list[float]] = {}
     for result in results:
-        amount = result.amount or amount
-        for name, values in result.ours_s.items():
-            seconds.setdefault(name, []).extend(values)
-    return {name: per_second(amount, values) for name, values in seconds.items()}
+        for name, seconds in result.ours_s.items():
+            speeds.setdefault(name, []).extend(result.amount / each for each in seconds)
+    return {name: statistics.median(values) for name, values in speeds.items()}
 
 
 def _latencies(results: Iterable[Result]) -> dict[str, str]:
