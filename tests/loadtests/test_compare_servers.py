@@ -1,6 +1,7 @@
 """What servers are asked, how, and what is counted; none of them is installed here."""
 
 import asyncio
+import io
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -8,9 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.console import Console
 from tokenizers import Tokenizer
 from tritonclient.grpc import service_pb2
 
+from loadtests.compare.comparison import Result
+from loadtests.compare.report import show
 from loadtests.compare.servers.clients import Client, HttpClient, logits_of
 from loadtests.compare.servers.driver import ready_client
 from loadtests.compare.servers.files import graph, repository
@@ -19,7 +23,7 @@ from loadtests.compare.servers.loops import closed_loop, open_loop
 from loadtests.compare.servers.peers import ON_ONNXRUNTIME, SERVER_TRAFFIC, SERVERS, ours
 from loadtests.compare.servers.texts import text_of, write_tokenizer
 from loadtests.compare.traffic import CLASSIFY, mixed_sizes
-from loadtests.compare.worker import Work
+from loadtests.compare.worker import Answer, Work
 from tests.loadtests.virtual import run_virtually
 
 ROW = [2, 17, 30_521, 5, 3]
@@ -238,3 +242,18 @@ def test_traffic_of_real_lengths_is_not_sorted_for_anybody() -> None:
         sizes = [len(row) for row in work.rows]
         assert sizes != sorted(sizes)
         assert len(work.rows) >= 2 * work.concurrency
+
+
+def test_latencies_of_ours_and_of_theirs_stand_in_the_table() -> None:
+    answers = {
+        "ours": [Answer(1.0, [], [0.1, 0.1, 0.1]), Answer(1.0, [], [0.1])],
+        "theirs": [Answer(2.0, [], [0.25]), Answer(2.0, [], [0.35])],
+    }
+    result = Result("serve-real-32", "what", CLASSIFY, "theirs", "float32", amount=10)
+    result.add(answers)
+    console = Console(record=True, width=200, file=io.StringIO())
+    show([result], console)
+    shown = console.export_text()
+    assert "100 / 100" in shown
+    assert "300 / 349" in shown
+    assert "2.00 (2.00 to 2.00)" in shown
