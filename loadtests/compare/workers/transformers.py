@@ -17,7 +17,7 @@ def open_engine(setup: Setup) -> Run:
 
 
 def _open_encoder(folder: str, dtype: torch.dtype) -> Run:
-    model = AutoModelForSequenceClassification.from_pretrained(folder, dtype=dtype).eval()
+    model = AutoModelForSequenceClassification.from_pretrained(folder, dtype=dtype)
 
     @torch.inference_mode()
     def logits(rows: list[list[int]]) -> list[list[float]]:
@@ -32,7 +32,7 @@ def _open_encoder(folder: str, dtype: torch.dtype) -> Run:
 
 def _open_generator(folder: str, dtype: torch.dtype) -> Run:
     """Static batches of as many as are in flight: everyone waits for the longest of the group."""
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).eval()
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype)
 
     @torch.inference_mode()
     def generate(prompts: list[list[int]], num_tokens: int) -> list[list[int]]:
