@@ -12,12 +12,13 @@ T = TypeVar("T")
 
 
 def release_memory() -> None:
-    """Give back what a closed version held.
-
-    Engine, thread and callbacks point at each other, and glibc keeps what is freed between blocks
-    that are not.
-    """
+    """Give back what a closed version held: engine, thread and callbacks point at each other."""
     gc.collect()
+    release_freed_memory()
+
+
+def release_freed_memory() -> None:
+    """Give the system back what glibc keeps, freed, between blocks that are not."""
     with suppress(OSError, AttributeError):  # another C library
         ctypes.CDLL(None).malloc_trim(0)
 

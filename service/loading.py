@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
-from service.background import release_memory
+from service.background import release_freed_memory
 from service.batch_limits import batch_limits, check_generative
 from service.collate import concatenate_rows, pad_rows
 from service.config_files import read_config, read_labels, read_manifest
@@ -126,7 +126,7 @@ def load_model(
         for number in numbers
         if number not in kept
     )
-    release_memory()  # files were read whole, and glibc keeps what that took
+    release_freed_memory()  # files were read whole
     return LoadedModel(config, tuple(numbers), versions)
 
 
