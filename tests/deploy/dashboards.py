@@ -318,6 +318,15 @@ GENERATION = Dashboard(
                 "Share of prompt tokens that were copied, not computed.",
             ),
             Panel("Slots moved", "ops", by_model(rate("attendant_kv_cache_moved_rows_total"))),
+            Panel(
+                "Drafted tokens",
+                "ops",
+                {
+                    "{{model}} drafted": rate("attendant_spec_decode_num_draft_tokens_total"),
+                    "{{model}} said": rate("attendant_spec_decode_num_accepted_tokens_total"),
+                },
+                "Said: what the model chose as drafted. None where drafts are off.",
+            ),
         ],
         "Where the time goes": [
             Panel(
