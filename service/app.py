@@ -121,6 +121,7 @@ class App:
             logger.warning(
                 "%d calls were not answered in time and are cancelled", admission.num_inside
             )
+            self.repository.stop()  # first: what waits is not run in place of what is cancelled
         admission.close()
         await self._rpc.stop()
         left_s = 0.0 if self._hurrying.is_set() else deadline_s - time.monotonic()

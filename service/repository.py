@@ -248,13 +248,16 @@ class ModelRepository:
         for task in self._background:
             task.cancel()
 
+    def stop(self) -> None:
+        """Every engine ends what runs and refuses the rest; does not wait for it."""
+        for model in self.engaged():
+            model.stop()
+
     def close(self, timeout_s: float) -> None:
         """Stop every engine; blocks until running batches end, or the time is over."""
         deadline_s = time.monotonic() + timeout_s
-        models = self.engaged()
-        for model in models:
-            model.stop()
-        for model in models:
+        self.stop()
+        for model in self.engaged():
             model.close(max(0.0, deadline_s - time.monotonic()))
         for known in self._models.values():
             known.source.discard()
