@@ -72,14 +72,25 @@ CPUS = available_cpus()
 class Contest:
     """Peers of one kind, what is asked of them, and those of ours that they meet."""
 
+    what: str
     peers: Sequence[Peer]
     traffic: Sequence[Traffic]
     ours: Callable[[str, Sequence[str] | None, Mapping[str, object]], list[Peer]]
 
 
 CONTESTS = {
-    "engines": Contest(ENGINES, TRAFFIC, our_engines),
-    "servers": Contest(SERVERS, SERVER_TRAFFIC, our_servers),
+    "engines": Contest(
+        "Engines in process: batches for encoders, requests in flight for decoders.",
+        ENGINES,
+        TRAFFIC,
+        our_engines,
+    ),
+    "servers": Contest(
+        "Servers over the network of this machine, ours through gRPC.",
+        SERVERS,
+        SERVER_TRAFFIC,
+        our_servers,
+    ),
 }
 
 
@@ -122,9 +133,9 @@ def chosen_kinds(
     return kinds
 
 
-def prepared(peers: Sequence[Peer]) -> list[Peer]:
-    """Install what is missing; what fails is said and left out."""
-    ready = []
+def prepared(peers: Sequence[Peer]) -> tuple[list[Peer], list[tuple[Peer, str]]]:
+    """Install what is missing: those that are ready, and those that cannot be, each with why."""
+    ready, absent = [], []
     with Progress(console=errors) as progress:
         task = progress.add_task("install", total=len(peers))
         for peer in peers:
@@ -134,15 +145,20 @@ def prepared(peers: Sequence[Peer]) -> list[Peer]:
                 ready.append(peer)
             except NotAvailable as fault:
                 progress.console.print(f"[red]{peer.name}, {peer.task}: {fault}")
-    return ready
+                absent.append((peer, str(fault)))
+    return ready, absent
 
 
 def run(
-    peers: Sequence[Peer], own: Sequence[Peer], kinds: Sequence[Kind], threads: int, rounds: int
+    peers: Sequence[Peer],
+    own: Sequence[Peer],
+    kinds: Sequence[Kind],
+    facts: Mapping[str, object],
+    threads: int,
+    rounds: int,
 ) -> None:
     """All peers of one task in turn; every result is kept as soon as it is there."""
     reference = Reference.read(MODELS / "reference.json")
-    facts = machine() | {"threads": threads}
     with Progress(console=errors) as progress, ExitStack() as stack:
         bar = progress.add_task("", total=len(peers) * len(kinds))
         sides, faults = admitted(stack, own, reference, threads)
@@ -162,10 +178,10 @@ def run(
                 progress.advance(bar)
 
 
-def _blank(peer: Peer, kind: Traffic, facts: dict[str, object]) -> Result:
+def _blank(peer: Peer, kind: Traffic, facts: Mapping[str, object], fault: str = "") -> Result:
     versions = peer.environment.versions()
     names = kind.name, kind.what, peer.task, peer.name, peer.precision
-    return Result(*names, versions=versions, machine=facts)
+    return Result(*names, versions=versions, fault=fault, machine=dict(facts))
 
 
 def _compare(
@@ -182,12 +198,18 @@ def _compare(
     models()
     kinds = chosen_kinds(contest.traffic, wanted, texts or (), quick=quick)
     peers = chosen_peers(contest.peers, names, quick=quick)
+    facts = machine() | {"threads": threads}
     for task in (CLASSIFY, GENERATE):
         asked = [kind for kind in kinds if kind.traffic.task == task]
         invited = [peer for peer in peers if peer.task == task]
         if asked and invited:
-            own = prepared(contest.ours(task, precisions, _settings(settings)))
-            run(prepared(invited), own, asked, threads, rounds)
+            own, _ = prepared(contest.ours(task, precisions, _settings(settings)))
+            ready, absent = prepared(invited)
+            for peer, fault in absent:
+                for kind in asked:
+                    reports.keep(_blank(peer, kind.traffic, facts, fault), RESULTS)
+            if ready:
+                run(ready, own, asked, facts, threads, rounds)
 
 
 def _settings(named: Sequence[str] | None) -> dict[str, object]:
@@ -213,7 +235,8 @@ def models() -> None:
 def install(peer: PeerNames = None, quick: Quick = False) -> None:
     """Environments and converted models, ahead of time."""
     models()
-    for each in prepared(chosen_peers((*ENGINES, *SERVERS), peer, quick=quick)):
+    ready, _ = prepared(chosen_peers((*ENGINES, *SERVERS), peer, quick=quick))
+    for each in ready:
         console.print(each.name, each.task, each.environment.versions())
 
 
@@ -229,44 +252,34 @@ def check(peer: PeerNames = None, ours_too: bool = True) -> None:
         for each in contest.ours(task, None, {})
     ]
     others = chosen_peers((*ENGINES, *SERVERS), peer, quick=False)
-    for each in prepared([*(own if ours_too else ()), *others]):
+    ready, _ = prepared([*(own if ours_too else ()), *others])
+    for each in ready:
         with ExitStack() as stack:
             _, faults = admitted(stack, [each], reference, CPUS)
         console.print(each.name, each.task, faults.get(each.name, "agrees"))
 
 
-@app.command()
-def engines(
-    peer: PeerNames = None,
-    ours: Ours = None,
-    traffic: Kinds = None,
-    texts: Texts = None,
-    setting: Settings = None,
-    rounds: Rounds = 5,
-    threads: Threads = CPUS,
-    quick: Quick = False,
-    picture: Picture = None,
-) -> None:
-    """Engines in process: batches for encoders, requests in flight for decoders."""
-    _compare(CONTESTS["engines"], peer, ours, traffic, texts, setting, rounds, threads, quick)
-    report(picture)
+def _command_of(name: str) -> None:
+    """Engines and servers are asked in the same words."""
+
+    @app.command(name, help=CONTESTS[name].what)
+    def compare(
+        peer: PeerNames = None,
+        ours: Ours = None,
+        traffic: Kinds = None,
+        texts: Texts = None,
+        setting: Settings = None,
+        rounds: Rounds = 5,
+        threads: Threads = CPUS,
+        quick: Quick = False,
+        picture: Picture = None,
+    ) -> None:
+        _compare(CONTESTS[name], peer, ours, traffic, texts, setting, rounds, threads, quick)
+        report(picture)
 
 
-@app.command()
-def servers(
-    peer: PeerNames = None,
-    ours: Ours = None,
-    traffic: Kinds = None,
-    texts: Texts = None,
-    setting: Settings = None,
-    rounds: Rounds = 5,
-    threads: Threads = CPUS,
-    quick: Quick = False,
-    picture: Picture = None,
-) -> None:
-    """Servers over the network of this machine, ours through gRPC."""
-    _compare(CONTESTS["servers"], peer, ours, traffic, texts, setting, rounds, threads, quick)
-    report(picture)
+for _name in CONTESTS:
+    _command_of(_name)
 
 
 @app.command(name="all")

@@ -75,6 +75,9 @@ class Environment:
         self._stamp.write_text(json.dumps(versions, indent=1))
 
     def versions(self) -> dict[str, str]:
+        """Of what is shown; nothing where the installation failed."""
+        if not self.is_installed:
+            return {}
         known: dict[str, str] = json.loads(self._stamp.read_text())
         return {name: known.get(name, "?") for name in self.shown}
 

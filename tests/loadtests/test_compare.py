@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+import loadtests.compare.__main__ as compare
 from loadtests.compare import report
 from loadtests.compare.__main__ import CONTESTS, chosen_kinds, chosen_peers
 from loadtests.compare.agreement import logits_agree, tokens_agree
@@ -205,16 +206,39 @@ def test_padding_is_on_the_right_and_masked() -> None:
     assert padded([[1, 2, 3], [4]]) == ([[1, 2, 3], [4, 0, 0]], [[1, 1, 1], [1, 0, 0]])
 
 
-def test_what_does_not_install_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Environment:
+    """An environment whose installation fails."""
     import loadtests.compare.environments as environments
 
     monkeypatch.setattr(environments, "BUILD", tmp_path)
-    broken = Environment("broken", script="echo an error: no compiler; false")
-    broken.folder.joinpath("bin").mkdir(parents=True)
-    broken.python.symlink_to(sys.executable)
+    environment = Environment("broken", script="echo an error: no compiler; false", shown=("pip",))
+    environment.folder.joinpath("bin").mkdir(parents=True)
+    environment.python.symlink_to(sys.executable)
+    return environment
+
+
+def test_what_does_not_install_says_why(broken: Environment) -> None:
     with pytest.raises(NotAvailable, match="no compiler"):
         broken.install()
     assert not broken.is_installed
+
+
+def test_a_peer_that_does_not_install_has_its_row_in_the_table_and_ends_no_run(
+    broken: Environment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compare, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(compare, "models", lambda: None)
+    contest = replace(
+        CONTESTS["engines"],
+        peers=[replace(fake(), environment=broken)],
+        ours=lambda *_: [],
+    )
+    compare._compare(contest, None, None, ["fixed"], None, None, 1, 1, False)
+    (result,) = report.kept(tmp_path / "results")
+    assert (result.traffic, result.peer) == ("fixed", "fake")
+    assert "no compiler" in result.fault
+    assert not result.versions
 
 
 def test_results_are_kept_and_shown_again_with_those_that_lost_and_those_refused(
