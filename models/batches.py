@@ -7,6 +7,7 @@ epoch's number, so a resumed run needs no stored order.
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from tokenizers import Tokenizer
@@ -16,6 +17,21 @@ from models.datasets import Dataset
 from models.tokenizer import cutting_copy
 
 POOL_BATCHES = 32  # rows are sorted by length within pools of so many batches
+
+
+class Rows(Protocol):
+    """What a classifier learns from, row by row in the order of a dataset."""
+
+    @property
+    def targets(self) -> tuple[int, ...]: ...
+
+    def __len__(self) -> int: ...
+
+    def lengths(self) -> list[int]: ...
+
+    def batch(self, indices: Sequence[int]) -> tuple[Tensor, ...]:
+        """What the network takes, and after it the targets [B]."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,10 @@ from typing import Any
 
 import torch
 from sklearn.metrics import accuracy_score, confusion_matrix, f1_score
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.batches import TokenizedDataset, sorted_batches
-from models.heads import SequenceClassifier
+from models.batches import Rows, sorted_batches
 
 EVALUATION_ROWS = 64
 
@@ -44,11 +43,9 @@ class Evaluation:
         }
 
 
-def evaluate(
-    model: SequenceClassifier, rows: TokenizedDataset, labels: Sequence[str]
-) -> Evaluation:
+def evaluate(model: nn.Module, rows: Rows, labels: Sequence[str]) -> Evaluation:
     """Run all rows through the model, which comes back in the mode that it was in."""
-    logits = predict_logits(model, rows)
+    logits = predict_logits(model, rows, len(labels))
     targets = torch.tensor(rows.targets)
     predicted = logits.argmax(dim=-1)
     indices = range(len(labels))
@@ -70,14 +67,14 @@ def evaluate(
     )
 
 
-def predict_logits(model: SequenceClassifier, rows: TokenizedDataset) -> Tensor:
+def predict_logits(model: nn.Module, rows: Rows, num_labels: int) -> Tensor:
     """Logits [number of rows, num_labels] in the order of the rows."""
     was_training = model.training
     model.eval()
-    logits = torch.empty(len(rows), model.head.num_labels)
+    logits = torch.empty(len(rows), num_labels)
     with torch.inference_mode():
         for indices in sorted_batches(rows.lengths(), EVALUATION_ROWS):
-            input_ids, attention_mask, _ = rows.batch(indices)
-            logits[indices] = model(input_ids, attention_mask)
+            *inputs, _ = rows.batch(indices)
+            logits[indices] = model(*inputs)
     model.train(was_training)
     return logits

@@ -16,7 +16,7 @@ from models.checkpoint import Checkpoint
 from models.datasets import Dataset, Splits
 from models.errors import SettingError
 from models.evaluation import Evaluation, evaluate
-from models.heads import ClassificationHead, SequenceClassifier
+from models.heads import ClassificationHead, SequenceClassifier, TextEmbedder
 from models.settings import TrainingSettings
 from models.trainer import Listener, SilentListener, Trainer
 from models.training_state import Progress, RunIdentity, digest_of
@@ -60,6 +60,7 @@ def finetune(
             settings=settings,
             identity=RunIdentity(settings.to_dict(), checkpoint.origin, digest_of(splits)),
             listener=listener or SilentListener(),
+            frozen=model.encoder if settings.freeze_encoder else None,
         )
         if state_file is not None and resume and state_file.exists():
             trainer.restore(state_file)
@@ -93,7 +94,11 @@ def classifier_from(
     model = checkpoint.encoder_model
     if isinstance(model, SequenceClassifier) and set(labels) == set(checkpoint.labels):
         return copy.deepcopy(model), checkpoint.labels
-    pooling = model.head.pooling if isinstance(model, SequenceClassifier) else model.pooling
+    pooling = "cls"
+    if isinstance(model, SequenceClassifier):
+        pooling = model.head.pooling
+    elif isinstance(model, TextEmbedder):
+        pooling = model.pooling
     config = model.config
     head = ClassificationHead(
         config.hidden_size, len(labels), "tanh", dropout=config.dropout, pooling=pooling

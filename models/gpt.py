@@ -17,11 +17,11 @@ from typing import Any, Self
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.attention import MultiHeadAttention
 from models.encoder import INITIAL_STD, initialise
 from models.errors import check_range
-from models.feed_forward import ACTIVATIONS, FeedForward
+from models.feed_forward import ACTIVATIONS
 from models.positions import LearnedPositions
+from models.pre_norm import PreNormLayer
 from models.sizes import check_names, check_sizes
 
 
@@ -90,25 +90,10 @@ class GPTConfig:
         return asdict(self)
 
 
-class DecoderLayer(nn.Module):
-    """Attention, then feed-forward: each on a normalised copy, added to the residual stream."""
+class DecoderLayer(PreNormLayer):
+    """A layer in which a token sees itself and what came before."""
 
-    def __init__(self, config: GPTConfig) -> None:
-        super().__init__()
-        self.attention_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-        self.attention = MultiHeadAttention(config.hidden_size, config.num_heads, config.dropout)
-        self.feed_forward_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-        self.feed_forward = FeedForward(
-            config.hidden_size, config.intermediate_size, config.activation
-        )
-        self.dropout = nn.Dropout(config.dropout)
-
-    def forward(self, hidden_BSD: Tensor) -> Tensor:
-        attended_BSD = self.attention(self.attention_norm(hidden_BSD), is_causal=True)
-        hidden_BSD = hidden_BSD + self.dropout(attended_BSD)
-        expanded_BSD = self.feed_forward(self.feed_forward_norm(hidden_BSD))
-        output_BSD: Tensor = hidden_BSD + self.dropout(expanded_BSD)
-        return output_BSD
+    is_causal = True
 
 
 class GPT(nn.Module):

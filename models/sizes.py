@@ -12,7 +12,7 @@ POSITIVE = ("vocab_size", "hidden_size", "num_layers", "intermediate_size", "max
 
 
 class Sizes(Protocol):
-    """A network of L layers with H heads; POSITIVE names its other sizes."""
+    """A network of L layers with H heads; its other sizes are those that must be positive."""
 
     @property
     def hidden_size(self) -> int: ...
@@ -27,9 +27,11 @@ class Sizes(Protocol):
     def activation(self) -> str: ...
 
 
-def check_sizes(sizes: Sizes, activations: Iterable[str]) -> None:
+def check_sizes(
+    sizes: Sizes, activations: Iterable[str], positive: Iterable[str] = POSITIVE
+) -> None:
     """Raise SettingError naming the first field that is outside its limits."""
-    for name in POSITIVE:
+    for name in positive:
         check_range(name, getattr(sizes, name), 1, float("inf"))
     check_range("dropout", sizes.dropout, 0.0, 0.9)
     check_choice("activation", sizes.activation, activations)

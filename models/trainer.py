@@ -16,10 +16,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.batches import TokenizedDataset, epoch_batches
+from models.batches import Rows, epoch_batches
 from models.errors import TrainingInterruptedError
 from models.evaluation import Evaluation, evaluate
-from models.heads import SequenceClassifier
 from models.optimizer import build_optimizer, learning_rate_at, uses_bfloat16
 from models.settings import TrainingSettings
 from models.training_state import (
@@ -66,13 +65,14 @@ class Trainer:
     def __init__(
         self,
         *,
-        model: SequenceClassifier,
-        train: TokenizedDataset,
-        validation: TokenizedDataset,
+        model: nn.Module,
+        train: Rows,
+        validation: Rows,
         labels: Sequence[str],
         settings: TrainingSettings,
         identity: RunIdentity,
         listener: Listener,
+        frozen: nn.Module | None = None,  # a part of the model that does not learn
     ) -> None:
         self.progress = Progress()
         self.bfloat16 = uses_bfloat16(settings.precision)
@@ -82,7 +82,10 @@ class Trainer:
         self._labels = labels
         self._settings = settings
         self._listener = listener
-        self._model.encoder.requires_grad_(not settings.freeze_encoder)
+        self._frozen = frozen
+        self._model.requires_grad_(True)
+        if frozen is not None:
+            frozen.requires_grad_(False)
         self._optimizer = build_optimizer(model, settings)
         self._state = RunState(identity, model, self._optimizer)
         self._steps_per_epoch = -(-len(train) // settings.batch_size)
@@ -117,8 +120,8 @@ class Trainer:
         lengths, settings = self._train.lengths(), self._settings
         batches = epoch_batches(lengths, settings.batch_size, settings.seed, epoch)
         self._model.train()
-        if settings.freeze_encoder:
-            self._model.encoder.eval()  # what does not learn needs no dropout
+        if self._frozen is not None:
+            self._frozen.eval()  # what does not learn needs no dropout
         saved_s = time.monotonic()
         for batch in batches[self._num_steps - epoch * self._steps_per_epoch :]:
             started_s = time.monotonic()
@@ -132,13 +135,14 @@ class Trainer:
                 self._save(state_file)
                 saved_s = time.monotonic()
 
-    def _step(self, input_ids: Tensor, attention_mask: Tensor, targets: Tensor) -> float:
+    def _step(self, *batch: Tensor) -> float:
         """Learn from one batch and return its loss."""
+        *inputs, targets = batch
         rate = learning_rate_at(self._num_steps, self._total_steps, self._settings)
         for group in self._optimizer.param_groups:
             group["lr"] = rate
         with torch.autocast("cpu", torch.bfloat16, enabled=self.bfloat16):
-            logits = self._model(input_ids, attention_mask)
+            logits = self._model(*inputs)
         loss = F.cross_entropy(logits.float(), targets)
         self._optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call] # PyTorch declares no types here

@@ -24,7 +24,7 @@ def test_logits_come_in_the_order_of_the_rows(classifier_checkpoint: Checkpoint)
     sizes = [3, 9, 1, 5] * 40  # three batches
     ids = [tuple(4 + (i + j) % 28 for j in range(size)) for i, size in enumerate(sizes)]
     rows = TokenizedDataset(tuple(ids), tuple(0 for _ in ids), pad_token_id=0)
-    logits = predict_logits(model.train(), rows)
+    logits = predict_logits(model.train(), rows, 2)
     assert model.training
     model.eval()
     for i in (0, 1, 77, 159):
