@@ -1,0 +1,1 @@
+"""Sequence to sequence: networks that read a source and write a target, tasks, and training."""

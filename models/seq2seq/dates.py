@@ -1,0 +1,88 @@
+"""Dates as people write them, and the same dates in ISO 8601: pairs to learn from, made by rule.
+
+A form is a pattern such as "{wd}, {d}{th} of {month} '{yy:02}", in one of three letter cases. Some
+patterns are kept from training, so that what is measured is reading forms that were never seen:
+their parts were, in other company.
+
+Knows nothing about networks. What is drawn follows from the seed alone.
+"""
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from datetime import date, timedelta
+from itertools import product
+
+FIRST, LAST = date(1970, 1, 1), date(2069, 12, 31)  # a year of two digits is one of these
+MONTHS = (
+    "January", "February", "March", "April", "May", "June", "July", "August", "September",
+    "October", "November", "December",
+)  # fmt: skip
+WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+BEFORE = (
+    "", "{weekday}, ", "{weekday} ", "{wd}, ", "{wd}. ", "on ", "on {weekday}, ", "on {weekday} ",
+)  # fmt: skip
+DAYS = ("{d}", "{d:02}", "{d}{th}", "the {d}{th}")
+NAMES = ("{month}", "{mon}", "{mon}.")
+YEARS = ("{y}", "'{yy:02}", "{yy:02}")
+SPELLED = (
+    "{D} {M} {Y}", "{D} of {M} {Y}", "{D} of {M}, {Y}", "{D} {M}, {Y}", "{D}. {M} {Y}",
+    "{M} {D}, {Y}", "{M} {D} {Y}",
+)  # fmt: skip
+JOINED = ("{D}-{M}-{Y}", "{D}/{M}/{Y}")  # of plain days and names
+NUMERIC = (
+    "{y}-{m:02}-{d:02}", "{y}/{m:02}/{d:02}", "{y}.{m:02}.{d:02}", "{y}{m:02}{d:02}",
+    "{d:02}.{m:02}.{y}", "{d}.{m}.{y}", "{d}.{m}.{yy:02}",
+    "{y} {month} {d}", "{y}, {month} {d}{th}", "{y} {mon} {d:02}",
+)  # fmt: skip
+CASES: tuple[Callable[[str], str], ...] = (str, str.lower, str.upper)
+HELD_OUT = 10  # one pattern in so many is for validation, and another for the test
+
+Pair = tuple[str, str]  # source, target
+
+
+def patterns() -> list[str]:
+    """Every pattern once, in the order of the lists above; each stands for a form per case."""
+    orders = [(SPELLED, DAYS, NAMES), (JOINED, DAYS[:2], NAMES[:2])]
+    bodies = [
+        order.replace("{D}", day).replace("{M}", name).replace("{Y}", year)
+        for order_group, days, names in orders
+        for order, day, name, year in product(order_group, days, names, YEARS)
+    ]
+    return [before + body for before, body in product(BEFORE, (*bodies, *NUMERIC))]
+
+
+def split_patterns(seed: int) -> tuple[list[str], list[str], list[str]]:
+    """Patterns for training, validation and test; no two share one."""
+    shuffled = patterns()
+    random.Random(f"patterns of {seed}").shuffle(shuffled)  # noqa: S311 - to reproduce
+    count = len(shuffled) // HELD_OUT
+    return shuffled[2 * count :], shuffled[:count], shuffled[count : 2 * count]
+
+
+def date_pairs(forms: Sequence[str], count: int, seed: int) -> Iterator[Pair]:
+    """Draw a pattern, a letter case and a date each time."""
+    drawn = random.Random(f"{len(forms)} forms of {seed}")  # noqa: S311 - to reproduce
+    num_days = (LAST - FIRST).days + 1
+    for _ in range(count):
+        day = FIRST + timedelta(days=drawn.randrange(num_days))
+        yield drawn.choice(CASES)(written(drawn.choice(forms), day)), day.isoformat()
+
+
+def written(pattern: str, day: date) -> str:
+    return pattern.format(
+        d=day.day,
+        th=ordinal(day.day),
+        m=day.month,
+        month=MONTHS[day.month - 1],
+        mon=MONTHS[day.month - 1][:3],
+        y=day.year,
+        yy=day.year % 100,
+        weekday=WEEKDAYS[day.weekday()],
+        wd=WEEKDAYS[day.weekday()][:3],
+    )
+
+
+def ordinal(day: int) -> str:
+    """The letters after a day: 1st, 2nd, 3rd, 11th."""
+    is_teen = day in (11, 12, 13)
+    return "th" if is_teen else {1: "st", 2: "nd", 3: "rd"}.get(day % 10, "th")

@@ -1,0 +1,83 @@
+"""The networks and tasks of `attendant seq2seq`: one entry each.
+
+Imports no PyTorch. To add a network, add an entry and a module that defines `TRAINING`; to add a
+task, an entry and a function from settings to pairs.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from models.errors import SettingError
+from models.seq2seq import reversal
+from models.seq2seq.pairs import PairSplits, read_pairs
+from models.seq2seq.settings import Seq2SeqSettings
+
+if TYPE_CHECKING:
+    from models.seq2seq.training import Training
+
+Values = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """One kind of network; `defaults` are for settings that neither user nor task gives."""
+
+    module: str
+    defaults: Values
+
+    def load(self) -> "Training":
+        """Imports PyTorch."""
+        training: Training = import_module(self.module).TRAINING
+        return training
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """Generated pairs; `defaults` of settings by network, under "" those of all networks."""
+
+    what: str  # it is, in a command's help
+    generate: Callable[[Seq2SeqSettings], PairSplits]
+    defaults: Mapping[str, Values] = field(default_factory=dict)
+
+
+NETWORKS = {
+    "lstm": Network(
+        "models.seq2seq.recurrent_training",
+        {"hidden_size": 64, "epochs": 20, "learning_rate": 5e-3},
+    ),
+}
+TASKS = {
+    "reversal": Task(
+        "4 of 10 symbols, reversed",
+        reversal.generate,
+        {
+            "": {"length": 4, "symbols": 10, "samples": 2_000, "test_samples": 200},
+            "lstm": {"hidden_size": 16, "epochs": 60, "learning_rate": 1e-2},
+        },
+    ),
+    "long-reversal": Task(
+        "20 of 16 symbols, reversed",
+        reversal.generate,
+        {
+            "": {"length": 20, "symbols": 16, "samples": 8_000, "test_samples": 500},
+            "lstm": {"hidden_size": 64, "epochs": 10, "learning_rate": 4e-3},
+        },
+    ),
+}
+
+
+def prepare(task: str, settings: Seq2SeqSettings) -> tuple[PairSplits, Seq2SeqSettings]:
+    """The pairs of a task, or of a file, and the settings with nothing left open."""
+    known = TASKS.get(task)
+    network = settings.network
+    defaults = [known.defaults.get(network, {}), known.defaults.get("", {})] if known else []
+    completed = settings.completed(*defaults, NETWORKS[network].defaults)
+    if known:
+        return known.generate(completed), completed
+    path = Path(task)
+    if not path.is_file():
+        raise SettingError("pairs", task, f"one of {', '.join(TASKS)}, or a file")
+    return read_pairs(path, settings.test_fraction, settings.seed), completed

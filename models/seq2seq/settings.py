@@ -1,0 +1,104 @@
+"""All settings of training a sequence-to-sequence network, each with its limits and reason.
+
+Knows nothing about PyTorch: the command line draws its flags from here without importing it.
+What is None follows from the task and the network: `models/seq2seq/registry.py` has those values.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any, Self
+
+from models.settings import MAX_EPOCHS, MAX_SEED, check_fields, setting
+
+NETWORKS = ("lstm", "transformer")
+SCORES = ("dot", "multiplicative", "additive")
+ATTENTIONS = ("none", *SCORES)
+ALL = "all"
+OF_TASK = "the task's"
+MAX_LENGTH = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Seq2SeqSettings:
+    """Validates itself: a value outside its limits raises SettingError naming the field."""
+
+    network: str = setting(
+        "lstm",
+        "lstm, a recurrent encoder and decoder; or transformer, as published in 2017.",
+        choices=NETWORKS,
+    )
+    attention: str = setting(
+        "dot",
+        "How the decoder of an lstm scores the states of its encoder: h_t . h_s, h_t W h_s, "
+        "v tanh(W [h_t; h_s]), or not at all; all trains one of each and compares them.",
+        choices=(*ATTENTIONS, ALL),
+    )
+    hidden_size: int | None = setting(
+        None, "Values per token, in all layers.", 1, 4_096, shown=OF_TASK
+    )
+    length: int | None = setting(
+        None, "Generated tasks: symbols of a sequence.", 1, MAX_LENGTH, shown=OF_TASK
+    )
+    symbols: int | None = setting(
+        None, "Generated tasks: how many different symbols there are.", 2, 10_000, shown=OF_TASK
+    )
+    samples: int | None = setting(
+        None, "Generated tasks: pairs to train on.", 1, 10_000_000, shown=OF_TASK
+    )
+    test_samples: int | None = setting(
+        None,
+        "Generated tasks: pairs to test on, none of which is trained on.",
+        1,
+        1_000_000,
+        shown=OF_TASK,
+    )
+    test_fraction: float = setting(
+        0.1, "Files: share of the pairs that is held out to test on. A tenth.", 0.001, 0.5
+    )
+    epochs: int | None = setting(
+        None, "How often every pair is seen.", 1, MAX_EPOCHS, shown=OF_TASK
+    )
+    batch_size: int = setting(
+        32, "Pairs in a step. 32: many small steps learn more than few large ones.", 1, 4_096
+    )
+    learning_rate: float | None = setting(
+        None, "Highest learning rate.", 1e-8, 1.0, shown=OF_TASK
+    )
+    warmup_fraction: float = setting(
+        0.0,
+        "Share of all steps in which the rate rises. None: an LSTM's gradients are clipped.",
+        0.0,
+        1.0,
+    )
+    weight_decay: float = setting(
+        0.0, "Pull towards zero on matrices. None: pairs are generated or many.", 0.0, 1.0
+    )
+    clip_norm: float = setting(
+        1.0,
+        "Longest gradient; longer ones are shortened to it: those of an LSTM can explode.",
+        1e-3,
+        1e3,
+    )
+    seed: int = setting(
+        0,
+        "Decides pairs, weights and order: the same seed on the same machine gives the same "
+        "checkpoint.",
+        0,
+        MAX_SEED,
+    )
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+    def completed(self, *defaults: Mapping[str, Any]) -> Self:
+        """With what is None taken from the first of `defaults` that has it."""
+        missing = [field.name for field in fields(self) if getattr(self, field.name) is None]
+        found = {
+            name: next(values[name] for values in defaults if name in values)
+            for name in missing
+            if any(name in values for values in defaults)
+        }
+        return replace(self, **found)
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
