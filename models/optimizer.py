@@ -6,18 +6,29 @@ step that learns nothing is wasted.
 """
 
 import math
+from typing import Protocol
 
 import torch
 from torch import nn
 
 from models.pretrain_settings import PretrainSettings
-from models.settings import TrainingSettings
 
-Settings = TrainingSettings | PretrainSettings
+
+class Rates(Protocol):
+    """What of a run's settings decides how far each step goes."""
+
+    @property
+    def learning_rate(self) -> float: ...
+
+    @property
+    def warmup_fraction(self) -> float: ...
+
+    @property
+    def weight_decay(self) -> float: ...
 
 
 def build_optimizer(
-    model: nn.Module, settings: Settings, betas: tuple[float, float] = (0.9, 0.999)
+    model: nn.Module, settings: Rates, betas: tuple[float, float] = (0.9, 0.999)
 ) -> torch.optim.AdamW:
     """AdamW over the weights that train; vectors (biases, norms) do not decay.
 
@@ -31,7 +42,7 @@ def build_optimizer(
     return torch.optim.AdamW(groups, lr=settings.learning_rate, betas=betas, fused=True)
 
 
-def learning_rate_at(step: int, total_steps: int, settings: TrainingSettings) -> float:
+def learning_rate_at(step: int, total_steps: int, settings: Rates) -> float:
     """Rise linearly over the warm-up, then fall linearly to zero after the last step."""
     warmup_steps = math.ceil(settings.warmup_fraction * total_steps)
     if step < warmup_steps:
