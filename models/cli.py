@@ -22,7 +22,7 @@ DEFAULTS = TrainingSettings()
 TRAINING_LIBRARIES = ("torch", "safetensors", "sklearn", "matplotlib", "huggingface_hub")
 PRETRAIN_KINDS = ("gpt",)
 # The other flags are named after their field.
-FLAGS = {"validation_fraction": "--validation", "kind": "KIND"}
+FLAGS = {"validation_fraction": "--validation", "kind": "KIND", "pairs": "PAIRS"}
 INTERRUPTED = 130  # 128 + SIGINT, as a shell reports it
 
 

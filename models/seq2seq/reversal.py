@@ -17,7 +17,6 @@ def generate(settings: Seq2SeqSettings) -> PairSplits:
     """Sequences of symbols s0, s1, ..., none of them twice, and their reversals."""
     length, symbols = settings.length, settings.symbols
     samples, test_samples = settings.samples, settings.test_samples
-    assert length and symbols and samples and test_samples, "the task's defaults complete settings"
     num_wanted = samples + test_samples
     most = int(MAX_SHARE * symbols**length) - test_samples
     if samples > most:

@@ -1,7 +1,8 @@
 """All settings of training a sequence-to-sequence network, each with its limits and reason.
 
 Knows nothing about PyTorch: the command line draws its flags from here without importing it.
-What is None follows from the task and the network: `models/seq2seq/registry.py` has those values.
+What is None at first follows from the task and the network, and is filled in before anybody reads
+it: `models/seq2seq/registry.py` has those values.
 """
 
 from collections.abc import Mapping
@@ -29,23 +30,21 @@ class Seq2SeqSettings:
     )
     attention: str = setting(
         "dot",
-        "How the decoder of an lstm scores the states of its encoder: h_t . h_s, h_t W h_s, "
-        "v tanh(W [h_t; h_s]), or not at all; all trains one of each and compares them.",
+        "How the decoder of an lstm scores the states of its encoder: their product; with a matrix "
+        "between; by a layer over both; or not at all. all trains one of each and compares them.",
         choices=(*ATTENTIONS, ALL),
     )
-    hidden_size: int | None = setting(
-        None, "Values per token, in all layers.", 1, 4_096, shown=OF_TASK
-    )
-    length: int | None = setting(
+    hidden_size: int = setting(None, "Values per token, in all layers.", 1, 4_096, shown=OF_TASK)
+    length: int = setting(
         None, "Generated tasks: symbols of a sequence.", 1, MAX_LENGTH, shown=OF_TASK
     )
-    symbols: int | None = setting(
+    symbols: int = setting(
         None, "Generated tasks: how many different symbols there are.", 2, 10_000, shown=OF_TASK
     )
-    samples: int | None = setting(
+    samples: int = setting(
         None, "Generated tasks: pairs to train on.", 1, 10_000_000, shown=OF_TASK
     )
-    test_samples: int | None = setting(
+    test_samples: int = setting(
         None,
         "Generated tasks: pairs to test on, none of which is trained on.",
         1,
@@ -55,15 +54,11 @@ class Seq2SeqSettings:
     test_fraction: float = setting(
         0.1, "Files: share of the pairs that is held out to test on. A tenth.", 0.001, 0.5
     )
-    epochs: int | None = setting(
-        None, "How often every pair is seen.", 1, MAX_EPOCHS, shown=OF_TASK
-    )
+    epochs: int = setting(None, "How often every pair is seen.", 1, MAX_EPOCHS, shown=OF_TASK)
     batch_size: int = setting(
         32, "Pairs in a step. 32: many small steps learn more than few large ones.", 1, 4_096
     )
-    learning_rate: float | None = setting(
-        None, "Highest learning rate.", 1e-8, 1.0, shown=OF_TASK
-    )
+    learning_rate: float = setting(None, "Highest learning rate.", 1e-8, 1.0, shown=OF_TASK)
     warmup_fraction: float = setting(
         0.0,
         "Share of all steps in which the rate rises. None: an LSTM's gradients are clipped.",

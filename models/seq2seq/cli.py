@@ -1,0 +1,55 @@
+"""`attendant seq2seq`: arguments in, messages and exit codes out.
+
+Imports no PyTorch until it runs, as `models/cli.py`.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from models.cli import messages
+from models.flags import argument, command_of, flag, flags_of
+from models.seq2seq.registry import TASKS
+from models.seq2seq.settings import Seq2SeqSettings
+
+ENVIRONMENT = "ATTENDANT_SEQ2SEQ"
+
+
+def _seq2seq(*, pairs: str, output: Path, resume: bool, **values: Any) -> None:  # noqa: ANN401
+    """Train a network that reads one sequence and writes another."""
+    with messages("seq2seq"):
+        settings = Seq2SeqSettings(**values)
+        from models.seq2seq.command import train_seq2seq
+
+        train_seq2seq(pairs, output, settings, resume=resume)
+
+
+seq2seq = command_of(
+    _seq2seq,
+    [
+        argument(
+            "pairs",
+            str,
+            "A task with generated pairs: "
+            + "; ".join(f"{name}, {task.what}" for name, task in TASKS.items())
+            + "; or a file of source<TAB>target lines.",
+            f"{ENVIRONMENT}_PAIRS",
+        ),
+        flag(
+            "output",
+            Path,
+            ...,
+            "Folder for the checkpoint, training.json and pictures; with --attention all, one for "
+            "each attention in it. An older one is replaced; a folder with other files is refused.",
+            f"{ENVIRONMENT}_OUTPUT",
+        ),
+        *flags_of(Seq2SeqSettings, ENVIRONMENT),
+        flag(
+            "resume",
+            bool,
+            True,
+            "Continue an interrupted run of the same command where it stopped. On by default: "
+            "the result is the same, only sooner.",
+            f"{ENVIRONMENT}_RESUME",
+        ),
+    ],
+)

@@ -1,0 +1,131 @@
+"""What `attendant seq2seq` does, once its arguments are understood.
+
+Knows nothing about flags or exit codes (`models/seq2seq/cli.py` does). It imports PyTorch, so the
+command line imports it only when it runs.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+
+from rich.console import Console
+
+from models.checkpoint import Checkpoint, check_replaceable, save_checkpoint
+from models.commands import stop_requests
+from models.errors import CheckpointError
+from models.kinds import kind_of
+from models.progress import RateColumn, TrainingBar
+from models.seq2seq.registry import NETWORKS, prepare
+from models.seq2seq.reports import (
+    accuracy_table,
+    alignment_of,
+    attention_picture,
+    curves_picture,
+    figures_of,
+    json_of,
+    reports_of,
+)
+from models.seq2seq.settings import ALL, ATTENTIONS, Seq2SeqSettings
+from models.seq2seq.training import Epoch, Trained, train
+from models.training_state import state_path
+
+COMPARISON_FILES = ("comparison.json", "curves.png", "attention.png")
+
+
+class Seq2SeqBar(TrainingBar):
+    """The bar of training on pairs."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__(console, RateColumn())
+        self._terminal = console
+
+    def tested(self, epoch: Epoch) -> None:
+        self._terminal.print(
+            f"epoch {epoch.epoch}: training loss {epoch.train_loss:.4f}, on test "
+            f"{epoch.test.symbols:.2%} of symbols right, {epoch.test.exact:.2%} of whole targets"
+        )
+
+
+def train_seq2seq(task: str, output: Path, settings: Seq2SeqSettings, *, resume: bool) -> None:
+    """Train on a task or a file; write checkpoint and reports to `output`."""
+    if settings.network == "lstm" and settings.attention == ALL:
+        compare_attentions(task, output, settings, resume=resume)
+        return
+    check_replaceable(output)  # now, rather than after the training
+    state_file = state_path(output)
+    trained = _train(task, settings, state_file, resume=resume)
+    save_checkpoint(checkpoint_of(trained), output, reports_of(trained))
+    state_file.unlink(missing_ok=True)
+    Console().print(accuracy_table(f"{output}: {trained.pairs.name}", {"": trained}))
+
+
+def compare_attentions(
+    task: str, output: Path, settings: Seq2SeqSettings, *, resume: bool
+) -> dict[str, Trained]:
+    """Train the same network with each score and without; a checkpoint each, in its folder."""
+    _check_comparison(output)
+    states = {attention: state_path(output / attention) for attention in ATTENTIONS}
+    results: dict[str, Trained] = {}
+    for attention, state_file in states.items():
+        Console(stderr=True).print(f"attention: {attention}")
+        chosen = replace(settings, attention=attention)
+        results[attention] = _train(task, chosen, state_file, resume=resume)
+    for attention, trained in results.items():
+        save_checkpoint(checkpoint_of(trained), output / attention, reports_of(trained))
+    name = results["none"].pairs.name
+    pictures = {key: found for key, result in results.items() if (found := alignment_of(result))}
+    figures = {attention: figures_of(trained) for attention, trained in results.items()}
+    contents = (
+        json_of({"data": name, "attentions": figures}),
+        curves_picture(name, results),
+        attention_picture(pictures),
+    )
+    for filename, content in zip(COMPARISON_FILES, contents, strict=True):
+        (output / filename).write_bytes(content)
+    for state_file in states.values():
+        state_file.unlink(missing_ok=True)
+    Console().print(accuracy_table(f"{output}: {name}", results))
+    return results
+
+
+def checkpoint_of(trained: Trained) -> Checkpoint:
+    network = trained.network
+    return Checkpoint(
+        model=network,
+        task=kind_of(network).task,
+        labels=(),
+        tokenizer=trained.tokenizer,
+        max_tokens=network.config.max_positions,  # type: ignore[union-attr, arg-type]
+        origin=f"trained on {trained.pairs.name}",
+        metrics={"test_symbols": trained.test.symbols, "test_exact": trained.test.exact},
+    )
+
+
+def _train(task: str, settings: Seq2SeqSettings, state_file: Path, *, resume: bool) -> Trained:
+    pairs, completed = prepare(task, settings)
+    training = NETWORKS[completed.network].load()
+    with stop_requests() as should_stop, Seq2SeqBar(Console(stderr=True)) as bar:
+        return train(
+            pairs,
+            training,
+            completed,
+            state_file=state_file,
+            resume=resume,
+            listener=bar,
+            should_stop=should_stop,
+        )
+
+
+def _check_comparison(output: Path) -> None:
+    """Refuse a folder that holds what no comparison has."""
+    if output.exists() and not output.is_dir():
+        raise CheckpointError(f"{output} is a file, but must be a folder or not exist")
+    states = {state_path(output / attention).name for attention in ATTENTIONS}
+    allowed = {*ATTENTIONS, *COMPARISON_FILES, *states}
+    foreign = sorted({path.name for path in output.glob("*")} - allowed)
+    if foreign:
+        raise CheckpointError(
+            f"{output} holds {', '.join(foreign[:3])}, which no comparison has; choose a folder "
+            "that is new, empty or a comparison"
+        )
+    for attention in ATTENTIONS:
+        check_replaceable(output / attention)
