@@ -16,7 +16,7 @@ import onnx
 from export.calibration import SampleRows, sample_rows
 from export.errors import ExportError
 from export.fused_attention import Operator
-from export.graph import check_fused, fused_ops, num_layers_used, trace
+from export.graph import check_fused, fused_ops, trace
 from export.parity import GraphRunner, Parity, check_parity, outputs_of_texts, pad
 from export.static_int8 import quantize_static
 from export.variants import Built, BuiltGraphs, build_graphs
@@ -82,7 +82,7 @@ def export_checkpoint(
             f"precision is {precisions[0]}, an encoder's is one of {', '.join(MAX_ABS_ERROR)}"
         )
     _check_labels(checkpoint, labelled)
-    checkpoint.encoder_model.eval()
+    checkpoint.text_network.eval()
     encoder = _Encoder(checkpoint, settings, labelled, on_step)
     graphs = build_graphs(precisions, encoder.build, check_cost)
     manifest = _manifest(checkpoint, settings, graphs)
@@ -108,7 +108,7 @@ class _Encoder:
         self._settings = settings
         self._labelled = labelled
         self._on_step = on_step
-        network = checkpoint.encoder_model
+        network = checkpoint.text_network
         self._samples: Callable[[], SampleRows] = cache(
             lambda: sample_rows(checkpoint.tokenizer, settings.calibration, checkpoint.max_tokens)
         )
@@ -119,16 +119,16 @@ class _Encoder:
 
     def build(self, precision: Precision) -> Built:
         """A graph that computes what the network does, or `ExportError`."""
-        settings, network = self._settings, self._checkpoint.encoder_model
+        settings, network = self._settings, self._checkpoint.text_network
         operator = settings.operator or DEFAULT_OPERATOR[precision]
         self._on_step(f"{precision}: tracing the graph")
         graph = self._trace(operator, precision == "fp16")
         if precision == "int8":
             self._on_step("int8: looking for the scales of activations")
-            pad_id = network.config.pad_token_id
+            pad_id = network.pad_token_id
             rows = self._samples().calibration
             graph = quantize_static(graph, (pad([row], pad_id) for row in rows))
-            check_fused(graph, operator, num_layers_used(network))
+            check_fused(graph, operator, network.num_attentions)
         self._on_step(f"{precision}: comparing with PyTorch")
         parity = self._check_parity(precision, graph)
         accuracy: dict[str, float] = {}
@@ -143,7 +143,7 @@ class _Encoder:
 
     def _check_parity(self, precision: Precision, graph: onnx.ModelProto) -> Parity:
         """On any tokens, or in int8, which is made for some, on texts."""
-        network, limit = self._checkpoint.encoder_model, MAX_ABS_ERROR[precision]
+        network, limit = self._checkpoint.text_network, MAX_ABS_ERROR[precision]
         rows = self._samples().checked if precision == "int8" else None
         parity = check_parity(network, graph, self._checkpoint.max_tokens, limit, rows)
         is_bounded = precision == "int8" and not self._labelled
@@ -185,7 +185,7 @@ def _accuracy(checkpoint: Checkpoint, model: onnx.ModelProto, labelled: Sequence
         checkpoint.tokenizer,
         [example.text for example in labelled],
         checkpoint.max_tokens,
-        checkpoint.encoder_model.config.pad_token_id,
+        checkpoint.text_network.pad_token_id,
     )
     return round(float((np.concatenate(list(outputs)).argmax(axis=1) == wanted).mean()), 5)
 
@@ -200,11 +200,11 @@ def _check_accuracy(accuracy: dict[str, float], max_drop: float) -> None:
 
 
 def _manifest(checkpoint: Checkpoint, settings: ExportSettings, graphs: BuiltGraphs) -> Manifest:
-    network = checkpoint.encoder_model
+    network = checkpoint.text_network
     return Manifest(
         task=checkpoint.task,
         max_tokens=checkpoint.max_tokens,
-        pad_token_id=network.config.pad_token_id,
+        pad_token_id=network.pad_token_id,
         labels=checkpoint.labels,
         embedding_size=network.embedding_size if isinstance(network, TextEmbedder) else 0,
         pooling=_describe_pooling(network) if isinstance(network, TextEmbedder) else "",

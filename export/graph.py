@@ -17,33 +17,30 @@ from torch import Tensor, nn
 
 from export.errors import ExportError
 from export.fused_attention import Operator, fuse_attention
-from models.heads import SequenceClassifier, TextEmbedder
+from models.heads import TextNetwork
 
 OPSET = 23  # the first with Attention
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
-TextNetwork = SequenceClassifier | TextEmbedder
 
 
 def trace(network: TextNetwork, operator: Operator, *, is_half: bool) -> onnx.ModelProto:
-    """The fused graph of a network: int64 [B, S] inputs, one float32 [B, values] output.
+    """The fused graph of a network: int64 [B, S] inputs, one float32 output.
 
     Raises `ExportError` unless the attention of every layer that the output depends on became
     exactly one node.
     """
     fused = copy.deepcopy(network).eval()
     num_fused = fuse_attention(fused, operator)
-    num_layers = network.config.num_layers
-    if num_fused != num_layers:
-        raise ExportError(f"fused {num_fused} attentions in a network of {num_layers} layers")
-    names = INPUTS if network.config.type_vocab_size > 1 else INPUTS[:2]
+    if num_fused < network.num_attentions:
+        raise ExportError(f"fused {num_fused} attentions of {network.num_attentions}")
+    names = INPUTS if network.has_token_types else INPUTS[:2]
     wrapped = _Float32Output(fused.half() if is_half else fused)
     rows, tokens = torch.export.Dim("batch"), torch.export.Dim("sequence")
     # A tensor each: the tracer takes one tensor given twice for one input.
     example = tuple(torch.ones(2, 8, dtype=torch.int64) for _ in names)
     program = export_program(wrapped, example, names, ({0: rows, 1: tokens},) * len(names))
-    output = "logits" if isinstance(network, SequenceClassifier) else "embedding"
-    model = clean(program, names, (output,))
-    check_fused(model, operator, num_layers_used(network))
+    model = clean(program, names, (network.output_name,))
+    check_fused(model, operator, network.num_attentions)
     return model
 
 
@@ -67,14 +64,6 @@ def export_program(
         )
     assert program is not None, "dynamo=True returns a program"
     return program.model_proto
-
-
-def num_layers_used(network: TextNetwork) -> int:
-    """Layers that the output depends on; tracing leaves the others out."""
-    num_layers = network.config.num_layers
-    if isinstance(network, TextEmbedder):
-        return {"first": 0, "second_to_last": num_layers - 1}.get(network.layers, num_layers)
-    return num_layers
 
 
 def check_fused(model: onnx.ModelProto, operator: str, num_layers: int) -> None:

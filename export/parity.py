@@ -13,7 +13,8 @@ import torch
 from tokenizers import Tokenizer
 
 from export.errors import ExportError
-from export.graph import INPUTS, TextNetwork
+from export.graph import INPUTS
+from models.heads import TextNetwork
 from models.tokenizer import cutting_copy
 from service.collate import mask_of, pad_right
 from service.cpus import available_cpus
@@ -67,11 +68,11 @@ def check_parity(
     rows: Sequence[Sequence[int]] | None = None,
 ) -> Parity:
     """Compare on ragged rows, or raise `ExportError` where the graph is further off."""
-    rows = rows or _ragged_rows(network.config.vocab_size, max_tokens)
-    batch = pad(rows, network.config.pad_token_id)
+    rows = rows or _ragged_rows(network.vocab_size, max_tokens)
+    batch = pad(rows, network.pad_token_id)
     run = GraphRunner(model)
     found, wanted = run(batch), run_network(network, batch)
-    alone = np.concatenate([run(pad([row], network.config.pad_token_id)) for row in rows])
+    alone = np.concatenate([run(pad([row], network.pad_token_id)) for row in rows])
     norms = np.linalg.norm(found, axis=1) * np.linalg.norm(wanted, axis=1)
     cosines = (found * wanted).sum(axis=1) / norms
     parity = Parity(

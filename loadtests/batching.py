@@ -167,6 +167,7 @@ def _texts(loaded: LoadedVersion, texts: Path | None, limit: int) -> tuple[list[
         kinds = generator.choices(list(MIX), list(MIX.values()), k=limit)
         lines = [known[kind].text(generator) for kind in kinds]
     assert loaded.tokenizer is not None, "a text model of an encoder"
+    assert loaded.manifest is not None, "the same"
     rows = loaded.tokenizer.encode(lines, can_truncate=True)
     requests = [
         service_pb2.ModelInferRequest(
@@ -176,7 +177,7 @@ def _texts(loaded: LoadedVersion, texts: Path | None, limit: int) -> tuple[list[
         )
         for line in lines
     ]
-    return list(text_items(Request(Timings(0.0)), rows)), requests
+    return list(text_items(Request(Timings(0.0)), rows, loaded.manifest)), requests
 
 
 def _fixed(tokens: int, limit: int) -> tuple[list[Item], Requests]:

@@ -20,10 +20,10 @@ import typer
 from service.app import App, serve
 from service.datatypes import DATATYPES
 from service.loading import Openers
-from service.model_config import Signature, TensorSpec
 from service.request import Arrays
 from service.runtime import RunStop, SessionOptions
 from service.settings import Settings
+from service.signature import Signature, TensorSpec
 
 RUN_S = 0.040
 MAX_ROWS = 8

@@ -13,37 +13,35 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any
 
 from safetensors.torch import save
 from tokenizers import Tokenizer
-from torch import Tensor
+from tokenizers.models import WordLevel
+from torch import Tensor, nn
 
-from models.encoder import Encoder, EncoderConfig
-from models.errors import CheckpointError, SettingError, check_choice, check_range
-from models.gpt import GPT, GPTConfig
-from models.heads import ClassificationHead, SequenceClassifier, TextEmbedder
+from models.errors import CheckpointError, SettingError, check_range
+from models.heads import EncoderNetwork, TextNetwork
 from models.hub import download_folder, is_hub_id
 from models.huggingface import CONFIG_FILE, WEIGHTS_FILE, load_pretrained
 from models.json_files import fields_of, read_object
+from models.kinds import Task, kind_named, kind_of
 from models.tokenizer import TOKENIZER_FILE, load_tokenizer
 from models.weights import assign_weights, build_on_meta, read_tensors
 
 __all__ = ["Checkpoint", "CheckpointError", "load_checkpoint", "save_checkpoint"]
 
-Task = Literal["text-classification", "embedding", "text-generation"]
-Model = SequenceClassifier | TextEmbedder | GPT
-
 FORMAT = "attendant-checkpoint-1"
 CHECKPOINT_FILES = (CONFIG_FILE, WEIGHTS_FILE, TOKENIZER_FILE)
-REPORT_FILES = ("training.json", "confusion.png", "loss.png")
+NO_TOKENIZER = Tokenizer(WordLevel({}, unk_token=""))  # of a network that reads no texts
+REPORT_FILES = ("training.json", "confusion.png", "loss.png", "attention.png")
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
     """A model, its labels and its tokenizer (no padding, no truncation), which fit together."""
 
-    model: Model
+    model: nn.Module
     task: Task
     labels: tuple[str, ...]  # in the order of the logits; empty where nothing is classified
     tokenizer: Tokenizer
@@ -52,34 +50,43 @@ class Checkpoint:
     metrics: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        task, config = task_of(self.model), self.model.config
-        if self.task != task:
-            raise SettingError("task", self.task, f"{task!r} for a {type(self.model).__name__}")
-        head = self.model.head if isinstance(self.model, SequenceClassifier) else None
-        num_labels = head.num_labels if head is not None else 0
+        kind, config = kind_of(self.model), self.config
+        if self.task != kind.task:
+            raise SettingError(
+                "task", self.task, f"{kind.task!r} for a {type(self.model).__name__}"
+            )
+        num_labels = int(self.model.num_labels) if kind.has_labels else 0  # type: ignore[arg-type]
         if not len(self.labels) == len(set(self.labels)) == num_labels:
             raise SettingError("labels", self.labels, f"{num_labels} different names")
         check_range("max_tokens", self.max_tokens, 1, config.max_positions)
         num_pieces = self.tokenizer.get_vocab_size()
-        if num_pieces > config.vocab_size:
+        if kind.has_tokenizer and num_pieces > config.vocab_size:
             limit = f"at most the model's vocab_size, {config.vocab_size}"
             raise SettingError("the tokenizer's vocabulary size", num_pieces, limit)
 
     @property
-    def encoder_model(self) -> SequenceClassifier | TextEmbedder:
-        """The model, where only one with an encoder will do; raises CheckpointError for a GPT."""
-        if isinstance(self.model, GPT):
+    def config(self) -> Any:  # noqa: ANN401 - each network has its own
+        """The sizes of the network."""
+        return self.model.config
+
+    @property
+    def text_network(self) -> TextNetwork:
+        """The model, where only one that reads texts will do; raises CheckpointError for others."""
+        if not isinstance(self.model, TextNetwork):
+            raise CheckpointError(
+                f"{self.origin}: task is {self.task!r}, but this needs a network that reads texts"
+            )
+        return self.model
+
+    @property
+    def encoder_model(self) -> EncoderNetwork:
+        """The model, where only one with an encoder will do; raises CheckpointError for others."""
+        if not isinstance(self.model, EncoderNetwork):
             raise CheckpointError(
                 f"{self.origin}: task is {self.task!r}, but this needs an encoder, which a "
                 "text-classification or embedding checkpoint has"
             )
         return self.model
-
-
-def task_of(model: Model) -> Task:
-    if isinstance(model, GPT):
-        return "text-generation"
-    return "text-classification" if isinstance(model, SequenceClassifier) else "embedding"
 
 
 def load_checkpoint(source: str | Path) -> Checkpoint:
@@ -95,7 +102,7 @@ def load_checkpoint(source: str | Path) -> Checkpoint:
     if read_object(path, optional=True).get("format") == FORMAT:
         return _load_own(folder)
     pretrained = load_pretrained(folder)
-    task = task_of(pretrained.model)
+    task = kind_of(pretrained.model).task
     tokenizer = load_tokenizer(pretrained.folder, is_byte_level=task == "text-generation")
     with fields_of(path, {}):
         return Checkpoint(
@@ -118,7 +125,8 @@ def save_checkpoint(
         staged.mkdir()
         # save_file() would leave a file that only its owner can read.
         (staged / WEIGHTS_FILE).write_bytes(save(_contiguous(checkpoint.model.state_dict())))
-        checkpoint.tokenizer.save(str(staged / TOKENIZER_FILE))
+        if kind_of(checkpoint.model).has_tokenizer:
+            checkpoint.tokenizer.save(str(staged / TOKENIZER_FILE))
         (staged / CONFIG_FILE).write_text(_to_json(_config_of(checkpoint)), encoding="utf-8")
         for name, content in (reports or {}).items():
             assert name in REPORT_FILES, "check_replaceable would refuse our own folder"
@@ -156,62 +164,33 @@ def _contiguous(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _config_of(checkpoint: Checkpoint) -> dict[str, Any]:
-    labels = {} if isinstance(checkpoint.model, GPT) else {"labels": list(checkpoint.labels)}
+    kind = kind_of(checkpoint.model)
+    labels = {"labels": list(checkpoint.labels)} if kind.has_labels else {}
     return {
         "format": FORMAT,
         "task": checkpoint.task,
+        "network": kind.name,
         "origin": checkpoint.origin,
         **labels,
         "max_tokens": checkpoint.max_tokens,
-        **_sections_of(checkpoint.model),
+        **kind.sections(checkpoint.model),
         "metrics": checkpoint.metrics,
     }
-
-
-def _sections_of(model: Model) -> dict[str, Any]:
-    """What it takes to build the model again, but for the number of labels."""
-    if isinstance(model, GPT):
-        return {"decoder": model.config.to_dict()}
-    if isinstance(model, SequenceClassifier):
-        head = model.head
-        use = {
-            "activation": head.activation,
-            "dropout": head.dropout.p,
-            "pooling": head.pooling,
-        }
-    else:
-        use = {
-            "pooling": model.pooling,
-            "layers": model.layers,
-            "normalize": model.normalize,
-        }
-    return {"encoder": model.config.to_dict(), "head": use}
 
 
 def _load_own(folder: Path) -> Checkpoint:
     path = folder / CONFIG_FILE
     with fields_of(path, read_object(path)) as values:
-        check_choice("task", values["task"], get_args(Task))
-        task: Task = values["task"]
-        labels = () if task == "text-generation" else tuple(map(str, values["labels"]))
-        model = build_on_meta(partial(_build, task, len(labels), values))
+        kind = kind_named(values)
+        labels = tuple(map(str, values["labels"])) if kind.has_labels else ()
+        model = build_on_meta(partial(kind.build, values, len(labels)))
         assign_weights(model, read_tensors(folder / WEIGHTS_FILE), folder / WEIGHTS_FILE)
         return Checkpoint(
             model=model,
-            task=task,
+            task=kind.task,
             labels=labels,
-            tokenizer=load_tokenizer(folder),
+            tokenizer=load_tokenizer(folder) if kind.has_tokenizer else NO_TOKENIZER,
             max_tokens=int(values["max_tokens"]),
             origin=str(values["origin"]),
             metrics={str(name): float(value) for name, value in values["metrics"].items()},
         )
-
-
-def _build(task: Task, num_labels: int, values: Mapping[str, Any]) -> Model:
-    if task == "text-generation":
-        return GPT(GPTConfig.from_dict(values["decoder"]))
-    config = EncoderConfig.from_dict(values["encoder"])
-    if task == "embedding":
-        return TextEmbedder(Encoder(config), **values["head"])
-    head = ClassificationHead(config.hidden_size, num_labels, **values["head"])
-    return SequenceClassifier(Encoder(config), head)

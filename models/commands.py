@@ -10,30 +10,27 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
-from typing import get_args
 
 from rich.console import Console
 from rich.table import Table
 
 from models.checkpoint import (
     Checkpoint,
-    Task,
     check_replaceable,
     load_checkpoint,
     save_checkpoint,
-    task_of,
 )
 from models.datasets import Splits, read_dataset, split
 from models.errors import SettingError, check_choice
 from models.finetune import finetune
-from models.gpt import GPT
-from models.heads import SequenceClassifier, TextEmbedder
+from models.heads import TextEmbedder
+from models.kinds import kind_of
 from models.progress import ProgressBar
 from models.reports import confusion_table, reports_of
 from models.settings import TrainingSettings
 from models.training_state import state_path
 
-TASKS = ("auto", *get_args(Task))
+TASKS = ("auto", "text-classification", "embedding", "text-generation")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +95,7 @@ def import_model(
     check_choice("task", task, TASKS)
     check_replaceable(output)
     checkpoint = load_checkpoint(source)
-    wanted = task_of(checkpoint.model) if task == "auto" else task
+    wanted = checkpoint.task if task == "auto" else task
     if "text-generation" in (wanted, checkpoint.task) and wanted != checkpoint.task:
         limit = f"auto or {checkpoint.task}: that is what {source} is for"
         raise SettingError("task", task, limit)
@@ -133,18 +130,20 @@ def as_embedder(
 
 
 def summary(checkpoint: Checkpoint, folder: Path) -> Table:
-    model, config = checkpoint.model, checkpoint.model.config
+    model, config = checkpoint.model, checkpoint.config
     num_weights = sum(parameter.numel() for parameter in model.parameters())
     table = Table(title=str(folder), show_header=False)
     table.add_row("task", checkpoint.task)
     table.add_row("origin", checkpoint.origin)
-    network = "decoder" if isinstance(model, GPT) else "encoder"
-    table.add_row(network, f"{config.num_layers} layers, {config.hidden_size} values per token")
+    table.add_row(
+        "network",
+        f"{kind_of(model).name}, {config.num_layers} layers, {config.hidden_size} values per token",
+    )
     table.add_row("weights", f"{num_weights / 1e6:.1f} million")
     table.add_row("longest text", f"{checkpoint.max_tokens} tokens")
-    if isinstance(model, SequenceClassifier):
+    if checkpoint.labels:
         table.add_row("labels", ", ".join(checkpoint.labels))
-    elif isinstance(model, TextEmbedder):
+    if isinstance(model, TextEmbedder):
         table.add_row("embedding", f"{model.embedding_size} values")
         table.add_row("pooling", f"{model.pooling} of {model.layers}")
         table.add_row("normalized", "yes" if model.normalize else "no")

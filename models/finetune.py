@@ -1,48 +1,70 @@
-"""Fine-tune a checkpoint into a classifier: from files and settings to a better checkpoint.
+"""Fine-tune a checkpoint for a task: from files and settings to a better checkpoint.
 
 Knows nothing about terminals, signals or report files: a Listener hears what happens and
-`should_stop` is asked after every step. The loop itself is in `models/trainer.py`.
+`should_stop` is asked after every step. The loop itself is in `models/trainer.py`; what differs from
+task to task is a `Recipe`.
 """
 
 import copy
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import Generic
 
 import torch
+from tokenizers import Tokenizer
 
-from models.batches import TokenizedDataset, tokenize
+from models.batches import tokenize
 from models.checkpoint import Checkpoint
-from models.datasets import Dataset, Splits
+from models.datasets import D, Dataset, Splits
 from models.errors import SettingError
-from models.evaluation import Evaluation, evaluate
-from models.heads import ClassificationHead, SequenceClassifier, TextEmbedder
+from models.gpt import GPT
+from models.gpt_classifier import GPTClassifier, ending_texts
+from models.heads import ClassificationHead, SequenceClassifier, TextEmbedder, TextNetwork
+from models.kinds import Task
 from models.settings import TrainingSettings
-from models.trainer import Listener, SilentListener, Trainer
+from models.trainer import J, Listener, Objective, R, SilentListener, Trainer, classification
 from models.training_state import Progress, RunIdentity, digest_of
 
 
 @dataclass(frozen=True, slots=True)
-class Finetuned:
+class Recipe(Generic[D, R, J]):
+    """What fine-tuning for a task consists of.
+
+    `network` gives a copy of a checkpoint's with a head for what is to be learnt, and its labels in
+    the order of its outputs. `rows` takes data, labels, tokenizer, the most tokens of a row and the
+    id to pad with.
+    """
+
+    task: Task
+    network: Callable[[Checkpoint, D], tuple[TextNetwork, tuple[str, ...]]]
+    rows: Callable[[D, Sequence[str], Tokenizer, int, int], R]
+    objective: Callable[[Sequence[str]], Objective[R, J]]
+
+
+@dataclass(frozen=True, slots=True)
+class Finetuned(Generic[J]):
     """The best epoch's model, and how the run went; `evaluation` is of `evaluated_on`."""
 
     checkpoint: Checkpoint
-    evaluation: Evaluation
+    evaluation: J
     evaluated_on: str  # "test" where there is a held-out part, else "validation"
     progress: Progress
     bfloat16: bool
 
 
-def finetune(
+def finetune_by(
+    recipe: Recipe[D, R, J],
     checkpoint: Checkpoint,
-    splits: Splits,
+    splits: Splits[D],
     settings: TrainingSettings,
     *,
     state_file: Path | None = None,
     resume: bool = True,
     listener: Listener | None = None,
     should_stop: Callable[[], bool] = lambda: False,
-) -> Finetuned:
+) -> Finetuned[J]:
     """Train a copy of the checkpoint's model; the global random state stays as it was.
 
     With a `state_file` the run can be stopped and continued: raises TrainingInterruptedError after
@@ -50,28 +72,30 @@ def finetune(
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(settings.seed)
-        model, labels = classifier_from(checkpoint, splits.train.labels())
-        tokenized = _tokenizer_for(checkpoint, labels, settings)
+        model, labels = recipe.network(checkpoint, splits.train)
+        checkpoint = replace(checkpoint, tokenizer=_tokenizer_of(model, checkpoint))
+        rows_of = _rows_of(recipe, checkpoint, model, labels, settings)
+        objective = recipe.objective(labels)
         trainer = Trainer(
             model=model,
-            train=tokenized(splits.train),
-            validation=tokenized(splits.validation),
-            labels=labels,
+            train=rows_of(splits.train),
+            validation=rows_of(splits.validation),
+            objective=objective,
             settings=settings,
             identity=RunIdentity(settings.to_dict(), checkpoint.origin, digest_of(splits)),
             listener=listener or SilentListener(),
-            frozen=model.encoder if settings.freeze_encoder else None,
+            frozen=model.body if settings.freeze_encoder else None,
         )
         if state_file is not None and resume and state_file.exists():
             trainer.restore(state_file)
         best = trainer.run(state_file, should_stop)
-    metrics = {"validation_accuracy": best.accuracy, "validation_macro_f1": best.macro_f1}
+    metrics = {f"validation_{name}": value for name, value in best.scores().items()}
     if splits.test is not None:
-        best = evaluate(model, tokenized(splits.test), labels)
-        metrics |= {"test_accuracy": best.accuracy, "test_macro_f1": best.macro_f1}
+        best = objective.judge(model, rows_of(splits.test))
+        metrics |= {f"test_{name}": value for name, value in best.scores().items()}
     tuned = Checkpoint(
         model=model,
-        task="text-classification",
+        task=recipe.task,
         labels=labels,
         tokenizer=checkpoint.tokenizer,
         max_tokens=checkpoint.max_tokens,
@@ -84,16 +108,21 @@ def finetune(
 
 def classifier_from(
     checkpoint: Checkpoint, labels: tuple[str, ...]
-) -> tuple[SequenceClassifier, tuple[str, ...]]:
-    """Copy the classifier if it has these labels, else put a fresh head on a copy of the encoder.
+) -> tuple[SequenceClassifier | GPTClassifier, tuple[str, ...]]:
+    """Copy the classifier if it has these labels, else put a fresh head on a copy of its body.
 
-    The labels come back in the order of the logits. A fresh head pools as the checkpoint did: an
-    embedder was trained so that its mean, or its first token, says what the text says. Raises
-    CheckpointError for a checkpoint that has no encoder.
+    The labels come back in the order of the logits. On an encoder a fresh head pools as the
+    checkpoint did: an embedder was trained so that its mean, or its first token, says what the
+    text says. Raises CheckpointError for a checkpoint of anything but an encoder or a GPT.
     """
-    model = checkpoint.encoder_model
-    if isinstance(model, SequenceClassifier) and set(labels) == set(checkpoint.labels):
+    model = checkpoint.model
+    is_classifier = isinstance(model, SequenceClassifier | GPTClassifier)
+    if is_classifier and set(labels) == set(checkpoint.labels):
         return copy.deepcopy(model), checkpoint.labels
+    if isinstance(model, GPT | GPTClassifier):
+        gpt = model if isinstance(model, GPT) else model.gpt
+        return GPTClassifier(copy.deepcopy(gpt), len(labels)), labels
+    model = checkpoint.encoder_model
     pooling = "cls"
     if isinstance(model, SequenceClassifier):
         pooling = model.head.pooling
@@ -106,12 +135,32 @@ def classifier_from(
     return SequenceClassifier(copy.deepcopy(model.encoder), head), labels
 
 
-def _tokenizer_for(
-    checkpoint: Checkpoint, labels: Sequence[str], settings: TrainingSettings
-) -> Callable[[Dataset], TokenizedDataset]:
+TEXT_CLASSIFICATION = Recipe(
+    "text-classification",
+    lambda checkpoint, data: classifier_from(checkpoint, data.labels()),
+    tokenize,
+    classification,
+)
+finetune = partial(finetune_by, TEXT_CLASSIFICATION)
+
+
+def _tokenizer_of(model: TextNetwork, checkpoint: Checkpoint) -> Tokenizer:
+    """The checkpoint's; but a GPT classifies by what ends a text."""
+    if not isinstance(model, GPTClassifier):
+        return checkpoint.tokenizer
+    return ending_texts(checkpoint.tokenizer, model.config.eos_token_id)
+
+
+def _rows_of(
+    recipe: Recipe[D, R, J],
+    checkpoint: Checkpoint,
+    model: TextNetwork,
+    labels: Sequence[str],
+    settings: TrainingSettings,
+) -> Callable[[D], R]:
     max_tokens = settings.max_tokens or checkpoint.max_tokens
     if max_tokens > checkpoint.max_tokens:
         limit = f"at most {checkpoint.max_tokens}, which is what the checkpoint takes"
         raise SettingError("max_tokens", max_tokens, limit)
-    pad_token_id = checkpoint.encoder_model.config.pad_token_id
-    return lambda dataset: tokenize(dataset, labels, checkpoint.tokenizer, max_tokens, pad_token_id)
+    pad_token_id = model.pad_token_id
+    return lambda data: recipe.rows(data, labels, checkpoint.tokenizer, max_tokens, pad_token_id)

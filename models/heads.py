@@ -1,11 +1,11 @@
-"""What an encoder is used for: class logits, or one vector per text.
+"""Networks that read texts, and what an encoder is used for: class logits, or one vector per text.
 
-Knows nothing about files, tokenizers or training. Both models take the encoder's three inputs and
-return one tensor of B rows.
+Knows nothing about files, tokenizers or training.
 """
 # ruff: noqa: N803, N806 - suffixes are array layouts: B rows, S tokens, D hidden size
 
 from collections.abc import Callable
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -82,17 +82,83 @@ class ClassificationHead(nn.Module):
         return logits
 
 
-class SequenceClassifier(nn.Module):
-    """An encoder with a classification head on its last layer."""
+class TextNetwork(nn.Module):
+    """Reads right-padded rows of token ids, and gives one tensor; what an export asks of it.
 
-    def __init__(self, encoder: Encoder, head: ClassificationHead) -> None:
+    `forward` takes int64 [B, S] `input_ids`, `attention_mask` and, where it has types,
+    `token_type_ids`. It gives [B, values], a row per text, or rows of the real tokens of all texts
+    one after the other, [N, values]: no padding leaves a network.
+    """
+
+    output_name: ClassVar[str]  # of the tensor
+
+    @property
+    def vocab_size(self) -> int:
+        raise NotImplementedError
+
+    @property
+    def pad_token_id(self) -> int:
+        raise NotImplementedError
+
+    @property
+    def has_token_types(self) -> bool:
+        raise NotImplementedError
+
+    @property
+    def num_attentions(self) -> int:
+        """That the output depends on: one node each in the exported graph."""
+        raise NotImplementedError
+
+    @property
+    def body(self) -> nn.Module:
+        """What may be pretrained: all but the head."""
+        raise NotImplementedError
+
+
+class EncoderNetwork(TextNetwork):
+    """An encoder, and what a subclass puts on it."""
+
+    def __init__(self, encoder: Encoder) -> None:
         super().__init__()
         self.encoder = encoder
-        self.head = head
 
     @property
     def config(self) -> EncoderConfig:
         return self.encoder.config
+
+    @property
+    def vocab_size(self) -> int:
+        return self.config.vocab_size
+
+    @property
+    def pad_token_id(self) -> int:
+        return self.config.pad_token_id
+
+    @property
+    def has_token_types(self) -> bool:
+        return self.config.type_vocab_size > 1
+
+    @property
+    def num_attentions(self) -> int:
+        return self.config.num_layers
+
+    @property
+    def body(self) -> nn.Module:
+        return self.encoder
+
+
+class SequenceClassifier(EncoderNetwork):
+    """An encoder with a classification head on its last layer."""
+
+    output_name = "logits"
+
+    def __init__(self, encoder: Encoder, head: ClassificationHead) -> None:
+        super().__init__(encoder)
+        self.head = head
+
+    @property
+    def num_labels(self) -> int:
+        return self.head.num_labels
 
     def forward(
         self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None
@@ -103,8 +169,10 @@ class SequenceClassifier(nn.Module):
         return logits
 
 
-class TextEmbedder(nn.Module):
+class TextEmbedder(EncoderNetwork):
     """An encoder whose hidden states are pooled into one vector per row."""
+
+    output_name = "embedding"
 
     def __init__(
         self,
@@ -113,20 +181,20 @@ class TextEmbedder(nn.Module):
         layers: str = "last",
         normalize: bool = False,
     ) -> None:
-        super().__init__()
+        super().__init__(encoder)
         check_choice("pooling", pooling, POOLINGS)
         check_choice("layers", layers, LAYERS)
         if layers in NEEDS_FOUR_LAYERS and encoder.config.num_layers < 4:
             limit = f"another choice: the encoder has only {encoder.config.num_layers} layers"
             raise SettingError("layers", layers, limit)
-        self.encoder = encoder
         self.pooling = pooling
         self.layers = layers
         self.normalize = normalize
 
     @property
-    def config(self) -> EncoderConfig:
-        return self.encoder.config
+    def num_attentions(self) -> int:
+        num_layers = self.config.num_layers
+        return {"first": 0, "second_to_last": num_layers - 1}.get(self.layers, num_layers)
 
     @property
     def embedding_size(self) -> int:

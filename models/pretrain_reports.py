@@ -5,14 +5,19 @@ Knows nothing about how the figures came about.
 
 import json
 from dataclasses import asdict
+from typing import Any
 
 from matplotlib.figure import Figure
 
 from models.corpus import Corpus
+from models.kinds import kind_of
 from models.pretrain import Pretrained
 from models.pretrain_settings import PretrainSettings
+from models.progress import spoken
 from models.reports import png_of
-from models.training_state import PretrainProgress
+from models.training_state import Measurement, PretrainProgress
+
+ACCURACY = "accuracy"  # how the names of such figures end
 
 
 def pretrain_reports_of(
@@ -27,9 +32,8 @@ def pretrain_reports_of(
 
 def tokens_per_s(pretrained: Pretrained, settings: PretrainSettings) -> float:
     """Tokens learnt from in a second, without the time for measurements."""
-    context = pretrained.checkpoint.model.config.max_positions
-    learnt = len(pretrained.progress.step_losses) * settings.windows_per_step * context
-    return learnt / pretrained.progress.seconds
+    per_step = settings.windows_per_step * pretrained.checkpoint.config.max_positions
+    return len(pretrained.progress.step_losses) * per_step / pretrained.progress.seconds
 
 
 def pretraining_json(pretrained: Pretrained, corpus: Corpus, settings: PretrainSettings) -> bytes:
@@ -41,15 +45,15 @@ def pretraining_json(pretrained: Pretrained, corpus: Corpus, settings: PretrainS
             "files": [file.to_dict() for file in corpus.files],
             "validation_file": held_out_file.to_dict() if held_out_file else None,
             "train_documents": len(corpus.train),
-            "train_tokens": pretrained.num_train_tokens,
+            "train_tokens": pretrained.objective.num_train_tokens,
             "validation_documents": len(corpus.validation),
-            "validation_tokens": pretrained.num_validation_tokens,
+            "validation_tokens": pretrained.objective.num_validation_tokens,
         },
         "settings": settings.to_dict(),
-        "decoder": pretrained.checkpoint.model.config.to_dict(),
+        **kind_of(pretrained.checkpoint.model).sections(pretrained.checkpoint.model),
         "bfloat16": pretrained.bfloat16,
         "best_step": best.step,
-        "measurements": [{**asdict(m), "perplexity": m.perplexity} for m in progress.measurements],
+        "measurements": [measured(m) for m in progress.measurements],
         "training_s": round(progress.seconds, 1),
         "tokens_per_s": round(tokens_per_s(pretrained, settings)),
         "step_losses": progress.step_losses,
@@ -57,8 +61,13 @@ def pretraining_json(pretrained: Pretrained, corpus: Corpus, settings: PretrainS
     return (json.dumps(values, indent=2, ensure_ascii=False) + "\n").encode()
 
 
+def measured(measurement: Measurement) -> dict[str, Any]:
+    values = asdict(measurement)
+    return {**values, **values.pop("figures")}
+
+
 def pretraining_picture(progress: PretrainProgress) -> bytes:
-    """Draw every step's training loss and every measurement."""
+    """Draw every step's training loss and every measurement; shares of what is right beside."""
     figure = Figure(figsize=(7.0, 4.0), layout="constrained")
     axes = figure.subplots()
     steps = [measurement.step for measurement in progress.measurements]
@@ -68,6 +77,14 @@ def pretraining_picture(progress: PretrainProgress) -> bytes:
     axes.plot(steps, [m.validation_loss for m in progress.measurements], "s-", label="validation")
     if progress.best is not None:
         axes.axvline(progress.best.step, linestyle=":", label="best")
-    axes.set(xlabel="step", ylabel="cross entropy of a token, nats")
-    axes.legend()
+    axes.set(xlabel="step", ylabel="cross entropy, nats")
+    shares = [name for name in progress.measurements[0].figures if name.endswith(ACCURACY)]
+    if shares:
+        right = axes.twinx()
+        for name in shares:
+            values = [measurement.figures[name] for measurement in progress.measurements]
+            right.plot(steps, values, "^--", label=spoken(name), color=f"C{4 + shares.index(name)}")
+        right.set(ylabel="share right, of held-out text", ylim=(0.0, 1.0))
+        right.legend(loc="lower left")
+    axes.legend(loc="upper right")
     return png_of(figure)

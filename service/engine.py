@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Protocol
 
 import numpy as np
@@ -302,17 +303,18 @@ class BatchEngine:
         if not self._has_rows:
             assert len(items) == 1, "nothing to split by"
             return [outputs]
-        num_rows = sum(item.num_rows for item in items)
+        counts = [item.num_rows if item.num_outputs is None else item.num_outputs for item in items]
         for name, output in zip(self._output_names, outputs, strict=True):
-            if output.shape[:1] != (num_rows,):
+            if output.shape[:1] != (sum(counts),):
                 raise ModelFailed(
-                    f"output '{name}' has shape {list(output.shape)} for a batch of {num_rows} rows"
+                    f"output '{name}' has shape {list(output.shape)} for a batch of "
+                    f"{sum(counts)} rows"
                 )
-        split, start = [], 0
-        for item in items:
-            split.append([output[start : start + item.num_rows] for output in outputs])
-            start += item.num_rows
-        return split
+        ends = list(accumulate(counts))
+        return [
+            [output[end - count : end] for output in outputs]
+            for count, end in zip(counts, ends, strict=True)
+        ]
 
     def _answer(self, ran: RanBatch, outputs: list[Outputs]) -> None:
         """Leave outputs and times with their requests; answer those that are complete."""

@@ -22,7 +22,7 @@ from service.engine import BatchEngine
 from service.errors import LoadError
 from service.generation.decoder import open_decoder
 from service.generation.loading import LoadedDecoder, OpenDecoder, load_decoder, start_decoder
-from service.manifest import MODEL_FILENAME, Manifest
+from service.manifest import MODEL_FILENAME, Manifest, Task
 from service.measuring import made_up_items, measure_cost
 from service.metrics import ModelMetrics
 from service.model_config import (
@@ -32,7 +32,6 @@ from service.model_config import (
     parse_config,
     parse_config_json,
     signature_of,
-    text_signature,
     versions_to_serve,
 )
 from service.model_files import ModelSource, find_versions
@@ -51,6 +50,7 @@ from service.request import Arrays, Item, Request, Timings
 from service.runtime import OnnxSession, RunStop, Session, SessionOptions, choose_device
 from service.session_config import session_tuning
 from service.settings import Settings
+from service.tasks import TEXT_TASKS
 from service.tokenizer import TextTokenizer
 from service.warmup import warm_up
 
@@ -65,7 +65,8 @@ class Openers:
     decoder: OpenDecoder = open_decoder
 
 
-GRAPH_OUTPUT = {"text-classification": "logits", "embedding": "embedding"}
+# Of the tasks whose answers are not those of `TextModel`.
+TEXT_MODELS: dict[Task, type[TextModel]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,10 +162,11 @@ def start_model(
         tensor_model.labels |= version.labels
         return tensor_model
     collate = _padding(version.sessions[0], manifest)
-    outputs = [GRAPH_OUTPUT[manifest.task]]
+    outputs = [TEXT_TASKS[manifest.task].output]
     engine = BatchEngine(name, version.sessions, outputs, collate, limits, metrics, on_broken)
     cache = host.cache_for(config)
-    model = TextModel(number, config, engine, metrics, manifest, tokenizer, host.executor, cache)
+    kind = TEXT_MODELS.get(manifest.task, TextModel)
+    model = kind(number, config, engine, metrics, manifest, tokenizer, host.executor, cache)
     model.labels |= version.labels
     return model
 
@@ -207,7 +209,10 @@ def _load_version(
             f"{manifest.max_tokens} tokens"
         )
     tokenizer = TextTokenizer(
-        version / "tokenizer.json", manifest.max_tokens, settings.max_text_characters
+        version / "tokenizer.json",
+        manifest.max_tokens,
+        settings.max_text_characters,
+        has_encodings=TEXT_TASKS[manifest.task].rows != "text",
     )
     labels = read_labels(config, folder)
     warm_up(config, folder, partial(_run_texts, sessions[0], manifest, tokenizer))
@@ -228,7 +233,7 @@ def _measured_cost(
     is_said = "batch_overhead_tokens" in config.parameters
     if options.device != "cpu" or is_said or not settings.measure_cost_s:
         return None
-    pad, outputs = _padding(session, manifest), [GRAPH_OUTPUT[manifest.task]]
+    pad, outputs = _padding(session, manifest), [TEXT_TASKS[manifest.task].output]
 
     def run(lengths: Sequence[int], stopping: RunStop) -> None:
         session.run(pad(made_up_items(lengths)), outputs, stopping)
@@ -294,8 +299,8 @@ def _run_texts(
 ) -> None:
     """What `TextModel` does, without a queue."""
     rows = tokenizer.encode(decode(inputs["text"]), can_truncate=True)
-    items = text_items(Request(Timings(0.0)), rows)
-    session.run(_padding(session, manifest)(items), [GRAPH_OUTPUT[manifest.task]], stopping)
+    items = text_items(Request(Timings(0.0)), rows, manifest)
+    session.run(_padding(session, manifest)(items), [TEXT_TASKS[manifest.task].output], stopping)
 
 
 def _session_options(
@@ -330,11 +335,14 @@ def _check_text_graph(session: Session, manifest: Manifest) -> None:
     inputs = {spec.name for spec in session.signature.inputs}
     if "input_ids" not in inputs or not inputs <= known:
         raise LoadError(f"a text model takes input_ids and {sorted(known)}, not {sorted(inputs)}")
-    output = GRAPH_OUTPUT[manifest.task]
-    size = text_signature(manifest).outputs[-1].dims
+    task = TEXT_TASKS[manifest.task]
+    wanted = task.dims(manifest)
     found = {spec.name: spec.dims for spec in session.signature.outputs}
-    if output not in found or found[output][1:] not in (size, (-1,)):
+    dims = found.get(task.output, ())[1:]
+    if len(dims) != len(wanted) or any(
+        -1 not in (dim, size) and dim != size for dim, size in zip(dims, wanted, strict=True)
+    ):
         raise LoadError(
-            f"task {manifest.task} needs an output '{output}' of shape [-1, {size[0]}], "
+            f"task {manifest.task} needs an output '{task.output}' of shape {[-1, *wanted]}, "
             f"the graph has {found}"
         )

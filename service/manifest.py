@@ -12,9 +12,23 @@ from typing import Any, Literal, get_args
 
 from service.errors import LoadError
 
-Task = Literal["text-classification", "embedding", "text-generation"]
+Task = Literal[
+    "text-classification",
+    "embedding",
+    "text-generation",
+    "fill-mask",
+    "token-classification",
+    "question-answering",
+    "features",
+    "attention",
+    "image-classification",
+]
 Precision = Literal["fp32", "fp16", "int8", "int8-weights", "int4-weights"]
 FORMAT = 1
+_WHOLE_NUMBERS = (
+    *("max_tokens", "pad_token_id", "embedding_size", "num_layers", "num_heads"),
+    *("mask_token_id", "max_source_tokens", "decoder_start_token_id"),
+)
 MODEL_FILENAME = "model.onnx"
 EXAMPLE = "What a wonderful day."
 
@@ -50,7 +64,13 @@ class Manifest:
     max_tokens: int  # longest row, special tokens included; generating: prompt and output
     pad_token_id: int
     labels: tuple[str, ...] = ()  # in the order of the logits; empty for embedders
-    embedding_size: int = 0  # values per embedding; 0 for classifiers
+    network: str = ""  # its name where the server treats it apart: "encoder-decoder"
+    embedding_size: int = 0  # values per embedding, or per token of features; 0 for others
+    num_layers: int = 0  # of features and attention
+    num_heads: int = 0  # of attention
+    mask_token_id: int = 0  # what stands where a word is to be filled in
+    max_source_tokens: int = 0  # of an encoder-decoder; `max_tokens` is source and output together
+    decoder_start_token_id: int = 0  # of an encoder-decoder
     eos_token_ids: tuple[int, ...] = ()  # what ends a generated text; empty: nothing does
     pooling: str = ""  # how an embedder pools and whether it normalises, for people
     example: str = EXAMPLE  # a text to try the model with
@@ -69,13 +89,13 @@ class Manifest:
         precisions = [self.precision, *(variant.precision for variant in self.variants)]
         if len(set(precisions)) < len(precisions):
             raise LoadError(f"manifest.json: variants repeat a precision: {', '.join(precisions)}")
-        for name in ("max_tokens", "pad_token_id", "embedding_size"):
+        for name in _WHOLE_NUMBERS:
             value = getattr(self, name)
             if not isinstance(value, int) or value < 0:
                 raise LoadError(f"manifest.json: {name} is {value!r}, expected a whole number")
         if self.max_tokens < 1:
             raise LoadError(f"manifest.json: max_tokens is {self.max_tokens}, expected at least 1")
-        if self.task == "text-classification" and not self.labels:
+        if self.task.endswith("-classification") and not self.labels:
             raise LoadError("manifest.json: labels is empty, a classifier needs its labels")
         if self.task == "embedding" and self.embedding_size < 1:
             raise LoadError("manifest.json: embedding_size is missing, an embedder needs it")
@@ -83,6 +103,11 @@ class Manifest:
             raise LoadError(
                 f"manifest.json: eos_token_ids is {self.eos_token_ids!r}, expected whole numbers"
             )
+
+    @property
+    def has_source(self) -> bool:
+        """Whether a prompt is the source of an encoder, and no beginning of the output."""
+        return self.network == "encoder-decoder"
 
     @property
     def filenames(self) -> Mapping[Precision, str]:

@@ -6,7 +6,6 @@ nothing. Knows nothing of files, sessions or requests.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 from google.protobuf import json_format, text_format
@@ -15,11 +14,13 @@ from google.protobuf.message import Message
 from tritonclient.grpc.model_config_pb2 import DataType, ModelConfig, ModelInput, ModelOutput
 
 from service.config_checks import MAX_CONFIG_BYTES, check_values
-from service.datatypes import BY_CONFIG_NAME, DATATYPES, Datatype
+from service.datatypes import BY_CONFIG_NAME, Datatype
 from service.errors import LoadError
 from service.manifest import MODEL_FILENAME, Manifest
 from service.session_config import MAX_SHOWN
 from service.session_config import PARAMETERS as SESSION_PARAMETERS
+from service.signature import Signature, TensorSpec
+from service.tasks import text_signature
 
 PLATFORM = "onnxruntime_onnx"
 BACKEND = "onnxruntime"
@@ -66,30 +67,6 @@ PARAMETERS = (
     "max_context_tokens",
     "kv_cache_bytes",
 )
-
-
-@dataclass(frozen=True, slots=True)
-class TensorSpec:
-    """One input or output. `dims` may hold -1, and leave out the batch axis in a config."""
-
-    name: str
-    datatype: Datatype
-    dims: tuple[int, ...]
-    is_optional: bool = False  # inputs only
-    reshape: tuple[int, ...] | None = None  # the graph's dims, where clients see others
-
-
-@dataclass(frozen=True, slots=True)
-class Signature:
-    """What a graph takes and gives, dims complete."""
-
-    inputs: tuple[TensorSpec, ...]
-    outputs: tuple[TensorSpec, ...]
-
-    @property
-    def can_batch(self) -> bool:
-        """Whether every tensor has a free first axis."""
-        return all(spec.dims[:1] == (-1,) for spec in self.inputs + self.outputs)
 
 
 def parse_config(text: str, directory_name: str) -> ModelConfig:
@@ -193,32 +170,6 @@ def complete_from_graph(config: ModelConfig, graph: Signature, default_rows: int
         _note_scalars(config, specs)
     _check_tensors(config, specs)
     _fill_rest(config)
-
-
-def text_signature(manifest: Manifest) -> Signature:
-    """The tensors of a text model as its clients see them, without the batch axis."""
-    if manifest.task == "text-generation":
-        return GENERATION
-    text = (TensorSpec("text", DATATYPES["BYTES"], (1,)),)
-    if manifest.task == "embedding":
-        embedding = TensorSpec("embedding", DATATYPES["FP32"], (manifest.embedding_size,))
-        return Signature(text, (embedding,))
-    label = TensorSpec("label", DATATYPES["BYTES"], (1,))
-    score = TensorSpec("score", DATATYPES["FP32"], (1,))
-    logits = TensorSpec("logits", DATATYPES["FP32"], (len(manifest.labels),))
-    return Signature(text, (label, score, logits))
-
-
-# What Triton's generative backends take and give.
-GENERATION = Signature(
-    (
-        TensorSpec("text_input", DATATYPES["BYTES"], (1,)),
-        TensorSpec("stream", DATATYPES["BOOL"], (1,), is_optional=True),
-        TensorSpec("sampling_parameters", DATATYPES["BYTES"], (1,), is_optional=True),
-        TensorSpec("exclude_input_in_output", DATATYPES["BOOL"], (1,), is_optional=True),
-    ),
-    (TensorSpec("text_output", DATATYPES["BYTES"], (-1,)),),
-)
 
 
 def signature_of(config: ModelConfig) -> Signature:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from itertools import accumulate
 from types import TracebackType
 from typing import Protocol, TypeVar
 
@@ -32,14 +33,16 @@ from service.errors import (
 )
 from service.manifest import Manifest
 from service.metrics import Metrics, ModelMetrics
-from service.model_config import Signature, signature_of
+from service.model_config import signature_of
 from service.occupancy import Occupancy
 from service.request import Arrays, Item, Request, Timings
 from service.reshape import reshaped
 from service.response_cache import LoadCache, ResponseCache
 from service.settings import Settings
+from service.signature import Signature
 from service.statistics import FailureReason, Statistics
-from service.tokenizer import EncodedText, TextTokenizer, TokenPieces
+from service.tasks import TEXT_TASKS
+from service.tokenizer import EncodedText, Text, TextTokenizer, TokenPieces
 from service.tokenizing import Tokenizing
 
 T = TypeVar("T")
@@ -73,11 +76,16 @@ class InferReply:
 
 @dataclass(frozen=True, slots=True)
 class TextReply:
-    """A text model's raw output, float32 [texts, values], and what went in."""
+    """A text model's raw output, float32, and what went in: rows per text, token or mask."""
 
     values: np.ndarray
     rows: list[EncodedText]
     timings: Timings
+    counts: list[int]  # of rows of `values`, by text
+
+    def per_text(self) -> list[np.ndarray]:
+        """Each text's rows of the output."""
+        return np.split(self.values, list(accumulate(self.counts))[:-1]) if self.counts else []
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,7 +311,10 @@ class TensorModel(BatchedModel):
 
 
 class TextModel(BatchedModel):
-    """A text classifier or embedder, as its manifest says."""
+    """A model that reads texts, as its manifest says.
+
+    Subclasses answer for the tasks that are neither classification nor embedding of whole texts.
+    """
 
     def __init__(
         self,
@@ -325,7 +336,7 @@ class TextModel(BatchedModel):
 
     async def _compute_reply(self, request: InferRequest) -> InferReply:
         with self.counted_failures(request.received_s):
-            texts = decode(request.inputs["text"])
+            texts = self._texts_of(request)
         reply = await self.compute(
             texts,
             request.received_s,
@@ -335,20 +346,31 @@ class TextModel(BatchedModel):
             request.timeout_s,
             request.request_id,
         )
+        return InferReply(self._outputs_of(reply, request), reply.timings)
+
+    def _texts_of(self, request: InferRequest) -> Sequence[Text]:
+        """What a request's tensors ask to be read."""
+        return decode(request.inputs["text"])
+
+    def _outputs_of(
+        self,
+        reply: TextReply,
+        request: InferRequest,  # noqa: ARG002 - others read its parameters
+    ) -> dict[str, np.ndarray]:
+        """The tensors that clients are given."""
         if self.manifest.task == "embedding":
-            return InferReply({"embedding": reply.values}, reply.timings)
+            return {"embedding": reply.values}
         scores = softmax(reply.values)
         best = scores.argmax(axis=1)
-        outputs = {
+        return {
             "label": self._labels[best][:, None],
             "score": scores.max(axis=1, keepdims=True),
             "logits": reply.values,
         }
-        return InferReply(outputs, reply.timings)
 
     async def compute(
         self,
-        texts: Sequence[str],
+        texts: Sequence[Text],
         received_s: float,
         deadline_s: float | None = None,
         can_truncate: bool = False,
@@ -364,12 +386,16 @@ class TextModel(BatchedModel):
                 now_s = time.monotonic()
                 timings = Timings(received_s, now_s, now_s, now_s)
                 self._count_success(0, timings, request_id)
-                size = self.manifest.embedding_size or len(self.manifest.labels)
-                return TextReply(np.empty((0, size), np.float32), rows, timings)
+                width = max(0, TEXT_TASKS[self.manifest.task].dims(self.manifest)[0])
+                return TextReply(np.empty((0, width), np.float32), rows, timings, [])
             request = Request(Timings(received_s), deadline_s, priority, timeout_s)
-            request.items = text_items(request, rows)
+            request.items = text_items(request, rows, self.manifest)
             values = await self._run(request, request_id, _first_outputs)
-        return TextReply(values, rows, request.timings)
+        counts = [
+            item.num_rows if item.num_outputs is None else item.num_outputs
+            for item in request.items
+        ]
+        return TextReply(values, rows, request.timings, counts)
 
     async def pieces(self, texts: Sequence[str], told: Callable[[TokenPieces], T]) -> list[T]:
         """The tokens of texts of any length, as `told` tells them: where they are found."""
@@ -378,23 +404,33 @@ class TextModel(BatchedModel):
             lambda: [told(self.tokenizer.pieces(text)) for text in texts], num_characters
         )
 
-    async def _encode(self, texts: Sequence[str], can_truncate: bool) -> list[EncodedText]:
+    async def _encode(self, texts: Sequence[Text], can_truncate: bool) -> list[EncodedText]:
         num_characters = self.tokenizer.check_sizes(texts)
         return await self._tokenizing.run(
             lambda: self.tokenizer.encode(texts, can_truncate), num_characters
         )
 
 
-def text_items(request: Request, rows: Sequence[EncodedText]) -> tuple[Item, ...]:
+def text_items(
+    request: Request, rows: Sequence[EncodedText], manifest: Manifest
+) -> tuple[Item, ...]:
     """One item per text."""
+    unit = TEXT_TASKS[manifest.task].rows
     return tuple(
         Item(
             request,
             {"input_ids": row.input_ids, "token_type_ids": row.token_type_ids},
             num_tokens=row.num_tokens,
+            num_outputs=_num_outputs(row, manifest) if unit != "text" else None,
         )
         for row in rows
     )
+
+
+def _num_outputs(row: EncodedText, manifest: Manifest) -> int:
+    if TEXT_TASKS[manifest.task].rows == "token":
+        return row.num_tokens
+    return int((row.input_ids == manifest.mask_token_id).sum())
 
 
 def _first_outputs(results: list[list[np.ndarray]]) -> np.ndarray:

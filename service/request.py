@@ -60,6 +60,7 @@ class Item:
     num_rows: int = 1
     num_tokens: int = 1  # per row; 1 where length has no meaning
     shape_key: Hashable = None
+    num_outputs: int | None = None  # rows of output, where they are not its rows of input
 
 
 @dataclass(slots=True, eq=False)

@@ -18,9 +18,9 @@ import numpy as np
 
 from service.datatypes import BF16, BY_ONNX, BYTES, DATATYPES
 from service.errors import DeviceFailed, LoadError, ModelFailed
-from service.model_config import Signature, TensorSpec
 from service.request import Arrays
 from service.session_config import GRAPH_LEVELS, Accelerator, SessionTuning
+from service.signature import Signature, TensorSpec
 
 BUILDS = ("onnxruntime", "onnxruntime-gpu", "onnxruntime-openvino")
 CPU_PROVIDER = "CPUExecutionProvider"

@@ -8,12 +8,14 @@ off, since the request decides about truncation and the batch about padding.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 import tokenizers
 
 from service.errors import InvalidArgument, LoadError
 
+Text: TypeAlias = str | tuple[str, str]  # the second is of a pair
 MAX_TEXTS_OF_FULL_SIZE = 4  # of one request, so that all of it stays a bounded piece of work
 
 
@@ -24,6 +26,7 @@ class EncodedText:
     input_ids: np.ndarray
     token_type_ids: np.ndarray
     is_truncated: bool
+    encoding: tokenizers.Encoding | None = None  # where tokens are found in the text, if asked for
 
     @property
     def num_tokens(self) -> int:
@@ -47,15 +50,17 @@ class _Tokenizer:
         self._max_text_characters = max_text_characters
         self._whole = _read(path)
 
-    def check_sizes(self, texts: Sequence[str]) -> int:
+    def check_sizes(self, texts: Sequence[Text]) -> int:
         """The characters of all texts, or `InvalidArgument` where they are over the limit."""
+        total = 0
         for index, text in enumerate(texts):
-            if len(text) > self._max_text_characters:
+            size = len(text) if isinstance(text, str) else sum(map(len, text))
+            if size > self._max_text_characters:
                 raise InvalidArgument(
-                    f"text {index} has {len(text)} characters, "
+                    f"text {index} has {size} characters, "
                     f"the server takes at most {self._max_text_characters}"
                 )
-        total = sum(map(len, texts))
+            total += size
         if total > MAX_TEXTS_OF_FULL_SIZE * self._max_text_characters:
             raise InvalidArgument(
                 f"the texts have {total} characters in all, the server takes at most "
@@ -70,27 +75,41 @@ class _Tokenizer:
 
 
 class TextTokenizer(_Tokenizer):
-    """Encodes texts of at most `max_tokens`, special tokens included."""
+    """Encodes texts, and pairs, of at most `max_tokens`, special tokens included."""
 
-    def __init__(self, path: Path, max_tokens: int, max_text_characters: int) -> None:
+    def __init__(
+        self,
+        path: Path,
+        max_tokens: int,
+        max_text_characters: int,
+        *,
+        has_encodings: bool = False,
+    ) -> None:
         super().__init__(path, max_tokens, max_text_characters)
         self._cutting = _read(path)
         self._cutting.enable_truncation(max_tokens)
+        self._has_encodings = has_encodings
+        whole = self._whole
+        self._encode = whole.encode_batch if has_encodings else whole.encode_batch_fast
 
-    def encode(self, texts: Sequence[str], can_truncate: bool) -> list[EncodedText]:
+    def encode(self, texts: Sequence[Text], can_truncate: bool) -> list[EncodedText]:
         """Encode texts, or raise `InvalidArgument` for one that is too long to go uncut."""
         rows = []
-        for index, encoding in enumerate(self._whole.encode_batch_fast(list(texts))):
+        for index, encoding in enumerate(self._encode(list(texts))):
             is_long = len(encoding.ids) > self._max_tokens
             if is_long and not can_truncate:
                 raise InvalidArgument(
                     f"text {index} has {len(encoding.ids)} tokens, the model takes at most "
                     f"{self._max_tokens}: shorten it, or ask for truncation"
                 )
-            kept = self._cutting.encode(texts[index]) if is_long else encoding
-            ids = np.array([kept.ids], np.int64)
-            rows.append(EncodedText(ids, np.array([kept.type_ids], np.int64), is_long))
+            kept = self._cut(texts[index]) if is_long else encoding
+            ids, types = np.array([kept.ids], np.int64), np.array([kept.type_ids], np.int64)
+            rows.append(EncodedText(ids, types, is_long, kept if self._has_encodings else None))
         return rows
+
+    def _cut(self, text: Text) -> tokenizers.Encoding:
+        parts = (text,) if isinstance(text, str) else text
+        return self._cutting.encode(*parts)
 
 
 class PromptTokenizer(_Tokenizer):

@@ -17,9 +17,10 @@ from service.config_checks import check_dims, check_file_name
 from service.config_files import read_bytes
 from service.datatypes import BF16, BYTES, strings_from_raw
 from service.errors import AttendantError, InvalidArgument, LoadError
-from service.model_config import TensorSpec, signature_of
+from service.model_config import signature_of
 from service.request import Arrays
 from service.runtime import RunStop
+from service.signature import TensorSpec
 
 WARMUP_FOLDER = "warmup"  # of a model, where `input_data_file` is looked for
 MAX_SAMPLES = 64

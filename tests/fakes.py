@@ -26,10 +26,10 @@ from service.errors import LoadError, ModelFailed
 from service.generation.decoder import CacheLimits
 from service.generation.engine import Vocabulary
 from service.manifest import Manifest
-from service.model_config import Signature, TensorSpec
 from service.queue_policy import QueuePolicies, QueuePolicy
 from service.request import Arrays, Item, RanBatch, Request, Timings
 from service.runtime import RunStop, SessionOptions
+from service.signature import Signature, TensorSpec
 
 PATIENCE_S = 20.0  # how long a test waits for what must happen, on a busy machine
 WORDS = ("win", "prize", "free", "cash", "lunch", "home", "later", "sorry", "now", "the", "a")

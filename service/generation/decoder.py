@@ -10,7 +10,7 @@ for any rows; several tokens for rows without a past; or several tokens for one 
 # ruff: noqa: N806 - suffixes are array layouts: B rows, S tokens in this pass, V vocabulary, N logits
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
@@ -18,9 +18,9 @@ from typing import Protocol
 import numpy as np
 
 from service.errors import LoadError
-from service.model_config import Signature, TensorSpec
 from service.runtime import Binding, OnnxSession, SessionOptions
 from service.settings import MAX_DRAFT_TOKENS
+from service.signature import Signature, TensorSpec
 
 INPUTS = ("input_ids", "position_ids", "seqlens_k", "total_sequence_length")
 POSITIONS = "logit_positions"  # of tokens whose logits are wanted; older graphs give the last ones
@@ -43,8 +43,11 @@ class Decoder(Protocol):
     @property
     def vocab_size(self) -> int: ...
 
-    def copy(self, source: int, target: int, num_tokens: int) -> None:
-        """Copy the first tokens of a slot's keys and values to another slot."""
+    def copy(self, source: int, target: int, num_tokens: int, start: int = 0) -> None:
+        """Copy a slot's keys and values of tokens `start` to `num_tokens` to another slot.
+
+        The target has those before `start` already.
+        """
         ...
 
     @property
@@ -135,9 +138,17 @@ class OnnxDecoder:
     """An exported decoder and its buffers `[slots, Hkv, T, Dh]`, two per layer."""
 
     def __init__(
-        self, session: OnnxSession, *, num_slots: int, max_tokens: int, max_rows: int
+        self,
+        session: OnnxSession,
+        *,
+        num_slots: int,
+        max_tokens: int,
+        max_rows: int,
+        by_slot: Mapping[str, np.ndarray] | None = None,
     ) -> None:
-        self.shape = DecoderShape.of(session.signature)
+        """`by_slot` are further inputs, one row per slot: the caller writes, the graph reads."""
+        self._by_slot = dict(by_slot or {})
+        self.shape = DecoderShape.of(without(session.signature, self._by_slot))
         self.num_slots = num_slots
         self.max_tokens = max_tokens
         self._session = session
@@ -156,10 +167,10 @@ class OnnxDecoder:
     def _names(self) -> list[tuple[str, str]]:
         return _cache_names(self.shape.num_layers)
 
-    def copy(self, source: int, target: int, num_tokens: int) -> None:
-        """Copy the first tokens of a slot's keys and values to another slot."""
+    def copy(self, source: int, target: int, num_tokens: int, start: int = 0) -> None:
+        """Copy a slot's keys and values of tokens `start` to `num_tokens` to another slot."""
         for buffer in self._buffers:
-            buffer[target, :, :num_tokens] = buffer[source, :, :num_tokens]
+            buffer[target, :, start:num_tokens] = buffer[source, :, start:num_tokens]
 
     @property
     def max_logits_per_row(self) -> int:
@@ -206,6 +217,8 @@ class OnnxDecoder:
         outputs: dict[str, np.ndarray] = {"logits": self._logits_NV[:num_wanted]}
         for (past, present), buffer in zip(self._names, self._buffers, strict=True):
             pasts[past] = outputs[present] = buffer[first_slot : first_slot + num_rows]
+        for name, array in self._by_slot.items():
+            pasts[name] = array[first_slot : first_slot + num_rows]
         return _Run(self._session.bind(inputs | pasts, outputs), inputs)
 
 
@@ -235,6 +248,13 @@ class _Run:
             wanted_N = self.inputs[POSITIONS]
             last_B = np.arange(num_rows) * num_tokens + num_new - 1
             wanted_N[:] = last_B + np.arange(1 - len(wanted_N) // num_rows, 1)
+
+
+def without(signature: Signature, names: Collection[str]) -> Signature:
+    """A graph's tensors but for inputs that somebody else sees to."""
+    return replace(
+        signature, inputs=tuple(spec for spec in signature.inputs if spec.name not in names)
+    )
 
 
 def _check_cache(spec: TensorSpec, first: TensorSpec) -> None:

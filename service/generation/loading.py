@@ -9,8 +9,9 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 from service.batch_limits import queue_policies
 from service.errors import LoadError
 from service.generation.decoder import CacheLimits, Decoder
+from service.generation.encoder_decoder import SourceLimits, open_encoder_decoder
 from service.generation.engine import GenerationEngine, QueueLimits, Vocabulary
-from service.generation.model import GenerativeModel
+from service.generation.model import GenerativeModel, Room
 from service.generation.scheduler import SchedulerLimits
 from service.manifest import Manifest
 from service.metrics import ModelMetrics
@@ -35,6 +36,11 @@ class LoadedDecoder:
     def description(self) -> str:
         return f"{self.decoder.num_slots} slots of {self.decoder.max_tokens} tokens"
 
+    @property
+    def room(self) -> Room:
+        """How long prompts and outputs may be."""
+        return _room(self.decoder.max_tokens, self.manifest)
+
 
 def load_decoder(
     graph: Path,
@@ -56,21 +62,62 @@ def load_decoder(
         max_rows=scheduler_limits(config, settings).max_running,
         max_bytes=parameter(config, "kv_cache_bytes", settings.kv_cache_bytes),
     )
-    decoder = open_decoder(graph, options, limits)
+    if manifest.has_source:
+        decoder: Decoder = open_encoder_decoder(graph, options, limits, _source_limits(manifest))
+    else:
+        decoder = open_decoder(graph, options, limits)
     tokenizer = PromptTokenizer(
-        graph.with_name("tokenizer.json"), max_tokens - 1, settings.max_text_characters
+        graph.with_name("tokenizer.json"),
+        _room(max_tokens, manifest).max_prompt_tokens,
+        settings.max_text_characters,
     )
     if len(tokenizer.token_bytes) > decoder.vocab_size:
         raise LoadError(
             f"tokenizer.json has ids up to {len(tokenizer.token_bytes) - 1}, "
             f"the model knows {decoder.vocab_size}"
         )
-    unknown = [token for token in manifest.eos_token_ids if token >= decoder.vocab_size]
-    if unknown:
-        raise LoadError(
-            f"manifest.json: eos_token_ids has {unknown[0]}, expected 0 to {decoder.vocab_size - 1}"
-        )
+    start_token_id = manifest.decoder_start_token_id  # 0 where there is none
+    for name, token_ids in (
+        ("eos_token_ids", manifest.eos_token_ids),
+        ("decoder_start_token_id", (start_token_id,)),
+    ):
+        unknown = [token_id for token_id in token_ids if token_id >= decoder.vocab_size]
+        if unknown:
+            raise LoadError(
+                f"manifest.json: {name} has {unknown[0]}, expected 0 to {decoder.vocab_size - 1}"
+            )
     return LoadedDecoder(decoder, tokenizer, manifest)
+
+
+def _source_limits(manifest: Manifest) -> SourceLimits:
+    if not 1 <= manifest.max_source_tokens < manifest.max_tokens:
+        raise LoadError(
+            f"manifest.json: max_source_tokens is {manifest.max_source_tokens}, expected 1 to "
+            f"{manifest.max_tokens - 1}: max_tokens is of source and output together"
+        )
+    return SourceLimits(
+        manifest.max_source_tokens, manifest.pad_token_id, manifest.decoder_start_token_id
+    )
+
+
+def _room(max_tokens: int, manifest: Manifest) -> Room:
+    """An encoder-decoder's source and output have room of their own; others share one context."""
+    if not manifest.has_source:
+        return Room(max_tokens, max_tokens - 1, max_tokens - 1)
+    max_source_tokens = manifest.max_source_tokens
+    return Room(max_tokens, max_source_tokens, max_tokens - max_source_tokens)
+
+
+def _for_encoder(limits: SchedulerLimits, manifest: Manifest) -> SchedulerLimits:
+    """A source is computed whole, and differs as a whole where it differs in its last token."""
+    if not manifest.has_source:
+        return limits
+    return replace(
+        limits,
+        max_prefill_tokens=max(limits.max_prefill_tokens, manifest.max_source_tokens),
+        can_reuse_prefixes=False,
+        has_whole_prompts=True,
+    )
 
 
 def scheduler_limits(config: ModelConfig, settings: Settings) -> SchedulerLimits:
@@ -103,6 +150,7 @@ def start_decoder(
     limits = scheduler_limits(config, settings)
     most = decoder.max_logits_per_row - 1  # 0 where a graph gives the last logits only
     limits = replace(limits, max_draft_tokens=min(limits.max_draft_tokens, most))
+    limits = _for_encoder(limits, loaded.manifest)
     metrics = host.metrics.for_generation(model_metrics)
     policy = queue_policies(config, settings).default
     engine = GenerationEngine(
@@ -128,6 +176,6 @@ def start_decoder(
         loaded.tokenizer,
         host.executor,
         vocab_size=decoder.vocab_size,
-        max_context_tokens=decoder.max_tokens,
+        room=loaded.room,
         default_max_tokens=settings.default_max_tokens,
     )

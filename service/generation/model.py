@@ -29,6 +29,15 @@ from service.tokenizing import Tokenizing
 T = TypeVar("T")
 
 
+@dataclass(frozen=True, slots=True)
+class Room:
+    """How many tokens a prompt and its output may have."""
+
+    max_tokens: int  # both together
+    max_prompt_tokens: int
+    max_output_tokens: int
+
+
 class GenerativeModel(ServedModel):
     """A decoder with its engine; `default_max_tokens` is the output where a request is silent."""
 
@@ -43,7 +52,7 @@ class GenerativeModel(ServedModel):
         executor: Executor,
         *,
         vocab_size: int,
-        max_context_tokens: int,
+        room: Room,
         default_max_tokens: int,
     ) -> None:
         super().__init__(version, config, engine, metrics)
@@ -52,7 +61,7 @@ class GenerativeModel(ServedModel):
         self.engine = engine
         self._tokenizing = Tokenizing(executor)
         self._vocab_size = vocab_size
-        self._max_context_tokens = max_context_tokens
+        self._room = room
         self._default_max_tokens = default_max_tokens
 
     @asynccontextmanager
@@ -95,7 +104,7 @@ class GenerativeModel(ServedModel):
     async def infer(self, request: InferRequest) -> InferReply:
         """The whole answer in one reply, after the prompt unless that is excluded."""
         with self.counted_failures(request.received_s):
-            asked = TextRequest.of(request)
+            asked = TextRequest.of(request, has_source=self.manifest.has_source)
             if asked.can_stream:
                 raise InvalidArgument("stream is true, and only ModelStreamInfer streams")
         return await self._infer_whole(asked, request)
@@ -106,7 +115,7 @@ class GenerativeModel(ServedModel):
         The last one may be without text.
         """
         with self.counted_failures(request.received_s):
-            asked = TextRequest.of(request)
+            asked = TextRequest.of(request, has_source=self.manifest.has_source)
         if not asked.can_stream:
             yield await self._infer_whole(asked, request)
             return
@@ -148,14 +157,14 @@ class GenerativeModel(ServedModel):
         return InferReply(_text_output(texts), _timings(generation))
 
     async def _encode(self, prompt: str | Sequence[int]) -> np.ndarray:
-        """Token ids int32 [S] that leave room for at least one token of output."""
+        """Token ids int32 [S], at least one, that leave room for at least one of output."""
         if isinstance(prompt, str):
             ids = await self._tokenizing.run(lambda: self.tokenizer.encode(prompt), len(prompt))
             return ids.astype(np.int32)
-        if not 1 <= len(prompt) < self._max_context_tokens:
+        if not 1 <= len(prompt) <= self._room.max_prompt_tokens:
             raise InvalidArgument(
                 f"the prompt has {len(prompt)} tokens, "
-                f"the model takes 1 to {self._max_context_tokens - 1}"
+                f"the model takes 1 to {self._room.max_prompt_tokens}"
             )
         unknown = [token_id for token_id in prompt if not 0 <= token_id < self._vocab_size]
         if unknown:
@@ -166,15 +175,18 @@ class GenerativeModel(ServedModel):
 
     def _max_tokens(self, params: SamplingParams, num_prompt_tokens: int) -> int:
         """Of output: as asked, or as many of the default as fit."""
-        room = self._max_context_tokens - num_prompt_tokens
+        room = min(self._room.max_tokens - num_prompt_tokens, self._room.max_output_tokens)
         is_open = params.max_tokens is None
         name = "min_tokens" if is_open else "max_tokens"
         least = params.min_tokens if params.max_tokens is None else params.max_tokens
         if least > room:
-            raise InvalidArgument(
-                f"{name} is {least}, expected at most {room}: the prompt has "
-                f"{num_prompt_tokens} tokens, and the model takes {self._max_context_tokens} in all"
+            reason = (
+                f"the prompt has {num_prompt_tokens} tokens, "
+                f"and the model takes {self._room.max_tokens} in all"
             )
+            if room < self._room.max_tokens - num_prompt_tokens:
+                reason = "the model says no more, whatever its prompt"
+            raise InvalidArgument(f"{name} is {least}, expected at most {room}: {reason}")
         return max(least, min(room, self._default_max_tokens)) if is_open else least
 
 
@@ -188,12 +200,15 @@ class TextRequest:
     has_prompt_in_output: bool
 
     @classmethod
-    def of(cls, request: InferRequest) -> Self:
-        """Read the tensors; without `sampling_parameters`, the request's own parameters count."""
+    def of(cls, request: InferRequest, *, has_source: bool = False) -> Self:
+        """Read the tensors; without `sampling_parameters`, the request's own parameters count.
+
+        An output follows its prompt, but not a source, unless the request says otherwise.
+        """
         inputs = request.inputs
         (prompt,) = decode(inputs["text_input"])
         can_stream = bool(inputs["stream"][0]) if "stream" in inputs else False
-        has_prompt = not can_stream
+        has_prompt = not can_stream and not has_source
         if "exclude_input_in_output" in inputs:
             has_prompt = not inputs["exclude_input_in_output"][0]
         if has_prompt and can_stream:

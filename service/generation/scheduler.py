@@ -40,6 +40,7 @@ class SchedulerLimits:
     overhead_tokens: int = 16  # what one more run costs, in tokens; docs/benchmarks.md
     priority_step_s: float = 5.0  # how much later each priority counts as having come
     can_reuse_prefixes: bool = True
+    has_whole_prompts: bool = False  # computed in one run each, or copied from another sample
     max_candidates: int = 256  # waiting sequences looked at when a step is planned
     max_draft_tokens: int = 0  # of one sequence, checked in one run; 0: no drafts
 
@@ -219,11 +220,20 @@ class Scheduler:
 
     def _find_prefix(self, sequence: Sequence) -> tuple[int, int]:
         """The slot to copy from, and how many tokens; 0 where there is nothing worth it."""
+        if self._limits.has_whole_prompts:
+            return self._find_sample(sequence)
         if sequence.leader is None and not self._limits.can_reuse_prefixes:
             return 0, 0
         source, num_same = self._cache.find_prefix(sequence.token_ids[: sequence.num_tokens - 1])
         least = MIN_KEPT_TOKENS if sequence.leader is None else 1
         return source, num_same if num_same >= least else 0
+
+    def _find_sample(self, sequence: Sequence) -> tuple[int, int]:
+        """The slot of another sample, which has the whole prompt; its last token is left."""
+        for other in self._cache.decoding() if sequence.leader else ():
+            if other.request is sequence.request and other.slot is not None:
+                return other.slot, sequence.num_tokens - 1
+        return 0, 0
 
     def _admit_with_prefix(self, sequence: Sequence, source: int, num_same: int) -> None:
         self._waiting.remove(sequence)

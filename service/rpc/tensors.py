@@ -13,10 +13,10 @@ from tritonclient.grpc import service_pb2
 
 from service.datatypes import BYTES, DATATYPES, Datatype, strings_from_raw
 from service.errors import InvalidArgument
-from service.model_config import Signature, TensorSpec
 from service.rpc.classification import check_classes, class_count
 from service.rpc.shared_memory import Transfer, place_of
 from service.shared_memory import Place, SharedMemoryRegions
+from service.signature import Signature, TensorSpec
 
 InputTensor: TypeAlias = service_pb2.ModelInferRequest.InferInputTensor
 OutputTensor: TypeAlias = service_pb2.ModelInferRequest.InferRequestedOutputTensor

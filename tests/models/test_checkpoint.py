@@ -57,7 +57,7 @@ def test_a_gpt_survives_its_folder(gpt_checkpoint: Checkpoint, tmp_path: Path) -
     assert loaded.model.config == gpt_checkpoint.model.config
     values = json.loads((tmp_path / "gpt" / "config.json").read_text())
     assert values.keys() == {
-        *("format", "task", "origin", "max_tokens", "decoder", "metrics"),
+        *("format", "task", "network", "origin", "max_tokens", "decoder", "metrics"),
     }
     input_ids = torch.randint(0, 32, (2, 6))
     assert torch.equal(loaded.model(input_ids), gpt_checkpoint.model(input_ids))
@@ -159,7 +159,8 @@ def test_a_damaged_file_is_named(
         ({"head": {"pooling": "max"}}, "pooling is 'max', but must be one of mean, cls"),
         ({"head": {"colour": "red"}}, "wrong type"),
         ({"encoder": {}}, "must be given"),
-        ({"task": "text-generation"}, "has no field 'decoder'"),
+        ({"task": "text-generation", "network": "gpt"}, "has no field 'decoder'"),
+        ({"network": "gpt"}, "network is 'gpt', but must be one of encoder-classifier"),
     ],
 )
 def test_a_wrong_field_is_named(

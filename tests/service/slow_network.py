@@ -6,7 +6,7 @@ from contextlib import suppress
 import numpy as np
 from tritonclient.grpc import service_pb2
 
-from service.model_config import Signature
+from service.signature import Signature
 from tests.fakes import FakeSession, spec
 
 UNLIMITED = [("grpc.max_receive_message_length", -1)]

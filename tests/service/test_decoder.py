@@ -25,8 +25,8 @@ from service.generation.decoder import (
     OnnxDecoder,
     open_decoder,
 )
-from service.model_config import Signature, TensorSpec
 from service.runtime import OnnxSession, SessionOptions
+from service.signature import Signature, TensorSpec
 from tests.fakes import spec
 
 NUM_HEADS, HEAD_SIZE = 2, 8

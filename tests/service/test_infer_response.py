@@ -8,10 +8,10 @@ from tritonclient.grpc.model_config_pb2 import DataType, ModelConfig
 from service.datatypes import to_raw
 from service.errors import InvalidArgument
 from service.metrics import Metrics
-from service.model_config import TensorSpec
 from service.models import ServedModel
 from service.rpc.infer_response import STREAM_BYTES, build_response
 from service.rpc.shared_memory import Transfer
+from service.signature import TensorSpec
 from tests.fakes import spec
 from tests.service.serving import NO_SHARING, simple_request
 

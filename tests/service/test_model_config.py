@@ -7,16 +7,16 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelInstanceGroup
 from service.errors import LoadError
 from service.manifest import Manifest
 from service.model_config import (
-    Signature,
     complete_for_text,
     complete_from_graph,
     parameter,
     parse_config,
     parse_config_json,
     signature_of,
-    text_signature,
     versions_to_serve,
 )
+from service.signature import Signature
+from service.tasks import text_signature
 from tests.fakes import classifier_manifest, embedder_manifest, generator_manifest, spec
 
 BATCHING = Signature(

@@ -20,8 +20,8 @@ from tritonclient.grpc import service_pb2 as pb
 
 from service import __version__
 from service.engine import BatchEngine
-from service.model_config import Signature
 from service.rpc.infer_request import to_infer_request
+from service.signature import Signature
 from tests.fakes import (
     LABELS,
     FakeSession,

@@ -16,8 +16,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from service.errors import DeviceFailed, LoadError, ModelFailed
-from service.model_config import Signature
 from service.runtime import OnnxSession, RunStop, SessionOptions, choose_device, load_onnxruntime
+from service.signature import Signature
 from tests.fakes import PATIENCE_S, spec
 
 Shape = Sequence[int | str]

@@ -14,8 +14,9 @@ from tritonclient.grpc import service_pb2 as pb
 
 from service.datatypes import DATATYPES, to_raw
 from service.errors import InvalidArgument, Unimplemented
-from service.model_config import Signature, text_signature
 from service.rpc.tensors import parse_inputs
+from service.signature import Signature
+from service.tasks import text_signature
 from tests.fakes import generator_manifest, spec
 from tests.service.serving import NO_SHARING
 

@@ -11,10 +11,11 @@ import pytest
 
 from service.errors import LoadError, ModelFailed
 from service.loading import LoadedModel, Openers, load_model
-from service.model_config import Signature, complete_from_graph, parse_config
+from service.model_config import complete_from_graph, parse_config
 from service.model_files import ModelSource
 from service.runtime import RunStop
 from service.settings import Settings
+from service.signature import Signature
 from service.warmup import warm_up
 from tests.fakes import (
     PATIENCE_S,

@@ -1,0 +1,147 @@
+"""The networks that a checkpoint may hold: what each is for, and how it is built again.
+
+One entry per network, in `KINDS`; its name stands in config.json. Older checkpoints name a task
+only, and hold the first network of that task.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from torch import nn
+
+from models.encoder import Encoder, EncoderConfig
+from models.errors import SettingError, check_choice
+from models.features import TokenFeatures
+from models.gpt import GPT, GPTConfig
+from models.gpt_classifier import GPTClassifier
+from models.heads import ClassificationHead, SequenceClassifier, TextEmbedder
+from models.seq2seq.recurrent import RecurrentConfig, RecurrentSeq2Seq
+from models.words.elmo import Elmo, ElmoConfig
+from models.words.network import WordVectors, WordVectorsConfig
+
+Task = Literal[
+    "text-classification",
+    "embedding",
+    "text-generation",
+    "fill-mask",
+    "token-classification",
+    "question-answering",
+    "features",
+    "image-classification",
+    "sequence-to-sequence",
+]
+Values = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One network: `build` makes it from config.json and its number of labels.
+
+    `sections` are what config.json says of a model, beside what it says of every checkpoint.
+    """
+
+    name: str
+    task: Task
+    network: type[nn.Module]
+    build: Callable[[Values, int], nn.Module]
+    sections: Callable[[Any], dict[str, Any]]
+    has_labels: bool = False
+    has_tokenizer: bool = True
+
+
+def _classifier(values: Values, num_labels: int) -> SequenceClassifier:
+    config = EncoderConfig.from_dict(values["encoder"])
+    head = ClassificationHead(config.hidden_size, num_labels, **values["head"])
+    return SequenceClassifier(Encoder(config), head)
+
+
+def _classifier_sections(model: SequenceClassifier) -> dict[str, Any]:
+    head = model.head
+    use = {"activation": head.activation, "dropout": head.dropout.p, "pooling": head.pooling}
+    return {"encoder": model.config.to_dict(), "head": use}
+
+
+def _embedder(values: Values, _: int) -> TextEmbedder:
+    return TextEmbedder(Encoder(EncoderConfig.from_dict(values["encoder"])), **values["head"])
+
+
+def _embedder_sections(model: TextEmbedder) -> dict[str, Any]:
+    use = {"pooling": model.pooling, "layers": model.layers, "normalize": model.normalize}
+    return {"encoder": model.config.to_dict(), "head": use}
+
+
+def _gpt(values: Values) -> GPT:
+    return GPT(GPTConfig.from_dict(values["decoder"]))
+
+
+KINDS = (
+    Kind(
+        "encoder-classifier",
+        "text-classification",
+        SequenceClassifier,
+        _classifier,
+        _classifier_sections,
+        has_labels=True,
+    ),
+    Kind(
+        "gpt-classifier",
+        "text-classification",
+        GPTClassifier,
+        lambda values, num_labels: GPTClassifier(_gpt(values), num_labels),
+        lambda model: {"decoder": model.config.to_dict()},
+        has_labels=True,
+    ),
+    Kind("encoder-embedder", "embedding", TextEmbedder, _embedder, _embedder_sections),
+    Kind(
+        "gpt",
+        "text-generation",
+        GPT,
+        lambda values, _: _gpt(values),
+        lambda model: {"decoder": model.config.to_dict()},
+    ),
+    Kind(
+        "recurrent",
+        "sequence-to-sequence",
+        RecurrentSeq2Seq,
+        lambda values, _: RecurrentSeq2Seq(RecurrentConfig.from_dict(values["recurrent"])),
+        lambda model: {"recurrent": model.config.to_dict()},
+    ),
+    Kind(
+        "word-vectors",
+        "embedding",
+        WordVectors,
+        lambda values, _: WordVectors(WordVectorsConfig.from_dict(values["words"])),
+        lambda model: {"words": model.config.to_dict()},
+    ),
+    Kind(
+        "encoder-features",
+        "features",
+        TokenFeatures,
+        lambda values, _: TokenFeatures(Encoder(EncoderConfig.from_dict(values["encoder"]))),
+        lambda model: {"encoder": model.config.to_dict()},
+    ),
+    Kind(
+        "elmo",
+        "features",
+        Elmo,
+        lambda values, _: Elmo(ElmoConfig.from_dict(values["elmo"])),
+        lambda model: {"elmo": model.config.to_dict()},
+    ),
+)
+
+
+def kind_of(model: nn.Module) -> Kind:
+    """The kind of a model, by its class."""
+    return next(kind for kind in KINDS if type(model) is kind.network)
+
+
+def kind_named(values: Values) -> Kind:
+    """The kind that a config.json names; raises `SettingError` for one that is not known."""
+    task = values["task"]
+    check_choice("task", task, get_args(Task))
+    kinds = {kind.name: kind for kind in KINDS if kind.task == task}
+    name = values.get("network", next(iter(kinds)))
+    if name not in kinds:
+        raise SettingError("network", name, f"one of {', '.join(kinds)} for the task {task!r}")
+    return kinds[name]

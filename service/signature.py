@@ -1,0 +1,29 @@
+"""The tensors that a graph, or a model as its clients see it, takes and gives."""
+
+from dataclasses import dataclass
+
+from service.datatypes import Datatype
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """One input or output. `dims` may hold -1, and leave out the batch axis in a config."""
+
+    name: str
+    datatype: Datatype
+    dims: tuple[int, ...]
+    is_optional: bool = False  # inputs only
+    reshape: tuple[int, ...] | None = None  # the graph's dims, where clients see others
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """What a graph takes and gives, dims complete."""
+
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+
+    @property
+    def can_batch(self) -> bool:
+        """Whether every tensor has a free first axis."""
+        return all(spec.dims[:1] == (-1,) for spec in self.inputs + self.outputs)
