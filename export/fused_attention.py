@@ -11,8 +11,9 @@ docs/benchmarks.md.
 
 Attention alone wants rows of one length. All else that a layer does, it does to each token by
 itself, so between attentions the real tokens of all rows lie one after the other, [1, N, D], and
-nothing is computed for padding: decision 0018. And where a head reads a row's first token only, the
-last layer computes keys and values of all tokens, and everything else of the first ones.
+nothing is computed for padding: decision 0018. And where a head reads one token of a row, an
+encoder's first or a decoder's last, the last layer computes keys and values of all tokens, and
+everything else of those that are read.
 """
 # ruff: noqa: N803, N806 - suffixes are array layouts: B rows, S tokens, D hidden size, N real tokens
 
@@ -24,13 +25,14 @@ from torch.nn import functional as F
 
 from models.attention import MultiHeadAttention
 from models.encoder import Encoder
+from models.gpt import GPT, DecoderLayer
 from models.heads import SequenceClassifier, TextEmbedder
 
 Operator = Literal["Attention", "MultiHeadAttention"]
 
 
 def fuse_attention(model: nn.Module, operator: Operator) -> int:
-    """Replace every `MultiHeadAttention` of `model` in place, and the encoder around them.
+    """Replace every `MultiHeadAttention` of `model` in place, and what is around them.
 
     Returns how many attentions there were.
     """
@@ -42,6 +44,8 @@ def fuse_attention(model: nn.Module, operator: Operator) -> int:
                 count += 1
             elif isinstance(child, Encoder):
                 setattr(parent, name, _PackedEncoder(child, _reads_first_tokens(model)))
+            elif isinstance(child, GPT):
+                setattr(parent, name, _PackedDecoder(child))
     return count
 
 
@@ -76,9 +80,31 @@ class _PackedEncoder(nn.Module):
             states.append(layer(states[-1], packing))
         padded = [packing.unpack(state_1ND) for state_1ND in states]
         if self.is_first_token_read:
-            first = _FirstTokens(packing, states[-1])
+            first = _OneToken(packing, states[-1], place=0)
             padded.append(self.layers[-1](first.hidden_1BD, first).transpose(0, 1))
         return tuple(padded)
+
+
+class _PackedDecoder(nn.Module):
+    """A decoder of which only each row's last token is read, over packed tokens."""
+
+    def __init__(self, gpt: GPT) -> None:
+        super().__init__()
+        self.words, self.positions = gpt.words, gpt.positions
+        self.layers, self.norm = gpt.layers, gpt.norm
+
+    def last_states(self, input_ids_BS: Tensor, attention_mask_BS: Tensor) -> Tensor:
+        """[B, D], as `GPT.last_states`."""
+        packing = _Packing(attention_mask_BS)
+        hidden_BSD = self.words(input_ids_BS) + self.positions(input_ids_BS.shape[1])
+        hidden_1ND = packing.pack(hidden_BSD)
+        for layer in self.layers[:-1]:
+            hidden_1ND = layer(hidden_1ND, packing)
+        layer = self.layers[-1]
+        assert isinstance(layer, DecoderLayer)
+        last = _OneToken(packing, hidden_1ND, place=-1, keys_1ND=layer.attention_norm(hidden_1ND))
+        normed_1BD: Tensor = self.norm(layer(last.hidden_1BD, last))
+        return normed_1BD.squeeze(0)
 
 
 class _Packing:
@@ -102,23 +128,37 @@ class _Packing:
         return F.embedding(self.token_BS, packed_1ND.squeeze(0))
 
     def keys_from(self, hidden_1ND: Tensor) -> Tensor:
-        """Every token asks every other of its row."""
+        """Every token asks every other of its row, or those before it."""
         return hidden_1ND
+
+    def mask(self, is_causal: bool) -> Tensor | None:
+        """What no token may look at; padding comes after all that looks back."""
+        return None if is_causal else self.padding_mask_BS
 
     unpack_queries = unpack
 
 
-class _FirstTokens:
-    """The first token of each row, which asks all of them: a packing of one token per row."""
+class _OneToken:
+    """The first or last token of each row, which asks all of them: a packing of one a row.
 
-    def __init__(self, packing: _Packing, hidden_1ND: Tensor) -> None:
-        self.packing, self.hidden_1ND = packing, hidden_1ND
-        self.padding_mask_BS = packing.padding_mask_BS
-        self.hidden_1BD = F.embedding(packing.token_BS[:, 0], hidden_1ND.squeeze(0)).unsqueeze(0)
+    `keys_1ND` is what keys and values are made of, where that is not `hidden_1ND` itself.
+    """
+
+    def __init__(
+        self, packing: _Packing, hidden_1ND: Tensor, place: int, keys_1ND: Tensor | None = None
+    ) -> None:
+        self.packing = packing
+        self.keys_1ND = hidden_1ND if keys_1ND is None else keys_1ND
+        read_B = packing.token_BS[:, place]  # padding, at the end, has the row's last token
+        self.hidden_1BD = F.embedding(read_B, hidden_1ND.squeeze(0)).unsqueeze(0)
 
     def keys_from(self, _: Tensor) -> Tensor:
         """[1, N, D]."""
-        return self.hidden_1ND
+        return self.keys_1ND
+
+    def mask(self, _: bool) -> Tensor:
+        """The last token looks back at all of its row."""
+        return self.packing.padding_mask_BS
 
     def unpack(self, packed_1ND: Tensor) -> Tensor:
         """[B, S, D]."""
@@ -144,21 +184,27 @@ class _FusedAttention(nn.Module):
         self.scale = attention.head_size**-0.5
         self.emit = self._onnx_attention if operator == "Attention" else self._microsoft_attention
 
-    def forward(self, hidden_1ND: Tensor, packing: _Packing | _FirstTokens) -> Tensor:
+    def forward(
+        self, hidden_1ND: Tensor, packing: _Packing | _OneToken, is_causal: bool = False
+    ) -> Tensor:
         query = packing.unpack_queries(self.query(hidden_1ND))
         source_1ND = packing.keys_from(hidden_1ND)
         key, value = (packing.unpack(project(source_1ND)) for project in (self.key, self.value))
-        context_BSD = self.emit(query, key, value, packing.padding_mask_BS)
+        context_BSD = self.emit(query, key, value, packing.mask(is_causal))
         output_1ND: Tensor = self.output(packing.pack(context_BSD))
         return output_1ND
 
-    def _onnx_attention(self, query: Tensor, key: Tensor, value: Tensor, mask_BS: Tensor) -> Tensor:
-        """https://onnx.ai/onnx/operators/onnx__Attention.html, version 23.
+    def _onnx_attention(
+        self, query: Tensor, key: Tensor, value: Tensor, mask_BS: Tensor | None
+    ) -> Tensor:
+        """https://onnx.ai/onnx/operators/onnx__Attention.html, version 23; causal without a mask.
 
         The specification lets the mask broadcast over queries; ONNX Runtime 1.31 wants them all.
         """
-        num_rows, num_tokens = mask_BS.shape
-        mask_B1SS = mask_BS[:, None, None, :].expand(num_rows, 1, query.shape[1], num_tokens)
+        mask_B1SS = None
+        if mask_BS is not None:
+            num_rows, num_tokens = mask_BS.shape
+            mask_B1SS = mask_BS[:, None, None, :].expand(num_rows, 1, query.shape[1], num_tokens)
         return torch.onnx.ops.attention(
             query,
             key,
@@ -167,16 +213,21 @@ class _FusedAttention(nn.Module):
             q_num_heads=self.num_heads,
             kv_num_heads=self.num_heads,
             scale=self.scale,
+            is_causal=mask_BS is None,
         )[0]
 
     def _microsoft_attention(
-        self, query: Tensor, key: Tensor, value: Tensor, mask_BS: Tensor
+        self, query: Tensor, key: Tensor, value: Tensor, mask_BS: Tensor | None
     ) -> Tensor:
         """Contrib operator: inputs query, key, value, no bias, int32 key padding mask."""
+        mask = None if mask_BS is None else mask_BS.to(torch.int32)
+        options = {"num_heads": self.num_heads, "scale": self.scale}
+        if mask is None:
+            options["unidirectional"] = 1
         return torch.onnx.ops.symbolic(
             "com.microsoft::MultiHeadAttention",
-            [query, key, value, None, mask_BS.to(torch.int32)],
-            {"num_heads": self.num_heads, "scale": self.scale},
+            [query, key, value, None, mask],
+            options,
             dtype=query.dtype,
             shape=query.shape,
         )

@@ -127,6 +127,13 @@ class GPT(nn.Module):
         normed_BSD: Tensor = self.norm(hidden_BSD)
         return normed_BSD
 
+    def last_states(self, input_ids_BS: Tensor, attention_mask_BS: Tensor) -> Tensor:
+        """[B, D], normalised: of each row's last token that is no padding."""
+        hidden_BSD = self.hidden_states(input_ids_BS)
+        last_B = attention_mask_BS.sum(dim=1).clamp(min=1) - 1
+        index_B1D = last_B[:, None, None].expand(-1, 1, hidden_BSD.shape[-1])
+        return hidden_BSD.gather(1, index_B1D).squeeze(1)
+
     def logits(self, hidden: Tensor) -> Tensor:
         """[..., V] for normalised hidden states [..., D]."""
         return F.linear(hidden, self.words.weight)

@@ -6,23 +6,13 @@ et al. 2019, section 2.3; Dosovitskiy et al. 2020, section 3.1).
 """
 # ruff: noqa: N803, N806 - suffixes are array layouts: B rows, S tokens, D hidden size
 
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 from torch import Tensor, nn
 
 from models.attention import MultiHeadAttention
 from models.feed_forward import FeedForward
-from models.sizes import Sizes
-
-
-class LayerSizes(Sizes, Protocol):
-    """What a layer needs to know of its network."""
-
-    @property
-    def intermediate_size(self) -> int: ...
-
-    @property
-    def layer_norm_eps(self) -> float: ...
+from models.sizes import LayerSizes
 
 
 class PreNormLayer(nn.Module):
@@ -40,8 +30,9 @@ class PreNormLayer(nn.Module):
         )
         self.dropout = nn.Dropout(sizes.dropout)
 
-    def forward(self, hidden_BSD: Tensor) -> Tensor:
-        attended_BSD = self.attention(self.attention_norm(hidden_BSD), is_causal=self.is_causal)
+    def forward(self, hidden_BSD: Tensor, padding_mask_BS: Tensor | None = None) -> Tensor:
+        normed_BSD = self.attention_norm(hidden_BSD)
+        attended_BSD = self.attention(normed_BSD, padding_mask_BS, self.is_causal)
         hidden_BSD = hidden_BSD + self.dropout(attended_BSD)
         expanded_BSD = self.feed_forward(self.feed_forward_norm(hidden_BSD))
         output_BSD: Tensor = hidden_BSD + self.dropout(expanded_BSD)

@@ -27,6 +27,16 @@ class Sizes(Protocol):
     def activation(self) -> str: ...
 
 
+class LayerSizes(Sizes, Protocol):
+    """What a layer needs to know of its network."""
+
+    @property
+    def intermediate_size(self) -> int: ...
+
+    @property
+    def layer_norm_eps(self) -> float: ...
+
+
 def check_sizes(
     sizes: Sizes, activations: Iterable[str], positive: Iterable[str] = POSITIVE
 ) -> None:
