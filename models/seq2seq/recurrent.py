@@ -120,8 +120,8 @@ class Recurrence(nn.Module):
 class Decoded(NamedTuple):
     """What a decoder makes of some target tokens."""
 
-    logits_BTV: Tensor
-    weights_BTS: Tensor | None  # of attention, each row sums to 1; None without attention
+    logits: Tensor  # [B, T, V]
+    weights: Tensor | None  # [B, T, S] of attention, each row sums to 1; None without attention
     state: State
 
 
@@ -145,7 +145,7 @@ class RecurrentSeq2Seq(nn.Module):
     def forward(self, source_BS: Tensor, mask_BS: Tensor, target_BT: Tensor) -> Tensor:
         """Logits [B, T, V] of what follows each token of a target that begins with the start."""
         memory_BSD, state = self.encode(source_BS, mask_BS)
-        return self.decode(target_BT, memory_BSD, mask_BS, state).logits_BTV
+        return self.decode(target_BT, memory_BSD, mask_BS, state).logits
 
     def encode(self, source_BS: Tensor, mask_BS: Tensor) -> tuple[Tensor, State]:
         """Every state of the encoder [B, S, D], and the last of each row."""
@@ -210,6 +210,6 @@ class TeacherForcedAttention(nn.Module):
         memory_BSD, state = network.encode(input_ids_BS, mask_BS)
         start_B1 = torch.full_like(target_ids_BT[:, :1], network.config.start_token_id)
         before_BT = torch.cat((start_B1, target_ids_BT[:, :-1]), dim=1)
-        weights_BTS = network.decode(before_BT, memory_BSD, mask_BS, state).weights_BTS
+        weights_BTS = network.decode(before_BT, memory_BSD, mask_BS, state).weights
         assert weights_BTS is not None, "it was asked when this was built"
         return weights_BTS[:, None, None]

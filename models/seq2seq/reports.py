@@ -2,7 +2,7 @@
 
 Knows nothing about how the figures came about.
 """
-# ruff: noqa: N803 - suffixes are array layouts: S source tokens, T target tokens
+# ruff: noqa: N806 - suffixes are array layouts: B rows, S source tokens, T target tokens
 
 import json
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ class Alignment:
 
     source: tuple[str, ...]
     said: tuple[str, ...]  # with the end
-    weights_TS: Tensor
+    weights: Tensor  # [T, S]
 
 
 def reports_of(trained: Trained) -> dict[str, bytes]:
@@ -111,13 +111,11 @@ def alignment_of(trained: Trained) -> Alignment | None:
     tested = TokenizedPairs(pairs.test[:1], tokenizer, network.config, pairs.name)
     batch = tested.batch([0])
     with torch.inference_mode():
-        said_BT, weights_BTS = network.greedy(
-            batch.source_BS, batch.mask_BS, batch.target_BT.shape[1]
-        )
+        said_BT, weights_BTS = network.greedy(batch.source, batch.mask, batch.target.shape[1])
     if weights_BTS is None:
         return None
     source, said = (
-        tuple(map(tokenizer.id_to_token, row.tolist())) for row in (batch.source_BS[0], said_BT[0])
+        tuple(map(tokenizer.id_to_token, row.tolist())) for row in (batch.source[0], said_BT[0])
     )
     return Alignment(source, said, weights_BTS[0])
 
@@ -129,7 +127,7 @@ def attention_picture(alignments: Mapping[str, Alignment]) -> bytes:
     figure = Figure(figsize=(size * len(alignments) + 0.8, size + 0.6), layout="constrained")
     panels = figure.subplots(1, len(alignments), squeeze=False)[0]
     for axes, (name, alignment) in zip(panels, alignments.items(), strict=True):
-        image = axes.imshow(alignment.weights_TS.numpy(), cmap="Blues", vmin=0.0, vmax=1.0)
+        image = axes.imshow(alignment.weights.numpy(), cmap="Blues", vmin=0.0, vmax=1.0)
         axes.set_xticks(range(len(alignment.source)), alignment.source, rotation=90, fontsize=6)
         axes.set_yticks(range(len(alignment.said)), alignment.said, fontsize=6)
         axes.set(title=name, xlabel="read")

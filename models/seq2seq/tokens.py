@@ -2,7 +2,7 @@
 
 Knows nothing about networks. Special tokens have fixed places in every vocabulary of symbols.
 """
-# ruff: noqa: N803, N806 - suffixes are array layouts: N pairs, B rows, S source, T target tokens
+# ruff: noqa: N806 - suffixes are array layouts: N pairs, B rows, S source, T target tokens
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
@@ -36,10 +36,10 @@ class SpecialTokens(Protocol):
 class Batch(NamedTuple):
     """int64 rows, padded on the right to the longest of each side."""
 
-    source_BS: Tensor
-    mask_BS: Tensor  # 1 where there is a token of the source
-    before_BT: Tensor  # the target behind its start: what the decoder reads
-    target_BT: Tensor  # the target with its end: what it is to say
+    source: Tensor  # [B, S]
+    mask: Tensor  # [B, S], 1 where there is a token of the source
+    before: Tensor  # [B, T], the target behind its start: what the decoder reads
+    target: Tensor  # [B, T], the target with its end: what it is to say
 
 
 class TokenizedPairs:
@@ -48,8 +48,8 @@ class TokenizedPairs:
     def __init__(
         self, pairs: Sequence[Pair], tokenizer: Tokenizer, tokens: SpecialTokens, name: str
     ) -> None:
-        sources = rows_of(tokenizer, (pair.source for pair in pairs), name)
-        targets = rows_of(tokenizer, (pair.target for pair in pairs), name)
+        sources = source_rows(tokenizer, pairs, name)
+        targets = target_rows(tokenizer, pairs, name)
         end = tokens.end_token_id
         self.source_lengths = torch.tensor([len(row) for row in sources])
         self.target_lengths = torch.tensor([len(row) + 1 for row in targets])
@@ -91,14 +91,25 @@ def symbols_tokenizer(pairs: Iterable[Pair]) -> Tokenizer:
 
 def longest(tokenizer: Tokenizer, pairs: Sequence[Pair], name: str) -> int:
     """Tokens of the longest text on either side, a target's end counted."""
-    sources = rows_of(tokenizer, (pair.source for pair in pairs), name)
-    targets = rows_of(tokenizer, (pair.target for pair in pairs), name)
+    sources = source_rows(tokenizer, pairs, name)
+    targets = target_rows(tokenizer, pairs, name)
     return max(max(map(len, sources)), max(map(len, targets)) + 1)
 
 
-def rows_of(tokenizer: Tokenizer, texts: Iterable[str], name: str) -> list[list[int]]:
-    """Token ids of texts, as they are: nothing stands before or after them."""
-    rows = [e.ids for e in tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)]
+def source_rows(tokenizer: Tokenizer, pairs: Iterable[Pair], name: str) -> list[list[int]]:
+    """Token ids of sources, as the tokenizer gives them, special tokens included."""
+    encodings = tokenizer.encode_batch_fast([pair.source for pair in pairs])
+    return _checked([encoding.ids for encoding in encodings], name)
+
+
+def target_rows(tokenizer: Tokenizer, pairs: Iterable[Pair], name: str) -> list[list[int]]:
+    """Token ids of targets: nothing stands before or after them."""
+    texts = [pair.target for pair in pairs]
+    encodings = tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+    return _checked([encoding.ids for encoding in encodings], name)
+
+
+def _checked(rows: list[list[int]], name: str) -> list[list[int]]:
     for row in rows:
         if not 0 < len(row) <= MAX_LENGTH:
             raise DatasetError(

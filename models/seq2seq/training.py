@@ -225,12 +225,10 @@ class _Run:
         for indices in sorted_batches(pairs.lengths(), TESTED_TOGETHER):
             batch = pairs.batch(indices)
             with torch.inference_mode():
-                said_BT, _ = network.greedy(
-                    batch.source_BS, batch.mask_BS, batch.target_BT.shape[1]
-                )
-            is_right = said_BT == batch.target_BT
-            is_symbol = batch.target_BT != self._pad_token_id
-            is_symbol &= batch.target_BT != network.config.end_token_id
+                said_BT, _ = network.greedy(batch.source, batch.mask, batch.target.shape[1])
+            is_right = said_BT == batch.target
+            is_symbol = batch.target != self._pad_token_id
+            is_symbol &= batch.target != network.config.end_token_id
             num_right += int((is_right & is_symbol).sum())
             num_symbols += int(is_symbol.sum())
             num_exact += int(is_right.all(dim=1).sum())
@@ -251,10 +249,10 @@ class _Run:
         for group in self._optimizer.param_groups:
             group["lr"] = rate
         batch = self.train.batch(indices)
-        logits_BTV = network(batch.source_BS, batch.mask_BS, batch.before_BT)
+        logits_BTV = network(batch.source, batch.mask, batch.before)
         loss = F.cross_entropy(
             logits_BTV.flatten(0, 1),
-            batch.target_BT.flatten(),
+            batch.target.flatten(),
             ignore_index=self._pad_token_id,
             label_smoothing=self._training.label_smoothing,
         )
