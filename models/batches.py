@@ -20,27 +20,35 @@ POOL_BATCHES = 32  # rows are sorted by length within pools of so many batches
 
 
 class Rows(Protocol):
-    """What a classifier learns from, row by row in the order of a dataset."""
-
-    @property
-    def targets(self) -> tuple[int, ...]: ...
+    """What a network learns from, row by row."""
 
     def __len__(self) -> int: ...
 
     def lengths(self) -> list[int]: ...
 
     def batch(self, indices: Sequence[int]) -> tuple[Tensor, ...]:
-        """What the network takes, and after it the targets [B]."""
+        """What the network takes, and after it the targets."""
         ...
+
+
+class LabelledRows(Rows, Protocol):
+    """Rows in the order of a dataset, with a label each: a batch's targets are [B]."""
+
+    @property
+    def targets(self) -> tuple[int, ...]: ...
 
 
 @dataclass(frozen=True, slots=True)
 class TokenizedDataset:
-    """Token ids and label indices, row by row in the order of the dataset."""
+    """Token ids and label indices, row by row in the order of the dataset.
+
+    With `token_types`, where a dataset has pairs of texts, they go into the network too.
+    """
 
     rows: tuple[tuple[int, ...], ...]
     targets: tuple[int, ...]
     pad_token_id: int
+    token_types: tuple[tuple[int, ...], ...] = ()
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -48,16 +56,25 @@ class TokenizedDataset:
     def lengths(self) -> list[int]:
         return [len(row) for row in self.rows]
 
-    def batch(self, indices: Sequence[int]) -> tuple[Tensor, Tensor, Tensor]:
-        """input_ids [B, S], attention_mask [B, S] and targets [B], all int64."""
-        num_tokens = max(len(self.rows[i]) for i in indices)
-        input_ids = torch.full((len(indices), num_tokens), self.pad_token_id)
-        attention_mask = torch.zeros_like(input_ids)
-        for place, i in enumerate(indices):
-            row = self.rows[i]
-            input_ids[place, : len(row)] = torch.tensor(row)
-            attention_mask[place, : len(row)] = 1
-        return input_ids, attention_mask, torch.tensor([self.targets[i] for i in indices])
+    def batch(self, indices: Sequence[int]) -> tuple[Tensor, ...]:
+        """input_ids, attention_mask (and token_type_ids) [B, S], and targets [B], all int64."""
+        inputs = padded_inputs([self.rows[i] for i in indices], self.pad_token_id)
+        if self.token_types:
+            inputs = *inputs, padded([self.token_types[i] for i in indices], 0)
+        return *inputs, torch.tensor([self.targets[i] for i in indices])
+
+
+def padded_inputs(rows: Sequence[Sequence[int]], pad_token_id: int) -> tuple[Tensor, ...]:
+    """input_ids and attention_mask, int64 [B, S]."""
+    return padded(rows, pad_token_id), padded([[1] * len(row) for row in rows], 0)
+
+
+def padded(rows: Sequence[Sequence[int]], fill: int) -> Tensor:
+    """Rows of different lengths as int64 [B, S], S being the longest."""
+    values = torch.full((len(rows), max(map(len, rows))), fill)
+    for place, row in enumerate(rows):
+        values[place, : len(row)] = torch.tensor(row)
+    return values
 
 
 def tokenize(
@@ -67,15 +84,18 @@ def tokenize(
     max_tokens: int,
     pad_token_id: int,
 ) -> TokenizedDataset:
-    """Tokenize all texts; those longer than `max_tokens` are cut."""
+    """Tokenize all texts; those longer than `max_tokens` are cut, and of a pair the longer first."""
     encodings = cutting_copy(tokenizer, max_tokens).encode_batch_fast(
-        [example.text for example in dataset.examples]
+        [example.text_or_pair for example in dataset.examples]
     )
     index = {label: i for i, label in enumerate(labels)}
     return TokenizedDataset(
         rows=tuple(tuple(encoding.ids) for encoding in encodings),
         targets=tuple(index[example.label] for example in dataset.examples),
         pad_token_id=pad_token_id,
+        token_types=tuple(tuple(encoding.type_ids) for encoding in encodings)
+        if dataset.has_pairs
+        else (),
     )
 
 

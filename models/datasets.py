@@ -6,6 +6,9 @@ Knows nothing about models or tokenizers. The formats:
     .csv              a header naming `label` and `text`; quoting as spreadsheets write it
     .jsonl, .ndjson   one object per line with `label` and `text`
 
+What is labelled may be a pair of texts, such as a statement and what it is to follow from: its
+second is `text_pair`, in a header or an object, and then every row has one.
+
 A split is stratified (every label keeps its share) and depends only on the rows and the seed.
 """
 
@@ -16,20 +19,30 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TextIO
+from typing import Any, Generic, Protocol, Self, TextIO, TypeVar
 
 from models.errors import DatasetError
 
 COLUMNS = ("label", "text")
+PAIR = "text_pair"
 
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """One labelled text; `line` is where it stands in its file, counted from 1."""
+    """One labelled text, or pair; `line` is where it stands in its file, counted from 1."""
 
     line: int
     label: str
     text: str
+    text_pair: str = ""  # the second of a pair; empty: there is none
+
+    @property
+    def content(self) -> tuple[object, ...]:
+        return (self.label, self.text, self.text_pair)[: 3 if self.text_pair else 2]
+
+    @property
+    def text_or_pair(self) -> str | tuple[str, str]:
+        return (self.text, self.text_pair) if self.text_pair else self.text
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,26 +59,67 @@ class Dataset:
         """Each label once, sorted."""
         return tuple(sorted({example.label for example in self.examples}))
 
+    @property
+    def has_pairs(self) -> bool:
+        return bool(self.examples and self.examples[0].text_pair)
 
-@dataclass(frozen=True, slots=True)
-class Splits:
-    """What to train on, to choose the best epoch with and, optionally, to report on."""
-
-    train: Dataset
-    validation: Dataset
-    test: Dataset | None = None
-
-    def __post_init__(self) -> None:
-        labels = self.train.labels()
+    def check(self, held_out: Sequence["Dataset"]) -> None:
+        labels = self.labels()
         if len(labels) < 2:
-            raise DatasetError(f"{self.train.name} has only the label {labels[0]}, 2 are needed")
-        for held_out in filter(None, (self.validation, self.test)):
-            for example in held_out.examples:
+            raise DatasetError(f"{self.name} has only the label {labels[0]}, 2 are needed")
+        for part in held_out:
+            for example in part.examples:
                 if example.label not in labels:
                     raise DatasetError(
-                        f"{held_out.name}:{example.line}: label {example.label!r} is not among "
+                        f"{part.name}:{example.line}: label {example.label!r} is not among "
                         f"those of the training data: {', '.join(labels)}"
                     )
+                if bool(example.text_pair) != self.has_pairs:
+                    raise DatasetError(
+                        f"{part.name}:{example.line}: the training data has "
+                        f"{'pairs' if self.has_pairs else 'no pairs'} of texts, this row differs"
+                    )
+
+
+class AnyExample(Protocol):
+    """What a file has many of; `content` is all that training may depend on."""
+
+    @property
+    def content(self) -> tuple[object, ...]: ...
+
+
+class AnyDataset(Protocol):
+    """Examples of a task, in the order of their file."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def examples(self) -> Sequence[AnyExample]: ...
+
+    def __len__(self) -> int: ...
+
+    def check(self, held_out: Sequence[Self]) -> None:
+        """Raise DatasetError unless this can be trained on, and judged by what is held out."""
+        ...
+
+
+D = TypeVar("D", bound=AnyDataset)
+
+
+@dataclass(frozen=True, slots=True)
+class Splits(Generic[D]):
+    """What to train on, to choose the best epoch with and, optionally, to report on."""
+
+    train: D
+    validation: D
+    test: D | None = None
+
+    def __post_init__(self) -> None:
+        self.train.check([part for part in (self.validation, self.test) if part is not None])
+
+
+AnySplits = Splits[Any]
 
 
 def read_dataset(path: Path) -> Dataset:
@@ -86,6 +140,9 @@ def read_dataset(path: Path) -> Dataset:
         raise DatasetError(f"{path} cannot be read as UTF-8 text: {error}") from error
     if not examples:
         raise DatasetError(f"{path} holds no rows")
+    if single := [example for example in examples if not example.text_pair]:
+        if len(single) < len(examples):
+            raise DatasetError(f"{path}:{single[0].line}: no {PAIR}, but other rows have one")
     return Dataset(path.name, examples)
 
 
@@ -121,12 +178,15 @@ def _checked(path: Path, example: Example) -> Example:
     return example
 
 
-def _columns(header: Sequence[str]) -> tuple[int, int] | None:
-    """Return the places of label and text, if this row is a header that names both."""
+def _columns(header: Sequence[str]) -> list[int] | None:
+    """Return the places of label, text and text_pair, if this row is a header with the first two.
+
+    A header without text_pair gives two places.
+    """
     names = [name.strip().lower() for name in header]
     if not set(COLUMNS) <= set(names):
         return None
-    return names.index("label"), names.index("text")
+    return [names.index(name) for name in (*COLUMNS, PAIR) if name in names]
 
 
 def _read_tsv(path: Path, file: TextIO) -> Iterator[Example]:
@@ -138,10 +198,10 @@ def _read_tsv(path: Path, file: TextIO) -> Iterator[Example]:
         if line == 1 and (columns := _columns(row.split("\t"))):
             continue
         fields = row.split("\t") if columns else row.split("\t", maxsplit=1)
-        label, text = columns or (0, 1)
-        if len(fields) <= max(label, text):
+        places = columns or [0, 1]
+        if len(fields) <= max(places):
             raise DatasetError(f"{path}:{line}: expected label<TAB>text, found {row[:60]!r}")
-        yield Example(line, fields[label], fields[text])
+        yield Example(line, *(fields[place] for place in places))
 
 
 def _read_csv(path: Path, file: TextIO) -> Iterator[Example]:
@@ -150,13 +210,12 @@ def _read_csv(path: Path, file: TextIO) -> Iterator[Example]:
         columns = _columns(next(rows, []))
         if columns is None:
             raise DatasetError(f"{path}:1: expected a header naming the columns label and text")
-        label, text = columns
         for row in rows:
             if not row:
                 continue
-            if len(row) <= max(label, text):
+            if len(row) <= max(columns):
                 raise DatasetError(f"{path}:{rows.line_num}: the row has {len(row)} columns only")
-            yield Example(rows.line_num, row[label], row[text])
+            yield Example(rows.line_num, *(row[place] for place in columns))
     except csv.Error as error:
         raise DatasetError(f"{path}:{rows.line_num}: {error}") from error
 
@@ -173,4 +232,7 @@ def _read_jsonl(path: Path, file: TextIO) -> Iterator[Example]:
             raise DatasetError(f"{path}:{line}: expected an object with label and text")
         if not isinstance(values["text"], str) or not isinstance(values["label"], str | int):
             raise DatasetError(f"{path}:{line}: text must be a string, label a string or integer")
-        yield Example(line, str(values["label"]), values["text"])
+        pair = values.get(PAIR, "")
+        if not isinstance(pair, str):
+            raise DatasetError(f"{path}:{line}: {PAIR} must be a string")
+        yield Example(line, str(values["label"]), values["text"], pair)

@@ -13,7 +13,7 @@ from sklearn.metrics import accuracy_score, confusion_matrix, f1_score
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.batches import Rows, sorted_batches
+from models.batches import LabelledRows, sorted_batches
 
 EVALUATION_ROWS = 64
 
@@ -32,6 +32,9 @@ class Evaluation:
     def num_rows(self) -> int:
         return sum(map(sum, self.confusion))
 
+    def scores(self) -> dict[str, float]:
+        return {"accuracy": self.accuracy, "macro_f1": self.macro_f1}
+
     def to_dict(self) -> dict[str, Any]:
         return {
             "rows": self.num_rows,
@@ -43,7 +46,7 @@ class Evaluation:
         }
 
 
-def evaluate(model: nn.Module, rows: Rows, labels: Sequence[str]) -> Evaluation:
+def evaluate(model: nn.Module, rows: LabelledRows, labels: Sequence[str]) -> Evaluation:
     """Run all rows through the model, which comes back in the mode that it was in."""
     logits = predict_logits(model, rows, len(labels))
     targets = torch.tensor(rows.targets)
@@ -67,7 +70,7 @@ def evaluate(model: nn.Module, rows: Rows, labels: Sequence[str]) -> Evaluation:
     )
 
 
-def predict_logits(model: nn.Module, rows: Rows, num_labels: int) -> Tensor:
+def predict_logits(model: nn.Module, rows: LabelledRows, num_labels: int) -> Tensor:
     """Logits [number of rows, num_labels] in the order of the rows."""
     was_training = model.training
     model.eval()

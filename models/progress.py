@@ -77,10 +77,10 @@ class TrainingBar:
             self._console.print(f"continuing after step {done_steps} of {total_steps}")
         self._bar.update(self._task, total=total_steps, completed=done_steps)
 
-    def stepped(self, loss: float) -> None:
+    def stepped(self, loss: float, advance: int = 1) -> None:
         known = self._loss if self._loss is not None else loss
         self._loss = SMOOTHING * known + (1.0 - SMOOTHING) * loss
-        self._bar.update(self._task, advance=1, loss=f"{self._loss:.4f}")
+        self._bar.update(self._task, advance=advance, loss=f"{self._loss:.4f}")
 
 
 class ProgressBar(TrainingBar):
@@ -90,10 +90,11 @@ class ProgressBar(TrainingBar):
         super().__init__(console, RateColumn())
 
     def evaluated(self, record: EpochRecord) -> None:
+        scores = record.scores.items()
         self._console.print(
             f"epoch {record.epoch}: training loss {record.train_loss:.4f}, "
             f"validation loss {record.validation_loss:.4f}, "
-            f"accuracy {record.accuracy:.2%}, macro F1 {record.macro_f1:.4f}"
+            + ", ".join(f"{spoken(name)} {value:.4f}" for name, value in scores)
         )
 
 
@@ -104,11 +105,16 @@ class PretrainBar(TrainingBar):
         super().__init__(console, RateColumn("tokens", tokens_per_step))
 
     def measured(self, measurement: Measurement) -> None:
-        self._console.print(
-            f"step {measurement.step}: loss {measurement.train_loss:.4f}, "
-            f"validation loss {measurement.validation_loss:.4f}, "
-            f"perplexity {measurement.perplexity:.2f}, "
-            f"{measurement.bits_per_byte:.3f} bits per byte"
+        figures = (f"{spoken(name)} {value:.3f}" for name, value in measurement.figures.items())
+        losses = (
+            f"loss {measurement.train_loss:.4f}",
+            f"validation loss {measurement.validation_loss:.4f}",
         )
+        self._console.print(f"step {measurement.step}: {', '.join((*losses, *figures))}")
         if measurement.sample:
             self._console.print(Padding(Text(measurement.sample, style="dim"), (0, 4)))
+
+
+def spoken(name: str) -> str:
+    """A figure's name as people read it."""
+    return name.replace("_", " ")

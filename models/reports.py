@@ -12,22 +12,26 @@ from matplotlib.figure import Figure
 from rich.table import Table
 
 from models.checkpoint import Checkpoint
-from models.datasets import Splits
+from models.datasets import D, Splits
 from models.evaluation import Evaluation
 from models.finetune import Finetuned
 from models.settings import TrainingSettings
+from models.trainer import J
 from models.training_state import Progress
 
 
 def reports_of(
-    finetuned: Finetuned, base: Checkpoint, splits: Splits, settings: TrainingSettings
+    finetuned: Finetuned[J], base: Checkpoint, splits: Splits[D], settings: TrainingSettings
 ) -> dict[str, bytes]:
-    """Return the report files by name."""
-    return {
+    """Return the report files by name; the confusion matrix is of classifiers of whole texts."""
+    reports = {
         "training.json": training_json(finetuned, base, splits, settings),
-        "confusion.png": confusion_picture(finetuned.evaluation, finetuned.evaluated_on),
         "loss.png": loss_picture(finetuned.progress),
     }
+    if isinstance(finetuned.evaluation, Evaluation):
+        picture = confusion_picture(finetuned.evaluation, finetuned.evaluated_on)
+        reports["confusion.png"] = picture
+    return reports
 
 
 def confusion_table(evaluation: Evaluation, evaluated_on: str) -> Table:
@@ -45,7 +49,7 @@ def confusion_table(evaluation: Evaluation, evaluated_on: str) -> Table:
 
 
 def training_json(
-    finetuned: Finetuned, base: Checkpoint, splits: Splits, settings: TrainingSettings
+    finetuned: Finetuned[J], base: Checkpoint, splits: Splits[D], settings: TrainingSettings
 ) -> bytes:
     parts = {"train": splits.train, "validation": splits.validation, "test": splits.test}
     progress = finetuned.progress.to_dict()

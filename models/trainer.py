@@ -10,13 +10,15 @@ from the number of steps done, so a resumed run repeats an uninterrupted one bit
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Protocol
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Generic, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.batches import Rows, epoch_batches
+from models.batches import LabelledRows, Rows, epoch_batches
 from models.errors import TrainingInterruptedError
 from models.evaluation import Evaluation, evaluate
 from models.optimizer import build_optimizer, learning_rate_at, uses_bfloat16
@@ -55,7 +57,42 @@ class SilentListener:
         pass
 
 
-class Trainer:
+class Judgement(Protocol):
+    """How a model did on the rows that it was judged by."""
+
+    @property
+    def loss(self) -> float: ...
+
+    def scores(self) -> dict[str, float]:
+        """The task's figures by name, each better the higher it is."""
+        ...
+
+    def to_dict(self) -> dict[str, Any]:
+        """All that a report should tell."""
+        ...
+
+
+R = TypeVar("R", bound=Rows)
+J = TypeVar("J", bound=Judgement)
+
+
+@dataclass(frozen=True, slots=True)
+class Objective(Generic[R, J]):
+    """What a task wants: all in which training differs from task to task.
+
+    `loss` is of a batch: of the network's float32 outputs and the targets.
+    """
+
+    loss: Callable[[Tensor, Tensor], Tensor]
+    judge: Callable[[nn.Module, R], J]
+
+
+def classification(labels: Sequence[str]) -> Objective[LabelledRows, Evaluation]:
+    """The right one of some labels for each row."""
+    return Objective(F.cross_entropy, partial(evaluate, labels=labels))
+
+
+class Trainer(Generic[R, J]):
     """One run over tokenized rows.
 
     Mutable, and all of it in the saved state: the model, the optimizer, `progress`, the best
@@ -66,9 +103,9 @@ class Trainer:
         self,
         *,
         model: nn.Module,
-        train: Rows,
-        validation: Rows,
-        labels: Sequence[str],
+        train: R,
+        validation: R,
+        objective: Objective[R, J],
         settings: TrainingSettings,
         identity: RunIdentity,
         listener: Listener,
@@ -79,7 +116,7 @@ class Trainer:
         self._model = model
         self._train = train
         self._validation = validation
-        self._labels = labels
+        self._objective = objective
         self._settings = settings
         self._listener = listener
         self._frozen = frozen
@@ -91,7 +128,7 @@ class Trainer:
         self._steps_per_epoch = -(-len(train) // settings.batch_size)
         self._total_steps = self._steps_per_epoch * settings.epochs
 
-    def run(self, state_file: Path | None, should_stop: Callable[[], bool]) -> Evaluation:
+    def run(self, state_file: Path | None, should_stop: Callable[[], bool]) -> J:
         """Train to the end, leave the best epoch's weights in the model and judge them."""
         self._listener.started(self._total_steps, self._num_steps)
         while not self._is_finished():
@@ -100,7 +137,7 @@ class Trainer:
             self._save(state_file)
         self._model.load_state_dict(self._state.best_weights)
         self._model.requires_grad_(True).eval()
-        return evaluate(self._model, self._validation, self._labels)
+        return self._objective.judge(self._model, self._validation)
 
     def restore(self, state_file: Path) -> None:
         """Continue from the file; raise CheckpointError if it belongs to another run."""
@@ -142,8 +179,8 @@ class Trainer:
         for group in self._optimizer.param_groups:
             group["lr"] = rate
         with torch.autocast("cpu", torch.bfloat16, enabled=self.bfloat16):
-            logits = self._model(*inputs)
-        loss = F.cross_entropy(logits.float(), targets)
+            outputs = self._model(*inputs)
+        loss = self._objective.loss(outputs.float(), targets)
         self._optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call] # PyTorch declares no types here
         nn.utils.clip_grad_norm_(self._model.parameters(), self._settings.clip_norm)
@@ -152,14 +189,13 @@ class Trainer:
 
     def _judge_epoch(self) -> None:
         progress = self.progress
-        found = evaluate(self._model, self._validation, self._labels)
+        found = self._objective.judge(self._model, self._validation)
         losses = progress.step_losses[-self._steps_per_epoch :]
         record = EpochRecord(
             epoch=len(progress.epochs) + 1,
             train_loss=sum(losses) / len(losses),
             validation_loss=found.loss,
-            accuracy=found.accuracy,
-            macro_f1=found.macro_f1,
+            scores=found.scores(),
         )
         if progress.best is None or record.is_better_than(progress.best):
             progress.best_epoch = record.epoch

@@ -5,21 +5,26 @@ which settings and data it belongs to, and is refused by any other run.
 """
 
 import hashlib
-import math
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import torch
 from torch import Tensor, nn
 
-from models.datasets import Splits
+from models.datasets import AnySplits
 from models.errors import CheckpointError
 
 STATE_SUFFIX = ".resume.pt"
 STATE_FORMAT = "attendant-training-state-1"
+
+
+class History(Protocol):
+    """What has happened so far, in numbers and strings."""
+
+    def to_dict(self) -> dict[str, Any]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +34,7 @@ class EpochRecord:
     epoch: int
     train_loss: float
     validation_loss: float
-    accuracy: float
-    macro_f1: float
+    scores: dict[str, float]  # on the validation rows, by name
 
     def is_better_than(self, other: "EpochRecord") -> bool:
         """Compare the validation loss: every row moves it, where F1 moves by whole rows only."""
@@ -64,13 +68,9 @@ class Measurement:
 
     step: int
     train_loss: float  # mean since the measurement before
-    validation_loss: float  # mean cross entropy of a token, in nats
-    bits_per_byte: float  # the same per byte of text: comparable between tokenizers
-    sample: str
-
-    @property
-    def perplexity(self) -> float:
-        return math.exp(self.validation_loss)
+    validation_loss: float  # the same loss, of held-out text
+    figures: dict[str, float]  # what else tells how well, by name
+    sample: str  # of what it says
 
 
 @dataclass(slots=True)
@@ -125,11 +125,11 @@ class RunIdentity:
             )
 
 
-def digest_of(splits: Splits) -> str:
+def digest_of(splits: AnySplits) -> str:
     digest = hashlib.sha256()
     for part in (splits.train, splits.validation, splits.test):
         for example in part.examples if part else ():
-            digest.update(repr((example.label, example.text)).encode())
+            digest.update(repr(example.content).encode())
         digest.update(b"\x00")
     return digest.hexdigest()
 
@@ -143,7 +143,7 @@ class RunState:
     optimizer: torch.optim.Optimizer
     best_weights: dict[str, Tensor] = field(default_factory=dict)
 
-    def save(self, path: Path, progress: Progress | PretrainProgress) -> None:
+    def save(self, path: Path, progress: History) -> None:
         state = {
             "identity": self.identity.to_dict(),
             "model": self.model.state_dict(),

@@ -1,0 +1,1 @@
+"""Reading for facts: entities in texts, and answers in contexts."""

@@ -1,0 +1,98 @@
+"""Read sentences with a tag for each word, as the CoNLL tasks write them.
+
+Knows nothing about models or tokenizers. A line has a word, a tab or spaces, and its tag (columns
+between the two are skipped); a blank line ends a sentence.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from models.errors import DatasetError
+from models.reading.entities import OUTSIDE, tag_names, type_of
+
+TAG = re.compile(r"O|[BI]-\S+")
+DOCUMENT_START = "-DOCSTART-"  # in CoNLL-2003, in place of a sentence
+
+
+@dataclass(frozen=True, slots=True)
+class TaggedSentence:
+    """Words and their IOB tags; `line` is where the sentence begins, counted from 1."""
+
+    line: int
+    words: tuple[str, ...]
+    tags: tuple[str, ...]
+
+    @property
+    def content(self) -> tuple[object, ...]:
+        return self.words, self.tags
+
+    @property
+    def text(self) -> str:
+        return " ".join(self.words)
+
+
+@dataclass(frozen=True, slots=True)
+class TaggedDataset:
+    """Sentences in the order of their file."""
+
+    name: str
+    examples: tuple[TaggedSentence, ...]
+
+    def __len__(self) -> int:
+        return len(self.examples)
+
+    def types(self) -> set[str]:
+        tags = {tag for sentence in self.examples for tag in sentence.tags}
+        return {type_of(tag) for tag in tags - {OUTSIDE}}
+
+    def labels(self) -> tuple[str, ...]:
+        """The tags of all types that occur: `O`, and `B-` and `I-` of each."""
+        return tag_names(self.types())
+
+    def check(self, held_out: Sequence["TaggedDataset"]) -> None:
+        types = self.types()
+        if not types:
+            raise DatasetError(f"{self.name} has no entity: all tags are {OUTSIDE}")
+        for part in held_out:
+            if unknown := sorted(part.types() - types):
+                raise DatasetError(
+                    f"{part.name}: the type {unknown[0]!r} is not among those of the training "
+                    f"data: {', '.join(sorted(types))}"
+                )
+
+
+def read_sentences(path: Path) -> TaggedDataset:
+    try:
+        lines = path.read_text(encoding="utf-8-sig").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise DatasetError(f"{path} cannot be read as UTF-8 text: {error}") from error
+    examples = tuple(_sentences(path, lines))
+    if not examples:
+        raise DatasetError(f"{path} holds no sentences")
+    return TaggedDataset(path.name, examples)
+
+
+def _sentences(path: Path, lines: Sequence[str]) -> Iterator[TaggedSentence]:
+    words: list[str] = []
+    tags: list[str] = []
+    for number, line in enumerate([*lines, ""], start=1):
+        if line.strip() and not line.startswith(DOCUMENT_START):
+            word, tag = _word_and_tag(path, number, line.rstrip("\r"))
+            words.append(word)
+            tags.append(tag)
+        elif words:
+            yield TaggedSentence(number - len(words), tuple(words), tuple(tags))
+            words, tags = [], []
+
+
+def _word_and_tag(path: Path, number: int, line: str) -> tuple[str, str]:
+    columns = line.split("\t") if "\t" in line else line.split()
+    word, tag = columns[0].strip(), columns[-1].strip()
+    if len(columns) < 2 or not word or not TAG.fullmatch(tag):
+        raise DatasetError(
+            f"{path}:{number}: expected a word, a tab and a tag (O, B-type or I-type), "
+            f"found {line[:60]!r}"
+        )
+    return word, tag
