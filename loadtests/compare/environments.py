@@ -21,6 +21,7 @@ from loadtests.compare.connection import ROOT
 BUILD = ROOT / "build" / "compare"
 MODELS = BUILD / "models"
 STEP_LIMIT_S = 3_600  # llama.cpp compiles for 20 minutes on one core
+NO_BYTECODE = {"PIP_COMPILE": "0"}  # of modules that nobody imports: most of an installation's time
 
 
 class NotAvailable(Exception):  # noqa: N818 - a state of the peer, reported as such
@@ -160,6 +161,7 @@ def _call(
 ) -> None:
     log.parent.mkdir(parents=True, exist_ok=True)
     path = f"{environment.python.parent}{os.pathsep}{os.environ['PATH']}"
+    variables = {**environ(os.cpu_count() or 1), "PATH": path, **NO_BYTECODE}
     with log.open("a") as output:
         print("$", *command, file=output, flush=True)
         process = subprocess.Popen(  # noqa: S603 - as declared in peers.py
@@ -168,7 +170,7 @@ def _call(
             stdout=output,
             stderr=subprocess.STDOUT,
             cwd=folder or ROOT,
-            env={**os.environ, **environ(os.cpu_count() or 1), "PATH": path},
+            env={**os.environ, **variables},
             start_new_session=True,  # so that a compiler ends with what started it
         )
         try:
