@@ -5,7 +5,7 @@ to install. Exit codes: 0 done, 1 the files do not allow it, 2 wrong usage or so
 130 interrupted.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,16 +13,15 @@ from typing import Any
 import typer
 
 from models import cli_options as options
-from models.errors import ModelError, SettingError, TrainingInterruptedError, check_choice
+from models.errors import ModelError, SettingError, TrainingInterruptedError
 from models.flags import command_of, flags_of
-from models.pretrain_settings import PretrainSettings
+from models.pretrain_kinds import PRETRAIN_KINDS, PretrainKind
 from models.settings import TrainingSettings
 
 DEFAULTS = TrainingSettings()
 TRAINING_LIBRARIES = ("torch", "safetensors", "sklearn", "matplotlib", "huggingface_hub")
-PRETRAIN_KINDS = ("gpt",)
 # The other flags are named after their field.
-FLAGS = {"validation_fraction": "--validation", "kind": "KIND", "pairs": "PAIRS"}
+FLAGS = {"validation_fraction": "--validation", "pairs": "PAIRS"}
 INTERRUPTED = 130  # 128 + SIGINT, as a shell reports it
 
 
@@ -30,6 +29,7 @@ def train(
     data: options.Data,
     from_: options.From,
     output: options.TrainOutput,
+    task: options.TrainTask = "text-classification",
     validation: options.Validation = str(DEFAULTS.validation_fraction),
     test_fraction: options.TestFraction = DEFAULTS.test_fraction,
     test_file: options.TestFile = None,
@@ -46,7 +46,7 @@ def train(
     seed: options.Seed = DEFAULTS.seed,
     resume: options.Resume = True,
 ) -> None:
-    """Fine-tune a checkpoint into a text classifier."""
+    """Fine-tune a checkpoint: to label texts or tokens, or to find answers."""
     with messages("train"):
         fraction, validation_file = parse_validation(validation)
         settings = TrainingSettings(
@@ -64,10 +64,10 @@ def train(
             precision=precision,
             seed=seed,
         )
-        from models.commands import DataFiles, train_classifier
+        from models.commands import DataFiles, train as train_for
 
         files = DataFiles(data, validation_file, test_file)
-        train_classifier(files, from_, output, settings, resume=resume)
+        train_for(task, files, from_, output, settings, resume=resume)
 
 
 def import_checkpoint(
@@ -94,34 +94,34 @@ def import_checkpoint(
         )
 
 
-def _pretrain(
-    *,
-    kind: str,
-    corpus: list[Path],
-    output: Path,
-    validation: str,
-    tokenizer: Path | None,
-    resume: bool,
-    **values: Any,  # noqa: ANN401
-) -> None:
-    """Train a language model from nothing on plain text."""
-    with messages("pretrain"):
-        check_choice("kind", kind, PRETRAIN_KINDS)
-        fraction, validation_file = parse_validation(validation)
-        settings = PretrainSettings(validation_fraction=fraction, **values)
-        from models.pretrain_command import CorpusFiles, pretrain_gpt
+def pretrain_command(kind: PretrainKind) -> Callable[..., None]:
+    """The command that trains one kind of model, with a flag for each of its settings."""
 
-        files = CorpusFiles(corpus, validation_file, tokenizer)
-        pretrain_gpt(files, output, settings, resume=resume)
+    def run(
+        *,
+        corpus: list[Path],
+        output: Path,
+        validation: str,
+        tokenizer: Path | None,
+        resume: bool,
+        **values: Any,  # noqa: ANN401
+    ) -> None:
+        with messages("pretrain"):
+            fraction, validation_file = parse_validation(validation)
+            settings = kind.settings(validation_fraction=fraction, **values)
+            from models.pretrain_command import CorpusFiles, pretrain_kind
+
+            files = CorpusFiles(corpus, validation_file, tokenizer)
+            pretrain_kind(kind, files, output, settings, resume=resume)
+
+    run.__doc__ = f"Train {kind.what} from nothing on plain text."
+    flags = flags_of(kind.settings, "ATTENDANT_PRETRAIN", omit=["validation_fraction"])
+    return command_of(run, [*options.PRETRAIN, *flags])
 
 
-pretrain = command_of(
-    _pretrain,
-    [
-        *options.PRETRAIN,
-        *flags_of(PretrainSettings, "ATTENDANT_PRETRAIN", omit=["validation_fraction"]),
-    ],
-)
+pretrain = typer.Typer(help="Train a language model from nothing on plain text.")
+for _kind in PRETRAIN_KINDS:
+    pretrain.command(_kind.name)(pretrain_command(_kind))
 
 
 def parse_validation(value: str) -> tuple[float, Path | None]:

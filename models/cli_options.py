@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from models.flags import argument, flag
+from models.flags import flag
 from models.pretrain_settings import PretrainSettings
 
 Data = Annotated[
@@ -17,7 +17,17 @@ Data = Annotated[
     typer.Argument(
         envvar="ATTENDANT_TRAIN_DATA",
         help="Labelled texts: .tsv (label<TAB>text, or with a header), .csv with a header, or "
-        ".jsonl; columns named text and label.",
+        ".jsonl; columns named text and label, and text_pair where pairs are labelled. Tagged "
+        "words: word<TAB>tag, a blank line between sentences. Questions: SQuAD's .json, or .jsonl.",
+    ),
+]
+TrainTask = Annotated[
+    str,
+    typer.Option(
+        "--task",
+        envvar="ATTENDANT_TRAIN_TASK",
+        help="What to learn: text-classification, token-classification (IOB tags: named entities) "
+        "or question-answering.",
     ),
 ]
 From = Annotated[
@@ -220,12 +230,6 @@ Origin = Annotated[
 ]
 
 PRETRAIN = (
-    argument(
-        "kind",
-        str,
-        "Kind of model: gpt, a decoder that learns to continue text.",
-        "ATTENDANT_PRETRAIN_KIND",
-    ),
     flag(
         "corpus",
         list[Path],
@@ -254,8 +258,8 @@ PRETRAIN = (
         "tokenizer",
         Path | None,
         None,
-        "A tokenizer.json, or a folder with GPT-2's files, to use. By default one is trained on "
-        "the corpus: its tokens are those that the corpus has most.",
+        "A tokenizer.json, or a folder with GPT-2's or BERT's files, to use. By default one is "
+        "trained on the corpus: its tokens are those that the corpus has most.",
         "ATTENDANT_PRETRAIN_TOKENIZER",
         shown="trained",
     ),

@@ -10,6 +10,7 @@ from typing import Any, Literal, get_args
 
 from torch import nn
 
+from models.bert.network import MaskedLanguageModel
 from models.encoder import Encoder, EncoderConfig
 from models.errors import SettingError, check_choice
 from models.features import TokenFeatures
@@ -17,6 +18,7 @@ from models.gpt import GPT, GPTConfig
 from models.gpt_classifier import GPTClassifier
 from models.heads import ClassificationHead, SequenceClassifier, TextEmbedder
 from models.seq2seq.recurrent import RecurrentConfig, RecurrentSeq2Seq
+from models.seq2seq.transformer import Transformer, TransformerConfig
 from models.words.elmo import Elmo, ElmoConfig
 from models.words.network import WordVectors, WordVectorsConfig
 
@@ -71,6 +73,15 @@ def _embedder_sections(model: TextEmbedder) -> dict[str, Any]:
     return {"encoder": model.config.to_dict(), "head": use}
 
 
+def _masked_words_sections(model: MaskedLanguageModel) -> dict[str, Any]:
+    head = {
+        "mask_token_id": model.mask_token_id,
+        "activation": model.head.activation,
+        "next_sentence": model.next_sentence is not None,
+    }
+    return {"encoder": model.config.to_dict(), "head": head}
+
+
 def _gpt(values: Values) -> GPT:
     return GPT(GPTConfig.from_dict(values["decoder"]))
 
@@ -94,11 +105,27 @@ KINDS = (
     ),
     Kind("encoder-embedder", "embedding", TextEmbedder, _embedder, _embedder_sections),
     Kind(
+        "encoder-masked-words",
+        "fill-mask",
+        MaskedLanguageModel,
+        lambda values, _: MaskedLanguageModel(
+            Encoder(EncoderConfig.from_dict(values["encoder"])), **values["head"]
+        ),
+        _masked_words_sections,
+    ),
+    Kind(
         "gpt",
         "text-generation",
         GPT,
         lambda values, _: _gpt(values),
         lambda model: {"decoder": model.config.to_dict()},
+    ),
+    Kind(
+        "transformer",
+        "text-generation",
+        Transformer,
+        lambda values, _: Transformer(TransformerConfig.from_dict(values["transformer"])),
+        lambda model: {"transformer": model.config.to_dict()},
     ),
     Kind(
         "recurrent",

@@ -1,6 +1,6 @@
 """The training loop of a language model: steps, each of some batches of windows, and measurements.
 
-Knows nothing about texts, files of reports or terminals.
+Knows nothing about texts, files of reports or terminals; what is learnt is the objective's business.
 
 The one idea is the same as in `models/trainer.py`: which windows come next follows from the number
 of steps done, so with the saved state a resumed run repeats an uninterrupted one bit for bit.
@@ -8,16 +8,15 @@ of steps done, so with the saved state a resumed run repeats an uninterrupted on
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from models.errors import TrainingInterruptedError
-from models.gpt import GPT
 from models.optimizer import build_optimizer, cosine_rate_at, uses_bfloat16
-from models.perplexity import HeldOut, mean_loss, next_token_loss
 from models.pretrain_settings import PretrainSettings
 from models.training_state import (
     Measurement,
@@ -26,9 +25,41 @@ from models.training_state import (
     RunState,
     copy_weights,
 )
-from models.windows import TrainingWindows
 
 SAVE_INTERVAL_S = 300.0  # the most work that a crash may lose
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """How a model does on held-out text: the loss decides which weights are the best."""
+
+    loss: float
+    figures: dict[str, float]
+    sample: str = ""
+
+
+class Objective(Protocol):
+    """What a model learns from, and what it is judged by."""
+
+    @property
+    def num_train_tokens(self) -> int:
+        """Of the corpus, not of all epochs."""
+        ...
+
+    @property
+    def num_validation_tokens(self) -> int: ...
+
+    def digest(self) -> str:
+        """Of everything that is learnt from and measured on."""
+        ...
+
+    def loss(self, model: nn.Module, first: int, count: int) -> Tensor:
+        """Mean loss of training windows `first`, `first + 1`, ...: functions of their numbers."""
+        ...
+
+    def judge(self, model: nn.Module) -> Judgement:
+        """The same text each time; the model is in evaluation mode."""
+        ...
 
 
 class PretrainListener(Protocol):
@@ -55,7 +86,7 @@ class SilentPretrainListener:
 
 
 class LanguageTrainer:
-    """One run over windows of tokens.
+    """One run over windows of text.
 
     Mutable, and all of it in the saved state: the model, the optimizer, `progress`, the best
     measurement's weights and torch's random state.
@@ -64,22 +95,18 @@ class LanguageTrainer:
     def __init__(
         self,
         *,
-        model: GPT,
-        train: TrainingWindows,
-        held_out: HeldOut,
+        model: nn.Module,
+        objective: Objective,
         settings: PretrainSettings,
         identity: RunIdentity,
         listener: PretrainListener,
-        sample: Callable[[GPT], str],
     ) -> None:
         self.progress = PretrainProgress()
         self.bfloat16 = uses_bfloat16(settings.precision)
         self._model = model
-        self._train = train
-        self._held_out = held_out
+        self._objective = objective
         self._settings = settings
         self._listener = listener
-        self._sample = sample
         betas = (settings.beta1, settings.beta2)
         self._optimizer = build_optimizer(model, settings, betas)
         self._state = RunState(identity, model, self._optimizer)
@@ -124,10 +151,9 @@ class LanguageTrainer:
         first = self.num_steps * settings.windows_per_step
         total = 0.0
         for start in range(first, first + settings.windows_per_step, settings.batch_size):
-            windows = self._train.batch(start, settings.batch_size)
             with torch.autocast("cpu", torch.bfloat16, enabled=self.bfloat16):
-                loss = next_token_loss(self._model, windows)
-            # All batches have as many targets, so the mean of their gradients is the whole's.
+                loss = self._objective.loss(self._model, start, settings.batch_size)
+            # All batches have as many windows, so the mean of their gradients is the whole's.
             (loss / settings.accumulation).backward()  # type: ignore[no-untyped-call]
             total += loss.item()
         nn.utils.clip_grad_norm_(self._model.parameters(), settings.clip_norm)
@@ -136,18 +162,19 @@ class LanguageTrainer:
 
     def _measure(self) -> None:
         progress = self.progress
-        validation_loss = mean_loss(self._model, self._held_out, self._settings.validation_windows)
+        self._model.eval()
+        with torch.inference_mode():
+            judged = self._objective.judge(self._model)
+        self._model.train()
         before = progress.measurements[-1].step if progress.measurements else 0
         losses = progress.step_losses[before:]
-        self._model.eval()
         measurement = Measurement(
             step=self.num_steps,
             train_loss=sum(losses) / len(losses),
-            validation_loss=validation_loss,
-            bits_per_byte=self._held_out.bits_per_byte(validation_loss),
-            sample=self._sample(self._model),
+            validation_loss=judged.loss,
+            figures=judged.figures,
+            sample=judged.sample,
         )
-        self._model.train()
         progress.measurements.append(measurement)
         if progress.best is measurement:
             self._state.best_weights = copy_weights(self._model.state_dict())

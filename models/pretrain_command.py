@@ -11,14 +11,14 @@ from pathlib import Path
 from rich.console import Console
 from tokenizers import Tokenizer
 
-from models.byte_pairs import train_tokenizer
 from models.checkpoint import check_replaceable, save_checkpoint
 from models.commands import stop_requests, summary
 from models.corpus import Corpus, read_corpus
-from models.pretrain import config_of, pretrain
+from models.pretrain import Pretraining, pretrain
+from models.pretrain_kinds import PretrainKind
 from models.pretrain_reports import pretrain_reports_of, tokens_per_s
 from models.pretrain_settings import PretrainSettings
-from models.progress import PretrainBar
+from models.progress import PretrainBar, spoken
 from models.tokenizer import load_tokenizer, read_tokenizer
 from models.training_state import state_path
 
@@ -32,22 +32,29 @@ class CorpusFiles:
     tokenizer: Path | None = None  # None: one is trained
 
 
-def pretrain_gpt(
-    files: CorpusFiles, output: Path, settings: PretrainSettings, *, resume: bool
+def pretrain_kind(
+    kind: PretrainKind,
+    files: CorpusFiles,
+    output: Path,
+    settings: PretrainSettings,
+    *,
+    resume: bool,
 ) -> None:
-    """Train a GPT and write checkpoint and reports to `output`."""
+    """Train a model of a kind and write checkpoint and reports to `output`."""
     check_replaceable(output)  # now, rather than after the training
     corpus = read_corpus(
         files.corpus, files.validation, settings.validation_fraction, settings.seed
     )
+    pretraining = kind.load()
     errors = Console(stderr=True)
     with errors.status("training the tokenizer"):
-        tokenizer = tokenizer_for(files.tokenizer, corpus, settings)
-    config = config_of(settings, tokenizer)
+        tokenizer = tokenizer_for(files.tokenizer, pretraining, corpus, settings)
+    config = pretraining.config_of(settings, tokenizer)
     state_file = state_path(output)
     tokens_per_step = settings.windows_per_step * config.max_positions
     with stop_requests() as should_stop, PretrainBar(errors, tokens_per_step) as bar:
         pretrained = pretrain(
+            pretraining,
             corpus,
             tokenizer,
             settings,
@@ -63,14 +70,19 @@ def pretrain_gpt(
     assert best is not None, "the last step is measured"
     table = summary(pretrained.checkpoint, output)
     table.add_row("best step", f"{best.step} of {settings.steps}")
-    table.add_row("validation perplexity", f"{best.perplexity:.2f}")
-    table.add_row("bits per byte", f"{best.bits_per_byte:.3f}")
+    table.add_row("validation loss", f"{best.validation_loss:.3f}")
+    for name, value in best.figures.items():
+        table.add_row(f"validation {spoken(name)}", f"{value:.3f}")
     table.add_row("speed", f"{tokens_per_s(pretrained, settings):.0f} tokens/s")
     Console().print(table)
 
 
-def tokenizer_for(given: Path | None, corpus: Corpus, settings: PretrainSettings) -> Tokenizer:
+def tokenizer_for(
+    given: Path | None, pretraining: Pretraining, corpus: Corpus, settings: PretrainSettings
+) -> Tokenizer:
     """From a folder or a tokenizer.json, else trained on what the model will be trained on."""
     if given is None:
-        return train_tokenizer(corpus.train, settings.vocab_size)
-    return load_tokenizer(given, is_byte_level=True) if given.is_dir() else read_tokenizer(given)
+        return pretraining.train_tokenizer(corpus.train, settings)
+    if given.is_dir():
+        return load_tokenizer(given, is_byte_level=pretraining.is_byte_level)
+    return read_tokenizer(given)

@@ -1,6 +1,7 @@
 """All settings of training a language model from nothing, each with its limits and reason.
 
-Knows nothing about PyTorch: the command line draws its flags from here without importing it.
+Knows nothing about PyTorch: the command line draws its flags from here without importing it. What
+all kinds of model have in common is `PretrainSettings`; each kind adds its own, and its defaults.
 """
 
 from dataclasses import asdict, dataclass
@@ -12,39 +13,13 @@ OF_SIZE = "the size's"
 SIZES = ("tiny", "small", "medium", "large", "xl")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PretrainSettings:
-    """Validates itself: a value outside its limits raises SettingError naming the field."""
+    """Validates itself: a value outside its limits raises SettingError naming the field.
 
-    size: str = setting(
-        "tiny",
-        "Sizes of the network: tiny is 4 layers of 192 with 3 heads, the others are GPT-2's. Tiny, "
-        "since it is what a processor trains in minutes: larger ones learn less in that time.",
-        choices=SIZES,
-    )
-    num_layers: int | None = setting(
-        None, "Layers, in place of the size's own.", 1, 1_000, shown=OF_SIZE
-    )
-    hidden_size: int | None = setting(
-        None,
-        "Values per token, in place of the size's own; feed-forward has 4 times as many.",
-        1,
-        shown=OF_SIZE,
-    )
-    num_heads: int | None = setting(
-        None,
-        "Heads of attention, in place of the size's own; must divide the hidden size.",
-        1,
-        shown=OF_SIZE,
-    )
-    context: int | None = setting(
-        None,
-        "Tokens in a training window, and so the longest prompt and output together. By default "
-        "768 for tiny, else 1024 as in GPT-2.",
-        2,
-        1_000_000,
-        shown=OF_SIZE,
-    )
+    A step learns from `accumulation` batches of `batch_size` windows of text.
+    """
+
     dropout: float = setting(
         0.0,
         "Share of values dropped in training. None: a corpus that is read a few times only is "
@@ -55,7 +30,7 @@ class PretrainSettings:
     vocab_size: int = setting(
         4_096,
         "Most tokens of the tokenizer that is trained. 4096: for a corpus of some megabytes more "
-        "would be too rare to be learnt; GPT-2 has 50257.",
+        "would be too rare to be learnt; GPT-2 has 50257, BERT 30522.",
         257,  # all bytes, and the end of text
         1_000_000,
     )
@@ -66,13 +41,7 @@ class PretrainSettings:
         0.001,
         0.5,
     )
-    steps: int = setting(
-        2_000,
-        "Steps of the optimizer. 2000 of 2 windows of 768 tokens are 3 million tokens, minutes for "
-        "tiny; judge by the validation loss whether more would help.",
-        1,
-        100_000_000,
-    )
+    steps: int = setting(2_000, "Steps of the optimizer.", 1, 100_000_000)
     batch_size: int = setting(
         2,
         "Windows computed at once. 2 keep a processor busy, and many small steps learn more from "
@@ -84,11 +53,7 @@ class PretrainSettings:
         1, "Batches whose gradients make one step: a larger batch in the same memory.", 1, 4_096
     )
     learning_rate: float = setting(
-        1e-3,
-        "Highest learning rate, reached after the warm-up. 1e-3 suits the size tiny; larger "
-        "networks want less, GPT-3 6e-4 at the size small.",
-        1e-8,
-        1.0,
+        1e-3, "Highest learning rate, reached after the warm-up.", 1e-8, 1.0
     )
     warmup_fraction: float = setting(
         0.05,
@@ -117,20 +82,7 @@ class PretrainSettings:
         250, "Steps between two measurements; the best weights seen are kept.", 1, 1_000_000
     )
     validation_windows: int = setting(
-        128,
-        "Most windows of the validation part to measure on, spread evenly over it. 128 of 1024 "
-        "tokens know the loss to about a hundredth.",
-        1,
-        1_000_000,
-    )
-    sample_tokens: int = setting(
-        64, "Tokens of the sample that each measurement shows; 0 shows none.", 0, 100_000
-    )
-    prompt: str = setting(
-        "", "What samples continue. By default they begin a document of their own."
-    )
-    temperature: float = setting(
-        0.8, "Of samples: 0 takes the likeliest token. 0.8 is varied, and seldom odd.", 0.0, 10.0
+        128, "Most windows of the validation part to measure on.", 1, 1_000_000
     )
     precision: str = setting(
         "auto",
@@ -155,3 +107,74 @@ class PretrainSettings:
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransformerSettings(PretrainSettings):
+    """What Transformers have in common beside: their sizes. A subclass has a `size` and a `context`."""
+
+    num_layers: int | None = setting(
+        None, "Layers, in place of the size's own.", 1, 1_000, shown=OF_SIZE
+    )
+    hidden_size: int | None = setting(
+        None,
+        "Values per token, in place of the size's own; feed-forward has 4 times as many.",
+        1,
+        shown=OF_SIZE,
+    )
+    num_heads: int | None = setting(
+        None,
+        "Heads of attention, in place of the size's own; must divide the hidden size.",
+        1,
+        shown=OF_SIZE,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GPTSettings(TransformerSettings):
+    """A decoder that learns to continue text."""
+
+    size: str = setting(
+        "tiny",
+        "Sizes of the network: tiny is 4 layers of 192 with 3 heads, the others are GPT-2's. Tiny, "
+        "since it is what a processor trains in minutes: larger ones learn less in that time.",
+        choices=SIZES,
+    )
+    context: int | None = setting(
+        None,
+        "Tokens in a training window, and so the longest prompt and output together. By default "
+        "768 for tiny, else 1024 as in GPT-2.",
+        2,
+        1_000_000,
+        shown=OF_SIZE,
+    )
+    steps: int = setting(
+        2_000,
+        "Steps of the optimizer. 2000 of 2 windows of 768 tokens are 3 million tokens, minutes for "
+        "tiny; judge by the validation loss whether more would help.",
+        1,
+        100_000_000,
+    )
+    learning_rate: float = setting(
+        1e-3,
+        "Highest learning rate, reached after the warm-up. 1e-3 suits the size tiny; larger "
+        "networks want less, GPT-3 6e-4 at the size small.",
+        1e-8,
+        1.0,
+    )
+    validation_windows: int = setting(
+        128,
+        "Most windows of the validation part to measure on, spread evenly over it. 128 of 1024 "
+        "tokens know the loss to about a hundredth.",
+        1,
+        1_000_000,
+    )
+    sample_tokens: int = setting(
+        64, "Tokens of the sample that each measurement shows; 0 shows none.", 0, 100_000
+    )
+    prompt: str = setting(
+        "", "What samples continue. By default they begin a document of their own."
+    )
+    temperature: float = setting(
+        0.8, "Of samples: 0 takes the likeliest token. 0.8 is varied, and seldom odd.", 0.0, 10.0
+    )

@@ -54,7 +54,11 @@ LogLevel = Literal["debug", "info", "warning", "error"]
 def main() -> None:
     """Entry point of the console script."""
     for command in sorted(entry_points(group="attendant.commands"), key=lambda point: point.name):
-        app.command(command.name)(command.load())
+        loaded = command.load()
+        if isinstance(loaded, typer.Typer):  # of commands of its own
+            app.add_typer(loaded, name=command.name)
+        else:
+            app.command(command.name)(loaded)
     try:
         app()
     except AttendantError as error:

@@ -121,7 +121,7 @@ def run() -> Callable[..., Result]:
     app = typer.Typer()
     app.command("train")(train)
     app.command("import")(import_checkpoint)
-    app.command("pretrain")(pretrain)
+    app.add_typer(pretrain, name="pretrain")
 
     def call(*arguments: str | Path, **environment: str) -> Result:
         return CliRunner().invoke(app, [str(a) for a in arguments], env={**PLAIN, **environment})

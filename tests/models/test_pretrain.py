@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +15,17 @@ from models.byte_pairs import token_stream, train_tokenizer
 from models.corpus import Corpus, TextFile, hold_out
 from models.errors import CheckpointError, DatasetError, SettingError, TrainingInterruptedError
 from models.gpt import GPT, GPTConfig
+from models.gpt_pretraining import PRESETS, PRETRAINING, config_of, sampler
 from models.language_trainer import SilentPretrainListener
 from models.perplexity import HeldOut, mean_loss
-from models.pretrain import PRESETS, Pretrained, config_of, pretrain, sampler
-from models.pretrain_settings import SIZES, PretrainSettings
+from models.pretrain import Pretrained
+from models.pretrain import pretrain as pretrain_any
+from models.pretrain_settings import SIZES, GPTSettings
 from models.training_state import Measurement
 
+pretrain = partial(pretrain_any, PRETRAINING)
 # 60 documents of about 10 tokens: some 20 windows of 24 train.
-SETTINGS = PretrainSettings(
+SETTINGS = GPTSettings(
     num_layers=2,
     hidden_size=32,
     num_heads=2,
@@ -80,14 +84,14 @@ def test_perplexity_falls_and_samples_are_of_the_kind(
     result = pretrain(corpus, byte_tokenizer, settings)
     first, best = result.progress.measurements[0], result.progress.best
     assert best is not None
-    assert best.perplexity < 2.0 < 20.0 < first.perplexity
+    assert best.figures["perplexity"] < 2.0 < 20.0 < first.figures["perplexity"]
     assert best.sample.startswith("the ")
     assert result.checkpoint.task == "text-generation"
     assert result.checkpoint.origin == "trained on mats.txt"
     assert result.checkpoint.max_tokens == 24
     assert result.checkpoint.metrics == {
-        "validation_perplexity": best.perplexity,
-        "validation_bits_per_byte": best.bits_per_byte,
+        "validation_perplexity": best.figures["perplexity"],
+        "validation_bits_per_byte": best.figures["bits_per_byte"],
     }
     assert not result.checkpoint.model.training
 
@@ -186,7 +190,7 @@ def test_the_best_measured_weights_are_kept(corpus: Corpus, byte_tokenizer: Toke
 
 def test_sizes_are_presets_with_single_replacements(byte_tokenizer: Tokenizer) -> None:
     assert set(PRESETS) == set(SIZES)
-    medium = config_of(PretrainSettings(size="medium"), byte_tokenizer)
+    medium = config_of(GPTSettings(size="medium"), byte_tokenizer)
     assert medium == replace(
         GPTConfig.medium(),
         vocab_size=byte_tokenizer.get_vocab_size(),
@@ -194,12 +198,12 @@ def test_sizes_are_presets_with_single_replacements(byte_tokenizer: Tokenizer) -
         eos_token_id=0,
     )
     other = config_of(
-        PretrainSettings(num_layers=3, hidden_size=96, num_heads=4, context=77), byte_tokenizer
+        GPTSettings(num_layers=3, hidden_size=96, num_heads=4, context=77), byte_tokenizer
     )
     assert (other.num_layers, other.hidden_size, other.num_heads) == (3, 96, 4)
     assert (other.intermediate_size, other.max_positions) == (384, 77)
     with pytest.raises(SettingError, match="num_heads is 7, but must be a divisor"):
-        config_of(PretrainSettings(num_heads=7), byte_tokenizer)
+        config_of(GPTSettings(num_heads=7), byte_tokenizer)
 
 
 def test_a_sample_continues_its_prompt_and_repeats(byte_tokenizer: Tokenizer) -> None:
@@ -240,5 +244,5 @@ def test_a_setting_outside_its_limits_names_field_value_and_limit(
 ) -> None:
     values: dict[str, Any] = {field: value}
     with pytest.raises(SettingError) as caught:
-        PretrainSettings(**values)
+        GPTSettings(**values)
     assert str(caught.value).startswith(f"{field} is {value!r}, but must be {limit}")

@@ -1,0 +1,139 @@
+"""Cut documents into pairs of texts of which one follows the other, or does not.
+
+Knows nothing about models or masks. A text is a few sentences in a row; of half of all pairs the
+second is what follows the first, of the others it is as long a piece from elsewhere, so that its
+length tells nothing (Devlin et al. 2018, section 3.1).
+
+The one idea: a pair is a function of the seed and its number, so a resumed run needs no stored
+order. Numbers do not end; each draws its place, so that no text is always cut alike.
+"""
+
+import random
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from models.errors import DatasetError
+
+SENTENCE_END = re.compile(r"(?<=[.!?])\s+|\n+")
+FOLLOWS, IS_ELSEWHERE = 0, 1  # what next-sentence prediction tells apart, in BERT's order
+SHORT_SHARE = 0.1  # of pairs that are made short, so that short texts are learnt too; as for BERT
+ENCODED_SENTENCES = 4_096  # at once, by all cores
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Token ids of two texts without special tokens; neither is empty."""
+
+    first: np.ndarray  # int32 [tokens]
+    second: np.ndarray
+    relation: int  # FOLLOWS or IS_ELSEWHERE
+
+
+@dataclass(frozen=True, slots=True)
+class Sentences:
+    """The tokens of all documents, and where their sentences begin. Documents of one are left out."""
+
+    tokens: np.ndarray  # int32 [T]
+    starts: np.ndarray  # int64 [N + 1]: where sentence i begins, and the last ends
+    documents: np.ndarray  # int64 [documents + 1]: their first sentences, and N
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    def document_of(self, sentence: int) -> tuple[int, int]:
+        """The first sentence of its document, and the first of the next."""
+        after = int(np.searchsorted(self.documents, sentence, side="right"))
+        return int(self.documents[after - 1]), int(self.documents[after])
+
+    @classmethod
+    def of(cls, documents: Sequence[str], tokenizer: Tokenizer) -> "Sentences":
+        """Raises DatasetError where no document has two sentences: nothing would follow."""
+        plain = Tokenizer.from_str(tokenizer.to_str())
+        plain.encode_special_tokens = True  # where a text spells one, it is ordinary characters
+        rows: list[np.ndarray] = []
+        first_sentences = [0]
+        for document in documents:
+            ids = [ids for ids in _encoded(sentences_of(document), plain) if len(ids)]
+            if len(ids) > 1:
+                rows += ids
+                first_sentences.append(len(rows))
+        if not rows:
+            raise DatasetError(
+                "no document has two sentences, so that one could follow another; a sentence ends "
+                "with a full stop, a question or exclamation mark, or a line"
+            )
+        starts = np.cumsum([0, *map(len, rows)])
+        return cls(np.concatenate(rows), starts, np.array(first_sentences))
+
+
+def sentences_of(document: str) -> list[str]:
+    return [part for part in SENTENCE_END.split(document) if part.strip()]
+
+
+def _encoded(texts: Sequence[str], plain: Tokenizer) -> Iterator[np.ndarray]:
+    for start in range(0, len(texts), ENCODED_SENTENCES):
+        some = list(texts[start : start + ENCODED_SENTENCES])
+        for encoding in plain.encode_batch_fast(some, add_special_tokens=False):
+            yield np.array(encoding.ids, np.int32)
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """Pairs without end, of at most `max_tokens` in both texts together."""
+
+    sentences: Sentences
+    max_tokens: int
+    seed: str
+
+    def __getitem__(self, number: int) -> Pair:
+        source = random.Random(f"pair {number} of {self.seed}")  # noqa: S311 - to reproduce
+        is_short = source.random() < SHORT_SHARE
+        wanted = source.randint(2, self.max_tokens) if is_short else self.max_tokens
+        first, middle, last = self._stretch(source, wanted)
+        relation = source.choice((FOLLOWS, IS_ELSEWHERE))
+        start, split, end = (int(self.sentences.starts[place]) for place in (first, middle, last))
+        second_start = split if relation == FOLLOWS else self._elsewhere(source, first, end - split)
+        num_first, num_second = shortened(split - start, end - split, wanted)
+        tokens = self.sentences.tokens
+        # What is cut off is what is furthest from where they meet.
+        return Pair(
+            tokens[split - num_first : split],
+            tokens[second_start : second_start + num_second],
+            relation,
+        )
+
+    def _stretch(self, source: random.Random, wanted: int) -> tuple[int, int, int]:
+        """Sentences in a row, two or more, of so many tokens if there are; the middle one splits."""
+        sentences = self.sentences
+        first = source.randrange(len(sentences))
+        begin, end = sentences.document_of(first)
+        first = max(begin, min(first, end - 2))
+        enough = np.searchsorted(sentences.starts, sentences.starts[first] + wanted)
+        last = min(end, max(first + 2, int(enough)))
+        return first, source.randrange(first + 1, last), last
+
+    def _elsewhere(self, source: random.Random, sentence: int, num_tokens: int) -> int:
+        """Where a text of so many tokens begins: of another document, if there is one."""
+        sentences = self.sentences
+        begin, end = sentences.document_of(sentence)
+        num_others = len(sentences) - (end - begin)
+        chosen = source.randrange(num_others or len(sentences))
+        if num_others and chosen >= begin:
+            chosen += end - begin
+        return min(int(sentences.starts[chosen]), max(0, len(sentences.tokens) - num_tokens))
+
+
+def shortened(num_first: int, num_second: int, wanted: int) -> tuple[int, int]:
+    """What remains of two lengths where both together must be `wanted`: the longer one gives."""
+    excess = max(0, num_first + num_second - wanted)
+    from_longer = min(excess, abs(num_first - num_second))
+    if num_first > num_second:
+        num_first -= from_longer
+    else:
+        num_second -= from_longer
+    rest = excess - from_longer
+    return num_first - rest // 2, num_second - (rest - rest // 2)

@@ -1,0 +1,179 @@
+"""How a BERT is trained from nothing: word pieces, masked words and next sentences.
+
+Knows nothing about the loop; it is the `bert` of `models/pretrain_kinds.py`.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import cast
+
+import torch
+from tokenizers import Tokenizer
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from models.bert.masking import UNCHOSEN, Batch, MaskedPairs
+from models.bert.network import MaskedLanguageModel
+from models.bert.pairs import Pairs, Sentences
+from models.bert.settings import BertSettings
+from models.bert.word_pieces import SpecialTokens, train_word_pieces
+from models.corpus import Corpus
+from models.encoder import Encoder, EncoderConfig
+from models.language_trainer import Judgement
+from models.pretrain import Pretraining, digest_of, with_sizes
+
+NUM_SPECIAL = 3  # of a pair: the first token and two separators
+SAMPLE_TOKENS = 64  # of the text that each measurement shows
+
+
+def tiny() -> EncoderConfig:
+    """4 layers of 192 with 3 heads, for minutes on a processor."""
+    return EncoderConfig(
+        hidden_size=192, num_layers=4, num_heads=3, intermediate_size=768, max_positions=128
+    )
+
+
+PRESETS: dict[str, Callable[[], EncoderConfig]] = {
+    "tiny": tiny,
+    "base": EncoderConfig.base,
+    "large": EncoderConfig.large,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a model made of one batch."""
+
+    scores_MV: Tensor  # of the chosen tokens, float32
+    targets_M: Tensor
+    relation_scores_B2: Tensor
+    relations_B: Tensor
+
+    @property
+    def loss(self) -> Tensor:
+        """Of words and of relations, added as for BERT."""
+        words = F.cross_entropy(self.scores_MV, self.targets_M)
+        return words + F.cross_entropy(self.relation_scores_B2, self.relations_B)
+
+
+def outcome_of(model: MaskedLanguageModel, batch: Batch) -> Outcome:
+    """Scores are computed of the chosen tokens only: no other is in the loss."""
+    assert model.next_sentence is not None, "a fresh model has one"
+    hidden_BSD = model.encoder(batch.input_ids, batch.attention_mask, batch.token_type_ids)[-1]
+    is_chosen = batch.targets != UNCHOSEN
+    return Outcome(
+        model.scores(hidden_BSD[is_chosen]).float(),
+        batch.targets[is_chosen],
+        model.next_sentence(hidden_BSD).float(),
+        batch.relations,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class MaskedLanguage:
+    """Say what the chosen words were, and whether the second text follows the first."""
+
+    train: MaskedPairs
+    held_out: MaskedPairs
+    num_held_out: int  # pairs
+    batch_size: int
+    tokenizer: Tokenizer
+
+    @property
+    def num_train_tokens(self) -> int:
+        return len(self.train.pairs.sentences.tokens)
+
+    @property
+    def num_validation_tokens(self) -> int:
+        return len(self.held_out.pairs.sentences.tokens)
+
+    def digest(self) -> str:
+        parts = (self.train.pairs.sentences, self.held_out.pairs.sentences)
+        arrays = (array for part in parts for array in (part.tokens, part.starts, part.documents))
+        return digest_of(*map(torch.from_numpy, arrays))
+
+    def loss(self, model: nn.Module, first: int, count: int) -> Tensor:
+        return outcome_of(cast(MaskedLanguageModel, model), self.train.batch(first, count)).loss
+
+    def judge(self, model: nn.Module) -> Judgement:
+        """Losses are means over words and over pairs, so they do not depend on the batches."""
+        bert = cast(MaskedLanguageModel, model)
+        outcomes = [outcome_of(bert, batch) for batch in self._held_out_batches()]
+        whole = Outcome(
+            torch.cat([outcome.scores_MV for outcome in outcomes]),
+            torch.cat([outcome.targets_M for outcome in outcomes]),
+            torch.cat([outcome.relation_scores_B2 for outcome in outcomes]),
+            torch.cat([outcome.relations_B for outcome in outcomes]),
+        )
+        word_loss = F.cross_entropy(whole.scores_MV, whole.targets_M).item()
+        commonest = Counter(whole.targets_M.tolist()).most_common(1)[0][1]
+        figures = {
+            "masked_perplexity": math.exp(word_loss),
+            "masked_accuracy": _accuracy(whole.scores_MV, whole.targets_M),
+            "commonest_word_accuracy": commonest / len(whole.targets_M),  # what chance reaches
+            "next_sentence_accuracy": _accuracy(whole.relation_scores_B2, whole.relations_B),
+        }
+        return Judgement(whole.loss.item(), figures, self._sample(bert))
+
+    def _held_out_batches(self) -> Iterator[Batch]:
+        for first in range(0, self.num_held_out, self.batch_size):
+            yield self.held_out.batch(first, min(self.batch_size, self.num_held_out - first))
+
+    def _sample(self, model: MaskedLanguageModel) -> str:
+        """The beginning of a held-out pair; in brackets what the model says, and what was right."""
+        batch = self.held_out.batch(0, 1)
+        (input_ids,), (targets,) = batch.input_ids.tolist(), batch.targets.tolist()
+        guesses = iter(outcome_of(model, batch).scores_MV.argmax(dim=1).tolist())
+        shown = []
+        for seen, target in zip(input_ids, targets, strict=True):
+            token = self.tokenizer.id_to_token(seen)
+            if target != UNCHOSEN:
+                guess, right = next(guesses), self.tokenizer.id_to_token(target)
+                said = self.tokenizer.id_to_token(guess)
+                token = f"[{right}]" if guess == target else f"[{said}, not {right}]"
+            shown.append(token)
+        return " ".join(shown[:SAMPLE_TOKENS]).replace(" ##", "")
+
+
+def _accuracy(scores: Tensor, targets: Tensor) -> float:
+    return (scores.argmax(dim=1) == targets).float().mean().item()
+
+
+def masked_language(
+    corpus: Corpus, tokenizer: Tokenizer, config: EncoderConfig, settings: BertSettings
+) -> MaskedLanguage:
+    special = SpecialTokens.of(tokenizer)
+    max_tokens = config.max_positions - NUM_SPECIAL
+
+    def masked_pairs(documents: tuple[str, ...], seed: str) -> MaskedPairs:
+        pairs = Pairs(Sentences.of(documents, tokenizer), max_tokens, seed)
+        return MaskedPairs(pairs, special, config.vocab_size, settings.masked_fraction)
+
+    held_out = masked_pairs(corpus.validation, "what is held out")
+    num_windows = len(held_out.pairs.sentences.tokens) // max_tokens
+    return MaskedLanguage(
+        train=masked_pairs(corpus.train, str(settings.seed)),
+        held_out=held_out,
+        num_held_out=max(1, min(settings.validation_windows, num_windows)),
+        batch_size=settings.batch_size,
+        tokenizer=tokenizer,
+    )
+
+
+def config_of(settings: BertSettings, tokenizer: Tokenizer) -> EncoderConfig:
+    preset = PRESETS[settings.size]()
+    return with_sizes(preset, settings, tokenizer, pad_token_id=SpecialTokens.of(tokenizer).pad)
+
+
+PRETRAINING = Pretraining(
+    train_tokenizer=lambda documents, settings: train_word_pieces(
+        documents, settings.vocab_size, lowercase=settings.lowercase
+    ),
+    config_of=config_of,
+    build=lambda config, tokenizer: MaskedLanguageModel(
+        Encoder(config), SpecialTokens.of(tokenizer).mask
+    ),
+    objective=masked_language,
+)

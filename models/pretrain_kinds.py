@@ -1,0 +1,43 @@
+"""The kinds of language model that `attendant pretrain` trains from nothing.
+
+Imports no PyTorch: the command line draws a command of its own from each. To add one, add an entry
+here, settings derived from `PretrainSettings`, and a module that defines `PRETRAINING`.
+"""
+
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from models.bert.settings import BertSettings
+from models.pretrain_settings import GPTSettings, PretrainSettings
+
+if TYPE_CHECKING:
+    from models.pretrain import Pretraining
+
+
+@dataclass(frozen=True, slots=True)
+class PretrainKind:
+    """One kind: what a user may set, and where its training is."""
+
+    name: str
+    what: str  # it is, in a command's help
+    settings: type[PretrainSettings]
+    module: str
+
+    def load(self) -> "Pretraining":
+        """Imports PyTorch."""
+        pretraining: Pretraining = import_module(self.module).PRETRAINING
+        return pretraining
+
+
+PRETRAIN_KINDS = (
+    PretrainKind(
+        "gpt", "a GPT, which learns to continue text,", GPTSettings, "models.gpt_pretraining"
+    ),
+    PretrainKind(
+        "bert",
+        "a BERT, which learns to fill masks and whether one text follows another,",
+        BertSettings,
+        "models.bert.pretraining",
+    ),
+)
