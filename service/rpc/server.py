@@ -1,10 +1,16 @@
-"""The gRPC port: the three services, health and reflection on one `grpc.aio` server."""
+"""The gRPC port: the services, health and reflection on one `grpc.aio` server."""
 
 import asyncio
 from collections.abc import Collection
 
 import grpc
-from attendant.v1 import generation_pb2, generation_pb2_grpc, text_pb2, text_pb2_grpc
+from attendant.v1 import (
+    features_pb2_grpc,
+    generation_pb2_grpc,
+    reading_pb2_grpc,
+    text_pb2_grpc,
+    vision_pb2_grpc,
+)
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 from tritonclient.grpc import service_pb2, service_pb2_grpc
@@ -16,11 +22,15 @@ from service.rpc.auth import ADMIN_METHODS, Guard
 from service.rpc.calls import Calls
 from service.rpc.credentials import server_credentials
 from service.rpc.door import Door
+from service.rpc.features import FeatureService
 from service.rpc.generation import GenerationService
 from service.rpc.health import HealthService
 from service.rpc.inference import InferenceService
+from service.rpc.own_services import OWN_SERVICES
+from service.rpc.reading import ReadingService
 from service.rpc.shared_memory import Transfer
 from service.rpc.text import TextService
+from service.rpc.vision import VisionService
 from service.settings import Settings, join_address
 from service.shared_memory import SharedMemoryRegions
 from service.trace import Tracing
@@ -50,7 +60,9 @@ class RpcServer:
         self._inference = InferenceService(
             repository, admission, settings.server_name, _transfer(settings), tracing, calls
         )
-        self._text = TextService(repository, admission, settings.max_texts)
+        texts = repository, admission, settings.max_texts
+        self._text, self._reading = TextService(*texts), ReadingService(*texts)
+        self._features, self._vision = FeatureService(*texts), VisionService(*texts)
         self._generation = GenerationService(repository, admission)
         self._doors: list[Door] = []
         self._servers: list[grpc.aio.Server] = []
@@ -72,6 +84,9 @@ class RpcServer:
         door = Door(server, settings, self._admission, self._calls, elsewhere)
         service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(self._inference, door)
         text_pb2_grpc.add_TextServiceServicer_to_server(self._text, door)
+        reading_pb2_grpc.add_ReadingServiceServicer_to_server(self._reading, door)
+        features_pb2_grpc.add_FeatureServiceServicer_to_server(self._features, door)
+        vision_pb2_grpc.add_VisionServiceServicer_to_server(self._vision, door)
         generation_pb2_grpc.add_GenerationServiceServicer_to_server(self._generation, door)
         health_pb2_grpc.add_HealthServicer_to_server(self.health, door)
         reflection.enable_server_reflection(_service_names(), door)
@@ -138,8 +153,7 @@ def _ms(duration_s: float) -> int:
 def _service_names() -> list[str]:
     return [
         service_pb2.DESCRIPTOR.services_by_name["GRPCInferenceService"].full_name,
-        text_pb2.DESCRIPTOR.services_by_name["TextService"].full_name,
-        generation_pb2.DESCRIPTOR.services_by_name["GenerationService"].full_name,
+        *OWN_SERVICES,
         health_pb2.DESCRIPTOR.services_by_name["Health"].full_name,
         reflection.SERVICE_NAME,
     ]

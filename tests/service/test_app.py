@@ -146,8 +146,11 @@ async def test_reflection_lists_every_service(repository: Path) -> None:
                 return found
 
         assert set(await within_patience(asyncio.to_thread(services))) == {
+            "attendant.v1.FeatureService",
             "attendant.v1.GenerationService",
+            "attendant.v1.ReadingService",
             "attendant.v1.TextService",
+            "attendant.v1.VisionService",
             "grpc.health.v1.Health",
             "grpc.reflection.v1alpha.ServerReflection",
             "inference.GRPCInferenceService",

@@ -7,7 +7,7 @@ from typing import Any
 
 import grpc
 import pytest
-from attendant.v1 import generation_pb2, text_pb2
+from attendant.v1 import features_pb2, generation_pb2, reading_pb2, text_pb2, vision_pb2
 from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
 from tritonclient.grpc import service_pb2 as pb
@@ -43,7 +43,8 @@ def test_rules_that_make_no_sense_are_refused(rules: str) -> None:
 
 def test_every_method_of_every_service_is_in_one_group() -> None:
     """But for what Triton's protocol has no call for here."""
-    modules = (pb, text_pb2, generation_pb2, health_pb2, reflection_pb2)
+    own = (text_pb2, generation_pb2, reading_pb2, features_pb2, vision_pb2)
+    modules = (pb, *own, health_pb2, reflection_pb2)
     services = [s for module in modules for s in module.DESCRIPTOR.services_by_name.values()]
     methods = {f"/{s.full_name}/{method.name}" for s in services for method in s.methods}
     grouped = [method for group in PROTOCOLS.values() for method in group]

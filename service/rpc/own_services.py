@@ -1,0 +1,13 @@
+"""The services of our typed API, as their protobuf files describe them."""
+
+from attendant.v1 import features_pb2, generation_pb2, reading_pb2, text_pb2, vision_pb2
+
+_SERVICES = tuple(
+    service
+    for file in (text_pb2, generation_pb2, reading_pb2, features_pb2, vision_pb2)
+    for service in file.DESCRIPTOR.services_by_name.values()
+)
+OWN_SERVICES: tuple[str, ...] = tuple(service.full_name for service in _SERVICES)
+OWN_METHODS: tuple[str, ...] = tuple(
+    f"/{service.full_name}/{method.name}" for service in _SERVICES for method in service.methods
+)
