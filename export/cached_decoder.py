@@ -85,7 +85,7 @@ class _CachedDecoder(nn.Module):
         self.attentions = nn.ModuleList()
         for layer in network.layers:
             assert isinstance(layer, DecoderLayer)
-            self.attentions.append(_CachedAttention(layer.attention))
+            self.attentions.append(CachedAttention(layer.attention))
 
     def forward(
         self,
@@ -115,7 +115,7 @@ class _CachedDecoder(nn.Module):
         return network.logits(network.norm(wanted_ND)).float(), *presents
 
 
-class _CachedAttention(nn.Module):
+class CachedAttention(nn.Module):
     """An attention's own weights, query, key and value as one, around the operator."""
 
     def __init__(self, attention: MultiHeadAttention) -> None:

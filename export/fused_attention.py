@@ -74,7 +74,7 @@ class _PackedEncoder(nn.Module):
         attention_mask_BS: Tensor,
         token_type_ids_BS: Tensor | None = None,
     ) -> tuple[Tensor, ...]:
-        packing = _Packing(attention_mask_BS)
+        packing = Packing(attention_mask_BS)
         states = [packing.pack(self.embeddings(input_ids_BS, token_type_ids_BS))]
         for layer in self.layers[: -1 if self.is_first_token_read else None]:
             states.append(layer(states[-1], packing))
@@ -95,7 +95,7 @@ class _PackedDecoder(nn.Module):
 
     def last_states(self, input_ids_BS: Tensor, attention_mask_BS: Tensor) -> Tensor:
         """[B, D], as `GPT.last_states`."""
-        packing = _Packing(attention_mask_BS)
+        packing = Packing(attention_mask_BS)
         hidden_BSD = self.words(input_ids_BS) + self.positions(input_ids_BS.shape[1])
         hidden_1ND = packing.pack(hidden_BSD)
         for layer in self.layers[:-1]:
@@ -107,7 +107,7 @@ class _PackedDecoder(nn.Module):
         return normed_1BD.squeeze(0)
 
 
-class _Packing:
+class Packing:
     """Where the tokens of a right-padded batch are, packed and not."""
 
     def __init__(self, attention_mask_BS: Tensor) -> None:
@@ -145,7 +145,7 @@ class _OneToken:
     """
 
     def __init__(
-        self, packing: _Packing, hidden_1ND: Tensor, place: int, keys_1ND: Tensor | None = None
+        self, packing: Packing, hidden_1ND: Tensor, place: int, keys_1ND: Tensor | None = None
     ) -> None:
         self.packing = packing
         self.keys_1ND = hidden_1ND if keys_1ND is None else keys_1ND
@@ -185,7 +185,7 @@ class _FusedAttention(nn.Module):
         self.emit = self._onnx_attention if operator == "Attention" else self._microsoft_attention
 
     def forward(
-        self, hidden_1ND: Tensor, packing: _Packing | _OneToken, is_causal: bool = False
+        self, hidden_1ND: Tensor, packing: Packing | _OneToken, is_causal: bool = False
     ) -> Tensor:
         query = packing.unpack_queries(self.query(hidden_1ND))
         source_1ND = packing.keys_from(hidden_1ND)

@@ -19,7 +19,7 @@ from models.attention import MultiHeadAttention
 from models.errors import check_range
 from models.feed_forward import ACTIVATIONS, FeedForward
 from models.positions import LearnedPositions
-from models.sizes import check_names, check_sizes
+from models.sizes import LayerSizes, check_names, check_sizes
 
 INITIAL_STD = 0.02  # Devlin et al. 2018, as in every checkpoint of this family
 
@@ -94,7 +94,7 @@ class Embeddings(nn.Module):
 class EncoderLayer(nn.Module):
     """Attention, then feed-forward, each followed by dropout, residual and norm."""
 
-    def __init__(self, config: EncoderConfig) -> None:
+    def __init__(self, config: LayerSizes) -> None:
         super().__init__()
         self.attention = MultiHeadAttention(config.hidden_size, config.num_heads, config.dropout)
         self.attention_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)

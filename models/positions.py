@@ -8,16 +8,18 @@ import math
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 
 def sinusoidal_table(num_positions: int, hidden_size: int) -> Tensor:
     """[num_positions, hidden_size] of Vaswani et al. 2017, section 3.5.
 
     PE(pos, 2i) = sin(pos / 10000^(2i/D)), PE(pos, 2i+1) = cos(pos / 10000^(2i/D)). Computed in
-    float64: in float32 the angle of position 5000 would already be off by 3e-4.
+    float64: in float32 the angle of position 5000 would already be off by 3e-4. Always on the CPU:
+    no checkpoint brings it to a module that is built on the meta device.
     """
-    position = torch.arange(num_positions, dtype=torch.float64)[:, None]
-    even = torch.arange(0, hidden_size, 2, dtype=torch.float64)
+    position = torch.arange(num_positions, dtype=torch.float64, device="cpu")[:, None]
+    even = torch.arange(0, hidden_size, 2, dtype=torch.float64, device="cpu")
     angle = position * torch.exp(even * (-math.log(10_000.0) / hidden_size))
     interleaved = torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(1)
     return interleaved[:, :hidden_size].float()
@@ -35,6 +37,10 @@ class SinusoidalPositions(nn.Module):
     def forward(self, num_tokens: int) -> Tensor:
         """[num_tokens, D] for positions 0 .. num_tokens - 1."""
         return self.table[:num_tokens]
+
+    def at(self, position_ids: Tensor) -> Tensor:
+        """[..., D] for any positions: a lookup, which exports, where a slice would bind S."""
+        return F.embedding(position_ids, self.table)
 
 
 class LearnedPositions(nn.Module):

@@ -12,6 +12,9 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import date, timedelta
 from itertools import product
 
+from models.seq2seq.pairs import Pair, PairSplits
+from models.seq2seq.settings import Seq2SeqSettings
+
 FIRST, LAST = date(1970, 1, 1), date(2069, 12, 31)  # a year of two digits is one of these
 MONTHS = (
     "January", "February", "March", "April", "May", "June", "July", "August", "September",
@@ -35,9 +38,7 @@ NUMERIC = (
     "{y} {month} {d}", "{y}, {month} {d}{th}", "{y} {mon} {d:02}",
 )  # fmt: skip
 CASES: tuple[Callable[[str], str], ...] = (str, str.lower, str.upper)
-HELD_OUT = 10  # one pattern in so many is for validation, and another for the test
-
-Pair = tuple[str, str]  # source, target
+HELD_OUT = 10  # one pattern in so many is never trained on
 
 
 def patterns() -> list[str]:
@@ -51,21 +52,32 @@ def patterns() -> list[str]:
     return [before + body for before, body in product(BEFORE, (*bodies, *NUMERIC))]
 
 
-def split_patterns(seed: int) -> tuple[list[str], list[str], list[str]]:
-    """Patterns for training, validation and test; no two share one."""
+def split_patterns(seed: int) -> tuple[list[str], list[str]]:
+    """Patterns to train on, and others to test on."""
     shuffled = patterns()
     random.Random(f"patterns of {seed}").shuffle(shuffled)  # noqa: S311 - to reproduce
     count = len(shuffled) // HELD_OUT
-    return shuffled[2 * count :], shuffled[:count], shuffled[count : 2 * count]
+    return shuffled[count:], shuffled[:count]
 
 
-def date_pairs(forms: Sequence[str], count: int, seed: int) -> Iterator[Pair]:
+def generate(settings: Seq2SeqSettings) -> PairSplits:
+    """So many pairs of each side as the settings say; the patterns of one are not in the other."""
+    trained, tested = split_patterns(settings.seed)
+    generator = random.Random(f"dates of {settings.seed}")  # noqa: S311 - to reproduce
+    return PairSplits(
+        "dates",
+        tuple(date_pairs(trained, settings.samples, generator)),
+        tuple(date_pairs(tested, settings.test_samples, generator)),
+    )
+
+
+def date_pairs(chosen: Sequence[str], count: int, generator: random.Random) -> Iterator[Pair]:
     """Draw a pattern, a letter case and a date each time."""
-    drawn = random.Random(f"{len(forms)} forms of {seed}")  # noqa: S311 - to reproduce
     num_days = (LAST - FIRST).days + 1
     for _ in range(count):
-        day = FIRST + timedelta(days=drawn.randrange(num_days))
-        yield drawn.choice(CASES)(written(drawn.choice(forms), day)), day.isoformat()
+        day = FIRST + timedelta(days=generator.randrange(num_days))
+        form, case = generator.choice(chosen), generator.choice(CASES)
+        yield Pair(case(written(form, day)), day.isoformat())
 
 
 def written(pattern: str, day: date) -> str:

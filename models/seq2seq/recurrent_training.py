@@ -21,4 +21,4 @@ def build(settings: Seq2SeqSettings, tokenizer: Tokenizer, max_positions: int) -
     return RecurrentSeq2Seq(config)
 
 
-TRAINING = Training(symbols_tokenizer, build)
+TRAINING = Training(lambda pairs, _: symbols_tokenizer(pairs), build)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from models.errors import SettingError
-from models.seq2seq import reversal
+from models.seq2seq import dates, reversal
 from models.seq2seq.pairs import PairSplits, read_pairs
 from models.seq2seq.settings import Seq2SeqSettings
 
@@ -46,7 +46,17 @@ class Task:
 NETWORKS = {
     "lstm": Network(
         "models.seq2seq.recurrent_training",
-        {"hidden_size": 64, "epochs": 20, "learning_rate": 5e-3},
+        {
+            "hidden_size": 64,
+            "epochs": 20,
+            "batch_size": 32,
+            "learning_rate": 5e-3,
+            "warmup_fraction": 0.0,
+        },
+    ),
+    "transformer": Network(
+        "models.seq2seq.transformer_training",
+        {"epochs": 10, "batch_size": 64, "learning_rate": 2e-3, "warmup_fraction": 0.2},
     ),
 }
 TASKS = {
@@ -64,6 +74,14 @@ TASKS = {
         {
             "": {"length": 20, "symbols": 16, "samples": 8_000, "test_samples": 500},
             "lstm": {"hidden_size": 64, "epochs": 10, "learning_rate": 4e-3},
+        },
+    ),
+    "dates": Task(
+        "dates as people write them, in ISO 8601",
+        dates.generate,
+        {
+            "": {"samples": 60_000, "test_samples": 2_000},
+            "transformer": {"epochs": 3},
         },
     ),
 }

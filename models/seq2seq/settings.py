@@ -12,10 +12,13 @@ from typing import Any, Self
 from models.settings import MAX_EPOCHS, MAX_SEED, check_fields, setting
 
 NETWORKS = ("lstm", "transformer")
+SIZES = ("small", "published")
 SCORES = ("dot", "multiplicative", "additive")
 ATTENTIONS = ("none", *SCORES)
 ALL = "all"
 OF_TASK = "the task's"
+OF_SIZE = "the size's"
+OF_NETWORK = "the network's"
 MAX_LENGTH = 1_000
 
 
@@ -35,6 +38,19 @@ class Seq2SeqSettings:
         choices=(*ATTENTIONS, ALL),
     )
     hidden_size: int = setting(None, "Values per token, in all layers.", 1, 4_096, shown=OF_TASK)
+    size: str = setting(
+        "small",
+        "Of a transformer: small, 2 + 2 layers of 128 for minutes on a processor; or published, "
+        "the 6 + 6 layers of 512 of the paper, whose own learning rate is 7e-4 and warm-up 0.04.",
+        choices=SIZES,
+    )
+    num_layers: int | None = setting(None, "Of a transformer, on each side.", 1, 100, shown=OF_SIZE)
+    num_heads: int | None = setting(
+        None, "Of a transformer; must divide the hidden size.", 1, 1_000, shown=OF_SIZE
+    )
+    dropout: float | None = setting(
+        None, "Of a transformer: share of values dropped in training.", 0.0, 0.9, shown=OF_SIZE
+    )
     length: int = setting(
         None, "Generated tasks: symbols of a sequence.", 1, MAX_LENGTH, shown=OF_TASK
     )
@@ -56,14 +72,21 @@ class Seq2SeqSettings:
     )
     epochs: int = setting(None, "How often every pair is seen.", 1, MAX_EPOCHS, shown=OF_TASK)
     batch_size: int = setting(
-        32, "Pairs in a step. 32: many small steps learn more than few large ones.", 1, 4_096
+        None,
+        "Pairs in a step. 32 of an lstm: many small steps learn more than few large ones; 64 of a "
+        "transformer, which computes a target's tokens at once.",
+        1,
+        4_096,
+        shown=OF_NETWORK,
     )
     learning_rate: float = setting(None, "Highest learning rate.", 1e-8, 1.0, shown=OF_TASK)
     warmup_fraction: float = setting(
-        0.0,
-        "Share of all steps in which the rate rises. None: an LSTM's gradients are clipped.",
+        None,
+        "Share of all steps in which the rate rises. None of an lstm, whose gradients are clipped; "
+        "a fifth of a transformer, whose rate then falls slowly.",
         0.0,
         1.0,
+        shown=OF_NETWORK,
     )
     weight_decay: float = setting(
         0.0, "Pull towards zero on matrices. None: pairs are generated or many.", 0.0, 1.0

@@ -56,7 +56,7 @@ class Training:
     `build` is given the settings, the tokenizer and the longest row that it must take.
     """
 
-    tokenizer: Callable[[Sequence[Pair]], Tokenizer]
+    tokenizer: Callable[[Sequence[Pair], Seq2SeqSettings], Tokenizer]
     build: Callable[[Seq2SeqSettings, Tokenizer, int], nn.Module]
     rate_at: Callable[[int, int, Seq2SeqSettings], float] = learning_rate_at
     betas: tuple[float, float] = (0.9, 0.999)
@@ -149,7 +149,7 @@ def train(
     With a `state_file` the run can be stopped and continued: raises TrainingInterruptedError after
     saving once `should_stop` says so, and CheckpointError if the file belongs to another run.
     """
-    tokenizer = training.tokenizer(pairs.train)
+    tokenizer = training.tokenizer(pairs.train, settings)
     max_positions = longest(tokenizer, [*pairs.train, *pairs.test], pairs.name)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(settings.seed)

@@ -1,14 +1,14 @@
-"""The Transformer as published (Vaswani et al. 2017): an encoder that reads the source, a decoder
-that writes the target one token at a time and looks at both.
+"""The Transformer (Vaswani et al. 2017): one half reads a source, the other writes a target.
 
-Post-norm, ReLU, sinusoidal positions, embeddings times sqrt(D), and one table of vectors for source,
-target and output, which share a vocabulary (section 3.4). Attention and the encoder's layers are
-those of BERT; the decoder's have attention to the source between theirs.
+Post-norm, ReLU, sinusoidal positions, embeddings times sqrt(D), and one table of vectors for
+source, target and output, which share a vocabulary (section 3.4). Attention and the encoder's
+layers are those of BERT; a layer of the decoder looks back at its own tokens, then at the source.
 
 Knows nothing about tokenizers, files or search, and keeps no cache: `greedy` is the slow reference,
 and the exported graphs the fast way.
 """
-# ruff: noqa: N803, N806 - suffixes are array layouts: B rows, S source, T target tokens, D, V, L, H
+# ruff: noqa: N803, N806, N815 - suffixes are array layouts: B rows, S source and T target tokens,
+# D hidden size, V vocabulary, L layers, H heads
 
 import math
 from collections.abc import Mapping
@@ -117,10 +117,15 @@ class Transformer(nn.Module):
         self.decoder = nn.ModuleList(DecoderLayer(config) for _ in range(config.num_layers))
         self.apply(_initialise)
 
-    def embed(self, input_ids: Tensor) -> Tensor:
-        """[B, S, D]: word vectors times sqrt(D), so that positions do not drown them."""
+    def embed(self, input_ids: Tensor, position_ids: Tensor | None = None) -> Tensor:
+        """[B, S, D]: word vectors times sqrt(D), so that positions do not drown them.
+
+        Positions count from 0 where none are given.
+        """
+        if position_ids is None:
+            position_ids = torch.arange(input_ids.shape[1], device=input_ids.device)
         scaled = self.words(input_ids) * math.sqrt(self.config.hidden_size)
-        embedded: Tensor = self.dropout(scaled + self.positions(input_ids.shape[1]))
+        embedded: Tensor = self.dropout(scaled + self.positions.at(position_ids))
         return embedded
 
     def encode(self, input_ids_BS: Tensor, attention_mask_BS: Tensor) -> Tensor:
