@@ -3,7 +3,7 @@
 Every vector depends on its token and its place; a source's also on the mean of the whole source, so
 that padding which is not masked gives another answer. Tokens are bytes, and `END_ID` ends a text.
 """
-# ruff: noqa: N806 - suffixes are array layouts: S tokens, D vector, H heads, h head size, V vocabulary
+# ruff: noqa: N803, N806 - suffixes are array layouts: S tokens, D vector, H heads, h head size, V vocabulary
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -63,7 +63,8 @@ class CrossShape:
         inputs = {spec.name for spec in encoder.inputs}
         if inputs != {*ENCODER_INPUTS}:
             raise LoadError(
-                f"{ENCODER_FILENAME} takes {sorted(inputs)}, expected {' and '.join(ENCODER_INPUTS)}"
+                f"{ENCODER_FILENAME} takes {sorted(inputs)}, "
+                f"expected {' and '.join(ENCODER_INPUTS)}"
             )
         if not taken or SOURCE_LENGTHS not in {spec.name for spec in decoder.inputs}:
             raise LoadError(
@@ -113,7 +114,7 @@ def open_encoder_decoder(
     num_slots = min(limits.max_bytes // slot_bytes, MAX_SLOTS)
     if not num_slots:
         raise LoadError(
-            f"kv_cache_bytes is {limits.max_bytes}, but one sequence of {limits.max_tokens} tokens, "
+            f"kv_cache_bytes is {limits.max_bytes}, but a sequence of {limits.max_tokens} tokens, "
             f"{sources.max_tokens} of them of a source, takes {slot_bytes}: raise it"
         )
     return EncoderDecoder(
