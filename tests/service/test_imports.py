@@ -22,6 +22,8 @@ POLICY = (
     "errors",
     "settings",
     "datatypes",
+    "signature",
+    "tasks",
     "model_config",
     "config_checks",
     "session_config",
