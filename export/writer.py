@@ -6,7 +6,7 @@ it at any moment sees the old state or the new one.
 """
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,17 +38,39 @@ def write_model(
     exported: ExportedModel, repository: Path, name: str, version: int | None, max_batch_size: int
 ) -> Path:
     """Write a version, the next free one if None; returns its folder."""
-    target = repository / name
+    return place_version(
+        repository / name,
+        version,
+        lambda folder: _write_version(exported, folder),
+        lambda folder: _write_model_files(exported.manifest, folder, name, max_batch_size),
+        lambda target: _check_fits(target, exported.manifest),
+    )
+
+
+def place_version(
+    target: Path,
+    version: int | None,
+    write_version: Callable[[Path], None],
+    write_model_files: Callable[[Path], None],
+    check_fits: Callable[[Path], None],
+) -> Path:
+    """Write a version into a model's folder, and what lies beside it if the model is new.
+
+    Each is given the folder to write into; `check_fits` is given the folder of a model that exists,
+    and refuses a version that is none of its kind.
+    """
+    name, repository = target.name, target.parent
     number = choose_version(target, version)
     staging = repository / f".{name}.{number}.writing"
     shutil.rmtree(staging, ignore_errors=True)  # what a killed export left
     try:
-        _write_version(exported, staging / str(number))
+        (staging / str(number)).mkdir(parents=True)
+        write_version(staging / str(number))
         if target.exists():
-            _check_fits(target, exported.manifest)
+            check_fits(target)
             (staging / str(number)).rename(target / str(number))
         else:
-            _write_model_files(exported.manifest, staging, name, max_batch_size)
+            write_model_files(staging)
             staging.rename(target)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
@@ -66,7 +88,6 @@ def choose_version(target: Path, version: int | None) -> int:
 
 
 def _write_version(exported: ExportedModel, folder: Path) -> None:
-    folder.mkdir(parents=True)
     onnx.save(exported.graph, folder / MODEL_FILENAME)
     for built in exported.variants:
         onnx.save(built.graph, folder / built.variant.filename)
