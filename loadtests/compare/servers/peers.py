@@ -57,6 +57,7 @@ ON_ONNXRUNTIME = {
     "BentoML": BENTOML,
     "Ray Serve": RAY,
 }
+QUICK = ("Triton", "MLServer", "LitServe")
 
 
 def ours(task: str, precisions: Sequence[str] | None, settings: Mapping[str, object]) -> list[Peer]:
@@ -92,7 +93,14 @@ def _server(
 (OUR_INT8,) = (each.model for each in our_engines(CLASSIFY, ["int8"], {}))
 SERVERS: tuple[Peer, ...] = (
     *(
-        _server(f"{name} {precision}", environment, precision, model, rows, in_quick=rows > 1)
+        _server(
+            f"{name} {precision}",
+            environment,
+            precision,
+            model,
+            rows,
+            in_quick=rows > 1 and name in QUICK,
+        )
         for name, environment in ON_ONNXRUNTIME.items()
         for precision, model in (("float32", ORT_BERT), ("int8", OUR_INT8))
         for rows in (BATCH_ROWS, 1)
