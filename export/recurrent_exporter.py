@@ -1,0 +1,152 @@
+"""Export a recurrent sequence-to-sequence network as a tensor model: trace, check, write.
+
+The server knows nothing of it: any client of the Open Inference Protocol sends token ids and gets
+token ids and attention back; tokenizer.json, beside the graph, says which symbols they are.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import torch
+from google.protobuf import text_format
+from tritonclient.grpc.model_config_pb2 import ModelConfig
+
+from export.errors import ExportError
+from export.exporter import ExportSettings, check_name
+from export.recurrent import INPUTS, OPERATOR, OUTPUTS, trace_greedy
+from export.writer import place_version
+from models.checkpoint import Checkpoint, CheckpointError
+from models.seq2seq.recurrent import RecurrentSeq2Seq
+from models.tokenizer import TOKENIZER_FILE
+from service.collate import pad_right
+from service.cpus import available_cpus
+from service.manifest import MODEL_FILENAME
+from service.runtime import OnnxSession, SessionOptions
+
+MAX_ABS_ERROR = 1e-4  # of attention, to PyTorch and to a row by itself; tokens must be equal
+NUM_ROWS = 16
+CONFIG_FILE = "config.pbtxt"
+
+
+def export_recurrent(
+    checkpoint: Checkpoint,
+    settings: ExportSettings,
+    on_step: Callable[[str], None] = lambda _: None,
+) -> tuple[Path, dict[str, float]]:
+    """Write a version into the repository; returns its folder and what was counted and measured.
+
+    It decodes as many tokens as the longest target had in training. Raises `ExportError`, and then
+    the repository is as it was.
+    """
+    network = checkpoint.model
+    if not isinstance(network, RecurrentSeq2Seq):
+        raise CheckpointError(f"{checkpoint.origin}: this needs a recurrent network")
+    check_name(settings.name)
+    if settings.precision not in ("auto", "fp32"):
+        raise ExportError(f"precision is {settings.precision}, a recurrent network's is fp32")
+    network.eval()
+    on_step("tracing the graph")
+    graph = trace_greedy(network, checkpoint.max_tokens)
+    on_step("comparing with PyTorch")
+    figures = check_decoding(network, graph, checkpoint.max_tokens)
+    on_step("writing")
+    config = _config(settings, network, checkpoint.max_tokens)
+
+    def write_version(folder: Path) -> None:
+        onnx.save(graph, folder / MODEL_FILENAME)
+        checkpoint.tokenizer.save(str(folder / TOKENIZER_FILE))
+
+    def write_model_files(folder: Path) -> None:
+        (folder / CONFIG_FILE).write_text(text_format.MessageToString(config), encoding="utf-8")
+
+    folder = place_version(
+        settings.repository / settings.name,
+        settings.version,
+        write_version,
+        write_model_files,
+        lambda target: _check_fits(target, config),
+    )
+    return folder, {f"{OPERATOR} nodes": checkpoint.max_tokens + 1, **figures}
+
+
+def check_decoding(
+    network: RecurrentSeq2Seq, graph: onnx.ModelProto, num_steps: int
+) -> dict[str, float]:
+    """Compare ragged rows with PyTorch and with each row alone; `ExportError` if they differ."""
+    session = OnnxSession(graph.SerializeToString(), SessionOptions(num_threads=available_cpus()))
+    names = [output.name for output in graph.graph.output]
+    rows = _ragged_rows(network, num_steps)
+    source = pad_right(rows, network.config.pad_token_id)
+    found = session.run({INPUTS[0]: source}, names)
+    with torch.inference_mode():
+        tokens = torch.from_numpy(source)
+        mask = (tokens != network.config.pad_token_id).to(torch.int64)
+        wanted = [out.numpy() for out in network.greedy(tokens, mask, num_steps) if out is not None]
+    error = _difference("PyTorch's", found, wanted)
+    effect = 0.0
+    for index, row in enumerate(rows):
+        alone = session.run({INPUTS[0]: np.array([row])}, names)
+        here = [
+            output[index : index + 1, :, : len(row)]
+            if output.ndim > 2
+            else output[index : index + 1]
+            for output in found
+        ]
+        effect = max(effect, _difference("those of a row alone", here, alone))
+    return {"max abs error": float(f"{error:.2e}"), "max neighbour effect": float(f"{effect:.2e}")}
+
+
+def _difference(whose: str, found: list[np.ndarray], wanted: list[np.ndarray]) -> float:
+    """The largest in attention, where there is any; tokens may not differ at all."""
+    num_wrong = int((found[0] != wanted[0]).sum())
+    if num_wrong:
+        raise ExportError(f"{num_wrong} of {found[0].size} tokens differ from {whose}")
+    error = max(
+        (float(np.abs(a - b).max()) for a, b in zip(found[1:], wanted[1:], strict=True)),
+        default=0.0,
+    )
+    if not error <= MAX_ABS_ERROR:  # also where it is not a number
+        raise ExportError(
+            f"attention differs from {whose} by up to {error:.2e}, the limit is {MAX_ABS_ERROR:.0e}"
+        )
+    return error
+
+
+def _ragged_rows(network: RecurrentSeq2Seq, max_row_tokens: int) -> list[list[int]]:
+    """Random rows of any tokens but padding, from the longest source to a single token."""
+    config = network.config
+    generator = np.random.default_rng(0)
+    allowed = [i for i in range(config.vocab_size) if i != config.pad_token_id]
+    lengths = np.linspace(max_row_tokens, 1, NUM_ROWS).astype(int)
+    return [generator.choice(allowed, size=length).tolist() for length in lengths]
+
+
+def _config(settings: ExportSettings, network: RecurrentSeq2Seq, num_steps: int) -> ModelConfig:
+    """What the server is told: rows of requests whose sources are as long run together."""
+    config = ModelConfig(name=settings.name, max_batch_size=settings.max_batch_size)
+    config.input.add(name=INPUTS[0], data_type="TYPE_INT64", dims=[-1])
+    config.output.add(name=OUTPUTS[0], data_type="TYPE_INT64", dims=[num_steps])
+    if network.score is not None:
+        config.output.add(name=OUTPUTS[1], data_type="TYPE_FP32", dims=[num_steps, -1])
+    config.dynamic_batching.SetInParent()
+    return config
+
+
+def _check_fits(target: Path, config: ModelConfig) -> None:
+    """A new version must have the tensors that its model has."""
+    path = target / CONFIG_FILE
+    stated = ModelConfig()
+    if path.exists():
+        text_format.Parse(path.read_text(encoding="utf-8"), stated)
+    for side, have, want in (
+        ("input", stated.input, config.input),
+        ("output", stated.output, config.output),
+    ):
+        for tensor in have:
+            if tensor not in want:
+                raise ExportError(
+                    f"the new version does not fit '{target.name}': its {side} '{tensor.name}' is "
+                    "another, or there is none"
+                )
