@@ -72,8 +72,8 @@ TASKS = {
         "20 of 16 symbols, reversed",
         reversal.generate,
         {
-            "": {"length": 20, "symbols": 16, "samples": 8_000, "test_samples": 500},
-            "lstm": {"hidden_size": 64, "epochs": 10, "learning_rate": 4e-3},
+            "": {"length": 20, "symbols": 16, "samples": 16_000, "test_samples": 500},
+            "lstm": {"hidden_size": 64, "epochs": 6, "learning_rate": 4e-3},
         },
     ),
     "dates": Task(
