@@ -120,6 +120,15 @@ def export(
             "twentieth.",
         ),
     ] = 0.05,
+    task: Annotated[
+        str | None,
+        typer.Option(
+            envvar="ATTENDANT_EXPORT_TASK",
+            help="What to export the checkpoint for: features, all hidden states of its encoder. "
+            "By default its own task.",
+            show_default="its own",
+        ),
+    ] = None,
     example: Annotated[
         str,
         typer.Option(
@@ -131,11 +140,12 @@ def export(
     """Export a checkpoint to ONNX with fused attention, checked, into a model repository."""
     errors = Console(stderr=True)
     try:
-        from export.decoder_exporter import export_decoder
-        from export.exporter import ExportSettings, export_checkpoint
+        from export.exporter import ExportSettings
+        from export.exporters import HeldOut, export_any
         from models.checkpoint import load_checkpoint
         from models.datasets import read_dataset
         from models.errors import ModelError
+        from models.uses import used_for
     except ImportError as error:
         errors.print(
             f"attendant export needs PyTorch: pip install 'attendant\\[cpu,train]' ({error})"
@@ -155,31 +165,33 @@ def export(
     )
     with errors.status("reading the checkpoint") as status:
         try:
-            loaded = load_checkpoint(checkpoint)
+            loaded = used_for(load_checkpoint(checkpoint), task)
             _check_data(loaded.task, labelled_data, held_out)
-            if loaded.task == "text-generation":
-                text = held_out.read_text(encoding="utf-8") if held_out else None
-                folder, manifest = export_decoder(loaded, settings, text, on_step=status.update)
-            else:
-                labelled = read_dataset(labelled_data).examples if labelled_data else ()
-                if calibration:
-                    texts = tuple(calibration.read_text(encoding="utf-8").splitlines())
-                    settings = replace(settings, calibration=texts)
-                folder, manifest = export_checkpoint(
-                    loaded, settings, labelled, on_step=status.update
-                )
+            measured_on = HeldOut(
+                tuple(read_dataset(labelled_data).examples) if labelled_data else (),
+                held_out.read_text(encoding="utf-8") if held_out else None,
+            )
+            if calibration:
+                texts = tuple(calibration.read_text(encoding="utf-8").splitlines())
+                settings = replace(settings, calibration=texts)
+            exported = export_any(loaded, settings, measured_on, on_step=status.update)
         except (ExportError, ModelError, OSError, UnicodeDecodeError) as error:
             errors.print(Text.assemble(("error: ", "red"), str(error)))
             raise typer.Exit(1) from error
-    Console().print(_table(folder, manifest))
-    for left_out, reason in manifest.left_out.items():
+    table = Table(title=str(exported.folder), show_header=False)
+    for name, value in exported.measured.items():
+        table.add_row(name.replace("_", " "), str(value))
+    manifest = exported.manifest
+    if manifest is not None:
+        _add_rows(table, manifest)
+    Console().print(table)
+    for left_out, reason in manifest.left_out.items() if manifest else ():
         errors.print(Text(f"{left_out} is left out: {reason}"))
 
 
-def _table(folder: Path, manifest: Manifest) -> Table:
+def _add_rows(table: Table, manifest: Manifest) -> None:
     """What was counted and measured, a column per graph."""
     columns = [manifest.computed_in(precision) for precision in manifest.filenames]
-    table = Table(title=str(folder), show_header=False)
     table.add_row("precision", *(column.precision for column in columns))
     measured = [
         column.fused
@@ -190,15 +202,14 @@ def _table(folder: Path, manifest: Manifest) -> Table:
     ]
     for key in dict.fromkeys(chain.from_iterable(measured)):
         table.add_row(key, *(str(column.get(key, "")) for column in measured))
-    return table
 
 
 def _check_data(task: str, labelled_data: Path | None, held_out: Path | None) -> None:
     """Raise `ExportError` for data that the task has no use for: nothing would be measured."""
-    if task == "text-generation" and labelled_data:
+    if task != "text-classification" and labelled_data:
         raise ExportError(
-            f"labelled data {labelled_data} is for classifiers: a decoder is measured on plain "
-            "text, see --held-out"
+            f"labelled data {labelled_data} is for classifiers of texts: a decoder is measured on "
+            "plain text, see --held-out"
         )
     if task != "text-generation" and held_out:
         raise ExportError(

@@ -1,0 +1,74 @@
+"""Which exporter writes which network, and how one is told what to export a checkpoint for.
+
+An exporter is one function of a checkpoint and settings. A network that is not in `EXPORTERS` is a
+text network: `export/exporter.py` traces, quantises and checks those all alike.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from export.decoder_exporter import export_decoder
+from export.exporter import ExportSettings, export_checkpoint
+from export.recurrent_exporter import export_recurrent
+from models.checkpoint import Checkpoint
+from models.datasets import Example
+from models.kinds import kind_of
+from service.manifest import Manifest
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """What was written, and what was measured of it."""
+
+    folder: Path
+    manifest: Manifest | None = None  # None: a model of tensors has none
+    measured: Mapping[str, float] = field(default_factory=dict)  # where there is no manifest
+
+
+@dataclass(frozen=True, slots=True)
+class HeldOut:
+    """What training has not seen, to measure on; a network uses what it can."""
+
+    labelled: tuple[Example, ...] = ()
+    text: str | None = None
+
+
+OnStep = Callable[[str], None]
+Exporter = Callable[[Checkpoint, ExportSettings, HeldOut, OnStep], Exported]
+
+
+def _export_text_network(
+    checkpoint: Checkpoint, settings: ExportSettings, held_out: HeldOut, on_step: OnStep
+) -> Exported:
+    return Exported(*export_checkpoint(checkpoint, settings, held_out.labelled, on_step))
+
+
+def _export_gpt(
+    checkpoint: Checkpoint, settings: ExportSettings, held_out: HeldOut, on_step: OnStep
+) -> Exported:
+    return Exported(*export_decoder(checkpoint, settings, held_out.text, on_step))
+
+
+def _export_recurrent(
+    checkpoint: Checkpoint, settings: ExportSettings, _: HeldOut, on_step: OnStep
+) -> Exported:
+    folder, measured = export_recurrent(checkpoint, settings, on_step)
+    return Exported(folder, measured=measured)
+
+
+EXPORTERS: dict[str, Exporter] = {  # by the network's name in models/kinds.py
+    "gpt": _export_gpt,
+    "recurrent": _export_recurrent,
+}
+
+
+def export_any(
+    checkpoint: Checkpoint,
+    settings: ExportSettings,
+    held_out: HeldOut = HeldOut(),
+    on_step: OnStep = lambda _: None,
+) -> Exported:
+    """Write a version into the repository; raises `ExportError`, and then nothing is written."""
+    exporter = EXPORTERS.get(kind_of(checkpoint.model).name, _export_text_network)
+    return exporter(checkpoint, settings, held_out, on_step)
