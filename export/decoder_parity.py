@@ -17,7 +17,7 @@ import torch
 from export.errors import ExportError
 from models.gpt import GPT
 from service.cpus import available_cpus
-from service.generation.decoder import OnnxDecoder
+from service.generation.decoder import Decoder, OnnxDecoder
 from service.runtime import OnnxSession, SessionOptions
 
 NUM_STEPS = 64
@@ -27,6 +27,7 @@ CHUNK_TOKENS = 16
 TIE = 1e-4
 
 Row = list[int]
+Recompute = Callable[[int, Row], np.ndarray]  # prompt tokens, row -> logits [steps, V]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,16 +81,31 @@ def open_graph(model: onnx.ModelProto, max_tokens: int, num_slots: int) -> OnnxD
 def measure_parity(network: GPT, model: onnx.ModelProto, *, is_exact: bool) -> DecoderParity:
     """Compare cached decoding with recomputing: by `network` for an exact graph, else by itself."""
     config = network.config
-    prompts = _prompts(config.vocab_size, config.max_positions)
+    prompts = random_rows(config.vocab_size, PROMPT_TOKENS, max(1, config.max_positions // 3))
     decoder = open_graph(model, config.max_positions, num_slots=2 * len(prompts))
+    recompute = None if is_exact else _with_prefill(decoder)
+    return compare_decoding(decoder, prompts, _with_network(network), recompute, CHUNK_TOKENS)
+
+
+def compare_decoding(
+    decoder: Decoder,
+    prompts: Sequence[Row],
+    network: Recompute,
+    recompute: Recompute | None = None,
+    chunk: int | None = None,
+) -> DecoderParity:
+    """Compare with `recompute`, or where there is none, with the network; prompts grow longer.
+
+    With `chunk` the last prompt is also computed in pieces. Takes one slot more than prompts.
+    """
     together = _Greedy(decoder, prompts, first_slot=0)
     rows = list(zip(prompts, together.rows, strict=True))
-    by_network = [_with_network(network)(len(prompt), row) for prompt, row in rows]
-    recompute = _with_prefill(decoder)
-    wanted = by_network if is_exact else [recompute(len(prompt), row) for prompt, row in rows]
+    by_network = [network(len(prompt), row) for prompt, row in rows]
+    wanted = [recompute(len(prompt), row) for prompt, row in rows] if recompute else by_network
     runs = [together]
     runs.append(_Greedy(decoder, prompts, first_slot=1, forced=together.rows))  # used slots
-    runs.append(_Greedy(decoder, prompts[-1:], 2, chunk=CHUNK_TOKENS, forced=together.rows[-1:]))
+    if chunk:
+        runs.append(_Greedy(decoder, prompts[-1:], 2, chunk=chunk, forced=together.rows[-1:]))
     alone = [_Greedy(decoder, [prompt], 0, forced=[row]).logits[0] for prompt, row in rows]
     pairs = [
         (found, expected)
@@ -114,7 +130,7 @@ class _Greedy:
 
     def __init__(
         self,
-        decoder: OnnxDecoder,
+        decoder: Decoder,
         prompts: Sequence[Row],
         first_slot: int,
         *,
@@ -124,7 +140,8 @@ class _Greedy:
         self.rows = [list(prompt) for prompt in prompts]
         steps: list[np.ndarray] = []
         room = decoder.max_tokens - max(map(len, prompts))
-        for step in range(min(NUM_STEPS, room)):
+        num_steps = len(forced[0]) - len(prompts[0]) if forced else min(NUM_STEPS, room)
+        for step in range(num_steps):
             if step:
                 new = [row[-1:] for row in self.rows]
                 past = [len(row) - 1 for row in self.rows]
@@ -139,7 +156,7 @@ class _Greedy:
 
     @staticmethod
     def _prefill(
-        decoder: OnnxDecoder, prompts: Sequence[Row], first_slot: int, chunk: int | None
+        decoder: Decoder, prompts: Sequence[Row], first_slot: int, chunk: int | None
     ) -> tuple[list[Row], list[int]]:
         """Compute all but the last chunk; what is left to do, and how much is done."""
         if chunk is None:
@@ -150,9 +167,6 @@ class _Greedy:
             decoder.run(first_slot, [np.array(prompt[done : done + chunk])], [done])
             done += chunk
         return [prompt[done:]], [done]
-
-
-Recompute = Callable[[int, Row], np.ndarray]  # prompt tokens, row -> logits [steps, V]
 
 
 def _with_network(network: GPT) -> Recompute:
@@ -194,7 +208,6 @@ def _changed(pairs: Pairs) -> float:
     return float((lost > TIE).mean())
 
 
-def _prompts(vocab_size: int, max_tokens: int) -> list[Row]:
+def random_rows(vocab_size: int, lengths: Sequence[int], longest: int) -> list[Row]:
     generator = np.random.default_rng(0)
-    longest = max(1, max_tokens // 3)
-    return [generator.integers(vocab_size, size=min(n, longest)).tolist() for n in PROMPT_TOKENS]
+    return [generator.integers(vocab_size, size=min(n, longest)).tolist() for n in lengths]

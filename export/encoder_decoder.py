@@ -120,7 +120,7 @@ class _SourceEncoder(nn.Module):
             for project in (layer.cross_attention.key, layer.cross_attention.value)
         ]
         return tuple(
-            _split_heads(packing.unpack(project(hidden_1ND)), attention)
+            attention.split_heads(packing.unpack(project(hidden_1ND)))
             for attention, project in projections
         )
 
@@ -166,11 +166,10 @@ class _TargetDecoder(nn.Module):
 
 
 class _CrossAttention(nn.Module):
-    """An attention's query and output around ONNX's operator; keys and values are given."""
+    """An attention around ONNX's operator, which is given the keys and values."""
 
     def __init__(self, attention: MultiHeadAttention) -> None:
         super().__init__()
-        self.query, self.output = attention.query, attention.output
         self.attention = attention
 
     def forward(
@@ -180,17 +179,11 @@ class _CrossAttention(nn.Module):
         # The specification lets the mask broadcast over queries; ONNX Runtime 1.31 wants them all.
         mask_B1ST = mask_BT[:, None, None, :].expand(num_rows, 1, num_tokens, num_keys)
         context_BHSDh = torch.onnx.ops.attention(
-            _split_heads(self.query(hidden_BSD), self.attention),
+            self.attention.split_heads(self.attention.query(hidden_BSD)),
             key_BHTDh,
             value_BHTDh,
             mask_B1ST,
             scale=self.attention.head_size**-0.5,
         )[0]
-        output_BSD: Tensor = self.output(context_BHSDh.transpose(1, 2).flatten(2))
+        output_BSD: Tensor = self.attention.output(context_BHSDh.transpose(1, 2).flatten(2))
         return output_BSD
-
-
-def _split_heads(projected_BSD: Tensor, attention: MultiHeadAttention) -> Tensor:
-    """[B, H, S, Dh]."""
-    sizes = (attention.num_heads, attention.head_size)
-    return projected_BSD.unflatten(-1, sizes).transpose(1, 2)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from export.decoder_exporter import export_decoder
+from export.encoder_decoder_exporter import export_encoder_decoder
 from export.exporter import ExportSettings, export_checkpoint
 from export.recurrent_exporter import export_recurrent
 from models.checkpoint import Checkpoint
@@ -57,9 +58,16 @@ def _export_recurrent(
     return Exported(folder, measured=measured)
 
 
+def _export_encoder_decoder(
+    checkpoint: Checkpoint, settings: ExportSettings, _: HeldOut, on_step: OnStep
+) -> Exported:
+    return Exported(*export_encoder_decoder(checkpoint, settings, on_step))
+
+
 EXPORTERS: dict[str, Exporter] = {  # by the network's name in models/kinds.py
     "gpt": _export_gpt,
     "recurrent": _export_recurrent,
+    "transformer": _export_encoder_decoder,
 }
 
 

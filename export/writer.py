@@ -18,6 +18,7 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 from export.errors import ExportError
 from export.variants import Built
 from service.errors import LoadError
+from service.generation.encoder_decoder import ENCODER_FILENAME
 from service.manifest import MODEL_FILENAME, Manifest
 from service.model_config import complete_for_text, parse_config
 
@@ -32,6 +33,7 @@ class ExportedModel:
     tokenizer: Tokenizer
     manifest: Manifest
     variants: tuple[Built, ...] = ()  # beside it; the manifest has them too
+    encoder: onnx.ModelProto | None = None  # of an encoder-decoder, whose graph writes
 
 
 def write_model(
@@ -91,6 +93,8 @@ def _write_version(exported: ExportedModel, folder: Path) -> None:
     onnx.save(exported.graph, folder / MODEL_FILENAME)
     for built in exported.variants:
         onnx.save(built.graph, folder / built.variant.filename)
+    if exported.encoder is not None:
+        onnx.save(exported.encoder, folder / ENCODER_FILENAME)
     exported.tokenizer.save(str(folder / "tokenizer.json"))
     (folder / "manifest.json").write_text(exported.manifest.to_json(), encoding="utf-8")
 

@@ -103,15 +103,16 @@ class MultiHeadAttention(nn.Module):
         """Return [B, S, D]; with `memory_BTD` the keys and values come from there."""
         source_BTD = hidden_BSD if memory_BTD is None else memory_BTD
         context_BHSDh: Tensor = self.core(
-            self._split_heads(self.query(hidden_BSD)),
-            self._split_heads(self.key(source_BTD)),
-            self._split_heads(self.value(source_BTD)),
+            self.split_heads(self.query(hidden_BSD)),
+            self.split_heads(self.key(source_BTD)),
+            self.split_heads(self.value(source_BTD)),
             padding_mask_BT,
             is_causal,
         )
         output_BSD: Tensor = self.output(context_BHSDh.transpose(1, 2).flatten(2))
         return output_BSD
 
-    def _split_heads(self, projected_BTD: Tensor) -> Tensor:
+    def split_heads(self, projected_BTD: Tensor) -> Tensor:
+        """[B, H, T, Dh]."""
         heads_BTHDh = torch.unflatten(projected_BTD, -1, (self.num_heads, self.head_size))
         return heads_BTHDh.transpose(1, 2)
