@@ -10,6 +10,7 @@ from pathlib import Path
 
 from export.decoder_exporter import export_decoder
 from export.encoder_decoder_exporter import export_encoder_decoder
+from export.errors import ExportError
 from export.exporter import ExportSettings, export_checkpoint
 from export.recurrent_exporter import export_recurrent
 from models.checkpoint import Checkpoint
@@ -59,8 +60,10 @@ def _export_recurrent(
 
 
 def _export_encoder_decoder(
-    checkpoint: Checkpoint, settings: ExportSettings, _: HeldOut, on_step: OnStep
+    checkpoint: Checkpoint, settings: ExportSettings, held_out: HeldOut, on_step: OnStep
 ) -> Exported:
+    if held_out.text is not None:
+        raise ExportError("held-out text is for decoders that continue texts; this one needs pairs")
     return Exported(*export_encoder_decoder(checkpoint, settings, on_step))
 
 
