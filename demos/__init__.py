@@ -1,0 +1,1 @@
+"""Every system, from nothing to an answered request. Imports whatever it shows."""
