@@ -4,7 +4,7 @@ Where nobody gives any they are the messages that come with the project and para
 own documentation: short and long, chat and prose. Nothing is downloaded.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 
@@ -29,8 +29,16 @@ class SampleRows:
     checked: list[list[int]]
 
 
-def sample_rows(tokenizer: Tokenizer, texts: Sequence[str], max_tokens: int) -> SampleRows:
-    """Rows of a random choice of texts, or of `default_texts()` where there are none."""
+def sample_rows(
+    tokenizer: Tokenizer,
+    texts: Sequence[str],
+    max_tokens: int,
+    as_sample: Callable[[list[int]], list[int]] = lambda row: row,
+) -> SampleRows:
+    """Rows of a random choice of texts, or of `default_texts()` where there are none.
+
+    `as_sample` makes of a text's tokens what the network is to read.
+    """
     texts = texts or default_texts()
     if len(texts) < MIN_TEXTS:
         raise ExportError(
@@ -38,7 +46,8 @@ def sample_rows(tokenizer: Tokenizer, texts: Sequence[str], max_tokens: int) -> 
         )
     order = np.random.default_rng(0).permutation(len(texts))[:NUM_TEXTS]
     cutting = cutting_copy(tokenizer, min(max_tokens, MAX_TOKENS))
-    rows = [encoding.ids for encoding in cutting.encode_batch_fast([texts[i] for i in order])]
+    encodings = cutting.encode_batch_fast([texts[i] for i in order])
+    rows = [as_sample(encoding.ids) for encoding in encodings]
     checked = rows[::CHECKED_SHARE]
     return SampleRows([row for i, row in enumerate(rows) if i % CHECKED_SHARE], checked)
 

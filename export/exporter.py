@@ -23,7 +23,6 @@ from export.variants import Built, BuiltGraphs, build_graphs
 from export.writer import ExportedModel, write_model
 from models.checkpoint import Checkpoint
 from models.datasets import Example
-from models.heads import TextEmbedder
 from service.manifest import EXAMPLE, Manifest, Precision, Variant
 
 # Largest difference to PyTorch on the outputs that is let through. int8 is held to the accuracy
@@ -110,7 +109,12 @@ class _Encoder:
         self._on_step = on_step
         network = checkpoint.text_network
         self._samples: Callable[[], SampleRows] = cache(
-            lambda: sample_rows(checkpoint.tokenizer, settings.calibration, checkpoint.max_tokens)
+            lambda: sample_rows(
+                checkpoint.tokenizer,
+                settings.calibration,
+                checkpoint.max_tokens,
+                network.as_sample,
+            )
         )
         self._trace = cache(lambda operator, is_half: trace(network, operator, is_half=is_half))
         self._float_accuracy = cache(
@@ -206,20 +210,25 @@ def _manifest(checkpoint: Checkpoint, settings: ExportSettings, graphs: BuiltGra
         max_tokens=checkpoint.max_tokens,
         pad_token_id=network.pad_token_id,
         labels=checkpoint.labels,
-        embedding_size=network.embedding_size if isinstance(network, TextEmbedder) else 0,
-        pooling=_describe_pooling(network) if isinstance(network, TextEmbedder) else "",
+        embedding_size=network.embedding_size,
+        num_layers=checkpoint.config.num_layers if checkpoint.task == "features" else 0,
+        pooling=network.pooling_description,
         origin=checkpoint.origin,
         versions=versions(),
-        example=settings.example or EXAMPLE,
+        mask_token_id=network.mask_token_id,
+        example=settings.example or example_of(checkpoint),
         **graphs.manifest_fields(),
     )
+
+
+def example_of(checkpoint: Checkpoint) -> str:
+    """A text to try the model with: with a mask, where it fills those."""
+    if checkpoint.task != "fill-mask":
+        return EXAMPLE
+    mask = checkpoint.tokenizer.id_to_token(checkpoint.text_network.mask_token_id)
+    return EXAMPLE.replace("day", mask)
 
 
 def versions() -> dict[str, str]:
     """Of what an export depends on."""
     return {name: version(name) for name in ("attendant", "onnx", "onnxruntime", "torch")}
-
-
-def _describe_pooling(network: TextEmbedder) -> str:
-    layers = network.layers.replace("_", " ")
-    return f"{network.pooling} of {layers}" + (", normalised" if network.normalize else "")

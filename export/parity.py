@@ -68,11 +68,22 @@ def check_parity(
     rows: Sequence[Sequence[int]] | None = None,
 ) -> Parity:
     """Compare on ragged rows, or raise `ExportError` where the graph is further off."""
-    rows = rows or _ragged_rows(network.vocab_size, max_tokens)
+    rows = rows or _ragged_rows(network, max_tokens)
     batch = pad(rows, network.pad_token_id)
     run = GraphRunner(model)
     found, wanted = run(batch), run_network(network, batch)
     alone = np.concatenate([run(pad([row], network.pad_token_id)) for row in rows])
+    return compare(found, wanted, alone, max_abs_error)
+
+
+def compare(
+    found: np.ndarray, wanted: np.ndarray, alone: np.ndarray, max_abs_error: float
+) -> Parity:
+    """A graph's rows beside a network's, and beside those of the graph for each row alone.
+
+    Raises `ExportError` where they differ from the network's by more than is allowed.
+    """
+    found, wanted, alone = (values.reshape(len(values), -1) for values in (found, wanted, alone))
     norms = np.linalg.norm(found, axis=1) * np.linalg.norm(wanted, axis=1)
     cosines = (found * wanted).sum(axis=1) / norms
     parity = Parity(
@@ -114,7 +125,8 @@ def pad(rows: Sequence[Sequence[int]], pad_id: int) -> Arrays:
     return dict(zip(INPUTS, (ids, mask_of(list(map(len, rows))), np.zeros_like(ids)), strict=True))
 
 
-def _ragged_rows(vocab_size: int, max_row_tokens: int) -> list[list[int]]:
+def _ragged_rows(network: TextNetwork, max_row_tokens: int) -> list[list[int]]:
     generator = np.random.default_rng(0)
     lengths = np.linspace(max_row_tokens, min(2, max_row_tokens), NUM_ROWS).astype(int)
-    return [generator.integers(vocab_size, size=length).tolist() for length in lengths]
+    rows = (generator.integers(network.vocab_size, size=length).tolist() for length in lengths)
+    return [network.as_sample(row) for row in rows]

@@ -110,6 +110,25 @@ class TextNetwork(nn.Module):
         raise NotImplementedError
 
     @property
+    def embedding_size(self) -> int:
+        """Values per embedding, or per token and layer of features; 0 for others."""
+        return 0
+
+    @property
+    def pooling_description(self) -> str:
+        """How an embedder makes one vector of a text, for people."""
+        return ""
+
+    @property
+    def mask_token_id(self) -> int:
+        """What stands where a word is to be filled in; 0 for who fills none."""
+        return 0
+
+    def as_sample(self, row: list[int]) -> list[int]:
+        """Token ids of any text, as one that this network would be asked about."""
+        return row
+
+    @property
     def body(self) -> nn.Module:
         """What may be pretrained: all but the head."""
         raise NotImplementedError
@@ -199,6 +218,11 @@ class TextEmbedder(EncoderNetwork):
     @property
     def embedding_size(self) -> int:
         return self.config.hidden_size * (4 if self.layers == "concat_last_four" else 1)
+
+    @property
+    def pooling_description(self) -> str:
+        layers = self.layers.replace("_", " ")
+        return f"{self.pooling} of {layers}" + (", normalised" if self.normalize else "")
 
     def forward(
         self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None

@@ -1,6 +1,6 @@
 """The training loop of a language model: steps, each of some batches of windows, and measurements.
 
-Knows nothing about texts, files of reports or terminals; what is learnt is the objective's business.
+Knows nothing about texts, files of reports or terminals; what is learnt is the objective's.
 
 The one idea is the same as in `models/trainer.py`: which windows come next follows from the number
 of steps done, so with the saved state a resumed run repeats an uninterrupted one bit for bit.

@@ -111,7 +111,7 @@ class PretrainSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransformerSettings(PretrainSettings):
-    """What Transformers have in common beside: their sizes. A subclass has a `size` and a `context`."""
+    """What Transformers have in common beside; a subclass has a `size` and a `context` too."""
 
     num_layers: int | None = setting(
         None, "Layers, in place of the size's own.", 1, 1_000, shown=OF_SIZE

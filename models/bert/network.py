@@ -15,7 +15,7 @@ from models.errors import check_choice, check_range
 from models.feed_forward import ACTIVATIONS
 from models.heads import EncoderNetwork
 
-SAMPLE_STRIDE = 7  # every so many tokens of a row become masks where a row must have some
+SAMPLE_STRIDE = 7  # of a sample, every so many tokens are masks; about as many as in training
 
 
 class PredictionHead(nn.Module):
@@ -39,7 +39,7 @@ class PredictionHead(nn.Module):
 
 
 class NextSentenceHead(nn.Module):
-    """Of the first token: does the second text follow the first, or is it from elsewhere?"""
+    """Of the first token: whether the second text follows the first, or is from elsewhere."""
 
     def __init__(self, hidden_size: int) -> None:
         super().__init__()
@@ -69,15 +69,19 @@ class MaskedLanguageModel(EncoderNetwork):
         super().__init__(encoder)
         config = encoder.config
         check_range("mask_token_id", mask_token_id, 0, config.vocab_size - 1)
-        self.mask_token_id = mask_token_id
+        self._mask_token_id = mask_token_id
         self.head = PredictionHead(
             config.hidden_size, config.vocab_size, activation, config.layer_norm_eps
         )
         # Kept, so that fine-tuning can begin from it; no export has it.
         self.next_sentence = NextSentenceHead(config.hidden_size) if next_sentence else None
 
+    @property
+    def mask_token_id(self) -> int:
+        return self._mask_token_id
+
     def as_sample(self, row: list[int]) -> list[int]:
-        """The row with masks in it: without any, the output would be empty."""
+        """The same with masks: without any, the output would be empty."""
         return [
             self.mask_token_id if place % SAMPLE_STRIDE == 1 else token
             for place, token in enumerate(row)

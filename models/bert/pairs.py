@@ -35,7 +35,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Sentences:
-    """The tokens of all documents, and where their sentences begin. Documents of one are left out."""
+    """The tokens of all documents that have two sentences or more, and where these begin."""
 
     tokens: np.ndarray  # int32 [T]
     starts: np.ndarray  # int64 [N + 1]: where sentence i begins, and the last ends
@@ -107,7 +107,7 @@ class Pairs:
         )
 
     def _stretch(self, source: random.Random, wanted: int) -> tuple[int, int, int]:
-        """Sentences in a row, two or more, of so many tokens if there are; the middle one splits."""
+        """Two sentences or more, of so many tokens if there are: first, where to split, and end."""
         sentences = self.sentences
         first = source.randrange(len(sentences))
         begin, end = sentences.document_of(first)

@@ -44,29 +44,29 @@ PRESETS: dict[str, Callable[[], EncoderConfig]] = {
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a model made of one batch."""
+    """What a model made of B pairs with M chosen tokens; scores are float32."""
 
-    scores_MV: Tensor  # of the chosen tokens, float32
-    targets_M: Tensor
-    relation_scores_B2: Tensor
-    relations_B: Tensor
+    scores: Tensor  # [M, V]
+    targets: Tensor  # [M]
+    relation_scores: Tensor  # [B, 2]
+    relations: Tensor  # [B]
 
     @property
     def loss(self) -> Tensor:
         """Of words and of relations, added as for BERT."""
-        words = F.cross_entropy(self.scores_MV, self.targets_M)
-        return words + F.cross_entropy(self.relation_scores_B2, self.relations_B)
+        words = F.cross_entropy(self.scores, self.targets)
+        return words + F.cross_entropy(self.relation_scores, self.relations)
 
 
 def outcome_of(model: MaskedLanguageModel, batch: Batch) -> Outcome:
     """Scores are computed of the chosen tokens only: no other is in the loss."""
     assert model.next_sentence is not None, "a fresh model has one"
-    hidden_BSD = model.encoder(batch.input_ids, batch.attention_mask, batch.token_type_ids)[-1]
+    hidden = model.encoder(batch.input_ids, batch.attention_mask, batch.token_type_ids)[-1]
     is_chosen = batch.targets != UNCHOSEN
     return Outcome(
-        model.scores(hidden_BSD[is_chosen]).float(),
+        model.scores(hidden[is_chosen]).float(),
         batch.targets[is_chosen],
-        model.next_sentence(hidden_BSD).float(),
+        model.next_sentence(hidden).float(),
         batch.relations,
     )
 
@@ -102,18 +102,18 @@ class MaskedLanguage:
         bert = cast(MaskedLanguageModel, model)
         outcomes = [outcome_of(bert, batch) for batch in self._held_out_batches()]
         whole = Outcome(
-            torch.cat([outcome.scores_MV for outcome in outcomes]),
-            torch.cat([outcome.targets_M for outcome in outcomes]),
-            torch.cat([outcome.relation_scores_B2 for outcome in outcomes]),
-            torch.cat([outcome.relations_B for outcome in outcomes]),
+            torch.cat([outcome.scores for outcome in outcomes]),
+            torch.cat([outcome.targets for outcome in outcomes]),
+            torch.cat([outcome.relation_scores for outcome in outcomes]),
+            torch.cat([outcome.relations for outcome in outcomes]),
         )
-        word_loss = F.cross_entropy(whole.scores_MV, whole.targets_M).item()
-        commonest = Counter(whole.targets_M.tolist()).most_common(1)[0][1]
+        word_loss = F.cross_entropy(whole.scores, whole.targets).item()
+        commonest = Counter(whole.targets.tolist()).most_common(1)[0][1]
         figures = {
             "masked_perplexity": math.exp(word_loss),
-            "masked_accuracy": _accuracy(whole.scores_MV, whole.targets_M),
-            "commonest_word_accuracy": commonest / len(whole.targets_M),  # what chance reaches
-            "next_sentence_accuracy": _accuracy(whole.relation_scores_B2, whole.relations_B),
+            "masked_accuracy": _accuracy(whole.scores, whole.targets),
+            "commonest_word_accuracy": commonest / len(whole.targets),  # what chance reaches
+            "next_sentence_accuracy": _accuracy(whole.relation_scores, whole.relations),
         }
         return Judgement(whole.loss.item(), figures, self._sample(bert))
 
@@ -125,7 +125,7 @@ class MaskedLanguage:
         """The beginning of a held-out pair; in brackets what the model says, and what was right."""
         batch = self.held_out.batch(0, 1)
         (input_ids,), (targets,) = batch.input_ids.tolist(), batch.targets.tolist()
-        guesses = iter(outcome_of(model, batch).scores_MV.argmax(dim=1).tolist())
+        guesses = iter(outcome_of(model, batch).scores.argmax(dim=1).tolist())
         shown = []
         for seen, target in zip(input_ids, targets, strict=True):
             token = self.tokenizer.id_to_token(seen)

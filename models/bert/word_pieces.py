@@ -80,7 +80,7 @@ def train_word_pieces(
     return trained
 
 
-def _untrained(lowercase: bool, model: WordPiece) -> Tokenizer:  # noqa: FBT001
+def _untrained(lowercase: bool, model: WordPiece) -> Tokenizer:
     tokenizer = Tokenizer(model)
     tokenizer.normalizer = BertNormalizer(lowercase=lowercase)
     tokenizer.pre_tokenizer = BertPreTokenizer()
