@@ -1,0 +1,181 @@
+"""Training on pairs: what is learnt in seconds, from what, and that it can be repeated."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+
+import pytest
+import torch
+
+from models.checkpoint import load_checkpoint, save_checkpoint
+from models.errors import (
+    CheckpointError,
+    DatasetError,
+    ModelError,
+    SettingError,
+    TrainingInterruptedError,
+)
+from models.seq2seq.command import checkpoint_of
+from models.seq2seq.pairs import read_pairs
+from models.seq2seq.recurrent import SCORES
+from models.seq2seq.registry import NETWORKS, TASKS, prepare
+from models.seq2seq.settings import ATTENTIONS, Seq2SeqSettings
+from models.seq2seq.settings import NETWORKS as NAMES
+from models.seq2seq.tokens import TokenizedPairs
+from models.seq2seq.training import Trained, train
+
+SECONDS = Seq2SeqSettings(
+    length=2, symbols=6, samples=14, test_samples=4, hidden_size=16, epochs=120, learning_rate=2e-2
+)
+FEW = replace(SECONDS, epochs=3)
+
+
+def trained(settings: Seq2SeqSettings, **options: object) -> Trained:
+    pairs, completed = prepare("reversal", settings)
+    return train(pairs, NETWORKS[settings.network].load(), completed, **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("attention", ["none", "dot", "multiplicative", "additive"])
+def test_two_symbols_are_reversed_after_seconds(attention: str) -> None:
+    """14 of 36 pairs are learnt by heart in 120 steps, whatever the attention."""
+    result = trained(replace(SECONDS, attention=attention))
+    assert result.train.exact == result.train.symbols == 1.0
+    assert len(result.course.epochs) == 120
+    losses = result.course.step_losses
+    assert len(losses) == 120
+    assert losses[-1] < 0.1 < 1.0 < losses[0]
+
+
+def test_the_task_is_the_lectures() -> None:
+    """4 of 10 symbols, 2,000 pairs to train on, 200 to test on, 16 units."""
+    pairs, settings = prepare("reversal", Seq2SeqSettings())
+    assert (len(pairs.train), len(pairs.test), settings.hidden_size) == (2_000, 200, 16)
+    assert (settings.length, settings.symbols) == (4, 10)
+    for source, target in (*pairs.train, *pairs.test):
+        assert source.split() == target.split()[::-1]
+        assert len(source.split()) == 4
+    assert not set(pairs.train) & set(pairs.test)
+    assert len({symbol for pair in pairs.train for symbol in pair.source.split()}) == 10
+
+
+def test_the_seed_decides_pairs_and_weights() -> None:
+    first, again, other = (trained(replace(FEW, seed=seed)) for seed in (1, 1, 2))
+    assert first.pairs == again.pairs != other.pairs
+    same = zip(first.network.parameters(), again.network.parameters(), strict=True)
+    assert all(torch.equal(a, b) for a, b in same)
+    assert first.course.step_losses == again.course.step_losses != other.course.step_losses
+
+
+def test_a_run_that_was_stopped_continues_as_if_it_had_not_been(tmp_path: Path) -> None:
+    """Stopped after 2 of 3 steps: the same weights and losses, bit for bit."""
+    state_file = tmp_path / "run.resume.pt"
+    answers = iter([False, True])
+    with pytest.raises(TrainingInterruptedError, match="after step 2"):
+        trained(FEW, state_file=state_file, should_stop=lambda: next(answers))
+    with pytest.raises(CheckpointError, match="attention 'dot' and not 'none'"):
+        trained(replace(FEW, attention="none"), state_file=state_file)
+    continued, whole = trained(FEW, state_file=state_file), trained(FEW)
+    assert continued.course.step_losses == whole.course.step_losses
+    assert continued.course.epochs == whole.course.epochs
+    same = zip(continued.network.parameters(), whole.network.parameters(), strict=True)
+    assert all(torch.equal(a, b) for a, b in same)
+
+
+def test_accuracy_counts_symbols_and_whole_targets() -> None:
+    """The same as counting by hand what the network says."""
+    result = trained(replace(FEW, epochs=12))
+    network, tokenizer = result.network, result.tokenizer
+    num_symbols = num_right = num_exact = 0
+    for pair in result.pairs.train:
+        source = torch.tensor([tokenizer.encode(pair.source).ids])
+        said, _ = network.greedy(source, torch.ones_like(source), 3)  # type: ignore[operator]
+        symbols = [tokenizer.id_to_token(token) for token in said[0].tolist()]
+        wanted = pair.target.split()
+        num_symbols += len(wanted)
+        num_right += sum(a == b for a, b in zip(symbols, wanted, strict=False))
+        num_exact += symbols == [*wanted, "[END]"]
+    assert 0 < num_right < num_symbols, "of no use: nothing or everything is right"
+    assert result.train.symbols == num_right / num_symbols
+    assert result.train.exact == num_exact / len(result.pairs.train)
+
+
+def test_batches_are_as_long_as_their_longest_pair(tmp_path: Path) -> None:
+    path = tmp_path / "pairs.tsv"
+    path.write_text("a b c\tx\nb\ty z\na a\tz\n")
+    settings = Seq2SeqSettings(hidden_size=4, epochs=1, test_fraction=0.4)
+    pairs, completed = prepare(str(path), settings)
+    result = train(pairs, NETWORKS["lstm"].load(), completed)
+    vocabulary = result.tokenizer.get_vocab()
+    assert {token: vocabulary[token] for token in ("[PAD]", "[START]", "[END]", "[UNK]")} == {
+        "[PAD]": 0,
+        "[START]": 1,
+        "[END]": 2,
+        "[UNK]": 3,
+    }
+    everything = sorted((*pairs.train, *pairs.test))
+    tokenized = TokenizedPairs(everything, result.tokenizer, result.network.config, "here")  # type: ignore[arg-type]
+    batch = tokenized.batch([0, 2])  # "a a" to "z", "b" to "y z"
+    assert batch.mask.tolist() == [[1, 1], [1, 0]]
+    assert [row[0] for row in batch.before.tolist()] == [1, 1], "the start comes first"
+    assert (batch.target == 2).sum(dim=1).tolist() == [1, 1], "each target has its end"
+    assert batch.target[0, 1:].tolist() == [2, 0]
+
+
+def test_a_checkpoint_comes_back_as_it_was(tmp_path: Path) -> None:
+    result = trained(FEW)
+    save_checkpoint(checkpoint_of(result), tmp_path / "lstm")
+    loaded = load_checkpoint(tmp_path / "lstm")
+    assert loaded.task == "sequence-to-sequence"
+    assert loaded.config == result.network.config
+    assert loaded.tokenizer.to_str() == result.tokenizer.to_str()
+    assert (loaded.max_tokens, loaded.origin) == (3, "trained on reversal of 2 of 6 symbols")
+    source = torch.tensor([loaded.tokenizer.encode("s1 s3").ids])
+    arguments = source, torch.ones_like(source), torch.tensor([[1, 5]])
+    assert torch.equal(loaded.model(*arguments), result.network(*arguments))
+
+
+def test_what_settings_offer_is_what_there_is() -> None:
+    assert tuple(NETWORKS) == NAMES
+    assert ("none", *SCORES) == ATTENTIONS
+    for task, network in product(TASKS, NAMES):
+        given = Seq2SeqSettings(network=network, samples=3, test_samples=2)
+        completed = prepare(task, given)[1]
+        assert None not in (completed.epochs, completed.learning_rate, completed.batch_size), task
+
+
+WrongUse = Callable[[Path], object]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error", "message"),
+    [
+        (lambda _: prepare("sorting", FEW), SettingError, "pairs is 'sorting', but must be one of"),
+        (
+            lambda _: prepare("reversal", replace(FEW, samples=16)),
+            SettingError,
+            "samples is 16, but must be at most 14, with 2 of 6 symbols",
+        ),
+        (lambda _: replace(FEW, symbols=1), SettingError, "symbols is 1, but must be from 2"),
+        (lambda _: replace(FEW, network="gru"), SettingError, "network is 'gru', but must be one"),
+        (lambda path: read_pairs(path, 0.5, 0), DatasetError, "pairs.tsv:2: expected source<TAB>"),
+        (
+            lambda path: read_pairs(path.with_name("one.tsv"), 0.5, 0),
+            DatasetError,
+            "has 1 pairs, too few to hold out 1",
+        ),
+        (
+            lambda path: read_pairs(path.with_name("none.tsv"), 0.5, 0),
+            DatasetError,
+            "cannot be read as UTF-8 text",
+        ),
+    ],
+)
+def test_what_is_wrong_is_named(
+    wrong: WrongUse, error: type[ModelError], message: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "pairs.tsv"
+    path.write_text("a b\tb a\nno target\n")
+    (tmp_path / "one.tsv").write_text("a b\tb a\n")
+    with pytest.raises(error, match=message):
+        wrong(path)
