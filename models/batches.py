@@ -84,7 +84,7 @@ def tokenize(
     max_tokens: int,
     pad_token_id: int,
 ) -> TokenizedDataset:
-    """Tokenize all texts; those longer than `max_tokens` are cut, and of a pair the longer first."""
+    """Tokenize all texts; those over `max_tokens` are cut, and of a pair the longer first."""
     encodings = cutting_copy(tokenizer, max_tokens).encode_batch_fast(
         [example.text_or_pair for example in dataset.examples]
     )

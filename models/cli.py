@@ -64,7 +64,8 @@ def train(
             precision=precision,
             seed=seed,
         )
-        from models.commands import DataFiles, train as train_for
+        from models.commands import DataFiles
+        from models.commands import train as train_for
 
         files = DataFiles(data, validation_file, test_file)
         train_for(task, files, from_, output, settings, resume=resume)

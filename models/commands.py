@@ -5,11 +5,12 @@ the terminal meet; it imports PyTorch, so the command line imports it only when 
 """
 
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
+from typing import Any, Generic
 
 from rich.console import Console
 from rich.table import Table
@@ -20,14 +21,20 @@ from models.checkpoint import (
     load_checkpoint,
     save_checkpoint,
 )
-from models.datasets import Splits, read_dataset, split
+from models.datasets import D, Splits, read_dataset, split
 from models.errors import SettingError, check_choice
-from models.finetune import finetune
+from models.finetune import TEXT_CLASSIFICATION, Recipe, finetune_by
 from models.heads import TextEmbedder
 from models.kinds import kind_of
 from models.progress import ProgressBar
+from models.reading.answering import QUESTION_ANSWERING
+from models.reading.questions import QuestionDataset, read_questions
+from models.reading.reports import answer_table, entity_table
+from models.reading.sentences import TaggedDataset, read_sentences
+from models.reading.tagging import TOKEN_CLASSIFICATION
 from models.reports import confusion_table, reports_of
 from models.settings import TrainingSettings
+from models.trainer import J, R
 from models.training_state import state_path
 
 TASKS = ("auto", "text-classification", "embedding", "text-generation")
@@ -42,16 +49,57 @@ class DataFiles:
     test: Path | None = None
 
 
-def train_classifier(
-    files: DataFiles, source: str, output: Path, settings: TrainingSettings, *, resume: bool
+@dataclass(frozen=True, slots=True)
+class TrainedTask(Generic[D, R, J]):
+    """How a task's data is read and split, what is learnt, and how its figures are shown."""
+
+    recipe: Recipe[D, R, J]
+    read: Callable[[Path], D]
+    split: Callable[[D, Sequence[float], int], list[D]]
+    table: Callable[[J, str], Table]
+
+
+TRAINED_TASKS: dict[str, TrainedTask[Any, Any, Any]] = {
+    "text-classification": TrainedTask(TEXT_CLASSIFICATION, read_dataset, split, confusion_table),
+    "token-classification": TrainedTask(
+        TOKEN_CLASSIFICATION, read_sentences, TaggedDataset.split, entity_table
+    ),
+    "question-answering": TrainedTask(
+        QUESTION_ANSWERING, read_questions, QuestionDataset.split, answer_table
+    ),
+}
+
+
+def train(
+    task: str,
+    files: DataFiles,
+    source: str,
+    output: Path,
+    settings: TrainingSettings,
+    *,
+    resume: bool,
 ) -> None:
-    """Fine-tune `source` and write checkpoint and reports to `output`."""
+    """Fine-tune `source` for a task, and write checkpoint and reports to `output`."""
+    check_choice("task", task, TRAINED_TASKS)
+    train_task(TRAINED_TASKS[task], files, source, output, settings, resume=resume)
+
+
+def train_task(
+    task: TrainedTask[D, R, J],
+    files: DataFiles,
+    source: str,
+    output: Path,
+    settings: TrainingSettings,
+    *,
+    resume: bool,
+) -> None:
     check_replaceable(output)  # now, rather than after the training
-    splits = read_splits(files, settings)
+    splits = read_splits(task, files, settings)
     base = load_checkpoint(source)
     state_file = state_path(output)
     with stop_requests() as should_stop, ProgressBar(Console(stderr=True)) as bar:
-        finetuned = finetune(
+        finetuned = finetune_by(
+            task.recipe,
             base,
             splits,
             settings,
@@ -60,24 +108,26 @@ def train_classifier(
             listener=bar,
             should_stop=should_stop,
         )
-    save_checkpoint(finetuned.checkpoint, output, reports_of(finetuned, base, splits, settings))
+    save_checkpoint(finetuned.checkpoint, output, reports_of(finetuned, base.origin, splits, settings))
     state_file.unlink(missing_ok=True)
     console = Console()
-    console.print(confusion_table(finetuned.evaluation, finetuned.evaluated_on))
+    console.print(task.table(finetuned.evaluation, finetuned.evaluated_on))
     console.print(f"{output}: epoch {finetuned.progress.best_epoch}", highlight=False)
 
 
-def read_splits(files: DataFiles, settings: TrainingSettings) -> Splits:
+def read_splits(
+    task: TrainedTask[D, R, J], files: DataFiles, settings: TrainingSettings
+) -> Splits[D]:
     """Read the files, holding out what has none of its own."""
     if files.test is not None and settings.test_fraction:
         raise SettingError("test_fraction", settings.test_fraction, "0 beside a test file")
     fraction = 0.0 if files.validation else settings.validation_fraction
-    data = read_dataset(files.data)
-    train, validation, test = split(data, [fraction, settings.test_fraction], settings.seed)
+    data = task.read(files.data)
+    train, validation, test = task.split(data, [fraction, settings.test_fraction], settings.seed)
     if files.validation is not None:
-        validation = read_dataset(files.validation)
+        validation = task.read(files.validation)
     if files.test is not None:
-        test = read_dataset(files.test)
+        test = task.read(files.test)
     return Splits(train, validation, test if len(test) else None)
 
 

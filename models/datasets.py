@@ -16,7 +16,7 @@ import csv
 import json
 import random
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, Protocol, Self, TextIO, TypeVar
@@ -140,9 +140,9 @@ def read_dataset(path: Path) -> Dataset:
         raise DatasetError(f"{path} cannot be read as UTF-8 text: {error}") from error
     if not examples:
         raise DatasetError(f"{path} holds no rows")
-    if single := [example for example in examples if not example.text_pair]:
-        if len(single) < len(examples):
-            raise DatasetError(f"{path}:{single[0].line}: no {PAIR}, but other rows have one")
+    single = [example for example in examples if not example.text_pair]
+    if 0 < len(single) < len(examples):
+        raise DatasetError(f"{path}:{single[0].line}: no {PAIR}, but other rows have one")
     return Dataset(path.name, examples)
 
 
@@ -169,6 +169,32 @@ def split(dataset: Dataset, fractions: Sequence[float], seed: int) -> list[Datas
     return [
         Dataset(dataset.name, tuple(dataset.examples[i] for i in sorted(part))) for part in parts
     ]
+
+
+def split_groups(
+    name: str, groups: Sequence[Hashable], fractions: Sequence[float], seed: int
+) -> list[list[int]]:
+    """Places of rows that remain, then those of one held-out part per fraction.
+
+    `groups` says for each row which others it must not be parted from. A held-out part gets at
+    least one group, unless its fraction is 0.
+    """
+    order = list(dict.fromkeys(groups))
+    random.Random(f"split {seed}").shuffle(order)  # noqa: S311 - to reproduce
+    sizes = [max(1, round(len(order) * fraction)) if fraction else 0 for fraction in fractions]
+    if sum(sizes) >= len(order):
+        raise DatasetError(
+            f"{name} has {len(order)} rows that may be parted, too few to hold out "
+            f"{' and '.join(map(str, sizes))} and train on the rest"
+        )
+    part_of: dict[Hashable, int] = {}
+    for part, size in enumerate(sizes, start=1):
+        part_of |= dict.fromkeys(order[:size], part)
+        order = order[size:]
+    parts: list[list[int]] = [[] for _ in range(len(fractions) + 1)]
+    for place, group in enumerate(groups):
+        parts[part_of.get(group, 0)].append(place)
+    return parts
 
 
 def _checked(path: Path, example: Example) -> Example:

@@ -1,8 +1,8 @@
 """Fine-tune a checkpoint for a task: from files and settings to a better checkpoint.
 
 Knows nothing about terminals, signals or report files: a Listener hears what happens and
-`should_stop` is asked after every step. The loop itself is in `models/trainer.py`; what differs from
-task to task is a `Recipe`.
+`should_stop` is asked after every step. The loop itself is in `models/trainer.py`; what differs
+from task to task is a `Recipe`.
 """
 
 import copy
@@ -17,7 +17,7 @@ from tokenizers import Tokenizer
 
 from models.batches import tokenize
 from models.checkpoint import Checkpoint
-from models.datasets import D, Dataset, Splits
+from models.datasets import D, Splits
 from models.errors import SettingError
 from models.gpt import GPT
 from models.gpt_classifier import GPTClassifier, ending_texts

@@ -17,8 +17,10 @@ from models.features import TokenFeatures
 from models.gpt import GPT, GPTConfig
 from models.gpt_classifier import GPTClassifier
 from models.heads import ClassificationHead, SequenceClassifier, TextEmbedder
+from models.reading.networks import QuestionAnswerer, TokenClassifier, TokenNetwork
 from models.seq2seq.recurrent import RecurrentConfig, RecurrentSeq2Seq
 from models.seq2seq.transformer import Transformer, TransformerConfig
+from models.vision.vit import VisionTransformer, ViTConfig
 from models.words.elmo import Elmo, ElmoConfig
 from models.words.network import WordVectors, WordVectorsConfig
 
@@ -86,6 +88,15 @@ def _gpt(values: Values) -> GPT:
     return GPT(GPTConfig.from_dict(values["decoder"]))
 
 
+def _token_classifier(values: Values, num_labels: int) -> TokenClassifier:
+    encoder = Encoder(EncoderConfig.from_dict(values["encoder"]))
+    return TokenClassifier(encoder, num_labels, **values["head"])
+
+
+def _token_sections(model: TokenNetwork) -> dict[str, Any]:
+    return {"encoder": model.config.to_dict(), "head": {"dropout": model.dropout.p}}
+
+
 KINDS = (
     Kind(
         "encoder-classifier",
@@ -112,6 +123,23 @@ KINDS = (
             Encoder(EncoderConfig.from_dict(values["encoder"])), **values["head"]
         ),
         _masked_words_sections,
+    ),
+    Kind(
+        "encoder-token-classifier",
+        "token-classification",
+        TokenClassifier,
+        _token_classifier,
+        _token_sections,
+        has_labels=True,
+    ),
+    Kind(
+        "encoder-answerer",
+        "question-answering",
+        QuestionAnswerer,
+        lambda values, _: QuestionAnswerer(
+            Encoder(EncoderConfig.from_dict(values["encoder"])), **values["head"]
+        ),
+        _token_sections,
     ),
     Kind(
         "gpt",
@@ -154,6 +182,17 @@ KINDS = (
         Elmo,
         lambda values, _: Elmo(ElmoConfig.from_dict(values["elmo"])),
         lambda model: {"elmo": model.config.to_dict()},
+    ),
+    Kind(
+        "vision-transformer",
+        "image-classification",
+        VisionTransformer,
+        lambda values, num_labels: VisionTransformer(
+            ViTConfig.from_dict(values["vision"]), num_labels
+        ),
+        lambda model: {"vision": model.config.to_dict()},
+        has_labels=True,
+        has_tokenizer=False,
     ),
 )
 

@@ -9,9 +9,9 @@ from the number of steps done, so a resumed run repeats an uninterrupted one bit
 
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 import torch

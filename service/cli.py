@@ -24,15 +24,20 @@ from service.cli_common import (
     Address,
     AsJson,
     Model,
+    Texts,
     TimeoutS,
+    Truncate,
     Version,
     console,
     errors,
+    given_texts,
     show,
     with_access,
 )
 from service.cli_generate import generate
 from service.cli_health import healthcheck
+from service.cli_infer import infer
+from service.cli_reading import answer, classify_tokens
 from service.client import NO_ACCESS, Access, TextClient, try_models
 from service.errors import AttendantError, SettingError
 from service.settings import Settings, join_address
@@ -40,14 +45,6 @@ from service.settings import Settings, join_address
 app = typer.Typer(
     help="Serve transformer models over gRPC.", no_args_is_help=True, pretty_exceptions_enable=False
 )
-Texts = Annotated[list[str], typer.Argument(help="One or more texts; '-' reads lines from stdin.")]
-Truncate = Annotated[
-    bool,
-    typer.Option(
-        envvar="ATTENDANT_TRUNCATE",
-        help="Cut texts longer than the model takes; off, they are refused rather than misread.",
-    ),
-]
 LogLevel = Literal["debug", "info", "warning", "error"]
 
 
@@ -103,7 +100,7 @@ def classify(
     access: Access = NO_ACCESS,
 ) -> None:
     """Ask a served classifier for the labels of texts."""
-    texts = _texts(texts)
+    texts = given_texts(texts)
     with TextClient(address, timeout_s, access) as client:
         response = client.classify(model, texts, version=version, top_k=top_k, truncate=truncate)
     show(response, lambda found: tables.classifications(texts, found), as_json)
@@ -122,7 +119,7 @@ def embed(
     access: Access = NO_ACCESS,
 ) -> None:
     """Ask a served embedder for the vectors of texts, and show how similar they are."""
-    texts = _texts(texts)
+    texts = given_texts(texts)
     with TextClient(address, timeout_s, access) as client:
         response = client.embed(model, texts, version=version, truncate=truncate)
     show(response, lambda found: tables.embeddings(texts, found), as_json)
@@ -157,12 +154,6 @@ def _end(*_: object) -> None:
 
 def _try_models(address: str) -> None:
     console.print(tables.trials(try_models(address, timeout_s=60.0)))
-
-
-def _texts(arguments: list[str]) -> list[str]:
-    if arguments != ["-"]:
-        return arguments
-    return [line.rstrip("\n") for line in sys.stdin]
 
 
 def _serve_command() -> Callable[..., None]:
@@ -211,7 +202,10 @@ def _flag(
 
 app.command("serve")(_serve_command())
 app.command("generate")(generate)
+app.command("infer")(infer)
 app.command("healthcheck")(healthcheck)
+app.command("classify-tokens")(classify_tokens)
+app.command("answer")(answer)
 
 
 @app.callback(invoke_without_command=True)

@@ -3,6 +3,7 @@
 import inspect
 import json
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
@@ -39,6 +40,14 @@ AsJson = Annotated[
     typer.Option("--json", envvar="ATTENDANT_JSON", help="Print JSON; a table is for people."),
 ]
 Model = Annotated[str, typer.Argument(help="Name of a served model.", envvar="ATTENDANT_MODEL")]
+Texts = Annotated[list[str], typer.Argument(help="One or more texts; '-' reads lines from stdin.")]
+Truncate = Annotated[
+    bool,
+    typer.Option(
+        envvar="ATTENDANT_TRUNCATE",
+        help="Cut texts longer than the model takes; off, they are refused rather than misread.",
+    ),
+]
 Version = Annotated[
     str,
     typer.Option(
@@ -118,6 +127,12 @@ def _read(flag: str, path: Path) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise SettingError(f"--{flag} '{path}' cannot be read: {error.strerror}") from error
+
+
+def given_texts(arguments: list[str]) -> list[str]:
+    if arguments != ["-"]:
+        return arguments
+    return [line.rstrip("\n") for line in sys.stdin]
 
 
 def show(message: Any, draw: Callable[[Any], Any], as_json: bool) -> None:  # noqa: ANN401

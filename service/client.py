@@ -7,7 +7,13 @@ from types import TracebackType
 from typing import Any, Self
 
 import grpc
-from attendant.v1 import generation_pb2, generation_pb2_grpc, text_pb2_grpc
+from attendant.v1 import (
+    generation_pb2,
+    generation_pb2_grpc,
+    reading_pb2,
+    reading_pb2_grpc,
+    text_pb2_grpc,
+)
 from attendant.v1 import text_pb2 as pb
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
@@ -38,7 +44,7 @@ class Access:
 NO_ACCESS = Access()
 
 
-class _Client:
+class Client:
     """A channel to one server; every method raises `grpc.RpcError` where the server refuses."""
 
     def __init__(self, address: str, timeout_s: float, access: Access = NO_ACCESS) -> None:
@@ -67,7 +73,7 @@ class _Client:
         self._channel.close()
 
 
-class TextClient(_Client):
+class TextClient(Client):
     """Asks text models, and what models there are."""
 
     def __init__(self, address: str, timeout_s: float, access: Access = NO_ACCESS) -> None:
@@ -109,7 +115,27 @@ class TextClient(_Client):
         return response
 
 
-class GenerationClient(_Client):
+class ReadingClient(Client):
+    """Asks models that read texts word by word."""
+
+    def __init__(self, address: str, timeout_s: float, access: Access = NO_ACCESS) -> None:
+        super().__init__(address, timeout_s, access)
+        self._stub: Any = reading_pb2_grpc.ReadingServiceStub(self._channel)
+
+    def classify_tokens(
+        self, request: reading_pb2.ClassifyTokensRequest
+    ) -> reading_pb2.ClassifyTokensResponse:
+        response: reading_pb2.ClassifyTokensResponse = self._stub.ClassifyTokens(
+            request, **self._options
+        )
+        return response
+
+    def answer(self, request: reading_pb2.AnswerRequest) -> reading_pb2.AnswerResponse:
+        response: reading_pb2.AnswerResponse = self._stub.Answer(request, **self._options)
+        return response
+
+
+class GenerationClient(Client):
     """Asks generative models, for text as it comes or in one answer."""
 
     def __init__(self, address: str, timeout_s: float, access: Access = NO_ACCESS) -> None:
@@ -133,7 +159,7 @@ class GenerationClient(_Client):
         return response
 
 
-class HealthClient(_Client):
+class HealthClient(Client):
     """Asks how the server is, as balancers and supervisors do."""
 
     def __init__(self, address: str, timeout_s: float, access: Access = NO_ACCESS) -> None:

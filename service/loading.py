@@ -20,6 +20,10 @@ from service.cost_curve import CostCurve
 from service.cpus import available_cpus, cpu_flags
 from service.engine import BatchEngine
 from service.errors import LoadError
+from service.image_model import ImageModel, check_image_graph
+from service.images import ImageLimits
+from service.feature_model import FeatureModel
+from service.fill_model import FillMaskModel
 from service.generation.decoder import open_decoder
 from service.generation.loading import LoadedDecoder, OpenDecoder, load_decoder, start_decoder
 from service.manifest import MODEL_FILENAME, Manifest, Task
@@ -40,18 +44,18 @@ from service.models import (
     ServedModel,
     TensorModel,
     TextModel,
-    decode,
     from_graph,
     text_items,
     to_graph,
 )
 from service.precision import Choice, choose_precision
+from service.reading import QuestionAnswerer, TokenClassifier
 from service.request import Arrays, Item, Request, Timings
 from service.runtime import OnnxSession, RunStop, Session, SessionOptions, choose_device
 from service.session_config import session_tuning
 from service.settings import Settings
 from service.tasks import TEXT_TASKS
-from service.tokenizer import TextTokenizer
+from service.tokenizer import Text, TextTokenizer
 from service.warmup import warm_up
 
 OpenSession = Callable[[Path, SessionOptions], Session]
@@ -66,7 +70,12 @@ class Openers:
 
 
 # Of the tasks whose answers are not those of `TextModel`.
-TEXT_MODELS: dict[Task, type[TextModel]] = {}
+TEXT_MODELS: dict[Task, type[TextModel]] = {
+    "features": FeatureModel,
+    "fill-mask": FillMaskModel,
+    "token-classification": TokenClassifier,
+    "question-answering": QuestionAnswerer,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +86,7 @@ class LoadedVersion:
     sessions: tuple[Session, ...]  # one per run at once; may be the same one
     options: SessionOptions
     manifest: Manifest | None  # None: a tensor model
-    tokenizer: TextTokenizer | None
+    tokenizer: TextTokenizer | None  # None: it reads no texts
     decoder: LoadedDecoder | None = None  # of a generative model, which has no other session
     labels: Mapping[str, list[str]] = field(default_factory=dict)  # by output
     choice: Choice | None = None  # of the graph; None: there is nothing to choose from
@@ -158,7 +167,14 @@ def start_model(
             on_broken,
             has_rows=config.max_batch_size > 0,
         )
-        tensor_model = TensorModel(number, config, engine, metrics, host.cache_for(config))
+        cache = host.cache_for(config)
+        if manifest is None:
+            tensor_model = TensorModel(number, config, engine, metrics, cache)
+        else:
+            pixels = ImageLimits(host.settings.max_image_bytes, host.settings.max_image_pixels)
+            tensor_model = ImageModel(
+                number, config, engine, metrics, manifest, pixels, host.executor, cache
+            )
         tensor_model.labels |= version.labels
         return tensor_model
     collate = _padding(version.sessions[0], manifest)
@@ -201,6 +217,13 @@ def _load_version(
         warm_up(config, folder, partial(_run_tensors, sessions[0], config))
         return LoadedVersion(number, sessions, options, None, None, labels=labels)
     complete_for_text(config, manifest, settings.default_max_batch_size)
+    if manifest.image is not None:
+        check_image_graph(sessions[0].signature, manifest)
+        labels = read_labels(config, folder)
+        warm_up(config, folder, partial(_run_tensors, sessions[0], config))
+        return LoadedVersion(
+            number, sessions, options, manifest, None, labels=labels, choice=choice
+        )
     _check_text_graph(sessions[0], manifest)
     max_tokens = batch_limits(config, settings).max_tokens
     if manifest.max_tokens > max_tokens:
@@ -208,14 +231,15 @@ def _load_version(
             f"max_batch_tokens is {max_tokens}, but a text of this model may have "
             f"{manifest.max_tokens} tokens"
         )
-    tokenizer = TextTokenizer(
+    kind = TEXT_MODELS.get(manifest.task, TextModel)
+    tokenizer = kind.tokenizer_type(
         version / "tokenizer.json",
         manifest.max_tokens,
         settings.max_text_characters,
         has_encodings=TEXT_TASKS[manifest.task].rows != "text",
     )
     labels = read_labels(config, folder)
-    warm_up(config, folder, partial(_run_texts, sessions[0], manifest, tokenizer))
+    warm_up(config, folder, partial(_run_texts, sessions[0], manifest, tokenizer, kind.texts_of))
     cost = _measured_cost(sessions[0], manifest, config, options, settings)
     return LoadedVersion(
         number, sessions, options, manifest, tokenizer, labels=labels, choice=choice, cost=cost
@@ -294,11 +318,12 @@ def _run_texts(
     session: Session,
     manifest: Manifest,
     tokenizer: TextTokenizer,
+    texts_of: Callable[[Arrays], Sequence[Text]],
     inputs: Arrays,
     stopping: RunStop,
 ) -> None:
     """What `TextModel` does, without a queue."""
-    rows = tokenizer.encode(decode(inputs["text"]), can_truncate=True)
+    rows = tokenizer.encode(texts_of(inputs), can_truncate=True)
     items = text_items(Request(Timings(0.0)), rows, manifest)
     session.run(_padding(session, manifest)(items), [TEXT_TASKS[manifest.task].output], stopping)
 

@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from itertools import accumulate
 from types import TracebackType
-from typing import Protocol, TypeVar
+from typing import ClassVar, Protocol, TypeVar
 
 import numpy as np
 from tritonclient.grpc.model_config_pb2 import ModelConfig
@@ -316,6 +316,8 @@ class TextModel(BatchedModel):
     Subclasses answer for the tasks that are neither classification nor embedding of whole texts.
     """
 
+    tokenizer_type: ClassVar[type[TextTokenizer]] = TextTokenizer
+
     def __init__(
         self,
         version: int,
@@ -336,7 +338,7 @@ class TextModel(BatchedModel):
 
     async def _compute_reply(self, request: InferRequest) -> InferReply:
         with self.counted_failures(request.received_s):
-            texts = self._texts_of(request)
+            texts = self.texts_of(request.inputs)
         reply = await self.compute(
             texts,
             request.received_s,
@@ -348,9 +350,13 @@ class TextModel(BatchedModel):
         )
         return InferReply(self._outputs_of(reply, request), reply.timings)
 
-    def _texts_of(self, request: InferRequest) -> Sequence[Text]:
-        """What a request's tensors ask to be read."""
-        return decode(request.inputs["text"])
+    @staticmethod
+    def texts_of(inputs: Arrays) -> Sequence[Text]:
+        """What a request's tensors ask to be read: texts, or pairs."""
+        texts = decode(inputs["text"])
+        if "text_pair" not in inputs:
+            return texts
+        return list(zip(texts, decode(inputs["text_pair"]), strict=True))
 
     def _outputs_of(
         self,
@@ -390,7 +396,7 @@ class TextModel(BatchedModel):
                 return TextReply(np.empty((0, width), np.float32), rows, timings, [])
             request = Request(Timings(received_s), deadline_s, priority, timeout_s)
             request.items = text_items(request, rows, self.manifest)
-            values = await self._run(request, request_id, _first_outputs)
+            values = await self._run(request, request_id, first_outputs)
         counts = [
             item.num_rows if item.num_outputs is None else item.num_outputs
             for item in request.items
@@ -433,7 +439,7 @@ def _num_outputs(row: EncodedText, manifest: Manifest) -> int:
     return int((row.input_ids == manifest.mask_token_id).sum())
 
 
-def _first_outputs(results: list[list[np.ndarray]]) -> np.ndarray:
+def first_outputs(results: list[list[np.ndarray]]) -> np.ndarray:
     """One row per text, float32."""
     rows = [outputs[0] for outputs in results]
     values: np.ndarray = np.concatenate(rows) if len(rows) > 1 else rows[0]

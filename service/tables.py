@@ -5,13 +5,19 @@ What comes from users or models goes in as `Text`: rich would read "[/b]" in a s
 
 from collections.abc import Iterable, Sequence
 
-from attendant.v1 import generation_pb2
+from attendant.v1 import generation_pb2, reading_pb2
 from attendant.v1 import text_pb2 as pb
 from rich.table import Table
 from rich.text import Text
 
 from service.client import Trial
 
+Computed = (
+    pb.ClassifyResponse
+    | pb.EmbedResponse
+    | reading_pb2.ClassifyTokensResponse
+    | reading_pb2.AnswerResponse
+)
 MAX_SIMILARITY_TEXTS = 12  # more columns than that fit no terminal
 
 
@@ -50,6 +56,30 @@ def classifications(texts: Sequence[str], response: pb.ClassifyResponse) -> Tabl
     return table
 
 
+def entities(texts: Sequence[str], response: reading_pb2.ClassifyTokensResponse) -> Table:
+    """One row per entity, below the text that it is of."""
+    table = Table("text", "entity", "label", "score", "characters", caption=_caption(response))
+    for text, result in zip(texts, response.results, strict=True):
+        table.add_section()
+        for place, found in enumerate(result.entities):
+            shown = Text("") if place else _short(text)
+            cells = (found.text, found.label, f"{found.score:.4f}", f"{found.start}-{found.end}")
+            table.add_row(shown, *map(Text, cells))
+        if not result.entities:
+            table.add_row(_short(text), Text("none", "dim"), "", "", "")
+    return table
+
+
+def answers(response: reading_pb2.AnswerResponse) -> Table:
+    """One row per answer, best first, and one for there being none."""
+    table = Table("answer", "score", "characters", caption=_caption(response))
+    for found in response.answers:
+        cells = (found.text, f"{found.score:.4f}", f"{found.start}-{found.end}")
+        table.add_row(*map(Text, cells))
+    table.add_row(Text("no answer", "dim"), f"{response.no_answer_score:.4f}", "")
+    return table
+
+
 def embeddings(texts: Sequence[str], response: pb.EmbedResponse) -> Table:
     """One row per text: the vector's beginning, and its cosine with every other text."""
     import numpy as np  # heavy, and every command reads this file
@@ -68,10 +98,13 @@ def embeddings(texts: Sequence[str], response: pb.EmbedResponse) -> Table:
 
 
 def generated(response: generation_pb2.GenerateResponse) -> Table:
-    """One row per sample."""
-    table = Table("", "text", "tokens", "ended by", show_lines=True)
+    """One row per sample; of a search with the logarithms of their probabilities."""
+    has_scores = any(result.HasField("score") for result in response.results)
+    score = ("log probability",) if has_scores else ()
+    table = Table("", "text", "tokens", "ended by", *score, show_lines=True)
     for index, result in enumerate(response.results, start=1):
-        cells = str(index), result.text, str(len(result.token_ids)), _ended_by(result)
+        cells = [str(index), result.text, str(len(result.token_ids)), _ended_by(result)]
+        cells += [f"{result.score:.3f}"] * has_scores
         table.add_row(*map(Text, cells))
     return table
 
@@ -113,7 +146,7 @@ def trials(found: Iterable[Trial]) -> Table:
     return table
 
 
-def _caption(response: pb.ClassifyResponse | pb.EmbedResponse) -> str:
+def _caption(response: Computed) -> str:
     timings = response.timings
     return (
         f"{response.model} version {response.version}, {response.num_tokens} tokens: "

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from service.datatypes import DATATYPES
-from service.manifest import Manifest, Task
+from service.manifest import ImageInput, Manifest, Task
 from service.signature import Signature, TensorSpec
 
 BYTES, FP32, INT32 = (DATATYPES[name] for name in ("BYTES", "FP32", "INT32"))
@@ -53,7 +53,7 @@ TEXT_TASKS: dict[Task, TextTask] = {
         "logits",
         lambda manifest: (len(manifest.labels),),
         lambda manifest: Signature(
-            TEXT,
+            (*TEXT, TensorSpec("text_pair", BYTES, (1,), is_optional=True)),
             (
                 TensorSpec("label", BYTES, (1,)),
                 TensorSpec("score", FP32, (1,)),
@@ -111,8 +111,16 @@ TEXT_TASKS: dict[Task, TextTask] = {
 }
 
 
+def image_signature(image: ImageInput, num_labels: int) -> Signature:
+    """The tensors of an image classifier, which clients see as the graph has them."""
+    pixels = TensorSpec("pixel_values", FP32, (image.channels, image.height, image.width))
+    return Signature((pixels,), (TensorSpec("logits", FP32, (num_labels,)),))
+
+
 def text_signature(manifest: Manifest) -> Signature:
     """The tensors of a text model as its clients see them, without the batch axis."""
     if manifest.task == "text-generation":
         return GENERATION
+    if manifest.image is not None:
+        return image_signature(manifest.image, len(manifest.labels))
     return TEXT_TASKS[manifest.task].signature(manifest)

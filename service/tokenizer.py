@@ -16,6 +16,10 @@ import tokenizers
 from service.errors import InvalidArgument, LoadError
 
 Text: TypeAlias = str | tuple[str, str]  # the second is of a pair
+MAX_WINDOWS = 1_024  # of one context
+MIN_WINDOW_TOKENS = 8  # of a context in a window, whatever the question takes
+# Of two windows: so many tokens, or half of what a window has of the context if that is less.
+MAX_OVERLAP_TOKENS = 128
 MAX_TEXTS_OF_FULL_SIZE = 4  # of one request, so that all of it stays a bounded piece of work
 
 
@@ -27,6 +31,7 @@ class EncodedText:
     token_type_ids: np.ndarray
     is_truncated: bool
     encoding: tokenizers.Encoding | None = None  # where tokens are found in the text, if asked for
+    text_index: int = 0  # among the texts, where one may be read in several rows
 
     @property
     def num_tokens(self) -> int:
@@ -67,6 +72,24 @@ class _Tokenizer:
                 f"{MAX_TEXTS_OF_FULL_SIZE * self._max_text_characters}"
             )
         return total
+
+    @property
+    def num_tokens(self) -> int:
+        """Of the vocabulary, special tokens included."""
+        return int(self._whole.get_vocab_size())
+
+    def spelling(self, token_id: int) -> str:
+        """A token as the vocabulary spells it; empty for an id without one."""
+        return self._whole.id_to_token(token_id) or ""
+
+    def ids_of(self, word: str) -> list[int]:
+        """The one token of that spelling, else those of the text; none where one is unknown."""
+        spelt = self._whole.token_to_id(word)
+        if spelt is not None:
+            return [spelt]
+        ids: list[int] = self._whole.encode(word, add_special_tokens=False).ids
+        unknown = getattr(self._whole.model, "unk_token", None)
+        return [] if unknown and self._whole.token_to_id(unknown) in ids else ids
 
     def pieces(self, text: str) -> TokenPieces:
         """The tokens of a text of any length."""
@@ -110,6 +133,41 @@ class TextTokenizer(_Tokenizer):
     def _cut(self, text: Text) -> tokenizers.Encoding:
         parts = (text,) if isinstance(text, str) else text
         return self._cutting.encode(*parts)
+
+
+class WindowTokenizer(TextTokenizer):
+    """Encodes questions with their contexts, long ones in windows that overlap: nothing is cut."""
+
+    def encode(self, texts: Sequence[Text], can_truncate: bool) -> list[EncodedText]:  # noqa: ARG002
+        """One row per window, or `InvalidArgument` where it cannot be told what is asked."""
+        return [row for index, text in enumerate(texts) for row in self._windows(index, text)]
+
+    def _windows(self, index: int, text: Text) -> list[EncodedText]:
+        assert not isinstance(text, str), "a question and a context"
+        for name, part in zip(("question", "context"), text, strict=True):
+            if not part.strip():
+                raise InvalidArgument(f"{name} {index} is empty")
+        question, context = (self._whole.encode(part, add_special_tokens=False) for part in text)
+        most = self._max_tokens - self._whole.num_special_tokens_to_add(is_pair=True)
+        room = most - len(question.ids)
+        if room < MIN_WINDOW_TOKENS:
+            raise InvalidArgument(
+                f"question {index} has {len(question.ids)} tokens, the model takes at most "
+                f"{most - MIN_WINDOW_TOKENS}"
+            )
+        overlap = min(MAX_OVERLAP_TOKENS, room // 2)
+        num_windows = 1 + -(-max(0, len(context.ids) - room) // (room - overlap))
+        if num_windows > MAX_WINDOWS:
+            raise InvalidArgument(
+                f"context {index} takes {num_windows} windows, the server reads {MAX_WINDOWS}"
+            )
+        context.truncate(room, stride=overlap)
+        rows = []
+        for window in (context, *context.overflowing):
+            encoding = self._whole.post_process(question, window)
+            ids, types = np.array([encoding.ids], np.int64), np.array([encoding.type_ids], np.int64)
+            rows.append(EncodedText(ids, types, False, encoding, index))
+        return rows
 
 
 class PromptTokenizer(_Tokenizer):

@@ -16,6 +16,8 @@ from models.heads import EncoderNetwork
 class TokenNetwork(EncoderNetwork):
     """An encoder with a linear map on each token's last hidden state (Devlin et al. 2018, 4)."""
 
+    output_name: ClassVar[str] = "logits"
+
     def __init__(self, encoder: Encoder, num_outputs: int, dropout: float = 0.1) -> None:
         super().__init__(encoder)
         self.dropout = nn.Dropout(dropout)
@@ -35,8 +37,6 @@ class TokenNetwork(EncoderNetwork):
 class TokenClassifier(TokenNetwork):
     """A label for each token: `[N, num_labels]`."""
 
-    output_name: ClassVar[str] = "logits"
-
     @property
     def num_labels(self) -> int:
         return self.output.out_features
@@ -44,8 +44,6 @@ class TokenClassifier(TokenNetwork):
 
 class QuestionAnswerer(TokenNetwork):
     """Whether an answer starts, and whether it ends, at each token of question and context."""
-
-    output_name: ClassVar[str] = "span_logits"
 
     def __init__(self, encoder: Encoder, dropout: float = 0.1) -> None:
         super().__init__(encoder, 2, dropout)

@@ -9,10 +9,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from models.datasets import split_groups
 from models.errors import DatasetError
 from models.reading.entities import OUTSIDE, tag_names, type_of
 
 TAG = re.compile(r"O|[BI]-\S+")
+BLANK = " \t\r\ufeff"  # of a line between sentences; files that were joined have marks inside
 DOCUMENT_START = "-DOCSTART-"  # in CoNLL-2003, in place of a sentence
 
 
@@ -42,6 +44,12 @@ class TaggedDataset:
 
     def __len__(self) -> int:
         return len(self.examples)
+
+    def split(self, fractions: Sequence[float], seed: int) -> list["TaggedDataset"]:
+        """Return what remains, then one held-out part per fraction."""
+        parts = split_groups(self.name, range(len(self)), fractions, seed)
+        examples = (tuple(self.examples[i] for i in part) for part in parts)
+        return [TaggedDataset(self.name, part) for part in examples]
 
     def types(self) -> set[str]:
         tags = {tag for sentence in self.examples for tag in sentence.tags}
@@ -78,7 +86,7 @@ def _sentences(path: Path, lines: Sequence[str]) -> Iterator[TaggedSentence]:
     words: list[str] = []
     tags: list[str] = []
     for number, line in enumerate([*lines, ""], start=1):
-        if line.strip() and not line.startswith(DOCUMENT_START):
+        if line.strip(BLANK) and not line.startswith(DOCUMENT_START):
             word, tag = _word_and_tag(path, number, line.rstrip("\r"))
             words.append(word)
             tags.append(tag)

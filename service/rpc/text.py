@@ -1,6 +1,7 @@
 """`attendant.v1.TextService`: the typed API for text models."""
 
 import time
+from collections.abc import Sequence
 from functools import partial
 from typing import Protocol
 
@@ -10,10 +11,11 @@ from attendant.v1 import text_pb2_grpc
 
 from service.errors import InvalidArgument
 from service.generation.model import GenerativeModel
+from service.image_model import ImageModel
 from service.models import ServedModel, TextModel, softmax
 from service.rpc.status import ATTENDANT_CODES, Context, answers_errors
 from service.rpc.text_calls import TextCalls, answered_by
-from service.tokenizer import TokenPieces
+from service.tokenizer import Text, TokenPieces
 
 
 class Ranked(Protocol):
@@ -36,7 +38,7 @@ class TextService(TextCalls, text_pb2_grpc.TextServiceServicer):
         self._check_count(len(request.texts))
         count = label_count(request, len(model.manifest.labels))
         reply = await self._compute(
-            model, request.texts, received_s, context, can_truncate=request.truncate
+            model, _texts_or_pairs(request), received_s, context, can_truncate=request.truncate
         )
         scores = softmax(reply.values)
         order = np.argsort(-scores, axis=1, kind="stable")[:, :count]
@@ -91,6 +93,17 @@ class TextService(TextCalls, text_pb2_grpc.TextServiceServicer):
         return pb.ListModelsResponse(models=map(_describe, self._repository.models()))
 
 
+def _texts_or_pairs(request: pb.ClassifyRequest) -> Sequence[Text]:
+    num_texts, num_pairs = len(request.texts), len(request.text_pairs)
+    if not num_pairs:
+        return request.texts
+    if num_pairs != num_texts:
+        raise InvalidArgument(
+            f"text_pairs has {num_pairs} elements, expected none, or {num_texts} as texts has"
+        )
+    return list(zip(request.texts, request.text_pairs, strict=True))
+
+
 def _tokenized(text: TokenPieces, max_tokens: int) -> pb.TokenizedText:
     return pb.TokenizedText(
         tokens=[
@@ -120,7 +133,7 @@ def _describe(model: ServedModel) -> pb.Model:
         task="tensors",
         max_batch_size=model.config.max_batch_size,
     )
-    if isinstance(model, TextModel | GenerativeModel):
+    if isinstance(model, TextModel | GenerativeModel | ImageModel):
         manifest = model.manifest
         text_fields = pb.Model(
             task=manifest.task,
