@@ -157,9 +157,9 @@ class Transformer(nn.Module):
     def greedy(
         self, input_ids_BS: Tensor, attention_mask_BS: Tensor, num_steps: int
     ) -> tuple[Tensor, None]:
-        """The likeliest token at each of at most `num_steps` steps [B, T], padding after the end.
+        """The likeliest token at each of `num_steps` steps [B, T], padding after the end.
 
-        Fewer where all rows have ended. Each step computes the whole target again.
+        Each step computes the whole target again; none is left where all rows have ended.
         """
         config = self.config
         memory_BSD = self.encode(input_ids_BS, attention_mask_BS)
@@ -173,7 +173,8 @@ class Transformer(nn.Module):
             is_open_B = is_open_B * (chosen_B != config.end_token_id)
             if not is_open_B.any():
                 break
-        return written_BT[:, 1:], None
+        num_left = num_steps + 1 - written_BT.shape[1]
+        return F.pad(written_BT[:, 1:], (0, num_left), value=config.pad_token_id), None
 
 
 class AttentionWeights(NamedTuple):
