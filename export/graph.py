@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from export.errors import ExportError
 from export.fused_attention import Operator, fuse_attention
+from export.recurrence import emit_lstms
 from models.heads import TextNetwork
 
 OPSET = 23  # the first with Attention
@@ -31,6 +32,7 @@ def trace(network: TextNetwork, operator: Operator, *, is_half: bool) -> onnx.Mo
     """
     fused = copy.deepcopy(network).eval()
     num_fused = fuse_attention(fused, operator)
+    num_lstms = emit_lstms(fused)
     if num_fused < network.num_attentions:
         raise ExportError(f"fused {num_fused} attentions of {network.num_attentions}")
     names = INPUTS if network.has_token_types else INPUTS[:2]
@@ -41,6 +43,7 @@ def trace(network: TextNetwork, operator: Operator, *, is_half: bool) -> onnx.Mo
     program = export_program(wrapped, example, names, ({0: rows, 1: tokens},) * len(names))
     model = clean(program, names, (network.output_name,))
     check_fused(model, operator, network.num_attentions)
+    check_fused(model, "LSTM", num_lstms)
     return model
 
 
@@ -67,7 +70,7 @@ def export_program(
 
 
 def check_fused(model: onnx.ModelProto, operator: str, num_layers: int) -> None:
-    """Raise `ExportError` unless the graph holds one attention node per layer."""
+    """Raise `ExportError` unless the graph holds one such node per layer."""
     found = fused_ops(model).get(operator, 0)
     if found != num_layers:
         raise ExportError(f"the graph has {found} {operator} nodes for {num_layers} layers")
@@ -75,7 +78,8 @@ def check_fused(model: onnx.ModelProto, operator: str, num_layers: int) -> None:
 
 def fused_ops(model: onnx.ModelProto) -> dict[str, int]:
     """How often each operator that stands for several simple ones occurs."""
-    fused = ("Attention", "MultiHeadAttention", "GroupQueryAttention", "LayerNormalization", "Gelu")
+    attentions = ("Attention", "MultiHeadAttention", "GroupQueryAttention")
+    fused = (*attentions, "LSTM", "LayerNormalization", "Gelu")
     found = Counter(node.op_type for node in model.graph.node)
     return {name: found[name] for name in fused if found[name]}
 

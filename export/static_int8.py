@@ -60,6 +60,8 @@ def quantize_static(
     with weights that an activation shares share its rounding.
     """
     products = _products_by_activation(model)
+    if not products:
+        raise ExportError("the graph multiplies nothing with weights, so int8 has nothing to round")
     ranges = _observe(model, list(products), calibration)
     quantized = onnx.ModelProto()
     quantized.CopyFrom(model)

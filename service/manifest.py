@@ -53,6 +53,30 @@ class Variant:
 
 
 @dataclass(frozen=True, slots=True)
+class ImageInput:
+    """How an image becomes what the network takes: resized, as numbers from 0 to 1, normalised."""
+
+    height: int  # pixels, as the width
+    width: int
+    channels: int  # 1 grey; 3 red, green and blue
+    mean: tuple[float, ...]  # per channel: what is taken away
+    std: tuple[float, ...]  # per channel: what the difference is divided by
+
+    def __post_init__(self) -> None:
+        for name in ("height", "width"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < 1:
+                raise LoadError(f"manifest.json: image.{name} is {value!r}, expected 1 or more")
+        if self.channels not in (1, 3):
+            raise LoadError(f"manifest.json: image.channels is {self.channels!r}, expected 1 or 3")
+        if not len(self.mean) == len(self.std) == self.channels or min(self.std) <= 0:
+            raise LoadError(
+                f"manifest.json: image.mean is {self.mean} and image.std {self.std}, expected "
+                f"{self.channels} numbers each, those of std above 0"
+            )
+
+
+@dataclass(frozen=True, slots=True)
 class Manifest:
     """One exported version of a text model.
 
@@ -71,6 +95,7 @@ class Manifest:
     mask_token_id: int = 0  # what stands where a word is to be filled in
     max_source_tokens: int = 0  # of an encoder-decoder; `max_tokens` is source and output together
     decoder_start_token_id: int = 0  # of an encoder-decoder
+    image: ImageInput | None = None  # of an image classifier
     eos_token_ids: tuple[int, ...] = ()  # what ends a generated text; empty: nothing does
     pooling: str = ""  # how an embedder pools and whether it normalises, for people
     example: str = EXAMPLE  # a text to try the model with
@@ -97,8 +122,10 @@ class Manifest:
             raise LoadError(f"manifest.json: max_tokens is {self.max_tokens}, expected at least 1")
         if self.task.endswith("-classification") and not self.labels:
             raise LoadError("manifest.json: labels is empty, a classifier needs its labels")
-        if self.task == "embedding" and self.embedding_size < 1:
-            raise LoadError("manifest.json: embedding_size is missing, an embedder needs it")
+        if self.task in ("embedding", "features") and self.embedding_size < 1:
+            raise LoadError(f"manifest.json: embedding_size is missing, {self.task} needs it")
+        if self.task == "image-classification" and self.image is None:
+            raise LoadError("manifest.json: image is missing, an image classifier needs it")
         if not all(isinstance(token, int) and token >= 0 for token in self.eos_token_ids):
             raise LoadError(
                 f"manifest.json: eos_token_ids is {self.eos_token_ids!r}, expected whole numbers"
@@ -136,9 +163,12 @@ class Manifest:
                 raise LoadError(f"manifest.json: format is {found!r}, this server reads {FORMAT}")
             for name in ("labels", "eos_token_ids"):
                 fields[name] = tuple(fields.get(name, ()))
+            if (image := fields.pop("image", None)) is not None:
+                pairs = ((name, tuple(image[name])) for name in ("mean", "std"))
+                fields["image"] = ImageInput(**{**image, **dict(pairs)})
             variants = tuple(Variant(**variant) for variant in fields.pop("variants", ()))
             return cls(**fields, variants=variants)
-        except (TypeError, AttributeError, json.JSONDecodeError) as error:
+        except (TypeError, KeyError, AttributeError, json.JSONDecodeError) as error:
             raise LoadError(f"manifest.json: {error}") from error
 
 

@@ -70,6 +70,10 @@ class WordVectors(TextNetwork):
     def embedding_size(self) -> int:
         return self.config.hidden_size
 
+    @property
+    def pooling_description(self) -> str:
+        return "mean of words" + (", normalised" if self.config.normalize else "")
+
     def forward(self, input_ids: Tensor, attention_mask: Tensor, _: Tensor | None = None) -> Tensor:
         """[B, D]; token types mean nothing here."""
         is_word_BS = (input_ids >= len(SPECIAL)) & (attention_mask != 0)

@@ -37,7 +37,7 @@ def test_equal_manifests_have_the_same_bytes() -> None:
         ({"max_tokens": 0}, "max_tokens is 0, expected at least 1"),
         ({"max_tokens": "512"}, "max_tokens is '512', expected a whole number"),
         ({"labels": []}, "labels is empty, a classifier needs its labels"),
-        ({"task": "embedding"}, "embedding_size is missing, an embedder needs it"),
+        ({"task": "embedding"}, "embedding_size is missing, embedding needs it"),
         ({"format": 2}, "format is 2, this server reads 1"),
         ({"format": None}, "format is None, this server reads 1"),
         ({"colour": "red"}, "unexpected keyword argument 'colour'"),

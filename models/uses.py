@@ -1,0 +1,30 @@
+"""What else a checkpoint may be exported for than its own task, from the same weights.
+
+One entry per use, in `USES`. Knows nothing about graphs.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from models.checkpoint import Checkpoint
+from models.errors import SettingError
+from models.features import TokenFeatures
+
+
+def as_features(checkpoint: Checkpoint) -> Checkpoint:
+    """The hidden states of all layers, for any checkpoint with an encoder."""
+    network = TokenFeatures(checkpoint.encoder_model.encoder).eval()
+    return replace(checkpoint, model=network, task="features", labels=(), metrics={})
+
+
+USES: dict[str, Callable[[Checkpoint], Checkpoint]] = {"features": as_features}
+
+
+def used_for(checkpoint: Checkpoint, task: str | None) -> Checkpoint:
+    """The checkpoint for another task, or as it is for its own or None."""
+    if task is None or task == checkpoint.task:
+        return checkpoint
+    if task not in USES:
+        limit = f"{' or '.join(USES)}, or absent: the checkpoint is for {checkpoint.task}"
+        raise SettingError("task", task, limit)
+    return USES[task](checkpoint)

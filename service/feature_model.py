@@ -1,0 +1,45 @@
+"""A text model whose graph gives all hidden states: each request says what it makes of them.
+
+Over the Open Inference Protocol the request parameters `layers`, `pooling` and `weights` say it,
+and a text has one vector: a tensor has rows of one length.
+"""
+
+import numpy as np
+
+from service.errors import InvalidArgument
+from service.features import (
+    DEFAULT_LAYERS,
+    DEFAULT_POOLING,
+    Features,
+    parse_weights,
+    stacked,
+)
+from service.models import InferReply, InferRequest, TextModel, TextReply
+
+
+class FeatureModel(TextModel):
+    """Answers with features of texts."""
+
+    async def _compute_reply(self, request: InferRequest) -> InferReply:
+        with self.counted_failures(request.received_s):
+            self._features_of(request)  # before any work
+        return await super()._compute_reply(request)
+
+    def _outputs_of(self, reply: TextReply, request: InferRequest) -> dict[str, np.ndarray]:
+        features = self._features_of(request)
+        return {"features": stacked([features.of(states) for states in reply.per_text()])}
+
+    def _features_of(self, request: InferRequest) -> Features:
+        parameters = request.parameters
+        features = Features(
+            str(parameters.get("layers", DEFAULT_LAYERS)),
+            str(parameters.get("pooling", DEFAULT_POOLING)),
+            parse_weights(str(parameters.get("weights", ""))),
+        )
+        features.check(self.manifest.num_layers)
+        if features.pooling == "none":
+            raise InvalidArgument(
+                "pooling is 'none', expected mean or cls: a tensor has no rows of different "
+                "lengths, ExtractFeatures has"
+            )
+        return features
