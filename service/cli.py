@@ -34,10 +34,13 @@ from service.cli_common import (
     show,
     with_access,
 )
+from service.cli_features import features, similarity
+from service.cli_fill import fill_mask
 from service.cli_generate import generate
 from service.cli_health import healthcheck
 from service.cli_infer import infer
 from service.cli_reading import answer, classify_tokens
+from service.cli_vision import classify_image
 from service.client import NO_ACCESS, Access, TextClient, try_models
 from service.errors import AttendantError, SettingError
 from service.settings import Settings, join_address
@@ -202,10 +205,14 @@ def _flag(
 
 app.command("serve")(_serve_command())
 app.command("generate")(generate)
+app.command("features")(features)
+app.command("similarity")(similarity)
 app.command("infer")(infer)
 app.command("healthcheck")(healthcheck)
+app.command("fill-mask")(fill_mask)
 app.command("classify-tokens")(classify_tokens)
 app.command("answer")(answer)
+app.command("classify-image")(classify_image)
 
 
 @app.callback(invoke_without_command=True)

@@ -8,11 +8,15 @@ from typing import Any, Self
 
 import grpc
 from attendant.v1 import (
+    features_pb2,
+    features_pb2_grpc,
     generation_pb2,
     generation_pb2_grpc,
     reading_pb2,
     reading_pb2_grpc,
     text_pb2_grpc,
+    vision_pb2,
+    vision_pb2_grpc,
 )
 from attendant.v1 import text_pb2 as pb
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -122,6 +126,10 @@ class ReadingClient(Client):
         super().__init__(address, timeout_s, access)
         self._stub: Any = reading_pb2_grpc.ReadingServiceStub(self._channel)
 
+    def fill_mask(self, request: reading_pb2.FillMaskRequest) -> reading_pb2.FillMaskResponse:
+        response: reading_pb2.FillMaskResponse = self._stub.FillMask(request, **self._options)
+        return response
+
     def classify_tokens(
         self, request: reading_pb2.ClassifyTokensRequest
     ) -> reading_pb2.ClassifyTokensResponse:
@@ -132,6 +140,78 @@ class ReadingClient(Client):
 
     def answer(self, request: reading_pb2.AnswerRequest) -> reading_pb2.AnswerResponse:
         response: reading_pb2.AnswerResponse = self._stub.Answer(request, **self._options)
+        return response
+
+
+class VisionClient(Client):
+    """Asks models that look at images."""
+
+    def __init__(self, address: str, timeout_s: float, access: Access = NO_ACCESS) -> None:
+        super().__init__(address, timeout_s, access)
+        self._stub: Any = vision_pb2_grpc.VisionServiceStub(self._channel)
+
+    def classify_image(
+        self, request: vision_pb2.ClassifyImageRequest
+    ) -> vision_pb2.ClassifyImageResponse:
+        response: vision_pb2.ClassifyImageResponse = self._stub.ClassifyImage(
+            request, **self._options
+        )
+        return response
+
+
+class FeatureClient(Client):
+    """Asks what models make of texts on the way."""
+
+    def __init__(self, address: str, timeout_s: float, access: Access = NO_ACCESS) -> None:
+        super().__init__(address, timeout_s, access)
+        self._stub: Any = features_pb2_grpc.FeatureServiceStub(self._channel)
+
+    def extract(
+        self,
+        model: str,
+        texts: Sequence[str],
+        *,
+        layers: str = "last",
+        pooling: str = "mean",
+        weights: Sequence[float] = (),
+        version: str = "",
+        truncate: bool = False,
+    ) -> features_pb2.ExtractFeaturesResponse:
+        """Vectors of texts, or with pooling "none" of their tokens; `weights` are of a "mix"."""
+        request = features_pb2.ExtractFeaturesRequest(
+            model=model,
+            version=version,
+            texts=texts,
+            truncate=truncate,
+            layers=features_pb2.Layers.Value(f"LAYERS_{layers.upper()}"),
+            pooling=features_pb2.Pooling.Value(f"POOLING_{pooling.upper()}"),
+            weights=weights,
+        )
+        response: features_pb2.ExtractFeaturesResponse = self._stub.ExtractFeatures(
+            request, **self._options
+        )
+        return response
+
+    def similarity(
+        self,
+        model: str,
+        texts: Sequence[str],
+        *,
+        others: Sequence[str] = (),
+        measure: str = "cosine",
+        version: str = "",
+        truncate: bool = False,
+    ) -> features_pb2.SimilarityResponse:
+        """How alike texts are to the others, or to each other where there are none."""
+        request = features_pb2.SimilarityRequest(
+            model=model,
+            version=version,
+            texts=texts,
+            others=others,
+            truncate=truncate,
+            measure=features_pb2.SimilarityMeasure.Value(f"SIMILARITY_MEASURE_{measure.upper()}"),
+        )
+        response: features_pb2.SimilarityResponse = self._stub.Similarity(request, **self._options)
         return response
 
 

@@ -5,19 +5,24 @@ What comes from users or models goes in as `Text`: rich would read "[/b]" in a s
 
 from collections.abc import Iterable, Sequence
 
-from attendant.v1 import generation_pb2, reading_pb2
+from attendant.v1 import features_pb2, generation_pb2, reading_pb2
 from attendant.v1 import text_pb2 as pb
 from rich.table import Table
 from rich.text import Text
 
 from service.client import Trial
+from service.fills import Difference
 
 Computed = (
     pb.ClassifyResponse
     | pb.EmbedResponse
+    | reading_pb2.FillMaskResponse
     | reading_pb2.ClassifyTokensResponse
     | reading_pb2.AnswerResponse
+    | features_pb2.ExtractFeaturesResponse
+    | features_pb2.SimilarityResponse
 )
+SHOWN_VALUES = 4  # of a token's or text's features
 MAX_SIMILARITY_TEXTS = 12  # more columns than that fit no terminal
 
 
@@ -56,6 +61,17 @@ def classifications(texts: Sequence[str], response: pb.ClassifyResponse) -> Tabl
     return table
 
 
+def images(names: Sequence[str], response: vision_pb2.ClassifyImageResponse) -> Table:
+    """One row per image, its labels best first."""
+    caption = f"{response.model} version {response.version}: {_took(response.timings)}"
+    table = Table("image", "label", "scores", "pixels", caption=caption)
+    for name, result in zip(names, response.results, strict=True):
+        scores = "  ".join(f"{found.label} {found.score:.4f}" for found in result.labels)
+        best = Text(result.labels[0].label, "bold")
+        table.add_row(Text(name), best, Text(scores), f"{result.width} x {result.height}")
+    return table
+
+
 def entities(texts: Sequence[str], response: reading_pb2.ClassifyTokensResponse) -> Table:
     """One row per entity, below the text that it is of."""
     table = Table("text", "entity", "label", "score", "characters", caption=_caption(response))
@@ -67,6 +83,32 @@ def entities(texts: Sequence[str], response: reading_pb2.ClassifyTokensResponse)
             table.add_row(shown, *map(Text, cells))
         if not result.entities:
             table.add_row(_short(text), Text("none", "dim"), "", "", "")
+    return table
+
+
+def fills(texts: Sequence[str], response: reading_pb2.FillMaskResponse) -> Table:
+    """One row per mask, its words best first."""
+    table = Table("text", "mask", "fills", caption=_caption(response))
+    for text, result in zip(texts, response.results, strict=True):
+        table.add_section()
+        for place, mask in enumerate(result.masks):
+            found = "  ".join(f"{fill.token} {fill.score:.4f}" for fill in mask.fills)
+            shown = Text("") if place else _short(text)
+            table.add_row(shown, f"{mask.start}-{mask.end}", Text(found))
+    return table
+
+
+def differences(prompt: str, against: str, found: Sequence[Difference]) -> Table:
+    """One row per word, what the first prompt makes likelier first."""
+    caption = Text(f"first: {prompt}\nsecond: {against}\nlogarithms of probabilities")
+    table = Table("word", "first", "second", "difference", caption=caption)
+    for word in found:
+        table.add_row(
+            Text(word.token),
+            f"{word.logprob:.3f}",
+            f"{word.other_logprob:.3f}",
+            f"{word.difference:+.3f}",
+        )
     return table
 
 
@@ -94,6 +136,27 @@ def embeddings(texts: Sequence[str], response: pb.EmbedResponse) -> Table:
         start = " ".join(f"{value:+.3f}" for value in vectors[index, :3])
         similar = [f"{cosines[index, other]:.3f}" for other in range(shown)]
         table.add_row(str(index + 1), _short(text), f"{start} … ({vectors.shape[1]})", *similar)
+    return table
+
+
+def features(texts: Sequence[str], response: features_pb2.ExtractFeaturesResponse) -> Table:
+    """One row per text, or per token where tokens have vectors."""
+    table = Table("text", "token", "vector", caption=_caption(response))
+    for text, result in zip(texts, response.results, strict=True):
+        tokens = [token.piece for token in result.tokens] or [""]
+        for place, (piece, vector) in enumerate(zip(tokens, result.vectors, strict=True)):
+            start = " ".join(f"{value:+.3f}" for value in vector.values[:SHOWN_VALUES])
+            shown = Text("") if place else _short(text)
+            table.add_row(shown, Text(piece), f"{start} … ({len(vector.values)})")
+    return table
+
+
+def similarities(texts: Sequence[str], response: features_pb2.SimilarityResponse) -> Table:
+    """One row and one column per text."""
+    numbers = [str(number) for number in range(1, len(texts) + 1)]
+    table = Table("", "text", *numbers, caption=_caption(response))
+    for number, text, row in zip(numbers, texts, response.rows, strict=True):
+        table.add_row(number, _short(text), *(f"{value:.3f}" for value in row.values))
     return table
 
 
@@ -147,9 +210,12 @@ def trials(found: Iterable[Trial]) -> Table:
 
 
 def _caption(response: Computed) -> str:
-    timings = response.timings
+    answered_by = f"{response.model} version {response.version}"
+    return f"{answered_by}, {response.num_tokens} tokens: {_took(response.timings)}"
+
+
+def _took(timings: pb.Timings) -> str:
     return (
-        f"{response.model} version {response.version}, {response.num_tokens} tokens: "
         f"queue {timings.queue_seconds * 1e3:.1f} ms, "
         f"compute {timings.compute_seconds * 1e3:.1f} ms"
     )
