@@ -25,7 +25,7 @@ DEFAULT_FOLDER = Path("build/demos")
 Run = Callable[[Sequence[str]], None]
 
 
-class StepFailed(AttendantError):
+class StepError(AttendantError):
     """A command of a demo ended with another exit code than 0."""
 
 
@@ -89,6 +89,6 @@ def shown(console: Console) -> Run:
         console.print(f"\n$ attendant {shlex.join(arguments)}", style="bold", highlight=False)
         exit_code = subprocess.run([*ATTENDANT, *arguments], check=False).returncode  # noqa: S603
         if exit_code:
-            raise StepFailed(f"attendant {arguments[0]} ended with exit code {exit_code}")
+            raise StepError(f"attendant {arguments[0]} ended with exit code {exit_code}")
 
     return run

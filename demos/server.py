@@ -14,7 +14,7 @@ READY = re.compile(r"gRPC (\S+)\s+metrics")
 STOP_LIMIT_S = 30.0
 
 
-class ServeFailed(AttendantError):
+class ServeError(AttendantError):
     """The server ended before it was ready."""
 
 
@@ -31,7 +31,7 @@ def serving(repository: Path, *flags: str) -> Iterator[str]:
                     yield found[1]
                     break
             else:
-                raise ServeFailed(f"the server ended with exit code {process.wait()}")
+                raise ServeError(f"the server ended with exit code {process.wait()}")
         finally:
             process.terminate()
             try:

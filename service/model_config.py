@@ -291,7 +291,9 @@ def _check_tensors(config: ModelConfig, specs: Signature) -> None:
     sides = (("input", stated.inputs, specs.inputs), ("output", stated.outputs, specs.outputs))
     for side, named, real in sides:
         by_name = {spec.name: spec for spec in real}
-        if side == "input" and {spec.name for spec in named} != set(by_name):
+        names = {spec.name for spec in named}
+        needed = {spec.name for spec in real if not spec.is_optional}
+        if side == "input" and not needed <= names <= set(by_name):
             raise LoadError(
                 f"config.pbtxt: inputs are {sorted(spec.name for spec in named)}, "
                 f"but the model takes {sorted(by_name)}"

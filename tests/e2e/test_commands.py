@@ -12,6 +12,7 @@ from typer.testing import CliRunner, Result
 
 from models.checkpoint import Checkpoint
 from service.cli import app
+from service.errors import InvalidArgument
 from tests.e2e.calls import TEXTS
 from tests.e2e.server import ATTENDANT, PLAIN, START_LIMIT_S, ServerProcess
 from tests.export.tiny import torch_outputs_of_texts
@@ -177,3 +178,31 @@ def test_serve_can_try_its_models(repository: Path) -> None:
     with ServerProcess(repository, "--try-models") as server:
         assert server.metric("nv_inference_count", "tiny-spam") == 1
         assert server.metric("nv_inference_count", "tiny-embed") == 1
+
+
+def test_infer_asks_any_model_with_tensors(server: ServerProcess, spam: Checkpoint) -> None:
+    """Numbers and texts, as a table and as JSON."""
+    two = ("--input", f"INPUT0={[[*range(16)]]}", "--input", f"INPUT1={[[1] * 16]}")
+    found = run_json(server, "infer", "add-sub", *two)
+    assert found["OUTPUT0"] == [[*range(1, 17)]]
+    texts = f"text={json.dumps([[text] for text in TEXTS])}"
+    found = run_json(server, "infer", "tiny-spam", "--input", texts)
+    assert [row[0] in spam.labels for row in found["label"]] == [True] * len(TEXTS)
+    assert "OUTPUT1" in run(server, "infer", "add-sub", *two).stdout
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    {
+        "INPUT0": "--input is 'INPUT0', expected NAME=JSON: there is no '='",
+        "INPUT0=[1,": "--input is 'INPUT0=[1,', expected NAME=JSON: ",
+        "IN=[[1]]": "--input is 'IN', expected one of ['INPUT0', 'INPUT1']",
+        "INPUT0=[[1], [2, 3]]": "--input 'INPUT0' is no ",
+    }.items(),
+)
+def test_inputs_that_are_no_tensors_are_refused(
+    server: ServerProcess, given: str, expected: str
+) -> None:
+    with pytest.raises(InvalidArgument) as caught:
+        run(server, "infer", "add-sub", "--input", given)
+    assert expected in str(caught.value)

@@ -144,6 +144,14 @@ def test_a_field_that_would_be_ignored_is_refused_by_name(text: str, field: str)
     assert str(caught.value) == f"config.pbtxt: {field} is not supported by this server"
 
 
+def test_a_configuration_may_leave_out_what_is_optional() -> None:
+    """One that was written before a model took pairs says what it did."""
+    text = "input [{ name: 'text' data_type: TYPE_STRING dims: 1 }]"
+    config = parse_config(text, "m")
+    complete_for_text(config, classifier_manifest(), default_rows=4)
+    assert [tensor.name for tensor in config.input] == ["text"]
+
+
 def test_optional_inputs_and_decoupled_answers_are_for_generative_models() -> None:
     """Any other graph needs all of its inputs, and gives one answer."""
     graph = Signature((spec("x", "FP32", -1, 1),), ())
@@ -270,7 +278,7 @@ def test_a_text_classifier_shows_texts_labels_scores_and_logits() -> None:
     complete_for_text(config, classifier_manifest(), default_rows=64)
     assert config.max_batch_size == 64
     assert signature_of(config) == text_signature(classifier_manifest())
-    assert [t.name for t in config.input] == ["text"]
+    assert [(t.name, t.optional) for t in config.input] == [("text", False), ("text_pair", True)]
     assert [(t.name, list(t.dims)) for t in config.output] == [
         ("label", [1]),
         ("score", [1]),

@@ -1,0 +1,120 @@
+"""The `infer` command: tensors of any model as JSON, over the Open Inference Protocol.
+
+Datatypes come from the model's metadata, shapes from how the JSON is nested.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from rich.table import Table
+from tritonclient.grpc import service_pb2 as pb
+from tritonclient.grpc import service_pb2_grpc
+
+from service.cli_common import (
+    DEFAULT_ADDRESS,
+    Address,
+    AsJson,
+    Model,
+    TimeoutS,
+    Version,
+    console,
+    with_access,
+)
+from service.client import NO_ACCESS, Access, Client
+from service.datatypes import DATATYPES, strings_from_raw, to_raw
+from service.errors import InvalidArgument
+
+Inputs = Annotated[
+    list[str],
+    typer.Option(
+        "--input",
+        envvar="ATTENDANT_INFER_INPUTS",
+        help="NAME=JSON, with the batch axis: 'ids=[[1, 2, 3]]'; once for each input.",
+    ),
+]
+
+
+class InferenceClient(Client):
+    """Asks any model for tensors."""
+
+    def __init__(self, address: str, timeout_s: float, access: Access = NO_ACCESS) -> None:
+        super().__init__(address, timeout_s, access)
+        self._stub: Any = service_pb2_grpc.GRPCInferenceServiceStub(self._channel)
+
+    def infer(self, model: str, version: str, values: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        """Every output by name, for inputs as nested lists."""
+        name = pb.ModelMetadataRequest(name=model, version=version)
+        metadata = self._stub.ModelMetadata(name, **self._options)
+        datatypes = {tensor.name: tensor.datatype for tensor in metadata.inputs}
+        request = pb.ModelInferRequest(model_name=model, model_version=version)
+        for name, value in values.items():
+            if name not in datatypes:
+                raise InvalidArgument(f"--input is '{name}', expected one of {[*datatypes]}")
+            array = _array_of(name, value, datatypes[name])
+            request.inputs.add(name=name, datatype=datatypes[name], shape=array.shape)
+            request.raw_input_contents.append(to_raw(array))
+        response = self._stub.ModelInfer(request, **self._options)
+        raw = zip(response.outputs, response.raw_output_contents, strict=True)
+        return {tensor.name: _read(tensor, content, model) for tensor, content in raw}
+
+
+@with_access
+def infer(
+    model: Model,
+    inputs: Inputs,
+    version: Version = "",
+    address: Address = DEFAULT_ADDRESS,
+    timeout_s: TimeoutS = 30.0,
+    as_json: AsJson = False,
+    access: Access = NO_ACCESS,
+) -> None:
+    """Ask any served model with tensors, over the Open Inference Protocol."""
+    values = _values(inputs)
+    with InferenceClient(address, timeout_s, access) as client:
+        outputs = client.infer(model, version, values)
+    shown = {name: _nested(array) for name, array in outputs.items()}
+    if as_json:
+        print(json.dumps(shown, ensure_ascii=False))  # noqa: T201
+        return
+    table = Table("output", "shape", "values", show_lines=True)
+    for name, array in outputs.items():
+        text = np.array2string(np.array(shown[name]), precision=3, suppress_small=True)
+        table.add_row(name, " ".join(map(str, array.shape)), text)
+    console.print(table, markup=False)
+
+
+def _values(inputs: Sequence[str]) -> dict[str, Any]:
+    values = {}
+    for given in inputs:
+        name, is_given, text = given.partition("=")
+        try:
+            values[name] = json.loads(text)
+        except json.JSONDecodeError as error:
+            found = f"{error}" if is_given else "there is no '='"
+            raise InvalidArgument(f"--input is '{given}', expected NAME=JSON: {found}") from error
+    return values
+
+
+def _array_of(name: str, value: Any, datatype: str) -> np.ndarray:  # noqa: ANN401 - of JSON
+    try:
+        return np.array(value, DATATYPES[datatype].dtype)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise InvalidArgument(f"--input '{name}' is no {datatype} tensor: {error}") from error
+
+
+def _read(tensor: Any, content: bytes, model: str) -> np.ndarray:  # noqa: ANN401 - a message
+    shape = tuple(tensor.shape)
+    if tensor.datatype != "BYTES":
+        return np.frombuffer(content, DATATYPES[tensor.datatype].dtype).reshape(shape)
+    texts = strings_from_raw(content, int(np.prod(shape)), tensor.name, model)
+    return np.array(texts, object).reshape(shape)
+
+
+def _nested(array: np.ndarray) -> Any:  # noqa: ANN401 - lists in lists
+    if array.dtype != object:
+        return array.tolist()
+    texts = [element.decode(errors="replace") for element in array.ravel()]
+    return np.array(texts, object).reshape(array.shape).tolist()
