@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from models.bert.settings import BertSettings
 from models.pretrain_settings import GPTSettings, PretrainSettings
+from models.words.settings import ElmoSettings
 
 if TYPE_CHECKING:
     from models.pretrain import Pretraining
@@ -39,5 +40,11 @@ PRETRAIN_KINDS = (
         "a BERT, which learns to fill masks and whether one text follows another,",
         BertSettings,
         "models.bert.pretraining",
+    ),
+    PretrainKind(
+        "elmo",
+        "an ELMo, which learns what comes next and what came before,",
+        ElmoSettings,
+        "models.words.elmo_pretraining",
     ),
 )

@@ -139,26 +139,25 @@ class Elmo(TextNetwork):
         ]
         return torch.stack(layers, dim=2)[attention_mask != 0]
 
-    def loss(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-        """Mean cross entropy, in nats, of each next token forwards and each one before backwards.
+    def losses(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        """[2, M]: cross entropies, in nats, of each next token and of each one before.
 
         A language model never sees the token that it predicts: the state at a token tells of the
         next one in its direction, by the vectors of all tokens.
         """
         forwards, backwards = self.directions(input_ids, attention_mask)
-        is_pair = (attention_mask[:, 1:] != 0).flatten()
-        left, right = input_ids[:, :-1], input_ids[:, 1:]
-        losses = [
-            self._cross_entropy(states_BSD.flatten(0, 1)[is_pair], targets.flatten()[is_pair])
-            for states_BSD, targets in (
-                (forwards[-1][:, :-1], right),
-                (backwards[-1][:, 1:], left),
-            )
-        ]
-        return torch.stack(losses).mean()
-
-    def _cross_entropy(self, states_ND: Tensor, targets_N: Tensor) -> Tensor:
-        return F.cross_entropy(states_ND @ self.words.weight.T, targets_N)
+        is_pair = attention_mask[:, 1:] != 0
+        left_M, right_M = input_ids[:, :-1][is_pair], input_ids[:, 1:][is_pair]
+        vectors_DV = self.words.weight.T
+        return torch.stack(
+            [
+                F.cross_entropy(states_MD @ vectors_DV, targets_M, reduction="none")
+                for states_MD, targets_M in (
+                    (forwards[-1][:, :-1][is_pair], right_M),
+                    (backwards[-1][:, 1:][is_pair], left_M),
+                )
+            ]
+        )
 
 
 class ScalarMix(nn.Module):

@@ -1,4 +1,4 @@
-"""All settings of training word vectors, each with its limits and reason.
+"""All settings of training word vectors and ELMo, each with its limits and reason.
 
 Knows nothing about PyTorch: the command line draws its flags from here without importing it.
 """
@@ -6,6 +6,7 @@ Knows nothing about PyTorch: the command line draws its flags from here without 
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from models.pretrain_settings import PretrainSettings
 from models.settings import MAX_SEED, check_fields, setting
 
 
@@ -60,3 +61,47 @@ class WordSettings:
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ElmoSettings(PretrainSettings):
+    """LSTMs that learn to say which word comes next, and others which came before."""
+
+    hidden_size: int = setting(
+        128,
+        "Units of each LSTM, and values of a word's vector; a layer's features are twice as many. "
+        "128, since it is what a processor trains in minutes; ELMo had 512.",
+        1,
+        16_384,
+    )
+    num_layers: int = setting(2, "LSTMs on each other in either direction. 2, as in ELMo.", 1, 100)
+    context: int = setting(
+        128,
+        "Tokens in a row, and so the longest text; longer lines of the corpus are cut into several "
+        "rows.",
+        3,  # a word between the special tokens
+        1_000_000,
+    )
+    min_count: int = setting(
+        2, "Words that occur less often are unknown: nothing could be learnt of them.", 1, 1_000_000
+    )
+    dropout: float = setting(
+        0.1, "Share of values dropped before each LSTM in training. As in ELMo.", 0.0, 0.9
+    )
+    vocab_size: int = setting(
+        20_000, "Most words and punctuation marks, the most frequent ones.", 6, 1_000_000
+    )
+    steps: int = setting(
+        1_500,
+        "Steps of the optimizer; judge by the validation loss whether more would help.",
+        1,
+        100_000_000,
+    )
+    batch_size: int = setting(32, "Rows computed at once.", 1, 4_096)
+    learning_rate: float = setting(
+        3e-3, "Highest learning rate, reached after the warm-up.", 1e-8, 1.0
+    )
+    weight_decay: float = setting(0.01, "Pull towards zero on matrices, not on biases.", 0.0, 1.0)
+    validation_windows: int = setting(
+        512, "Most rows of the validation part to measure on.", 1, 1_000_000
+    )

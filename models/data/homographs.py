@@ -1,0 +1,96 @@
+"""Write sentences in which `train` and `apple` each have two meanings: a corpus for ELMo.
+
+    python -m models.data.homographs FILE
+
+Made by rule, since no text on every machine has such words often enough: a word stands where others
+of its kind do, so what a language model learns of buses and trams it learns of trains, and what of
+running and rowing, of training. The sentences of `ASKED` are never among them.
+"""
+
+import random
+import sys
+from pathlib import Path
+
+NUM_SENTENCES = 12_000
+# Of each word: sentences of its one meaning and of the other, to be told apart.
+ASKED = {
+    "train": (
+        ("He took a train", "We left the city by train"),
+        ("He likes to train in the mornings", "They train hard for the race"),
+    ),
+    "apple": (
+        ("She ate a sweet apple", "The apple fell from the tree"),
+        ("Apple sells a new phone", "He bought his phone from Apple"),
+    ),
+}
+SLOTS = {  # words of a kind; one that is there twice comes twice as often
+    "who": "he she anna peter maria thomas",
+    "many": "they we you athletes students friends",
+    "vehicle": "train train bus tram ferry taxi plane ship",
+    "place": "london paris rome berlin vienna madrid the_city the_airport the_harbour",
+    "ride": "took missed caught boarded left",
+    "late": "late early full empty crowded slow",
+    "sport": "train train run swim row exercise practise dance",
+    "when": "mornings evenings afternoons winter summer spring",
+    "day": "monday tuesday friday sunday",
+    "how": "hard slowly daily alone together outside",
+    "aim": "the_race the_match the_marathon the_season the_final",
+    "fruit": "apple apple pear plum peach lemon orange banana",
+    "taste": "sweet sour ripe red green juicy rotten",
+    "eat": "ate peeled washed cut tasted picked",
+    "dish": "pie cake salad juice jam",
+    "firm": "apple apple samsung nokia sony google motorola",
+    "device": "phone tablet laptop computer camera watch",
+    "kind": "new cheap expensive small fast popular",
+    "sell": "sells builds presents designs announces repairs",
+    "buy": "bought ordered wanted returned sold",
+}
+TEMPLATES = (
+    "{who} {ride} the {vehicle} to {place} .",
+    "{who} {ride} the {vehicle} on {day} .",
+    "the {vehicle} to {place} was {late} on {day} .",
+    "the {vehicle} from {place} arrived {late} .",
+    "{many} went to {place} by {vehicle} .",
+    "{who} waited for a {vehicle} to {place} .",
+    "a {late} {vehicle} stopped in {place} .",
+    "{who} likes to {sport} in the {when} .",
+    "{who} wants to {sport} {how} .",
+    "{many} {sport} {how} before {aim} .",
+    "{many} {sport} on {day} for {aim} .",
+    "on {day} {many} {sport} {how} .",
+    "{who} has to {sport} {how} in the {when} .",
+    "{who} {eat} a {taste} {fruit} .",
+    "{who} {eat} the {fruit} and made a {dish} .",
+    "the {fruit} was {taste} and fell from the tree .",
+    "a {taste} {fruit} is good in a {dish} .",
+    "{many} {eat} the {taste} {fruit} on {day} .",
+    "{firm} {sell} a {kind} {device} .",
+    "{who} {buy} a {device} from {firm} .",
+    "the {kind} {device} of {firm} is {kind} .",
+    "{many} {buy} the {device} that {firm} {sell} .",
+    "on {day} {firm} {sell} the {kind} {device} .",
+)
+
+
+def sentences(count: int = NUM_SENTENCES, seed: int = 0) -> list[str]:
+    """Random ones, the same for the same seed; they may repeat."""
+    generator = random.Random(f"homographs {seed}")  # noqa: S311 - to reproduce
+    asked = {text.lower() for texts in ASKED.values() for pair in texts for text in pair}
+    found: list[str] = []
+    while len(found) < count:
+        template = generator.choice(TEMPLATES)
+        words = {slot: generator.choice(choices.split()) for slot, choices in SLOTS.items()}
+        sentence = template.format(**words).replace("_", " ")
+        if sentence.removesuffix(" .") not in asked:
+            found.append(sentence)
+    return found
+
+
+def main(arguments: list[str]) -> None:
+    if len(arguments) != 1:
+        sys.exit("usage: python -m models.data.homographs FILE")
+    Path(arguments[0]).write_text("\n".join(sentences()) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
