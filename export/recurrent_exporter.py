@@ -77,7 +77,7 @@ def check_decoding(
     """Compare ragged rows with PyTorch and with each row alone; `ExportError` if they differ."""
     session = OnnxSession(graph.SerializeToString(), SessionOptions(num_threads=available_cpus()))
     names = [output.name for output in graph.graph.output]
-    rows = _ragged_rows(network, num_steps)
+    rows = _ragged_rows(network)
     source = pad_right(rows, network.config.pad_token_id)
     found = session.run({INPUTS[0]: source}, names)
     with torch.inference_mode():
@@ -114,12 +114,12 @@ def _difference(whose: str, found: list[np.ndarray], wanted: list[np.ndarray]) -
     return error
 
 
-def _ragged_rows(network: RecurrentSeq2Seq, max_row_tokens: int) -> list[list[int]]:
+def _ragged_rows(network: RecurrentSeq2Seq) -> list[list[int]]:
     """Random rows of any tokens but padding, from the longest source to a single token."""
     config = network.config
     generator = np.random.default_rng(0)
     allowed = [i for i in range(config.vocab_size) if i != config.pad_token_id]
-    lengths = np.linspace(max_row_tokens, 1, NUM_ROWS).astype(int)
+    lengths = np.linspace(config.max_positions, 1, NUM_ROWS).astype(int)
     return [generator.choice(allowed, size=length).tolist() for length in lengths]
 
 
