@@ -13,6 +13,7 @@ from export.encoder_decoder_exporter import export_encoder_decoder
 from export.errors import ExportError
 from export.exporter import ExportSettings, export_checkpoint
 from export.recurrent_exporter import export_recurrent
+from export.vision import export_vision
 from models.checkpoint import Checkpoint
 from models.datasets import Example
 from models.kinds import kind_of
@@ -67,8 +68,18 @@ def _export_encoder_decoder(
     return Exported(*export_encoder_decoder(checkpoint, settings, on_step))
 
 
+def _export_vision(
+    checkpoint: Checkpoint,
+    settings: ExportSettings,
+    _: HeldOut,
+    on_step: OnStep,
+) -> Exported:
+    return Exported(*export_vision(checkpoint, settings, on_step))
+
+
 EXPORTERS: dict[str, Exporter] = {  # by the network's name in models/kinds.py
     "gpt": _export_gpt,
+    "vision-transformer": _export_vision,
     "recurrent": _export_recurrent,
     "transformer": _export_encoder_decoder,
 }

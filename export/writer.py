@@ -30,7 +30,7 @@ class ExportedModel:
     """All that a version folder holds."""
 
     graph: onnx.ModelProto
-    tokenizer: Tokenizer
+    tokenizer: Tokenizer | None  # None: it reads no texts
     manifest: Manifest
     variants: tuple[Built, ...] = ()  # beside it; the manifest has them too
     encoder: onnx.ModelProto | None = None  # of an encoder-decoder, whose graph writes
@@ -95,7 +95,8 @@ def _write_version(exported: ExportedModel, folder: Path) -> None:
         onnx.save(built.graph, folder / built.variant.filename)
     if exported.encoder is not None:
         onnx.save(exported.encoder, folder / ENCODER_FILENAME)
-    exported.tokenizer.save(str(folder / "tokenizer.json"))
+    if exported.tokenizer is not None:
+        exported.tokenizer.save(str(folder / "tokenizer.json"))
     (folder / "manifest.json").write_text(exported.manifest.to_json(), encoding="utf-8")
 
 
@@ -104,7 +105,7 @@ def _write_model_files(manifest: Manifest, folder: Path, name: str, max_batch_si
     complete_for_text(config, manifest, max_batch_size)
     config.ClearField("instance_group")  # the server knows its machine
     for output in config.output:
-        if output.name == "label":
+        if output.name == ("label" if manifest.image is None else "logits"):
             output.label_filename = LABELS_FILE
     text = text_format.MessageToString(config)
     (folder / "config.pbtxt").write_text(text, encoding="utf-8")

@@ -7,25 +7,33 @@ figures would need a display and a clean-up.
 import json
 from io import BytesIO
 from itertools import product
+from typing import Any, Protocol
 
 from matplotlib.figure import Figure
 from rich.table import Table
 
-from models.checkpoint import Checkpoint
 from models.datasets import D, Splits
 from models.evaluation import Evaluation
 from models.finetune import Finetuned
-from models.settings import TrainingSettings
 from models.trainer import J
 from models.training_state import Progress
 
 
+class Described(Protocol):
+    """Settings that can be written down."""
+
+    def to_dict(self) -> dict[str, Any]: ...
+
+
 def reports_of(
-    finetuned: Finetuned[J], base: Checkpoint, splits: Splits[D], settings: TrainingSettings
+    finetuned: Finetuned[J], origin: str, splits: Splits[D], settings: Described
 ) -> dict[str, bytes]:
-    """Return the report files by name; the confusion matrix is of classifiers of whole texts."""
+    """The report files by name, of a run that began with `origin`.
+
+    The confusion matrix is of classifiers of whole texts or images.
+    """
     reports = {
-        "training.json": training_json(finetuned, base, splits, settings),
+        "training.json": training_json(finetuned, origin, splits, settings),
         "loss.png": loss_picture(finetuned.progress),
     }
     if isinstance(finetuned.evaluation, Evaluation):
@@ -49,12 +57,12 @@ def confusion_table(evaluation: Evaluation, evaluated_on: str) -> Table:
 
 
 def training_json(
-    finetuned: Finetuned[J], base: Checkpoint, splits: Splits[D], settings: TrainingSettings
+    finetuned: Finetuned[J], origin: str, splits: Splits[D], settings: Described
 ) -> bytes:
     parts = {"train": splits.train, "validation": splits.validation, "test": splits.test}
     progress = finetuned.progress.to_dict()
     values = {
-        "origin": base.origin,
+        "origin": origin,
         "data": {
             name: {"file": part.name, "rows": len(part)}
             for name, part in parts.items()

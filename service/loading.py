@@ -20,12 +20,12 @@ from service.cost_curve import CostCurve
 from service.cpus import available_cpus, cpu_flags
 from service.engine import BatchEngine
 from service.errors import LoadError
-from service.image_model import ImageModel, check_image_graph
-from service.images import ImageLimits
 from service.feature_model import FeatureModel
 from service.fill_model import FillMaskModel
 from service.generation.decoder import open_decoder
 from service.generation.loading import LoadedDecoder, OpenDecoder, load_decoder, start_decoder
+from service.image_model import ImageModel, check_image_graph
+from service.images import ImageLimits
 from service.manifest import MODEL_FILENAME, Manifest, Task
 from service.measuring import made_up_items, measure_cost
 from service.metrics import ModelMetrics

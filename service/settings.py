@@ -148,8 +148,17 @@ class Settings:
     max_text_characters: int = _setting(
         1_000_000, "Characters of one text; bounds the time spent tokenizing.", 1
     )
+    max_image_bytes: int = _setting(
+        16 * 2**20, "Bytes of one image; a camera's JPEG has less than 16 MiB.", 1
+    )
+    max_image_pixels: int = _setting(
+        2**24,
+        "Pixels of one image, read from its header before it is decoded: a small file may hold "
+        "many. 2^24 are 4096 x 4096, decoded in less than a second.",
+        1,
+    )
     tokenizer_threads: int = _setting(
-        1, "Threads for tokenizing long requests off the event loop.", 1, 64
+        1, "Threads for tokenizing long requests and decoding images, off the event loop.", 1, 64
     )
     max_message_bytes: int = _setting(
         256 * 2**20, "Size of one gRPC message, both ways.", 1024, 2**31 - 1

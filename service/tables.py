@@ -5,7 +5,7 @@ What comes from users or models goes in as `Text`: rich would read "[/b]" in a s
 
 from collections.abc import Iterable, Sequence
 
-from attendant.v1 import features_pb2, generation_pb2, reading_pb2
+from attendant.v1 import features_pb2, generation_pb2, reading_pb2, vision_pb2
 from attendant.v1 import text_pb2 as pb
 from rich.table import Table
 from rich.text import Text

@@ -14,7 +14,7 @@ from service.errors import Overloaded
 
 # Below this size a hop to another thread costs more than tokenizing: docs/benchmarks.md.
 INLINE_CHARACTERS = 1_024
-MAX_WAITING = 64  # long requests of one model on the way to another thread, or there
+MAX_WAITING = 64  # long requests, or images, of one model on the way to another thread, or there
 T = TypeVar("T")
 
 
@@ -42,6 +42,10 @@ class Tokenizing:
     async def _run(self, work: Callable[[], T], num_characters: int) -> T:
         if num_characters <= INLINE_CHARACTERS:
             return work()
+        return await self.run_elsewhere(work)
+
+    async def run_elsewhere(self, work: Callable[[], T]) -> T:
+        """Do the work on the other thread, however little it seems to be."""
         if self._num_waiting >= MAX_WAITING:
             raise Overloaded("Exceeds maximum queue size")
         self._num_waiting += 1

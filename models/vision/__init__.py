@@ -1,0 +1,1 @@
+"""The Vision Transformer: images cut into patches, which an encoder reads like words."""

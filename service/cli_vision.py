@@ -1,0 +1,62 @@
+"""The `classify-image` command: image files in, their labels out."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from attendant.v1 import vision_pb2 as pb
+
+from service import tables
+from service.cli_common import (
+    DEFAULT_ADDRESS,
+    Address,
+    AsJson,
+    Model,
+    TimeoutS,
+    Version,
+    show,
+    with_access,
+)
+from service.client import NO_ACCESS, Access, VisionClient
+from service.errors import SettingError
+
+Files = Annotated[list[Path], typer.Argument(help="One or more files in PNG or JPEG format.")]
+
+
+@with_access
+def classify_image(
+    model: Model,
+    files: Files,
+    top_k: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            envvar="ATTENDANT_TOP_K",
+            help="Labels per image, best first; 0 prints all of them. 3, the default, shows how "
+            "close the next ones were.",
+        ),
+    ] = 3,
+    version: Version = "",
+    address: Address = DEFAULT_ADDRESS,
+    timeout_s: TimeoutS = 30.0,
+    as_json: AsJson = False,
+    access: Access = NO_ACCESS,
+) -> None:
+    """Ask a served image classifier for the labels of images."""
+    request = pb.ClassifyImageRequest(
+        model=model,
+        version=version,
+        images=map(_content, files),
+        top_k=top_k,
+        all_scores=not top_k,
+    )
+    with VisionClient(address, timeout_s, access) as client:
+        response = client.classify_image(request)
+    show(response, lambda found: tables.images([path.name for path in files], found), as_json)
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise SettingError(f"FILE '{path}' cannot be read: {error.strerror}") from error

@@ -1,0 +1,120 @@
+"""Image files to what a network takes; the one door to Pillow, which is an extra.
+
+Files are anybody's. Only PNG and JPEG are read at all; how many bytes a file has and how many
+pixels its header promises is checked before anything is decoded, and how many pixels all images of
+a request have together bounds how long that takes. Transparency is ignored.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from io import BytesIO
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from service.errors import InvalidArgument, Unimplemented
+from service.manifest import ImageInput
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+FORMATS = ("PNG", "JPEG")
+MAX_IMAGES_OF_FULL_SIZE = 4  # of one request, so that all of it stays a bounded piece of work
+
+
+@dataclass(frozen=True, slots=True)
+class ImageLimits:
+    """What is taken of one image."""
+
+    max_bytes: int
+    max_pixels: int
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedImages:
+    """Float32 [N, C, H, W] as the network takes them, and each one's width and height before."""
+
+    pixel_values: np.ndarray
+    sizes: list[tuple[int, int]]
+
+
+def check_sizes(files: Sequence[bytes], limits: ImageLimits) -> None:
+    """Raise `InvalidArgument` for a file that is empty or over the limit."""
+    for index, file in enumerate(files):
+        if not 1 <= len(file) <= limits.max_bytes:
+            raise InvalidArgument(
+                f"image {index} has {len(file)} bytes, the server takes 1 to {limits.max_bytes}"
+            )
+
+
+def decode_images(
+    files: Sequence[bytes],
+    wanted: ImageInput,
+    limits: ImageLimits,
+    check: Callable[[], None] = lambda: None,
+) -> DecodedImages:
+    """Decode files in their order, or raise `InvalidArgument` naming the one that cannot be.
+
+    `check` is called before each, and may raise to end the work.
+    """
+    opened = [_open(file, index, limits) for index, file in enumerate(files)]
+    total, most = sum(map(_num_pixels, opened)), MAX_IMAGES_OF_FULL_SIZE * limits.max_pixels
+    if total > most:
+        raise InvalidArgument(
+            f"the images have {total} pixels in all, the server takes at most {most}"
+        )
+    values = np.empty((len(files), wanted.channels, wanted.height, wanted.width), np.float32)
+    for index, image in enumerate(opened):
+        check()
+        values[index] = _pixels_of(image, index, wanted)
+    shape = (-1, 1, 1)
+    values -= np.array(wanted.mean, np.float32).reshape(shape)
+    values /= np.array(wanted.std, np.float32).reshape(shape)
+    return DecodedImages(values, [image.size for image in opened])
+
+
+def _open(file: bytes, index: int, limits: ImageLimits) -> "Image.Image":
+    """Read a file's header."""
+    try:
+        from PIL import Image
+    except ModuleNotFoundError as error:
+        raise Unimplemented(
+            "this server decodes no images, as Pillow is not installed: pip install "
+            "'attendant[vision]', or send pixel_values as a tensor"
+        ) from error
+    try:
+        image = Image.open(BytesIO(file), formats=FORMATS)
+    except Image.DecompressionBombError as error:
+        raise InvalidArgument(f"image {index} has too many pixels: {error}") from error
+    except Exception as error:  # each format raises its own
+        raise InvalidArgument(
+            f"image {index} is not an image in a format that is read: {' or '.join(FORMATS)}"
+        ) from error
+    if not 1 <= _num_pixels(image) <= limits.max_pixels:
+        raise InvalidArgument(
+            f"image {index} has {image.width} x {image.height} pixels, the server takes 1 to "
+            f"{limits.max_pixels} in all"
+        )
+    return image
+
+
+def _num_pixels(image: "Image.Image") -> int:
+    return image.width * image.height
+
+
+def _pixels_of(image: "Image.Image", index: int, wanted: ImageInput) -> np.ndarray:
+    """Float32 [C, H, W] from 0 to 1, upright as the camera's note says."""
+    from PIL import Image, ImageOps
+
+    try:
+        upright = ImageOps.exif_transpose(image)
+        if upright.mode.startswith("I"):  # 16 bits, which `convert` would clip
+            upright = Image.fromarray((np.asarray(upright) >> 8).astype(np.uint8))
+        upright = upright.convert("L" if wanted.channels == 1 else "RGB")
+        size = (wanted.width, wanted.height)
+        if upright.size != size:
+            upright = upright.resize(size, Image.Resampling.BILINEAR)
+    except Exception as error:  # each format raises its own
+        raise InvalidArgument(f"image {index} is broken or cut off: {error}") from error
+    values = np.asarray(upright, np.float32) / 255.0
+    return np.moveaxis(np.atleast_3d(values), 2, 0)
