@@ -6,6 +6,7 @@ are done: a demo that was stopped goes on where it was.
 
 import shlex
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,10 +18,12 @@ from rich.console import Console
 from rich.table import Table
 
 from demos.server import ATTENDANT, serving
-from demos.systems import DEMOS, Demo
+from demos.systems import DEMOS, Demo, Step
 from service.errors import AttendantError
 
 DEFAULT_FOLDER = Path("build/demos")
+# Of this very environment, whatever the path says.
+OUR_OWN: dict[str, tuple[str, ...]] = {"attendant": ATTENDANT, "python": (sys.executable,)}
 
 Run = Callable[[Sequence[str]], None]
 
@@ -72,13 +75,13 @@ def play(each: Demo, folder: Path, run: Run, *, is_brief: bool = False) -> Took:
     folder.mkdir(parents=True, exist_ok=True)
     began_s = time.monotonic()
     for step in each.steps:
-        if not (folder / step.makes).exists():
+        if not step.is_done(folder):
             run(step.arguments(folder, is_brief=is_brief))
     built_s = time.monotonic()
-    if each.calls:
-        with serving(folder / "repository") as address:
-            for call in each.calls:
-                run([*call.arguments(folder, is_brief=is_brief), "--address", address])
+    with serving(folder / "repository") as address:
+        for call in each.calls:
+            asked = Step(f"attendant {call} --address {address}")
+            run(asked.arguments(folder, is_brief=is_brief))
     return Took(built_s - began_s, time.monotonic() - built_s)
 
 
@@ -86,9 +89,11 @@ def shown(console: Console) -> Run:
     """Runs commands in processes of their own, each below the line that anybody would type."""
 
     def run(arguments: Sequence[str]) -> None:
-        console.print(f"\n$ attendant {shlex.join(arguments)}", style="bold", highlight=False)
-        exit_code = subprocess.run([*ATTENDANT, *arguments], check=False).returncode  # noqa: S603
+        console.print(f"\n$ {shlex.join(arguments)}", style="bold", highlight=False)
+        program, *rest = arguments
+        command = [*OUR_OWN.get(program, (program,)), *rest]
+        exit_code = subprocess.run(command, check=False).returncode  # noqa: S603
         if exit_code:
-            raise StepError(f"attendant {arguments[0]} ended with exit code {exit_code}")
+            raise StepError(f"{shlex.join(arguments)}: exit code {exit_code}")
 
     return run

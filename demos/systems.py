@@ -1,27 +1,30 @@
 """The systems that `attendant demo` shows: what is typed to train, export and ask each.
 
-In arguments `{folder}` is the demo's own folder; its models are served from `{folder}/repository`.
+In commands `{folder}` is the demo's own folder; its models are served from `{folder}/repository`.
 """
 
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
+ENCODER = "build/checkpoints/minilm"  # a pretrained one; the Makefile knows where it comes from
+
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One command, without the word attendant.
-
-    `makes` names what is there once it is done, within the demo's folder.
-    """
+    """One command; `makes` names what is there once it is done, in the demo's folder or not."""
 
     command: str
     makes: str = ""
     brief: str = ""  # more flags, where seconds must do
 
     def arguments(self, folder: Path, *, is_brief: bool) -> list[str]:
+        """The program first."""
         typed = f"{self.command} {self.brief}" if is_brief else self.command
         return [part.replace("{folder}", str(folder)) for part in shlex.split(typed)]
+
+    def is_done(self, folder: Path) -> bool:
+        return Path(self.makes.replace("{folder}", str(folder))).exists()
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +34,184 @@ class Demo:
     system: str
     what: str
     steps: tuple[Step, ...]
-    calls: tuple[Step, ...] = ()
+    calls: tuple[str, ...]  # without `attendant` before and the server's address after
 
 
-DEMOS: dict[str, Demo] = {}
+def data(program: str, makes: str) -> Step:
+    """Write texts that are generated, or come with Python."""
+    return Step(f"python -m models.data.{program} {{folder}}/{makes}", f"{{folder}}/{makes}")
+
+
+def encoder() -> Step:
+    return Step(f"make {ENCODER}", ENCODER)
+
+
+def trained(command: str, name: str, brief: str) -> Step:
+    """Train what is then called `name`."""
+    makes = f"{{folder}}/{name}"
+    return Step(f"attendant {command} --output {makes}", makes, brief)
+
+
+def exported(name: str, flags: str = "", *, as_: str = "") -> Step:
+    """Export the checkpoint `name`, to be served under that name or another."""
+    served = as_ or name
+    repository = "{folder}/repository"
+    command = f"attendant export {{folder}}/{name} --name {served} --repository {repository}"
+    return Step(f"{command} {flags}".strip(), f"{repository}/{served}")
+
+
+TOPICS = data("python_topics", "topics")
+CORPUS = "--corpus {folder}/topics/corpus.txt --validation {folder}/topics/held_out.txt"
+INVENTED = data("invented", "invented")
+
+DEMOS: dict[str, Demo] = {
+    "reversal": Demo(
+        "LSTM encoder and decoder, with Luong's and Bahdanau's attention",
+        "sequences of symbols, reversed; four networks, one of them asked",
+        (
+            trained(
+                "seq2seq reversal --network lstm --attention all",
+                "attentions",
+                "--epochs 2 --samples 256",
+            ),
+            exported("attentions/dot", as_="reversal"),
+        ),
+        ("infer reversal --input 'source=[[4, 5, 6, 7]]'",),
+    ),
+    "dates": Demo(
+        "Transformer",
+        "dates as people write them, in ISO 8601: greedy, and a beam's three best",
+        (
+            trained("seq2seq dates --network transformer", "dates", "--epochs 1 --samples 512"),
+            exported("dates"),
+        ),
+        (
+            'generate dates "3rd of March \'21" --temperature 0',
+            "generate dates 'fri 7 aug 98' --beam-width 4 --n 3",
+        ),
+    ),
+    "bert": Demo(
+        "BERT, pretrained",
+        "Python's own help topics with words hidden; then spam, fine-tuned from it",
+        (
+            TOPICS,
+            trained(f"pretrain bert {CORPUS}", "bert", "--steps 4 --batch-size 4"),
+            exported("bert"),
+            trained("train models/data/spam.tsv --from {folder}/bert", "spam", "--epochs 1"),
+            exported("spam"),
+        ),
+        (
+            "fill-mask bert 'the import [MASK] finds a module .'",
+            "fill-mask bert 'a list is a [MASK] .' --against 'a tuple is a [MASK] .'",
+            "classify spam 'WINNER!! claim your free prize now'",
+        ),
+    ),
+    "entities": Demo(
+        "BERT for token classification",
+        "names of people, places and things in texts that are made up",
+        (
+            encoder(),
+            INVENTED,
+            trained(
+                "train {folder}/invented/entities.train.conll --task token-classification "
+                f"--from {ENCODER}",
+                "entities",
+                "--epochs 1",
+            ),
+            exported("entities"),
+        ),
+        ("classify-tokens entities 'Maria Lopez moved from Berlin to Nordhaven.'",),
+    ),
+    "answers": Demo(
+        "BERT for question answering",
+        "questions about texts that are made up, and some that those do not answer",
+        (
+            encoder(),
+            INVENTED,
+            trained(
+                "train {folder}/invented/questions.train.jsonl --task question-answering "
+                f"--from {ENCODER}",
+                "answers",
+                "--epochs 1",
+            ),
+            exported("answers"),
+        ),
+        (
+            "answer answers 'Where does Maria Lopez work?' "
+            "--context 'Maria Lopez is a baker. She works in Nordhaven.'",
+        ),
+    ),
+    "features": Demo(
+        "BERT's layers as features",
+        "the hidden states of a pretrained encoder, by layer and pooled; likeness of texts",
+        (
+            encoder(),
+            Step(
+                f"attendant export {ENCODER} --task features --name features "
+                "--repository {folder}/repository",
+                "{folder}/repository/features",
+            ),
+            Step(
+                f"attendant export {ENCODER} --name embedder --repository {{folder}}/repository",
+                "{folder}/repository/embedder",
+            ),
+        ),
+        (
+            "features features 'a cat sat down' --layers sum_last_four --pooling mean",
+            "similarity embedder 'a cat sat down' 'the kitten is sitting' 'stocks fell'",
+        ),
+    ),
+    "words": Demo(
+        "word2vec",
+        "skip-gram with negative sampling on Python's help topics",
+        (
+            TOPICS,
+            trained("words train {folder}/topics/corpus.txt", "words", "--epochs 1"),
+            Step("attendant words nearest {folder}/words list exception"),
+            exported("words"),
+        ),
+        ("similarity words list tuple dictionary exception",),
+    ),
+    "elmo": Demo(
+        "ELMo",
+        "one vector for 'train' that leaves at noon, another for those who train",
+        (
+            data("homographs", "homographs.txt"),
+            trained("pretrain elmo --corpus {folder}/homographs.txt", "elmo", "--steps 4"),
+            exported("elmo"),
+        ),
+        ("features elmo 'He took a train' 'He likes to train in the mornings' --pooling none",),
+    ),
+    "digits": Demo(
+        "Vision Transformer",
+        "handwritten digits of 8 x 8 pixels",
+        (
+            trained("vision", "digits", "--epochs 1"),
+            exported("digits"),
+        ),
+        ("classify-image digits {folder}/digit.png",),
+    ),
+    "attention": Demo(
+        "Attention made visible",
+        "who looks at whom in a pretrained encoder",
+        (
+            encoder(),
+            Step(
+                f"attendant export {ENCODER} --task attention --name attention "
+                "--repository {folder}/repository",
+                "{folder}/repository/attention",
+            ),
+        ),
+        ("attention attention 'The cat sat down because it was tired.' --layer 3 --head 0",),
+    ),
+    "gpt": Demo(
+        "GPT",
+        "Python's own help topics, continued",
+        (
+            TOPICS,
+            trained(f"pretrain gpt {CORPUS} --vocab-size 2048 --beta2 0.99", "gpt", "--steps 4"),
+            exported("gpt", "--held-out {folder}/topics/held_out.txt"),
+        ),
+        ("generate gpt 'The import statement' --max-tokens 32",),
+    ),
+}

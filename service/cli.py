@@ -51,14 +51,19 @@ app = typer.Typer(
 LogLevel = Literal["debug", "info", "warning", "error"]
 
 
-def main() -> None:
-    """Entry point of the console script."""
+def add_commands() -> None:
+    """Those of other packages, where they are installed."""
     for command in sorted(entry_points(group="attendant.commands"), key=lambda point: point.name):
         loaded = command.load()
         if isinstance(loaded, typer.Typer):  # of commands of its own
             app.add_typer(loaded, name=command.name)
         else:
             app.command(command.name)(loaded)
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    add_commands()
     try:
         app()
     except AttendantError as error:

@@ -1,0 +1,64 @@
+"""Every row of docs/lectures.md from nothing to an answered request, trained for seconds."""
+
+import re
+import runpy
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from demos.demo import play
+from demos.systems import DEMOS
+from service.cli import add_commands, app
+from tests.e2e.server import PLAIN
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def _at_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the Makefile is, and what it built."""
+    monkeypatch.chdir(ROOT)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _commands() -> None:
+    """Those of entry points."""
+    add_commands()
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("name", DEMOS)
+def test_a_demo_goes_from_nothing_to_an_answered_request(name: str, tmp_path: Path) -> None:
+    answers: list[str] = []
+
+    def run(arguments: Sequence[str]) -> None:
+        answers.append(run_here(arguments))
+
+    play(DEMOS[name], tmp_path / name, run, is_brief=True)
+    assert len(answers) >= len(DEMOS[name].calls)
+    assert all(answer.strip() for answer in answers[-len(DEMOS[name].calls) :])
+
+
+def run_here(arguments: Sequence[str]) -> str:
+    """What a command prints, run within this process: importing PyTorch once is enough."""
+    program, *rest = arguments
+    if program == "python":
+        assert rest[0] == "-m"
+        argv, sys.argv = sys.argv, rest[1:]
+        try:
+            runpy.run_module(rest[1], run_name="__main__")
+        finally:
+            sys.argv = argv
+        return ""
+    assert program == "attendant", f"`make test` has done {arguments}"
+    result = CliRunner().invoke(app, rest, env=PLAIN, catch_exceptions=False)
+    assert result.exit_code == 0, f"{arguments}: {result.output}"
+    return result.stdout
+
+
+def test_the_table_of_systems_has_every_demo() -> None:
+    text = (ROOT / "docs/lectures.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"`attendant demo (\w+)`", text)) == set(DEMOS)
