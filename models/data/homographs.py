@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 NUM_SENTENCES = 12_000
+WITH_FULL_STOP = 0.5  # of all: people leave it out
 # Of each word: sentences of its one meaning and of the other, to be told apart.
 ASKED = {
     "train": (
@@ -19,8 +20,8 @@ ASKED = {
         ("He likes to train in the mornings", "They train hard for the race"),
     ),
     "apple": (
-        ("She ate a sweet apple", "The apple fell from the tree"),
-        ("Apple sells a new phone", "He bought his phone from Apple"),
+        ("She ate a sweet apple", "The apple was ripe and juicy"),
+        ("Apple sells a new phone", "The phone of Apple is fast"),
     ),
 }
 SLOTS = {  # words of a kind; one that is there twice comes twice as often
@@ -46,29 +47,29 @@ SLOTS = {  # words of a kind; one that is there twice comes twice as often
     "buy": "bought ordered wanted returned sold",
 }
 TEMPLATES = (
-    "{who} {ride} the {vehicle} to {place} .",
-    "{who} {ride} the {vehicle} on {day} .",
-    "the {vehicle} to {place} was {late} on {day} .",
-    "the {vehicle} from {place} arrived {late} .",
-    "{many} went to {place} by {vehicle} .",
-    "{who} waited for a {vehicle} to {place} .",
-    "a {late} {vehicle} stopped in {place} .",
-    "{who} likes to {sport} in the {when} .",
-    "{who} wants to {sport} {how} .",
-    "{many} {sport} {how} before {aim} .",
-    "{many} {sport} on {day} for {aim} .",
-    "on {day} {many} {sport} {how} .",
-    "{who} has to {sport} {how} in the {when} .",
-    "{who} {eat} a {taste} {fruit} .",
-    "{who} {eat} the {fruit} and made a {dish} .",
-    "the {fruit} was {taste} and fell from the tree .",
-    "a {taste} {fruit} is good in a {dish} .",
-    "{many} {eat} the {taste} {fruit} on {day} .",
-    "{firm} {sell} a {kind} {device} .",
-    "{who} {buy} a {device} from {firm} .",
-    "the {kind} {device} of {firm} is {kind} .",
-    "{many} {buy} the {device} that {firm} {sell} .",
-    "on {day} {firm} {sell} the {kind} {device} .",
+    "{who} {ride} the {vehicle} to {place}",
+    "{who} {ride} the {vehicle} on {day}",
+    "the {vehicle} to {place} was {late} on {day}",
+    "the {vehicle} from {place} arrived {late}",
+    "{many} went to {place} by {vehicle}",
+    "{who} waited for a {vehicle} to {place}",
+    "a {late} {vehicle} stopped in {place}",
+    "{who} likes to {sport} in the {when}",
+    "{who} wants to {sport} {how}",
+    "{many} {sport} {how} before {aim}",
+    "{many} {sport} on {day} for {aim}",
+    "on {day} {many} {sport} {how}",
+    "{who} has to {sport} {how} in the {when}",
+    "{who} {eat} a {taste} {fruit}",
+    "{who} {eat} the {fruit} and made a {dish}",
+    "the {fruit} was {taste} and fell from the tree",
+    "a {taste} {fruit} is good in a {dish}",
+    "{many} {eat} the {taste} {fruit} on {day}",
+    "{firm} {sell} a {kind} {device}",
+    "{who} {buy} a {device} from {firm}",
+    "the {kind} {device} of {firm} is {kind}",
+    "{many} {buy} the {device} that {firm} {sell}",
+    "on {day} {firm} {sell} the {kind} {device}",
 )
 
 
@@ -81,7 +82,7 @@ def sentences(count: int = NUM_SENTENCES, seed: int = 0) -> list[str]:
         template = generator.choice(TEMPLATES)
         words = {slot: generator.choice(choices.split()) for slot, choices in SLOTS.items()}
         sentence = template.format(**words).replace("_", " ")
-        if sentence.removesuffix(" .") not in asked:
+        if sentence.removesuffix(" ") not in asked:
             found.append(sentence)
     return found
 
