@@ -1,7 +1,7 @@
-"""ELMo's LSTMs as nodes of the exported graph, each with the lengths of its rows.
+"""LSTMs as nodes of the exported graph, which know the lengths of their rows.
 
-The tracer would take the number of tokens for a constant. The node that is emitted reads a row from
-its own last token where it reads backwards, so that padding says nothing to it:
+The tracer would take the number of tokens for a constant. The node that is emitted stops at a row's
+own last token, or begins there where it reads backwards, so that padding says nothing to it:
 https://onnx.ai/onnx/operators/onnx__LSTM.html
 """
 # ruff: noqa: N803, N806 - suffixes are array layouts: B rows, S tokens, D units
@@ -9,51 +9,69 @@ https://onnx.ai/onnx/operators/onnx__LSTM.html
 import torch
 from torch import Tensor, nn
 
+from models.seq2seq.recurrent import Recurrence, State
 from models.words.elmo import DirectedLSTM
+
+OPERATOR = "LSTM"
 
 
 def emit_lstms(model: nn.Module) -> int:
-    """Replace every `DirectedLSTM` of `model` in place; returns how many there were."""
+    """Replace every recurrence of `model` in place; returns how many there were."""
     count = 0
     for parent in list(model.modules()):
         for name, child in list(parent.named_children()):
-            if isinstance(child, DirectedLSTM):
-                setattr(parent, name, _LSTMNode(child))
+            if isinstance(child, DirectedLSTM | Recurrence):
+                is_directed = isinstance(child, DirectedLSTM)
+                setattr(parent, name, _DirectedNode(child) if is_directed else LSTMNode(child.lstm))
                 count += 1
     return count
 
 
-class _LSTMNode(nn.Module):
-    """One LSTM, as one ONNX operator."""
+class LSTMNode(nn.Module):
+    """One LSTM as one ONNX operator; takes and gives what a `Recurrence` does."""
 
-    def __init__(self, layer: DirectedLSTM) -> None:
+    def __init__(self, lstm: nn.LSTM, direction: str = "forward") -> None:
         super().__init__()
-        lstm = layer.lstm
         self.hidden_size = lstm.hidden_size
-        self.direction = "reverse" if layer.is_backward else "forward"
-        biases = [_in_onnx_order(bias) for bias in (lstm.bias_ih_l0, lstm.bias_hh_l0)]
-        self.from_inputs = nn.Parameter(_in_onnx_order(lstm.weight_ih_l0).unsqueeze(0))
-        self.from_states = nn.Parameter(_in_onnx_order(lstm.weight_hh_l0).unsqueeze(0))
+        self.direction = direction
+        weights = dict(lstm.named_parameters())
+        biases = [_in_onnx_order(weights[name]) for name in ("bias_ih_l0", "bias_hh_l0")]
+        self.from_inputs = nn.Parameter(_in_onnx_order(weights["weight_ih_l0"]).unsqueeze(0))
+        self.from_states = nn.Parameter(_in_onnx_order(weights["weight_hh_l0"]).unsqueeze(0))
         self.biases = nn.Parameter(torch.cat(biases).unsqueeze(0))
 
-    def forward(self, hidden_BSD: Tensor, lengths_B: Tensor) -> Tensor:
-        """[B, S, D], zeros on padding."""
-        num_rows, num_tokens, _ = hidden_BSD.shape
-        output_S1BD = torch.onnx.ops.symbolic(
-            "LSTM",
+    def forward(
+        self, inputs_BSD: Tensor, lengths_B: Tensor | None = None, state: State | None = None
+    ) -> tuple[Tensor, State]:
+        """Hidden states [B, S, D], zeros on padding, and the last state."""
+        num_rows, num_tokens, _ = inputs_BSD.shape
+        last = (1, num_rows, self.hidden_size)
+        output_S1BD, hidden, cell = torch.onnx.ops.symbolic_multi_out(
+            f"::{OPERATOR}",
             [
-                hidden_BSD.transpose(0, 1),
+                inputs_BSD.transpose(0, 1),
                 self.from_inputs,
                 self.from_states,
                 self.biases,
-                lengths_B.to(torch.int32),
+                None if lengths_B is None else lengths_B.to(torch.int32),
+                *(state or (None, None)),
             ],
             {"hidden_size": self.hidden_size, "direction": self.direction},
-            dtype=hidden_BSD.dtype,
-            shape=(num_tokens, 1, num_rows, self.hidden_size),
+            dtypes=[inputs_BSD.dtype] * 3,
+            shapes=[(num_tokens, *last), last, last],
         )
-        output_BSD: Tensor = output_S1BD.squeeze(1).transpose(0, 1)
-        return output_BSD
+        return output_S1BD.squeeze(1).transpose(0, 1), (hidden, cell)
+
+
+class _DirectedNode(LSTMNode):
+    """ELMo's: its last states are nobody's business."""
+
+    def __init__(self, layer: DirectedLSTM) -> None:
+        super().__init__(layer.lstm, "reverse" if layer.is_backward else "forward")
+
+    def forward(self, hidden_BSD: Tensor, lengths_B: Tensor) -> Tensor:  # type: ignore[override]
+        """[B, S, D], zeros on padding."""
+        return super().forward(hidden_BSD, lengths_B)[0]
 
 
 def _in_onnx_order(gates: Tensor) -> Tensor:

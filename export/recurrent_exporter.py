@@ -15,7 +15,8 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from export.errors import ExportError
 from export.exporter import ExportSettings, check_name
-from export.recurrent import INPUTS, OPERATOR, OUTPUTS, trace_greedy
+from export.recurrence import OPERATOR
+from export.recurrent import INPUTS, OUTPUTS, trace_greedy
 from export.writer import place_version
 from models.checkpoint import Checkpoint, CheckpointError
 from models.seq2seq.recurrent import RecurrentSeq2Seq

@@ -9,14 +9,15 @@ from models.seq2seq.training import Training
 
 
 def build(settings: Seq2SeqSettings, tokenizer: Tokenizer, max_positions: int) -> RecurrentSeq2Seq:
+    vocabulary = tokenizer.get_vocab()
     config = RecurrentConfig(
-        vocab_size=tokenizer.get_vocab_size(),
+        vocab_size=len(vocabulary),
         hidden_size=settings.hidden_size,
         attention=settings.attention,
         max_positions=max_positions,
-        pad_token_id=tokenizer.token_to_id(PAD),
-        start_token_id=tokenizer.token_to_id(START),
-        end_token_id=tokenizer.token_to_id(END),
+        pad_token_id=vocabulary[PAD],
+        start_token_id=vocabulary[START],
+        end_token_id=vocabulary[END],
     )
     return RecurrentSeq2Seq(config)
 

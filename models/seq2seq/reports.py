@@ -115,7 +115,8 @@ def alignment_of(trained: Trained) -> Alignment | None:
     if weights_BTS is None:
         return None
     source, said = (
-        tuple(map(tokenizer.id_to_token, row.tolist())) for row in (batch.source[0], said_BT[0])
+        tuple(tokenizer.id_to_token(token) or "" for token in row.tolist())
+        for row in (batch.source[0], said_BT[0])
     )
     return Alignment(source, said, weights_BTS[0])
 
