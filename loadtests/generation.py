@@ -324,8 +324,8 @@ class ScriptedDecoder(OnnxDecoder):
         self.scripts = {prompt[:SCRIPT_KEY]: [*prompt, *text] for prompt, text in scripts.items()}
         self._by_slot: dict[int, list[int]] = {}
 
-    def copy(self, source: int, target: int, num_tokens: int) -> None:
-        super().copy(source, target, num_tokens)
+    def copy(self, source: int, target: int, num_tokens: int, start: int = 0) -> None:
+        super().copy(source, target, num_tokens, start)
         self._by_slot[target] = self._by_slot[source]
 
     def run(

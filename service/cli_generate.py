@@ -50,6 +50,12 @@ Stop = Annotated[
     list[str] | None, _option("STOP", "Text that ends the output; may be given more than once.")
 ]
 N = Annotated[int | None, _option("N", "So many samples, shown as a table.", 1)]
+BeamWidth = Annotated[
+    int | None, _option("BEAM_WIDTH", "Search on from so many beginnings at once; shows N best.", 0)
+]
+LengthPenalty = Annotated[
+    float | None, _option("LENGTH_PENALTY", "Of a search: above 0 for longer texts; default 1.", 0)
+]
 RepetitionPenalty = Annotated[
     float | None, _option("REPETITION_PENALTY", "Above 1: less of what prompt and output have.")
 ]
@@ -79,6 +85,8 @@ def generate(
     seed: Seed = None,
     stop: Stop = None,
     n: N = None,
+    beam_width: BeamWidth = None,
+    length_penalty: LengthPenalty = None,
     repetition_penalty: RepetitionPenalty = None,
     presence_penalty: PresencePenalty = None,
     frequency_penalty: FrequencyPenalty = None,
@@ -99,6 +107,8 @@ def generate(
         "seed": seed,
         "stop": stop,
         "n": n,
+        "beam_width": beam_width,
+        "length_penalty": length_penalty,
         "repetition_penalty": repetition_penalty,
         "presence_penalty": presence_penalty,
         "frequency_penalty": frequency_penalty,

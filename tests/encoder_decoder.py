@@ -187,11 +187,9 @@ def greedy_output(source: Sequence[int], num_tokens: int) -> list[int]:
 
 
 def make_encoder_decoder(num_slots: int = 6) -> EncoderDecoder:
-    sessions = (
-        OnnxSession(graph, SessionOptions()) for graph in (encoder_graph(), decoder_graph())
-    )
     return EncoderDecoder(
-        *sessions,
+        OnnxSession(encoder_graph(), SessionOptions()),
+        OnnxSession(decoder_graph(), SessionOptions()),
         SourceLimits(MAX_SOURCE, END_ID, START_ID),
         num_slots=num_slots,
         max_tokens=MAX_TOKENS,

@@ -144,10 +144,12 @@ class FakeDecoder(Holdable[DecoderRun]):
         self.copies: list[tuple[int, int, int]] = []  # source, target, tokens
         self.error: Exception | None = None
 
-    def copy(self, source: int, target: int, num_tokens: int) -> None:
+    def copy(self, source: int, target: int, num_tokens: int, start: int = 0) -> None:
         assert num_tokens <= len(self.slots[source]), "copies what was never computed"
+        assert start <= len(self.slots[target]), "leaves a gap"
         self.copies.append((source, target, num_tokens))
-        self.slots[target] = self.slots[source][:num_tokens]
+        kept = self.slots[target][:start] if start else []
+        self.slots[target] = kept + self.slots[source][start:num_tokens]
 
     def run(
         self,
@@ -316,12 +318,14 @@ def text_values(ids: Sequence[int], size: int) -> np.ndarray:
 
 
 def write_tokenizer(path: Path) -> None:
-    """A tokenizer of whole words: [CLS] word word ... [SEP]."""
+    """A tokenizer of whole words: [CLS] word word ... [SEP], and as many again of a pair."""
     vocabulary = {word: index for index, word in enumerate(SPECIAL + WORDS)}
     tokenizer = Tokenizer(WordLevel(vocabulary, unk_token=SPECIAL[UNKNOWN_ID]))
     tokenizer.pre_tokenizer = Whitespace()
     tokenizer.post_processor = TemplateProcessing(
-        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", FIRST_ID), ("[SEP]", LAST_ID)]
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[("[CLS]", FIRST_ID), ("[SEP]", LAST_ID)],
     )
     tokenizer.save(str(path))
 

@@ -147,8 +147,8 @@ class OnnxDecoder:
         by_slot: Mapping[str, np.ndarray] | None = None,
     ) -> None:
         """`by_slot` are further inputs, one row per slot: the caller writes, the graph reads."""
-        self._by_slot = dict(by_slot or {})
-        self.shape = DecoderShape.of(without(session.signature, self._by_slot))
+        self._of_slots = dict(by_slot or {})
+        self.shape = DecoderShape.of(without(session.signature, self._of_slots))
         self.num_slots = num_slots
         self.max_tokens = max_tokens
         self._session = session
@@ -217,7 +217,7 @@ class OnnxDecoder:
         outputs: dict[str, np.ndarray] = {"logits": self._logits_NV[:num_wanted]}
         for (past, present), buffer in zip(self._names, self._buffers, strict=True):
             pasts[past] = outputs[present] = buffer[first_slot : first_slot + num_rows]
-        for name, array in self._by_slot.items():
+        for name, array in self._of_slots.items():
             pasts[name] = array[first_slot : first_slot + num_rows]
         return _Run(self._session.bind(inputs | pasts, outputs), inputs)
 

@@ -29,8 +29,8 @@ from service.generation.decoder import (
     OnnxDecoder,
     without,
 )
-from service.model_config import Signature, TensorSpec
 from service.runtime import OnnxSession, SessionOptions
+from service.signature import Signature, TensorSpec
 
 ENCODER_FILENAME = "encoder.onnx"  # beside the decoder, which is the model's graph
 ENCODER_INPUTS = ("input_ids", "attention_mask")

@@ -32,6 +32,7 @@ from service.errors import (
     TimedOut,
     Unavailable,
 )
+from service.generation.beam_search import BeamSearch, Hypothesis
 from service.generation.decoder import Decoder
 from service.generation.detokenizer import TextStream
 from service.generation.kv_cache import KVCache
@@ -107,7 +108,8 @@ class GenerationEngine:
         self._on_broken = on_broken  # called on the event loop
         self.failure: AttendantError | None = None  # why the model serves no more
         self._scheduler = Scheduler(limits, self.cache)
-        self._live: dict[Sequence, None] = {}  # every sequence that has not ended
+        self._live: dict[Sequence, None] = {}  # every sample that has not ended
+        self._searches: dict[GenerationRequest, BeamSearch] = {}  # of those, by request
         self._num_failed_steps = 0
         self._step_started_s: float | None = None
         self._num_moved_rows = 0  # when the last step was observed
@@ -132,7 +134,12 @@ class GenerationEngine:
         `ModelFailed` or `Unavailable`.
         """
         assert request.num_prompt_tokens + request.max_tokens <= self._decoder.max_tokens
-        num_sequences = request.params.n
+        num_sequences, beam_width = request.params.n, request.params.beam_width
+        if beam_width > self._scheduler.max_running:
+            raise InvalidArgument(
+                f"beam_width is {beam_width}, expected at most {self._scheduler.max_running}: so "
+                "many sequences the model runs at once"
+            )
         num_tokens = request.num_prompt_tokens * num_sequences
         if num_sequences > self._queue.max_sequences or num_tokens > self._queue.max_tokens:
             raise InvalidArgument(
@@ -295,8 +302,13 @@ class GenerationEngine:
             leavers, inbox.leavers = inbox.leavers, []
         self._live |= dict.fromkeys(arrivals)
         for sequence in arrivals:
-            self._scheduler.add(sequence)
             self._next_due_s = min(self._next_due_s, sequence.due_s)
+            if not sequence.request.params.has_beams:
+                self._scheduler.add(sequence)
+            elif sequence.leader is None:
+                results = [other for other in arrivals if other.request is sequence.request]
+                self._searches[sequence.request] = BeamSearch(results)
+                self._scheduler.add(sequence)
         for sequence in leavers:
             if not sequence.is_finished:
                 self._end(sequence, FinishReason.ABORT)
@@ -343,11 +355,19 @@ class GenerationEngine:
 
     def _start(self, sequences: Many[Sequence], now_s: float) -> None:
         """Stamp those whose first step this is; they wait no more."""
-        fresh = [sequence for sequence in sequences if not sequence.timings.scheduled_s]
+        fresh = self._samples_in([each for each in sequences if not each.timings.scheduled_s])
         for sequence in fresh:
             sequence.timings.scheduled_s = now_s
         if fresh:
             self._count_out(fresh)
+
+    def _samples_in(self, sequences: Many[Sequence]) -> list[Sequence]:
+        """Whose tokens these compute: their own, or as beams those of their search's results."""
+        found: dict[Sequence, None] = {}
+        for sequence in sequences:
+            search = self._searches.get(sequence.request)
+            found |= dict.fromkeys(search.results if search else (sequence,))
+        return list(found)
 
     def _count_out(self, sequences: Many[Sequence]) -> None:
         with self._changed:
@@ -362,18 +382,57 @@ class GenerationEngine:
             assert not due, "a chunk has one row, and the other steps compute whole rows"
             self._scheduler.settle(sequences[0])
             return []
-        chosen = sample(logits_BV, [sequence.sampler for sequence in sequences])
+        drawing = [i for i, s in enumerate(sequences) if s.request not in self._searches]
+        drawn_BV = logits_BV if len(drawing) == len(sequences) else logits_BV[drawing]  # noqa: N806
+        chosen = sample(drawn_BV, [sequences[index].sampler for index in drawing])
         now_s = time.monotonic()
+        place_of = {index: place for place, index in enumerate(drawing)}
+        beams: dict[Sequence, np.ndarray] = {}
         updates = []
-        for index, sequence in enumerate(sequences):
-            if not chosen.is_valid[index]:
+        for index, sequence in enumerate(sequences):  # in the order of their slots
+            place = place_of.get(index)
+            if place is None:
+                beams[sequence] = logits_BV[index]
+                self._scheduler.settle(sequence)
+            elif chosen.is_valid[place]:
+                token_id = int(chosen.token_ids[place])
+                updates.append(self._extend(sequence, token_id, chosen.logprobs[place], now_s))
+            else:
                 error = ModelFailed("the model's output is not finite, or every token is banned")
-                self._end(sequence, FinishReason.ERROR, is_sound=False)
-                updates.append(failed(sequence, error))
+                updates += self._fail([sequence], error)
+        return updates + self._advance(beams, now_s)
+
+    def _advance(self, beams: dict[Sequence, np.ndarray], now_s: float) -> list[SequenceUpdate]:
+        """Go on with every search whose beams a step computed; `beams` are their logits."""
+        updates: list[SequenceUpdate] = []
+        for request in dict.fromkeys(sequence.request for sequence in beams):
+            search = self._searches[request]
+            for sequence in search.results:
+                timings = sequence.timings
+                timings.first_token_s = timings.first_token_s or now_s
+                timings.last_token_s = now_s
+            try:
+                is_over = search.advance(beams, self._scheduler)
+            except ModelFailed as error:
+                updates += self._fail(search.results, error)
                 continue
-            token_id = int(chosen.token_ids[index])
-            updates.append(self._extend(sequence, token_id, chosen.logprobs[index], now_s))
+            if is_over:
+                search.close(self._scheduler)
+                updates += [self._conclude(*each) for each in search.best()]
         return updates
+
+    def _conclude(self, sequence: Sequence, found: Hypothesis) -> SequenceUpdate:
+        """The whole output of one of a search's results, as its first and last update."""
+        token_ids = tuple(found.token_ids.tolist())
+        said = token_ids[:-1] if found.reason is FinishReason.STOP else token_ids
+        text = "".join(map(sequence.text.push, said)) + sequence.text.finish()
+        self._end(sequence, found.reason)
+        return SequenceUpdate(sequence, text, token_ids, found.logprobs, is_last=True)
+
+    def _fail(self, sequences: Many[Sequence], error: AttendantError) -> list[SequenceUpdate]:
+        for sequence in sequences:
+            self._end(sequence, FinishReason.ERROR, is_sound=False)
+        return [failed(sequence, error) for sequence in sequences]
 
     def _check(self, plan: StepPlan, logits_NV: np.ndarray) -> list[SequenceUpdate]:  # noqa: N803
         """Choose tokens while they are those drafted, and the one that follows; as one by one."""
@@ -454,11 +513,7 @@ class GenerationEngine:
                     for t, update in zip(times, told, strict=True)
                     if not update.since_s
                 ),
-                inter_token_s=tuple(
-                    t.last_token_s - update.since_s
-                    for t, update in zip(times, told, strict=True)
-                    if update.since_s
-                ),
+                inter_token_s=tuple(gap_s for update in told for gap_s in update.gaps_s),
             )
         )
 
@@ -467,11 +522,7 @@ class GenerationEngine:
         if not isinstance(error, AttendantError):
             logger.exception("a step of %d sequences failed", len(plan.sequences))
             error = ModelFailed(f"{type(error).__name__}: {error}")
-        updates = []
-        for sequence in plan.sequences:
-            self._end(sequence, FinishReason.ERROR, is_sound=False)
-            updates.append(failed(sequence, error))
-        self._post(updates)
+        self._post(self._fail(self._samples_in(plan.sequences), error))
         self._num_failed_steps += 1
         if isinstance(error, DeviceFailed) or self._num_failed_steps >= MAX_FAILED_STEPS:
             logger.error(
@@ -482,8 +533,14 @@ class GenerationEngine:
             self._break(error)
 
     def _end(self, sequence: Sequence, reason: FinishReason, *, is_sound: bool = True) -> None:
-        self._scheduler.end(sequence, is_sound=is_sound)
+        search = self._searches.get(sequence.request)
+        if search is None:
+            self._scheduler.end(sequence, is_sound=is_sound)
+        else:
+            search.close(self._scheduler, is_sound=is_sound)
         self._bury(sequence, reason)
+        if search is not None and all(each.is_finished for each in search.results):
+            del self._searches[sequence.request]
 
     def _bury(self, sequence: Sequence, reason: FinishReason) -> None:
         del self._live[sequence]

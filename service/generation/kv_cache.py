@@ -21,7 +21,8 @@ import numpy as np
 
 from service.generation.sequence import Sequence
 
-Copy = Callable[[int, int, int], None]  # source slot, target slot, number of tokens
+# Source slot, target slot, number of tokens, and how many of them the target has already.
+Copy = Callable[[int, int, int, int], None]
 MIN_KEPT_TOKENS = 16  # shorter beginnings are computed sooner than looked for and copied
 
 
@@ -118,6 +119,23 @@ class KVCache:
             self._move(slot, target)
         self.num_decoding += 1
 
+    def fork(self, source: Sequence, target: Sequence) -> None:
+        """What a sequence that decodes has computed is another's too, which decodes beside it.
+
+        The other one may have a slot already, of which it keeps what is the same.
+        """
+        if target.slot is None:
+            self._make_way()
+            self.claim([target])
+            self.num_decoding += 1
+        one, other = self._slot_of(source), self._slot_of(target)
+        num_both = int(min(self._lengths[one], self._lengths[other]))
+        is_same = self._token_ids[one, :num_both] == self._token_ids[other, :num_both]
+        num_same = num_both if is_same.all() else int(is_same.argmin())
+        self._copy_row(one, other, int(self._lengths[one]), num_same)
+        target.num_computed_tokens = source.num_computed_tokens
+        self._touch(other)
+
     def release(self, sequence: Sequence, *, is_sound: bool = True) -> None:
         """The sequence ended. Its tokens stay for others unless a failed run left them unsound."""
         slot, last = self._slot_of(sequence), self.num_decoding - 1
@@ -196,6 +214,14 @@ class KVCache:
             self._copy_row(slot, least, int(self._lengths[slot]))
             self._last_used[least] = self._last_used[slot]
 
+    def _make_way(self) -> None:
+        """Whoever is in prefill in the slot next to those that decode takes another."""
+        slot = self.num_decoding
+        if self._owners[slot] is not None:
+            free = self._owners.index(None, slot)
+            self._vacate(free, reserved=(free,))
+            self._move(slot, free)
+
     def _move(self, source: int, target: int) -> None:
         """A sequence takes all it has to another slot, and leaves an empty one."""
         self._copy_row(source, target, int(self._lengths[source]))
@@ -205,8 +231,8 @@ class KVCache:
         self._last_used[target] = self._last_used[source]
         self._empty(source)
 
-    def _copy_row(self, source: int, target: int, num_tokens: int) -> None:
-        self._copy(source, target, num_tokens)
+    def _copy_row(self, source: int, target: int, num_tokens: int, start: int = 0) -> None:
+        self._copy(source, target, num_tokens, start)
         self._token_ids[target, :num_tokens] = self._token_ids[source, :num_tokens]
         self._lengths[target] = num_tokens
         self.num_moved_rows += 1

@@ -25,6 +25,7 @@ enough.
 # ruff: noqa: N803, N806 - suffixes are array layouts: B rows, V vocabulary, R some of the rows,
 # P proposals, C candidates
 
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -85,6 +86,7 @@ class SamplerState:
         self.random = np.random.Generator(np.random.PCG64(np.random.SeedSequence(seeds)))
         # An ignored end is a token like others.
         ends = params.stop_token_ids + (() if params.ignore_eos else eos_token_ids)
+        self.ends = frozenset(ends)
         self._ends = np.array(ends, np.int64)
         self._allowed = np.array(params.allowed_token_ids, np.int64)
         self._banned = np.array(params.banned_token_ids, np.int64)
@@ -109,6 +111,13 @@ class SamplerState:
             self._counts.add(token_id)
         if self._followers is not None:
             self._followers.add(token_id)
+
+    def fork(self) -> "SamplerState":
+        """One that has seen the same, and goes on by itself; both draw from one generator."""
+        other = copy.copy(self)
+        other._counts = copy.deepcopy(self._counts)  # noqa: SLF001 - of its own class
+        other._followers = copy.deepcopy(self._followers)  # noqa: SLF001 - the same
+        return other
 
     def draw(self) -> float:
         """The next uniform number in [0, 1)."""
@@ -202,7 +211,7 @@ def sample(logits_BV: np.ndarray, states: Sequence[SamplerState]) -> Sampled:
         if is_sound:
             state.append(token_id)
             if state.params.logprobs is not None:
-                logprobs[row] = _logprobs(logits_BV[row], token_id, state.params.logprobs)
+                logprobs[row] = logprobs_of(logits_BV[row], token_id, state.params.logprobs)
     return Sampled(token_ids, is_valid, logprobs)
 
 
@@ -388,7 +397,7 @@ def _with_mass(weights_V: np.ndarray, mass: float) -> tuple[np.ndarray, np.ndarr
     return ids, weights
 
 
-def _best_ids(logits_V: np.ndarray, count: int) -> np.ndarray:
+def best_ids(logits_V: np.ndarray, count: int) -> np.ndarray:
     """Ids of the `count` largest logits, ascending, and of fewer where others are -inf."""
     ids: np.ndarray = np.flatnonzero(logits_V >= max(_floor_of_best(logits_V, count), LOWEST))
     if ids.size > count:
@@ -443,13 +452,19 @@ def _locate(weights: np.ndarray, mass: float) -> tuple[int, float]:
     return place, below - (float(sums[place - 1]) if place else 0.0)
 
 
-def _logprobs(logits_V: np.ndarray, token_id: int, num_top: int) -> TokenLogprobs:
-    highest = logits_V.max()
-    log_total = float(highest) + float(np.log(_weights(logits_V, highest, 1.0).sum()))
+def log_total(logits_V: np.ndarray) -> float:
+    """What is subtracted from a logit to get its natural log probability; not finite: no logits."""
+    highest = float(logits_V.max())
+    return highest + float(np.log(_weights(logits_V, highest, 1.0).sum()))
+
+
+def logprobs_of(logits_V: np.ndarray, token_id: int, num_top: int) -> TokenLogprobs:
+    """Of one token and of the most likely ones."""
+    total = log_total(logits_V)
     if num_top:
-        ids = _best_ids(logits_V, min(num_top, logits_V.size))
+        ids = best_ids(logits_V, min(num_top, logits_V.size))
         ids = ids[np.argsort(-logits_V[ids], kind="stable")]  # at a tie lower ids first
     else:
         ids = np.empty(0, np.int64)
-    top = tuple((int(top_id), float(logits_V[top_id]) - log_total) for top_id in ids)
-    return TokenLogprobs(token_id, float(logits_V[token_id]) - log_total, top)
+    top = tuple((int(top_id), float(logits_V[top_id]) - total) for top_id in ids)
+    return TokenLogprobs(token_id, float(logits_V[token_id]) - total, top)

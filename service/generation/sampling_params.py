@@ -24,6 +24,8 @@ MAX_TOKEN_ID = 2**31 - 1  # before the vocabulary is known
 MAX_TOKENS = 2**20
 MAX_LOGPROBS = 20
 MAX_N = 64
+MAX_BEAM_WIDTH = 16
+MAX_LENGTH_PENALTY = 10.0
 MAX_NGRAM = 32
 MAX_STOPS = 16
 MAX_STOP_CHARACTERS = 256  # of one
@@ -66,6 +68,8 @@ RANGES = {
     "max_tokens": _Range(1, MAX_TOKENS),
     "logprobs": _Range(0, MAX_LOGPROBS),
     "n": _Range(1, MAX_N),
+    "beam_width": _Range(0, MAX_BEAM_WIDTH),
+    "length_penalty": _Range(0.0, MAX_LENGTH_PENALTY),
     "seed": _Range(0, 2**63 - 1),
 }
 OPTIONAL = ("max_tokens", "logprobs", "seed")
@@ -73,6 +77,18 @@ ID_LISTS = {
     "allowed_token_ids": MAX_LISTED_TOKEN_IDS,
     "banned_token_ids": MAX_LISTED_TOKEN_IDS,
     "stop_token_ids": MAX_STOP_TOKEN_IDS,
+}
+# What a search does without, and the value that says so: it draws nothing, and its scores are the
+# model's own probabilities.
+OFF_WITH_BEAMS: dict[str, object] = {
+    "top_k": 0,
+    "top_p": 1.0,
+    "min_p": 0.0,
+    "repetition_penalty": 1.0,
+    "presence_penalty": 0.0,
+    "frequency_penalty": 0.0,
+    "logit_bias": {},
+    "stop": (),
 }
 # Other spellings of a value, as vLLM takes them: off and none.
 ALIASES: dict[str, dict[object, object]] = {"top_k": {-1: 0}, "seed": {-1: None}}
@@ -99,8 +115,10 @@ class SamplingParams:
     stop_token_ids: tuple[int, ...] = ()
     ignore_eos: bool = False
     logprobs: int | None = None  # 0: the chosen token's; n: with the n most likely
-    n: int = 1
+    n: int = 1  # samples, or the n best of a search
     seed: int | None = None
+    beam_width: int = 0  # beginnings that are searched on from at once; 0 or 1: no search
+    length_penalty: float = 1.0  # the best have the largest log probability / tokens ** this
 
     def __post_init__(self) -> None:
         for name, allowed in RANGES.items():
@@ -123,10 +141,34 @@ class SamplingParams:
                 f"min_tokens is {self.min_tokens}, expected at most max_tokens, "
                 f"which is {self.max_tokens}"
             )
-        if self.n > 1 and self.is_greedy:
+        if self.has_beams:
+            self._check_beams()
+        elif self.n > 1 and self.is_greedy:
             raise InvalidArgument(
                 f"n is {self.n}, expected 1 where temperature is 0: all would be equal"
             )
+
+    def _check_beams(self) -> None:
+        if self.n > self.beam_width:
+            raise InvalidArgument(
+                f"n is {self.n}, expected at most beam_width, which is {self.beam_width}"
+            )
+        if self.temperature != 1.0 and not self.is_greedy:
+            raise InvalidArgument(
+                f"temperature is {self.temperature:g}, expected 0 or 1 where beam_width is "
+                f"{self.beam_width}: a search draws nothing"
+            )
+        for name, off in OFF_WITH_BEAMS.items():
+            if (value := getattr(self, name)) != off:
+                expected = off if isinstance(off, int | float) else "none"
+                raise InvalidArgument(
+                    f"{name} is {_shown(value)}, expected {expected} where beam_width is "
+                    f"{self.beam_width}: a search ranks by what the model says, token by token"
+                )
+
+    @property
+    def has_beams(self) -> bool:
+        return self.beam_width > 1
 
     @property
     def is_greedy(self) -> bool:

@@ -92,7 +92,7 @@ class Scheduler:
         self._in_chunks: Sequence | None = None
         self._budget_tokens = limits.max_prefill_tokens  # left until the next decoding step
         self._speculator = Speculator(limits.max_draft_tokens)
-        self._max_running = min(limits.max_running, cache.num_slots)
+        self.max_running = min(limits.max_running, cache.num_slots)
 
     def __repr__(self) -> str:
         return f"<Scheduler {len(self._waiting)} waiting, {self._cache!r}>"
@@ -152,6 +152,11 @@ class Scheduler:
         elif sequence.slot is not None and sequence.slot >= self._cache.num_decoding:
             self._start_decoding(sequence)
 
+    def fork(self, source: Sequence, target: Sequence) -> None:
+        """Between `computed` and `settle`: a beam goes on as another one, which has just run."""
+        target.follow(source)
+        self._cache.fork(source, target)
+
     def end(self, sequence: Sequence, *, is_sound: bool = True) -> None:
         """Forget a sequence, wherever it is; not sound: a failed run may have spoiled its slot."""
         if sequence.slot is None:
@@ -182,7 +187,7 @@ class Scheduler:
     def _plan_prefill(self) -> StepPlan | None:
         while self._in_chunks is None:
             sequence = next(self._candidates(), None)
-            if sequence is None or not self._has_room(1):
+            if sequence is None or sequence.num_slots > self._num_free():
                 return None
             source, num_same = self._find_prefix(sequence)
             if num_same and not self._can_afford(0):
@@ -208,8 +213,13 @@ class Scheduler:
         is_fresh = self._budget_tokens == self._limits.max_prefill_tokens
         return is_fresh or not self._cache.num_decoding or num_tokens < self._budget_tokens
 
-    def _has_room(self, num_more: int) -> bool:
-        return self._cache.num_used + num_more <= self._max_running
+    def _num_free(self) -> int:
+        """Slots for those that wait: a search keeps as many as it may ever have beams."""
+        running = self.running()
+        searches = {s.request for s in running if s.request.params.has_beams}
+        num_alone = sum(not s.request.params.has_beams for s in running)
+        num_kept = sum(request.params.beam_width for request in searches)
+        return self.max_running - num_alone - num_kept
 
     def _candidates(self) -> Iterator[Sequence]:
         """Waiting sequences in order, without those that wait for their leader's prefill."""
@@ -247,13 +257,15 @@ class Scheduler:
     def _start_several(self, first: Sequence) -> StepPlan:
         """Prompts from their beginning: the oldest, and those that cost less with it than alone."""
         chosen = [first]
+        num_free = self._num_free() - first.num_slots
         for sequence in self._candidates():
             if sequence is first:
                 continue
-            if not self._has_room(len(chosen) + 1):
+            if sequence.num_slots > num_free:
                 break
             if self._fits(chosen, sequence):
                 chosen.append(sequence)
+                num_free -= sequence.num_slots
         for sequence in chosen:
             self._waiting.remove(sequence)
         self._cache.claim(chosen)

@@ -121,6 +121,7 @@ class Sequence:
     finish_reason: FinishReason | None = None
     drafts: DraftRecord = field(default_factory=DraftRecord)
     stop_reason: str = ""  # the stop string, or the stop token's id; empty otherwise
+    score: float | None = None  # log probability of the output, where that was searched for
 
     def __post_init__(self) -> None:
         prompt = self.request.prompt_ids
@@ -166,6 +167,11 @@ class Sequence:
         return max(0, self.num_prompt_tokens - self.num_computed_tokens)
 
     @property
+    def num_slots(self) -> int:
+        """That are set aside for it: one, or one for each beam of a search."""
+        return max(1, self.request.params.beam_width)
+
+    @property
     def is_finished(self) -> bool:
         return self.finish_reason is not None
 
@@ -173,6 +179,13 @@ class Sequence:
         """Take a sampled token; it is computed by the next step."""
         self.token_ids[self.num_tokens] = token_id
         self.num_tokens += 1
+
+    def follow(self, other: "Sequence") -> None:
+        """Become what another of the same request was when its last token was computed."""
+        self.num_tokens = other.num_computed_tokens
+        self.token_ids[: self.num_tokens] = other.token_ids[: self.num_tokens]
+        self.sampler = other.sampler.fork()
+        self.timings.scheduled_s = other.timings.scheduled_s
 
 
 @dataclass(frozen=True, slots=True)

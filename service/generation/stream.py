@@ -28,6 +28,14 @@ class SequenceUpdate:
     is_last: bool = False
     since_s: float = 0.0  # when its token before this one came; 0 for the first
 
+    @property
+    def gaps_s(self) -> list[float]:
+        """From each of its tokens' predecessors to it; of a search's outputs all the same."""
+        timings, num_tokens = self.sequence.timings, len(self.token_ids)
+        if self.since_s:
+            return [timings.last_token_s - self.since_s]
+        return [timings.decode_s / (num_tokens - 1)] * (num_tokens - 1) if num_tokens > 1 else []
+
 
 def failed(sequence: Sequence, error: AttendantError) -> SequenceUpdate:
     """The sequence ended with an error."""

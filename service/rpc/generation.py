@@ -110,6 +110,8 @@ def _add(message: pb.GenerateChunk | pb.GeneratedText, chunk: Chunk) -> None:
     if chunk.is_last and chunk.sequence.finish_reason is not None:
         message.finish_reason = _REASONS[chunk.sequence.finish_reason]
         message.stop_reason = chunk.sequence.stop_reason
+        if chunk.sequence.score is not None:
+            message.score = chunk.sequence.score
 
 
 def _to_logprob(chosen: TokenLogprobs) -> pb.TokenLogprob:

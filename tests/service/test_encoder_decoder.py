@@ -41,7 +41,7 @@ from tests.generation import RecordingObserver, ask_all, engine_on, request_of, 
 from tests.service.serving import Served, refusal, serving
 
 SOURCES = [[1, 2, 3], [5], list(range(40, 40 + MAX_SOURCE)), [7, 7, 9, 10, 11, 200, 3]]
-ENGINE = {"can_reuse_prefixes": False, "has_whole_prompts": True}
+ENGINE: dict[str, Any] = {"can_reuse_prefixes": False, "has_whole_prompts": True}
 
 
 def run(

@@ -30,6 +30,8 @@ NUMBERS: list[
     ("logprobs", 0, 20, [-1, 21], "0 to 20"),
     ("n", 1, 64, [0, -1, 65], "1 to 64"),
     ("seed", 0, 2**63 - 1, [-2, 2**63], "0 to 9223372036854775807"),
+    ("beam_width", 0, 16, [-1, 17], "0 to 16"),
+    ("length_penalty", 0.0, 10.0, [-0.1, 10.5], "0 to 10"),
 ]
 BAD = [(name, value, shown) for name, _, _, values, shown in NUMBERS for value in values]
 FIELDS = [params_field.name for params_field in fields(SamplingParams)]
