@@ -47,6 +47,8 @@ DISTILBERT_LAYER = {
     "output_norm": "output_layer_norm",
 }
 
+NEXT_SENTENCE = {"dense": "pooler.dense", "output": "cls.seq_relationship"}  # in BERT only
+
 
 def bert_config(values: Mapping[str, Any]) -> EncoderConfig:
     return EncoderConfig(
@@ -102,6 +104,9 @@ class Family:
     head: Mapping[str, str]
     head_activation: str
     head_dropout: str  # the field of config.json
+    words: Mapping[str, str]  # the head that fills masks; "" is the module of its bias
+    words_activation: str | None  # None: the encoder's
+    mask: str  # how its tokenizers spell what stands where a word is to be filled in
 
     def name_in_file(self, name: str) -> str:
         """Translate our `name` of a weight into the file's, without `prefix`."""
@@ -109,10 +114,16 @@ class Family:
         part, _, rest = module.removeprefix("encoder.").partition(".")
         if part == "head":
             return f"{self.head[rest]}.{kind}"
+        if part == "next_sentence":
+            return f"{NEXT_SENTENCE[rest]}.{kind}"
         if part == "embeddings":
             return f"embeddings.{EMBEDDINGS[rest]}.{kind}"
         index, _, rest = rest.partition(".")
         return f"{self.layers}.{index}.{self.layer[rest]}.{kind}"
+
+    def with_words_head(self) -> "Family":
+        """The same, whose head is that of checkpoints that fill masks."""
+        return replace(self, head=self.words)
 
     def is_of_encoder(self, name: str) -> bool:
         return name.startswith(("embeddings.", f"{self.layers}."))
@@ -126,12 +137,22 @@ BERT = Family(
     head={"dense": "pooler.dense", "output": "classifier"},
     head_activation="tanh",
     head_dropout="classifier_dropout",
+    words={
+        "dense": "cls.predictions.transform.dense",
+        "norm": "cls.predictions.transform.LayerNorm",
+        "": "cls.predictions",
+    },
+    words_activation=None,
+    mask="[MASK]",
 )
 ROBERTA = replace(
     BERT,
     prefix="roberta.",
     config=roberta_config,
     head={"dense": "classifier.dense", "output": "classifier.out_proj"},
+    words={"dense": "lm_head.dense", "norm": "lm_head.layer_norm", "": "lm_head"},
+    words_activation="gelu",
+    mask="<mask>",
 )
 DISTILBERT = Family(
     prefix="distilbert.",
@@ -141,5 +162,8 @@ DISTILBERT = Family(
     head={"dense": "pre_classifier", "output": "classifier"},
     head_activation="relu",
     head_dropout="seq_classif_dropout",
+    words={"dense": "vocab_transform", "norm": "vocab_layer_norm", "": "vocab_projector"},
+    words_activation=None,
+    mask="[MASK]",
 )
 FAMILIES = {"bert": BERT, "roberta": ROBERTA, "xlm-roberta": ROBERTA, "distilbert": DISTILBERT}

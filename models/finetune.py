@@ -16,6 +16,7 @@ import torch
 from tokenizers import Tokenizer
 
 from models.batches import tokenize
+from models.bert.network import MaskedLanguageModel
 from models.checkpoint import Checkpoint
 from models.datasets import D, Splits
 from models.errors import SettingError
@@ -132,6 +133,8 @@ def classifier_from(
     head = ClassificationHead(
         config.hidden_size, len(labels), "tanh", dropout=config.dropout, pooling=pooling
     )
+    if isinstance(model, MaskedLanguageModel) and model.next_sentence is not None:
+        head.dense.load_state_dict(model.next_sentence.dense.state_dict())  # BERT's pooler
     return SequenceClassifier(copy.deepcopy(model.encoder), head), labels
 
 

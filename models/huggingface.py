@@ -1,8 +1,9 @@
 """Build our modules from a Hugging Face folder of the BERT family, or of GPT-2.
 
-Knows nothing about tokenizers or downloads. What the folder is for decides the module: GPT-2
-becomes a GPT and a `...ForSequenceClassification` a SequenceClassifier; everything else gives up
-its encoder, pooled as a sentence-transformers folder says, or by mean where nothing says so.
+Knows nothing about downloads. What the folder is for decides the module: GPT-2
+becomes a GPT, a `...ForSequenceClassification` a SequenceClassifier and one that was made to fill
+masks, and whose tokenizer has one, a MaskedLanguageModel; everything else gives up its encoder,
+pooled as a sentence-transformers folder says, or by mean where nothing says so.
 """
 
 import re
@@ -13,19 +14,22 @@ from typing import Any
 
 from torch import Tensor
 
+from models.bert.network import MaskedLanguageModel
 from models.encoder import Encoder
 from models.errors import CheckpointError
-from models.families import FAMILIES, Family
+from models.families import FAMILIES, NEXT_SENTENCE, Family
 from models.gpt import GPT
 from models.gpt2 import GPT2, check_gpt2, gpt2_config, gpt2_weights, name_in_gpt2
 from models.heads import ClassificationHead, SequenceClassifier, TextEmbedder
 from models.json_files import check_only, fields_of, read_object
 from models.sentence_transformers import EmbedderFolder, max_sequence
+from models.tokenizer import load_tokenizer
 from models.weights import assign_weights, build_on_meta, read_tensors
 
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
 CLASSIFIER = "ForSequenceClassification"
+FILLS_MASKS = ("ForMaskedLM", "ForPreTraining")
 SINGLE_LABEL = "single_label_classification"
 ENORMOUS_TOKENS = 1_000_000  # tokenizer_config.json writes 10^30 for "no limit"
 # Stored by some versions and needed by none: index buffers, and poolers that nothing reads.
@@ -36,7 +40,7 @@ NEVER_NEEDED = re.compile(r"(^|\.)(position_ids|token_type_ids)$|^pooler\.")
 class PretrainedModel:
     """What a folder holds, but for its tokenizer; only a classifier has `labels`."""
 
-    model: SequenceClassifier | TextEmbedder | GPT
+    model: SequenceClassifier | TextEmbedder | MaskedLanguageModel | GPT
     labels: tuple[str, ...]
     max_tokens: int
     folder: Path  # of the weights, and so of the tokenizer
@@ -71,9 +75,19 @@ def load_encoder(use: EmbedderFolder) -> PretrainedModel:
     tensors = short_names(read_tensors(weights_path), family)
     is_classifier = not use.is_declared and has_classifier(values, tensors, family)
     labels = labels_of(values, tensors, family, path) if is_classifier else ()
+    mask_token_id = None if use.is_declared else mask_of(values, family, use.encoder)
+    if mask_token_id is not None:
+        check_only(values, {"tie_word_embeddings": True}, path)
+        family = family.with_words_head()
 
-    def build() -> SequenceClassifier | TextEmbedder:
+    def build() -> SequenceClassifier | TextEmbedder | MaskedLanguageModel:
         encoder = Encoder(config)
+        if mask_token_id is not None:
+            activation = family.words_activation or config.activation
+            has_relation = all(f"{name}.weight" in tensors for name in NEXT_SENTENCE.values())
+            return MaskedLanguageModel(
+                encoder, mask_token_id, activation, next_sentence=has_relation
+            )
         if not is_classifier:
             return TextEmbedder(encoder, use.pooling, "last", use.normalize)
         size, activation = config.hidden_size, family.head_activation
@@ -122,6 +136,15 @@ def has_classifier(
     if architectures:
         return str(architectures[0]).endswith(CLASSIFIER)
     return all(f"{name}.weight" in tensors for name in family.head.values())
+
+
+def mask_of(values: Mapping[str, Any], family: Family, folder: Path) -> int | None:
+    """The mask's id where the declared architecture fills masks; without a mask it cannot."""
+    architecture = str((values.get("architectures") or [""])[0])
+    if not architecture.endswith(FILLS_MASKS):
+        return None
+    found: int | None = load_tokenizer(folder).token_to_id(family.mask)
+    return found
 
 
 def is_ignorable(name: str, family: Family, *, is_classifier: bool) -> bool:

@@ -30,7 +30,7 @@ class PretrainSettings:
     vocab_size: int = setting(
         4_096,
         "Most tokens of the tokenizer that is trained. 4096: for a corpus of some megabytes more "
-        "would be too rare to be learnt; GPT-2 has 50257, BERT 30522.",
+        "would be too rare to be learnt; GPT-2 has 50257.",
         257,  # all bytes, and the end of text
         1_000_000,
     )

@@ -96,35 +96,34 @@ class Pairs:
         first, middle, last = self._stretch(source, wanted)
         relation = source.choice((FOLLOWS, IS_ELSEWHERE))
         start, split, end = (int(self.sentences.starts[place]) for place in (first, middle, last))
-        second_start = split if relation == FOLLOWS else self._elsewhere(source, first, end - split)
+        second_start = split if relation == FOLLOWS else self._elsewhere(source, first)
+        # What is cut off is what is furthest from where they meet.
         num_first, num_second = shortened(split - start, end - split, wanted)
         tokens = self.sentences.tokens
-        # What is cut off is what is furthest from where they meet.
-        return Pair(
-            tokens[split - num_first : split],
-            tokens[second_start : second_start + num_second],
-            relation,
-        )
+        second = tokens.take(range(second_start, second_start + num_second), mode="wrap")
+        return Pair(tokens[split - num_first : split], second, relation)
 
     def _stretch(self, source: random.Random, wanted: int) -> tuple[int, int, int]:
         """Two sentences or more, of so many tokens if there are: first, where to split, and end."""
         sentences = self.sentences
-        first = source.randrange(len(sentences))
-        begin, end = sentences.document_of(first)
-        first = max(begin, min(first, end - 2))
-        enough = np.searchsorted(sentences.starts, sentences.starts[first] + wanted)
-        last = min(end, max(first + 2, int(enough)))
+        starts = sentences.starts
+        drawn = source.randrange(len(sentences))
+        begin, end = sentences.document_of(drawn)
+        latest = int(np.searchsorted(starts, starts[end] - wanted, side="right")) - 1
+        first = max(begin, min(drawn, latest, end - 2))
+        enough = int(np.searchsorted(starts, starts[first] + wanted))
+        last = min(end, max(first + 2, enough))
         return first, source.randrange(first + 1, last), last
 
-    def _elsewhere(self, source: random.Random, sentence: int, num_tokens: int) -> int:
-        """Where a text of so many tokens begins: of another document, if there is one."""
+    def _elsewhere(self, source: random.Random, sentence: int) -> int:
+        """Where a sentence begins: of another document, if there is one."""
         sentences = self.sentences
         begin, end = sentences.document_of(sentence)
         num_others = len(sentences) - (end - begin)
         chosen = source.randrange(num_others or len(sentences))
         if num_others and chosen >= begin:
             chosen += end - begin
-        return min(int(sentences.starts[chosen]), max(0, len(sentences.tokens) - num_tokens))
+        return int(sentences.starts[chosen])
 
 
 def shortened(num_first: int, num_second: int, wanted: int) -> tuple[int, int]:

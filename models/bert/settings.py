@@ -29,6 +29,13 @@ class BertSettings(TransformerSettings):
         1_000_000,
         shown=OF_SIZE,
     )
+    vocab_size: int = setting(
+        4_096,
+        "Most tokens of the tokenizer that is trained, unless letters alone are more. 4096: for a "
+        "corpus of some megabytes more would be too rare to be learnt; BERT has 30522.",
+        16,
+        1_000_000,
+    )
     lowercase: bool = setting(
         True,
         "Train a tokenizer that makes letters small and takes their accents away: fewer words, "
