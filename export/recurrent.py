@@ -14,6 +14,7 @@ import copy
 
 import onnx
 import torch
+from onnx import numpy_helper
 from torch import Tensor, nn
 
 from export.errors import ExportError
@@ -34,13 +35,35 @@ def trace_greedy(network: RecurrentSeq2Seq, num_steps: int) -> onnx.ModelProto:
     example = (torch.ones(2, 7, dtype=torch.int64),)
     shapes = ({0: torch.export.Dim("batch"), 1: torch.export.Dim("sequence")},)
     program = export_program(_Greedy(emitted, num_steps), example, INPUTS, shapes)
-    model = clean(program, INPUTS, outputs)
+    model = clean(_sharing_weights(program), INPUTS, outputs)
     num_found = sum(node.op_type == OPERATOR for node in model.graph.node)
     if num_found != num_steps + 1:
         raise ExportError(
             f"the graph has {num_found} {OPERATOR} nodes, expected one for the encoder and one for "
             f"each of {num_steps} steps"
         )
+    return model
+
+
+def _sharing_weights(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Each weight once: the tracer turns a matrix around anew for every step that multiplies by it.
+
+    Then ONNX Runtime sees too what every step computes of the same, the encoder's keys, and
+    computes it once.
+    """
+    graph = model.graph
+    first: dict[tuple[object, ...], str] = {}
+    names = {
+        tensor.name: first.setdefault(
+            (tensor.data_type, *tensor.dims, numpy_helper.to_array(tensor).tobytes()), tensor.name
+        )
+        for tensor in graph.initializer
+    }
+    for node in graph.node:
+        node.input[:] = [names.get(name, name) for name in node.input]
+    kept = [tensor for tensor in graph.initializer if names[tensor.name] == tensor.name]
+    del graph.initializer[:]
+    graph.initializer.extend(kept)
     return model
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 import pytest
 import torch
+from onnx import numpy_helper
 from tokenizers import Tokenizer
 from tritonclient.grpc import service_pb2 as pb
 
@@ -82,6 +83,9 @@ def test_the_graph_says_what_the_network_says(attention: str) -> None:
     outputs = ["target", "attention"][: 1 if attention == "none" else 2]
     assert [output.name for output in graph.graph.output] == outputs
     assert sum(node.op_type == "LSTM" for node in graph.graph.node) == 1 + NUM_STEPS
+    weights_held = [numpy_helper.to_array(tensor).tobytes() for tensor in graph.graph.initializer]
+    sizes = sum(parameter.nbytes for parameter in network.parameters())
+    assert sum(map(len, weights_held)) < sizes + 200, "steps have weights of their own"
     found = OnnxSession(graph.SerializeToString(), SessionOptions(num_threads=1)).run(
         {"source": SOURCE}, outputs
     )
