@@ -20,10 +20,13 @@ def emit_lstms(model: nn.Module) -> int:
     count = 0
     for parent in list(model.modules()):
         for name, child in list(parent.named_children()):
-            if isinstance(child, DirectedLSTM | Recurrence):
-                is_directed = isinstance(child, DirectedLSTM)
-                setattr(parent, name, _DirectedNode(child) if is_directed else LSTMNode(child.lstm))
-                count += 1
+            if isinstance(child, DirectedLSTM):
+                setattr(parent, name, _DirectedNode(child))
+            elif isinstance(child, Recurrence):
+                setattr(parent, name, LSTMNode(child.lstm))
+            else:
+                continue
+            count += 1
     return count
 
 
