@@ -18,6 +18,7 @@ from models.datasets import Dataset, Example, Splits, split
 from models.encoder import Encoder, EncoderConfig
 from models.gpt import GPT, GPTConfig
 from models.heads import ClassificationHead, SequenceClassifier, TextEmbedder
+from models.probe.cli import probe
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
 PLAIN = {"NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "200"}  # output to compare with
@@ -121,6 +122,7 @@ def run() -> Callable[..., Result]:
     app = typer.Typer()
     app.command("train")(train)
     app.command("import")(import_checkpoint)
+    app.command("probe")(probe)
     app.add_typer(pretrain, name="pretrain")
 
     def call(*arguments: str | Path, **environment: str) -> Result:
