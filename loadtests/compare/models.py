@@ -123,10 +123,14 @@ def write_gpt2(folder: Path) -> None:
 
 
 def write_reference(folder: Path) -> None:
-    """Every row and prompt alone: nothing is padded."""
+    """Every row and prompt alone: nothing is padded.
+
+    On one thread: where others are busy, two would wait for each other at every operator.
+    """
     import torch
     from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
 
+    torch.set_num_threads(1)
     generator = np.random.default_rng(7)
     rows = [random_row(generator, size) for size in generator.integers(8, 200, CHECK_ROWS)]
     prompts = [
