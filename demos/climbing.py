@@ -1,0 +1,122 @@
+"""What `attendant ladder` does: train each rung, export all, serve them together, ask in turns."""
+
+import random
+import time
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from demos.ladder import LadderSettings
+from demos.ladder_report import ladder_json, ladder_picture, ladder_table
+from demos.request_rate import request_rates
+from demos.rungs import Rung, rungs_of
+from demos.server import serving
+from export.exporter import ExportSettings, export_checkpoint
+from models.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
+from models.datasets import Dataset, Splits, read_dataset, split
+from models.finetune import finetune
+from models.progress import ProgressBar
+
+VALIDATION_FRACTION = 0.1  # of the training texts: to choose the best epoch by
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """What the command is given; the last two are checkpoints, `gpt` may be empty."""
+
+    data: Path
+    test: Path
+    encoder: str
+    gpt: str
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One row of the table."""
+
+    name: str
+    what: str
+    accuracy: float  # on the test texts
+    macro_f1: float
+    training_s: float  # pretraining on the texts included, that of a given checkpoint not
+    training_cpu_s: float  # of all threads
+    num_weights: int
+    megabytes: float  # of the float32 graph that is served
+    requests_per_s: float = 0.0  # of one text each
+
+
+def climb(files: Files, output: Path, settings: LadderSettings) -> list[Step]:
+    """Train, export, serve and measure; writes everything below `output`."""
+    if output.exists() and any(output.iterdir()):
+        raise CheckpointError(f"{output} holds something; choose a folder that is new or empty")
+    for given in filter(None, (files.encoder, files.gpt)):
+        load_checkpoint(given)  # now, rather than after others were trained
+    console = Console(stderr=True)
+    splits = splits_of(files, settings)
+    repository = output / "repository"
+    steps = []
+    for rung in rungs_of(splits.train, files.encoder, files.gpt, settings):
+        console.print(f"{rung.name}: {rung.what}", style="bold", highlight=False)
+        steps.append(take(rung, splits, output, settings, console))
+    texts = [example.text for example in _test(splits).examples]
+    console.print(f"asking all of them, {settings.requests} requests in a turn", highlight=False)
+    with serving(repository, "--log-level", "warning") as address:
+        rates = request_rates(address, [step.name for step in steps], texts, settings.requests)
+    steps = [replace(step, requests_per_s=rates[step.name]) for step in steps]
+    rows: list[dict[str, Any]] = [asdict(step) for step in steps]
+    (output / "ladder.json").write_bytes(ladder_json(rows, splits, settings))
+    (output / "ladder.png").write_bytes(ladder_picture(rows, splits))
+    Console().print(ladder_table(rows, splits))
+    return steps
+
+
+def splits_of(files: Files, settings: LadderSettings) -> Splits[Dataset]:
+    data, test = read_dataset(files.data), read_dataset(files.test)
+    train, validation = split(
+        _some(data, settings.training_texts, settings.seed), [VALIDATION_FRACTION], settings.seed
+    )
+    return Splits(train, validation, test)
+
+
+def _some(data: Dataset, count: int, seed: int) -> Dataset:
+    """A random choice, in the order of the file; all of them for 0, or where there are fewer."""
+    if not 0 < count < len(data):
+        return data
+    chosen = random.Random(f"some {seed}").sample(range(len(data)), count)  # noqa: S311
+    return replace(data, examples=tuple(data.examples[i] for i in sorted(chosen)))
+
+
+def take(
+    rung: Rung, splits: Splits[Dataset], output: Path, settings: LadderSettings, console: Console
+) -> Step:
+    """Train one rung, keep its checkpoint and export it."""
+    began_s, began_cpu_s = time.monotonic(), time.process_time()
+    start = rung.start()
+    max_tokens = min(settings.max_tokens, start.max_tokens)
+    with ProgressBar(console) as bar:
+        training = replace(rung.training, max_tokens=max_tokens)
+        tuned = finetune(start, splits, training, listener=bar)
+    seconds, cpu_s = time.monotonic() - began_s, time.process_time() - began_cpu_s
+    save_checkpoint(tuned.checkpoint, output / "checkpoints" / rung.name)
+    with console.status("exporting"):
+        to = ExportSettings(
+            rung.name, output / "repository", example=_test(splits).examples[0].text
+        )
+        folder, _ = export_checkpoint(tuned.checkpoint, to)
+    return Step(
+        name=rung.name,
+        what=rung.what,
+        accuracy=tuned.evaluation.accuracy,
+        macro_f1=tuned.evaluation.macro_f1,
+        training_s=seconds,
+        training_cpu_s=cpu_s,
+        num_weights=sum(weight.numel() for weight in tuned.checkpoint.model.parameters()),
+        megabytes=(folder / "model.onnx").stat().st_size / 1e6,
+    )
+
+
+def _test(splits: Splits[Dataset]) -> Dataset:
+    assert splits.test is not None, "the command asks for a file of them"
+    return splits.test
