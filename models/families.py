@@ -114,6 +114,8 @@ class Family:
         part, _, rest = module.removeprefix("encoder.").partition(".")
         if part == "head":
             return f"{self.head[rest]}.{kind}"
+        if part == "output":
+            return f"{self.head[part]}.{kind}"
         if part == "next_sentence":
             return f"{NEXT_SENTENCE[rest]}.{kind}"
         if part == "embeddings":

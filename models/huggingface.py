@@ -2,13 +2,14 @@
 
 Knows nothing about downloads. What the folder is for decides the module: GPT-2
 becomes a GPT, a `...ForSequenceClassification` a SequenceClassifier and one that was made to fill
-masks, and whose tokenizer has one, a MaskedLanguageModel; everything else gives up its encoder,
-pooled as a sentence-transformers folder says, or by mean where nothing says so.
+masks, and whose tokenizer has one, a MaskedLanguageModel; `...ForTokenClassification` and
+`...ForQuestionAnswering` become networks of tokens. Everything else gives up its encoder, pooled as
+a sentence-transformers folder says, or by mean where nothing says so.
 """
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,9 @@ from models.errors import CheckpointError
 from models.families import FAMILIES, NEXT_SENTENCE, Family
 from models.gpt import GPT
 from models.gpt2 import GPT2, check_gpt2, gpt2_config, gpt2_weights, name_in_gpt2
-from models.heads import ClassificationHead, SequenceClassifier, TextEmbedder
+from models.heads import ClassificationHead, EncoderNetwork, SequenceClassifier, TextEmbedder
 from models.json_files import check_only, fields_of, read_object
+from models.reading.networks import QuestionAnswerer, TokenClassifier
 from models.sentence_transformers import EmbedderFolder, max_sequence
 from models.tokenizer import load_tokenizer
 from models.weights import assign_weights, build_on_meta, read_tensors
@@ -29,6 +31,9 @@ from models.weights import assign_weights, build_on_meta, read_tensors
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
 CLASSIFIER = "ForSequenceClassification"
+TAGGER, ANSWERER = "ForTokenClassification", "ForQuestionAnswering"
+# How the one linear map of such a head is called, in all families.
+TOKEN_HEADS = {TAGGER: {"output": "classifier"}, ANSWERER: {"output": "qa_outputs"}}
 FILLS_MASKS = ("ForMaskedLM", "ForPreTraining")
 SINGLE_LABEL = "single_label_classification"
 ENORMOUS_TOKENS = 1_000_000  # tokenizer_config.json writes 10^30 for "no limit"
@@ -40,7 +45,7 @@ NEVER_NEEDED = re.compile(r"(^|\.)(position_ids|token_type_ids)$|^pooler\.")
 class PretrainedModel:
     """What a folder holds, but for its tokenizer; only a classifier has `labels`."""
 
-    model: SequenceClassifier | TextEmbedder | MaskedLanguageModel | GPT
+    model: EncoderNetwork | GPT
     labels: tuple[str, ...]
     max_tokens: int
     folder: Path  # of the weights, and so of the tokenizer
@@ -74,14 +79,22 @@ def load_encoder(use: EmbedderFolder) -> PretrainedModel:
     weights_path = use.encoder / WEIGHTS_FILE
     tensors = short_names(read_tensors(weights_path), family)
     is_classifier = not use.is_declared and has_classifier(values, tensors, family)
-    labels = labels_of(values, tensors, family, path) if is_classifier else ()
+    token_use = None if use.is_declared else token_use_of(values)
+    if token_use is not None:
+        family = replace(family, head=TOKEN_HEADS[token_use])
+    has_labels = is_classifier or token_use == TAGGER
+    labels = labels_of(values, tensors, family, path) if has_labels else ()
     mask_token_id = None if use.is_declared else mask_of(values, family, use.encoder)
     if mask_token_id is not None:
         check_only(values, {"tie_word_embeddings": True}, path)
         family = family.with_words_head()
 
-    def build() -> SequenceClassifier | TextEmbedder | MaskedLanguageModel:
+    def build() -> EncoderNetwork:
         encoder = Encoder(config)
+        if token_use == TAGGER:
+            return TokenClassifier(encoder, len(labels), head_dropout)
+        if token_use == ANSWERER:
+            return QuestionAnswerer(encoder, head_dropout)
         if mask_token_id is not None:
             activation = family.words_activation or config.activation
             has_relation = all(f"{name}.weight" in tensors for name in NEXT_SENTENCE.values())
@@ -138,6 +151,12 @@ def has_classifier(
     return all(f"{name}.weight" in tensors for name in family.head.values())
 
 
+def token_use_of(values: Mapping[str, Any]) -> str | None:
+    """What the declared architecture makes of every token, if anything."""
+    architecture = str((values.get("architectures") or [""])[0])
+    return next((use for use in TOKEN_HEADS if architecture.endswith(use)), None)
+
+
 def mask_of(values: Mapping[str, Any], family: Family, folder: Path) -> int | None:
     """The mask's id where the declared architecture fills masks; without a mask it cannot."""
     architecture = str((values.get("architectures") or [""])[0])
@@ -163,7 +182,7 @@ def labels_of(
         )
     output = f"{family.head['output']}.weight"
     if output not in tensors:
-        raise CheckpointError(f"{path} declares a {CLASSIFIER}, but the weights lack {output}")
+        raise CheckpointError(f"{path} declares a classifier, but the weights lack {output}")
     num_labels = tensors[output].shape[0]
     with fields_of(path, values.get("id2label") or {}) as id2label:
         names = {int(index): str(name) for index, name in id2label.items()}

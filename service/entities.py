@@ -54,9 +54,14 @@ def words_of(
     return Words(first_tokens, spans)
 
 
+def type_of(label: str) -> str:
+    """Without what says where in an entity it stands; some networks have only types."""
+    return label[2:] if label.startswith(("B-", "I-")) else label
+
+
 def entities_of(probabilities: np.ndarray, labels: Sequence[str], words: Words) -> list[Entity]:
     """The entities of a text, in their order, from float [tokens, labels]."""
-    types = [label[2:] for label in labels]  # of O it is empty
+    types = [type_of(label) for label in labels]
     is_of_type = np.array([[one == other for other in types] for one in types], np.float32)
     of_words = probabilities[words.first_tokens]
     best = of_words.argmax(axis=1).tolist() if words.first_tokens else []
@@ -67,7 +72,8 @@ def entities_of(probabilities: np.ndarray, labels: Sequence[str], words: Words) 
         if labels[label] == OUTSIDE:
             members = []
             continue
-        goes_on = bool(members) and labels[label] == f"I-{found[-1].label}"
+        is_begun = bool(members) and found[-1].label == types[label]
+        goes_on = is_begun and not labels[label].startswith("B-")
         members = [*(members if goes_on else []), float(scores[place, label])]
         first = found.pop().start if goes_on else start
         found.append(Entity(types[label], first, end, sum(members) / len(members)))

@@ -1,5 +1,6 @@
 """Parity with transformers on random weights, and the variants of config.json and weight names."""
 
+import copy
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ from torch import Tensor
 
 from models.checkpoint import CheckpointError, load_checkpoint
 from models.heads import SequenceClassifier, TextEmbedder
+from models.reading.networks import QuestionAnswerer, TokenClassifier
 
 BERT_SIZES: dict[str, Any] = {
     "vocab_size": 40,
@@ -60,6 +62,15 @@ def encoder_of(kind: str) -> transformers.PreTrainedModel:
 def classifier_of(kind: str) -> transformers.PreTrainedModel:
     torch.manual_seed(4)
     model: transformers.PreTrainedModel = AUTO_CLASSIFIER.from_config(CONFIGS[kind]).eval()
+    return model
+
+
+def reader_of(kind: str, auto: Any) -> transformers.PreTrainedModel:  # noqa: ANN401
+    torch.manual_seed(4)
+    config = copy.deepcopy(CONFIGS[kind])
+    if auto is transformers.AutoModelForQuestionAnswering:
+        config.num_labels = 2
+    model: transformers.PreTrainedModel = auto.from_config(config).eval()
     return model
 
 
@@ -122,6 +133,33 @@ def test_logits_equal_those_of_transformers(save: Save, kind: str) -> None:
         theirs = reference(input_ids=input_ids, attention_mask=attention_mask).logits
 
     assert (ours - theirs).abs().max() < TOLERANCE
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_labels_of_tokens_equal_those_of_transformers(save: Save, kind: str) -> None:
+    reference = reader_of(kind, transformers.AutoModelForTokenClassification)
+    checkpoint = load_checkpoint(save(reference))
+    assert isinstance(checkpoint.model, TokenClassifier)
+    assert checkpoint.labels == ("LABEL_0", "LABEL_1", "LABEL_2")
+    input_ids, attention_mask = ragged_batch(reference.config.pad_token_id)
+    with torch.inference_mode():
+        ours = checkpoint.model(input_ids, attention_mask)
+        theirs = reference(input_ids=input_ids, attention_mask=attention_mask).logits
+    assert (ours - theirs[attention_mask != 0]).abs().max() < TOLERANCE
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_starts_and_ends_of_answers_equal_those_of_transformers(save: Save, kind: str) -> None:
+    reference = reader_of(kind, transformers.AutoModelForQuestionAnswering)
+    checkpoint = load_checkpoint(save(reference))
+    assert isinstance(checkpoint.model, QuestionAnswerer)
+    assert (checkpoint.task, checkpoint.labels) == ("question-answering", ())
+    input_ids, attention_mask = ragged_batch(reference.config.pad_token_id)
+    with torch.inference_mode():
+        ours = checkpoint.model(input_ids, attention_mask)
+        theirs = reference(input_ids=input_ids, attention_mask=attention_mask)
+    packed = torch.stack([theirs.start_logits, theirs.end_logits], dim=-1)[attention_mask != 0]
+    assert (ours - packed).abs().max() < TOLERANCE
 
 
 def test_token_types_equal_those_of_transformers(save: Save) -> None:

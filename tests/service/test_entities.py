@@ -51,6 +51,16 @@ def test_serving_finds_what_training_is_judged_by() -> None:
         assert [(e.label, e.start, e.end) for e in found] == wanted, tags
 
 
+def test_labels_may_be_types_alone() -> None:
+    labels = ("O", "PER", "LOC")
+    found = entities_of(np.eye(3, dtype=np.float32)[[1, 1, 0, 1, 2]], labels, one_token_each(5))
+    assert [(e.label, e.start, e.end) for e in found] == [
+        ("PER", 0, 3),
+        ("PER", 6, 7),
+        ("LOC", 8, 9),
+    ]
+
+
 def test_the_score_is_the_mean_over_words_of_the_probability_of_their_type() -> None:
     """0.5 + 0.25 of the first word are for type a, 0.0 + 0.75 of the second."""
     probabilities = np.array([[0.25, 0.5, 0.25, 0, 0], [0.25, 0, 0.75, 0, 0]], np.float32)
