@@ -11,10 +11,10 @@ from rich.console import Console
 
 from models.checkpoint import Checkpoint, check_replaceable, save_checkpoint
 from models.commands import stop_requests
-from models.errors import CheckpointError
+from models.errors import CheckpointError, SettingError
 from models.kinds import kind_of
 from models.progress import RateColumn, TrainingBar
-from models.seq2seq.registry import NETWORKS, prepare
+from models.seq2seq.registry import NETWORKS, network_for, prepare
 from models.seq2seq.reports import (
     accuracy_table,
     alignment_of,
@@ -47,7 +47,10 @@ class Seq2SeqBar(TrainingBar):
 
 def train_seq2seq(task: str, output: Path, settings: Seq2SeqSettings, *, resume: bool) -> None:
     """Train on a task or a file; write checkpoint and reports to `output`."""
-    if settings.network == "lstm" and settings.attention == ALL:
+    if settings.attention == ALL:
+        network = network_for(task, settings)
+        if network != "lstm":
+            raise SettingError("attention", ALL, f"left out: the {network} has its own")
         compare_attentions(task, output, settings, resume=resume)
         return
     check_replaceable(output)  # now, rather than after the training

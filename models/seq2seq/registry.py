@@ -5,7 +5,7 @@ task, an entry and a function from settings to pairs.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from models.seq2seq.training import Training
 
 Values = Mapping[str, Any]
+DEFAULT_NETWORK = "lstm"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,7 @@ class Task:
     what: str  # it is, in a command's help
     generate: Callable[[Seq2SeqSettings], PairSplits]
     defaults: Mapping[str, Values] = field(default_factory=dict)
+    network: str = DEFAULT_NETWORK  # which one learns it, where the user does not say
 
 
 NETWORKS = {
@@ -83,14 +85,15 @@ TASKS = {
             "": {"samples": 60_000, "test_samples": 2_000},
             "transformer": {"epochs": 3},
         },
+        network="transformer",
     ),
 }
 
 
 def prepare(task: str, settings: Seq2SeqSettings) -> tuple[PairSplits, Seq2SeqSettings]:
     """The pairs of a task, or of a file, and the settings with nothing left open."""
-    known = TASKS.get(task)
-    network = settings.network
+    known, network = TASKS.get(task), network_for(task, settings)
+    settings = replace(settings, network=network)
     defaults = [known.defaults.get(network, {}), known.defaults.get("", {})] if known else []
     completed = settings.completed(*defaults, NETWORKS[network].defaults)
     if known:
@@ -99,3 +102,8 @@ def prepare(task: str, settings: Seq2SeqSettings) -> tuple[PairSplits, Seq2SeqSe
     if not path.is_file():
         raise SettingError("pairs", task, f"one of {', '.join(TASKS)}, or a file")
     return read_pairs(path, settings.test_fraction, settings.seed), completed
+
+
+def network_for(task: str, settings: Seq2SeqSettings) -> str:
+    """The name of the network that is to learn a task, or a file."""
+    return settings.network or (TASKS[task].network if task in TASKS else DEFAULT_NETWORK)

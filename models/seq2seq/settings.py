@@ -27,9 +27,12 @@ class Seq2SeqSettings:
     """Validates itself: a value outside its limits raises SettingError naming the field."""
 
     network: str = setting(
-        "lstm",
-        "lstm, a recurrent encoder and decoder; or transformer, as published in 2017.",
+        None,
+        "lstm, a recurrent encoder and decoder, whose tokens are what stands between spaces; or "
+        "transformer, as published in 2017, whose tokens are pieces of any text. By default what "
+        "suits the task, for files lstm.",
         choices=NETWORKS,
+        shown=OF_TASK,
     )
     attention: str = setting(
         "dot",

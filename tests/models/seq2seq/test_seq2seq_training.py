@@ -19,7 +19,7 @@ from models.errors import (
 from models.seq2seq.command import checkpoint_of
 from models.seq2seq.pairs import read_pairs
 from models.seq2seq.recurrent import SCORES
-from models.seq2seq.registry import NETWORKS, TASKS, prepare
+from models.seq2seq.registry import NETWORKS, TASKS, network_for, prepare
 from models.seq2seq.settings import ATTENTIONS, Seq2SeqSettings
 from models.seq2seq.settings import NETWORKS as NAMES
 from models.seq2seq.tokens import TokenizedPairs
@@ -33,7 +33,7 @@ FEW = replace(SECONDS, epochs=3)
 
 def trained(settings: Seq2SeqSettings, **options: object) -> Trained:
     pairs, completed = prepare("reversal", settings)
-    return train(pairs, NETWORKS[settings.network].load(), completed, **options)  # type: ignore[arg-type]
+    return train(pairs, NETWORKS[completed.network].load(), completed, **options)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("attention", ["none", "dot", "multiplicative", "additive"])
@@ -141,7 +141,18 @@ def test_what_settings_offer_is_what_there_is() -> None:
     for task, network in product(TASKS, NAMES):
         given = Seq2SeqSettings(network=network, samples=3, test_samples=2)
         completed = prepare(task, given)[1]
+        assert completed.network == network
         assert None not in (completed.epochs, completed.learning_rate, completed.batch_size), task
+
+
+def test_a_task_has_the_network_that_suits_it() -> None:
+    tasks = {task: network_for(task, Seq2SeqSettings()) for task in (*TASKS, "some.tsv")}
+    assert tasks == {
+        "reversal": "lstm",
+        "long-reversal": "lstm",
+        "dates": "transformer",
+        "some.tsv": "lstm",
+    }
 
 
 WrongUse = Callable[[Path], object]
