@@ -117,8 +117,8 @@ def classifier_from(
     text says. Raises CheckpointError for a checkpoint of anything but an encoder or a GPT.
     """
     model = checkpoint.model
-    is_classifier = isinstance(model, SequenceClassifier | GPTClassifier)
-    if is_classifier and set(labels) == set(checkpoint.labels):
+    is_known = set(labels) == set(checkpoint.labels)
+    if isinstance(model, SequenceClassifier | GPTClassifier) and is_known:
         return copy.deepcopy(model), checkpoint.labels
     if isinstance(model, GPT | GPTClassifier):
         gpt = model if isinstance(model, GPT) else model.gpt

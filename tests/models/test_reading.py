@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from torch.nn import functional as F
 
 from models.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from models.data import invented
-from models.datasets import Splits
+from models.datasets import AnySplits, Splits
 from models.encoder import Encoder, EncoderConfig
 from models.errors import DatasetError, TrainingInterruptedError
 from models.finetune import Recipe, finetune_by
@@ -335,7 +336,7 @@ def test_the_loss_of_spans_knows_no_padding() -> None:
     targets = torch.tensor([[0, 1, 2], [2, 2, 3]])
     alone = [
         F.cross_entropy(row[None, :, side], target[None, side])
-        for row, target in zip(outputs.split([2, 3]), targets, strict=True)
+        for row, target in zip(torch.split(outputs, [2, 3]), targets, strict=True)
         for side in (0, 1)
     ]
     loss = span_loss(outputs, targets)
@@ -402,7 +403,7 @@ def test_a_network_learns_to_answer_and_not_to(embedder: Checkpoint) -> None:
     [(TOKEN_CLASSIFICATION, tagged_splits()), (QUESTION_ANSWERING, question_splits())],
 )
 def test_a_resumed_run_ends_as_an_uninterrupted_one(
-    embedder: Checkpoint, recipe: Recipe, splits: Splits, tmp_path: Path
+    embedder: Checkpoint, recipe: Recipe[Any, Any, Any], splits: AnySplits, tmp_path: Path
 ) -> None:
     settings = TrainingSettings(epochs=2, batch_size=8, precision="off")
     expected = finetune_by(recipe, embedder, splits, settings)

@@ -30,6 +30,9 @@ POLICY = (
     "reshape",
     "collate",
     "features",
+    "entities",
+    "answers",
+    "fills",
     "cpus",
     "generation/sampling_params",
     "generation/history",
@@ -62,8 +65,9 @@ DOORS = {
         "service/tables.py",
     ),
     "typer": ("service/cli.py", "service/cli_"),
+    "matplotlib": ("service/fill_picture.py",),  # of commands that are asked for a picture
 }
-HEAVY = ("torch", "transformers", "onnx", "onnxscript", "sklearn", "matplotlib")
+HEAVY = ("torch", "transformers", "onnx", "onnxscript", "sklearn")
 
 
 def imports_of(path: Path) -> Iterator[str]:
