@@ -24,13 +24,13 @@ import torch
 from torch import Tensor, nn
 
 from export.cached_decoder import INPUTS, OPERATOR, CachedAttention
-from export.fused_attention import Packing, fuse_attention
+from export.fused_attention import Operator, Packing, fuse_attention
 from export.graph import check_fused, clean, export_program
 from models.attention import MultiHeadAttention, padding_mask
 from models.seq2seq.transformer import DecoderLayer, Transformer
 
 ENCODER_INPUTS = ("input_ids", "attention_mask")
-CROSS_OPERATOR = "Attention"
+CROSS_OPERATOR: Operator = "Attention"
 
 
 def trace_encoder(network: Transformer) -> onnx.ModelProto:
