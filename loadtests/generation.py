@@ -27,8 +27,8 @@ from rich.table import Table
 
 from service.errors import LoadError
 from service.generation.decoder import OnnxDecoder
-from service.generation.engine import EngineObserver
 from service.generation.model import GenerativeModel
+from service.generation.observation import EngineObserver
 from service.generation.sampling_params import SamplingParams
 from service.generation.sequence import RanStep
 from service.generation.sequence import Sequence as Sample

@@ -10,7 +10,8 @@ import numpy as np
 
 from service.generation.decoder import Decoder
 from service.generation.detokenizer import TextStream
-from service.generation.engine import GenerationEngine, QueueLimits
+from service.generation.engine import GenerationEngine
+from service.generation.inbox import QueueLimits
 from service.generation.kv_cache import KVCache
 from service.generation.sampling import SamplerState, TokenLogprobs
 from service.generation.sampling_params import SamplingParams

@@ -1,8 +1,8 @@
 """Generate text: plan a step, run it, sample, hand out what is new; over and over on one thread.
 
 Scheduler, cache and sequences are the engine thread's own, so they need no lock. What crosses from
-the event loop is an inbox of arrivals and leavers, guarded by the lock inside `_changed` together
-with the counts that bound it. What crosses back goes once per step by `call_soon_threadsafe`.
+the event loop is an inbox of arrivals and leavers; what crosses back goes once per step by
+`call_soon_threadsafe`.
 
 Arrivals and leavers are looked at between two steps, so that a client's leaving, a deadline and a
 new prompt take effect within one. Who is late is told so by a timer of the event loop, however long
@@ -16,9 +16,8 @@ import time
 from collections.abc import Callable
 from collections.abc import Sequence as Many
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import inf
-from typing import Protocol
 
 import numpy as np
 
@@ -28,31 +27,22 @@ from service.errors import (
     DeviceFailed,
     InvalidArgument,
     ModelFailed,
-    Overloaded,
     TimedOut,
     Unavailable,
 )
 from service.generation.beam_search import BeamSearch, Hypothesis
 from service.generation.decoder import Decoder
 from service.generation.detokenizer import TextStream
+from service.generation.inbox import Inbox, QueueLimits
 from service.generation.kv_cache import KVCache
+from service.generation.observation import EngineObserver, ran_step
 from service.generation.sampling import SamplerState, TokenLogprobs, sample
 from service.generation.scheduler import Scheduler, SchedulerLimits, StepPlan
-from service.generation.sequence import FinishReason, GenerationRequest, RanStep, Sequence
+from service.generation.sequence import FinishReason, GenerationRequest, Sequence
 from service.generation.stream import Generation, SequenceUpdate, failed
-from service.queue_policy import QueuePolicy
 
 logger = logging.getLogger(__name__)
 MAX_FAILED_STEPS = 3  # in a row; then the model is taken for broken
-
-
-@dataclass(frozen=True, slots=True)
-class QueueLimits:
-    """How much may wait for a slot; one more is refused at once."""
-
-    max_sequences: int = 512
-    max_tokens: int = 262_144  # of prompts
-    policy: QueuePolicy = field(default_factory=QueuePolicy)  # how long; how many is above
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,25 +51,6 @@ class Vocabulary:
 
     token_bytes: Many[bytes]  # by id; empty for special tokens
     eos_token_ids: tuple[int, ...]
-
-
-class EngineObserver(Protocol):
-    """Who counts. Called on the engine thread."""
-
-    def step_ran(self, step: RanStep) -> None: ...
-
-    def sequence_ended(self, sequence: Sequence) -> None: ...
-
-
-@dataclass(slots=True)
-class _Inbox:
-    """What the event loop has put down since the last step, and what waits in all."""
-
-    arrivals: list[Sequence] = field(default_factory=list)
-    leavers: list[Sequence] = field(default_factory=list)
-    num_waiting: int = 0
-    num_waiting_tokens: int = 0
-    is_closing: bool = False
 
 
 class GenerationEngine:
@@ -116,8 +87,7 @@ class GenerationEngine:
         self._next_due_s = inf  # nobody is late before
         self._outbox: list[SequenceUpdate] = []  # for the event loop, when the next run begins
         self._is_checked = True  # nothing changed since the last check of integrity
-        self._inbox = _Inbox()
-        self._changed = threading.Condition()
+        self._inbox = Inbox(queue)
         self._generations: dict[GenerationRequest, Generation] = {}  # event loop only
         self._timers: dict[GenerationRequest, list[asyncio.TimerHandle]] = {}  # the same
         self._loop = asyncio.get_running_loop()
@@ -141,20 +111,10 @@ class GenerationEngine:
                 "many sequences the model runs at once"
             )
         num_tokens = request.num_prompt_tokens * num_sequences
-        if num_sequences > self._queue.max_sequences or num_tokens > self._queue.max_tokens:
-            raise InvalidArgument(
-                f"n is {num_sequences}, and {num_tokens} prompt tokens in all; the queue takes "
-                f"at most {self._queue.max_sequences} sequences and {self._queue.max_tokens} tokens"
-            )
-        with self._changed:
-            self._check_room(num_sequences, num_tokens)  # before any work: refusing must be cheap
+        self._queue.check(num_sequences, num_tokens)
+        self._inbox.check_room(num_sequences, num_tokens)  # refusing must be cheap
         sequences = self._sequences_of(request)
-        with self._changed:
-            self._check_room(num_sequences, num_tokens)
-            self._inbox.arrivals += sequences
-            self._inbox.num_waiting += len(sequences)
-            self._inbox.num_waiting_tokens += num_tokens
-            self._changed.notify()
+        self._inbox.arrive(sequences)
         generation = Generation(sequences, self._leave)
         self._generations[request] = generation
         self._timers[request] = [
@@ -179,14 +139,11 @@ class GenerationEngine:
 
     def check_room(self) -> None:
         """Raise `Overloaded` if one more request would be refused: cheap, before any work."""
-        with self._changed:
-            self._check_room(1, 1)
+        self._inbox.check_room(1, 1)
 
     def stop(self) -> None:
         """End everything, running sequences too, after the step under way."""
-        with self._changed:
-            self._inbox.is_closing = True
-            self._changed.notify()
+        self._inbox.close()
 
     def close(self, timeout_s: float) -> None:
         """Stop, and wait so long for the step under way; blocks meanwhile.
@@ -200,17 +157,6 @@ class GenerationEngine:
             with suppress(RuntimeError):  # the loop is closed: nobody asks
                 error = Unavailable("Server is stopping")
                 self._loop.call_soon_threadsafe(self._fail_all, error)
-
-    def _check_room(self, num_sequences: int, num_tokens: int) -> None:
-        inbox = self._inbox
-        if inbox.is_closing:
-            raise Unavailable(
-                "Server is stopping, scheduler for model has stopped accepting new "
-                "inference requests"
-            )
-        is_full = inbox.num_waiting + num_sequences > self._queue.max_sequences
-        if is_full or inbox.num_waiting_tokens + num_tokens > self._queue.max_tokens:
-            raise Overloaded("Exceeds maximum queue size")
 
     def _sequences_of(self, request: GenerationRequest) -> list[Sequence]:
         sequences: list[Sequence] = []
@@ -240,9 +186,7 @@ class GenerationEngine:
         for timer in self._timers.pop(generation.request, ()):
             timer.cancel()
         if not generation.is_complete:
-            with self._changed:
-                self._inbox.leavers += generation.sequences
-                self._changed.notify()
+            self._inbox.leave(generation.sequences)
 
     def _deliver(self, updates: list[SequenceUpdate]) -> None:
         for update in updates:
@@ -290,17 +234,10 @@ class GenerationEngine:
         if not self._live:
             self._flush()
         self._check_when_idle()
-        with self._changed:
-            inbox = self._inbox
-            while not (inbox.is_closing or inbox.arrivals or inbox.leavers):
-                if self._live:
-                    break
-                self._changed.wait()
-            if inbox.is_closing:
-                return False
-            arrivals, inbox.arrivals = inbox.arrivals, []
-            leavers, inbox.leavers = inbox.leavers, []
+        arrivals, leavers = self._inbox.take(can_wait=not self._live)
         self._live |= dict.fromkeys(arrivals)
+        if self._inbox.is_closing:
+            return False
         for sequence in arrivals:
             self._next_due_s = min(self._next_due_s, sequence.due_s)
             if not sequence.request.params.has_beams:
@@ -351,7 +288,17 @@ class GenerationEngine:
         self._post(updates)
         run_s, num_agreed = ran_s - run_started_s, len(updates) - 1 if plan.draft else 0
         self._scheduler.ran(plan, run_s, num_agreed, num_decoding)
-        self._observe(plan, updates, num_agreed, run_s, time.monotonic() - started_s)
+        num_moved_rows, self._num_moved_rows = self._num_moved_rows, self.cache.num_moved_rows
+        self._observer.step_ran(
+            ran_step(
+                plan,
+                updates,
+                run_s=run_s,
+                step_s=time.monotonic() - started_s,
+                num_moved_rows=self.cache.num_moved_rows - num_moved_rows,
+                num_agreed=num_agreed,
+            )
+        )
 
     def _start(self, sequences: Many[Sequence], now_s: float) -> None:
         """Stamp those whose first step this is; they wait no more."""
@@ -359,7 +306,7 @@ class GenerationEngine:
         for sequence in fresh:
             sequence.timings.scheduled_s = now_s
         if fresh:
-            self._count_out(fresh)
+            self._inbox.count_out(fresh)
 
     def _samples_in(self, sequences: Many[Sequence]) -> list[Sequence]:
         """Whose tokens these compute: their own, or as beams those of their search's results."""
@@ -368,11 +315,6 @@ class GenerationEngine:
             search = self._searches.get(sequence.request)
             found |= dict.fromkeys(search.results if search else (sequence,))
         return list(found)
-
-    def _count_out(self, sequences: Many[Sequence]) -> None:
-        with self._changed:
-            self._inbox.num_waiting -= len(sequences)
-            self._inbox.num_waiting_tokens -= sum(s.num_prompt_tokens for s in sequences)
 
     def _sample(self, plan: StepPlan, logits_BV: np.ndarray) -> list[SequenceUpdate]:  # noqa: N803
         """Choose the next token of every row whose last one was computed; end what is complete."""
@@ -487,36 +429,6 @@ class GenerationEngine:
         is_full = sequence.num_output_tokens >= sequence.request.max_tokens
         return text, FinishReason.LENGTH if is_full else None
 
-    def _observe(
-        self,
-        plan: StepPlan,
-        updates: list[SequenceUpdate],
-        num_agreed: int,
-        run_s: float,
-        step_s: float,
-    ) -> None:
-        num_moved_rows, self._num_moved_rows = self._num_moved_rows, self.cache.num_moved_rows
-        told = [update for update in updates if update.token_ids]
-        times = [update.sequence.timings for update in told]
-        self._observer.step_ran(
-            RanStep(
-                phase=plan.phase,
-                num_rows=len(plan.sequences),
-                num_tokens=plan.num_tokens,
-                run_s=run_s,
-                other_s=step_s - run_s,
-                num_moved_rows=self.cache.num_moved_rows - num_moved_rows,
-                num_drafted=plan.num_drafted,
-                num_agreed=num_agreed,
-                time_to_first_token_s=tuple(
-                    t.time_to_first_token_s
-                    for t, update in zip(times, told, strict=True)
-                    if not update.since_s
-                ),
-                inter_token_s=tuple(gap_s for update in told for gap_s in update.gaps_s),
-            )
-        )
-
     def _fail_step(self, plan: StepPlan, error: Exception) -> None:
         """The sequences of a failed run end with it; others are untouched."""
         if not isinstance(error, AttendantError):
@@ -547,7 +459,7 @@ class GenerationEngine:
         sequence.finish_reason = reason
         sequence.timings.finished_s = time.monotonic()
         if not sequence.timings.scheduled_s:
-            self._count_out([sequence])
+            self._inbox.count_out([sequence])
         self._observer.sequence_ended(sequence)
 
     def _break(self, error: AttendantError) -> None:
@@ -562,9 +474,8 @@ class GenerationEngine:
 
     def _end_all(self, reason: FinishReason, error: AttendantError) -> None:
         """The last thing this thread does; scheduler and cache may be broken, and end with it."""
-        with self._changed:
-            self._live |= dict.fromkeys(self._inbox.arrivals)
-            self._inbox.arrivals.clear()
+        arrivals, _ = self._inbox.take(can_wait=False)
+        self._live |= dict.fromkeys(arrivals)
         sequences = list(self._live)
         for sequence in sequences:
             self._bury(sequence, reason)

@@ -10,7 +10,8 @@ from service.batch_limits import queue_policies
 from service.errors import LoadError
 from service.generation.decoder import CacheLimits, Decoder
 from service.generation.encoder_decoder import SourceLimits, open_encoder_decoder
-from service.generation.engine import GenerationEngine, QueueLimits, Vocabulary
+from service.generation.engine import GenerationEngine, Vocabulary
+from service.generation.inbox import QueueLimits
 from service.generation.model import GenerativeModel, Room
 from service.generation.scheduler import SchedulerLimits
 from service.manifest import Manifest

@@ -22,7 +22,8 @@ from service.errors import (
     TimedOut,
     Unavailable,
 )
-from service.generation.engine import MAX_FAILED_STEPS, GenerationEngine, QueueLimits
+from service.generation.engine import MAX_FAILED_STEPS, GenerationEngine
+from service.generation.inbox import QueueLimits
 from service.generation.scheduler import SchedulerLimits
 from service.generation.sequence import FinishReason, GenerationRequest
 from service.generation.stream import Generation

@@ -1,0 +1,93 @@
+"""What the event loop puts down for an engine's thread between two steps, and how much may wait.
+
+The one place of the engine that two threads share: everything is guarded by one lock.
+"""
+
+import threading
+from collections.abc import Sequence as Many
+from dataclasses import dataclass, field
+
+from service.errors import InvalidArgument, Overloaded, Unavailable
+from service.generation.sequence import Sequence
+from service.queue_policy import QueuePolicy
+
+
+@dataclass(frozen=True, slots=True)
+class QueueLimits:
+    """How much may wait for a slot; one more is refused at once."""
+
+    max_sequences: int = 512
+    max_tokens: int = 262_144  # of prompts
+    policy: QueuePolicy = field(default_factory=QueuePolicy)  # how long; how many is above
+
+    def check(self, num_sequences: int, num_tokens: int) -> None:
+        """Raise `InvalidArgument` for one request that never fits."""
+        if num_sequences > self.max_sequences or num_tokens > self.max_tokens:
+            raise InvalidArgument(
+                f"n is {num_sequences}, and {num_tokens} prompt tokens in all; the queue takes "
+                f"at most {self.max_sequences} sequences and {self.max_tokens} tokens"
+            )
+
+
+class Inbox:
+    """Arrivals and leavers since the last step, and what waits for its first one in all."""
+
+    def __init__(self, limits: QueueLimits) -> None:
+        self.num_waiting = 0
+        self.is_closing = False
+        self._limits = limits
+        self._num_tokens = 0  # of the prompts that wait
+        self._arrivals: list[Sequence] = []
+        self._leavers: list[Sequence] = []
+        self._changed = threading.Condition()
+
+    def check_room(self, num_sequences: int, num_tokens: int) -> None:
+        """Raise `Overloaded` or `Unavailable` where so much more would be refused."""
+        with self._changed:
+            self._check_room(num_sequences, num_tokens)
+
+    def arrive(self, sequences: Many[Sequence]) -> None:
+        """All of a request, or `Overloaded` or `Unavailable`."""
+        num_tokens = sum(sequence.num_prompt_tokens for sequence in sequences)
+        with self._changed:
+            self._check_room(len(sequences), num_tokens)
+            self._arrivals += sequences
+            self.num_waiting += len(sequences)
+            self._num_tokens += num_tokens
+            self._changed.notify()
+
+    def leave(self, sequences: Many[Sequence]) -> None:
+        with self._changed:
+            self._leavers += sequences
+            self._changed.notify()
+
+    def close(self) -> None:
+        """Take nobody more, and let nobody wait for work."""
+        with self._changed:
+            self.is_closing = True
+            self._changed.notify()
+
+    def take(self, *, can_wait: bool) -> tuple[list[Sequence], list[Sequence]]:
+        """Arrivals and leavers, once there are any where it may wait for them."""
+        with self._changed:
+            while can_wait and not (self.is_closing or self._arrivals or self._leavers):
+                self._changed.wait()
+            taken = self._arrivals, self._leavers
+            self._arrivals, self._leavers = [], []
+            return taken
+
+    def count_out(self, sequences: Many[Sequence]) -> None:
+        """These wait no more."""
+        with self._changed:
+            self.num_waiting -= len(sequences)
+            self._num_tokens -= sum(sequence.num_prompt_tokens for sequence in sequences)
+
+    def _check_room(self, num_sequences: int, num_tokens: int) -> None:
+        if self.is_closing:
+            raise Unavailable(
+                "Server is stopping, scheduler for model has stopped accepting new "
+                "inference requests"
+            )
+        is_full = self.num_waiting + num_sequences > self._limits.max_sequences
+        if is_full or self._num_tokens + num_tokens > self._limits.max_tokens:
+            raise Overloaded("Exceeds maximum queue size")
