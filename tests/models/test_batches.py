@@ -2,6 +2,7 @@
 
 import torch
 from tokenizers import Tokenizer
+from tokenizers.processors import TemplateProcessing
 
 from models.batches import TokenizedDataset, epoch_batches, sorted_batches, tokenize
 from models.datasets import Dataset, Example
@@ -39,6 +40,22 @@ def test_a_batch_is_padded_on_the_right_to_its_longest_row() -> None:
     assert attention_mask.tolist() == [[1, 0], [1, 1]]
     assert targets.tolist() == [1, 1]
     assert {t.dtype for t in (input_ids, attention_mask, targets)} == {torch.int64}
+
+
+def test_the_second_texts_of_pairs_are_of_type_one(tokenizer: Tokenizer) -> None:
+    """And a pair that is too long loses from the longer of its texts."""
+    tokenizer.post_processor = TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
+    )
+    pairs = (Example(1, "x", "win", "home now"), Example(2, "y", "win win", "home " * 9))
+    rows = tokenize(Dataset("a", pairs), ("x", "y"), tokenizer, max_tokens=8, pad_token_id=0)
+    input_ids, attention_mask, token_types, targets = rows.batch([0, 1])
+    assert input_ids.tolist() == [[2, 4, 3, 9, 12, 3, 0, 0], [2, 4, 4, 3, 9, 9, 9, 3]]
+    assert token_types.tolist() == [[0, 0, 0, 1, 1, 1, 0, 0], [0, 0, 0, 0, 1, 1, 1, 1]]
+    assert attention_mask[0].tolist() == [1] * 6 + [0] * 2
+    assert targets.tolist() == [0, 1]
 
 
 def test_long_texts_are_cut_with_their_special_tokens_kept(tokenizer: Tokenizer) -> None:

@@ -36,6 +36,40 @@ def test_a_tsv_header_may_order_the_columns_and_add_others(tmp_path: Path) -> No
     assert read_dataset(tmp_path / "a.tsv").examples == (Example(2, "spam", "free cash"),)
 
 
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.tsv", "label\ttext\ttext_pair\nyes\tit rains\tit is wet\nno\tit rains\tit is dry\n"),
+        ("a.csv", "text_pair,label,text\nit is wet,yes,it rains\nit is dry,no,it rains\n"),
+        (
+            "a.jsonl",
+            '{"label": "yes", "text": "it rains", "text_pair": "it is wet"}\n'
+            '{"label": "no", "text": "it rains", "text_pair": "it is dry"}\n',
+        ),
+    ],
+)
+def test_a_second_text_makes_pairs(tmp_path: Path, name: str, content: str) -> None:
+    (tmp_path / name).write_text(content)
+    dataset = read_dataset(tmp_path / name)
+    assert dataset.has_pairs
+    assert [example.text_or_pair for example in dataset.examples] == [
+        ("it rains", "it is wet"),
+        ("it rains", "it is dry"),
+    ]
+    assert [example.label for example in dataset.examples] == ["yes", "no"]
+
+
+def test_pairs_and_single_texts_do_not_mix(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"label": 0, "text": "a", "text_pair": "b"}\n{"label": 1, "text": "a"}\n')
+    with pytest.raises(DatasetError, match=r"a\.jsonl:2: no text_pair, but other rows have one"):
+        read_dataset(path)
+    single = Dataset("a", (Example(1, "x", "a"), Example(2, "y", "a")))
+    pairs = Dataset("b", (Example(1, "x", "a", "b"),))
+    with pytest.raises(DatasetError, match="b:1: the training data has no pairs of texts"):
+        Splits(single, pairs)
+
+
 def test_integer_labels_become_names(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"label": 1, "text": "free"}\n')
     assert read_dataset(tmp_path / "a.jsonl").labels() == ("1",)
@@ -56,6 +90,12 @@ def test_integer_labels_become_names(tmp_path: Path) -> None:
         ("a.jsonl", '["ham", "a"]\n', "a.jsonl:1: expected an object"),
         ("a.jsonl", '{"label": "ham"}\n', "a.jsonl:1: expected an object with label and text"),
         ("a.jsonl", '{"label": "ham", "text": 3}\n', "a.jsonl:1: text must be a string"),
+        (
+            "a.jsonl",
+            '{"label": "ham", "text": "a", "text_pair": 3}\n',
+            "a.jsonl:1: text_pair must be a string",
+        ),
+        ("a.tsv", "label\ttext\ttext_pair\nham\ta\n", "a.tsv:2: expected label<TAB>text"),
         ("a.xlsx", "", "the name must end in one of .tsv, .txt, .csv, .jsonl, .ndjson"),
     ],
 )

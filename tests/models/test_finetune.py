@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from tokenizers.processors import TemplateProcessing
 from torch import Tensor
 
 from models.checkpoint import Checkpoint, CheckpointError
-from models.datasets import Splits
+from models.datasets import Dataset, Example, Splits
 from models.errors import SettingError, TrainingInterruptedError
 from models.finetune import Finetuned, finetune
 from models.heads import SequenceClassifier
@@ -50,6 +51,21 @@ def test_an_embedder_learns_to_classify(embedder_checkpoint: Checkpoint, splits:
         "test_accuracy",
         "test_macro_f1",
     }
+
+
+def test_a_classifier_learns_what_two_texts_have_to_do_with_each_other(
+    embedder_checkpoint: Checkpoint,
+) -> None:
+    """Which of the two is the first: only their types tell, in a tokenizer without separators."""
+    tokenizer = embedder_checkpoint.tokenizer
+    tokenizer.post_processor = TemplateProcessing(
+        single="[CLS] $A", pair="[CLS] $A $B:1", special_tokens=[("[CLS]", 2)]
+    )
+    rows = [("same", "win win", "cash"), ("other", "win", "win cash")] * 8
+    data = Dataset("pairs", tuple(Example(i, *row) for i, row in enumerate(rows)))
+    settings = replace(SETTINGS, epochs=30, patience=30, learning_rate=1e-2)
+    result = finetune(embedder_checkpoint, Splits(data, data), settings)
+    assert result.evaluation.accuracy == 1.0
 
 
 def test_the_same_seed_gives_the_same_weights_and_another_does_not(
