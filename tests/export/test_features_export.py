@@ -1,0 +1,176 @@
+"""Exports of features and word vectors: as PyTorch computes them, row by row and in batches."""
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import typer
+from typer.testing import CliRunner
+
+from export.cli import export
+from export.errors import ExportError
+from export.exporter import ExportSettings, export_checkpoint
+from export.graph import fused_ops, trace
+from export.parity import GraphRunner, pad
+from export.recurrence import emit_lstms
+from models.checkpoint import Checkpoint, save_checkpoint
+from models.heads import LAYERS, POOLINGS, TextEmbedder
+from models.uses import as_features
+from models.words.elmo import Elmo, ElmoConfig
+from models.words.network import WordVectors, WordVectorsConfig
+from models.words.vocabulary import SPECIAL, train_word_tokenizer
+from service.features import LAYERS as SERVED_LAYERS
+from service.features import Features
+from service.manifest import Manifest
+from tests.export.tiny import tiny_embedder
+
+WORDS = "free prize winner claim now call lunch tomorrow"
+WIDE = {"COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"}
+LENGTHS = (9, 1, 4, 6)
+
+
+@cache
+def features_checkpoint() -> Checkpoint:
+    return as_features(tiny_embedder(num_layers=4))
+
+
+@cache
+def elmo_checkpoint() -> Checkpoint:
+    torch.manual_seed(5)
+    tokenizer = train_word_tokenizer([WORDS], 1, keeps_punctuation=True)
+    config = ElmoConfig(tokenizer.get_vocab_size(), hidden_size=8, max_positions=32)
+    return Checkpoint(Elmo(config).eval(), "features", (), tokenizer, 32, "random weights")
+
+
+@cache
+def words_checkpoint() -> Checkpoint:
+    torch.manual_seed(6)
+    tokenizer = train_word_tokenizer([WORDS], 1)
+    config = WordVectorsConfig(tokenizer.get_vocab_size(), 8, max_positions=32)
+    return Checkpoint(WordVectors(config).eval(), "embedding", (), tokenizer, 32, "random weights")
+
+
+Made = Callable[[], Checkpoint]
+MADE: dict[str, Made] = {
+    "features": features_checkpoint,
+    "elmo": elmo_checkpoint,
+    "words": words_checkpoint,
+}
+
+
+@cache
+def runner_of(name: str) -> GraphRunner:
+    return GraphRunner(trace(MADE[name]().text_network, "Attention", is_half=False))
+
+
+def rows_of(checkpoint: Checkpoint) -> list[list[int]]:
+    generator = np.random.default_rng(0)
+    size = checkpoint.tokenizer.get_vocab_size()
+    return [generator.integers(len(SPECIAL), size, length).tolist() for length in LENGTHS]
+
+
+@pytest.mark.parametrize("name", ["features", "elmo"])
+def test_states_are_of_real_tokens_one_text_after_the_other(name: str) -> None:
+    """Rows of 9, 1, 4 and 6 tokens are 20 vectors; each as of its row alone, in PyTorch."""
+    checkpoint, run = MADE[name](), runner_of(name)
+    rows = rows_of(checkpoint)
+    packed = run(pad(rows, 0))
+    assert packed.shape[0] == sum(LENGTHS)
+    for row, found in zip(rows, np.split(packed, np.cumsum(LENGTHS)[:-1]), strict=True):
+        ids = torch.tensor([row])
+        with torch.inference_mode():
+            alone = checkpoint.model(ids, torch.ones_like(ids)).numpy()
+        assert np.abs(found - alone).max() < 1e-5
+        assert np.abs(found - run(pad([row], 0))).max() < 1e-6
+
+
+@pytest.mark.parametrize("layers", LAYERS)
+@pytest.mark.parametrize("pooling", POOLINGS)
+def test_what_the_server_makes_of_states_is_what_an_embedder_gives(
+    layers: str, pooling: str
+) -> None:
+    """The two lists of strategies agree, in names and in values."""
+    checkpoint = features_checkpoint()
+    rows = rows_of(checkpoint)
+    batch = pad(rows, 0)
+    embedder = TextEmbedder(checkpoint.encoder_model.encoder, pooling, layers).eval()
+    with torch.inference_mode():
+        wanted = embedder(*map(torch.from_numpy, (batch["input_ids"], batch["attention_mask"])))
+    packed = runner_of("features")(batch)
+    parts = np.split(packed, np.cumsum(LENGTHS)[:-1])
+    found = np.concatenate([Features(layers, pooling).of(states) for states in parts])
+    assert np.abs(found - wanted.numpy()).max() < 1e-4
+    assert list(LAYERS) == list(SERVED_LAYERS)
+
+
+def test_each_lstm_is_one_node() -> None:
+    """Two layers in two directions; and no other loop."""
+    graph = trace(elmo_checkpoint().text_network, "Attention", is_half=False)
+    assert fused_ops(graph) == {"LSTM": 4}
+    assert not {"Loop", "Scan"} & {node.op_type for node in graph.graph.node}
+    assert emit_lstms(torch.nn.Linear(1, 1)) == 0
+
+
+def test_padding_that_is_not_zero_changes_nothing() -> None:
+    """What stands behind a row's end is read by nobody, in either direction."""
+    rows = rows_of(elmo_checkpoint())
+    batch = pad(rows, 0)
+    noisy = batch | {"input_ids": np.where(batch["attention_mask"] == 1, batch["input_ids"], 5)}
+    assert np.array_equal(runner_of("elmo")(batch), runner_of("elmo")(noisy))
+
+
+def test_word_vectors_are_averaged_over_known_words() -> None:
+    checkpoint = words_checkpoint()
+    table = checkpoint.model.state_dict()["words.weight"].numpy()
+    found = runner_of("words")(pad([[2, 5, 1, 7, 3], [2, 3], [6]], 0))
+    wanted = [(table[5] + table[7]) / 2, np.zeros(8), table[6]]
+    assert np.abs(found - np.stack(wanted)).max() < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "num_layers", "pooling"),
+    [("elmo", 16, 2, ""), ("words", 8, 0, "mean of words")],
+)
+def test_manifests_say_what_the_server_needs(
+    name: str, size: int, num_layers: int, pooling: str, tmp_path: Path
+) -> None:
+    """Word vectors and LSTMs have no product with weights: nothing for int8 to round."""
+    checkpoint = MADE[name]()
+    folder, manifest = export_checkpoint(checkpoint, ExportSettings(name, tmp_path, "auto"))
+    assert manifest.task == checkpoint.task
+    assert (manifest.embedding_size, manifest.num_layers) == (size, num_layers)
+    assert manifest.pooling == pooling
+    assert not manifest.variants
+    assert "nothing to round" in manifest.left_out["int8"]
+    assert manifest.parity["max_neighbour_effect"] < 1e-5
+    assert Manifest.from_json((folder / "manifest.json").read_text()) == manifest
+
+
+def test_int8_of_a_network_without_products_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ExportError, match="nothing to round"):
+        export_checkpoint(words_checkpoint(), ExportSettings("words", tmp_path, "int8"))
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_command_exports_an_embedder_for_features(tmp_path: Path) -> None:
+    save_checkpoint(tiny_embedder(num_layers=1), tmp_path / "tiny")
+    app = typer.Typer()
+    app.command()(export)
+
+    def run(*options: str) -> tuple[int, str]:
+        repository = str(tmp_path / "repository")
+        arguments = [str(tmp_path / "tiny"), "--repository", repository, *options]
+        result = CliRunner().invoke(app, [*arguments, "--precision", "fp32"], env=WIDE)
+        return result.exit_code, result.output
+
+    exit_code, output = run("--name", "states", "--task", "features")
+    assert exit_code == 0, output
+    path = tmp_path / "repository" / "states" / "1" / "manifest.json"
+    manifest = Manifest.from_json(path.read_text())
+    assert (manifest.task, manifest.num_layers, manifest.embedding_size) == ("features", 1, 32)
+    exit_code, output = run("--name", "other", "--task", "text-generation")
+    assert exit_code == 1
+    assert "task is 'text-generation', but must be features" in output.replace("\n", " ")
