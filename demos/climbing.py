@@ -47,19 +47,19 @@ class Step:
     requests_per_s: float = 0.0  # of one text each
 
 
-def climb(files: Files, output: Path, settings: LadderSettings) -> list[Step]:
-    """Train, export, serve and measure; writes everything below `output`."""
+def climb(files: Files, output: Path, repository: Path, settings: LadderSettings) -> list[Step]:
+    """Train, export to `repository`, serve it and measure; all else is written below `output`."""
     if output.exists() and any(output.iterdir()):
         raise CheckpointError(f"{output} holds something; choose a folder that is new or empty")
     for given in filter(None, (files.encoder, files.gpt)):
         load_checkpoint(given)  # now, rather than after others were trained
     console = Console(stderr=True)
     splits = splits_of(files, settings)
-    repository = output / "repository"
     steps = []
     for rung in rungs_of(splits.train, files.encoder, files.gpt, settings):
         console.print(f"{rung.name}: {rung.what}", style="bold", highlight=False)
-        steps.append(take(rung, splits, output, settings, console))
+        checkpoint = output / "checkpoints" / rung.name
+        steps.append(take(rung, splits, settings.max_tokens, checkpoint, repository, console))
     texts = [example.text for example in _test(splits).examples]
     console.print(f"asking all of them, {settings.requests} requests in a turn", highlight=False)
     with serving(repository, "--log-level", "warning") as address:
@@ -89,22 +89,26 @@ def _some(data: Dataset, count: int, seed: int) -> Dataset:
 
 
 def take(
-    rung: Rung, splits: Splits[Dataset], output: Path, settings: LadderSettings, console: Console
+    rung: Rung,
+    splits: Splits[Dataset],
+    max_tokens: int,
+    checkpoint: Path,
+    repository: Path,
+    console: Console,
 ) -> Step:
     """Train one rung, keep its checkpoint and export it."""
     began_s, began_cpu_s = time.monotonic(), time.process_time()
-    start = rung.start()
-    max_tokens = min(settings.max_tokens, start.max_tokens)
+    with console.status("what it starts from"):
+        start = rung.start()
+    training = replace(rung.training, max_tokens=min(max_tokens, start.max_tokens))
     with ProgressBar(console) as bar:
-        training = replace(rung.training, max_tokens=max_tokens)
         tuned = finetune(start, splits, training, listener=bar)
     seconds, cpu_s = time.monotonic() - began_s, time.process_time() - began_cpu_s
-    save_checkpoint(tuned.checkpoint, output / "checkpoints" / rung.name)
+    save_checkpoint(tuned.checkpoint, checkpoint)
     with console.status("exporting"):
-        to = ExportSettings(
-            rung.name, output / "repository", example=_test(splits).examples[0].text
-        )
-        folder, _ = export_checkpoint(tuned.checkpoint, to)
+        example = _test(splits).examples[0].text
+        exporting = ExportSettings(rung.name, repository, example=example)
+        folder, _ = export_checkpoint(tuned.checkpoint, exporting)
     return Step(
         name=rung.name,
         what=rung.what,

@@ -60,6 +60,7 @@ def _ladder(
     data: Path,
     test: Path,
     output: Path,
+    repository: Path | None,
     encoder: str,
     gpt: str,
     **values: Any,  # noqa: ANN401
@@ -69,7 +70,9 @@ def _ladder(
         settings = LadderSettings(**values)
         from demos.climbing import Files, climb
 
-        climb(Files(data, test, encoder, gpt), output, settings)
+        climb(
+            Files(data, test, encoder, gpt), output, repository or output / "repository", settings
+        )
 
 
 ladder = command_of(
@@ -81,8 +84,16 @@ ladder = command_of(
             "output",
             Path,
             ...,
-            "New folder for checkpoints, served models, table and picture.",
+            "New folder for checkpoints, figures and picture.",
             f"{PREFIX}_OUTPUT",
+        ),
+        flag(
+            "repository",
+            Path | None,
+            None,
+            "Model repository to export to and serve from, one model for each rung.",
+            f"{PREFIX}_REPOSITORY",
+            shown="repository in the output folder",
         ),
         flag(
             "encoder",

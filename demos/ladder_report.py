@@ -28,8 +28,8 @@ def title_of(splits: Splits[Dataset]) -> str:
 
 
 def ladder_table(rows: Rows, splits: Splits[Dataset]) -> Table:
-    table = Table(title=title_of(splits), caption="networks run and are served in float32")
-    table.add_column("", no_wrap=True)
+    caption = "float32; training in seconds of a clock and of processors"
+    table = Table("", title=title_of(splits), caption=caption, box=None, pad_edge=False)
     for heading in ("accuracy", "train s", "CPU s", "weights", "MB", "requests/s"):
         table.add_column(heading, justify="right")
     for row in rows:

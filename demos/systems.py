@@ -188,8 +188,24 @@ DEMOS: dict[str, Demo] = {
         (
             trained("vision", "digits", "--epochs 1"),
             exported("digits"),
+            data("digit_images", "images"),
         ),
-        ("classify-image digits {folder}/digit.png",),
+        ("classify-image digits {folder}/images/3.png {folder}/images/8.png",),
+    ),
+    "ladder": Demo(
+        "Five ways to classify texts",
+        "spam: from scratch, with word vectors, frozen, fine-tuned, and by GPT; a table of all",
+        (
+            encoder(),
+            Step(
+                "attendant ladder models/data/spam.tsv --test models/data/spam_heldout.tsv "
+                "--output {folder}/ladder --repository {folder}/repository",
+                "{folder}/ladder",
+                "--training-texts 60 --epochs 1 --word-epochs 1 --tuning-epochs 1 --head-epochs 1 "
+                "--gpt-steps 2 --requests 8 --max-tokens 24",
+            ),
+        ),
+        ("classify tuned 'WINNER!! claim your free prize now' 'see you at eight'",),
     ),
     "attention": Demo(
         "Attention made visible",

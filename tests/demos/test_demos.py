@@ -1,7 +1,7 @@
 """Every row of docs/lectures.md from nothing to an answered request, trained for seconds."""
 
 import re
-import runpy
+import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -46,12 +46,7 @@ def run_here(arguments: Sequence[str]) -> str:
     """What a command prints, run within this process: importing PyTorch once is enough."""
     program, *rest = arguments
     if program == "python":
-        assert rest[0] == "-m"
-        argv, sys.argv = sys.argv, rest[1:]
-        try:
-            runpy.run_module(rest[1], run_name="__main__")
-        finally:
-            sys.argv = argv
+        subprocess.run([sys.executable, *rest], check=True)  # noqa: S603 - our own module
         return ""
     assert program == "attendant", f"`make test` has done {arguments}"
     result = CliRunner().invoke(app, rest, env=PLAIN, catch_exceptions=False)
