@@ -27,6 +27,7 @@ from service.manifest import MODEL_FILENAME
 from service.runtime import OnnxSession, SessionOptions
 
 MAX_ABS_ERROR = 1e-4  # of attention, to PyTorch and to a row by itself; tokens must be equal
+MAX_STEPS = 128  # each is traced: half a second, and 30 nodes of the graph
 NUM_ROWS = 16
 CONFIG_FILE = "config.pbtxt"
 
@@ -47,6 +48,11 @@ def export_recurrent(
     check_name(settings.name)
     if settings.precision not in ("auto", "fp32"):
         raise ExportError(f"precision is {settings.precision}, a recurrent network's is fp32")
+    if checkpoint.max_tokens > MAX_STEPS:
+        raise ExportError(
+            f"max_tokens is {checkpoint.max_tokens}, a graph that decodes by itself has at most "
+            f"{MAX_STEPS} steps"
+        )
     network.eval()
     on_step("tracing the graph")
     graph = trace_greedy(network, checkpoint.max_tokens)

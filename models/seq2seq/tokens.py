@@ -82,7 +82,8 @@ class TokenizedPairs:
 def symbols_tokenizer(pairs: Iterable[Pair]) -> Tokenizer:
     """A token for each symbol between spaces, on either side; others are unknown."""
     symbols = {symbol for pair in pairs for text in pair for symbol in text.split()}
-    vocabulary = {token: i for i, token in enumerate((*SPECIAL_TOKENS, *sorted(symbols)))}
+    ordinary = sorted(symbols - set(SPECIAL_TOKENS))
+    vocabulary = {token: i for i, token in enumerate((*SPECIAL_TOKENS, *ordinary))}
     tokenizer = Tokenizer(WordLevel(vocabulary, unk_token=UNKNOWN))
     tokenizer.pre_tokenizer = WhitespaceSplit()
     tokenizer.add_special_tokens(list(SPECIAL_TOKENS))

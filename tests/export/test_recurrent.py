@@ -128,6 +128,14 @@ def test_wrong_settings_leave_the_repository_as_it_was(
     assert not list(tmp_path.iterdir())
 
 
+def test_a_network_of_too_many_steps_is_refused(tmp_path: Path) -> None:
+    checkpoint = checkpoint_of(learnt())
+    config = replace(checkpoint.config, max_positions=200)
+    long = replace(checkpoint, model=RecurrentSeq2Seq(config), max_tokens=129)
+    with pytest.raises(ExportError, match="max_tokens is 129, a graph .* has at most 128 steps"):
+        export_any(long, ExportSettings("reversal", tmp_path))
+
+
 async def test_from_pairs_to_an_answered_request(tmp_path: Path) -> None:
     """Train, export twice, serve, call: symbols come back reversed, alone and among others."""
     settings = ExportSettings("reversal", tmp_path, max_batch_size=8)
