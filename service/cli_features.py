@@ -3,6 +3,8 @@
 from typing import Annotated, Literal
 
 import typer
+from attendant.v1 import features_pb2
+from rich.table import Table
 
 from service import tables
 from service.cli_common import (
@@ -52,6 +54,14 @@ def features(
             help="Of --layers mix: one per layer, embeddings first; give the flag once for each.",
         ),
     ] = None,
+    word: Annotated[
+        str,
+        typer.Option(
+            envvar="ATTENDANT_WORD",
+            help="Show, in place of vectors, how alike this word is to itself in the texts, by "
+            "cosine of its tokens' vectors: the same word has others where its context differs.",
+        ),
+    ] = "",
     version: Version = "",
     truncate: Truncate = False,
     address: Address = DEFAULT_ADDRESS,
@@ -66,12 +76,16 @@ def features(
             model,
             texts,
             layers=layers,
-            pooling=pooling,
+            pooling="none" if word else pooling,
             weights=weights or (),
             version=version,
             truncate=truncate,
         )
-    show(response, lambda found: tables.features(texts, found), as_json)
+
+    def draw(found: features_pb2.ExtractFeaturesResponse) -> Table:
+        return tables.word_in_texts(texts, word, found) if word else tables.features(texts, found)
+
+    show(response, draw, as_json)
 
 
 @with_access

@@ -3,6 +3,7 @@
 What comes from users or models goes in as `Text`: rich would read "[/b]" in a string as markup.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 
 from attendant.v1 import features_pb2, generation_pb2, reading_pb2, vision_pb2
@@ -11,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from service.client import Trial
+from service.errors import InvalidArgument
 from service.fills import Difference
 
 Computed = (
@@ -153,10 +155,36 @@ def features(texts: Sequence[str], response: features_pb2.ExtractFeaturesRespons
 
 def similarities(texts: Sequence[str], response: features_pb2.SimilarityResponse) -> Table:
     """One row and one column per text."""
+    return _matrix(texts, [row.values for row in response.rows], _caption(response))
+
+
+def word_in_texts(
+    texts: Sequence[str], word: str, response: features_pb2.ExtractFeaturesResponse
+) -> Table:
+    """How alike a word's first occurrences are: cosines of its tokens' mean vectors."""
+    import numpy as np  # heavy, and every command reads this file
+
+    vectors = []
+    for text, result in zip(texts, response.results, strict=True):
+        found = re.search(rf"\b{re.escape(word)}\b", text, re.IGNORECASE)
+        parts = [
+            vector.values
+            for token, vector in zip(result.tokens, result.vectors, strict=True)
+            if found and token.start < found.end() and found.start() < token.end
+        ]
+        if not parts:
+            raise InvalidArgument(f"'{text}' has no word '{word}', expected it in every text")
+        vectors.append(np.mean(parts, axis=0))
+    units = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    return _matrix(texts, (units @ units.T).tolist(), _caption(response))
+
+
+def _matrix(texts: Sequence[str], rows: Sequence[Sequence[float]], caption: str) -> Table:
+    """A value for every two texts."""
     numbers = [str(number) for number in range(1, len(texts) + 1)]
-    table = Table("", "text", *numbers, caption=_caption(response))
-    for number, text, row in zip(numbers, texts, response.rows, strict=True):
-        table.add_row(number, _short(text), *(f"{value:.3f}" for value in row.values))
+    table = Table("", "text", *numbers, caption=caption)
+    for number, text, row in zip(numbers, texts, rows, strict=True):
+        table.add_row(number, _short(text), *(f"{value:.3f}" for value in row))
     return table
 
 
