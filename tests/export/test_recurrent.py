@@ -132,7 +132,7 @@ def test_a_network_of_too_many_steps_is_refused(tmp_path: Path) -> None:
     checkpoint = checkpoint_of(learnt())
     config = replace(checkpoint.config, max_positions=200)
     long = replace(checkpoint, model=RecurrentSeq2Seq(config), max_tokens=129)
-    with pytest.raises(ExportError, match="max_tokens is 129, a graph .* has at most 128 steps"):
+    with pytest.raises(ExportError, match=r"max_tokens is 129, a graph .* has at most 128 steps"):
         export_any(long, ExportSettings("reversal", tmp_path))
 
 
