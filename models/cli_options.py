@@ -187,8 +187,8 @@ Task = Annotated[
     str,
     typer.Option(
         envvar="ATTENDANT_IMPORT_TASK",
-        help="auto, text-classification, embedding or text-generation. Auto: what the checkpoint "
-        "was made for; a bare encoder embeds.",
+        help="auto, text-classification, embedding, fill-mask or text-generation. Auto: what the "
+        "checkpoint was made for; a bare encoder embeds.",
     ),
 ]
 Pooling = Annotated[

@@ -37,7 +37,7 @@ from models.settings import TrainingSettings
 from models.trainer import J, R
 from models.training_state import state_path
 
-TASKS = ("auto", "text-classification", "embedding", "text-generation")
+TASKS = ("auto", "text-classification", "embedding", "fill-mask", "text-generation")
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +157,7 @@ def import_model(
         limit = f"absent: it is for embedders, and this is for {checkpoint.task}"
         raise SettingError(field, value, limit)
     elif checkpoint.task != wanted:
-        limit = f"auto or embedding: {source} has no classification head (train one)"
+        limit = f"auto or embedding: {source} has no head for that (train one)"
         raise SettingError("task", task, limit)
     checkpoint = checkpoint if origin is None else replace(checkpoint, origin=origin)
     save_checkpoint(checkpoint, output)

@@ -1,7 +1,7 @@
 """A small synchronous client of the typed API, for the command line and for trying models."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self
@@ -255,31 +255,63 @@ class HealthClient(Client):
 
 
 def try_models(address: str, timeout_s: float) -> Iterator[Trial]:
-    """Ask every model that takes text its own example."""
-    with TextClient(address, timeout_s) as client, GenerationClient(address, timeout_s) as writer:
-        for model in client.list_models().models:
-            if not model.example:
+    """Ask every model that takes text its own example, where a text is all that its task needs."""
+    with (
+        TextClient(address, timeout_s) as text,
+        ReadingClient(address, timeout_s) as reading,
+        GenerationClient(address, timeout_s) as generation,
+    ):
+        clients = _Clients(text, reading, generation)
+        for model in text.list_models().models:
+            if not model.example or model.task not in _TRIALS:
                 continue
             started_s = time.monotonic()
             try:
-                answer = _try(client, writer, model)
+                answer = _TRIALS[model.task](clients, model)
             except grpc.RpcError as error:
                 answer = f"{error.code().name}: {error.details()}"
             yield Trial(model, answer, time.monotonic() - started_s)
 
 
-def _try(client: TextClient, writer: GenerationClient, model: pb.Model) -> str:
-    examples = [model.example]
-    if model.task == "text-generation":
-        params = generation_pb2.SamplingParams(temperature=0.0, max_tokens=TRIAL_TOKENS)
-        request = generation_pb2.GenerateRequest(
-            model=model.name, version=model.version, text=model.example, sampling_params=params
-        )
-        return f"…{writer.generate(request).results[0].text}"
-    if model.task == "embedding":
-        values = client.embed(model.name, examples, version=model.version).results[0].values
-        start = ", ".join(f"{value:.3f}" for value in values[:3])
-        return f"{len(values)} values: {start}, …"
-    found = client.classify(model.name, examples, version=model.version, top_k=1)
+@dataclass(frozen=True, slots=True)
+class _Clients:
+    text: TextClient
+    reading: ReadingClient
+    generation: GenerationClient
+
+
+def _generated(clients: _Clients, model: pb.Model) -> str:
+    params = generation_pb2.SamplingParams(temperature=0.0, max_tokens=TRIAL_TOKENS)
+    request = generation_pb2.GenerateRequest(
+        model=model.name, version=model.version, text=model.example, sampling_params=params
+    )
+    return f"…{clients.generation.generate(request).results[0].text}"
+
+
+def _embedded(clients: _Clients, model: pb.Model) -> str:
+    found = clients.text.embed(model.name, [model.example], version=model.version)
+    values = found.results[0].values
+    start = ", ".join(f"{value:.3f}" for value in values[:3])
+    return f"{len(values)} values: {start}, …"
+
+
+def _classified(clients: _Clients, model: pb.Model) -> str:
+    found = clients.text.classify(model.name, [model.example], version=model.version, top_k=1)
     best = found.results[0].labels[0]
     return f"{best.label} ({best.score:.3f})"
+
+
+def _filled(clients: _Clients, model: pb.Model) -> str:
+    request = reading_pb2.FillMaskRequest(
+        model=model.name, version=model.version, texts=[model.example], top_k=3
+    )
+    mask = clients.reading.fill_mask(request).results[0].masks[0]
+    return ", ".join(f"{fill.token} ({fill.score:.3f})" for fill in mask.fills)
+
+
+_TRIALS: dict[str, Callable[[_Clients, pb.Model], str]] = {
+    "text-classification": _classified,
+    "embedding": _embedded,
+    "fill-mask": _filled,
+    "text-generation": _generated,
+}

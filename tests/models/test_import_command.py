@@ -41,8 +41,8 @@ def test_an_import_can_change_how_an_encoder_embeds(
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--task", "translation"], "it must be one of auto, text-classification, embedding, text"),
-        (["--task", "text-classification"], "has no classification head"),
+        (["--task", "translation"], "it must be one of auto, text-classification, embedding, fill-mask, text"),
+        (["--task", "text-classification"], "has no head for that"),
         (["--task", "text-generation"], "it must be auto or embedding: that is what"),
         (["--pooling", "max"], "'max' is not allowed, it must be one of mean, cls"),
         (["--layers", "middle"], "'middle' is not allowed, it must be one of first, last"),

@@ -1,5 +1,6 @@
 """Filling masks: the scores of transformers, of masks only; kept in checkpoints, with its use."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import torch
 import transformers
 from tokenizers import Tokenizer
 from torch import Tensor
+from typer.testing import Result
 
 from models.bert.network import MaskedLanguageModel
 from models.bert.word_pieces import train_word_pieces
@@ -125,3 +127,16 @@ def test_a_classifier_begins_with_the_encoder_and_what_pooled_in_pretraining(
         assert torch.equal(tuned.encoder.state_dict()[name], weight)
     if model.next_sentence is not None:
         assert torch.equal(tuned.head.dense.weight, model.next_sentence.dense.weight)
+
+
+def test_the_command_imports_it_to_fill_masks_or_to_embed(
+    run: Callable[..., Result], tmp_path: Path, pieces: Tokenizer
+) -> None:
+    folder, _ = saved(tmp_path / "theirs", "pretraining", pieces)
+    for flags, task in (((), "fill-mask"), (("--task", "embedding"), "embedding")):
+        result = run("import", folder, tmp_path / task, *flags)
+        assert result.exit_code == 0, result.output
+        assert load_checkpoint(tmp_path / task).task == task
+    refused = run("import", folder, tmp_path / "other", "--task", "text-classification")
+    assert refused.exit_code == 2
+    assert "has no head for that (train one)" in refused.output

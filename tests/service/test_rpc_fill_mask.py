@@ -19,6 +19,7 @@ from typer.testing import CliRunner, Result
 
 from service import fill_model
 from service.cli import app
+from service.client import try_models
 from service.errors import SettingError
 from service.manifest import Manifest
 from service.request import Arrays
@@ -365,3 +366,10 @@ async def test_a_refusal_reaches_the_command(served: Served) -> None:
     result = await run(served, "no mask")
     assert isinstance(result.exception, grpc.RpcError)
     assert "text 0 has 0 [MASK]" in str(result.exception)
+
+
+async def test_a_model_is_tried_with_its_example(served: Served) -> None:
+    trials = await asyncio.to_thread(lambda: list(try_models(served.address, 20.0)))
+    (answer,) = [trial.answer for trial in trials if trial.model.name == "fills"]
+    (best,) = expected("win the [MASK]", 3)
+    assert answer == ", ".join(f"{word} ({chance:.3f})" for word, chance in best)
