@@ -180,7 +180,12 @@ DEMOS: dict[str, Demo] = {
             trained("pretrain elmo --corpus {folder}/homographs.txt", "elmo", "--steps 4"),
             exported("elmo"),
         ),
-        ("features elmo 'He took a train' 'He likes to train in the mornings' --pooling none",),
+        (
+            "features elmo 'He took a train' 'We left the city by train' "
+            "'He likes to train in the mornings' 'They train hard for the race' --word train",
+            "features elmo 'She ate a sweet apple' 'The apple was ripe and juicy' "
+            "'Apple sells a new phone' 'The phone of Apple is fast' --word apple",
+        ),
     ),
     "digits": Demo(
         "Vision Transformer",
