@@ -7,19 +7,19 @@ layers are those of BERT; a layer of the decoder looks back at its own tokens, t
 Knows nothing about tokenizers, files or search, and keeps no cache: `greedy` is the slow reference,
 and the exported graphs the fast way.
 """
-# ruff: noqa: N803, N806, N815 - suffixes are array layouts: B rows, S source and T target tokens,
-# D hidden size, V vocabulary, L layers, H heads
+# ruff: noqa: N803, N806 - suffixes are array layouts: B rows, S source and T target tokens,
+# D hidden size, V vocabulary
 
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.attention import MultiHeadAttention, attention_reference, causal_mask
+from models.attention import MultiHeadAttention
 from models.encoder import EncoderLayer
 from models.errors import check_range
 from models.feed_forward import ACTIVATIONS, FeedForward
@@ -175,63 +175,6 @@ class Transformer(nn.Module):
                 break
         num_left = num_steps + 1 - written_BT.shape[1]
         return F.pad(written_BT[:, 1:], (0, num_left), value=config.pad_token_id), None
-
-
-class AttentionWeights(NamedTuple):
-    """Of every layer and head; each query's weights sum to one over the keys, the last axis."""
-
-    cross_BLHTS: Tensor  # from target to source
-    target_BLHTT: Tensor  # the decoder's own
-    source_BLHSS: Tensor  # the encoder's own
-
-
-class TeacherForcedAttention(nn.Module):
-    """Where a network looks while it writes a given target: the same pass, its weights kept."""
-
-    def __init__(self, network: Transformer) -> None:
-        super().__init__()
-        self.network = network
-
-    def forward(self, input_ids_BS: Tensor, mask_BS: Tensor, target_ids_BT: Tensor) -> Tensor:
-        """[B, L, H, T, S]; row t is where it looked before it wrote token t of the target."""
-        return self.weights(input_ids_BS, mask_BS, target_ids_BT).cross_BLHTS
-
-    def weights(
-        self, input_ids_BS: Tensor, mask_BS: Tensor, target_ids_BT: Tensor
-    ) -> AttentionWeights:
-        """The two self-attentions too."""
-        network, found = self.network, dict[nn.Module, Tensor]()
-
-        def keep(core: nn.Module, arguments: tuple[Any, ...], _: Tensor) -> None:
-            found[core] = _weights(*arguments)
-
-        attentions = [part for part in network.modules() if isinstance(part, MultiHeadAttention)]
-        hooks = [attention.core.register_forward_hook(keep) for attention in attentions]
-        start_B1 = torch.full_like(target_ids_BT[:, :1], network.config.start_token_id)
-        try:
-            network(input_ids_BS, mask_BS, torch.cat([start_B1, target_ids_BT[:, :-1]], dim=1))
-        finally:
-            for hook in hooks:
-                hook.remove()
-
-        def stacked(layers: nn.ModuleList, name: str) -> Tensor:
-            return torch.stack([found[getattr(layer, name).core] for layer in layers], dim=1)
-
-        return AttentionWeights(
-            cross_BLHTS=stacked(network.decoder, "cross_attention"),
-            target_BLHTT=stacked(network.decoder, "attention"),
-            source_BLHSS=stacked(network.encoder, "attention"),
-        )
-
-
-def _weights(
-    query: Tensor, key: Tensor, value: Tensor, padding_mask_BT: Tensor | None, is_causal: bool
-) -> Tensor:
-    """What `ScaledDotProductAttention` keeps to itself; a mask of padding or of what comes."""
-    mask = causal_mask(query.shape[-2]) if is_causal else None
-    if padding_mask_BT is not None:
-        mask = padding_mask_BT[:, None, None, :]
-    return attention_reference(query, key, value, mask)[1]
 
 
 def _initialise(module: nn.Module) -> None:

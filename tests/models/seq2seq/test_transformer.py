@@ -1,6 +1,5 @@
 """The Transformer against the paper's formulas, and against what it must not depend on."""
 
-
 import math
 from dataclasses import replace
 
@@ -12,7 +11,7 @@ from models.errors import SettingError
 from models.seq2seq.registry import NETWORKS, prepare
 from models.seq2seq.settings import Seq2SeqSettings
 from models.seq2seq.training import target_loss, train
-from models.seq2seq.transformer import TeacherForcedAttention, Transformer, TransformerConfig
+from models.seq2seq.transformer import Transformer, TransformerConfig
 from models.seq2seq.transformer_training import TRAINING, build, rate_at, tokenizer_of
 
 TINY = TransformerConfig(
@@ -172,43 +171,6 @@ def test_greedy_takes_the_likeliest_token_of_a_whole_pass(network: Transformer) 
         assert tokens[:ended] == wanted.tolist()
         assert set(tokens[ended:]) <= {TINY.pad_token_id}
     assert said[0].tolist().index(end) == free[0].tolist().index(end)
-
-
-# --- attention ------------------------------------------------------------------------------------
-
-
-def test_attention_is_kept_per_layer_and_head_and_leaves_the_pass_as_it_was(
-    network: Transformer,
-) -> None:
-    """[B, L, H, T, S]; every row sums to 1, none of it on padding or on what comes later."""
-    source, target = rows(2, 6), rows(2, 4, seed=2)
-    mask = torch.ones_like(source)
-    mask[1, 3:] = 0
-    before = logits_of(network, source, mask, target)
-    teacher = TeacherForcedAttention(network)
-    with torch.inference_mode():
-        weights = teacher.weights(source, mask, target)
-        assert torch.equal(teacher(source, mask, target), weights.cross_BLHTS)
-    assert weights.cross_BLHTS.shape == (2, 3, 2, 4, 6)
-    assert weights.target_BLHTT.shape == (2, 3, 2, 4, 4)
-    assert weights.source_BLHSS.shape == (2, 3, 2, 6, 6)
-    for found in weights:
-        torch.testing.assert_close(found.sum(dim=-1), torch.ones(found.shape[:-1]))
-    assert not weights.cross_BLHTS[1, ..., 3:].any()
-    assert not weights.source_BLHSS[1, ..., 3:].any()
-    assert not weights.target_BLHTT.triu(diagonal=1).any()
-    assert weights.cross_BLHTS.std() > 0.01, "all alike would prove little"
-    assert torch.equal(before, logits_of(network, source, mask, target))
-
-
-def test_attention_s_rows_belong_to_the_tokens_they_wrote(network: Transformer) -> None:
-    """Row t looks with the tokens before t: changing the target's last token changes no row."""
-    source, target = rows(1, 6), rows(1, 4, seed=2)
-    teacher = TeacherForcedAttention(network)
-    with torch.inference_mode():
-        before = teacher(source, torch.ones_like(source), target)
-        target[0, -1] = (target[0, -1] - 2) % 17 + 3
-        assert torch.equal(before, teacher(source, torch.ones_like(source), target))
 
 
 # --- training as published ------------------------------------------------------------------------
