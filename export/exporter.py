@@ -187,7 +187,7 @@ def _accuracy(checkpoint: Checkpoint, model: onnx.ModelProto, labelled: Sequence
     outputs = outputs_of_texts(
         GraphRunner(model),
         checkpoint.tokenizer,
-        [example.text for example in labelled],
+        [example.text_or_pair for example in labelled],
         checkpoint.max_tokens,
         checkpoint.text_network.pad_token_id,
     )
@@ -226,6 +226,7 @@ def example_of(checkpoint: Checkpoint) -> str:
     if checkpoint.task != "fill-mask":
         return EXAMPLE
     mask = checkpoint.tokenizer.id_to_token(checkpoint.text_network.mask_token_id)
+    assert mask is not None, "the network was trained with it"
     return EXAMPLE.replace("day", mask)
 
 

@@ -99,7 +99,10 @@ def pretrain(
 
 
 def with_sizes(
-    preset: Config, settings: TransformerSettings, tokenizer: Tokenizer, **token_ids: int
+    preset: Config,
+    settings: TransformerSettings,
+    tokenizer: Tokenizer,
+    **token_ids: Any,  # noqa: ANN401 - whole numbers, which mypy wants of every other field's type
 ) -> Config:
     """The size's configuration, with what the settings and the tokenizer give in its place."""
     hidden_size = settings.hidden_size or preset.hidden_size

@@ -111,7 +111,7 @@ class PretrainSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransformerSettings(PretrainSettings):
-    """What Transformers have in common beside; a subclass has a `size` and a `context` too."""
+    """What Transformers have in common beside; a subclass has a `size` too."""
 
     num_layers: int | None = setting(
         None, "Layers, in place of the size's own.", 1, 1_000, shown=OF_SIZE
@@ -128,6 +128,7 @@ class TransformerSettings(PretrainSettings):
         1,
         shown=OF_SIZE,
     )
+    context: int | None = setting(None, "Tokens in a training window.", 2, 1_000_000, shown=OF_SIZE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -128,13 +128,15 @@ class MaskedLanguage:
         guesses = iter(outcome_of(model, batch).scores.argmax(dim=1).tolist())
         shown = []
         for seen, target in zip(input_ids, targets, strict=True):
-            token = self.tokenizer.id_to_token(seen)
+            token = self._spelling(seen)
             if target != UNCHOSEN:
-                guess, right = next(guesses), self.tokenizer.id_to_token(target)
-                said = self.tokenizer.id_to_token(guess)
-                token = f"[{right}]" if guess == target else f"[{said}, not {right}]"
+                said, right = self._spelling(next(guesses)), self._spelling(target)
+                token = f"[{right}]" if said == right else f"[{said}, not {right}]"
             shown.append(token)
         return " ".join(shown[:SAMPLE_TOKENS]).replace(" ##", "")
+
+    def _spelling(self, token_id: int) -> str:
+        return self.tokenizer.id_to_token(token_id) or ""
 
 
 def _accuracy(scores: Tensor, targets: Tensor) -> float:

@@ -41,7 +41,7 @@ def test_an_import_can_change_how_an_encoder_embeds(
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--task", "translation"], "it must be one of auto, text-classification, embedding, fill-mask, text"),
+        (["--task", "translation"], "one of auto, text-classification, embedding, fill-mask, text"),
         (["--task", "text-classification"], "has no head for that"),
         (["--task", "text-generation"], "it must be auto or embedding: that is what"),
         (["--pooling", "max"], "'max' is not allowed, it must be one of mean, cls"),

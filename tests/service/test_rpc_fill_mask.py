@@ -58,7 +58,7 @@ def mask_session() -> FakeSession:
         rows = [
             logits_at(ids, place)
             for ids in arrays["input_ids"]
-            for place in np.flatnonzero(ids == MASK_ID)
+            for place in np.flatnonzero(ids == MASK_ID).tolist()
         ]
         return {"logits": np.array(rows, np.float32).reshape(-1, NUM_TOKENS)}
 
