@@ -76,6 +76,7 @@ def test_a_run_that_was_stopped_continues_as_if_it_had_not_been(tmp_path: Path) 
     with pytest.raises(CheckpointError, match="attention 'dot' and not 'none'"):
         trained(replace(FEW, attention="none"), state_file=state_file)
     continued, whole = trained(FEW, state_file=state_file), trained(FEW)
+    assert trained(FEW, state_file=state_file).course == continued.course, "it was at its end"
     assert continued.course.step_losses == whole.course.step_losses
     assert continued.course.epochs == whole.course.epochs
     same = zip(continued.network.parameters(), whole.network.parameters(), strict=True)
