@@ -9,6 +9,8 @@ running and rowing, of training. The sentences of `ASKED` are never among them.
 
 import random
 import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 NUM_SENTENCES = 12_000
@@ -24,6 +26,7 @@ ASKED = {
         ("Apple sells a new phone", "The phone of Apple is fast"),
     ),
 }
+MEANINGS = {"train": ("vehicle", "sport"), "apple": ("fruit", "firm")}  # slots of each word
 SLOTS = {  # words of a kind; one that is there twice comes twice as often
     "who": "he she anna peter maria thomas",
     "many": "they we you athletes students friends",
@@ -79,12 +82,41 @@ def sentences(count: int = NUM_SENTENCES, seed: int = 0) -> list[str]:
     asked = {text.lower() for texts in ASKED.values() for pair in texts for text in pair}
     found: list[str] = []
     while len(found) < count:
-        template = generator.choice(TEMPLATES)
-        words = {slot: generator.choice(choices.split()) for slot, choices in SLOTS.items()}
-        sentence = template.format(**words).replace("_", " ")
-        if sentence.removesuffix(" ") not in asked:
-            found.append(sentence)
+        sentence = _filled(generator.choice(TEMPLATES), generator, {})
+        if sentence not in asked:
+            has_full_stop = generator.random() < WITH_FULL_STOP
+            found.append(f"{sentence} ." if has_full_stop else sentence)
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class Occurrence:
+    """A word in a sentence: `meaning` is the kind of word that it stands for."""
+
+    sentence: str
+    meaning: str
+    template: str
+
+
+def occurrences(word: str, count: int, seed: int = 1) -> list[Occurrence]:
+    """So many different sentences with the word, each meaning as often, none of `sentences()`."""
+    generator = random.Random(f"occurrences {seed}")  # noqa: S311 - to reproduce
+    known = {sentence.removesuffix(" .") for sentence in sentences()}
+    found: dict[str, Occurrence] = {}
+    for meaning in MEANINGS[word]:
+        templates = [template for template in TEMPLATES if f"{{{meaning}}}" in template]
+        wanted = len(found) + count // len(MEANINGS[word])
+        while len(found) < wanted:
+            template = generator.choice(templates)
+            sentence = _filled(template, generator, {meaning: word})
+            if sentence not in known and sentence.split().count(word) == 1:
+                found[sentence] = Occurrence(sentence, meaning, template)
+    return list(found.values())
+
+
+def _filled(template: str, generator: random.Random, given: Mapping[str, str]) -> str:
+    words = {slot: generator.choice(choices.split()) for slot, choices in SLOTS.items()}
+    return template.format(**{**words, **given}).replace("_", " ")
 
 
 def main(arguments: list[str]) -> None:
