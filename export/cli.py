@@ -124,8 +124,8 @@ def export(
         str | None,
         typer.Option(
             envvar="ATTENDANT_EXPORT_TASK",
-            help="What to export the checkpoint for: features, all hidden states of its encoder. "
-            "By default its own task.",
+            help="What to export the checkpoint for: features, all hidden states of its encoder; "
+            "or attention, where every token looks. By default its own task.",
             show_default="its own",
         ),
     ] = None,
@@ -145,7 +145,6 @@ def export(
         from models.checkpoint import load_checkpoint
         from models.datasets import read_dataset
         from models.errors import ModelError
-        from models.uses import used_for
     except ImportError as error:
         errors.print(
             f"attendant export needs PyTorch: pip install 'attendant\\[cpu,train]' ({error})"
@@ -165,8 +164,8 @@ def export(
     )
     with errors.status("reading the checkpoint") as status:
         try:
-            loaded = used_for(load_checkpoint(checkpoint), task)
-            _check_data(loaded.task, labelled_data, held_out)
+            loaded = load_checkpoint(checkpoint)
+            _check_data(task or loaded.task, labelled_data, held_out)
             measured_on = HeldOut(
                 tuple(read_dataset(labelled_data).examples) if labelled_data else (),
                 held_out.read_text(encoding="utf-8") if held_out else None,
@@ -174,7 +173,7 @@ def export(
             if calibration:
                 texts = tuple(calibration.read_text(encoding="utf-8").splitlines())
                 settings = replace(settings, calibration=texts)
-            exported = export_any(loaded, settings, measured_on, on_step=status.update)
+            exported = export_any(loaded, settings, measured_on, on_step=status.update, task=task)
         except (ExportError, ModelError, OSError, UnicodeDecodeError) as error:
             errors.print(Text.assemble(("error: ", "red"), str(error)))
             raise typer.Exit(1) from error

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from export.attention import export_attention
 from export.decoder_exporter import export_decoder
 from export.encoder_decoder_exporter import export_encoder_decoder
 from export.errors import ExportError
@@ -17,6 +18,7 @@ from export.vision import export_vision
 from models.checkpoint import Checkpoint
 from models.datasets import Example
 from models.kinds import kind_of
+from models.uses import used_for
 from service.manifest import Manifest
 
 
@@ -85,12 +87,25 @@ EXPORTERS: dict[str, Exporter] = {  # by the network's name in models/kinds.py
 }
 
 
+# What may be exported of many networks beside what they are for; `models/uses.py` has those that
+# are networks of their own.
+VARIANTS: dict[str, Exporter] = {
+    "attention": lambda checkpoint, settings, _, on_step: Exported(
+        *export_attention(checkpoint, settings, on_step)
+    ),
+}
+
+
 def export_any(
     checkpoint: Checkpoint,
     settings: ExportSettings,
     held_out: HeldOut = HeldOut(),
     on_step: OnStep = lambda _: None,
+    task: str | None = None,
 ) -> Exported:
     """Write a version into the repository; raises `ExportError`, and then nothing is written."""
+    if task in VARIANTS:
+        return VARIANTS[task](checkpoint, settings, held_out, on_step)
+    checkpoint = used_for(checkpoint, task, also=VARIANTS)
     exporter = EXPORTERS.get(kind_of(checkpoint.model).name, _export_text_network)
     return exporter(checkpoint, settings, held_out, on_step)

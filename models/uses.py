@@ -3,7 +3,7 @@
 One entry per use, in `USES`. Knows nothing about graphs.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from models.checkpoint import Checkpoint
@@ -20,11 +20,14 @@ def as_features(checkpoint: Checkpoint) -> Checkpoint:
 USES: dict[str, Callable[[Checkpoint], Checkpoint]] = {"features": as_features}
 
 
-def used_for(checkpoint: Checkpoint, task: str | None) -> Checkpoint:
-    """The checkpoint for another task, or as it is for its own or None."""
+def used_for(checkpoint: Checkpoint, task: str | None, also: Iterable[str] = ()) -> Checkpoint:
+    """The checkpoint for another task, or as it is for its own or None.
+
+    `also` are tasks that the caller knows beside these, for the message.
+    """
     if task is None or task == checkpoint.task:
         return checkpoint
     if task not in USES:
-        limit = f"{' or '.join(USES)}, or absent: the checkpoint is for {checkpoint.task}"
+        limit = f"{' or '.join((*USES, *also))}, or absent: the checkpoint is for {checkpoint.task}"
         raise SettingError("task", task, limit)
     return USES[task](checkpoint)

@@ -19,6 +19,7 @@ import typer
 from rich.text import Text
 
 from service import __version__, tables
+from service.cli_attention import attention
 from service.cli_common import (
     DEFAULT_ADDRESS,
     Address,
@@ -218,6 +219,7 @@ app.command("fill-mask")(fill_mask)
 app.command("classify-tokens")(classify_tokens)
 app.command("answer")(answer)
 app.command("classify-image")(classify_image)
+app.command("attention")(attention)
 
 
 @app.callback(invoke_without_command=True)

@@ -214,6 +214,10 @@ class FeatureClient(Client):
         response: features_pb2.SimilarityResponse = self._stub.Similarity(request, **self._options)
         return response
 
+    def attend(self, request: features_pb2.AttendRequest) -> features_pb2.AttendResponse:
+        response: features_pb2.AttendResponse = self._stub.Attend(request, **self._options)
+        return response
+
 
 class GenerationClient(Client):
     """Asks generative models, for text as it comes or in one answer."""

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
+from service.attention_model import AttentionModel
 from service.background import release_freed_memory
 from service.batch_limits import batch_limits, check_generative
 from service.collate import concatenate_rows, pad_rows
@@ -71,6 +72,7 @@ class Openers:
 
 # Of the tasks whose answers are not those of `TextModel`.
 TEXT_MODELS: dict[Task, type[TextModel]] = {
+    "attention": AttentionModel,
     "features": FeatureModel,
     "fill-mask": FillMaskModel,
     "token-classification": TokenClassifier,
@@ -236,7 +238,7 @@ def _load_version(
         version / "tokenizer.json",
         manifest.max_tokens,
         settings.max_text_characters,
-        has_encodings=TEXT_TASKS[manifest.task].rows != "text",
+        has_encodings=TEXT_TASKS[manifest.task].needs_encodings,
     )
     labels = read_labels(config, folder)
     warm_up(config, folder, partial(_run_texts, sessions[0], manifest, tokenizer, kind.texts_of))
@@ -254,7 +256,7 @@ def _measured_cost(
     settings: Settings,
 ) -> CostCurve | None:
     """Where runs are cheap to try: a GPU may build something for every new shape."""
-    is_said = "batch_overhead_tokens" in config.parameters
+    is_said = "batch_overhead_tokens" in config.parameters or config.max_batch_size == 1
     if options.device != "cpu" or is_said or not settings.measure_cost_s:
         return None
     pad, outputs = _padding(session, manifest), [TEXT_TASKS[manifest.task].output]
@@ -357,6 +359,8 @@ def _session_options(
 
 def _check_text_graph(session: Session, manifest: Manifest) -> None:
     known = {"input_ids", "attention_mask", "token_type_ids"}
+    if manifest.has_source:
+        known.add("target_ids")
     inputs = {spec.name for spec in session.signature.inputs}
     if "input_ids" not in inputs or not inputs <= known:
         raise LoadError(f"a text model takes input_ids and {sorted(known)}, not {sorted(inputs)}")

@@ -20,7 +20,7 @@ from service.manifest import MODEL_FILENAME, Manifest
 from service.session_config import MAX_SHOWN
 from service.session_config import PARAMETERS as SESSION_PARAMETERS
 from service.signature import Signature, TensorSpec
-from service.tasks import text_signature
+from service.tasks import TEXT_TASKS, text_signature
 
 PLATFORM = "onnxruntime_onnx"
 BACKEND = "onnxruntime"
@@ -131,7 +131,13 @@ def complete_for_text(config: ModelConfig, manifest: Manifest, default_rows: int
         config.model_transaction_policy.decoupled = True
     else:
         _refuse_decoupled(config)
-        config.max_batch_size = config.max_batch_size or default_rows
+        is_alone = manifest.image is None and TEXT_TASKS[manifest.task].is_alone
+        if is_alone and config.max_batch_size > 1:
+            raise LoadError(
+                f"config.pbtxt: max_batch_size is {config.max_batch_size}, expected 1: what a text "
+                f"of a model for {manifest.task} gives takes the square of its tokens"
+            )
+        config.max_batch_size = config.max_batch_size or (1 if is_alone else default_rows)
     for tensor in (*config.input, *config.output):
         if tensor.HasField("reshape"):
             raise LoadError(

@@ -425,12 +425,17 @@ def text_items(
     return tuple(
         Item(
             request,
-            {"input_ids": row.input_ids, "token_type_ids": row.token_type_ids},
+            _inputs_of(row),
             num_tokens=row.num_tokens,
             num_outputs=_num_outputs(row, manifest) if unit != "text" else None,
         )
         for row in rows
     )
+
+
+def _inputs_of(row: EncodedText) -> Arrays:
+    inputs = {"input_ids": row.input_ids, "token_type_ids": row.token_type_ids}
+    return inputs if row.target is None else {**inputs, "target_ids": row.target.input_ids}
 
 
 def _num_outputs(row: EncodedText, manifest: Manifest) -> int:

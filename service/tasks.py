@@ -46,6 +46,12 @@ class TextTask:
     dims: Callable[[Manifest], tuple[int, ...]]  # of a row of it; -1 where anything goes
     signature: Callable[[Manifest], Signature]  # as clients see it, without the batch axis
     rows: Literal["text", "token", "mask"] = "text"  # what a row of the output is of
+    is_alone: bool = False  # whether a text shares no run with others
+
+    @property
+    def needs_encodings(self) -> bool:
+        """Whether answers tell of tokens: where in a text they are."""
+        return self.rows != "text" or self.is_alone
 
 
 TEXT_TASKS: dict[Task, TextTask] = {
@@ -104,9 +110,10 @@ TEXT_TASKS: dict[Task, TextTask] = {
         "attentions",
         lambda manifest: (manifest.num_layers, manifest.num_heads, -1, -1),
         lambda manifest: Signature(
-            TEXT,
+            (*TEXT, TensorSpec("target", BYTES, (1,))) if manifest.has_source else TEXT,
             (TensorSpec("attentions", FP32, (manifest.num_layers, manifest.num_heads, -1, -1)),),
         ),
+        is_alone=True,
     ),
 }
 

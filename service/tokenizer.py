@@ -6,7 +6,7 @@ off, since the request decides about truncation and the batch about padding.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -32,6 +32,7 @@ class EncodedText:
     is_truncated: bool
     encoding: tokenizers.Encoding | None = None  # where tokens are found in the text, if asked for
     text_index: int = 0  # among the texts, where one may be read in several rows
+    target: "EncodedText | None" = None  # what was written of it, where that is asked about
 
     @property
     def num_tokens(self) -> int:
@@ -133,6 +134,25 @@ class TextTokenizer(_Tokenizer):
     def _cut(self, text: Text) -> tokenizers.Encoding:
         parts = (text,) if isinstance(text, str) else text
         return self._cutting.encode(*parts)
+
+
+class SourceAndTargetTokenizer(TextTokenizer):
+    """Encodes a pair's texts each by itself: what was read, and what was written of it."""
+
+    def encode(self, texts: Sequence[Text], can_truncate: bool) -> list[EncodedText]:
+        """One row per text or pair; each has a token at least, and keeps its encoding."""
+        if not texts or isinstance(texts[0], str):
+            rows = super().encode(texts, can_truncate)
+        else:
+            sources, targets = (
+                super().encode(side, can_truncate) for side in zip(*texts, strict=True)
+            )
+            pairs = zip(sources, targets, strict=True)
+            rows = [replace(source, target=target) for source, target in pairs]
+        for index, row in enumerate(rows):
+            if not row.num_tokens or (row.target and not row.target.num_tokens):
+                raise InvalidArgument(f"text {index} has no tokens")
+        return rows
 
 
 class WindowTokenizer(TextTokenizer):

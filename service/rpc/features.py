@@ -7,6 +7,7 @@ from attendant.v1 import features_pb2 as pb
 from attendant.v1 import features_pb2_grpc, text_pb2
 from google.protobuf.internal.enum_type_wrapper import EnumTypeWrapper
 
+from service.attention_model import MAX_VALUES, AttentionModel
 from service.errors import InvalidArgument
 from service.feature_model import FeatureModel
 from service.features import DEFAULT_LAYERS, DEFAULT_MEASURE, DEFAULT_POOLING, Features, similarity
@@ -14,8 +15,6 @@ from service.models import TextModel
 from service.rpc.status import ATTENDANT_CODES, Context, answers_errors
 from service.rpc.text_calls import TextCalls, answered_by
 from service.tokenizer import EncodedText
-
-MAX_VALUES = 2**21  # of one answer, 8 MiB: it is made on the event loop
 
 
 class FeatureService(TextCalls, features_pb2_grpc.FeatureServiceServicer):
@@ -74,6 +73,30 @@ class FeatureService(TextCalls, features_pb2_grpc.FeatureServiceServicer):
         found = similarity(measure, texts, others if request.others else texts)
         rows = [pb.SimilarityRow(values=values) for values in found.tolist()]
         return pb.SimilarityResponse(**answered_by(model, reply), rows=rows)
+
+    @answers_errors(ATTENDANT_CODES)
+    async def Attend(self, request: pb.AttendRequest, context: Context) -> pb.AttendResponse:
+        received_s = time.monotonic()
+        model = self._find(request, "attention", AttentionModel)
+        wanted = model.wanted(request.layers, request.heads)
+        text = model.text_of(request.text, request.target)
+        reply = await self._compute(model, [text], received_s, context)
+        matrices = wanted.of(reply.values[0])
+        (keys,) = reply.rows
+        queries = keys.target or keys
+        fields = answered_by(model, reply)
+        if keys.target is not None:
+            fields["num_tokens"] += keys.target.num_tokens
+        return pb.AttendResponse(
+            **fields,
+            queries=tokens_of(queries),
+            keys=tokens_of(keys),
+            matrices=[
+                pb.AttentionMatrix(layer=layer, head=head, weights=weights.ravel().tolist())
+                for layer, of_heads in zip(wanted.layers, matrices, strict=True)
+                for head, weights in zip(wanted.heads, of_heads, strict=True)
+            ],
+        )
 
 
 def tokens_of(row: EncodedText) -> list[text_pb2.Token]:

@@ -63,9 +63,11 @@ DOORS = {
         "service/client.py",
         "service/cli_",
         "service/tables.py",
+        "service/heat_map.py",
     ),
     "typer": ("service/cli.py", "service/cli_"),
-    "matplotlib": ("service/fill_picture.py",),  # of commands that are asked for a picture
+    # Of commands that are asked for a picture.
+    "matplotlib": ("service/fill_picture.py", "service/heat_map.py"),
 }
 HEAVY = ("torch", "transformers", "onnx", "onnxscript", "sklearn")
 

@@ -1,0 +1,74 @@
+"""The `attention` command: a text in, where its tokens look as a heat map out."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from attendant.v1 import features_pb2 as pb
+
+from service.cli_common import (
+    DEFAULT_ADDRESS,
+    Address,
+    AsJson,
+    Model,
+    TimeoutS,
+    Version,
+    show,
+    with_access,
+)
+from service.client import NO_ACCESS, Access, FeatureClient
+from service.errors import SettingError
+from service.heat_map import heat_map, picture
+
+
+@with_access
+def attention(
+    model: Model,
+    text: Annotated[str, typer.Argument(help="What the model reads.")],
+    target: Annotated[
+        str,
+        typer.Option(
+            envvar="ATTENDANT_TARGET", help="Of an encoder-decoder: what it wrote of the text."
+        ),
+    ] = "",
+    layer: Annotated[
+        list[int] | None,
+        typer.Option(
+            min=0,
+            envvar="ATTENDANT_LAYERS",
+            help="From 0; once for each. By default the mean of all.",
+        ),
+    ] = None,
+    head: Annotated[
+        list[int] | None,
+        typer.Option(
+            min=0,
+            envvar="ATTENDANT_HEADS",
+            help="From 0; once for each. By default the mean of all.",
+        ),
+    ] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="ATTENDANT_PLOT", help="PNG file for the heat map too; needs matplotlib."
+        ),
+    ] = None,
+    version: Version = "",
+    address: Address = DEFAULT_ADDRESS,
+    timeout_s: TimeoutS = 30.0,
+    as_json: AsJson = False,
+    access: Access = NO_ACCESS,
+) -> None:
+    """Show what a served model looks at: attending to the right thing is no reason yet."""
+    request = pb.AttendRequest(
+        model=model, version=version, text=text, target=target, layers=layer, heads=head
+    )
+    with FeatureClient(address, timeout_s, access) as client:
+        response = client.attend(request)
+    if plot is not None:
+        content = picture(response)
+        try:
+            plot.write_bytes(content)
+        except OSError as error:
+            raise SettingError(f"--plot '{plot}' cannot be written: {error.strerror}") from error
+    show(response, heat_map, as_json)
