@@ -18,7 +18,7 @@ from models.gpt_classifier import GPTClassifier, ending_texts
 from service.runtime import OnnxSession, Session, SessionOptions
 from tests.export.test_first_token import tokens_expanded
 from tests.export.tiny import one_torch_thread, randomise, torch_outputs
-from tests.export.tiny_gpt import MAX_TOKENS, NUM_LAYERS, tiny_generator
+from tests.export.tiny_gpt import MAX_TOKENS, NUM_LAYERS, tiny_generator, tiny_gpt
 from tests.fakes import PATIENCE_S, FakeSessions
 from tests.service.serving import serving
 
@@ -42,10 +42,9 @@ def one_thread() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def checkpoint() -> Checkpoint:
-    generator = tiny_generator()
-    model = GPTClassifier(generator.model, len(LABELS))
+    model = GPTClassifier(tiny_gpt(), len(LABELS))
     randomise(model, seed=2)
-    tokenizer = ending_texts(generator.tokenizer, model.config.eos_token_id)
+    tokenizer = ending_texts(tiny_generator().tokenizer, model.config.eos_token_id)
     return Checkpoint(
         model.eval(), "text-classification", LABELS, tokenizer, MAX_TOKENS, "random weights"
     )
