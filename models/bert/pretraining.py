@@ -28,15 +28,25 @@ NUM_SPECIAL = 3  # of a pair: the first token and two separators
 SAMPLE_TOKENS = 64  # of the text that each measurement shows
 
 
-def tiny() -> EncoderConfig:
-    """4 layers of 192 with 3 heads, for minutes on a processor."""
+HEAD_SIZE = 64  # of all published sizes
+
+
+def small_bert(num_layers: int, hidden_size: int, max_positions: int = 512) -> EncoderConfig:
+    """The smaller sizes of Turc et al. 2019."""
     return EncoderConfig(
-        hidden_size=192, num_layers=4, num_heads=3, intermediate_size=768, max_positions=128
+        hidden_size=hidden_size,
+        num_layers=num_layers,
+        num_heads=hidden_size // HEAD_SIZE,
+        intermediate_size=4 * hidden_size,
+        max_positions=max_positions,
     )
 
 
 PRESETS: dict[str, Callable[[], EncoderConfig]] = {
-    "tiny": tiny,
+    "tiny": lambda: small_bert(2, 128, max_positions=64),
+    "mini": lambda: small_bert(4, 256),
+    "small": lambda: small_bert(4, 512),
+    "medium": lambda: small_bert(8, 512),
     "base": EncoderConfig.base,
     "large": EncoderConfig.large,
 }
@@ -88,6 +98,10 @@ class MaskedLanguage:
     @property
     def num_validation_tokens(self) -> int:
         return len(self.held_out.pairs.sentences.tokens)
+
+    @property
+    def tokens_per_window(self) -> float:
+        return self.train.pairs.max_tokens + NUM_SPECIAL
 
     def digest(self) -> str:
         parts = (self.train.pairs.sentences, self.held_out.pairs.sentences)

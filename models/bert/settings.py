@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from models.pretrain_settings import OF_SIZE, TransformerSettings
 from models.settings import setting
 
-SIZES = ("tiny", "base", "large")
+SIZES = ("tiny", "mini", "small", "medium", "base", "large")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,14 +17,14 @@ class BertSettings(TransformerSettings):
 
     size: str = setting(
         "tiny",
-        "Sizes of the network: tiny is 4 layers of 192 with 3 heads, the others are BERT's. Tiny, "
-        "since it is what a processor trains in minutes: larger ones learn less in that time.",
+        "Sizes of the network, as published: tiny is 2 layers of 128 with 2 heads. Tiny, since it "
+        "is what a processor trains in minutes: larger ones learn less in that time.",
         choices=SIZES,
     )
     context: int | None = setting(
         None,
-        "Tokens in two texts and the three special ones around them. By default 128 for tiny, "
-        "else 512 as in BERT.",
+        "Tokens in two texts and the three special ones around them. By default 64 for tiny, "
+        "which learns more from many short ones, else 512 as in BERT.",
         16,  # below, hardly a text would have a mask
         1_000_000,
         shown=OF_SIZE,
@@ -56,11 +56,11 @@ class BertSettings(TransformerSettings):
         100_000_000,
     )
     batch_size: int = setting(
-        16, "Pairs of texts computed at once: of 128 tokens, 16 keep a processor busy.", 1, 4_096
+        16, "Pairs of texts computed at once: of 64 tokens, 16 keep a processor busy.", 1, 4_096
     )
     learning_rate: float = setting(
-        1e-3,
-        "Highest learning rate, reached after the warm-up. 1e-3 suits the size tiny; larger "
+        2e-3,
+        "Highest learning rate, reached after the warm-up. 2e-3 suits the size tiny; larger "
         "networks want less, BERT 1e-4 at the size base.",
         1e-8,
         1.0,
@@ -70,8 +70,8 @@ class BertSettings(TransformerSettings):
     )
     validation_windows: int = setting(
         256,
-        "Most pairs of texts of the validation part to measure on. 256 of 128 tokens hold some "
-        "4,000 masked ones, which know their accuracy to about a hundredth.",
+        "Most pairs of texts of the validation part to measure on. 256 of 64 tokens hold some "
+        "2,000 masked ones, which know their accuracy to about a hundredth.",
         1,
         1_000_000,
     )

@@ -18,8 +18,8 @@ from typer.testing import Result
 from models.bert.masking import UNCHOSEN, Batch, MaskedPairs
 from models.bert.network import MaskedLanguageModel
 from models.bert.pairs import FOLLOWS, IS_ELSEWHERE, Pairs, Sentences, sentences_of, shortened
-from models.bert.pretraining import PRETRAINING, outcome_of
-from models.bert.settings import BertSettings
+from models.bert.pretraining import PRESETS, PRETRAINING, config_of, outcome_of
+from models.bert.settings import SIZES, BertSettings
 from models.bert.word_pieces import SPECIAL, SpecialTokens, train_word_pieces
 from models.checkpoint import load_checkpoint
 from models.corpus import Corpus, TextFile
@@ -247,6 +247,18 @@ def test_words_are_learnt_from_what_stands_around_them() -> None:
     assert checkpoint.task == "fill-mask"
     assert checkpoint.metrics["validation_masked_accuracy"] == best.figures["masked_accuracy"]
     assert re.search(r"\[\w+\]", best.sample), "a word that it knew"
+
+
+def test_sizes_are_those_published_with_single_replacements(pieces: Tokenizer) -> None:
+    assert set(PRESETS) == set(SIZES)
+    vocab_size = pieces.get_vocab_size()
+    for name in SIZES:
+        config = config_of(BertSettings(size=name), pieces)
+        assert config == replace(PRESETS[name](), vocab_size=vocab_size, dropout=0.0)
+        assert config.hidden_size == 64 * config.num_heads
+    other = config_of(SETTINGS, pieces)
+    assert (other.num_layers, other.hidden_size, other.max_positions) == (2, 32, 24)
+    assert other.intermediate_size == 128
 
 
 @pytest.mark.parametrize("steps", [1, 3, 5])
