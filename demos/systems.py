@@ -1,13 +1,25 @@
 """The systems that `attendant demo` shows: what is typed to train, export and ask each.
 
-In commands `{folder}` is the demo's own folder; its models are served from `{folder}/repository`.
+In commands `{folder}` is the demo's own folder, whose `repository` is served, and `{encoder}` is a
+pretrained encoder.
 """
 
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
-ENCODER = "build/checkpoints/minilm"  # a pretrained one; the Makefile knows where it comes from
+ENCODER = Path("build/checkpoints/minilm")  # the Makefile knows where it comes from
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """What stands for the names in braces."""
+
+    folder: Path
+    encoder: Path = ENCODER
+
+    def in_(self, text: str) -> str:
+        return text.replace("{folder}", str(self.folder)).replace("{encoder}", str(self.encoder))
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,13 +30,13 @@ class Step:
     makes: str = ""
     brief: str = ""  # more flags, where seconds must do
 
-    def arguments(self, folder: Path, *, is_brief: bool) -> list[str]:
+    def arguments(self, places: Places, *, is_brief: bool = False) -> list[str]:
         """The program first."""
         typed = f"{self.command} {self.brief}" if is_brief else self.command
-        return [part.replace("{folder}", str(folder)) for part in shlex.split(typed)]
+        return [places.in_(part) for part in shlex.split(typed)]
 
-    def is_done(self, folder: Path) -> bool:
-        return Path(self.makes.replace("{folder}", str(folder))).exists()
+    def is_done(self, places: Places) -> bool:
+        return bool(self.makes) and Path(places.in_(self.makes)).exists()
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +55,7 @@ def data(program: str, makes: str) -> Step:
 
 
 def encoder() -> Step:
-    return Step(f"make {ENCODER}", ENCODER)
+    return Step("make {encoder}", "{encoder}")
 
 
 def trained(command: str, name: str, brief: str) -> Step:
@@ -114,7 +126,7 @@ DEMOS: dict[str, Demo] = {
             INVENTED,
             trained(
                 "train {folder}/invented/entities.train.conll --task token-classification "
-                f"--from {ENCODER}",
+                "--from {encoder}",
                 "entities",
                 "--epochs 1",
             ),
@@ -130,7 +142,7 @@ DEMOS: dict[str, Demo] = {
             INVENTED,
             trained(
                 "train {folder}/invented/questions.train.jsonl --task question-answering "
-                f"--from {ENCODER}",
+                "--from {encoder}",
                 "answers",
                 "--epochs 1",
             ),
@@ -147,17 +159,17 @@ DEMOS: dict[str, Demo] = {
         (
             encoder(),
             Step(
-                f"attendant export {ENCODER} --task features --name features "
+                "attendant export {encoder} --task features --name features "
                 "--repository {folder}/repository",
                 "{folder}/repository/features",
             ),
             Step(
-                f"attendant export {ENCODER} --name embedder --repository {{folder}}/repository",
+                "attendant export {encoder} --name embedder --repository {folder}/repository",
                 "{folder}/repository/embedder",
             ),
         ),
         (
-            "features features 'a cat sat down' --layers sum_last_four --pooling mean",
+            "features features 'a cat sat down' --layers second_to_last --pooling mean",
             "similarity embedder 'a cat sat down' 'the kitten is sitting' 'stocks fell'",
         ),
     ),
@@ -204,7 +216,7 @@ DEMOS: dict[str, Demo] = {
             encoder(),
             Step(
                 "attendant ladder models/data/spam.tsv --test models/data/spam_heldout.tsv "
-                "--output {folder}/ladder --repository {folder}/repository",
+                "--encoder {encoder} --output {folder}/ladder --repository {folder}/repository",
                 "{folder}/ladder",
                 "--training-texts 60 --epochs 1 --word-epochs 1 --tuning-epochs 1 --head-epochs 1 "
                 "--gpt-steps 2 --requests 8 --max-tokens 24",
@@ -218,12 +230,12 @@ DEMOS: dict[str, Demo] = {
         (
             encoder(),
             Step(
-                f"attendant export {ENCODER} --task attention --name attention "
+                "attendant export {encoder} --task attention --name attention "
                 "--repository {folder}/repository",
                 "{folder}/repository/attention",
             ),
         ),
-        ("attention attention 'The cat sat down because it was tired.' --layer 3 --head 0",),
+        ("attention attention 'The cat sat down because it was tired.' --layer 1 --head 0",),
     ),
     "gpt": Demo(
         "GPT",
