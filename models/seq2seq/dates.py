@@ -34,8 +34,10 @@ SPELLED = (
 JOINED = ("{D}-{M}-{Y}", "{D}/{M}/{Y}")  # of plain days and names
 NUMERIC = (
     "{y}-{m:02}-{d:02}", "{y}/{m:02}/{d:02}", "{y}.{m:02}.{d:02}", "{y}{m:02}{d:02}",
-    "{d:02}.{m:02}.{y}", "{d}.{m}.{y}", "{d}.{m}.{yy:02}",
-    "{y} {month} {d}", "{y}, {month} {d}{th}", "{y} {mon} {d:02}",
+    "{y}-{m}-{d}", "{y}/{m}/{d}", "{y}.{m}.{d}", "{y}-{mon}-{d:02}",
+    "{d:02}.{m:02}.{y}", "{d}.{m}.{y}", "{d}.{m}.{yy:02}", "{d:02}.{m:02}.{yy:02}", "{d}. {m}. {y}",
+    "{d}-{m}-{y}", "{y} {month} {d}", "{y}, {month} {d}{th}", "{y} {mon} {d:02}", "{y} {mon} {d}",
+    "{y}, {mon} {d}", "{y}, {mon}. {d}{th}",
 )  # fmt: skip
 CASES: tuple[Callable[[str], str], ...] = (str, str.lower, str.upper)
 HELD_OUT = 10  # one pattern in so many is never trained on
