@@ -16,10 +16,11 @@ from service.models import InferReply, InferRequest, TextModel, TextReply
 from service.tokenizer import EncodedText, Text
 
 DEFAULT_TOP_K = 5
-# A mask's logits are of the whole vocabulary, so few masks are much memory.
+# A mask's logits are of the whole vocabulary, so few masks are much memory; and what is made of
+# them is made on the event loop, a quarter of a millisecond for each.
 MAX_MASKS_OF_TEXT = 16
-MAX_MASKS_OF_REQUEST = 256
-MAX_FILLS_OF_REQUEST = 65_536  # 2 MiB of message; it is made on the event loop
+MAX_MASKS_OF_REQUEST = 64
+MAX_FILLS_OF_REQUEST = 16_384
 
 
 @dataclass(frozen=True, slots=True)

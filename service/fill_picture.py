@@ -21,7 +21,9 @@ def scatter_plot(prompt: str, against: str, found: Sequence[Difference]) -> byte
     figure = Figure(figsize=(6.5, 6.0), layout="constrained")
     axes = figure.subplots()
     xs, ys = [word.logprob for word in found], [word.other_logprob for word in found]
-    axes.scatter(xs, ys, s=14, c=[word.difference for word in found], cmap="coolwarm_r")
+    differences = [word.difference for word in found]
+    most = max(map(abs, differences))
+    axes.scatter(xs, ys, s=14, c=differences, cmap="coolwarm_r", vmin=-most, vmax=most)
     ends = min(xs + ys), max(xs + ys)
     axes.plot(ends, ends, ":", color="grey")
     for word in sorted(found, key=lambda word: -abs(word.difference))[:NUM_NAMED]:

@@ -23,29 +23,22 @@ class Fill:
         return math.exp(self.logprob)
 
 
-def log_softmax(logits: np.ndarray) -> np.ndarray:
-    """Logarithms of the probabilities along the last axis."""
-    shifted = logits - logits.max(axis=-1, keepdims=True)
-    logprobs: np.ndarray = shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
-    return logprobs
-
-
 def best_fills(logits: np.ndarray, top_k: int) -> list[Fill]:
     """The `top_k` likeliest tokens of one mask's logits [V], best first; of equals the lower id."""
-    return _ranked(log_softmax(logits), np.argsort(-logits, kind="stable")[:top_k])
+    least = np.partition(logits, -top_k)[-top_k]
+    return _ranked(logits, np.flatnonzero(logits >= least), top_k)
 
 
 def fills_among(logits: np.ndarray, token_ids: Sequence[int]) -> list[Fill]:
     """These tokens at one mask, best first."""
-    ids = np.array(token_ids)
-    return _ranked(log_softmax(logits), ids[np.argsort(-logits[ids], kind="stable")])
+    return _ranked(logits, np.array(token_ids), len(token_ids))
 
 
-def _ranked(logprobs: np.ndarray, token_ids: np.ndarray) -> list[Fill]:
-    return [
-        Fill(token_id, logprob)
-        for token_id, logprob in zip(token_ids.tolist(), logprobs[token_ids].tolist(), strict=True)
-    ]
+def _ranked(logits: np.ndarray, token_ids: np.ndarray, count: int) -> list[Fill]:
+    largest = logits.max()  # exp() of what remains cannot overflow
+    total = largest + np.log(np.exp(logits - largest).sum())
+    best = token_ids[np.argsort(-logits[token_ids], kind="stable")[:count]]
+    return list(map(Fill, best.tolist(), (logits[best] - total).tolist()))
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from service.fill_picture import scatter_plot
-from service.fills import Difference, best_fills, compared, fills_among, log_softmax
+from service.fills import Difference, best_fills, compared, fills_among
 
 LOGITS = np.array([0.0, 3.0, -1.0, 3.0, 2.0], np.float32)
 TOTAL = sum(map(math.exp, LOGITS.tolist()))
@@ -31,9 +31,14 @@ def test_candidates_are_ranked_among_themselves_and_scored_as_if_alone() -> None
 
 
 def test_logits_that_are_large_do_not_overflow() -> None:
-    found = log_softmax(np.array([1e4, 1e4 - 1, -1e4], np.float32))
-    assert np.isfinite(found).all()
-    assert found[0] == pytest.approx(-math.log1p(math.exp(-1)), abs=1e-3)
+    found = best_fills(np.array([1e4, 1e4 - 1, -1e4], np.float32), 3)
+    assert [fill.token_id for fill in found] == [0, 1, 2]
+    assert found[0].logprob == pytest.approx(-math.log1p(math.exp(-1)), abs=2e-3)
+    assert found[2].score == 0.0
+
+
+def test_of_equal_words_the_first_are_taken() -> None:
+    assert [fill.token_id for fill in best_fills(np.zeros(50, np.float32), 3)] == [0, 1, 2]
 
 
 def test_words_are_ranked_by_what_the_prompts_differ_in() -> None:

@@ -38,7 +38,7 @@ from tests.fakes import (
 from tests.service.serving import Served, refusal, serving, text_request, within_patience
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-MAX_TEXTS, MAX_TOKENS = 24, 20
+MAX_TEXTS, MAX_TOKENS = 5, 20
 MASK_ID = 4 + len(WORDS)  # after the words of the fakes' tokenizer
 NUM_TOKENS = MASK_ID + 1
 PLAIN = {"COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"}
@@ -168,7 +168,7 @@ async def test_a_cut_text_has_the_masks_that_are_left(reading: Any) -> None:  # 
 
 
 REFUSED = {
-    "no texts": ({"texts": []}, "texts has 0 elements, expected 1 to 24"),
+    "no texts": ({"texts": []}, "texts has 0 elements, expected 1 to 5"),
     "no mask": (
         {"texts": ["a [MASK]", "the cash"]},
         "text 1 has 0 [MASK], expected 1 to 16",
@@ -179,8 +179,8 @@ REFUSED = {
     ),
     "too many masks": ({"texts": ["[MASK] " * 17]}, "text 0 has 17 [MASK], expected 1 to 16"),
     "too many masks in all": (
-        {"texts": ["[MASK] " * 16] * 17},
-        "the texts have 272 masks in all, expected at most 256",
+        {"texts": ["[MASK] " * 16] * 5},
+        "the texts have 80 masks in all, expected at most 64",
     ),
     "too long": (
         {"texts": ["[MASK] " + "now " * MAX_TOKENS]},
