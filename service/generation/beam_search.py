@@ -91,7 +91,8 @@ class BeamSearch:
         width, num_tokens = self._params.beam_width, self._beams[0].sequence.num_output_tokens + 1
         ends = self._beams[0].sequence.sampler.ends
         going: list[Continuation] = []
-        for place, found in enumerate(self._continuations(logits, width * (1 + len(ends)))):
+        # Of one beam's continuations at most these come into question, whatever the others' are.
+        for place, found in enumerate(self._continuations(logits, width + len(ends))):
             if found.token_id not in ends:
                 going.append(found)
             elif place < width:
@@ -120,7 +121,7 @@ class BeamSearch:
             for sequence in [s for _, s in held] or self._sequences[:1]:
                 scheduler.end(sequence, is_sound=is_sound)
 
-    def best(self) -> list[tuple[Sequence, Hypothesis]]:
+    def take_best(self) -> list[tuple[Sequence, Hypothesis]]:
         """Once it is over and closed: the results, as what they have become."""
         for sequence, found in zip(self.results, self._finished, strict=True):
             num_prompt, num_output = sequence.num_prompt_tokens, len(found.token_ids)
@@ -134,19 +135,20 @@ class BeamSearch:
     def _continuations(
         self, logits: Mapping[Sequence, np.ndarray], count: int
     ) -> list[Continuation]:
-        """The likeliest of all beams, best first; at a tie the likelier beam, then the lower id."""
+        """So many of each beam, all best first; at a tie the likelier beam, then the lower id."""
         found: list[Continuation] = []
+        scratch_V = np.empty_like(next(iter(logits.values())))
         for beam in self._beams:
             logits_V = logits[beam.sequence]
             if not np.isfinite(logits_V.max()):
                 raise ModelFailed("the model's output is not finite")
             total = log_total(logits_V)
-            edited_V = beam.sequence.sampler.edit(logits_V, np.empty_like(logits_V))
+            edited_V = beam.sequence.sampler.edit(logits_V, scratch_V)
             found += (
                 Continuation(beam, token_id, beam.score + float(logits_V[token_id]) - total)
                 for token_id in best_ids(edited_V, min(count, edited_V.size)).tolist()
             )
-        return sorted(found, key=lambda each: -each.score)[:count]
+        return sorted(found, key=lambda each: -each.score)
 
     def _rank(self, score: float, num_tokens: int) -> float:
         return score / float(num_tokens**self._params.length_penalty)

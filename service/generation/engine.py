@@ -360,7 +360,7 @@ class GenerationEngine:
                 continue
             if is_over:
                 search.close(self._scheduler)
-                updates += [self._conclude(*each) for each in search.best()]
+                updates += [self._conclude(*each) for each in search.take_best()]
         return updates
 
     def _conclude(self, sequence: Sequence, found: Hypothesis) -> SequenceUpdate:
