@@ -67,12 +67,16 @@ def check_parity(
     max_abs_error: float,
     rows: Sequence[Sequence[int]] | None = None,
 ) -> Parity:
-    """Compare on ragged rows, or raise `ExportError` where the graph is further off."""
+    """Compare on ragged rows, or raise `ExportError` where the graph is further off.
+
+    Rows that are not given are pairs, where the network tells the texts of a pair apart.
+    """
+    types = _types_of_zero if rows or not network.has_token_types else _types_of_halves
     rows = rows or _ragged_rows(network, max_tokens)
-    batch = pad(rows, network.pad_token_id)
+    batch = pad(rows, network.pad_token_id, list(map(types, rows)))
     run = GraphRunner(model)
     found, wanted = run(batch), run_network(network, batch)
-    alone = np.concatenate([run(pad([row], network.pad_token_id)) for row in rows])
+    alone = np.concatenate([run(pad([row], network.pad_token_id, [types(row)])) for row in rows])
     return compare(found, wanted, alone, max_abs_error)
 
 
@@ -110,19 +114,35 @@ def run_network(network: TextNetwork, batch: Arrays) -> np.ndarray:
 
 
 def outputs_of_texts(
-    run: GraphRunner, tokenizer: Tokenizer, texts: Sequence[str], max_tokens: int, pad_id: int
+    run: GraphRunner,
+    tokenizer: Tokenizer,
+    texts: Sequence[str | tuple[str, str]],
+    max_tokens: int,
+    pad_id: int,
 ) -> Iterator[np.ndarray]:
-    """Outputs of texts in their order, batch by batch; long ones are cut as the server cuts."""
+    """Outputs of texts, or pairs, in their order, batch by batch; cut as the server cuts."""
     cutting = cutting_copy(tokenizer, max_tokens)
     for start in range(0, len(texts), BATCH_ROWS):
         encodings = cutting.encode_batch_fast(list(texts[start : start + BATCH_ROWS]))
-        yield run(pad([encoding.ids for encoding in encodings], pad_id))
+        types = [encoding.type_ids for encoding in encodings]
+        yield run(pad([encoding.ids for encoding in encodings], pad_id, types))
 
 
-def pad(rows: Sequence[Sequence[int]], pad_id: int) -> Arrays:
-    """Right-padded int64 [B, S] inputs of rows of token ids."""
+def pad(rows: Sequence[Sequence[int]], pad_id: int, types: Sequence[Sequence[int]] = ()) -> Arrays:
+    """Right-padded int64 [B, S] inputs of rows of token ids, and of their types or 0."""
     ids = pad_right(rows, pad_id)
-    return dict(zip(INPUTS, (ids, mask_of(list(map(len, rows))), np.zeros_like(ids)), strict=True))
+    type_ids = pad_right(types, 0) if types else np.zeros_like(ids)
+    return dict(zip(INPUTS, (ids, mask_of(list(map(len, rows))), type_ids), strict=True))
+
+
+def _types_of_zero(row: Sequence[int]) -> list[int]:
+    return [0] * len(row)
+
+
+def _types_of_halves(row: Sequence[int]) -> list[int]:
+    """As of a pair."""
+    half = len(row) // 2
+    return [0] * (len(row) - half) + [1] * half
 
 
 def _ragged_rows(network: TextNetwork, max_row_tokens: int) -> list[list[int]]:

@@ -80,7 +80,8 @@ def read_samples(config: ModelConfig, folder: Path) -> Iterator[Sample]:
             raise LoadError(f"{sample} has batch_size {warmup.batch_size}, expected 1 to {most}")
         if warmup.count > MAX_RUNS:
             raise LoadError(f"{sample} has count {warmup.count}, expected at most {MAX_RUNS}")
-        if set(warmup.inputs) != set(specs):
+        needed = {name for name, spec in specs.items() if not spec.is_optional}
+        if not needed <= set(warmup.inputs) <= set(specs):
             raise LoadError(
                 f"{sample} has inputs {sorted(warmup.inputs)}, but the model takes {sorted(specs)}"
             )

@@ -53,7 +53,8 @@ def test_config_names_what_clients_send_and_get(exported: Path) -> None:
     config = parse_config((exported / "spam/config.pbtxt").read_text(), "spam")
     assert config.platform == "onnxruntime_onnx"
     assert config.max_batch_size == 64
-    assert [(tensor.name, list(tensor.dims)) for tensor in config.input] == [("text", [1])]
+    inputs = [(tensor.name, list(tensor.dims), tensor.optional) for tensor in config.input]
+    assert inputs == [("text", [1], False), ("text_pair", [1], True)]
     outputs = [(tensor.name, list(tensor.dims), tensor.label_filename) for tensor in config.output]
     assert outputs == [("label", [1], "labels.txt"), ("score", [1], ""), ("logits", [2], "")]
     assert config.HasField("dynamic_batching")

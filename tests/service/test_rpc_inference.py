@@ -145,6 +145,7 @@ async def test_metadata_shows_the_batch_axis_and_the_versions(served: Served) ->
     tensors = [(t.name, t.datatype, list(t.shape)) for t in [*found.inputs, *found.outputs]]
     assert tensors == [
         ("text", "BYTES", [-1, 1]),
+        ("text_pair", "BYTES", [-1, 1]),
         ("label", "BYTES", [-1, 1]),
         ("score", "FP32", [-1, 1]),
         ("logits", "FP32", [-1, 3]),
