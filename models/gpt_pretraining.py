@@ -48,6 +48,10 @@ class NextToken:
     def num_validation_tokens(self) -> int:
         return len(self.held_out.stream)
 
+    @property
+    def tokens_per_window(self) -> float:
+        return self.train.context
+
     def digest(self) -> str:
         return digest_of(self.train.stream, self.held_out.stream)
 

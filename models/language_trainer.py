@@ -49,6 +49,11 @@ class Objective(Protocol):
     @property
     def num_validation_tokens(self) -> int: ...
 
+    @property
+    def tokens_per_window(self) -> float:
+        """About: padding, if there is any, is no token."""
+        ...
+
     def digest(self) -> str:
         """Of everything that is learnt from and measured on."""
         ...

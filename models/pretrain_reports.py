@@ -32,7 +32,7 @@ def pretrain_reports_of(
 
 def tokens_per_s(pretrained: Pretrained, settings: PretrainSettings) -> float:
     """Tokens learnt from in a second, without the time for measurements."""
-    per_step = settings.windows_per_step * pretrained.checkpoint.max_tokens
+    per_step = settings.windows_per_step * pretrained.objective.tokens_per_window
     return len(pretrained.progress.step_losses) * per_step / pretrained.progress.seconds
 
 

@@ -101,8 +101,8 @@ class ProgressBar(TrainingBar):
 class PretrainBar(TrainingBar):
     """The bar of training a language model, with a sample of text at every measurement."""
 
-    def __init__(self, console: Console, tokens_per_step: int) -> None:
-        super().__init__(console, RateColumn("tokens", tokens_per_step))
+    def __init__(self, console: Console, windows_per_step: int) -> None:
+        super().__init__(console, RateColumn("windows", windows_per_step))
 
     def measured(self, measurement: Measurement) -> None:
         figures = (f"{spoken(name)} {value:.3f}" for name, value in measurement.figures.items())

@@ -93,6 +93,10 @@ class BothWays:
     def num_validation_tokens(self) -> int:
         return self.held_out.num_tokens
 
+    @property
+    def tokens_per_window(self) -> float:
+        return self.train.num_tokens / len(self.train.rows)
+
     def digest(self) -> str:
         return self.train.digest() + self.held_out.digest()
 

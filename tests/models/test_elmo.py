@@ -6,15 +6,16 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 from typer.testing import Result
 
 from models.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
-from models.data.homographs import ASKED, sentences
+from models.data.homographs import ASKED, MEANINGS, Occurrence, occurrences, sentences
 from models.errors import SettingError
 from models.words.elmo import Elmo, ElmoConfig, ScalarMix
 from models.words.elmo_pretraining import Rows
+from models.words.senses import cosines_of, senses_of, vectors_of
 from models.words.settings import ElmoSettings
 from models.words.vocabulary import train_word_tokenizer
 
@@ -155,7 +156,7 @@ def test_what_is_asked_is_not_learnt_from() -> None:
 
 
 def test_a_trained_model_tells_the_meanings_of_a_word_apart(run: Run, tmp_path: Path) -> None:
-    """Of `train`, after seconds: nearer to its own meaning in another sentence than to the other.
+    """Of `train`, after seconds: a ride is nearer to another ride than to any exercise.
 
     Without context, in the lowest layer, all four are the same vector.
     """
@@ -167,19 +168,35 @@ def test_a_trained_model_tells_the_meanings_of_a_word_apart(run: Run, tmp_path: 
     assert "backward perplexity" in result.output
     checkpoint = load_checkpoint(output)
     rides, sports = ASKED["train"]
-    vectors = [vectors_of(checkpoint, text, "train") for text in (*rides, *sports)]
-    for layer in (1, 2):
-        cosines = nn.CosineSimilarity(dim=0)
-        a, b, c, d = (states[layer] for states in vectors)
-        same, other = cosines(a, b), max(cosines(a, c), cosines(a, d), cosines(b, d))
-        assert same > other
-    assert all(torch.equal(states[0], vectors[0][0]) for states in vectors)
+    lowest, *layers = cosines_of(vectors_of(checkpoint, (*rides, *sports), "train"))
+    assert torch.allclose(lowest, torch.ones(4, 4))
+    for cosines in layers:
+        assert cosines[0, 1] > cosines[:2, 2:].max()
 
 
-def vectors_of(checkpoint: Checkpoint, text: str, word: str) -> Tensor:
-    """[L + 1, 2 D] of a word's first occurrence."""
-    encoding = checkpoint.tokenizer.encode(text)
-    ids = torch.tensor([encoding.ids])
-    with torch.inference_mode():
-        states: Tensor = checkpoint.model(ids, torch.ones_like(ids))
-    return states[encoding.tokens.index(word)]
+def test_occurrences_are_unseen_and_half_of_each_meaning() -> None:
+    seen = {sentence.removesuffix(" .") for sentence in sentences()}
+    for word, meanings in MEANINGS.items():
+        found = occurrences(word, 100)
+        assert [sum(each.meaning == meaning for each in found) for meaning in meanings] == [50, 50]
+        assert len({each.sentence for each in found}) == 100
+        assert not {each.sentence for each in found} & seen
+        assert all(each.sentence.split().count(word) == 1 for each in found)
+
+
+def test_meanings_are_judged_by_nearest_vectors_from_other_patterns() -> None:
+    """Four vectors, two of each meaning; the nearest of another pattern is right for two."""
+    found = [
+        Occurrence("", "vehicle", "a"),
+        Occurrence("", "vehicle", "b"),
+        Occurrence("", "sport", "c"),
+        Occurrence("", "sport", "c"),
+    ]
+    angles = torch.tensor([0.0, 0.1, 1.0, 1.1])
+    vectors = torch.stack([angles.cos(), angles.sin()], dim=1).unsqueeze(1)
+    (cosines,) = cosines_of(vectors)
+    senses = senses_of(cosines, found)
+    assert senses.same_cosine == pytest.approx(math.cos(0.1))
+    others = [math.cos(a) for a in (1.0, 1.1, 0.9, 1.0)]
+    assert senses.other_cosine == pytest.approx(sum(others) / 4, abs=1e-6)
+    assert senses.nearest_share == 0.5
