@@ -183,8 +183,8 @@ class FeatureClient(Client):
             version=version,
             texts=texts,
             truncate=truncate,
-            layers=features_pb2.Layers.Value(f"LAYERS_{layers.upper()}"),
-            pooling=features_pb2.Pooling.Value(f"POOLING_{pooling.upper()}"),
+            layers=f"LAYERS_{layers.upper()}",
+            pooling=f"POOLING_{pooling.upper()}",
             weights=weights,
         )
         response: features_pb2.ExtractFeaturesResponse = self._stub.ExtractFeatures(
@@ -209,7 +209,7 @@ class FeatureClient(Client):
             texts=texts,
             others=others,
             truncate=truncate,
-            measure=features_pb2.SimilarityMeasure.Value(f"SIMILARITY_MEASURE_{measure.upper()}"),
+            measure=f"SIMILARITY_MEASURE_{measure.upper()}",
         )
         response: features_pb2.SimilarityResponse = self._stub.Similarity(request, **self._options)
         return response
@@ -313,9 +313,18 @@ def _filled(clients: _Clients, model: pb.Model) -> str:
     return ", ".join(f"{fill.token} ({fill.score:.3f})" for fill in mask.fills)
 
 
+def _tagged(clients: _Clients, model: pb.Model) -> str:
+    request = reading_pb2.ClassifyTokensRequest(
+        model=model.name, version=model.version, texts=[model.example]
+    )
+    entities = clients.reading.classify_tokens(request).results[0].entities
+    return ", ".join(f"{entity.text}: {entity.label}" for entity in entities) or "no entities"
+
+
 _TRIALS: dict[str, Callable[[_Clients, pb.Model], str]] = {
     "text-classification": _classified,
     "embedding": _embedded,
     "fill-mask": _filled,
+    "token-classification": _tagged,
     "text-generation": _generated,
 }
