@@ -1,12 +1,21 @@
-"""A beam search as plain as it can be written, and a decoder whose logits are drawn by chance."""
+"""A beam search as plain as it can be written, and a decoder whose logits are drawn by chance.
 
+And how tests ask an engine for a search.
+"""
+
+import asyncio
+import time
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import numpy as np
 
-from tests.fakes import END_ID, FakeDecoder
+from service.generation.engine import GenerationEngine
+from service.generation.sequence import GenerationRequest, RanStep
+from tests.fakes import END_ID, PATIENCE_S, FakeDecoder
+from tests.generation import RecordingObserver, read, request_of, within_patience
 
+LETTERS = tuple(range(ord("a"), ord("a") + 6))
 LogitsAfter = Callable[[list[int]], np.ndarray]  # of an output so far; the prompt is known to it
 
 
@@ -72,3 +81,41 @@ class ChanceDecoder(FakeDecoder):
 def expected(prompt: Sequence[int], **params: Any) -> list[tuple[list[int], float]]:  # noqa: ANN401
     """What `ChanceDecoder` is to answer."""
     return reference_search(lambda output: chance_logits([*prompt, *output]), **params)
+
+
+class CheckingObserver(RecordingObserver):
+    """Recounts scheduler and cache after every step, on the engine's thread."""
+
+    engine: GenerationEngine
+
+    def step_ran(self, step: RanStep) -> None:
+        super().step_ran(step)
+        self.engine._scheduler.check_integrity()
+        running = self.engine._scheduler.running()
+        assert len(running) <= self.engine._scheduler.max_running
+
+
+def search_of(prompt: str | Sequence[int], **params: Any) -> GenerationRequest:  # noqa: ANN401
+    return request_of(prompt, received_s=time.monotonic(), **{"beam_width": 4} | params)
+
+
+async def search(engine: GenerationEngine, request: GenerationRequest) -> list[Any]:
+    """Outputs and scores, best first, with the order in which they came."""
+    async with engine.generate(request) as generation:
+        await within_patience(read(generation))
+    return outputs_of(generation.sequences)
+
+
+def outputs_of(sequences: Sequence[Any]) -> list[Any]:
+    return [(s.token_ids[s.num_prompt_tokens : s.num_tokens].tolist(), s.score) for s in sequences]
+
+
+def check(found: list[Any], wanted: list[tuple[list[int], float]]) -> None:
+    assert [ids for ids, _ in found] == [ids for ids, _ in wanted]
+    np.testing.assert_allclose([s for _, s in found], [s for _, s in wanted], rtol=1e-5)
+
+
+async def until_idle(engine: GenerationEngine) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while engine.num_running or engine.num_waiting:  # noqa: ASYNC110 - nobody is told
+            await asyncio.sleep(0.001)
