@@ -1,7 +1,9 @@
 """What `attendant ladder` does: train each rung, export all, serve them together, ask in turns."""
 
+import json
 import random
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,9 @@ from export.exporter import ExportSettings, export_checkpoint
 from models.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
 from models.datasets import Dataset, Splits, read_dataset, split
 from models.finetune import finetune
+from models.json_files import read_object
 from models.progress import ProgressBar
+from models.training_state import digest_of
 
 VALIDATION_FRACTION = 0.1  # of the training texts: to choose the best epoch by
 
@@ -47,24 +51,53 @@ class Step:
     requests_per_s: float = 0.0  # of one text each
 
 
+class Taken:
+    """The rungs that are done, in a file that a later run of the same command reads."""
+
+    def __init__(self, path: Path, run: Mapping[str, Any]) -> None:
+        self._path, self._run = path, dict(run)
+        self.steps: list[Step] = []
+        if path.exists():
+            known = read_object(path)
+            if known["run"] != self._run:
+                raise CheckpointError(f"{path} is of another run; choose a folder that is new")
+            self.steps = [Step(**each) for each in known["steps"]]
+        elif path.parent.exists() and any(path.parent.iterdir()):
+            raise CheckpointError(f"{path.parent} holds something; choose a folder that is new")
+        self._write()
+
+    def add(self, step: Step) -> None:
+        self.steps.append(step)
+        self._write()
+
+    def _write(self) -> None:
+        values = {"run": self._run, "steps": [asdict(step) for step in self.steps]}
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._path.write_text(json.dumps(values, indent=1))
+
+
 def climb(files: Files, output: Path, repository: Path, settings: LadderSettings) -> list[Step]:
-    """Train, export to `repository`, serve it and measure; all else is written below `output`."""
-    if output.exists() and any(output.iterdir()):
-        raise CheckpointError(f"{output} holds something; choose a folder that is new or empty")
-    for given in filter(None, (files.encoder, files.gpt)):
-        load_checkpoint(given)  # now, rather than after others were trained
+    """Train, export to `repository`, serve it and measure; all else is written below `output`.
+
+    A run that was stopped goes on with the rung that it was at.
+    """
+    for source in filter(None, (files.encoder, files.gpt)):
+        load_checkpoint(source)  # now, rather than after others were trained
     console = Console(stderr=True)
     splits = splits_of(files, settings)
-    steps = []
-    for rung in rungs_of(splits.train, files.encoder, files.gpt, settings):
+    given = {"encoder": files.encoder, "gpt": files.gpt, "rows": digest_of(splits)}
+    taken = Taken(output / "taken.json", given | settings.to_dict())
+    for rung in rungs_of(splits.train, files.encoder, files.gpt, settings)[len(taken.steps) :]:
         console.print(f"{rung.name}: {rung.what}", style="bold", highlight=False)
         checkpoint = output / "checkpoints" / rung.name
-        steps.append(take(rung, splits, settings.max_tokens, checkpoint, repository, console))
+        taken.add(take(rung, splits, settings.max_tokens, checkpoint, repository, console))
     texts = [example.text for example in _test(splits).examples]
     console.print(f"asking all of them, {settings.requests} requests in a turn", highlight=False)
     with serving(repository, "--log-level", "warning") as address:
-        rates = request_rates(address, [step.name for step in steps], texts, settings.requests)
-    steps = [replace(step, requests_per_s=rates[step.name]) for step in steps]
+        rates = request_rates(
+            address, [step.name for step in taken.steps], texts, settings.requests
+        )
+    steps = [replace(step, requests_per_s=rates[step.name]) for step in taken.steps]
     rows: list[dict[str, Any]] = [asdict(step) for step in steps]
     (output / "ladder.json").write_bytes(ladder_json(rows, splits, settings))
     (output / "ladder.png").write_bytes(ladder_picture(rows, splits))

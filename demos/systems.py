@@ -217,7 +217,7 @@ DEMOS: dict[str, Demo] = {
             Step(
                 "attendant ladder models/data/spam.tsv --test models/data/spam_heldout.tsv "
                 "--encoder {encoder} --output {folder}/ladder --repository {folder}/repository",
-                "{folder}/ladder",
+                "{folder}/ladder/ladder.json",
                 "--training-texts 60 --epochs 1 --word-epochs 1 --tuning-epochs 1 --head-epochs 1 "
                 "--gpt-steps 2 --requests 8 --max-tokens 24",
             ),

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -9,9 +10,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from demos.climbing import VALIDATION_FRACTION, Files, climb
+from demos import climbing
+from demos.climbing import VALIDATION_FRACTION, Files, Step, climb
 from demos.ladder import LadderSettings
-from demos.rungs import VECTOR_DEVIATION, from_scratch, from_words
+from demos.rungs import VECTOR_DEVIATION, Rung, from_scratch, from_words
 from models.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
 from models.errors import SettingError
 from tests.export.tiny import one_torch_thread, tiny_embedder
@@ -74,6 +76,35 @@ def test_each_rung_is_trained_exported_served_and_measured(
     assert (output / "ladder.png").read_bytes().startswith(b"\x89PNG")
     table = capsys.readouterr().out
     assert all(step.what in table for step in steps)
+
+
+def test_a_run_that_was_stopped_goes_on_where_it_was_and_no_other_does(
+    files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: list[str] = []
+
+    def take(rung: Rung, *_: object) -> Step:
+        if rung.name == "tuned" and "stopped" not in taken:
+            taken.append("stopped")
+            raise KeyboardInterrupt
+        taken.append(rung.name)
+        return Step(rung.name, rung.what, 0.5, 0.5, 1.0, 1.0, 10, 1.0)
+
+    @contextmanager
+    def serving(*_: object) -> Iterator[str]:
+        yield "nowhere"
+
+    monkeypatch.setattr(climbing, "take", take)
+    monkeypatch.setattr(climbing, "serving", serving)
+    monkeypatch.setattr(climbing, "request_rates", lambda _, names, *__: dict.fromkeys(names, 7.0))
+    places = tmp_path / "ladder", tmp_path / "repository"
+    with pytest.raises(KeyboardInterrupt):
+        climb(files, *places, SETTINGS)
+    with pytest.raises(CheckpointError, match="is of another run"):
+        climb(files, *places, replace(SETTINGS, seed=1))
+    steps = climb(files, *places, SETTINGS)
+    assert taken == ["scratch", "words", "frozen", "stopped", "tuned", "gpt"]
+    assert [(step.name, step.requests_per_s) for step in steps] == [(name, 7.0) for name in NAMES]
 
 
 def test_word_vectors_are_all_in_which_the_first_two_rungs_differ() -> None:
