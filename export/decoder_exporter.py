@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+from torch import nn
 
 from export.cached_decoder import OPERATOR, trace_decoder
 from export.decoder_parity import ParityLimits, measure_parity
@@ -59,7 +60,7 @@ def export_decoder(
     if held_out is not None:
         ids = checkpoint.tokenizer.encode(held_out).ids
         windows = windows_of(ids, network.config.max_positions)
-    _check_size(network)
+    check_size(network)
 
     def build(precision: Precision) -> Built:
         on_step(f"{precision}: tracing the graph")
@@ -104,7 +105,7 @@ def check_cost(variant: Variant) -> None:
         raise ExportError("no held-out text to measure its perplexity on")
 
 
-def _check_size(network: GPT) -> None:
+def check_size(network: nn.Module) -> None:
     """A graph is one protobuf message on its way, whatever it is quantised to in the end."""
     num_bytes = sum(weight.numel() * 4 for weight in network.parameters())
     if num_bytes >= MAX_GRAPH_BYTES:

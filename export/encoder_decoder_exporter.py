@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+from export.decoder_exporter import check_size
 from export.decoder_parity import ParityLimits
 from export.encoder_decoder import trace_encoder, trace_target_decoder
 from export.encoder_decoder_parity import measure_parity
@@ -40,6 +41,7 @@ def export_encoder_decoder(
             raise ExportError(
                 f"precision is {precision}, an encoder-decoder's is one of {', '.join(PRECISIONS)}"
             )
+    check_size(network)
     on_step("tracing the encoder")
     encoder = trace_encoder(network)
     on_step("tracing the decoder")

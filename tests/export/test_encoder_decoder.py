@@ -1,6 +1,7 @@
 """An encoder-decoder's graphs, run by the server's decoder, compute what PyTorch computes."""
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ from export.errors import ExportError
 from export.exporter import ExportSettings
 from export.exporters import HeldOut, export_any
 from models.checkpoint import load_checkpoint, save_checkpoint
-from models.seq2seq.transformer import DecoderLayer, Transformer
+from models.seq2seq.transformer import DecoderLayer, Transformer, TransformerConfig
 from service.generation.encoder_decoder import EncoderDecoder
 from service.manifest import Manifest
 from service.runtime import OnnxSession, SessionOptions
@@ -226,6 +227,13 @@ def test_other_precisions_are_refused_by_name(precision: str, tmp_path: Path) ->
 def test_fp16_beside_fp32_is_refused_too(tmp_path: Path) -> None:
     settings = ExportSettings("dates", tmp_path, "auto", with_fp16=True)
     refused(tiny_transformer(), settings, "precision is fp16, .* one of fp32")
+
+
+def test_a_network_that_no_graph_can_hold_is_refused_untraced(tmp_path: Path) -> None:
+    """1.1 million vectors of 512 values are 2.25 GB; protobuf ends at 2."""
+    with torch.device("meta"):
+        network = Transformer(replace(TransformerConfig.published(), vocab_size=1_100_000))
+    refused(network, ExportSettings("dates", tmp_path), "and a graph holds")
 
 
 def test_held_out_text_is_of_no_use_to_it(tmp_path: Path) -> None:
