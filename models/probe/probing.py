@@ -158,14 +158,14 @@ def _probe_one(
     num_steps = settings.epochs * len(range(0, num_words, size))
     falling = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, num_steps)
     for _ in range(settings.epochs):
-        for words in torch.randperm(num_words).split(size):
+        for words in torch.split(torch.randperm(num_words), size):
             loss = F.cross_entropy(classifier(train.states[words]), train.targets[words])
             optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
             falling.step()
     with torch.inference_mode():
-        parts = [classifier(part).argmax(dim=1) for part in test.states.split(num_words)]
+        parts = [classifier(part).argmax(dim=1) for part in torch.split(test.states, num_words)]
     predicted = test.tags_of(labels, torch.cat(parts))
     true = [sentence.tags for sentence in test.sentences]
     mix = classifier.mix

@@ -20,7 +20,14 @@ from models.language_trainer import Judgement
 from models.pretrain import Pretraining, digest_of
 from models.words.elmo import Elmo, ElmoConfig
 from models.words.settings import ElmoSettings
-from models.words.vocabulary import END, PADDING, SPECIAL, START, train_word_tokenizer
+from models.words.vocabulary import (
+    END,
+    PADDING,
+    SPECIAL,
+    START,
+    id_of,
+    train_word_tokenizer,
+)
 
 NUM_AROUND = 2  # special tokens of a row
 
@@ -36,7 +43,7 @@ class Rows:
     @classmethod
     def of(cls, documents: Sequence[str], tokenizer: Tokenizer, context: int, seed: int) -> "Rows":
         lines = [line for document in documents for line in document.splitlines() if line.strip()]
-        start, end, pad = (tokenizer.token_to_id(token) for token in (START, END, PADDING))
+        start, end, pad = (id_of(tokenizer, token) for token in (START, END, PADDING))
         size = context - NUM_AROUND
         rows = tuple(
             (start, *encoding.ids[first : first + size], end)
@@ -133,7 +140,7 @@ def config_of(settings: ElmoSettings, tokenizer: Tokenizer) -> ElmoConfig:
         num_layers=settings.num_layers,
         max_positions=settings.context,
         dropout=settings.dropout,
-        pad_token_id=tokenizer.token_to_id(PADDING),
+        pad_token_id=id_of(tokenizer, PADDING),
     )
 
 

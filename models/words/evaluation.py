@@ -32,9 +32,9 @@ class WordEvaluation:
 def evaluate(space: WordSpace) -> WordEvaluation:
     """Ask what the vocabulary allows to ask."""
     ranks = [
-        _rank(answer, (found.word for found in space.analogy(*question, NEIGHBOURS)))
-        for *question, answer in analogies()
-        if all(word in space for word in (*question, answer))
+        _rank(answer, (found.word for found in space.analogy(first, minus, plus, NEIGHBOURS)))
+        for first, minus, plus, answer in analogies()
+        if all(word in space for word in (first, minus, plus, answer))
     ]
     hits, chances = [], []
     for words in KINDS.values():

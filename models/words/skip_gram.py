@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from models.words.settings import WordSettings
-from models.words.vocabulary import SPECIAL, UNKNOWN
+from models.words.vocabulary import SPECIAL, UNKNOWN, id_of
 
 CHUNK_WORDS = 200_000  # whose pairs are in memory at once
 MIN_RATE = 1e-5  # of the last step: SparseAdam takes no zero
@@ -39,7 +39,7 @@ class WordStream:
         rows = [torch.tensor(encoding.ids, dtype=torch.int64) for encoding in encodings]
         ids_T = torch.cat([torch.empty(0, dtype=torch.int64), *rows])
         text_T = torch.repeat_interleave(torch.tensor([len(row) for row in rows]))
-        is_known = ids_T != tokenizer.token_to_id(UNKNOWN)
+        is_known = ids_T != id_of(tokenizer, UNKNOWN)
         ids_T, text_T = ids_T[is_known], text_T[is_known]
         return cls(ids_T, text_T, torch.bincount(ids_T, minlength=tokenizer.get_vocab_size()))
 
@@ -134,9 +134,9 @@ class SkipGramTrainer:
 
     def _batches(self) -> Iterator[tuple[Tensor, int]]:
         """Pairs [P, 2] of one epoch in random order, and how many words' share they are."""
-        for part_T in torch.arange(len(self._stream.ids)).split(CHUNK_WORDS):
+        for part_T in torch.split(torch.arange(len(self._stream.ids)), CHUNK_WORDS):
             pairs_P2 = self._pairs(slice(int(part_T[0]), int(part_T[-1]) + 1))
-            batches = pairs_P2.split(self._settings.batch_size)
+            batches = torch.split(pairs_P2, self._settings.batch_size)
             shares = torch.tensor_split(part_T, len(batches))
             yield from zip(batches, map(len, shares), strict=True)
 
@@ -157,7 +157,7 @@ class SkipGramTrainer:
         self._optimizer.zero_grad()
         loss: Tensor = self.model(pairs_P2, noise_PK)
         loss.backward()  # type: ignore[no-untyped-call]
-        self._optimizer.step()
+        self._optimizer.step()  # type: ignore[no-untyped-call]
         return loss.item()
 
     def noise(self, num_pairs: int) -> Tensor:

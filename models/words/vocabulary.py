@@ -13,7 +13,7 @@ from tokenizers.pre_tokenizers import Split, Whitespace
 from tokenizers.processors import TemplateProcessing
 from tokenizers.trainers import WordLevelTrainer
 
-from models.errors import DatasetError
+from models.errors import CheckpointError, DatasetError
 
 PADDING, UNKNOWN, START, END = SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
 WORD = r"\w+(?:['\u2019]\w+)*"  # an apostrophe may stand within one
@@ -53,6 +53,16 @@ def train_word_tokenizer(
         special_tokens=[(token, SPECIAL.index(token)) for token in (START, END)],
     )
     return tokenizer
+
+
+def id_of(tokenizer: Tokenizer, token: str) -> int:
+    """The id of a special token, or CheckpointError where a tokenizer from elsewhere has none."""
+    found: int | None = tokenizer.token_to_id(token)
+    if found is None:
+        raise CheckpointError(
+            f"the tokenizer has no token {token}, as one that is trained here has"
+        )
+    return found
 
 
 def words_of(tokenizer: Tokenizer) -> list[str]:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ from typer.testing import Result
 from models.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from models.data.homographs import ASKED, MEANINGS, Occurrence, occurrences, sentences
 from models.errors import SettingError
-from models.words.elmo import Elmo, ElmoConfig, ScalarMix
+from models.words.elmo import DirectedLSTM, Elmo, ElmoConfig, ScalarMix
 from models.words.elmo_pretraining import Rows
 from models.words.senses import cosines_of, senses_of, vectors_of
 from models.words.settings import ElmoSettings
@@ -67,7 +68,7 @@ def test_a_row_in_a_batch_equals_the_row_alone(elmo: Elmo) -> None:
 def test_layers_are_those_of_plain_lstms_and_the_second_adds_to_the_first(elmo: Elmo) -> None:
     ids, mask = ragged(5)
     tokens = elmo.words(ids)
-    first, second = (layer.lstm for layer in elmo.backwards.layers)
+    first, second = (cast(DirectedLSTM, layer).lstm for layer in elmo.backwards.layers)
     low = first(tokens.flip(1))[0]
     high = second(low)[0] + low
     found = elmo(ids, mask)
@@ -146,8 +147,9 @@ def test_a_checkpoint_comes_back_as_it_was(elmo: Elmo, tmp_path: Path) -> None:
     ("setting", "value"), [("hidden_size", 0), ("num_layers", 0), ("context", 2), ("min_count", 0)]
 )
 def test_settings_have_limits(setting: str, value: int) -> None:
+    values: dict[str, Any] = {setting: value}
     with pytest.raises(SettingError, match=setting):
-        ElmoSettings(**{setting: value})
+        ElmoSettings(**values)
 
 
 def test_what_is_asked_is_not_learnt_from() -> None:

@@ -3,6 +3,7 @@
 import math
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -111,8 +112,7 @@ def test_the_loss_is_the_published_one() -> None:
         model.words.weight[5] = torch.tensor([1.0, 2.0])
         model.neighbours.weight[6] = torch.tensor([0.5, 0.5])  # product 1.5
         model.neighbours.weight[7] = torch.tensor([-1.0, 0.0])  # product -1
-    sigmoid = lambda x: 1 / (1 + math.exp(-x))  # noqa: E731
-    wanted = -math.log(sigmoid(1.5)) - math.log(sigmoid(1.0)) - math.log(sigmoid(-1.5))
+    wanted = sum(math.log(1 + math.exp(-score)) for score in (1.5, 1.0, -1.5))
     found = model(torch.tensor([[5, 6]]), torch.tensor([[7, 6]]))
     assert found.item() == pytest.approx(wanted)
 
@@ -184,8 +184,9 @@ def test_only_what_the_vocabulary_knows_is_asked_and_counted(planted_space: Word
     [("vector_size", 0), ("window", 0), ("negatives", 0), ("subsample", 0.0), ("epochs", 0)],
 )
 def test_settings_have_limits(setting: str, value: float) -> None:
+    values: dict[str, Any] = {setting: value}
     with pytest.raises(SettingError, match=setting):
-        WordSettings(**{setting: value})
+        WordSettings(**values)
 
 
 def test_the_command_trains_and_answers(tmp_path: Path) -> None:
