@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from demos.server import ATTENDANT, serving
-from demos.systems import DEMOS, Demo, Step
+from demos.systems import DEMOS, Demo, Places, Step
 from service.errors import AttendantError
 
 DEFAULT_FOLDER = Path("build/demos")
@@ -55,7 +55,7 @@ def demo(
         return
     if name not in DEMOS:
         raise typer.BadParameter(f"{name!r} is not one of {', '.join(DEMOS)}", param_hint="NAME")
-    took = play(DEMOS[name], output / name, shown(console))
+    took = play(DEMOS[name], Places(output / name), shown(console))
     console.print(
         f"{name}: built in {took.building_s:.0f} s, served and asked in {took.answering_s:.0f} s",
         highlight=False,
@@ -70,18 +70,17 @@ def listing() -> Table:
     return table
 
 
-def play(each: Demo, folder: Path, run: Run, *, is_brief: bool = False) -> Took:
+def play(each: Demo, places: Places, run: Run, *, is_brief: bool = False) -> Took:
     """Build what is not there yet, serve it, and ask; `is_brief` trains for seconds, to test it."""
-    folder.mkdir(parents=True, exist_ok=True)
+    places.folder.mkdir(parents=True, exist_ok=True)
     began_s = time.monotonic()
     for step in each.steps:
-        if not step.is_done(folder):
-            run(step.arguments(folder, is_brief=is_brief))
+        if not step.is_done(places):
+            run(step.arguments(places, is_brief=is_brief))
     built_s = time.monotonic()
-    with serving(folder / "repository") as address:
+    with serving(places.folder / "repository") as address:
         for call in each.calls:
-            asked = Step(f"attendant {call} --address {address}")
-            run(asked.arguments(folder, is_brief=is_brief))
+            run(Step(f"attendant {call} --address {address}").arguments(places))
     return Took(built_s - began_s, time.monotonic() - built_s)
 
 

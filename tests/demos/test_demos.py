@@ -10,9 +10,11 @@ import pytest
 from typer.testing import CliRunner
 
 from demos.demo import play
-from demos.systems import DEMOS
+from demos.systems import DEMOS, Places
+from models.checkpoint import save_checkpoint
 from service.cli import add_commands, app
 from tests.e2e.server import PLAIN
+from tests.export.tiny import tiny_embedder
 
 ROOT = Path(__file__).parents[2]
 
@@ -37,7 +39,8 @@ def test_a_demo_goes_from_nothing_to_an_answered_request(name: str, tmp_path: Pa
     def run(arguments: Sequence[str]) -> None:
         answers.append(run_here(arguments))
 
-    play(DEMOS[name], tmp_path / name, run, is_brief=True)
+    save_checkpoint(tiny_embedder(), tmp_path / "encoder")
+    play(DEMOS[name], Places(tmp_path / name, tmp_path / "encoder"), run, is_brief=True)
     assert len(answers) >= len(DEMOS[name].calls)
     assert all(answer.strip() for answer in answers[-len(DEMOS[name].calls) :])
 
