@@ -263,9 +263,10 @@ def try_models(address: str, timeout_s: float) -> Iterator[Trial]:
     with (
         TextClient(address, timeout_s) as text,
         ReadingClient(address, timeout_s) as reading,
+        FeatureClient(address, timeout_s) as features,
         GenerationClient(address, timeout_s) as generation,
     ):
-        clients = _Clients(text, reading, generation)
+        clients = _Clients(text, reading, features, generation)
         for model in text.list_models().models:
             if not model.example or model.task not in _TRIALS:
                 continue
@@ -281,6 +282,7 @@ def try_models(address: str, timeout_s: float) -> Iterator[Trial]:
 class _Clients:
     text: TextClient
     reading: ReadingClient
+    features: FeatureClient
     generation: GenerationClient
 
 
@@ -294,7 +296,15 @@ def _generated(clients: _Clients, model: pb.Model) -> str:
 
 def _embedded(clients: _Clients, model: pb.Model) -> str:
     found = clients.text.embed(model.name, [model.example], version=model.version)
-    values = found.results[0].values
+    return _beginning(found.results[0].values)
+
+
+def _extracted(clients: _Clients, model: pb.Model) -> str:
+    found = clients.features.extract(model.name, [model.example], version=model.version)
+    return _beginning(found.results[0].vectors[0].values)
+
+
+def _beginning(values: Sequence[float]) -> str:
     start = ", ".join(f"{value:.3f}" for value in values[:3])
     return f"{len(values)} values: {start}, …"
 
@@ -324,6 +334,7 @@ def _tagged(clients: _Clients, model: pb.Model) -> str:
 _TRIALS: dict[str, Callable[[_Clients, pb.Model], str]] = {
     "text-classification": _classified,
     "embedding": _embedded,
+    "features": _extracted,
     "fill-mask": _filled,
     "token-classification": _tagged,
     "text-generation": _generated,

@@ -10,6 +10,7 @@ import pytest_asyncio
 from typer.testing import CliRunner, Result
 
 from service.cli import app
+from service.client import try_models
 from service.errors import InvalidArgument
 from service.features import LAYERS, MIX, unit
 from tests.fakes import FakeSessions, text_values, token_ids, write_model
@@ -93,3 +94,9 @@ async def test_similarity_is_a_table_of_all_pairs(served: Served) -> None:
     whole = await run(served, "similarity", "mini", *texts, "--json")
     found = [row["values"] for row in json.loads(whole.stdout)["rows"]]
     assert np.allclose(found, unit(vectors) @ unit(vectors).T, atol=1e-6)
+
+
+async def test_a_model_of_features_is_tried_with_its_example(served: Served) -> None:
+    tried = await asyncio.to_thread(lambda: list(try_models(served.address, 20.0)))
+    (answer,) = (trial.answer for trial in tried if trial.model.name == "deep")
+    assert answer.startswith("3 values: ")
