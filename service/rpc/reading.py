@@ -18,9 +18,7 @@ class ReadingService(TextCalls, reading_pb2_grpc.ReadingServiceServicer):
     """Answers for the text models of the repository."""
 
     @answers_errors(ATTENDANT_CODES)
-    async def FillMask(
-        self, request: pb.FillMaskRequest, context: Context
-    ) -> pb.FillMaskResponse:
+    async def FillMask(self, request: pb.FillMaskRequest, context: Context) -> pb.FillMaskResponse:
         received_s = time.monotonic()
         model = self._find(request, "fill-mask", FillMaskModel)
         self._check_count(len(request.texts))
@@ -49,6 +47,7 @@ class ReadingService(TextCalls, reading_pb2_grpc.ReadingServiceServicer):
         reply = await self._compute(
             model, request.texts, received_s, context, can_truncate=request.truncate
         )
+        found = await model.interpreted(reply, lambda: model.entities(request.texts, reply))
         results = [
             pb.TextEntities(
                 entities=[
@@ -64,9 +63,7 @@ class ReadingService(TextCalls, reading_pb2_grpc.ReadingServiceServicer):
                 num_tokens=row.num_tokens,
                 is_truncated=row.is_truncated,
             )
-            for text, row, entities in zip(
-                request.texts, reply.rows, model.entities(request.texts, reply), strict=True
-            )
+            for text, row, entities in zip(request.texts, reply.rows, found, strict=True)
         ]
         return pb.ClassifyTokensResponse(**answered_by(model, reply), results=results)
 
@@ -83,9 +80,8 @@ class ReadingService(TextCalls, reading_pb2_grpc.ReadingServiceServicer):
             raise InvalidArgument(f"top_k is {request.top_k}, expected at most {NUM_BEST}")
         pairs = [(request.question, request.context)]
         reply = await self._compute(model, pairs, received_s, context)
-        (found,) = model.answers(
-            reply, request.max_answer_tokens or MAX_ANSWER_TOKENS, request.top_k or 1
-        )
+        longest, count = request.max_answer_tokens or MAX_ANSWER_TOKENS, request.top_k or 1
+        (found,) = await model.interpreted(reply, lambda: model.answers(reply, longest, count))
         spans = found.spans if request.must_answer or found.is_answered else []
         return pb.AnswerResponse(
             **answered_by(model, reply),

@@ -1,7 +1,8 @@
 """`ReadingService` over the wire: entities, answers, pairs, and every way to be refused."""
 
 import json
-from collections.abc import AsyncIterator, Iterator
+import threading
+from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,13 @@ from attendant.v1 import reading_pb2_grpc, text_pb2
 from grpc import StatusCode
 from tritonclient.grpc import service_pb2
 
+from service import models
 from service import tokenizer as tokenizers
+from service.entities import Entity
 from service.errors import InvalidArgument
 from service.manifest import Manifest
+from service.models import TextReply
+from service.reading import TokenClassifier
 from service.request import Arrays
 from service.signature import Signature
 from service.tokenizer import WindowTokenizer
@@ -133,6 +138,25 @@ async def test_the_texts_of_a_request_share_a_batch_and_keep_their_rows(
     assert [[e.text for e in r.entities] for r in found.results] == [["win"], ["win prize"], []]
     (batch,) = served.sessions["tags"].batches
     assert batch["input_ids"].shape == (3, 7)
+
+
+async def test_many_tokens_are_read_beside_the_event_loop(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = served.app.repository.find("tags")
+    assert isinstance(model, TokenClassifier)
+    where = []
+
+    def entities(texts: Sequence[str], reply: TextReply) -> list[list[Entity]]:
+        where.append(threading.current_thread() is threading.main_thread())
+        return [[] for _ in texts]
+
+    monkeypatch.setattr(model, "entities", entities)
+    reading = reading_pb2_grpc.ReadingServiceStub(served.channel)
+    for inline_rows in (15, 14):
+        monkeypatch.setattr(models, "INLINE_ROWS", inline_rows)
+        await reading.ClassifyTokens(pb.ClassifyTokensRequest(model="tags", texts=["now a a"] * 3))
+    assert where == [True, False], "three texts of five tokens"
 
 
 async def test_a_cut_text_has_the_entities_that_are_left(reading: Any) -> None:  # noqa: ANN401
