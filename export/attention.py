@@ -53,9 +53,6 @@ def export_attention(
         precision = "fp16" if settings.with_fp16 else settings.precision
         raise ExportError(f"precision is {precision}, attention is shown in fp32")
     shown = attending(checkpoint.model)
-    pad_token_id = getattr(checkpoint.model, "pad_token_id", None)
-    if pad_token_id is None:
-        pad_token_id = getattr(checkpoint.config, "pad_token_id", 0)
     on_step("tracing the graph")
     graph = trace_attention(shown, output_name(checkpoint))
     on_step("comparing with PyTorch")
@@ -66,7 +63,7 @@ def export_attention(
         task="attention",
         precision="fp32",
         max_tokens=max_tokens,
-        pad_token_id=pad_token_id,
+        pad_token_id=0,  # nothing is padded: a text is computed alone
         network="encoder-decoder" if shown.has_target else "",
         num_layers=num_layers,
         num_heads=num_heads,

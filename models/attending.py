@@ -92,13 +92,14 @@ class AttendingToSource(Attending):
 
     def __init__(self, network: Transformer) -> None:
         super().__init__(network, (IDS, MASK, TARGET))
+        self._start_token_id = network.config.start_token_id
 
     def _is_shown(self, name: str) -> bool:
         return name.endswith("cross_attention")
 
-    def _output(self, input_ids_BS: Tensor, mask_BS: Tensor, target_ids_BT: Tensor) -> Tensor:
-        before_BT = shifted_right(target_ids_BT, self.network.config.start_token_id)
-        return super()._output(input_ids_BS, mask_BS, before_BT)
+    def _output(self, *inputs: Tensor) -> Tensor:
+        *source, target_ids_BT = inputs
+        return super()._output(*source, shifted_right(target_ids_BT, self._start_token_id))
 
 
 class AttendingRecurrence(Attending):
@@ -109,7 +110,8 @@ class AttendingRecurrence(Attending):
     def __init__(self, network: RecurrentSeq2Seq) -> None:
         super().__init__(network, (IDS, MASK, TARGET))
 
-    def _output(self, input_ids_BS: Tensor, mask_BS: Tensor, target_ids_BT: Tensor) -> Tensor:
+    def _output(self, *inputs: Tensor) -> Tensor:
+        input_ids_BS, mask_BS, target_ids_BT = inputs
         network = self.network
         assert isinstance(network, RecurrentSeq2Seq)
         memory_BSD, state = network.encode(input_ids_BS, mask_BS)

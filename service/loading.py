@@ -207,8 +207,12 @@ def _load_version(
         decoder = load_decoder(graph, options, manifest, config, settings, openers.decoder)
         return LoadedVersion(number, (), options, manifest, None, decoder, choice=choice)
     sessions = (openers.session(graph, options),) * count  # one copy of the weights
-    if manifest is None:
-        complete_from_graph(config, sessions[0].signature, settings.default_max_batch_size)
+    if manifest is None or manifest.image is not None:
+        if manifest is None:
+            complete_from_graph(config, sessions[0].signature, settings.default_max_batch_size)
+        else:
+            complete_for_text(config, manifest, settings.default_max_batch_size)
+            check_image_graph(sessions[0].signature, manifest)
         limits = batch_limits(config, settings)
         if limits.max_rows > limits.max_tokens:
             raise LoadError(
@@ -217,15 +221,10 @@ def _load_version(
             )
         labels = read_labels(config, folder)
         warm_up(config, folder, partial(_run_tensors, sessions[0], config))
-        return LoadedVersion(number, sessions, options, None, None, labels=labels)
-    complete_for_text(config, manifest, settings.default_max_batch_size)
-    if manifest.image is not None:
-        check_image_graph(sessions[0].signature, manifest)
-        labels = read_labels(config, folder)
-        warm_up(config, folder, partial(_run_tensors, sessions[0], config))
         return LoadedVersion(
             number, sessions, options, manifest, None, labels=labels, choice=choice
         )
+    complete_for_text(config, manifest, settings.default_max_batch_size)
     _check_text_graph(sessions[0], manifest)
     max_tokens = batch_limits(config, settings).max_tokens
     if manifest.max_tokens > max_tokens:

@@ -1,5 +1,6 @@
 """Attention made visible: by hand, in a graph, and over the wire."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
@@ -17,6 +18,7 @@ from attendant.v1 import features_pb2 as pb
 from attendant.v1 import features_pb2_grpc
 from torch import Tensor
 from tritonclient.grpc import service_pb2
+from typer.testing import CliRunner, Result
 
 from export.attention import check_attention, export_attention, longest_text
 from export.errors import ExportError
@@ -31,11 +33,21 @@ from models.heads import SequenceClassifier
 from models.seq2seq.recurrent import RecurrentConfig, RecurrentSeq2Seq
 from models.seq2seq.transformer import Transformer
 from service import attention_model
+from service.cli import app
+from service.errors import LoadError
+from service.manifest import Manifest
+from service.model_config import complete_for_text, parse_config
 from service.runtime import OnnxSession, Session, SessionOptions
-from tests.export.tiny import one_torch_thread, tiny_classifier, tiny_embedder, tiny_tokenizer
+from tests.export.tiny import (
+    SPECIAL,
+    one_torch_thread,
+    tiny_classifier,
+    tiny_embedder,
+    tiny_tokenizer,
+)
 from tests.export.tiny_gpt import tiny_generator
 from tests.export.tiny_transformer import tiny_writer
-from tests.fakes import FakeSessions
+from tests.fakes import FakeSessions, embedder_manifest, text_session, write_model
 from tests.looking import cross_weights
 from tests.service.serving import Served, refusal, serving
 
@@ -46,7 +58,8 @@ class OnnxSessions(FakeSessions):
     """Opens what was exported."""
 
     def __call__(self, path: Path, options: SessionOptions) -> Session:  # type: ignore[override]
-        return OnnxSession(path, options)
+        is_made_up = path.parent.parent.name == "embedder"
+        return text_session("embedding", 4) if is_made_up else OnnxSession(path, options)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -62,8 +75,8 @@ def tiny_recurrent(attention: str = "additive") -> Checkpoint:
         tokenizer.get_vocab_size(),
         16,
         attention,
-        start_token_id=tokenizer.token_to_id("[CLS]"),
-        end_token_id=tokenizer.token_to_id("[SEP]"),
+        start_token_id=SPECIAL.index("[CLS]"),
+        end_token_id=SPECIAL.index("[SEP]"),
     )
     network = RecurrentSeq2Seq(config).eval()
     return Checkpoint(network, "sequence-to-sequence", (), tokenizer, 32, "random weights")
@@ -181,10 +194,14 @@ def test_long_texts_are_bounded_by_what_their_matrices_take() -> None:
 
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("model_repository")
-    for name in SHOWN:
-        export_any(NETWORKS[name](), ExportSettings(name, folder, "auto"), task="attention")
-    export_any(NETWORKS["embedder"](), ExportSettings("embedder", folder))
+    return tmp_path_factory.mktemp("model_repository")
+
+
+def exported(repository: Path, name: str) -> Path:
+    """A network's version folder, written when it is first asked for."""
+    folder = repository / name / "1"
+    if not folder.exists():
+        export_any(NETWORKS[name](), ExportSettings(name, repository, "auto"), task="attention")
     return folder
 
 
@@ -193,7 +210,7 @@ def test_the_graph_gives_the_networks_weights_and_its_own_output(
     repository: Path, name: str
 ) -> None:
     """As PyTorch gives them, and where there is a fused graph of texts, as that does."""
-    manifest = json.loads((repository / name / "1/manifest.json").read_text())
+    manifest = json.loads((exported(repository, name) / "manifest.json").read_text())
     is_text_network = name == "classifier"
     figures = ("attention", "row_sum", "output", *(("fused_output",) * is_text_network))
     assert manifest["parity"].keys() == {f"max_{figure}_error" for figure in figures}
@@ -201,7 +218,7 @@ def test_the_graph_gives_the_networks_weights_and_its_own_output(
 
 
 def test_a_graph_that_shows_other_weights_is_refused(repository: Path) -> None:
-    graph = onnx.load(repository / "gpt/1/model.onnx")
+    graph = onnx.load(exported(repository, "gpt") / "model.onnx")
     checkpoint = NETWORKS["gpt"]()
     other = attending(checkpoint.model)
     for parameter in other.parameters():
@@ -213,6 +230,9 @@ def test_a_graph_that_shows_other_weights_is_refused(repository: Path) -> None:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def served(repository: Path) -> AsyncIterator[Served]:
+    for name in SHOWN:
+        exported(repository, name)
+    write_model(repository, "embedder", embedder_manifest())
     async with serving(repository, OnnxSessions()) as running:
         yield running
 
@@ -323,6 +343,31 @@ async def test_an_answer_has_a_bound(served: Served, monkeypatch: pytest.MonkeyP
 
 
 def test_a_configuration_that_batches_texts_is_refused(repository: Path) -> None:
-    config = (repository / "classifier" / "config.pbtxt").read_text()
-    assert "max_batch_size: 1" in config
-    assert json.loads((repository / "classifier/1/manifest.json").read_text())["num_heads"] == 4
+    folder = exported(repository, "classifier")
+    manifest = Manifest.from_json((folder / "manifest.json").read_text())
+    config = parse_config((folder.parent / "config.pbtxt").read_text(), "classifier")
+    assert config.max_batch_size == 1
+    config.max_batch_size = 2
+    with pytest.raises(LoadError, match="max_batch_size is 2, expected 1"):
+        complete_for_text(config, manifest, default_rows=8)
+
+
+async def run(served: Served, *arguments: str) -> Result:
+    """The command inside this process; it blocks, so on another thread."""
+    command = ["attention", *arguments, "--address", served.address]
+    environment = {"COLUMNS": "120", "NO_COLOR": "1", "TERM": "dumb"}
+    return await asyncio.to_thread(CliRunner().invoke, app, command, env=environment)
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_the_command_draws_a_heat_map(served: Served, tmp_path: Path) -> None:
+    plot = tmp_path / "heat.png"
+    result = await run(
+        served, "classifier", TEXT, "--layer", "1", "--head", "0", "--plot", f"{plot}"
+    )
+    assert result.exit_code == 0, result.output
+    assert "tomorrow" in result.stdout
+    assert "layer 1, head 0; classifier version 1" in result.stdout
+    assert plot.read_bytes().startswith(b"\x89PNG")
+    result = await run(served, "transformer", "prize", "--target", "now", "--json")
+    assert len(json.loads(result.stdout)["matrices"]) == 8

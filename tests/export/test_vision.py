@@ -1,5 +1,6 @@
 """An image classifier from training to an answered request, and what its export refuses."""
 
+import asyncio
 import copy
 import json
 import zlib
@@ -19,6 +20,7 @@ from attendant.v1 import text_pb2, vision_pb2_grpc
 from attendant.v1 import vision_pb2 as pb
 from PIL import Image
 from tritonclient.grpc import service_pb2
+from typer.testing import CliRunner
 
 from export.errors import ExportError
 from export.exporter import ExportSettings
@@ -29,6 +31,8 @@ from models.vision.images import LabelledImages, digits, normalised
 from models.vision.settings import VisionSettings
 from models.vision.training import split_images, train_vit
 from models.vision.vit import VisionTransformer
+from service.cli import app
+from service.errors import SettingError
 from service.models import softmax
 from service.runtime import OnnxSession, SessionOptions
 from tests.fakes import FakeSessions
@@ -87,7 +91,7 @@ def test_a_graph_that_computes_something_else_is_refused(
 ) -> None:
     other = copy.deepcopy(network_of(checkpoint))
     with torch.no_grad():
-        other.output.bias += 0.5
+        other.output.bias.add_(0.5)
     with pytest.raises(ExportError, match="differ from PyTorch's by up to"):
         check_vision_parity(other, graph)
 
@@ -293,3 +297,20 @@ async def test_other_calls_and_unknown_models_are_told_so(served: Served) -> Non
     assert (await refusal(unknown))[0] == grpc.StatusCode.NOT_FOUND
     texts = served.text.Classify(text_pb2.ClassifyRequest(model="digits", texts=["7"]))
     assert (await refusal(texts))[1] == "model 'digits' takes tensors, not texts"
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_the_command_shows_each_files_labels(
+    served: Served, images: LabelledImages, tmp_path: Path
+) -> None:
+    path = tmp_path / "one.png"
+    path.write_bytes(file_of(images.pixels()[1, 0].numpy()))
+    command = ["classify-image", "digits", str(path), "--address", served.address]
+    environment = {"COLUMNS": "160", "NO_COLOR": "1", "TERM": "dumb"}
+    result = await asyncio.to_thread(CliRunner().invoke, app, command, env=environment)
+    assert result.exit_code == 0, result.output
+    assert "one.png" in result.stdout
+    assert "8 x 8" in result.stdout
+    missing = ["classify-image", "digits", str(tmp_path / "two.png")]
+    result = await asyncio.to_thread(CliRunner().invoke, app, missing, env=environment)
+    assert isinstance(result.exception, SettingError)
