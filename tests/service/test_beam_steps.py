@@ -90,24 +90,27 @@ async def test_each_search_and_each_text_is_what_it_is_alone() -> None:
 
 
 async def test_slots_of_beams_to_come_are_nobody_else_s() -> None:
-    """One search of 3 and three texts over 4 slots: one text runs beside it, two come after it."""
-    decoder, observer = ChanceDecoder(4), CheckingObserver()
+    """Two letters: 2 beams, then 4; over 5 slots one of three texts runs beside them meanwhile."""
+    decoder, observer = ChanceDecoder(5), CheckingObserver()
     decoder.hold()
+    sizes: dict[str, Any] = {"n": 3, "beam_width": 4, "max_tokens": 8}
     async with engine_on(decoder, observer=observer) as engine:
         observer.engine = engine
-        first = asyncio.create_task(
-            search(engine, search_of("a", beam_width=3, n=3, min_tokens=8, max_tokens=8))
-        )
+        request = search_of("a", allowed_token_ids=LETTERS[:2], **sizes)
+        found = asyncio.create_task(search(engine, request))
         await asyncio.sleep(0)
-        others = [
+        texts = [
             asyncio.create_task(ask_all(engine, search_of(text, beam_width=0, ignore_eos=True)))
             for text in "bcd"
         ]
         await asyncio.to_thread(decoder.wait_for_runs, 1)
         decoder.release()
-        check(await first, expected(b"a", beam_width=3, n=3, min_tokens=8, max_tokens=8))
-        await within_patience(asyncio.gather(*others))
-    assert max(len(call.rows) for call in decoder.calls) == 4
+        banned = {*range(257)} - {*LETTERS[:2]}
+        check(await within_patience(found), expected(b"a", banned=lambda _: banned, **sizes))
+        await within_patience(asyncio.gather(*texts))
+    widths = [len(call.rows) for call in decoder.calls]
+    assert max(widths) == 5
+    assert widths.index(3) < widths.index(5)
 
 
 async def test_a_search_that_waits_for_its_slots_is_passed_by_nobody() -> None:
