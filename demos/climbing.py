@@ -11,7 +11,7 @@ from typing import Any
 from rich.console import Console
 
 from demos.ladder import LadderSettings
-from demos.ladder_report import ladder_json, ladder_picture, ladder_table
+from demos.ladder_report import Step, ladder_json, ladder_picture, ladder_table
 from demos.request_rate import request_rates
 from demos.rungs import Rung, rungs_of
 from demos.server import serving
@@ -34,21 +34,6 @@ class Files:
     test: Path
     encoder: str
     gpt: str
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One row of the table."""
-
-    name: str
-    what: str
-    accuracy: float  # on the test texts
-    macro_f1: float
-    training_s: float  # pretraining on the texts included, that of a given checkpoint not
-    training_cpu_s: float  # of all threads
-    num_weights: int
-    megabytes: float  # of the float32 graph that is served
-    requests_per_s: float = 0.0  # of one text each
 
 
 class Taken:
@@ -98,10 +83,9 @@ def climb(files: Files, output: Path, repository: Path, settings: LadderSettings
             address, [step.name for step in taken.steps], texts, settings.requests
         )
     steps = [replace(step, requests_per_s=rates[step.name]) for step in taken.steps]
-    rows: list[dict[str, Any]] = [asdict(step) for step in steps]
-    (output / "ladder.json").write_bytes(ladder_json(rows, splits, settings))
-    (output / "ladder.png").write_bytes(ladder_picture(rows, splits))
-    Console().print(ladder_table(rows, splits))
+    (output / "ladder.json").write_bytes(ladder_json(steps, splits, settings))
+    (output / "ladder.png").write_bytes(ladder_picture(steps, splits))
+    Console().print(ladder_table(steps, splits))
     return steps
 
 

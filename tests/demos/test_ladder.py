@@ -11,8 +11,9 @@ import pytest
 import torch
 
 from demos import climbing
-from demos.climbing import VALIDATION_FRACTION, Files, Step, climb
+from demos.climbing import VALIDATION_FRACTION, Files, climb
 from demos.ladder import LadderSettings
+from demos.ladder_report import Step
 from demos.rungs import VECTOR_DEVIATION, Rung, from_scratch, from_words
 from models.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
 from models.errors import SettingError
