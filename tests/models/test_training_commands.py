@@ -109,6 +109,11 @@ def test_settings_can_come_from_the_environment(
         ("--precision", "half", "'half' is not allowed, it must be one of auto, on, off"),
         ("--max-tokens", "13", "13 is not allowed, it must be at most 12"),
         ("--learning-rate", "fast", "should be a valid number"),
+        (
+            "--task",
+            "ner",
+            "'ner' is not allowed, it must be one of text-classification, token-clas",
+        ),
     ],
 )
 def test_a_wrong_flag_is_named_with_value_and_limit(

@@ -3,6 +3,7 @@
 import json
 import threading
 from collections.abc import AsyncIterator, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,11 @@ import pytest_asyncio
 from attendant.v1 import reading_pb2 as pb
 from attendant.v1 import reading_pb2_grpc, text_pb2
 from grpc import StatusCode
+from tokenizers import Tokenizer
 from tritonclient.grpc import service_pb2
 
+from models.reading.answering import window_questions
+from models.reading.questions import Question, QuestionDataset
 from service import models
 from service import tokenizer as tokenizers
 from service.entities import Entity
@@ -268,7 +272,7 @@ async def test_what_cannot_be_read_is_refused(
 
 
 async def test_more_windows_than_the_bound_are_refused(
-    tmp_path: Any,  # noqa: ANN401
+    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(tokenizers, "MAX_WINDOWS", 2)
@@ -277,6 +281,21 @@ async def test_more_windows_than_the_bound_are_refused(
     assert len(tokenizer.encode([("win", "now " * 12)], can_truncate=False)) == 2
     with pytest.raises(InvalidArgument, match="context 0 takes 3 windows, the server reads 2"):
         tokenizer.encode([("win", "now " * 13)], can_truncate=False)
+
+
+@pytest.mark.parametrize("num_words", [1, 16, 17, 24, 25, 60])
+async def test_windows_are_those_that_were_learnt_from(tmp_path: Path, num_words: int) -> None:
+    write_tokenizer(tmp_path / "tokenizer.json")
+    context = " ".join(["now", "free", "cash", "later", "the"] * num_words).split()[:num_words]
+    asked = Question(1, "win", " ".join(context), ())
+    library = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    learnt = window_questions(QuestionDataset("a", (asked,)), (), library, MAX_TOKENS, PAD_ID)
+    served = WindowTokenizer(tmp_path / "tokenizer.json", MAX_TOKENS, 1_000, has_encodings=True)
+    rows = served.encode([(asked.question, asked.context)], can_truncate=False)
+    assert [row.input_ids[0].tolist() for row in rows] == [list(w.ids) for w in learnt.windows]
+    assert [row.token_type_ids[0].tolist() for row in rows] == [
+        list(window.type_ids) for window in learnt.windows
+    ]
 
 
 # The Open Inference Protocol.
