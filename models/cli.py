@@ -104,6 +104,7 @@ def pretrain_command(kind: PretrainKind) -> Callable[..., None]:
         output: Path,
         validation: str,
         tokenizer: Path | None,
+        start: str | None,
         resume: bool,
         **values: Any,  # noqa: ANN401
     ) -> None:
@@ -112,15 +113,15 @@ def pretrain_command(kind: PretrainKind) -> Callable[..., None]:
             settings = kind.settings(validation_fraction=fraction, **values)
             from models.pretrain_command import CorpusFiles, pretrain_kind
 
-            files = CorpusFiles(corpus, validation_file, tokenizer)
+            files = CorpusFiles(corpus, validation_file, tokenizer, start)
             pretrain_kind(kind, files, output, settings, resume=resume)
 
-    run.__doc__ = f"Train {kind.what} from nothing on plain text."
+    run.__doc__ = f"Train {kind.what} on plain text: from nothing, or on from a checkpoint."
     flags = flags_of(kind.settings, "ATTENDANT_PRETRAIN", omit=["validation_fraction"])
     return command_of(run, [*options.PRETRAIN, *flags])
 
 
-pretrain = typer.Typer(help="Train a language model from nothing on plain text.")
+pretrain = typer.Typer(help="Train a language model on plain text.")
 for _kind in PRETRAIN_KINDS:
     pretrain.command(_kind.name)(pretrain_command(_kind))
 

@@ -264,6 +264,16 @@ PRETRAIN = (
         shown="trained",
     ),
     flag(
+        "start",
+        str | None,
+        None,
+        "A checkpoint of the same kind whose training goes on, on other texts perhaps: a folder of "
+        "ours or of Hugging Face, or a hub id. Tokenizer, sizes and dropout are then its own.",
+        "ATTENDANT_PRETRAIN_FROM",
+        shown="fresh weights",
+        spelt="--from",
+    ),
+    flag(
         "resume",
         bool,
         True,

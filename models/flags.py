@@ -17,10 +17,20 @@ def argument(name: str, kind: object, text: str, envvar: str) -> inspect.Paramet
 
 
 def flag(
-    name: str, kind: object, default: object, text: str, envvar: str, shown: bool | str = True
+    name: str,
+    kind: object,
+    default: object,
+    text: str,
+    envvar: str,
+    shown: bool | str = True,
+    spelt: str = "",
 ) -> inspect.Parameter:
-    """`...` as the default makes it one that must be given; `shown` may be words for it."""
-    option = typer.Option(default, help=text, envvar=envvar, show_default=shown)
+    """`...` as the default makes it one that must be given; `shown` may be words for it.
+
+    `spelt` is for a flag that is not named as the function's parameter is.
+    """
+    names = [spelt] if spelt else []
+    option = typer.Option(default, *names, help=text, envvar=envvar, show_default=shown)
     return _parameter(name, kind, option)
 
 

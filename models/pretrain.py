@@ -1,10 +1,11 @@
-"""Train a language model from nothing: from a corpus and settings to a checkpoint.
+"""Train a language model, from nothing or on: from a corpus and settings to a checkpoint.
 
 Knows nothing about terminals, signals or report files: a listener hears what happens and
 `should_stop` is asked after every step. The loop itself is in `models/language_trainer.py`; what a
 kind of model is made of and learns is its `Pretraining`.
 """
 
+import copy
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -29,6 +30,7 @@ from models.language_trainer import (
 from models.pretrain_settings import PretrainSettings, TransformerSettings
 from models.training_state import PretrainProgress, RunIdentity
 
+FRESH = "fresh weights"
 Config = TypeVar("Config", GPTConfig, EncoderConfig)
 
 
@@ -41,6 +43,7 @@ class Pretraining:
     build: Callable[[Any, Tokenizer], nn.Module]  # of a config: fresh weights, by torch's state
     objective: Callable[[Corpus, Tokenizer, Any, Any], Objective]  # of config and settings
     is_byte_level: bool = False  # how a tokenizer's folder without a tokenizer.json is read
+    completed: Callable[[nn.Module], nn.Module] = lambda model: model  # with all it learns with
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,26 +62,32 @@ def pretrain(
     tokenizer: Tokenizer,
     settings: PretrainSettings,
     *,
+    start: Checkpoint | None = None,
     state_file: Path | None = None,
     resume: bool = True,
     listener: PretrainListener | None = None,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> Pretrained:
-    """Train a fresh model; the global random state stays as it was.
+    """Train a fresh model, or a copy of the start's; the global random state stays as it was.
 
-    With a `state_file` the run can be stopped and continued: raises TrainingInterruptedError after
-    saving once `should_stop` says so, and CheckpointError if the file belongs to another run.
+    The tokenizer must be the start's. With a `state_file` the run can be stopped and continued:
+    raises TrainingInterruptedError after saving once `should_stop` says so, and CheckpointError if
+    the file belongs to another run.
     """
-    config = pretraining.config_of(settings, tokenizer)
+    config = start.config if start else pretraining.config_of(settings, tokenizer)
     objective = pretraining.objective(corpus, tokenizer, config, settings)
     data = hashlib.sha256((tokenizer.to_str() + objective.digest()).encode()).hexdigest()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(settings.seed)
+        if start is None:
+            model = pretraining.build(config, tokenizer)
+        else:
+            model = pretraining.completed(copy.deepcopy(start.model))
         trainer = LanguageTrainer(
-            model=(model := pretraining.build(config, tokenizer)),
+            model=model,
             objective=objective,
             settings=settings,
-            identity=RunIdentity(settings.to_dict(), "fresh weights", data),
+            identity=RunIdentity(settings.to_dict(), start.origin if start else FRESH, data),
             listener=listener or SilentPretrainListener(),
         )
         if state_file is not None and resume and state_file.exists():
@@ -86,13 +95,14 @@ def pretrain(
         trainer.run(state_file, should_stop)
     best = trainer.progress.best
     assert best is not None, "the last step is measured"
+    trained_on = f"trained on {', '.join(file.name for file in corpus.files)}"
     checkpoint = Checkpoint(
         model=model,
         task=kind_of(model).task,
         labels=(),
         tokenizer=tokenizer,
         max_tokens=config.max_positions,
-        origin=f"trained on {', '.join(file.name for file in corpus.files)}",
+        origin=f"{start.origin}, then {trained_on}" if start else trained_on,
         metrics={f"validation_{name}": value for name, value in best.figures.items()},
     )
     return Pretrained(checkpoint, trainer.progress, objective, trainer.bfloat16)

@@ -11,9 +11,11 @@ from pathlib import Path
 from rich.console import Console
 from tokenizers import Tokenizer
 
-from models.checkpoint import check_replaceable, save_checkpoint
+from models.checkpoint import Checkpoint, check_replaceable, load_checkpoint, save_checkpoint
 from models.commands import stop_requests, summary
 from models.corpus import Corpus, read_corpus
+from models.errors import CheckpointError, SettingError
+from models.kinds import kind_of
 from models.pretrain import Pretraining, pretrain
 from models.pretrain_kinds import PretrainKind
 from models.pretrain_reports import pretrain_reports_of, tokens_per_s
@@ -21,6 +23,8 @@ from models.pretrain_settings import PretrainSettings
 from models.progress import PretrainBar, spoken
 from models.tokenizer import load_tokenizer, read_tokenizer
 from models.training_state import state_path
+
+SIZES = ("num_layers", "hidden_size", "num_heads", "context")  # settings that some kinds have
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +34,7 @@ class CorpusFiles:
     corpus: Sequence[Path]
     validation: Path | None = None
     tokenizer: Path | None = None  # None: one is trained
+    start: str | None = None  # a checkpoint whose training goes on; None: fresh weights
 
 
 def pretrain_kind(
@@ -47,15 +52,22 @@ def pretrain_kind(
     )
     pretraining = kind.load()
     errors = Console(stderr=True)
-    with errors.status("training the tokenizer"):
-        tokenizer = tokenizer_for(files.tokenizer, pretraining, corpus, settings)
+    start = start_of(kind, files, settings)
+    if start is None:
+        with errors.status("training the tokenizer"):
+            tokenizer = tokenizer_for(files.tokenizer, pretraining, corpus, settings)
+        config = pretraining.config_of(settings, tokenizer)
+    else:
+        tokenizer, config = start.tokenizer, start.config
     state_file = state_path(output)
-    with stop_requests() as should_stop, PretrainBar(errors, settings.windows_per_step) as bar:
+    tokens_per_step = settings.windows_per_step * config.max_positions
+    with stop_requests() as should_stop, PretrainBar(errors, tokens_per_step) as bar:
         pretrained = pretrain(
             pretraining,
             corpus,
             tokenizer,
             settings,
+            start=start,
             state_file=state_file,
             resume=resume,
             listener=bar,
@@ -73,6 +85,26 @@ def pretrain_kind(
         table.add_row(f"validation {spoken(name)}", f"{value:.3f}")
     table.add_row("speed", f"{tokens_per_s(pretrained, settings):.0f} tokens/s")
     Console().print(table)
+
+
+def start_of(
+    kind: PretrainKind, files: CorpusFiles, settings: PretrainSettings
+) -> Checkpoint | None:
+    """The checkpoint to go on from; refuses another kind, and what it decides itself."""
+    if files.start is None:
+        return None
+    given = {"tokenizer": files.tokenizer}
+    given |= {name: getattr(settings, name, None) for name in SIZES}
+    for name, value in given.items():
+        if value is not None:
+            raise SettingError(name, value, f"absent: it is that of {files.start}")
+    start = load_checkpoint(files.start)
+    found = kind_of(start.model).name
+    if found != kind.network:
+        raise CheckpointError(
+            f"{files.start} holds the network {found}, but must hold {kind.network}"
+        )
+    return start
 
 
 def tokenizer_for(

@@ -24,6 +24,7 @@ class PretrainKind:
     what: str  # it is, in a command's help
     settings: type[PretrainSettings]
     module: str
+    network: str  # what comes of it, by its name in models/kinds.py
 
     def load(self) -> "Pretraining":
         """Imports PyTorch."""
@@ -33,18 +34,20 @@ class PretrainKind:
 
 PRETRAIN_KINDS = (
     PretrainKind(
-        "gpt", "a GPT, which learns to continue text,", GPTSettings, "models.gpt_pretraining"
+        "gpt", "a GPT, which learns to continue text,", GPTSettings, "models.gpt_pretraining", "gpt"
     ),
     PretrainKind(
         "bert",
         "a BERT, which learns to fill masks and whether one text follows another,",
         BertSettings,
         "models.bert.pretraining",
+        "encoder-masked-words",
     ),
     PretrainKind(
         "elmo",
         "an ELMo, which learns what comes next and what came before,",
         ElmoSettings,
         "models.words.elmo_pretraining",
+        "elmo",
     ),
 )

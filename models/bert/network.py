@@ -73,7 +73,7 @@ class MaskedLanguageModel(EncoderNetwork):
         self.head = PredictionHead(
             config.hidden_size, config.vocab_size, activation, config.layer_norm_eps
         )
-        # Kept, so that fine-tuning can begin from it; no export has it.
+        # Kept, so that training can go on and fine-tuning begin from it; no export has it.
         self.next_sentence = NextSentenceHead(config.hidden_size) if next_sentence else None
 
     @property

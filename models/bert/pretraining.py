@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from models.bert.masking import UNCHOSEN, Batch, MaskedPairs
-from models.bert.network import MaskedLanguageModel
+from models.bert.network import MaskedLanguageModel, NextSentenceHead
 from models.bert.pairs import Pairs, Sentences
 from models.bert.settings import BertSettings
 from models.bert.word_pieces import SpecialTokens, train_word_pieces
@@ -178,6 +178,14 @@ def masked_language(
     )
 
 
+def with_relation(model: nn.Module) -> nn.Module:
+    """Gives a model that was trained without next sentences a fresh head for them."""
+    bert = cast(MaskedLanguageModel, model)
+    if bert.next_sentence is None:
+        bert.next_sentence = NextSentenceHead(bert.config.hidden_size)
+    return bert
+
+
 def config_of(settings: BertSettings, tokenizer: Tokenizer) -> EncoderConfig:
     preset = PRESETS[settings.size]()
     return with_sizes(preset, settings, tokenizer, pad_token_id=SpecialTokens.of(tokenizer).pad)
@@ -192,4 +200,5 @@ PRETRAINING = Pretraining(
         Encoder(config), SpecialTokens.of(tokenizer).mask
     ),
     objective=masked_language,
+    completed=with_relation,
 )

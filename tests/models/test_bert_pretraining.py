@@ -21,7 +21,7 @@ from models.bert.pairs import FOLLOWS, IS_ELSEWHERE, Pairs, Sentences, sentences
 from models.bert.pretraining import PRESETS, PRETRAINING, config_of, outcome_of
 from models.bert.settings import SIZES, BertSettings
 from models.bert.word_pieces import SPECIAL, SpecialTokens, train_word_pieces
-from models.checkpoint import load_checkpoint
+from models.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from models.corpus import Corpus, TextFile
 from models.errors import CheckpointError, DatasetError, TrainingInterruptedError
 from models.pretrain import pretrain
@@ -351,3 +351,47 @@ def test_the_command_trains_fills_and_is_fine_tuned_from(
     )
     assert tuned.exit_code == 0, tuned.output
     assert load_checkpoint(tmp_path / "tuned").task == "text-classification"
+
+
+def test_training_goes_on_from_a_checkpoint(
+    corpus: Corpus, pieces: Tokenizer, tmp_path: Path
+) -> None:
+    """With a fresh head for next sentences where it has none; what it came from stays as it was."""
+    first = pretrain(PRETRAINING, corpus, pieces, SETTINGS).checkpoint
+    save_checkpoint(first, tmp_path / "first")
+    start = load_checkpoint(tmp_path / "first")
+    model = start.model
+    assert isinstance(model, MaskedLanguageModel)
+    model.next_sentence = None
+    before = {name: weight.clone() for name, weight in model.state_dict().items()}
+    still = replace(SETTINGS, steps=1, learning_rate=1e-8, weight_decay=0.0)
+    gone_on = pretrain(PRETRAINING, corpus, pieces, still, start=start).checkpoint
+    assert isinstance(gone_on.model, MaskedLanguageModel)
+    assert gone_on.model.next_sentence is not None
+    assert gone_on.origin == "trained on mats.txt, then trained on mats.txt"
+    for name, weight in before.items():
+        assert torch.equal(model.state_dict()[name], weight)
+        torch.testing.assert_close(gone_on.model.state_dict()[name], weight, atol=1e-6, rtol=0)
+
+
+def test_the_command_goes_on_and_refuses_what_the_checkpoint_decides(
+    run: Callable[..., Result], tmp_path: Path, gpt_checkpoint: Checkpoint
+) -> None:
+    text, first = tmp_path / "mats.txt", tmp_path / "first"
+    text.write_text("\f".join(DOCUMENTS))
+    command = ("pretrain", "bert", "--corpus", text, "--steps", "2", "--batch-size", "4")
+    sizes = ("--num-layers", "1", "--hidden-size", "32", "--num-heads", "2", "--context", "24")
+    assert run(*command, *sizes, "--output", first).exit_code == 0
+    on = (*command, "--from", first, "--output", tmp_path / "second")
+    result = run(*on)
+    assert result.exit_code == 0, result.output
+    assert load_checkpoint(tmp_path / "second").config == load_checkpoint(first).config
+
+    refused = run(*on, "--hidden-size", "64")
+    assert refused.exit_code == 2
+    assert "--hidden-size" in refused.output
+    assert "64 is not allowed, it must be absent: it is that of" in refused.output
+    save_checkpoint(gpt_checkpoint, tmp_path / "gpt")
+    refused = run(*command, "--from", tmp_path / "gpt", "--output", tmp_path / "third")
+    assert refused.exit_code == 1
+    assert "holds the network gpt, but must hold encoder-masked-words" in refused.output

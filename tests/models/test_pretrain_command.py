@@ -140,7 +140,7 @@ def test_every_setting_is_a_flag_with_help_a_default_and_a_variable(
     assert kind.name in run("pretrain", "--help").output
     shown = run("pretrain", kind.name, "--help").output
     names = {field.name for field in fields(kind.settings)} - {"validation_fraction"}
-    own = {"corpus", "output", "validation", "tokenizer", "resume"}
+    own = {"corpus", "output", "validation", "tokenizer", "from", "resume"}
     for name in names | own:
         assert f"ATTENDANT_PRETRAIN_{name.upper()}]" in shown
         assert f"--{name.replace('_', '-')}" in shown
