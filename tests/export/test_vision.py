@@ -3,14 +3,12 @@
 import asyncio
 import copy
 import json
-import zlib
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-import grpc
 import numpy as np
 import onnx
 import pytest
@@ -36,12 +34,11 @@ from service.errors import SettingError
 from service.models import softmax
 from service.runtime import OnnxSession, SessionOptions
 from tests.fakes import FakeSessions
-from tests.service.serving import Served, refusal, serving
+from tests.service.serving import Served, serving
 
 SETTINGS = VisionSettings(
     hidden_size=16, num_layers=2, num_heads=2, epochs=6, learning_rate=5e-3, max_shift=0
 )
-MAX_BYTES, MAX_PIXELS, MAX_IMAGES = 4_096, 10_000, 5
 
 
 class OnnxSessions(FakeSessions):
@@ -136,8 +133,7 @@ def test_what_cannot_be_written_is_refused_and_leaves_nothing(
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def served(repository: Path) -> AsyncIterator[Served]:
-    limits = {"max_image_bytes": MAX_BYTES, "max_image_pixels": MAX_PIXELS, "max_texts": MAX_IMAGES}
-    async with serving(repository, OnnxSessions(), **limits) as running:
+    async with serving(repository, OnnxSessions()) as running:
         yield running
 
 
@@ -229,74 +225,6 @@ async def test_the_list_of_models_says_what_it_does(served: Served) -> None:
     (model,) = (await served.text.ListModels(text_pb2.ListModelsRequest())).models
     assert (model.task, list(model.labels)) == ("image-classification", list("0123456789"))
     assert not model.example
-
-
-GREY = np.zeros((8, 8), np.uint8)
-NOISE = np.random.default_rng(0).integers(0, 256, (40, 40)).astype(np.uint8)
-WHOLE = file_of(NOISE)
-REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "none": ({"images": []}, "images has 0 elements, expected 1 to 5"),
-    "too many": ({"images": [file_of(GREY)] * 6}, "images has 6 elements, expected 1 to 5"),
-    "empty": ({"images": [file_of(GREY), b""]}, "image 1 has 0 bytes, the server takes 1 to 4096"),
-    "too large": ({"images": [bytes(5_000)]}, "image 0 has 5000 bytes, the server takes 1 to"),
-    "not an image": ({"images": [b"a text"]}, "image 0 is not an image in a format that is read"),
-    "another format": ({"images": [file_of(GREY, "GIF")]}, "that is read: PNG or JPEG"),
-    "a header alone": ({"images": [b"\x89PNG\r\n\x1a\n"]}, "image 0 is not an image"),
-    "cut off": ({"images": [WHOLE[:-200]]}, "image 0 is broken or cut off"),
-    "a JPEG cut off": (
-        {"images": [file_of(NOISE, "JPEG")[:-300]]},
-        "image 0 is broken or cut off",
-    ),
-    "flipped bytes": ({"images": [WHOLE[:900] + b"????" + WHOLE[904:]]}, "image 0 is broken"),
-    "too many pixels": (
-        {"images": [file_of(np.zeros((101, 100), np.uint8))]},
-        "image 0 has 100 x 101 pixels, the server takes 1 to 10000 in all",
-    ),
-    "too many pixels together": (
-        {"images": [file_of(np.zeros((100, 100), np.uint8))] * 5},
-        "the images have 50000 pixels in all, the server takes at most 40000",
-    ),
-    "two counts": (
-        {"images": [file_of(GREY)], "top_k": 1, "all_scores": True},
-        "top_k is 1 and all_scores is set",
-    ),
-    "more labels than there are": (
-        {"images": [file_of(GREY)], "top_k": 11},
-        "top_k is 11, the model has 10 labels",
-    ),
-}
-
-
-@pytest.mark.asyncio(loop_scope="module")
-@pytest.mark.parametrize("case", REFUSED)
-async def test_what_is_no_image_within_bounds_is_refused_by_name(served: Served, case: str) -> None:
-    fields, message = REFUSED[case]
-    call = stub(served).ClassifyImage(pb.ClassifyImageRequest(model="digits", **fields))
-    code, details = await refusal(call)
-    assert code == grpc.StatusCode.INVALID_ARGUMENT
-    assert message in details
-
-
-@pytest.mark.asyncio(loop_scope="module")
-async def test_a_bomb_is_refused_before_it_is_decoded(served: Served) -> None:
-    """A header that promises 65,535 x 65,535 pixels in a file of some hundred bytes."""
-    small = bytearray(file_of(GREY))
-    small[16:24] = (65_535).to_bytes(4, "big") * 2
-    small[29:33] = zlib.crc32(bytes(small[12:29])).to_bytes(4, "big")
-    call = stub(served).ClassifyImage(
-        pb.ClassifyImageRequest(model="digits", images=[bytes(small)])
-    )
-    code, details = await refusal(call)
-    assert code == grpc.StatusCode.INVALID_ARGUMENT
-    assert "pixels" in details
-
-
-@pytest.mark.asyncio(loop_scope="module")
-async def test_other_calls_and_unknown_models_are_told_so(served: Served) -> None:
-    unknown = stub(served).ClassifyImage(pb.ClassifyImageRequest(model="x", images=[b"x"]))
-    assert (await refusal(unknown))[0] == grpc.StatusCode.NOT_FOUND
-    texts = served.text.Classify(text_pb2.ClassifyRequest(model="digits", texts=["7"]))
-    assert (await refusal(texts))[1] == "model 'digits' takes tensors, not texts"
 
 
 @pytest.mark.asyncio(loop_scope="module")
