@@ -52,7 +52,7 @@ def _id(tokenizer: Tokenizer, token: str) -> int:
 def train_word_pieces(
     documents: Sequence[str], vocab_size: int, *, lowercase: bool = True
 ) -> Tokenizer:
-    """At most `vocab_size` tokens, fewer where the texts have not so many different pieces.
+    """At most `vocab_size` tokens, unless letters alone are more; fewer where texts have fewer.
 
     The same texts give the same tokens, without which no run could be resumed. The library alone
     numbers the pieces of one letter in an order that changes from run to run, and with it which
