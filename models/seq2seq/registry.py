@@ -54,11 +54,18 @@ NETWORKS = {
             "batch_size": 32,
             "learning_rate": 5e-3,
             "warmup_fraction": 0.0,
+            "weight_decay": 0.0,
         },
     ),
     "transformer": Network(
         "models.seq2seq.transformer_training",
-        {"epochs": 10, "batch_size": 64, "learning_rate": 2e-3, "warmup_fraction": 0.2},
+        {
+            "epochs": 10,
+            "batch_size": 64,
+            "learning_rate": 2e-3,
+            "warmup_fraction": 0.2,
+            "weight_decay": 0.0,
+        },
     ),
 }
 TASKS = {
@@ -67,7 +74,12 @@ TASKS = {
         reversal.generate,
         {
             "": {"length": 4, "symbols": 10, "samples": 2_000, "test_samples": 200},
-            "lstm": {"hidden_size": 16, "epochs": 60, "learning_rate": 1e-2},
+            "lstm": {
+                "hidden_size": 16,
+                "epochs": 60,
+                "learning_rate": 1e-2,
+                "weight_decay": 0.1,
+            },
         },
     ),
     "long-reversal": Task(

@@ -92,7 +92,7 @@ class Seq2SeqSettings:
         shown=OF_NETWORK,
     )
     weight_decay: float = setting(
-        0.0, "Pull towards zero on matrices. None: pairs are generated or many.", 0.0, 1.0
+        None, "Pull towards zero on matrices, for where pairs are few.", 0.0, 1.0, shown=OF_TASK
     )
     clip_norm: float = setting(
         1.0,
