@@ -37,7 +37,7 @@ class LadderSettings:
         1_000_000,
     )
     tuning_epochs: int = setting(
-        3, "Passes over the texts where all of a pretrained network is fine-tuned.", 1, 1_000
+        4, "Passes over the texts where all of a pretrained network is fine-tuned.", 1, 1_000
     )
     head_epochs: int = setting(
         5, "Passes over the texts where the pretrained encoder is frozen.", 1, 1_000

@@ -79,6 +79,6 @@ def ladder_picture(steps: Sequence[Step], splits: Splits[Dataset]) -> bytes:
         bars = panel.barh(names, values, color="tab:blue")
         panel.bar_label(bars, [written.format(value) for value in values], padding=3)
         panel.set_title(heading, fontsize="medium")
-        panel.margins(x=0.25)
+        panel.margins(x=0.35)
     panels[0].invert_yaxis()  # the first rung on top
     return png_of(figure)
