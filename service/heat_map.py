@@ -39,7 +39,7 @@ def heat_map(response: pb.AttendResponse) -> Group:
         Text(" " * width + " ").append("".join(f"{i % 100:2d}" for i in range(len(weights.T))))
     ]
     for piece, row in zip(pieces, weights, strict=True):
-        line = Text(f"{piece:>{width}} ")
+        line = _line(f"{piece:>{width}} ")
         for weight in row:
             level = round(weight / largest * (len(SHADES) - 1))
             line.append(SHADES[level] * 2, COLOURS[level])
@@ -47,6 +47,11 @@ def heat_map(response: pb.AttendResponse) -> Group:
     keys = "  ".join(f"{i} {piece}" for i, piece in enumerate(_pieces(response.keys)))
     note = f"{SHADES[-1]} is {largest:.3f}; {of_what(response)}; {response.model} version "
     return Group(*lines, Text(f"columns: {keys}"), Text(f"{note}{response.version}", "dim"))
+
+
+def _line(text: str) -> Text:
+    """One that ends at the terminal's edge."""
+    return Text(text, no_wrap=True, overflow="crop")
 
 
 def picture(response: pb.AttendResponse) -> bytes:

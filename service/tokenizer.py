@@ -144,9 +144,9 @@ class SourceAndTargetTokenizer(TextTokenizer):
         if not texts or isinstance(texts[0], str):
             rows = super().encode(texts, can_truncate)
         else:
-            sources, targets = (
-                super().encode(side, can_truncate) for side in zip(*texts, strict=True)
-            )
+            read, written = zip(*texts, strict=True)
+            sources = super().encode(read, can_truncate)
+            targets = super().encode(written, can_truncate)
             pairs = zip(sources, targets, strict=True)
             rows = [replace(source, target=target) for source, target in pairs]
         for index, row in enumerate(rows):

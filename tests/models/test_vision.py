@@ -8,11 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import typer
+from typer.testing import CliRunner
 
 from models.attention import attention_reference
 from models.checkpoint import load_checkpoint, save_checkpoint
 from models.errors import DatasetError, SettingError, TrainingInterruptedError
 from models.trainer import SilentListener
+from models.vision.cli import vision
 from models.vision.images import LabelledImages, digits, normalised, read_images, shifted
 from models.vision.settings import VisionSettings
 from models.vision.training import split_images, train_vit
@@ -158,6 +161,25 @@ def test_a_checkpoint_without_tokenizer_comes_back(
     pixels = torch.randn(2, 1, 8, 8)
     torch.testing.assert_close(found.model(pixels), trained.checkpoint.model(pixels))
     assert found.config == trained.checkpoint.config
+
+
+def test_the_command_trains_from_a_file_to_a_checkpoint_with_its_reports(tmp_path: Path) -> None:
+    images = np.random.default_rng(0).integers(0, 256, (40, 8, 8)).astype(np.uint8)
+    images[::2, :4] = 0
+    np.savez(tmp_path / "set.npz", images=images, labels=np.arange(40) % 2)
+    app = typer.Typer()
+    app.command()(vision)
+    sizes = ("--hidden-size", "16", "--num-layers", "1", "--num-heads", "2", "--epochs", "2")
+    files = ("--data", str(tmp_path / "set.npz"), "--output", str(tmp_path / "vit"))
+    result = CliRunner().invoke(app, [*files, *sizes], env={"COLUMNS": "120"})
+    assert result.exit_code == 0, result.output
+    assert "accuracy" in result.output
+    names = {path.name for path in (tmp_path / "vit").iterdir()}
+    reports = {"training.json", "confusion.png", "loss.png"}
+    assert names == {"config.json", "model.safetensors", *reports}
+    refused = CliRunner().invoke(app, [*files, "--patch-size", "0"], env={"COLUMNS": "120"})
+    assert refused.exit_code == 2
+    assert "--patch-size" in refused.output
 
 
 def test_images_of_a_file_may_be_grey_or_coloured_and_labels_words(tmp_path: Path) -> None:
