@@ -18,6 +18,7 @@ from PIL import Image
 
 from service import image_model
 from service.errors import NotFound
+from service.images import decode_images
 from service.manifest import ImageInput, Manifest
 from service.models import softmax
 from service.request import Arrays
@@ -179,11 +180,10 @@ async def test_files_are_decoded_on_a_worker_thread(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     threads = []
-    decode = image_model.decode_images
 
     def noting(*arguments: Any) -> Any:  # noqa: ANN401
         threads.append(threading.current_thread())
-        return decode(*arguments)
+        return decode_images(*arguments)
 
     monkeypatch.setattr(image_model, "decode_images", noting)
     await classify(served, WHITE)
