@@ -18,7 +18,7 @@ from models.heads import TextEmbedder
 from models.pretrain import pretrain
 from models.pretrain_settings import GPTSettings
 from models.settings import TrainingSettings
-from models.words.network import WordVectors
+from models.words.initialise import initialise_words
 from models.words.settings import WordSettings
 from models.words.training import train_words
 from models.words.vocabulary import train_word_tokenizer
@@ -87,12 +87,8 @@ def from_words(texts: Sequence[str], settings: LadderSettings) -> Checkpoint:
         seed=settings.seed,
     )
     learnt = train_words(texts, of_words, "the texts").checkpoint
-    assert learnt.tokenizer.to_str() == checkpoint.tokenizer.to_str(), "the same texts and limits"
-    assert isinstance(learnt.model, WordVectors)
-    vectors = learnt.model.words.weight.detach()
     words = checkpoint.encoder_model.encoder.embeddings.words
-    with torch.no_grad():
-        words.weight.copy_(vectors * (VECTOR_DEVIATION / vectors.std()))
+    initialise_words(words, checkpoint.tokenizer, learnt, VECTOR_DEVIATION)
     return replace(checkpoint, origin="fresh weights and word vectors")
 
 

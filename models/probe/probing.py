@@ -116,10 +116,13 @@ def _words_of(rows: TaggedRows, row: int) -> Iterator[tuple[int, int]]:
 class _Classifier(nn.Module):
     """States to label scores: layers as the strategy says, then a linear map.
 
-    Features are scaled to the same spread, so that one learning rate suits all strategies.
+    Features are centred and scaled to the same spread, so that one learning rate suits all
+    strategies. It begins with how frequent labels are, which small steps would take long to learn.
     """
 
-    def __init__(self, strategy: str, states_WLD: Tensor, num_labels: int) -> None:
+    def __init__(
+        self, strategy: str, states_WLD: Tensor, targets_W: Tensor, num_labels: int
+    ) -> None:
         super().__init__()
         self.mix = ScalarMix(states_WLD.shape[1]) if strategy == "mix" else None
         self._strategy = strategy
@@ -128,6 +131,10 @@ class _Classifier(nn.Module):
         self._spread_D = spread_D.clamp(min=SMALLEST_SPREAD)
         self.size = features_WD.shape[1]
         self.output = nn.Linear(self.size, num_labels)
+        counts_C = torch.bincount(targets_W, minlength=num_labels).clamp(min=1)
+        with torch.no_grad():
+            self.output.weight.zero_()
+            self.output.bias.copy_((counts_C / counts_C.sum()).log())
 
     def forward(self, states_WLD: Tensor) -> Tensor:
         """Scores [W, C]."""
@@ -150,7 +157,7 @@ def _probe_one(
     labels: Sequence[str],
     settings: ProbeSettings,
 ) -> Probed:
-    classifier = _Classifier(strategy, train.states, len(labels))
+    classifier = _Classifier(strategy, train.states, train.targets, len(labels))
     optimizer = torch.optim.AdamW(
         classifier.parameters(), settings.learning_rate, weight_decay=settings.weight_decay
     )

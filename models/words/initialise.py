@@ -14,11 +14,12 @@ from models.errors import SettingError
 from models.words.vocabulary import SPECIAL
 
 
-def initialise_words(embedding: nn.Embedding, tokenizer: Tokenizer, vectors: Checkpoint) -> int:
+def initialise_words(
+    embedding: nn.Embedding, tokenizer: Tokenizer, vectors: Checkpoint, deviation: float
+) -> int:
     """Set the rows of all tokens that have a word vector; returns how many there are.
 
-    They are scaled to vary as much as the rows that they replace did, since all else that is fresh
-    in a network was chosen for that.
+    They are scaled to a standard deviation: what is fresh in a network was chosen for one.
     """
     table = vectors.model.state_dict()["words.weight"]
     if table.shape[1] != embedding.embedding_dim:
@@ -34,5 +35,5 @@ def initialise_words(embedding: nn.Embedding, tokenizer: Tokenizer, vectors: Che
     ids, rows = torch.tensor(list(known)), torch.tensor(list(known.values()))
     with torch.no_grad():
         vectors_KD = table[rows]
-        embedding.weight[ids] = vectors_KD * (embedding.weight[ids].std() / vectors_KD.std())
+        embedding.weight[ids] = vectors_KD * (deviation / vectors_KD.std())
     return len(known)

@@ -231,18 +231,18 @@ def test_a_text_is_the_mean_of_its_known_words(tmp_path: Path) -> None:
 
 
 def test_a_network_takes_the_vectors_of_the_words_that_its_tokenizer_has() -> None:
-    """Directions are kept, the spread is the network's; other tokens stay as they were."""
+    """Directions are kept, the spread is as wanted; other tokens stay as they were."""
     settings = WordSettings(vector_size=8, epochs=2)
     vectors = train_words(planted_texts(), settings, "").checkpoint
     vocabulary = {"[UNK]": 0, "cat": 1, "tiger": 2, "saw": 3}
     tokenizer = Tokenizer(WordLevel(vocabulary, unk_token="[UNK]"))  # noqa: S106
     embedding = nn.Embedding(4, 8)
     before = embedding.weight.detach().clone()
-    assert initialise_words(embedding, tokenizer, vectors) == 2
+    assert initialise_words(embedding, tokenizer, vectors, 0.1) == 2
     table, now = vectors.model.state_dict()["words.weight"], embedding.weight.detach()
     wanted = table[[vectors.tokenizer.token_to_id(word) for word in ("cat", "saw")]]
     assert torch.allclose(now[[1, 3]] / now[[1, 3]].std(), wanted / wanted.std(), atol=1e-5)
-    assert now[[1, 3]].std() == pytest.approx(float(before[[1, 3]].std()))
+    assert now[[1, 3]].std() == pytest.approx(0.1)
     assert torch.equal(now[[0, 2]], before[[0, 2]])
     with pytest.raises(SettingError, match="vector_size is 8, but must be the network's"):
-        initialise_words(nn.Embedding(4, 6), tokenizer, vectors)
+        initialise_words(nn.Embedding(4, 6), tokenizer, vectors, 0.1)
