@@ -68,7 +68,7 @@ def measured(measurement: Measurement) -> dict[str, Any]:
 
 def pretraining_picture(progress: PretrainProgress) -> bytes:
     """Draw every step's training loss and every measurement; shares of what is right beside."""
-    figure = Figure(figsize=(7.0, 4.0), layout="constrained")
+    figure = Figure(figsize=(7.0, 4.6), layout="constrained")
     axes = figure.subplots()
     steps = [measurement.step for measurement in progress.measurements]
     losses = progress.step_losses
@@ -85,6 +85,5 @@ def pretraining_picture(progress: PretrainProgress) -> bytes:
             values = [measurement.figures[name] for measurement in progress.measurements]
             right.plot(steps, values, "^--", label=spoken(name), color=f"C{4 + shares.index(name)}")
         right.set(ylabel="share right, of held-out text", ylim=(0.0, 1.0))
-        right.legend(loc="lower left")
-    axes.legend(loc="upper right")
+    figure.legend(loc="outside lower center", ncols=3)
     return png_of(figure)
