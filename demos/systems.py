@@ -107,9 +107,15 @@ DEMOS: dict[str, Demo] = {
         "Python's own help topics with words hidden; then spam, fine-tuned from it",
         (
             TOPICS,
-            trained(f"pretrain bert {CORPUS}", "bert", "--steps 4 --batch-size 4"),
+            trained(
+                f"pretrain bert {CORPUS} --vocab-size 2048", "bert", "--steps 4 --batch-size 4"
+            ),
             exported("bert"),
-            trained("train models/data/spam.tsv --from {folder}/bert", "spam", "--epochs 1"),
+            trained(
+                "train models/data/spam.tsv --from {folder}/bert --epochs 8 --learning-rate 5e-4",
+                "spam",
+                "--epochs 1",
+            ),
             exported("spam"),
         ),
         (
