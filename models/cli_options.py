@@ -122,8 +122,8 @@ Patience = Annotated[
     int,
     typer.Option(
         envvar="ATTENDANT_TRAIN_PATIENCE",
-        help="Stop after so many epochs without a lower validation loss; the best epoch is "
-        "kept. Two, since one bad epoch is often chance.",
+        help="Stop after so many epochs without a lower validation loss (of tags and answers, a "
+        "higher F1); the best epoch is kept. Two, since one bad epoch is often chance.",
     ),
 ]
 MaxTokens = Annotated[

@@ -52,7 +52,7 @@ class TrainingSettings:
     warmup_fraction: float = 0.1
     clip_norm: float = 1.0
     weight_decay: float = 0.01
-    patience: int = 2  # epochs without a lower validation loss
+    patience: int = 2  # epochs without a better one
     max_tokens: int | None = None  # None: what the checkpoint takes
     freeze_encoder: bool = False
     precision: str = "auto"

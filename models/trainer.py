@@ -80,11 +80,13 @@ J = TypeVar("J", bound=Judgement)
 class Objective(Generic[R, J]):
     """What a task wants: all in which training differs from task to task.
 
-    `loss` is of a batch: of the network's float32 outputs and the targets.
+    `loss` is of a batch: of the network's float32 outputs and the targets. The best epoch has the
+    highest `score`, or without one the lowest validation loss.
     """
 
     loss: Callable[[Tensor, Tensor], Tensor]
     judge: Callable[[nn.Module, R], J]
+    score: str = ""
 
 
 def classification(labels: Sequence[str]) -> Objective[LabelledRows, Evaluation]:
@@ -197,7 +199,7 @@ class Trainer(Generic[R, J]):
             validation_loss=found.loss,
             scores=found.scores(),
         )
-        if progress.best is None or record.is_better_than(progress.best):
+        if progress.best is None or record.is_better_than(progress.best, self._objective.score):
             progress.best_epoch = record.epoch
             self._state.best_weights = copy_weights(self._model.state_dict())
         progress.epochs.append(record)

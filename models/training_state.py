@@ -36,9 +36,13 @@ class EpochRecord:
     validation_loss: float
     scores: dict[str, float]  # on the validation rows, by name
 
-    def is_better_than(self, other: "EpochRecord") -> bool:
-        """Compare the validation loss: every row moves it, where F1 moves by whole rows only."""
-        return self.validation_loss < other.validation_loss
+    def is_better_than(self, other: "EpochRecord", score: str = "") -> bool:
+        """Compare a score where one is named, then the validation loss, which every row moves."""
+
+        def key(record: EpochRecord) -> tuple[float, float]:
+            return record.scores[score] if score else 0.0, -record.validation_loss
+
+        return key(self) > key(other)
 
 
 @dataclass(slots=True)

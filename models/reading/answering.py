@@ -232,5 +232,5 @@ QUESTION_ANSWERING = Recipe(
     "question-answering",
     answerer_from,
     window_questions,
-    lambda _: Objective(span_loss, judge_answers),
+    lambda _: Objective(span_loss, judge_answers, "f1"),
 )

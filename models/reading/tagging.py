@@ -162,5 +162,5 @@ TOKEN_CLASSIFICATION = Recipe(
     "token-classification",
     tagger_from,
     tokenize_tagged,
-    lambda labels: Objective(F.cross_entropy, partial(judge_tags, labels=labels)),
+    lambda labels: Objective(F.cross_entropy, partial(judge_tags, labels=labels), "entity_f1"),
 )

@@ -40,6 +40,7 @@ from models.reading.questions import Answer, Question, QuestionDataset, read_que
 from models.reading.sentences import TaggedDataset, TaggedSentence, read_sentences
 from models.reading.tagging import IGNORED, TOKEN_CLASSIFICATION, judge_tags, tokenize_tagged
 from models.settings import TrainingSettings
+from models.training_state import EpochRecord
 
 SETTINGS = TrainingSettings(
     epochs=25, batch_size=8, learning_rate=1e-2, patience=25, precision="off"
@@ -421,6 +422,19 @@ def test_a_resumed_run_ends_as_an_uninterrupted_one(
     for name, tensor in expected.checkpoint.model.state_dict().items():
         assert torch.equal(tensor, resumed.checkpoint.model.state_dict()[name])
     assert resumed.evaluation == expected.evaluation
+
+
+def test_the_best_epoch_has_the_highest_f1_then_the_lowest_loss() -> None:
+    """F1 is 0 for long where most tags are O, and the loss goes on falling meanwhile."""
+    first, second, third = (
+        EpochRecord(epoch, 0.0, loss, {"f1": f1})
+        for epoch, (loss, f1) in enumerate([(0.9, 0.0), (0.5, 0.0), (0.6, 0.4)], 1)
+    )
+    assert second.is_better_than(first, "f1")
+    assert third.is_better_than(second, "f1")
+    assert not third.is_better_than(second), "by the loss alone"
+    assert not first.is_better_than(first, "f1")
+    assert TOKEN_CLASSIFICATION.objective(("O",)).score == "entity_f1"
 
 
 def test_unknown_types_and_sets_without_entities_are_refused() -> None:
