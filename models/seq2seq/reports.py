@@ -88,12 +88,16 @@ def accuracy_table(title: str, results: Mapping[str, Trained]) -> Table:
 
 
 def curves_picture(title: str, results: Mapping[str, Trained]) -> bytes:
-    """Draw the training loss and the accuracy on test after every epoch."""
+    """Draw the training loss and the accuracy on test after every epoch; of one, each step too."""
     figure = Figure(figsize=(8.0, 3.2), layout="constrained")
     losses, accuracies = figure.subplots(1, 2)
     for name, trained in results.items():
         epochs = trained.course.epochs
         numbers = [epoch.epoch for epoch in epochs]
+        if len(results) == 1:
+            steps = trained.course.step_losses
+            places = [(step + 1) * len(epochs) / len(steps) for step in range(len(steps))]
+            losses.plot(places, steps, alpha=0.35)
         losses.plot(numbers, [epoch.train_loss for epoch in epochs], label=name)
         accuracies.plot(numbers, [epoch.test.symbols for epoch in epochs], label=name)
     losses.set(xlabel="epoch", ylabel="training loss, nats per token", yscale="log")
