@@ -144,7 +144,7 @@ class Settings:
     response_cache_bytes: int = _setting(
         0, "Memory for answers of models whose configuration has a response_cache; 0 keeps none.", 0
     )
-    max_texts: int = _setting(1_024, "Texts in one request of the typed API.", 1)
+    max_texts: int = _setting(1_024, "Texts, or images, in one request of the typed API.", 1)
     max_text_characters: int = _setting(
         1_000_000, "Characters of one text; bounds the time spent tokenizing.", 1
     )
