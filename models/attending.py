@@ -138,5 +138,5 @@ def attending(network: nn.Module) -> Attending:
         return Attending(network, (IDS,))
     if isinstance(network, TextNetwork) and network.num_attentions:
         return Attending(network, (IDS, MASK, TYPES) if network.has_token_types else (IDS, MASK))
-    limit = f"absent: a {type(network).__name__} of this checkpoint has no attention to show"
+    limit = f"absent: a {type(network).__name__} has no attention of tokens to show"
     raise SettingError("task", "attention", limit)

@@ -58,6 +58,7 @@ def decode_images(
     `check` is called before each, and may raise to end the work.
     """
     opened = [_open(file, index, limits) for index, file in enumerate(files)]
+    sizes = [image.size for image in opened]
     total, most = sum(map(_num_pixels, opened)), MAX_IMAGES_OF_FULL_SIZE * limits.max_pixels
     if total > most:
         raise InvalidArgument(
@@ -67,10 +68,11 @@ def decode_images(
     for index, image in enumerate(opened):
         check()
         values[index] = _pixels_of(image, index, wanted)
+        image.close()  # its pixels, which may be a thousand times as many
     shape = (-1, 1, 1)
     values -= np.array(wanted.mean, np.float32).reshape(shape)
     values /= np.array(wanted.std, np.float32).reshape(shape)
-    return DecodedImages(values, [image.size for image in opened])
+    return DecodedImages(values, sizes)
 
 
 def _open(file: bytes, index: int, limits: ImageLimits) -> "Image.Image":

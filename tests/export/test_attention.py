@@ -182,7 +182,7 @@ def test_other_precisions_are_refused(
 
 
 def test_a_network_that_looks_nowhere_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(SettingError, match="no attention to show"):
+    with pytest.raises(SettingError, match="no attention of tokens to show"):
         export_any(tiny_recurrent("none"), ExportSettings("a", tmp_path), task="attention")
 
 
