@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 NUM_SENTENCES, NUM_HELD_OUT_SENTENCES = 2_400, 600
-NUM_TEXTS, NUM_HELD_OUT_TEXTS = 1_200, 200
+NUM_TEXTS, NUM_HELD_OUT_TEXTS = 1_000, 150
 QUESTIONS_PER_TEXT = 3
+FACTS_TOLD = 2  # of each of a text's two subjects
 UNANSWERABLE = 0.15  # of all questions
 HELD_OUT_SHARE = 0.25  # of all names
 
@@ -332,8 +333,8 @@ def _text(names: Names, random_: random.Random) -> tuple[str, list[Told], list[T
         random_.shuffle(facts)
         values = values_of(names, random_)
         every = [(subject, fact, values[fact.value]) for fact in facts]
-        told += every[:3]
-        untold += every[3:]
+        told += every[:FACTS_TOLD]
+        untold += every[FACTS_TOLD:]
     random_.shuffle(told)
     lines = [_said(random_, *each) for each in told]
     return " ".join(lines), told, untold
