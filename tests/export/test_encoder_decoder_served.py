@@ -47,6 +47,7 @@ def learnt(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, tuple[Pair, 
         epochs=200,
         batch_size=12,
         learning_rate=5e-3,
+        warmup_fraction=0.2,
     )
     folder = tmp_path_factory.mktemp("dates")
     pairs, completed = prepare("dates", settings)

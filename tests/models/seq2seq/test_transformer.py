@@ -231,6 +231,7 @@ def test_a_few_dates_are_learnt_by_heart_in_seconds() -> None:
         epochs=200,
         batch_size=12,
         learning_rate=5e-3,
+        warmup_fraction=0.2,
     )
     pairs, completed = prepare("dates", settings)
     result = train(pairs, NETWORKS["transformer"].load(), completed)
