@@ -374,3 +374,19 @@ async def test_each_text_of_pairs_has_a_second(served: Served) -> None:
     code, message = await refusal(served.text.Classify(request))
     assert code == INVALID
     assert message == "text_pairs has 1 elements, expected none, or 2 as texts has"
+
+
+@pytest.mark.parametrize(
+    "inputs",
+    [
+        {"model": "pairs", "text": ["a", "a"], "text_pair": ["a"]},
+        {"model": "asks", "question": ["a"], "context": ["a", "a"]},
+        {"model": "asks", "question": ["a"]},
+        {"model": "asks", "question": [""], "context": ["a"]},
+    ],
+)
+async def test_tensors_that_do_not_fit_together_are_refused(
+    served: Served, inputs: dict[str, Any]
+) -> None:
+    code, _ = await refusal(served.inference.ModelInfer(inference(**inputs)))
+    assert code == INVALID
