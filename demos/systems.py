@@ -201,7 +201,7 @@ DEMOS: dict[str, Demo] = {
         (
             "features elmo 'He took a train' 'We left the city by train' "
             "'He likes to train in the mornings' 'They train hard for the race' --word train",
-            "features elmo 'She ate a sweet apple' 'The apple was ripe and juicy' "
+            "features elmo 'She ate a sweet apple' 'They cut the red apple' "
             "'Apple sells a new phone' 'The phone of Apple is fast' --word apple",
         ),
     ),

@@ -22,7 +22,7 @@ ASKED = {
         ("He likes to train in the mornings", "They train hard for the race"),
     ),
     "apple": (
-        ("She ate a sweet apple", "The apple was ripe and juicy"),
+        ("She ate a sweet apple", "They cut the red apple"),
         ("Apple sells a new phone", "The phone of Apple is fast"),
     ),
 }
