@@ -21,19 +21,18 @@ from rich.text import Text
 from service import __version__, tables
 from service.cli_attention import attention
 from service.cli_common import (
-    DEFAULT_ADDRESS,
-    Address,
+    SERVER,
     AsJson,
     Model,
+    Server,
     Texts,
-    TimeoutS,
     Truncate,
     Version,
+    asks,
     console,
     errors,
     given_texts,
     show,
-    with_access,
 )
 from service.cli_features import features, similarity
 from service.cli_fill import fill_mask
@@ -42,7 +41,7 @@ from service.cli_health import healthcheck
 from service.cli_infer import infer
 from service.cli_reading import answer, classify_tokens
 from service.cli_vision import classify_image
-from service.client import NO_ACCESS, Access, TextClient, try_models
+from service.client import TextClient, try_models
 from service.errors import AttendantError, SettingError
 from service.settings import Settings, join_address
 
@@ -76,20 +75,18 @@ def main() -> None:
 
 
 @app.command()
-@with_access
+@asks
 def models(
-    address: Address = DEFAULT_ADDRESS,
-    timeout_s: TimeoutS = 30.0,
     as_json: AsJson = False,
-    access: Access = NO_ACCESS,
+    server: Server = SERVER,
 ) -> None:
     """List the models that a server offers."""
-    with TextClient(address, timeout_s, access) as client:
+    with TextClient(*server) as client:
         show(client.list_models(), tables.models, as_json)
 
 
 @app.command()
-@with_access
+@asks
 def classify(
     model: Model,
     texts: Texts,
@@ -103,33 +100,29 @@ def classify(
     ] = 0,
     version: Version = "",
     truncate: Truncate = False,
-    address: Address = DEFAULT_ADDRESS,
-    timeout_s: TimeoutS = 30.0,
     as_json: AsJson = False,
-    access: Access = NO_ACCESS,
+    server: Server = SERVER,
 ) -> None:
     """Ask a served classifier for the labels of texts."""
     texts = given_texts(texts)
-    with TextClient(address, timeout_s, access) as client:
+    with TextClient(*server) as client:
         response = client.classify(model, texts, version=version, top_k=top_k, truncate=truncate)
     show(response, lambda found: tables.classifications(texts, found), as_json)
 
 
 @app.command()
-@with_access
+@asks
 def embed(
     model: Model,
     texts: Texts,
     version: Version = "",
     truncate: Truncate = False,
-    address: Address = DEFAULT_ADDRESS,
-    timeout_s: TimeoutS = 30.0,
     as_json: AsJson = False,
-    access: Access = NO_ACCESS,
+    server: Server = SERVER,
 ) -> None:
     """Ask a served embedder for the vectors of texts, and show how similar they are."""
     texts = given_texts(texts)
-    with TextClient(address, timeout_s, access) as client:
+    with TextClient(*server) as client:
         response = client.embed(model, texts, version=version, truncate=truncate)
     show(response, lambda found: tables.embeddings(texts, found), as_json)
 

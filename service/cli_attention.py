@@ -7,21 +7,20 @@ import typer
 from attendant.v1 import features_pb2 as pb
 
 from service.cli_common import (
-    DEFAULT_ADDRESS,
-    Address,
+    SERVER,
     AsJson,
     Model,
-    TimeoutS,
+    Server,
     Version,
+    asks,
     show,
-    with_access,
 )
-from service.client import NO_ACCESS, Access, FeatureClient
+from service.client import FeatureClient
 from service.errors import SettingError
 from service.heat_map import heat_map, picture
 
 
-@with_access
+@asks
 def attention(
     model: Model,
     text: Annotated[str, typer.Argument(help="What the model reads.")],
@@ -54,16 +53,14 @@ def attention(
         ),
     ] = None,
     version: Version = "",
-    address: Address = DEFAULT_ADDRESS,
-    timeout_s: TimeoutS = 30.0,
     as_json: AsJson = False,
-    access: Access = NO_ACCESS,
+    server: Server = SERVER,
 ) -> None:
     """Show what a served model looks at: attending to the right thing is no reason yet."""
     request = pb.AttendRequest(
         model=model, version=version, text=text, target=target, layers=layer, heads=head
     )
-    with FeatureClient(address, timeout_s, access) as client:
+    with FeatureClient(*server) as client:
         response = client.attend(request)
     if plot is not None:
         content = picture(response)

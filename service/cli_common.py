@@ -6,18 +6,29 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 from google.protobuf.json_format import MessageToDict
 from rich.console import Console
 
-from service.client import Access
+from service.client import NO_ACCESS, Access
 from service.errors import SettingError
 
 console = Console()
 errors = Console(stderr=True)
 DEFAULT_ADDRESS = "127.0.0.1:8001"
+
+
+class Server(NamedTuple):
+    """Whom a command asks, and how long it waits: what every client is made of."""
+
+    address: str = DEFAULT_ADDRESS
+    timeout_s: float = 30.0
+    access: Access = NO_ACCESS
+
+
+SERVER = Server()
 
 Address = Annotated[
     str,
@@ -113,6 +124,28 @@ def with_access(command: Callable[..., None]) -> Callable[..., None]:
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {p.name: p.annotation for p in parameters}
     return run
+
+
+def asks(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command that takes `server` the flags which say which, and how it is reached."""
+    own = [p for p in inspect.signature(command).parameters.values() if p.name != "server"]
+    default: Server = inspect.signature(command).parameters["server"].default
+
+    def flags(
+        address: Address = default.address,
+        timeout_s: TimeoutS = default.timeout_s,
+        access: Access = default.access,
+    ) -> None: ...
+
+    def run(address: str, timeout_s: float, access: Access, **values: Any) -> None:  # noqa: ANN401
+        command(**values, server=Server(address, timeout_s, access))
+
+    parameters = [*own, *inspect.signature(flags).parameters.values()]
+    run.__name__, run.__doc__ = command.__name__, command.__doc__
+    run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [p.replace(kind=p.KEYWORD_ONLY) for p in parameters]
+    )
+    return with_access(run)
 
 
 def _token(path: Path | None) -> str:

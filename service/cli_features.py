@@ -8,26 +8,25 @@ from rich.table import Table
 
 from service import tables
 from service.cli_common import (
-    DEFAULT_ADDRESS,
-    Address,
+    SERVER,
     AsJson,
     Model,
+    Server,
     Texts,
-    TimeoutS,
     Truncate,
     Version,
+    asks,
     given_texts,
     show,
-    with_access,
 )
-from service.client import NO_ACCESS, Access, FeatureClient
+from service.client import FeatureClient
 
 Layers = Literal[
     "first", "last", "second_to_last", "sum_last_four", "concat_last_four", "sum_all", "mix"
 ]
 
 
-@with_access
+@asks
 def features(
     model: Model,
     texts: Texts,
@@ -64,14 +63,12 @@ def features(
     ] = "",
     version: Version = "",
     truncate: Truncate = False,
-    address: Address = DEFAULT_ADDRESS,
-    timeout_s: TimeoutS = 30.0,
     as_json: AsJson = False,
-    access: Access = NO_ACCESS,
+    server: Server = SERVER,
 ) -> None:
     """Ask a served model for the hidden states of texts, by layer, per token or pooled."""
     texts = given_texts(texts)
-    with FeatureClient(address, timeout_s, access) as client:
+    with FeatureClient(*server) as client:
         response = client.extract(
             model,
             texts,
@@ -88,7 +85,7 @@ def features(
     show(response, draw, as_json)
 
 
-@with_access
+@asks
 def similarity(
     model: Model,
     texts: Texts,
@@ -102,14 +99,12 @@ def similarity(
     ] = "cosine",
     version: Version = "",
     truncate: Truncate = False,
-    address: Address = DEFAULT_ADDRESS,
-    timeout_s: TimeoutS = 30.0,
     as_json: AsJson = False,
-    access: Access = NO_ACCESS,
+    server: Server = SERVER,
 ) -> None:
     """Ask a served embedder how alike texts are, each with each."""
     texts = given_texts(texts)
-    with FeatureClient(address, timeout_s, access) as client:
+    with FeatureClient(*server) as client:
         response = client.similarity(
             model, texts, measure=measure, version=version, truncate=truncate
         )

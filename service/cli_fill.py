@@ -13,27 +13,26 @@ from attendant.v1 import reading_pb2 as pb
 
 from service import tables
 from service.cli_common import (
-    DEFAULT_ADDRESS,
-    Address,
+    SERVER,
     AsJson,
     Model,
+    Server,
     Texts,
-    TimeoutS,
     Truncate,
     Version,
+    asks,
     console,
     given_texts,
     show,
-    with_access,
 )
-from service.client import NO_ACCESS, Access, ReadingClient
+from service.client import ReadingClient
 from service.errors import SettingError
 from service.fills import Difference, compared
 
 COMPARED_WORDS = 20  # of each prompt, where nobody says
 
 
-@with_access
+@asks
 def fill_mask(
     model: Model,
     texts: Texts,
@@ -69,10 +68,8 @@ def fill_mask(
     ] = None,
     version: Version = "",
     truncate: Truncate = False,
-    address: Address = DEFAULT_ADDRESS,
-    timeout_s: TimeoutS = 30.0,
     as_json: AsJson = False,
-    access: Access = NO_ACCESS,
+    server: Server = SERVER,
 ) -> None:
     """Ask a served model what may stand at the masks of texts."""
     texts = given_texts(texts)
@@ -84,7 +81,7 @@ def fill_mask(
         top_k=top_k,
         candidates=candidate or (),
     )
-    with ReadingClient(address, timeout_s, access) as client:
+    with ReadingClient(*server) as client:
         if not against:
             if plot is not None:
                 raise SettingError(

@@ -15,19 +15,19 @@ from attendant.v1 import generation_pb2 as pb
 
 from service import tables
 from service.cli_common import (
-    DEFAULT_ADDRESS,
-    Address,
     AsJson,
     Model,
-    TimeoutS,
+    Server,
     Version,
+    asks,
     errors,
     show,
-    with_access,
 )
-from service.client import NO_ACCESS, Access, GenerationClient
+from service.client import GenerationClient
 
 Prompt = Annotated[str, typer.Argument(help="What to continue; '-' reads all of stdin.")]
+
+PATIENT = Server(timeout_s=300.0)  # for text as it is written
 
 
 def _option(name: str, text: str, low: float | None = None) -> Any:  # noqa: ANN401
@@ -73,7 +73,7 @@ CanStream = Annotated[
 ]
 
 
-@with_access
+@asks
 def generate(
     model: Model,
     prompt: Prompt,
@@ -92,10 +92,8 @@ def generate(
     frequency_penalty: FrequencyPenalty = None,
     version: Version = "",
     can_stream: CanStream = True,
-    address: Address = DEFAULT_ADDRESS,
-    timeout_s: TimeoutS = 300.0,
     as_json: AsJson = False,
-    access: Access = NO_ACCESS,
+    server: Server = PATIENT,
 ) -> None:
     """Ask a served generative model to continue a prompt."""
     given: dict[str, Any] = {
@@ -120,7 +118,7 @@ def generate(
         text=sys.stdin.read() if prompt == "-" else prompt,
         sampling_params=pb.SamplingParams(**params),
     )
-    with GenerationClient(address, timeout_s, access) as client:
+    with GenerationClient(*server) as client:
         if can_stream and not as_json and n in (None, 1):
             _write(client.stream(request))
         else:

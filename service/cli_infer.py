@@ -14,14 +14,13 @@ from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc
 
 from service.cli_common import (
-    DEFAULT_ADDRESS,
-    Address,
+    SERVER,
     AsJson,
     Model,
-    TimeoutS,
+    Server,
     Version,
+    asks,
     console,
-    with_access,
 )
 from service.client import NO_ACCESS, Access, Client
 from service.datatypes import DATATYPES, strings_from_raw, to_raw
@@ -61,19 +60,17 @@ class InferenceClient(Client):
         return {tensor.name: _read(tensor, content, model) for tensor, content in raw}
 
 
-@with_access
+@asks
 def infer(
     model: Model,
     inputs: Inputs,
     version: Version = "",
-    address: Address = DEFAULT_ADDRESS,
-    timeout_s: TimeoutS = 30.0,
     as_json: AsJson = False,
-    access: Access = NO_ACCESS,
+    server: Server = SERVER,
 ) -> None:
     """Ask any served model with tensors, over the Open Inference Protocol."""
     values = _values(inputs)
-    with InferenceClient(address, timeout_s, access) as client:
+    with InferenceClient(*server) as client:
         outputs = client.infer(model, version, values)
     shown = {name: _nested(array) for name, array in outputs.items()}
     if as_json:

@@ -9,41 +9,38 @@ from attendant.v1 import reading_pb2 as pb
 
 from service import tables
 from service.cli_common import (
-    DEFAULT_ADDRESS,
-    Address,
+    SERVER,
     AsJson,
     Model,
+    Server,
     Texts,
-    TimeoutS,
     Truncate,
     Version,
+    asks,
     given_texts,
     show,
-    with_access,
 )
-from service.client import NO_ACCESS, Access, ReadingClient
+from service.client import ReadingClient
 
 
-@with_access
+@asks
 def classify_tokens(
     model: Model,
     texts: Texts,
     version: Version = "",
     truncate: Truncate = False,
-    address: Address = DEFAULT_ADDRESS,
-    timeout_s: TimeoutS = 30.0,
     as_json: AsJson = False,
-    access: Access = NO_ACCESS,
+    server: Server = SERVER,
 ) -> None:
     """Ask a served token classifier for the entities in texts."""
     texts = given_texts(texts)
     request = pb.ClassifyTokensRequest(model=model, version=version, texts=texts, truncate=truncate)
-    with ReadingClient(address, timeout_s, access) as client:
+    with ReadingClient(*server) as client:
         response = client.classify_tokens(request)
     show(response, lambda found: tables.entities(texts, found), as_json)
 
 
-@with_access
+@asks
 def answer(
     model: Model,
     question: Annotated[str, typer.Argument(help="What to look for in the context.")],
@@ -69,10 +66,8 @@ def answer(
         ),
     ] = False,
     version: Version = "",
-    address: Address = DEFAULT_ADDRESS,
-    timeout_s: TimeoutS = 30.0,
     as_json: AsJson = False,
-    access: Access = NO_ACCESS,
+    server: Server = SERVER,
 ) -> None:
     """Ask a served model for the part of a context that answers a question."""
     request = pb.AnswerRequest(
@@ -84,7 +79,7 @@ def answer(
         max_answer_tokens=max_answer_tokens,
         must_answer=must_answer,
     )
-    with ReadingClient(address, timeout_s, access) as client:
+    with ReadingClient(*server) as client:
         response = client.answer(request)
     show(response, tables.answers, as_json)
 

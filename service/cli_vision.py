@@ -8,22 +8,21 @@ from attendant.v1 import vision_pb2 as pb
 
 from service import tables
 from service.cli_common import (
-    DEFAULT_ADDRESS,
-    Address,
+    SERVER,
     AsJson,
     Model,
-    TimeoutS,
+    Server,
     Version,
+    asks,
     show,
-    with_access,
 )
-from service.client import NO_ACCESS, Access, VisionClient
+from service.client import VisionClient
 from service.errors import SettingError
 
 Files = Annotated[list[Path], typer.Argument(help="One or more files in PNG or JPEG format.")]
 
 
-@with_access
+@asks
 def classify_image(
     model: Model,
     files: Files,
@@ -37,10 +36,8 @@ def classify_image(
         ),
     ] = 3,
     version: Version = "",
-    address: Address = DEFAULT_ADDRESS,
-    timeout_s: TimeoutS = 30.0,
     as_json: AsJson = False,
-    access: Access = NO_ACCESS,
+    server: Server = SERVER,
 ) -> None:
     """Ask a served image classifier for the labels of images."""
     request = pb.ClassifyImageRequest(
@@ -50,7 +47,7 @@ def classify_image(
         top_k=top_k,
         all_scores=not top_k,
     )
-    with VisionClient(address, timeout_s, access) as client:
+    with VisionClient(*server) as client:
         response = client.classify_image(request)
     show(response, lambda found: tables.images([path.name for path in files], found), as_json)
 
