@@ -11,7 +11,7 @@ from service.attention_model import MAX_VALUES, AttentionModel
 from service.errors import InvalidArgument
 from service.feature_model import FeatureModel
 from service.features import DEFAULT_LAYERS, DEFAULT_MEASURE, DEFAULT_POOLING, Features, similarity
-from service.models import TextModel
+from service.models import TextModel, TextReply
 from service.rpc.status import ATTENDANT_CODES, Context, answers_errors
 from service.rpc.text_calls import TextCalls, answered_by
 from service.tokenizer import EncodedText
@@ -36,21 +36,7 @@ class FeatureService(TextCalls, features_pb2_grpc.FeatureServiceServicer):
         reply = await self._compute(
             model, request.texts, received_s, context, can_truncate=request.truncate
         )
-        found = [features.of(states) for states in reply.per_text()]
-        if (num_values := sum(vectors.size for vectors in found)) > MAX_VALUES:
-            raise InvalidArgument(
-                f"the features of these texts are {num_values} values, an answer has at most "
-                f"{MAX_VALUES}: ask for fewer texts, fewer layers or pooling"
-            )
-        results = [
-            pb.TextFeatures(
-                vectors=[pb.FeatureVector(values=values) for values in vectors.tolist()],
-                tokens=tokens_of(row) if features.pooling == "none" else (),
-                num_tokens=row.num_tokens,
-                is_truncated=row.is_truncated,
-            )
-            for row, vectors in zip(reply.rows, found, strict=True)
-        ]
+        results = await model.interpreted(reply, lambda: _features_of(reply, features))
         return pb.ExtractFeaturesResponse(**answered_by(model, reply), results=results)
 
     @answers_errors(ATTENDANT_CODES)
@@ -97,6 +83,25 @@ class FeatureService(TextCalls, features_pb2_grpc.FeatureServiceServicer):
                 for head, weights in zip(wanted.heads, of_heads, strict=True)
             ],
         )
+
+
+def _features_of(reply: TextReply, features: Features) -> list[pb.TextFeatures]:
+    """Of each text, or `InvalidArgument` where they are too many for one answer."""
+    found = [features.of(states) for states in reply.per_text()]
+    if (num_values := sum(vectors.size for vectors in found)) > MAX_VALUES:
+        raise InvalidArgument(
+            f"the features of these texts are {num_values} values, an answer has at most "
+            f"{MAX_VALUES}: ask for fewer texts, fewer layers or pooling"
+        )
+    return [
+        pb.TextFeatures(
+            vectors=[pb.FeatureVector(values=values) for values in vectors.tolist()],
+            tokens=tokens_of(row) if features.pooling == "none" else (),
+            num_tokens=row.num_tokens,
+            is_truncated=row.is_truncated,
+        )
+        for row, vectors in zip(reply.rows, found, strict=True)
+    ]
 
 
 def tokens_of(row: EncodedText) -> list[text_pb2.Token]:
