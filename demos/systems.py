@@ -119,8 +119,9 @@ DEMOS: dict[str, Demo] = {
             exported("spam"),
         ),
         (
-            "fill-mask bert 'the import [MASK] finds a module .'",
-            "fill-mask bert 'a list is a [MASK] .' --against 'a tuple is a [MASK] .'",
+            "fill-mask bert 'Raise an [MASK] if the index is out of range.'",
+            "fill-mask bert 'The list contains the [MASK].' "
+            "--against 'The module contains the [MASK].'",
             "classify spam 'WINNER!! claim your free prize now'",
         ),
     ),
