@@ -25,7 +25,7 @@ NAMES = [path.name for path in PATHS]
 BASE_MB = 150.0  # python:3.11-slim on disk, see docs/operations.md
 IMAGE_LIMIT_MB = 400.0
 STOP_LIMIT_S = 15.0
-EXTRAS = {"Dockerfile": "cpu,telemetry", "Dockerfile.cuda": "gpu,telemetry"}
+EXTRAS = {"Dockerfile": "cpu,telemetry,vision", "Dockerfile.cuda": "gpu,telemetry,vision"}
 BUILD_TOOLS = re.compile(r"\b(gcc|g\+\+|build-essential|make|cmake|git|curl|wget|-dev)\b")
 
 
