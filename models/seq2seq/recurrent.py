@@ -190,26 +190,3 @@ class RecurrentSeq2Seq(nn.Module):
                 weights.append(weights_B1S * is_open_B1[:, :, None])
             is_open_B1 = is_open_B1 * (token_B1 != self.config.end_token_id)
         return torch.cat(tokens, dim=1), torch.cat(weights, dim=1) if weights else None
-
-
-class TeacherForcedAttention(nn.Module):
-    """Where the network looks for each token of a given target, as [B, 1, 1, T, S].
-
-    In the shape that the attention of Transformers has: rows, layers, heads, target, source.
-    """
-
-    def __init__(self, network: RecurrentSeq2Seq) -> None:
-        super().__init__()
-        if network.score is None:
-            check_choice("attention", network.config.attention, SCORES)
-        self.network = network
-
-    def forward(self, input_ids_BS: Tensor, mask_BS: Tensor, target_ids_BT: Tensor) -> Tensor:
-        """Row t of a matrix is where it looked before it wrote token t of the target."""
-        network = self.network
-        memory_BSD, state = network.encode(input_ids_BS, mask_BS)
-        start_B1 = torch.full_like(target_ids_BT[:, :1], network.config.start_token_id)
-        before_BT = torch.cat((start_B1, target_ids_BT[:, :-1]), dim=1)
-        weights_BTS = network.decode(before_BT, memory_BSD, mask_BS, state).weights
-        assert weights_BTS is not None, "it was asked when this was built"
-        return weights_BTS[:, None, None]

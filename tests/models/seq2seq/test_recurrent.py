@@ -13,7 +13,6 @@ from models.seq2seq.recurrent import (
     MultiplicativeScore,
     RecurrentConfig,
     RecurrentSeq2Seq,
-    TeacherForcedAttention,
 )
 
 SIZE, STEPS = 6, 5
@@ -123,20 +122,8 @@ def test_after_the_end_there_is_padding_and_no_looking() -> None:
     torch.testing.assert_close(weights.sum(dim=-1), torch.eye(5)[:1].expand(3, 5))
 
 
-def test_attention_of_a_given_target_has_the_shape_of_other_networks() -> None:
-    """[B, 1, 1, T, S]: row t is where the network looks before it says token t."""
-    network, mask = build("additive"), mask_of(SOURCE)
-    said, weights = network.greedy(SOURCE, mask, STEPS)
-    matrices = TeacherForcedAttention(network)(SOURCE, mask, said)
-    assert matrices.shape == (3, 1, 1, STEPS, 5)
-    assert weights is not None
-    torch.testing.assert_close(matrices[:, 0, 0][said != 0], weights[said != 0])
-
-
 def test_a_network_without_attention_has_no_matrices() -> None:
     assert build("none").greedy(SOURCE, mask_of(SOURCE), STEPS)[1] is None
-    with pytest.raises(SettingError, match="attention is 'none', but must be one of dot"):
-        TeacherForcedAttention(build("none"))
 
 
 @pytest.mark.parametrize(
