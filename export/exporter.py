@@ -205,6 +205,7 @@ def _check_accuracy(accuracy: dict[str, float], max_drop: float) -> None:
 
 def _manifest(checkpoint: Checkpoint, settings: ExportSettings, graphs: BuiltGraphs) -> Manifest:
     network = checkpoint.text_network
+    assert checkpoint.task != "sequence-to-sequence", "others have their own exporter"
     return Manifest(
         task=checkpoint.task,
         max_tokens=checkpoint.max_tokens,
