@@ -108,7 +108,9 @@ def train_task(
             listener=bar,
             should_stop=should_stop,
         )
-    save_checkpoint(finetuned.checkpoint, output, reports_of(finetuned, base.origin, splits, settings))
+    save_checkpoint(
+        finetuned.checkpoint, output, reports_of(finetuned, base.origin, splits, settings)
+    )
     state_file.unlink(missing_ok=True)
     console = Console()
     console.print(task.table(finetuned.evaluation, finetuned.evaluated_on))

@@ -106,7 +106,7 @@ def messages() -> Dataset:
 
 
 @pytest.fixture
-def splits(messages: Dataset) -> Splits:
+def splits(messages: Dataset) -> Splits[Dataset]:
     train, validation, test = split(messages, [0.2, 0.2], seed=0)
     return Splits(train, validation, test)
 

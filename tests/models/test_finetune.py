@@ -35,7 +35,9 @@ def stop_after(steps: int) -> Callable[[], bool]:
     return lambda: next(remaining, None) is None
 
 
-def test_an_embedder_learns_to_classify(embedder_checkpoint: Checkpoint, splits: Splits) -> None:
+def test_an_embedder_learns_to_classify(
+    embedder_checkpoint: Checkpoint, splits: Splits[Dataset]
+) -> None:
     """Spam is decided by the first word; 20 epochs of 24 rows are enough for all 8 test rows."""
     result = finetune(embedder_checkpoint, splits, replace(SETTINGS, epochs=20, patience=20))
     assert result.evaluated_on == "test"
@@ -69,7 +71,7 @@ def test_a_classifier_learns_what_two_texts_have_to_do_with_each_other(
 
 
 def test_the_same_seed_gives_the_same_weights_and_another_does_not(
-    embedder_checkpoint: Checkpoint, splits: Splits
+    embedder_checkpoint: Checkpoint, splits: Splits[Dataset]
 ) -> None:
     first = weights(finetune(embedder_checkpoint, splits, SETTINGS))
     torch.rand(3)  # whatever the global random state is
@@ -79,7 +81,7 @@ def test_the_same_seed_gives_the_same_weights_and_another_does_not(
 
 
 def test_the_callers_model_and_random_state_stay_as_they_were(
-    embedder_checkpoint: Checkpoint, splits: Splits
+    embedder_checkpoint: Checkpoint, splits: Splits[Dataset]
 ) -> None:
     before = {k: v.clone() for k, v in embedder_checkpoint.model.state_dict().items()}
     state = torch.get_rng_state()
@@ -91,7 +93,11 @@ def test_the_callers_model_and_random_state_stay_as_they_were(
 @pytest.mark.parametrize("precision", ["off", "on"])
 @pytest.mark.parametrize("steps", [1, 3, 5, 9])
 def test_a_resumed_run_ends_as_an_uninterrupted_one(
-    embedder_checkpoint: Checkpoint, splits: Splits, tmp_path: Path, steps: int, precision: str
+    embedder_checkpoint: Checkpoint,
+    splits: Splits[Dataset],
+    tmp_path: Path,
+    steps: int,
+    precision: str,
 ) -> None:
     """Stopped within the first epoch, at its end, in the middle and after the very last step."""
     settings = replace(SETTINGS, precision=precision)
@@ -115,7 +121,7 @@ def test_a_resumed_run_ends_as_an_uninterrupted_one(
 
 
 def test_a_run_stopped_again_and_again_ends_the_same(
-    embedder_checkpoint: Checkpoint, splits: Splits, tmp_path: Path
+    embedder_checkpoint: Checkpoint, splits: Splits[Dataset], tmp_path: Path
 ) -> None:
     expected = finetune(embedder_checkpoint, splits, SETTINGS)
     for _ in range(9):
@@ -132,7 +138,7 @@ def test_a_run_stopped_again_and_again_ends_the_same(
 
 
 def test_a_state_of_another_run_is_refused_with_the_difference(
-    embedder_checkpoint: Checkpoint, splits: Splits, tmp_path: Path
+    embedder_checkpoint: Checkpoint, splits: Splits[Dataset], tmp_path: Path
 ) -> None:
     state_file = tmp_path / "state"
     finetune(embedder_checkpoint, splits, replace(SETTINGS, epochs=1), state_file=state_file)
@@ -149,7 +155,7 @@ def test_a_state_of_another_run_is_refused_with_the_difference(
 
 
 def test_a_damaged_state_is_refused(
-    embedder_checkpoint: Checkpoint, splits: Splits, tmp_path: Path
+    embedder_checkpoint: Checkpoint, splits: Splits[Dataset], tmp_path: Path
 ) -> None:
     (tmp_path / "state").write_bytes(b"half a file")
     with pytest.raises(CheckpointError, match="not a readable training state; start over with"):
@@ -167,7 +173,7 @@ class Recorder(SilentListener):
 
 
 def test_training_stops_early_and_the_best_epoch_is_kept(
-    embedder_checkpoint: Checkpoint, splits: Splits
+    embedder_checkpoint: Checkpoint, splits: Splits[Dataset]
 ) -> None:
     """A rate of 0.5 wrecks the model: later epochs are no better, and patience is one epoch."""
     recorder = Recorder()
@@ -182,7 +188,7 @@ def test_training_stops_early_and_the_best_epoch_is_kept(
 
 
 def test_a_frozen_encoder_does_not_change_and_its_head_learns(
-    embedder_checkpoint: Checkpoint, splits: Splits
+    embedder_checkpoint: Checkpoint, splits: Splits[Dataset]
 ) -> None:
     result = finetune(embedder_checkpoint, splits, replace(SETTINGS, freeze_encoder=True))
     tuned, base = result.checkpoint.encoder_model, embedder_checkpoint.encoder_model
@@ -192,7 +198,7 @@ def test_a_frozen_encoder_does_not_change_and_its_head_learns(
 
 
 def test_a_fresh_head_pools_as_its_embedder_did(
-    embedder_checkpoint: Checkpoint, splits: Splits
+    embedder_checkpoint: Checkpoint, splits: Splits[Dataset]
 ) -> None:
     model = finetune(embedder_checkpoint, splits, replace(SETTINGS, epochs=1)).checkpoint.model
     assert isinstance(model, SequenceClassifier)
@@ -200,7 +206,7 @@ def test_a_fresh_head_pools_as_its_embedder_did(
 
 
 def test_a_classifier_with_the_same_labels_keeps_its_head_and_their_order(
-    classifier_checkpoint: Checkpoint, splits: Splits
+    classifier_checkpoint: Checkpoint, splits: Splits[Dataset]
 ) -> None:
     """At a rate of 1e-8 nothing moves by as much as 1e-6: the head is still the old one."""
     swapped = replace(classifier_checkpoint, labels=("spam", "ham"))
@@ -211,7 +217,7 @@ def test_a_classifier_with_the_same_labels_keeps_its_head_and_their_order(
 
 
 def test_a_classifier_with_other_labels_gets_a_fresh_head(
-    classifier_checkpoint: Checkpoint, splits: Splits
+    classifier_checkpoint: Checkpoint, splits: Splits[Dataset]
 ) -> None:
     other = replace(classifier_checkpoint, labels=("cat", "dog"))
     result = finetune(other, splits, replace(SETTINGS, epochs=1))
@@ -221,7 +227,7 @@ def test_a_classifier_with_other_labels_gets_a_fresh_head(
 
 
 def test_more_tokens_than_the_checkpoint_takes_are_refused(
-    embedder_checkpoint: Checkpoint, splits: Splits
+    embedder_checkpoint: Checkpoint, splits: Splits[Dataset]
 ) -> None:
     with pytest.raises(SettingError, match="max_tokens is 13, but must be at most 12"):
         finetune(embedder_checkpoint, splits, replace(SETTINGS, max_tokens=13))

@@ -7,7 +7,7 @@ from rich.console import Console
 
 from models.batches import TokenizedDataset
 from models.checkpoint import Checkpoint
-from models.datasets import Splits
+from models.datasets import Dataset, Splits
 from models.evaluation import Evaluation, evaluate, predict_logits
 from models.finetune import finetune
 from models.heads import SequenceClassifier
@@ -61,7 +61,9 @@ def test_the_table_has_a_row_per_true_label() -> None:
     assert any(line.split()[1:6:2] == ["ham", "50", "3"] for line in lines if "ham" in line)
 
 
-def test_reports_are_json_and_pictures(embedder_checkpoint: Checkpoint, splits: Splits) -> None:
+def test_reports_are_json_and_pictures(
+    embedder_checkpoint: Checkpoint, splits: Splits[Dataset]
+) -> None:
     settings = TrainingSettings(epochs=2, batch_size=8)
     finetuned = finetune(embedder_checkpoint, splits, settings)
     reports = reports_of(finetuned, "tiny", splits, settings)
