@@ -56,12 +56,10 @@ def pretrain_kind(
     if start is None:
         with errors.status("training the tokenizer"):
             tokenizer = tokenizer_for(files.tokenizer, pretraining, corpus, settings)
-        config = pretraining.config_of(settings, tokenizer)
     else:
-        tokenizer, config = start.tokenizer, start.config
+        tokenizer = start.tokenizer
     state_file = state_path(output)
-    tokens_per_step = settings.windows_per_step * config.max_positions
-    with stop_requests() as should_stop, PretrainBar(errors, tokens_per_step) as bar:
+    with stop_requests() as should_stop, PretrainBar(errors, settings.windows_per_step) as bar:
         pretrained = pretrain(
             pretraining,
             corpus,
