@@ -119,7 +119,7 @@ DEMOS: dict[str, Demo] = {
             exported("spam"),
         ),
         (
-            "fill-mask bert 'Raise an [MASK] if the index is out of range.'",
+            "fill-mask bert 'The [MASK] of the class is called.'",
             "fill-mask bert 'The list contains the [MASK].' "
             "--against 'The module contains the [MASK].'",
             "classify spam 'WINNER!! claim your free prize now'",
