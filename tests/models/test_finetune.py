@@ -12,6 +12,7 @@ from torch import Tensor
 from models.checkpoint import Checkpoint, CheckpointError
 from models.datasets import Dataset, Example, Splits
 from models.errors import SettingError, TrainingInterruptedError
+from models.evaluation import Evaluation
 from models.finetune import Finetuned, finetune
 from models.heads import SequenceClassifier
 from models.settings import TrainingSettings
@@ -22,7 +23,7 @@ from models.training_state import EpochRecord
 SETTINGS = TrainingSettings(epochs=3, batch_size=8, learning_rate=5e-3, patience=3, precision="off")
 
 
-def weights(finetuned: Finetuned) -> dict[str, Tensor]:
+def weights(finetuned: Finetuned[Evaluation]) -> dict[str, Tensor]:
     return finetuned.checkpoint.model.state_dict()
 
 
