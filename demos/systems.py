@@ -95,7 +95,7 @@ DEMOS: dict[str, Demo] = {
         "dates as people write them, in ISO 8601: greedy, and a beam's three best",
         (
             trained("seq2seq dates --network transformer", "dates", "--epochs 1 --samples 512"),
-            exported("dates"),
+            exported("dates", "--example '3 Mar 2021'"),
         ),
         (
             'generate dates "3rd of March \'21" --temperature 0',
@@ -133,7 +133,8 @@ DEMOS: dict[str, Demo] = {
             INVENTED,
             trained(
                 "train {folder}/invented/entities.train.conll --task token-classification "
-                "--from {encoder}",
+                "--from {encoder} --test-file {folder}/invented/entities.test.conll "
+                "--epochs 2 --learning-rate 1e-4 --batch-size 16",
                 "entities",
                 "--epochs 1",
             ),
@@ -149,7 +150,8 @@ DEMOS: dict[str, Demo] = {
             INVENTED,
             trained(
                 "train {folder}/invented/questions.train.jsonl --task question-answering "
-                "--from {encoder}",
+                "--from {encoder} --test-file {folder}/invented/questions.test.jsonl "
+                "--epochs 2 --learning-rate 2e-4 --batch-size 16",
                 "answers",
                 "--epochs 1",
             ),
