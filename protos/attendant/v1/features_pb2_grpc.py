@@ -55,7 +55,7 @@ class FeatureServiceServicer:
     """Missing associated documentation comment in .proto file."""
 
     def ExtractFeatures(self, request, context):
-        """Vectors of chosen layers, per token or per text.
+        """Vectors of chosen layers, per token or per text: at most 2,097,152 values in one answer.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
