@@ -2,7 +2,8 @@
 
 What it makes of a text's last token has seen all of the text, and one linear map turns that into
 logits. The last token is always the end of text, as the paper's extract token: it is where
-pretraining, too, had a whole text behind it, and texts of no characters have a token.
+pretraining, too, had a whole text behind it, and texts of no characters have a token. Between the
+texts of a pair it is the paper's delimiter.
 """
 # ruff: noqa: N806 - suffixes are array layouts: B rows, D hidden size
 
@@ -71,10 +72,12 @@ class GPTClassifier(TextNetwork):
 
 
 def ending_texts(tokenizer: Tokenizer, eos_token_id: int) -> Tokenizer:
-    """A copy that ends each text with the end of text."""
+    """A copy that ends each text with the end of text, and each of a pair."""
     ending = Tokenizer.from_str(tokenizer.to_str())
     eos_token = ending.id_to_token(eos_token_id)
     ending.post_processor = TemplateProcessing(
-        single=f"$A {eos_token}", special_tokens=[(eos_token, eos_token_id)]
+        single=f"$A {eos_token}",
+        pair=f"$A {eos_token} $B:1 {eos_token}:1",
+        special_tokens=[(eos_token, eos_token_id)],
     )
     return ending

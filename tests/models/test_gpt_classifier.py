@@ -85,6 +85,16 @@ def test_each_text_ends_with_the_end_of_text(
     assert gpt_checkpoint.tokenizer.encode("win").ids != [4, end], "the caller's stays as it was"
 
 
+def test_both_texts_of_a_pair_end_with_the_end_of_text(
+    gpt_checkpoint: Checkpoint, splits: Splits[Dataset]
+) -> None:
+    """What is read last has both before it, and where the one ends and the other begins."""
+    end = gpt_checkpoint.config.eos_token_id
+    tokenizer = finetune(gpt_checkpoint, splits, SETTINGS).checkpoint.tokenizer
+    assert tokenizer.encode("win", "win win").ids == [4, end, 4, 4, end]
+    assert tokenizer.encode("", "").ids == [end, end]
+
+
 def test_a_frozen_gpt_does_not_change_and_its_head_learns(
     gpt_checkpoint: Checkpoint, splits: Splits[Dataset]
 ) -> None:
