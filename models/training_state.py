@@ -18,7 +18,7 @@ from models.datasets import AnySplits
 from models.errors import CheckpointError
 
 STATE_SUFFIX = ".resume.pt"
-STATE_FORMAT = "attendant-training-state-1"
+STATE_FORMAT = "attendant-training-state-2"  # 1 had one figure per field, not by name
 
 
 class History(Protocol):

@@ -163,6 +163,20 @@ def test_a_damaged_state_is_refused(
         finetune(embedder_checkpoint, splits, SETTINGS, state_file=tmp_path / "state")
 
 
+def test_a_state_of_an_older_format_is_refused(
+    embedder_checkpoint: Checkpoint, splits: Splits[Dataset], tmp_path: Path
+) -> None:
+    """Format 1 had an epoch's accuracy and macro F1 where there are scores by name."""
+    state_file = tmp_path / "state"
+    finetune(embedder_checkpoint, splits, SETTINGS, state_file=state_file)
+    state = torch.load(state_file)
+    for record in state["progress"]["epochs"]:
+        record |= record.pop("scores")
+    torch.save({**state, "format": "attendant-training-state-1"}, state_file)
+    with pytest.raises(CheckpointError, match=r"is not a .*-state-2; start over with --no-resume"):
+        finetune(embedder_checkpoint, splits, SETTINGS, state_file=state_file)
+
+
 class Recorder(SilentListener):
     """Remembers the epochs it heard of."""
 
