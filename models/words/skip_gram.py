@@ -136,6 +136,8 @@ class SkipGramTrainer:
         """Pairs [P, 2] of one epoch in random order, and how many words' share they are."""
         for part_T in torch.split(torch.arange(len(self._stream.ids)), CHUNK_WORDS):
             pairs_P2 = self._pairs(slice(int(part_T[0]), int(part_T[-1]) + 1))
+            if not len(pairs_P2):  # a few last words may have no neighbours left
+                continue
             batches = torch.split(pairs_P2, self._settings.batch_size)
             shares = torch.tensor_split(part_T, len(batches))
             yield from zip(batches, map(len, shares), strict=True)

@@ -117,6 +117,14 @@ def test_the_loss_is_the_published_one() -> None:
     assert found.item() == pytest.approx(wanted)
 
 
+def test_words_without_neighbours_teach_nothing() -> None:
+    """Texts of one word have no pairs: no loss, and vectors that are numbers still."""
+    trained = train_words(["cat", "dog"] * 10, WordSettings(vector_size=4, epochs=2), "alone")
+    assert trained.epoch_losses == (0.0, 0.0)
+    weights = trained.checkpoint.model.state_dict()["words.weight"]
+    assert weights.isfinite().all()
+
+
 def test_words_of_the_same_places_become_neighbours() -> None:
     trained = train_words(planted_texts(), SMALL, "planted")
     space = space_of(trained.checkpoint)
