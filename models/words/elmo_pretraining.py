@@ -13,7 +13,7 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
-from models.batches import epoch_batches, sorted_batches
+from models.batches import epoch_batches, padded_inputs, sorted_batches
 from models.corpus import Corpus
 from models.errors import DatasetError
 from models.language_trainer import Judgement
@@ -32,7 +32,7 @@ from models.words.vocabulary import (
 NUM_AROUND = 2  # special tokens of a row
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)  # to find an order again hashes no rows
 class Rows:
     """Lines of text as rows of token ids, between the special ones."""
 
@@ -61,19 +61,16 @@ class Rows:
     def digest(self) -> str:
         return digest_of(*(torch.tensor(row) for row in self.rows))
 
-    def batch(self, indices: Sequence[int]) -> tuple[Tensor, Tensor]:
-        """Padded input_ids and attention_mask [B, S], int64."""
-        chosen = [torch.tensor(self.rows[index]) for index in indices]
-        ids = nn.utils.rnn.pad_sequence(chosen, batch_first=True, padding_value=self.pad_token_id)
-        lengths = torch.tensor([len(row) for row in chosen])
-        return ids, (torch.arange(ids.shape[1]) < lengths[:, None]).long()
+    def batch(self, indices: Sequence[int]) -> tuple[Tensor, ...]:
+        """input_ids and attention_mask [B, S], int64."""
+        return padded_inputs([self.rows[i] for i in indices], self.pad_token_id)
 
-    def training_batch(self, number: int, size: int) -> tuple[Tensor, Tensor]:
+    def training_batch(self, number: int, size: int) -> tuple[Tensor, ...]:
         """Batch `number` of all epochs: in each of them every row once, in another order."""
         epoch, place = divmod(number, math.ceil(len(self.rows) / size))
         return self.batch(_order(self, size, epoch)[place])
 
-    def first(self, max_rows: int) -> Iterator[tuple[Tensor, Tensor]]:
+    def first(self, max_rows: int) -> Iterator[tuple[Tensor, ...]]:
         """Batches of so many rows, for measuring."""
         lengths = list(map(len, self.rows[:max_rows]))
         return map(self.batch, sorted_batches(lengths, ElmoSettings().batch_size))

@@ -133,6 +133,20 @@ def test_every_epoch_has_every_row_once_in_another_order() -> None:
     assert not all(map(torch.equal, *epochs))
 
 
+class UnhashableRow(tuple[int, ...]):
+    """Fails whoever reads all rows to find the order of an epoch again."""
+
+    __slots__ = ()
+
+    def __hash__(self) -> int:
+        raise AssertionError("a corpus is hashed")
+
+
+def test_a_batch_costs_no_look_at_the_whole_corpus() -> None:
+    rows = Rows(tuple(UnhashableRow((2, number, 3)) for number in range(4, 9)), 0)
+    assert sorted(len(rows.training_batch(number, 4)[0]) for number in range(2)) == [1, 4]
+
+
 def test_a_checkpoint_comes_back_as_it_was(elmo: Elmo, tmp_path: Path) -> None:
     tokenizer = train_word_tokenizer(["a b c"] * 2, 1)
     checkpoint = Checkpoint(elmo, "features", (), tokenizer, 100, "here")
