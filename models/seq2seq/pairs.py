@@ -3,12 +3,11 @@
 Knows nothing about tokens. A file has `source<TAB>target` per line, without a header or quoting.
 """
 
-import random
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from models.datasets import split_groups
 from models.errors import DatasetError
 
 
@@ -21,7 +20,7 @@ class Pair(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PairSplits:
-    """What is trained on and what is tested on; no pair is in both where a task generates them."""
+    """What is trained on and what is tested on; no pair is in both."""
 
     name: str
     train: tuple[Pair, ...]
@@ -29,25 +28,16 @@ class PairSplits:
 
 
 def read_pairs(path: Path, test_fraction: float, seed: int) -> PairSplits:
-    """Every line of a file; which ones are held out follows from the seed."""
+    """Every line of a file; which sources are held out follows from the seed."""
     try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
+        lines = path.read_text(encoding="utf-8-sig").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise DatasetError(f"{path} cannot be read as UTF-8 text: {error}") from error
     pairs = [_pair(path, number, line) for number, line in enumerate(lines, 1) if line.strip()]
-    num_held_out = max(1, round(len(pairs) * test_fraction))
-    if num_held_out >= len(pairs):
-        raise DatasetError(
-            f"{path} has {len(pairs)} pairs, too few to hold out {num_held_out} and train on others"
-        )
-    return hold_out(path.name, pairs, num_held_out, seed)
-
-
-def hold_out(name: str, pairs: Sequence[Pair], num_held_out: int, seed: int) -> PairSplits:
-    """Part pairs at random, the same way for the same seed."""
-    shuffled = list(pairs)
-    random.Random(f"pairs {seed}").shuffle(shuffled)  # noqa: S311 - to reproduce
-    return PairSplits(name, tuple(shuffled[num_held_out:]), tuple(shuffled[:num_held_out]))
+    sources = [pair.source for pair in pairs]
+    parts = split_groups(path.name, sources, [test_fraction], seed)
+    train, test = (tuple(pairs[place] for place in part) for part in parts)
+    return PairSplits(path.name, train, test)
 
 
 def _pair(path: Path, number: int, line: str) -> Pair:

@@ -123,6 +123,23 @@ def test_batches_are_as_long_as_their_longest_pair(tmp_path: Path) -> None:
     assert batch.target[0, 1:].tolist() == [2, 0]
 
 
+def test_a_source_of_a_file_is_either_trained_or_tested_on(tmp_path: Path) -> None:
+    """Of 20 sources, each there three times, a fifth is held out with all of its pairs."""
+    path = tmp_path / "pairs.tsv"
+    path.write_text("".join(f"a {i % 20}\tb {i}\n" for i in range(60)))
+    pairs = read_pairs(path, 0.2, 0)
+    assert (len(pairs.train), len(pairs.test)) == (48, 12)
+    assert not {pair.source for pair in pairs.train} & {pair.source for pair in pairs.test}
+
+
+def test_only_a_line_feed_ends_a_pair(tmp_path: Path) -> None:
+    """Unicode has other characters that end lines, which texts of people hold."""
+    path = tmp_path / "pairs.tsv"
+    path.write_bytes("a\u2028b\tc\x0cd\r\ne\tf\n".encode())
+    pairs = read_pairs(path, 0.5, 0)
+    assert {*pairs.train, *pairs.test} == {("a\u2028b", "c\x0cd"), ("e", "f")}
+
+
 def test_a_checkpoint_comes_back_as_it_was(tmp_path: Path) -> None:
     result = trained(FEW)
     save_checkpoint(checkpoint_of(result), tmp_path / "lstm")
@@ -174,7 +191,7 @@ WrongUse = Callable[[Path], object]
         (
             lambda path: read_pairs(path.with_name("one.tsv"), 0.5, 0),
             DatasetError,
-            "has 1 pairs, too few to hold out 1",
+            "one.tsv has 1 rows that may be parted, too few to hold out 1",
         ),
         (
             lambda path: read_pairs(path.with_name("none.tsv"), 0.5, 0),
