@@ -2,7 +2,8 @@
 
 Files are anybody's. Only PNG and JPEG are read at all; how many bytes a file has and how many
 pixels its header promises is checked before anything is decoded, and how many pixels all images of
-a request have together bounds how long that takes. Transparency is ignored.
+a request have together bounds how long that takes, as no JPEG has all its pixels told too often.
+Headers are read twice and not kept: what is noted in one may take 64 MiB. Transparency is ignored.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from PIL import Image
 
 FORMATS = ("PNG", "JPEG")
+MAX_SCANS = 100  # of a JPEG, ten where it is progressive; each may go through all pixels
+START_OF_SCAN = b"\xff\xda"  # is nowhere in what is compressed
 MAX_IMAGES_OF_FULL_SIZE = 4  # of one request, so that all of it stays a bounded piece of work
 
 
@@ -55,20 +58,22 @@ def decode_images(
 ) -> DecodedImages:
     """Decode files in their order, or raise `InvalidArgument` naming the one that cannot be.
 
-    `check` is called before each, and may raise to end the work.
+    `check` is called before each header and each image, and may raise to end the work.
     """
-    opened = [_open(file, index, limits) for index, file in enumerate(files)]
-    sizes = [image.size for image in opened]
-    total, most = sum(map(_num_pixels, opened)), MAX_IMAGES_OF_FULL_SIZE * limits.max_pixels
+    sizes = []
+    for index, file in enumerate(files):
+        check()
+        sizes.append(_open(file, index, limits).size)
+    total = sum(width * height for width, height in sizes)
+    most = MAX_IMAGES_OF_FULL_SIZE * limits.max_pixels
     if total > most:
         raise InvalidArgument(
             f"the images have {total} pixels in all, the server takes at most {most}"
         )
     values = np.empty((len(files), wanted.channels, wanted.height, wanted.width), np.float32)
-    for index, image in enumerate(opened):
+    for index, file in enumerate(files):
         check()
-        values[index] = _pixels_of(image, index, wanted)
-        image.close()  # its pixels, which may be a thousand times as many
+        values[index] = _pixels_of(_open(file, index, limits), index, wanted)
     shape = (-1, 1, 1)
     values -= np.array(wanted.mean, np.float32).reshape(shape)
     values /= np.array(wanted.std, np.float32).reshape(shape)
@@ -92,16 +97,16 @@ def _open(file: bytes, index: int, limits: ImageLimits) -> "Image.Image":
         raise InvalidArgument(
             f"image {index} is not an image in a format that is read: {' or '.join(FORMATS)}"
         ) from error
-    if not 1 <= _num_pixels(image) <= limits.max_pixels:
+    if not 1 <= image.width * image.height <= limits.max_pixels:
         raise InvalidArgument(
             f"image {index} has {image.width} x {image.height} pixels, the server takes 1 to "
             f"{limits.max_pixels} in all"
         )
+    if image.format == "JPEG" and (num_scans := file.count(START_OF_SCAN)) > MAX_SCANS:
+        raise InvalidArgument(
+            f"image {index} has {num_scans} scans, the server takes at most {MAX_SCANS}"
+        )
     return image
-
-
-def _num_pixels(image: "Image.Image") -> int:
-    return image.width * image.height
 
 
 def _pixels_of(image: "Image.Image", index: int, wanted: ImageInput) -> np.ndarray:
