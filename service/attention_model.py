@@ -74,6 +74,8 @@ class AttentionModel(TextModel):
 
 
 def _chosen(name: str, wanted: Sequence[int], count: int) -> tuple[int, ...]:
+    if len(wanted) > count:
+        raise InvalidArgument(f"{name} has {len(wanted)} elements, the model has {count}")
     for index in wanted:
         if not 0 <= index < count:
             raise InvalidArgument(f"{name} has {index}, the model has {count}, from 0")

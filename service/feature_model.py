@@ -4,6 +4,8 @@ Over the Open Inference Protocol the request parameters `layers`, `pooling` and 
 and a text has one vector: a tensor has rows of one length.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from service.errors import InvalidArgument
@@ -15,10 +17,25 @@ from service.features import (
     stacked,
 )
 from service.models import InferReply, InferRequest, TextModel, TextReply
+from service.tokenizer import EncodedText, Text
+
+# Of one request, 512 MiB: all layers of all its tokens, however little of them is asked for.
+MAX_STATES = 2**27
 
 
 class FeatureModel(TextModel):
     """Answers with features of texts."""
+
+    async def _encode(self, texts: Sequence[Text], can_truncate: bool) -> list[EncodedText]:
+        rows = await super()._encode(texts, can_truncate)
+        per_token = (self.manifest.num_layers + 1) * self.manifest.embedding_size
+        num_tokens = sum(row.num_tokens for row in rows)
+        if num_tokens * per_token > MAX_STATES:
+            raise InvalidArgument(
+                f"the texts have {num_tokens} tokens in all, the server takes at most "
+                f"{MAX_STATES // per_token}: a token has {per_token} values of all layers"
+            )
+        return rows
 
     async def _compute_reply(self, request: InferRequest) -> InferReply:
         with self.counted_failures(request.received_s):

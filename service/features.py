@@ -34,6 +34,7 @@ MEASURES: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
         texts_ND @ others_MD.T / np.float32(math.sqrt(texts_ND.shape[1]))
     ),
 }
+MAX_WEIGHTS_CHARACTERS = 4_096  # of a tensor request's, as text
 SMALLEST_LENGTH = 1e-12  # of a vector that has a direction
 
 
@@ -43,7 +44,7 @@ class Features:
 
     layers: str = DEFAULT_LAYERS
     pooling: str = DEFAULT_POOLING
-    weights: tuple[float, ...] = ()  # of a mix: one per layer, the embeddings' first
+    weights: Sequence[float] = ()  # of a mix: one per layer, the embeddings' first
 
     def check(self, num_layers: int) -> None:
         """Raise `InvalidArgument` for what a model of so many layers, embeddings aside, has not."""
@@ -96,6 +97,10 @@ def similarity(measure: str, texts_ND: np.ndarray, others_MD: np.ndarray) -> np.
 
 def parse_weights(text: str) -> tuple[float, ...]:
     """Numbers with commas between them, as a tensor request's parameter has them."""
+    if len(text) > MAX_WEIGHTS_CHARACTERS:
+        raise InvalidArgument(
+            f"weights has {len(text)} characters, expected at most {MAX_WEIGHTS_CHARACTERS}"
+        )
     try:
         return tuple(float(part) for part in text.split(",")) if text else ()
     except ValueError as error:

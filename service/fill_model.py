@@ -21,6 +21,9 @@ DEFAULT_TOP_K = 5
 MAX_MASKS_OF_TEXT = 16
 MAX_MASKS_OF_REQUEST = 64
 MAX_FILLS_OF_REQUEST = 16_384
+# Candidates are looked up on the event loop, too.
+MAX_CANDIDATES = 1_024
+MAX_CANDIDATE_CHARACTERS = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +59,8 @@ class FillMaskModel(TextModel):
         """What a request wants; 0 stands for the default. `InvalidArgument` where it cannot be."""
         if top_k and candidates:
             raise InvalidArgument(f"top_k is {top_k} and candidates are given: give one of them")
+        if len(candidates) > MAX_CANDIDATES:
+            raise InvalidArgument(f"candidates are more than {MAX_CANDIDATES}, which is the limit")
         num_tokens = self.tokenizer.num_tokens
         if not 0 <= top_k <= num_tokens:
             raise InvalidArgument(f"top_k is {top_k}, the model has {num_tokens} tokens")
@@ -110,7 +115,8 @@ class FillMaskModel(TextModel):
         top_k = request.parameters.get("top_k", 0)
         if isinstance(top_k, bool) or not isinstance(top_k, int):
             raise InvalidArgument(f"the parameter top_k is {top_k!r}, expected a whole number")
-        return self.wanted(top_k, str(request.parameters.get("candidates", "")).split())
+        candidates = str(request.parameters.get("candidates", ""))
+        return self.wanted(top_k, candidates.split(maxsplit=MAX_CANDIDATES))
 
     def _fields(self, mask: FilledMask) -> dict[str, object]:
         fills = [
@@ -130,6 +136,11 @@ class FillMaskModel(TextModel):
         return [place for token_id, place in pairs if token_id == self.manifest.mask_token_id]
 
     def _candidate(self, word: str) -> int:
+        if len(word) > MAX_CANDIDATE_CHARACTERS:
+            raise InvalidArgument(
+                f"a candidate has {len(word)} characters, the server takes at most "
+                f"{MAX_CANDIDATE_CHARACTERS}"
+            )
         found = self.tokenizer.ids_of(word)
         if len(found) != 1:
             pieces = ", ".join(map(self.tokenizer.spelling, found)) or "none"

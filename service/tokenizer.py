@@ -16,7 +16,7 @@ import tokenizers
 from service.errors import InvalidArgument, LoadError
 
 Text: TypeAlias = str | tuple[str, str]  # the second is of a pair
-MAX_WINDOWS = 1_024  # of one context
+MAX_WINDOWS = 1_024  # of the contexts of one request
 MIN_WINDOW_TOKENS = 8  # of a context in a window, whatever the question takes
 # Of two windows: so many tokens, or half of what a window has of the context if that is less.
 MAX_OVERLAP_TOKENS = 128
@@ -117,9 +117,11 @@ class TextTokenizer(_Tokenizer):
         self._encode = whole.encode_batch if has_encodings else whole.encode_batch_fast
 
     def encode(self, texts: Sequence[Text], can_truncate: bool) -> list[EncodedText]:
-        """Encode texts, or raise `InvalidArgument` for one that is too long to go uncut."""
+        """Encode texts, or raise `InvalidArgument` for one without tokens, or with too many."""
         rows = []
         for index, encoding in enumerate(self._encode(list(texts))):
+            if not encoding.ids:
+                raise InvalidArgument(f"text {index} has no tokens")
             is_long = len(encoding.ids) > self._max_tokens
             if is_long and not can_truncate:
                 raise InvalidArgument(
@@ -140,19 +142,14 @@ class SourceAndTargetTokenizer(TextTokenizer):
     """Encodes a pair's texts each by itself: what was read, and what was written of it."""
 
     def encode(self, texts: Sequence[Text], can_truncate: bool) -> list[EncodedText]:
-        """One row per text or pair; each has a token at least, and keeps its encoding."""
+        """One row per text or pair, which keeps its encoding."""
         if not texts or isinstance(texts[0], str):
-            rows = super().encode(texts, can_truncate)
-        else:
-            read, written = zip(*texts, strict=True)
-            sources = super().encode(read, can_truncate)
-            targets = super().encode(written, can_truncate)
-            pairs = zip(sources, targets, strict=True)
-            rows = [replace(source, target=target) for source, target in pairs]
-        for index, row in enumerate(rows):
-            if not row.num_tokens or (row.target and not row.target.num_tokens):
-                raise InvalidArgument(f"text {index} has no tokens")
-        return rows
+            return super().encode(texts, can_truncate)
+        read, written = zip(*texts, strict=True)
+        sources = super().encode(read, can_truncate)
+        targets = super().encode(written, can_truncate)
+        pairs = zip(sources, targets, strict=True)
+        return [replace(source, target=target) for source, target in pairs]
 
 
 class WindowTokenizer(TextTokenizer):
@@ -160,9 +157,12 @@ class WindowTokenizer(TextTokenizer):
 
     def encode(self, texts: Sequence[Text], can_truncate: bool) -> list[EncodedText]:  # noqa: ARG002
         """One row per window, or `InvalidArgument` where it cannot be told what is asked."""
-        return [row for index, text in enumerate(texts) for row in self._windows(index, text)]
+        rows: list[EncodedText] = []
+        for index, text in enumerate(texts):
+            rows += self._windows(index, text, len(rows))
+        return rows
 
-    def _windows(self, index: int, text: Text) -> list[EncodedText]:
+    def _windows(self, index: int, text: Text, num_before: int) -> list[EncodedText]:
         assert not isinstance(text, str), "a question and a context"
         for name, part in zip(("question", "context"), text, strict=True):
             if not part.strip():
@@ -177,9 +177,11 @@ class WindowTokenizer(TextTokenizer):
             )
         overlap = min(MAX_OVERLAP_TOKENS, room // 2)
         num_windows = 1 + -(-max(0, len(context.ids) - room) // (room - overlap))
-        if num_windows > MAX_WINDOWS:
+        if num_before + num_windows > MAX_WINDOWS:
+            others = f", and those before it take {num_before}" if num_before else ""
             raise InvalidArgument(
-                f"context {index} takes {num_windows} windows, the server reads {MAX_WINDOWS}"
+                f"context {index} takes {num_windows} windows, the server reads {MAX_WINDOWS} of a "
+                f"request{others}"
             )
         context.truncate(room, stride=overlap)
         rows = []

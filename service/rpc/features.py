@@ -30,7 +30,7 @@ class FeatureService(TextCalls, features_pb2_grpc.FeatureServiceServicer):
         features = Features(
             _name_of(pb.Layers, request.layers, DEFAULT_LAYERS),
             _name_of(pb.Pooling, request.pooling, DEFAULT_POOLING),
-            tuple(request.weights),
+            request.weights,
         )
         features.check(model.manifest.num_layers)
         reply = await self._compute(

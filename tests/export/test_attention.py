@@ -298,6 +298,7 @@ INVALID = grpc.StatusCode.INVALID_ARGUMENT
 REFUSED: dict[str, tuple[dict[str, Any], grpc.StatusCode, str]] = {
     "no such layer": ({"layers": [0, 2]}, INVALID, "layers has 2, the model has 2, from 0"),
     "no such head": ({"heads": [4]}, INVALID, "heads has 4, the model has 4, from 0"),
+    "many": ({"layers": [0] * 99}, INVALID, "layers has 99 elements, the model has 2"),
     "twice": ({"heads": [1, 1]}, INVALID, "heads repeats one of [1, 1]"),
     "a target for nobody": (
         {"target": "x"},

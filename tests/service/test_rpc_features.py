@@ -10,6 +10,7 @@ from attendant.v1 import features_pb2 as pb
 from attendant.v1 import features_pb2_grpc
 from grpc import StatusCode
 
+from service import feature_model
 from service.errors import InvalidArgument
 from service.features import LAYERS, Features, similarity
 from service.manifest import Manifest
@@ -165,6 +166,22 @@ async def test_an_answer_is_no_larger_than_its_bound(
     await stub.ExtractFeatures(extract(texts=["win a prize now later"]))
 
 
+async def test_texts_have_no_more_hidden_states_than_their_bound(
+    server: Served,
+    stub: Any,  # noqa: ANN401
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whatever is asked of them, all are kept until the last is computed: nothing runs."""
+    monkeypatch.setattr(feature_model, "MAX_STATES", 11 * (NUM_LAYERS + 1) * SIZE)
+    session = server.sessions["deep"]
+    await stub.ExtractFeatures(extract(texts=["win a prize", "win the cash now"]))
+    num_runs = len(session.batches)
+    code, message = await refusal(stub.ExtractFeatures(extract(texts=["win a prize"] * 3)))
+    assert code is StatusCode.INVALID_ARGUMENT
+    assert message.startswith("the texts have 15 tokens in all, the server takes at most 11")
+    assert len(session.batches) == num_runs
+
+
 async def test_the_open_protocol_gives_a_tensor_of_pooled_features(server: Served) -> None:
     request = text_request("deep", *TEXTS)
     request.parameters["layers"].string_param = "mix"
@@ -188,6 +205,7 @@ async def test_the_open_protocol_gives_a_tensor_of_pooled_features(server: Serve
         ({"pooling": "none"}, "pooling is 'none', expected mean or cls"),
         ({"layers": "mix"}, "weights has 0 elements, expected 5"),
         ({"layers": "mix", "weights": "1,x"}, "weights is '1,x', expected numbers and commas"),
+        ({"weights": "1," * 2_049}, "weights has 4098 characters, expected at most 4096"),
     ],
 )
 async def test_the_open_protocol_refuses_what_cannot_be_extracted(

@@ -198,6 +198,14 @@ REFUSED = {
         {"texts": ["[MASK]"], "candidates": ["cash", "cattle"]},
         "candidate 'cattle' is no token of the vocabulary: its tokens are none",
     ),
+    "too many candidates": (
+        {"texts": ["[MASK]"], "candidates": ["cash"] * 1_025},
+        "candidates are more than 1024, which is the limit",
+    ),
+    "a candidate as long as a book": (
+        {"texts": ["[MASK]"], "candidates": ["cash", "free " * 100_000]},
+        "a candidate has 500000 characters, the server takes at most 256",
+    ),
     "two words": (
         {"texts": ["[MASK]"], "candidates": ["free cash"]},
         "candidate 'free cash' is no token of the vocabulary: its tokens are free, cash",

@@ -281,6 +281,10 @@ async def test_more_windows_than_the_bound_are_refused(
     assert len(tokenizer.encode([("win", "now " * 12)], can_truncate=False)) == 2
     with pytest.raises(InvalidArgument, match="context 0 takes 3 windows, the server reads 2"):
         tokenizer.encode([("win", "now " * 13)], can_truncate=False)
+    with pytest.raises(
+        InvalidArgument, match=r"context 1 takes 1 windows.* those before it take 2"
+    ):
+        tokenizer.encode([("win", "now " * 12), ("win", "now")], can_truncate=False)
 
 
 @pytest.mark.parametrize("num_words", [1, 16, 17, 24, 25, 60])

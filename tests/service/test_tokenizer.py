@@ -1,5 +1,6 @@
 """Texts to ids: whole or cut, never padded, and refused with both numbers."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -35,6 +36,15 @@ def test_rows_come_back_as_long_as_their_texts(tokenizer: TextTokenizer) -> None
         assert row.input_ids.dtype == row.token_type_ids.dtype == "int64"
         assert row.token_type_ids.tolist() == [[0] * row.num_tokens]
         assert not row.is_truncated
+
+
+def test_a_text_without_tokens_is_refused(path: Path) -> None:
+    """As nothing begins or ends texts here; a graph could not take a row of none."""
+    plain = json.loads(path.read_text())
+    plain["post_processor"] = None
+    path.write_text(json.dumps(plain))
+    with pytest.raises(InvalidArgument, match="text 1 has no tokens"):
+        TextTokenizer(path, 6, 40).encode(["win", " "], can_truncate=False)
 
 
 def test_a_text_of_exactly_the_limit_is_not_cut(tokenizer: TextTokenizer) -> None:
