@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from export.errors import ExportError
-from export.exporter import MAX_ABS_ERROR, ExportSettings, check_name, versions
+from export.exporter import MAX_ABS_ERROR, ExportSettings, check_fp32, check_name, versions
 from export.graph import clean, export_program, trace
 from export.recurrence import emit_lstms
 from export.writer import ExportedModel, write_model
@@ -32,7 +32,6 @@ from service.manifest import EXAMPLE, Manifest
 from service.runtime import OnnxSession, SessionOptions
 
 OUTPUT = "attentions"
-PRECISIONS = ("auto", "fp32")
 MAX_VALUES = 2**24  # layers x heads x tokens^2 of one text: 64 MiB, all computed at once
 NUM_ROWS = 4  # that are compared: of the longest to the shortest
 Arrays = dict[str, np.ndarray]
@@ -49,9 +48,7 @@ def export_attention(
     as it was.
     """
     check_name(settings.name)
-    if settings.precision not in PRECISIONS or settings.with_fp16:
-        precision = "fp16" if settings.with_fp16 else settings.precision
-        raise ExportError(f"precision is {precision}, attention is shown in fp32")
+    check_fp32(settings, "that of attention made visible")
     shown = attending(checkpoint.model)
     on_step("tracing the graph")
     graph = trace_attention(shown, output_name(checkpoint))

@@ -11,15 +11,13 @@ from export.decoder_exporter import check_size
 from export.decoder_parity import ParityLimits
 from export.encoder_decoder import trace_encoder, trace_target_decoder
 from export.encoder_decoder_parity import measure_parity
-from export.errors import ExportError
-from export.exporter import ExportSettings, check_name, versions
+from export.exporter import ExportSettings, check_fp32, check_name, versions
 from export.graph import fused_ops
 from export.writer import ExportedModel, write_model
 from models.checkpoint import Checkpoint
 from models.seq2seq.transformer import Transformer
-from service.manifest import EXAMPLE, Manifest, Precision
+from service.manifest import EXAMPLE, Manifest
 
-PRECISIONS: tuple[Precision, ...] = ("fp32",)  # auto is that alone: nothing else was measured
 LIMITS = ParityLimits(1e-3, 0.0, 1e-4, 0.0)
 NETWORK = "encoder-decoder"
 
@@ -36,11 +34,7 @@ def export_encoder_decoder(
     check_name(settings.name)
     network = checkpoint.model.eval()
     assert isinstance(network, Transformer), "others have their own exporter"
-    for precision in settings.precisions(PRECISIONS):
-        if precision not in PRECISIONS:
-            raise ExportError(
-                f"precision is {precision}, an encoder-decoder's is one of {', '.join(PRECISIONS)}"
-            )
+    check_fp32(settings, "an encoder-decoder's")
     check_size(network)
     on_step("tracing the encoder")
     encoder = trace_encoder(network)
@@ -52,7 +46,7 @@ def export_encoder_decoder(
     config = network.config
     manifest = Manifest(
         task="text-generation",
-        precision=PRECISIONS[0],
+        precision="fp32",
         network=NETWORK,
         max_tokens=checkpoint.max_tokens + config.max_positions,
         max_source_tokens=checkpoint.max_tokens,

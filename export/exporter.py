@@ -168,6 +168,13 @@ def check_cost(variant: Variant) -> None:
         )
 
 
+def check_fp32(settings: ExportSettings, whose: str) -> None:
+    """Raise `ExportError` unless that is all that is asked for: nothing else was measured."""
+    precision = "fp16" if settings.with_fp16 else settings.precision
+    if precision not in ("auto", "fp32"):
+        raise ExportError(f"precision is {precision}, {whose} is fp32")
+
+
 def check_name(name: str) -> None:
     if not name or name.startswith(".") or "/" in name:
         raise ExportError(f"name is '{name}', expected a folder name that does not start with '.'")

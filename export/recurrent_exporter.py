@@ -14,7 +14,7 @@ from google.protobuf import text_format
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from export.errors import ExportError
-from export.exporter import ExportSettings, check_name
+from export.exporter import ExportSettings, check_fp32, check_name
 from export.recurrence import OPERATOR
 from export.recurrent import INPUTS, OUTPUTS, trace_greedy
 from export.writer import place_version
@@ -46,8 +46,7 @@ def export_recurrent(
     if not isinstance(network, RecurrentSeq2Seq):
         raise CheckpointError(f"{checkpoint.origin}: this needs a recurrent network")
     check_name(settings.name)
-    if settings.precision not in ("auto", "fp32"):
-        raise ExportError(f"precision is {settings.precision}, a recurrent network's is fp32")
+    check_fp32(settings, "a recurrent network's")
     if checkpoint.max_tokens > MAX_STEPS:
         raise ExportError(
             f"max_tokens is {checkpoint.max_tokens}, a graph that decodes by itself has at most "

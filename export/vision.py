@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from export.errors import ExportError
-from export.exporter import MAX_ABS_ERROR, ExportSettings, check_name, versions
+from export.exporter import MAX_ABS_ERROR, ExportSettings, check_fp32, check_name, versions
 from export.graph import check_fused, clean, export_program, fused_ops
 from export.parity import NUM_ROWS, GraphRunner, Parity, compare
 from export.writer import ExportedModel, write_model
@@ -28,7 +28,6 @@ from models.vision.vit import VisionTransformer, ViTConfig
 from service.manifest import ImageInput, Manifest
 
 INPUT, OUTPUT, OPERATOR = "pixel_values", "logits", "Attention"
-PRECISIONS = ("auto", "fp32")
 
 
 def export_vision(
@@ -43,9 +42,7 @@ def export_vision(
     network = checkpoint.model
     assert isinstance(network, VisionTransformer)
     check_name(settings.name)
-    if settings.precision not in PRECISIONS or settings.with_fp16:
-        precision = "fp16" if settings.with_fp16 else settings.precision
-        raise ExportError(f"precision is {precision}, an image classifier's is fp32")
+    check_fp32(settings, "an image classifier's")
     if settings.operator not in (None, OPERATOR):
         raise ExportError(f"attention is {settings.operator}, an image classifier's is {OPERATOR}")
     network.eval()

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import grpc
 import numpy as np
@@ -116,13 +117,14 @@ def test_a_graph_of_another_network_is_refused() -> None:
     ("change", "message"),
     [
         ({"precision": "int8"}, "precision is int8, a recurrent network's is fp32"),
+        ({"with_fp16": True}, "precision is fp16, a recurrent network's is fp32"),
         ({"name": "a/b"}, "name is 'a/b', expected a folder name"),
     ],
 )
 def test_wrong_settings_leave_the_repository_as_it_was(
-    change: dict[str, str], message: str, tmp_path: Path
+    change: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
-    settings = replace(ExportSettings("reversal", tmp_path), **change)  # type: ignore[arg-type]
+    settings = replace(ExportSettings("reversal", tmp_path), **change)
     with pytest.raises(ExportError, match=message):
         export_any(checkpoint_of(learnt()), settings)
     assert not list(tmp_path.iterdir())
