@@ -88,6 +88,11 @@ class RecurrentConfig:
             check_range(name, getattr(self, name), 0, self.vocab_size - 1)
         check_choice("attention", self.attention, ATTENTIONS)
 
+    @property
+    def num_layers(self) -> int:
+        """Of the encoder, and as many of the decoder."""
+        return 1
+
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         check_names("recurrent", values, {field.name for field in fields(cls)})

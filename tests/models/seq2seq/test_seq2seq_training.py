@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from typer.testing import Result
 
 from models.checkpoint import load_checkpoint, save_checkpoint
 from models.errors import (
@@ -151,6 +152,16 @@ def test_a_checkpoint_comes_back_as_it_was(tmp_path: Path) -> None:
     source = torch.tensor([loaded.tokenizer.encode("s1 s3").ids])
     arguments = source, torch.ones_like(source), torch.tensor([[1, 5]])
     assert torch.equal(loaded.model(*arguments), result.network(*arguments))
+
+
+def test_a_checkpoint_is_imported_under_another_origin(
+    run: Callable[..., Result], tmp_path: Path
+) -> None:
+    save_checkpoint(checkpoint_of(trained(FEW)), tmp_path / "lstm")
+    result = run("import", tmp_path / "lstm", tmp_path / "copy", "--origin", "a lecture")
+    assert result.exit_code == 0, result.output
+    assert "recurrent, 1 layers, 16 values per token" in result.output
+    assert load_checkpoint(tmp_path / "copy").origin == "a lecture"
 
 
 def test_what_settings_offer_is_what_there_is() -> None:
