@@ -60,3 +60,11 @@ def run_here(arguments: Sequence[str]) -> str:
 def test_the_table_of_systems_has_every_demo() -> None:
     text = (ROOT / "docs/lectures.md").read_text(encoding="utf-8")
     assert set(re.findall(r"`attendant demo (\w+)`", text)) == set(DEMOS)
+
+
+def test_no_page_names_a_demo_that_is_not_there() -> None:
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    texts = (page.read_text(encoding="utf-8") for page in pages)
+    assert {name for text in texts for name in re.findall(r"`attendant demo (\w+)`", text)} <= set(
+        DEMOS
+    )

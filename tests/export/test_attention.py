@@ -292,6 +292,10 @@ async def test_matrices_come_as_a_tensor_too(served: Served) -> None:
     tensor.contents.bytes_contents.append(TEXT.encode())
     response = await served.inference.ModelInfer(request)
     assert list(response.outputs[0].shape) == [1, 2, 4, 5, 5]
+    tensor.shape[:] = [0, 1]
+    tensor.contents.bytes_contents.clear()
+    response = await served.inference.ModelInfer(request)
+    assert list(response.outputs[0].shape) == [0, 2, 4, 0, 0]
 
 
 INVALID = grpc.StatusCode.INVALID_ARGUMENT

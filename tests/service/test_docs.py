@@ -82,6 +82,6 @@ def test_every_metric_says_who_reads_it() -> None:
 def test_map_of_modules_names_every_module() -> None:
     text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     named = set(re.findall(r"\w+\.py", text)) | {"__init__.py"}
-    packages = ("service", "service/generation", "export", "models", "loadtests")
+    packages = ("service", "service/generation", "export", "models", "demos", "loadtests")
     modules = {path.name for package in packages for path in (ROOT / package).glob("*.py")}
     assert modules <= named

@@ -199,8 +199,8 @@ REFUSED = {
         "candidate 'cattle' is no token of the vocabulary: its tokens are none",
     ),
     "too many candidates": (
-        {"texts": ["[MASK]"], "candidates": ["cash"] * 1_025},
-        "candidates are more than 1024, which is the limit",
+        {"texts": ["[MASK]"], "candidates": ["cash"] * 2_049},
+        "candidates are more than 2048, which is the limit",
     ),
     "a candidate as long as a book": (
         {"texts": ["[MASK]"], "candidates": ["cash", "free " * 100_000]},
