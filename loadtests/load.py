@@ -13,7 +13,7 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
@@ -37,7 +37,6 @@ CURVE = (0.2, 0.4, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1)  # rates, over the capacity
 BRIEF_S = 1.0
 console = Console()
 errors = Console(stderr=True)
-OnProgress = Callable[[float], None]
 
 
 def main(

@@ -13,6 +13,7 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 from torch import Tensor
 
+from models.batches import padded
 from models.errors import DatasetError
 from models.seq2seq.pairs import Pair
 from models.seq2seq.settings import MAX_LENGTH
@@ -53,8 +54,8 @@ class TokenizedPairs:
         end = tokens.end_token_id
         self.source_lengths = torch.tensor([len(row) for row in sources])
         self.target_lengths = torch.tensor([len(row) + 1 for row in targets])
-        self.source_NS = _padded(sources, tokens.pad_token_id)
-        self.target_NT = _padded([[*row, end] for row in targets], tokens.pad_token_id)
+        self.source_NS = padded(sources, tokens.pad_token_id)
+        self.target_NT = padded([[*row, end] for row in targets], tokens.pad_token_id)
         self._start_token_id = tokens.start_token_id
 
     def __len__(self) -> int:
@@ -117,10 +118,3 @@ def _checked(rows: list[list[int]], name: str) -> list[list[int]]:
                 f"{name}: a text has {len(row)} tokens, it must have 1 to {MAX_LENGTH}"
             )
     return rows
-
-
-def _padded(rows: Sequence[Sequence[int]], pad_token_id: int) -> Tensor:
-    matrix = torch.full((len(rows), max(map(len, rows))), pad_token_id)
-    for place, row in enumerate(rows):
-        matrix[place, : len(row)] = torch.tensor(row)
-    return matrix

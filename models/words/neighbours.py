@@ -47,9 +47,6 @@ class WordSpace:
         query_D = self._unit(first) - self._unit(minus) + self._unit(plus)
         return self._nearest(F.normalize(query_D, dim=0), (first, minus, plus), count)
 
-    def cosine(self, first: str, second: str) -> float:
-        return float(self._unit(first) @ self._unit(second))
-
     def _unit(self, word: str) -> Tensor:
         if word not in self._index:
             raise SettingError(
