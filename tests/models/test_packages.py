@@ -1,0 +1,33 @@
+"""What is installed: every package of the checkout, with the files that it reads."""
+
+import tomllib
+from fnmatch import fnmatch
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+SETUPTOOLS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+GENERATED = {"attendant", "attendant.v1"}  # of protos/, where they are named otherwise
+FOR_READERS = "*.md"  # no module reads these
+FILES = [
+    path.relative_to(ROOT)
+    for folder in ("service", "export", "demos", "models")
+    for path in (ROOT / folder).rglob("*")
+    if path.is_file() and path.parent.name != "__pycache__"
+]
+
+
+def package_of(path: Path) -> str:
+    return ".".join(path.parent.parts)
+
+
+def test_every_package_is_installed() -> None:
+    packages = {package_of(path) for path in FILES if path.suffix == ".py"}
+    assert packages == set(SETUPTOOLS["packages"]) - GENERATED
+
+
+def test_every_file_beside_modules_is_installed_with_its_package() -> None:
+    patterns = SETUPTOOLS["package-data"]
+    for path in FILES:
+        if path.suffix != ".py" and not fnmatch(path.name, FOR_READERS):
+            listed = patterns.get(package_of(path), [])
+            assert any(fnmatch(path.name, pattern) for pattern in listed), path
