@@ -15,7 +15,7 @@ from service.models import InferRequest, TextModel, TextReply, decode
 from service.request import Arrays
 from service.tokenizer import SourceAndTargetTokenizer, Text
 
-MAX_VALUES = 2**21  # of one answer, 8 MiB: it is made on the event loop
+MAX_VALUES = 2**21  # of one answer, 8 MiB: it is made in a tenth of a second
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +43,7 @@ class AttentionModel(TextModel):
     """Shows where it looks."""
 
     tokenizer_type = SourceAndTargetTokenizer
+    inline_rows = 0  # a text's matrices are one row
 
     def wanted(self, layers: Sequence[int], heads: Sequence[int]) -> WantedMatrices:
         """What a request wants, all where it names none; `InvalidArgument` for others."""

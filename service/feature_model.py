@@ -26,6 +26,8 @@ MAX_STATES = 2**27
 class FeatureModel(TextModel):
     """Answers with features of texts."""
 
+    inline_rows = 8  # each has thousands of values, of 50 ns in a message
+
     async def _encode(self, texts: Sequence[Text], can_truncate: bool) -> list[EncodedText]:
         rows = await super()._encode(texts, can_truncate)
         per_token = (self.manifest.num_layers + 1) * self.manifest.embedding_size

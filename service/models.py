@@ -45,8 +45,6 @@ from service.tasks import TEXT_TASKS
 from service.tokenizer import EncodedText, Text, TextTokenizer, TokenPieces
 from service.tokenizing import Tokenizing
 
-# Of a reply: reading tokens takes about a microsecond each, and a hop to another thread 100.
-INLINE_ROWS = 1_024
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
@@ -319,6 +317,8 @@ class TextModel(BatchedModel):
     """
 
     tokenizer_type: ClassVar[type[TextTokenizer]] = TextTokenizer
+    # Of a reply: reading tokens takes about a microsecond each, and a hop to another thread 100.
+    inline_rows: ClassVar[int] = 1_024
 
     def __init__(
         self,
@@ -410,7 +410,7 @@ class TextModel(BatchedModel):
 
     async def interpreted(self, reply: TextReply, read: Callable[[], T]) -> T:
         """What `read` makes of a reply: on another thread where that has many rows to read."""
-        if len(reply.values) <= INLINE_ROWS:
+        if len(reply.values) <= self.inline_rows:
             return read()
         return await asyncio.get_running_loop().run_in_executor(self._executor, read)
 

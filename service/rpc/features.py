@@ -7,7 +7,7 @@ from attendant.v1 import features_pb2 as pb
 from attendant.v1 import features_pb2_grpc, text_pb2
 from google.protobuf.internal.enum_type_wrapper import EnumTypeWrapper
 
-from service.attention_model import MAX_VALUES, AttentionModel
+from service.attention_model import MAX_VALUES, AttentionModel, WantedMatrices
 from service.errors import InvalidArgument
 from service.feature_model import FeatureModel
 from service.features import DEFAULT_LAYERS, DEFAULT_MEASURE, DEFAULT_POOLING, Features, similarity
@@ -67,7 +67,7 @@ class FeatureService(TextCalls, features_pb2_grpc.FeatureServiceServicer):
         wanted = model.wanted(request.layers, request.heads)
         text = model.text_of(request.text, request.target)
         reply = await self._compute(model, [text], received_s, context)
-        matrices = wanted.of(reply.values[0])
+        matrices = await model.interpreted(reply, lambda: _matrices_of(reply, wanted))
         (keys,) = reply.rows
         queries = keys.target or keys
         fields = answered_by(model, reply)
@@ -77,12 +77,16 @@ class FeatureService(TextCalls, features_pb2_grpc.FeatureServiceServicer):
             **fields,
             queries=tokens_of(queries),
             keys=tokens_of(keys),
-            matrices=[
-                pb.AttentionMatrix(layer=layer, head=head, weights=weights.ravel().tolist())
-                for layer, of_heads in zip(wanted.layers, matrices, strict=True)
-                for head, weights in zip(wanted.heads, of_heads, strict=True)
-            ],
+            matrices=matrices,
         )
+
+
+def _matrices_of(reply: TextReply, wanted: WantedMatrices) -> list[pb.AttentionMatrix]:
+    return [
+        pb.AttentionMatrix(layer=layer, head=head, weights=weights.ravel().tolist())
+        for layer, of_heads in zip(wanted.layers, wanted.of(reply.values[0]), strict=True)
+        for head, weights in zip(wanted.heads, of_heads, strict=True)
+    ]
 
 
 def _features_of(reply: TextReply, features: Features) -> list[pb.TextFeatures]:

@@ -1,5 +1,6 @@
 """`attendant.v1.FeatureService` over the wire: features by layer, likeness, and every refusal."""
 
+import threading
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ from service import feature_model
 from service.errors import InvalidArgument
 from service.features import LAYERS, Features, similarity
 from service.manifest import Manifest
+from service.models import TextReply
 from service.request import Arrays
 from service.rpc import features as rpc_features
 from service.signature import Signature
@@ -164,6 +166,24 @@ async def test_an_answer_is_no_larger_than_its_bound(
     assert code is StatusCode.INVALID_ARGUMENT
     assert "are 21 values, an answer has at most 20" in message
     await stub.ExtractFeatures(extract(texts=["win a prize now later"]))
+
+
+async def test_features_of_more_than_a_few_tokens_are_made_beside_the_event_loop(
+    stub: Any,  # noqa: ANN401
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """2^21 values, of 1,024 tokens or less, take a tenth of a second."""
+    where = []
+    features_of = rpc_features._features_of
+
+    def noted(reply: TextReply, features: Features) -> list[pb.TextFeatures]:
+        where.append(threading.current_thread() is threading.main_thread())
+        return features_of(reply, features)
+
+    monkeypatch.setattr(rpc_features, "_features_of", noted)
+    await stub.ExtractFeatures(extract(texts=["win a prize"]))
+    await stub.ExtractFeatures(extract(texts=["win a prize"] * 2))
+    assert where == [True, False], "five tokens, and ten"
 
 
 async def test_texts_have_no_more_hidden_states_than_their_bound(

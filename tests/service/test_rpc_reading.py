@@ -17,7 +17,6 @@ from tritonclient.grpc import service_pb2
 
 from models.reading.answering import window_questions
 from models.reading.questions import Question, QuestionDataset
-from service import models
 from service import tokenizer as tokenizers
 from service.entities import Entity
 from service.errors import InvalidArgument
@@ -158,7 +157,7 @@ async def test_many_tokens_are_read_beside_the_event_loop(
     monkeypatch.setattr(model, "entities", entities)
     reading = reading_pb2_grpc.ReadingServiceStub(served.channel)
     for inline_rows in (15, 14):
-        monkeypatch.setattr(models, "INLINE_ROWS", inline_rows)
+        monkeypatch.setattr(TokenClassifier, "inline_rows", inline_rows)
         await reading.ClassifyTokens(pb.ClassifyTokensRequest(model="tags", texts=["now a a"] * 3))
     assert where == [True, False], "three texts of five tokens"
 
