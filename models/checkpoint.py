@@ -1,7 +1,8 @@
 """A model with all that is needed to use it, and the folder that it is kept in.
 
-Knows nothing about training or export. The folder holds three files: config.json (sizes, labels,
-origin), model.safetensors and tokenizer.json; the same checkpoint always gives the same bytes.
+Knows nothing about training or export. The folder holds config.json (sizes, labels, origin),
+model.safetensors and, of what reads texts, tokenizer.json; the same checkpoint always gives the
+same bytes.
 
 Writing is atomic: everything is written into a folder beside, which then takes the place of the
 old one. A reader sees the old checkpoint, none or the new one, never a mixture.

@@ -63,6 +63,24 @@ def test_a_gpt_survives_its_folder(gpt_checkpoint: Checkpoint, tmp_path: Path) -
     assert torch.equal(loaded.model(input_ids), gpt_checkpoint.model(input_ids))
 
 
+@pytest.mark.parametrize("name", ["classifier", "embedder", "gpt"])
+def test_a_folder_of_before_networks_had_names_is_read_as_it_was(
+    name: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    """It names a task only, and an embedder has labels, which are none."""
+    checkpoint: Checkpoint = request.getfixturevalue(f"{name}_checkpoint")
+    save_checkpoint(checkpoint, tmp_path / "old")
+    path = tmp_path / "old" / "config.json"
+    values = json.loads(path.read_text())
+    del values["network"]
+    if name == "embedder":
+        values["labels"] = []
+    path.write_text(json.dumps(values))
+    loaded = load_checkpoint(tmp_path / "old")
+    assert_same(loaded, checkpoint)
+    assert type(loaded.model) is type(checkpoint.model)
+
+
 def test_a_checkpoint_without_an_encoder_says_so_where_one_is_needed(
     gpt_checkpoint: Checkpoint, embedder_checkpoint: Checkpoint
 ) -> None:
