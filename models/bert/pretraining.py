@@ -112,24 +112,29 @@ class MaskedLanguage:
         return outcome_of(cast(MaskedLanguageModel, model), self.train.batch(first, count)).loss
 
     def judge(self, model: nn.Module) -> Judgement:
-        """Losses are means over words and over pairs, so they do not depend on the batches."""
+        """Losses are means over words and over pairs, so they do not depend on the batches.
+
+        The scores of all words at once would take gigabytes at the size base.
+        """
         bert = cast(MaskedLanguageModel, model)
-        outcomes = [outcome_of(bert, batch) for batch in self._held_out_batches()]
-        whole = Outcome(
-            torch.cat([outcome.scores for outcome in outcomes]),
-            torch.cat([outcome.targets for outcome in outcomes]),
-            torch.cat([outcome.relation_scores for outcome in outcomes]),
-            torch.cat([outcome.relations for outcome in outcomes]),
+        words, relations = [], []
+        targets = Counter[int]()
+        for batch in self._held_out_batches():
+            outcome = outcome_of(bert, batch)
+            words.append(_judged(outcome.scores, outcome.targets))
+            relations.append(_judged(outcome.relation_scores, outcome.relations))
+            targets.update(outcome.targets.tolist())
+        (word_loss, word_accuracy), (relation_loss, relation_accuracy) = (
+            torch.cat(parts, dim=1).mean(dim=1).tolist() for parts in (words, relations)
         )
-        word_loss = F.cross_entropy(whole.scores, whole.targets).item()
-        commonest = Counter(whole.targets.tolist()).most_common(1)[0][1]
         figures = {
             "masked_perplexity": math.exp(word_loss),
-            "masked_accuracy": _accuracy(whole.scores, whole.targets),
-            "commonest_word_accuracy": commonest / len(whole.targets),  # what chance reaches
-            "next_sentence_accuracy": _accuracy(whole.relation_scores, whole.relations),
+            "masked_accuracy": word_accuracy,
+            # What chance reaches.
+            "commonest_word_accuracy": targets.most_common(1)[0][1] / targets.total(),
+            "next_sentence_accuracy": relation_accuracy,
         }
-        return Judgement(whole.loss.item(), figures, self._sample(bert))
+        return Judgement(word_loss + relation_loss, figures, self._sample(bert))
 
     def _held_out_batches(self) -> Iterator[Batch]:
         for first in range(0, self.num_held_out, self.batch_size):
@@ -153,8 +158,10 @@ class MaskedLanguage:
         return self.tokenizer.id_to_token(token_id) or ""
 
 
-def _accuracy(scores: Tensor, targets: Tensor) -> float:
-    return (scores.argmax(dim=1) == targets).float().mean().item()
+def _judged(scores: Tensor, targets: Tensor) -> Tensor:
+    """[2, N]: the cross entropy of each, and 1 where the highest score is right."""
+    losses = F.cross_entropy(scores, targets, reduction="none")
+    return torch.stack([losses, (scores.argmax(dim=1) == targets).float()])
 
 
 def masked_language(

@@ -18,7 +18,13 @@ from typer.testing import Result
 from models.bert.masking import UNCHOSEN, Batch, MaskedPairs
 from models.bert.network import MaskedLanguageModel
 from models.bert.pairs import FOLLOWS, IS_ELSEWHERE, Pairs, Sentences, sentences_of, shortened
-from models.bert.pretraining import PRESETS, PRETRAINING, config_of, outcome_of
+from models.bert.pretraining import (
+    PRESETS,
+    PRETRAINING,
+    config_of,
+    masked_language,
+    outcome_of,
+)
 from models.bert.settings import SIZES, BertSettings
 from models.bert.word_pieces import SPECIAL, SpecialTokens, train_word_pieces
 from models.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
@@ -224,6 +230,31 @@ def built(pieces: Tokenizer) -> MaskedLanguageModel:
     model = PRETRAINING.build(PRETRAINING.config_of(settings, pieces), pieces)
     assert isinstance(model, MaskedLanguageModel)
     return model
+
+
+def test_a_judgement_is_of_all_words_and_pairs_whatever_the_batches(
+    corpus: Corpus, pieces: Tokenizer
+) -> None:
+    """By hand from one batch of all 20 held-out pairs, and in batches of 3, the last one of 2."""
+    torch.manual_seed(0)
+    model = built(pieces).eval()
+    settings = replace(SETTINGS, batch_size=3, validation_windows=20)
+    objective = masked_language(corpus, pieces, config_of(SETTINGS, pieces), settings)
+    assert objective.num_held_out == 20
+    with torch.inference_mode():
+        judged = objective.judge(model)
+        whole = outcome_of(model, objective.held_out.batch(0, 20))
+    assert judged.loss == pytest.approx(whole.loss.item(), rel=1e-5)
+    words = F.cross_entropy(whole.scores, whole.targets).item()
+    assert judged.figures["masked_perplexity"] == pytest.approx(math.exp(words), rel=1e-5)
+    for name, scores, targets in (
+        ("masked_accuracy", whole.scores, whole.targets),
+        ("next_sentence_accuracy", whole.relation_scores, whole.relations),
+    ):
+        num_right = int((scores.argmax(dim=1) == targets).sum())
+        assert judged.figures[name] == pytest.approx(num_right / len(targets))
+    commonest = max(Counter(whole.targets.tolist()).values())
+    assert judged.figures["commonest_word_accuracy"] == commonest / len(whole.targets)
 
 
 def test_words_are_learnt_from_what_stands_around_them() -> None:
