@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from service.metrics import Metrics
+from service.rpc.auth import PROTOCOLS
 from service.settings import Settings
 from tests.deploy import promql
 
@@ -77,6 +78,13 @@ def test_every_metric_says_who_reads_it() -> None:
         words = set(row["read by"].split(", "))
         assert words & known == readers[name], name
         assert words - known <= {"autoscaler", "people", "Triton's dashboards"}, name
+
+
+def test_every_call_is_in_the_table_of_restricted_groups() -> None:
+    text = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
+    (row,) = re.findall(r"^\| `inference` \| (.*) \|$", text, re.MULTILINE)
+    named = set(re.findall(r"\w+", row))
+    assert {method.rpartition("/")[2] for method in PROTOCOLS["inference"]} <= named
 
 
 def test_map_of_modules_names_every_module() -> None:
