@@ -55,6 +55,11 @@ class ImageModel(TensorModel):
         self._limits = limits
         self._worker = Tokenizing(executor)
 
+    @property
+    def decoded_bytes(self) -> int:
+        """What an image takes once it is as the graph takes it: a small file may become much."""
+        return 4 * self._image.channels * self._image.height * self._image.width  # float32
+
     async def classify(
         self, files: Sequence[bytes], received_s: float, deadline_s: float | None
     ) -> ImageReply:

@@ -53,15 +53,16 @@ class Admission:
         self._send_timeout_s = settings.send_timeout_s
         self._closing = asyncio.Event()
 
-    def admit(self, context: Context, num_shared: int = 0) -> None:
+    def admit(self, context: Context, num_beside: int = 0) -> None:
         """Count a call in, or raise `Unavailable` while draining, `Overloaded` beyond the bound.
 
-        `num_shared` are bytes that it takes from shared memory, besides its message's.
+        `num_beside` are bytes that it takes besides its message's: from shared memory, or of
+        images that are to be decoded.
 
         It is counted out when the call is done: a large answer takes its time after the
         method has returned it, and closing the port would cut it off.
         """
-        num_bytes = self._enter(num_shared)
+        num_bytes = self._enter(num_beside)
         context.add_done_callback(lambda _: self._leave(num_bytes))  # type: ignore[arg-type] # a function will do
 
     @contextmanager
@@ -132,11 +133,11 @@ class Admission:
         self.is_leaving = self.is_draining = True
         await self._inside.wait_empty(timeout_s)
 
-    def _enter(self, num_shared: int = 0) -> int:
+    def _enter(self, num_beside: int = 0) -> int:
         if self.is_draining:
             self.refusals["draining"] += 1
             raise Unavailable(SHUTTING_DOWN)
-        num_bytes = message_bytes.get() + num_shared
+        num_bytes = message_bytes.get() + num_beside
         self._take(num_bytes)
         self._inside.enter()
         return num_bytes

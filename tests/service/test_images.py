@@ -84,8 +84,12 @@ def test_a_header_is_judged_before_any_image_is_decoded() -> None:
     """The first is fine; nothing is done for it."""
     files = [file_of(Image.new("L", (6, 4))), file_of(Image.new("L", (200, 51)))]
     asked = iter(files)
+
+    def check() -> None:
+        next(asked)  # raises once decoding begins
+
     with pytest.raises(InvalidArgument, match="image 1 has 200 x 51 pixels"):
-        decode_images(files, GREY, LIMITS, lambda: next(asked) and None)
+        decode_images(files, GREY, LIMITS, check)
 
 
 def test_what_headers_note_is_not_kept() -> None:

@@ -204,6 +204,21 @@ async def test_a_full_queue_refuses_before_anything_is_decoded(
     await within_patience(asyncio.gather(running, waiting))
 
 
+async def test_images_count_as_what_they_are_decoded_to(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Five files of some 70 bytes, for a network that takes 256 bytes of each."""
+    admission = served.app._admission
+    before = admission.num_bytes
+    monkeypatch.setattr(admission, "_max_bytes", before + 1_200)
+    await classify(served, WHITE, WHITE)
+    code, message = await refusal(classify(served, *[WHITE] * 5))
+    assert code == grpc.StatusCode.INVALID_ARGUMENT
+    assert "the server takes at most" in message
+    assert "in flight" in message
+    await eventually(lambda: admission.num_bytes == before)
+
+
 async def test_a_deadline_that_passes_in_the_queue_is_deadline_exceeded(served: Served) -> None:
     running = await hold(served)
     code, _ = await refusal(classify(served, WHITE, timeout=0.3))
