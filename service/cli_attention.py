@@ -14,9 +14,9 @@ from service.cli_common import (
     Version,
     asks,
     show,
+    write_plot,
 )
 from service.client import FeatureClient
-from service.errors import SettingError
 from service.heat_map import heat_map, picture
 
 
@@ -63,9 +63,5 @@ def attention(
     with FeatureClient(*server) as client:
         response = client.attend(request)
     if plot is not None:
-        content = picture(response)
-        try:
-            plot.write_bytes(content)
-        except OSError as error:
-            raise SettingError(f"--plot '{plot}' cannot be written: {error.strerror}") from error
+        write_plot(plot, picture(response))
     show(response, heat_map, as_json)

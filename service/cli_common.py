@@ -168,6 +168,13 @@ def given_texts(arguments: list[str]) -> list[str]:
     return [line.rstrip("\n") for line in sys.stdin]
 
 
+def write_plot(path: Path, content: bytes) -> None:
+    try:
+        path.write_bytes(content)
+    except OSError as error:
+        raise SettingError(f"--plot '{path}' cannot be written: {error.strerror}") from error
+
+
 def show(message: Any, draw: Callable[[Any], Any], as_json: bool) -> None:  # noqa: ANN401
     """Print a message as JSON, or as what `draw` makes of it."""
     if as_json:

@@ -24,6 +24,7 @@ from service.cli_common import (
     console,
     given_texts,
     show,
+    write_plot,
 )
 from service.client import ReadingClient
 from service.errors import SettingError
@@ -96,7 +97,7 @@ def fill_mask(
     if plot is not None:
         from service.fill_picture import scatter_plot
 
-        plot.write_bytes(scatter_plot(texts[0], against, found))
+        write_plot(plot, scatter_plot(texts[0], against, found))
 
 
 def compare(client: ReadingClient, request: pb.FillMaskRequest, against: str) -> list[Difference]:

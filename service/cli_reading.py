@@ -21,6 +21,7 @@ from service.cli_common import (
     show,
 )
 from service.client import ReadingClient
+from service.errors import SettingError
 
 
 @asks
@@ -86,4 +87,9 @@ def answer(
 
 def _context(given: str) -> str:
     is_file = os.path.isfile(given)  # Path.is_file raises where a text is no name
-    return Path(given).read_text(encoding="utf-8") if is_file else given
+    if not is_file:
+        return given
+    try:
+        return Path(given).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingError(f"--context '{given}' cannot be read: {error}") from error

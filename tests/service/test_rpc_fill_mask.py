@@ -360,6 +360,10 @@ async def test_candidates_alone_may_be_compared(served: Served) -> None:
             ("[MASK] [MASK]", "--against", "the [MASK]", "--top-k", "2"),
             "has 2 masks, a prompt to compare has one",
         ),
+        (
+            ("a [MASK]", "--against", "the [MASK]", "--top-k", "2", "--plot", "/no/such/x.png"),
+            "--plot '/no/such/x.png' cannot be written: No such file or directory",
+        ),
     ],
 )
 async def test_what_cannot_be_compared_is_said(

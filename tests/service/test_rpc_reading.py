@@ -14,12 +14,14 @@ from attendant.v1 import reading_pb2_grpc, text_pb2
 from grpc import StatusCode
 from tokenizers import Tokenizer
 from tritonclient.grpc import service_pb2
+from typer.testing import CliRunner
 
 from models.reading.answering import window_questions
 from models.reading.questions import Question, QuestionDataset
 from service import tokenizer as tokenizers
+from service.cli import app
 from service.entities import Entity
-from service.errors import InvalidArgument
+from service.errors import InvalidArgument, SettingError
 from service.manifest import Manifest
 from service.models import TextReply
 from service.reading import TokenClassifier
@@ -348,6 +350,14 @@ async def test_answers_are_tensors_in_the_inference_protocol(served: Served) -> 
 
 
 # Pairs.
+
+
+async def test_a_context_that_is_no_text_is_refused_by_the_command(tmp_path: Path) -> None:
+    context = tmp_path / "context.txt"
+    context.write_bytes(b"\xff")
+    result = CliRunner().invoke(app, ["answer", "spans", "who?", "--context", str(context)])
+    assert isinstance(result.exception, SettingError)
+    assert f"--context '{context}' cannot be read" in str(result.exception)
 
 
 async def test_pairs_are_classified_together(served: Served) -> None:
