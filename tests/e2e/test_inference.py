@@ -50,7 +50,8 @@ def test_metadata_names_server_and_tensors(client: triton.InferenceServerClient)
         "onnxruntime_onnx",
     )
     assert [(t.name, t.datatype, list(t.shape)) for t in spam.inputs] == [
-        ("text", "BYTES", [-1, 1])
+        ("text", "BYTES", [-1, 1]),
+        ("text_pair", "BYTES", [-1, 1]),  # optional
     ]
     assert [(t.name, t.datatype, list(t.shape)) for t in spam.outputs] == [
         ("label", "BYTES", [-1, 1]),
