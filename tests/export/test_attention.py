@@ -37,7 +37,6 @@ from service.cli import app
 from service.errors import LoadError
 from service.manifest import Manifest
 from service.model_config import complete_for_text, parse_config
-from service.runtime import OnnxSession, Session, SessionOptions
 from tests.export.tiny import (
     SPECIAL,
     one_torch_thread,
@@ -47,19 +46,11 @@ from tests.export.tiny import (
 )
 from tests.export.tiny_gpt import tiny_generator
 from tests.export.tiny_transformer import tiny_transformer, tiny_writer
-from tests.fakes import FakeSessions, embedder_manifest, text_session, write_model
+from tests.fakes import RealSessions, embedder_manifest, text_session, write_model
 from tests.looking import cross_weights
 from tests.service.serving import Served, refusal, serving
 
 TEXT = "free lunch tomorrow"
-
-
-class OnnxSessions(FakeSessions):
-    """Opens what was exported."""
-
-    def __call__(self, path: Path, options: SessionOptions) -> Session:  # type: ignore[override]
-        is_made_up = path.parent.parent.name == "embedder"
-        return text_session("embedding", 4) if is_made_up else OnnxSession(path, options)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -233,7 +224,9 @@ async def served(repository: Path) -> AsyncIterator[Served]:
     for name in SHOWN:
         exported(repository, name)
     write_model(repository, "embedder", embedder_manifest())
-    async with serving(repository, OnnxSessions()) as running:
+    async with serving(
+        repository, RealSessions(embedder=lambda: text_session("embedding", 4))
+    ) as running:
         yield running
 
 

@@ -15,23 +15,15 @@ from export.graph import fused_ops, trace
 from export.parity import GraphRunner, check_parity, pad
 from models.checkpoint import Checkpoint
 from models.gpt_classifier import GPTClassifier, ending_texts
-from service.runtime import OnnxSession, Session, SessionOptions
 from tests.export.test_first_token import tokens_expanded
 from tests.export.tiny import one_torch_thread, randomise, torch_outputs
 from tests.export.tiny_gpt import MAX_TOKENS, NUM_LAYERS, tiny_generator, tiny_gpt
-from tests.fakes import PATIENCE_S, FakeSessions
+from tests.fakes import PATIENCE_S, RealSessions
 from tests.service.serving import serving
 
 LABELS = ("ham", "spam", "neither")
 ROWS = [[5, 6, 7, 8, 9, 256], [3, 256], [256]]
 TEXTS = ["WINNER!! claim your free prize now", "", "lunch?"]
-
-
-class RealSessions(FakeSessions):
-    """Opens graphs as a server does; nothing about them is to be released."""
-
-    def __call__(self, path: Path, options: SessionOptions) -> Session:  # type: ignore[override]
-        return OnnxSession(path, options)
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -19,9 +19,8 @@ from models.encoder import Encoder, EncoderConfig
 from models.heads import TextEmbedder
 from models.settings import TrainingSettings
 from service.cli import app
-from service.runtime import OnnxSession, Session, SessionOptions
 from tests.export.tiny import one_torch_thread
-from tests.fakes import SPECIAL, WORDS, FakeSessions, write_tokenizer
+from tests.fakes import SPECIAL, WORDS, RealSessions, write_tokenizer
 from tests.service.serving import Served, serving
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -30,13 +29,6 @@ FILLERS = ("sorry", "now", "the", "a", "later")
 SETTINGS = TrainingSettings(
     epochs=12, batch_size=16, learning_rate=1e-2, patience=12, precision="off"
 )
-
-
-class RealSessions(FakeSessions):
-    """Opens graphs as a server does; nothing about them is to be released."""
-
-    def __call__(self, path: Path, options: SessionOptions) -> Session:  # type: ignore[override]
-        return OnnxSession(path, options)
 
 
 def write_sentences(path: Path) -> None:

@@ -27,21 +27,14 @@ from models.seq2seq.registry import NETWORKS, prepare
 from models.seq2seq.settings import Seq2SeqSettings
 from models.seq2seq.training import Trained, train
 from service.request import Arrays
-from service.runtime import OnnxSession, Session, SessionOptions
+from service.runtime import OnnxSession, SessionOptions
 from tests.export.tiny import one_torch_thread
-from tests.fakes import PATIENCE_S, FakeSessions
+from tests.fakes import PATIENCE_S, RealSessions
 from tests.service.serving import refusal, serving
 
 NUM_STEPS = 2
 DTYPES = {"INT64": "<i8", "FP32": "<f4"}
 SOURCE = np.array([[4, 5, 6, 7], [8, 4, 0, 0]])
-
-
-class RealSessions(FakeSessions):
-    """Opens graphs as a server does; nothing about them is to be released."""
-
-    def __call__(self, path: Path, options: SessionOptions) -> Session:  # type: ignore[override]
-        return OnnxSession(path, options)
 
 
 @pytest.fixture(scope="module", autouse=True)

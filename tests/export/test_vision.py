@@ -32,20 +32,12 @@ from models.vision.vit import VisionTransformer
 from service.cli import app
 from service.errors import SettingError
 from service.models import softmax
-from service.runtime import OnnxSession, SessionOptions
-from tests.fakes import FakeSessions
+from tests.fakes import RealSessions
 from tests.service.serving import Served, serving
 
 SETTINGS = VisionSettings(
     hidden_size=16, num_layers=2, num_heads=2, epochs=6, learning_rate=5e-3, max_shift=0
 )
-
-
-class OnnxSessions(FakeSessions):
-    """Opens what was exported."""
-
-    def __call__(self, path: Path, options: SessionOptions) -> Any:  # noqa: ANN401
-        return OnnxSession(path, options)
 
 
 @pytest.fixture(scope="module")
@@ -133,7 +125,7 @@ def test_what_cannot_be_written_is_refused_and_leaves_nothing(
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def served(repository: Path) -> AsyncIterator[Served]:
-    async with serving(repository, OnnxSessions()) as running:
+    async with serving(repository, RealSessions()) as running:
         yield running
 
 
