@@ -200,12 +200,14 @@ DEMOS: dict[str, Demo] = {
             data("homographs", "homographs.txt"),
             trained("pretrain elmo --corpus {folder}/homographs.txt", "elmo", "--steps 4"),
             exported("elmo"),
+            exported("elmo", "--task embedding", as_="sentences"),
         ),
         (
             "features elmo 'He took a train' 'We left the city by train' "
             "'He likes to train in the mornings' 'They train hard for the race' --word train",
             "features elmo 'She ate a sweet apple' 'They cut the red apple' "
             "'Apple sells a new phone' 'The phone of Apple is fast' --word apple",
+            "similarity sentences 'He took a train' 'We left the city by train' 'They train hard'",
         ),
     ),
     "digits": Demo(

@@ -125,7 +125,8 @@ def export(
         typer.Option(
             envvar="ATTENDANT_EXPORT_TASK",
             help="What to export the checkpoint for: features, all hidden states of its encoder; "
-            "or attention, where every token looks. By default its own task.",
+            "embedding, one vector per text, of an ELMo; or attention, where every token looks. By "
+            "default its own task.",
             show_default="its own",
         ),
     ] = None,

@@ -21,7 +21,7 @@ from models.reading.networks import QuestionAnswerer, TokenClassifier, TokenNetw
 from models.seq2seq.recurrent import RecurrentConfig, RecurrentSeq2Seq
 from models.seq2seq.transformer import Transformer, TransformerConfig
 from models.vision.vit import VisionTransformer, ViTConfig
-from models.words.elmo import Elmo, ElmoConfig
+from models.words.elmo import Elmo, ElmoConfig, ElmoEmbedder
 from models.words.network import WordVectors, WordVectorsConfig
 
 Task = Literal[
@@ -181,6 +181,13 @@ KINDS = (
         "features",
         Elmo,
         lambda values, _: Elmo(ElmoConfig.from_dict(values["elmo"])),
+        lambda model: {"elmo": model.config.to_dict()},
+    ),
+    Kind(
+        "elmo-embedder",
+        "embedding",
+        ElmoEmbedder,
+        lambda values, _: ElmoEmbedder(Elmo(ElmoConfig.from_dict(values["elmo"]))),
         lambda model: {"elmo": model.config.to_dict()},
     ),
     Kind(

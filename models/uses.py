@@ -9,6 +9,7 @@ from dataclasses import replace
 from models.checkpoint import Checkpoint
 from models.errors import SettingError
 from models.features import TokenFeatures
+from models.words.elmo import Elmo, ElmoEmbedder
 
 
 def as_features(checkpoint: Checkpoint) -> Checkpoint:
@@ -17,7 +18,19 @@ def as_features(checkpoint: Checkpoint) -> Checkpoint:
     return replace(checkpoint, model=network, task="features", labels=(), metrics={})
 
 
-USES: dict[str, Callable[[Checkpoint], Checkpoint]] = {"features": as_features}
+def as_embedding(checkpoint: Checkpoint) -> Checkpoint:
+    """One vector per text, of an ELMo; encoders are imported as embedders."""
+    if not isinstance(checkpoint.model, Elmo):
+        limit = "absent, or features: only an ELMo embeds; encoders do once imported as embedders"
+        raise SettingError("task", "embedding", limit)
+    network = ElmoEmbedder(checkpoint.model).eval()
+    return replace(checkpoint, model=network, task="embedding", metrics={})
+
+
+USES: dict[str, Callable[[Checkpoint], Checkpoint]] = {
+    "features": as_features,
+    "embedding": as_embedding,
+}
 
 
 def used_for(checkpoint: Checkpoint, task: str | None, also: Iterable[str] = ()) -> Checkpoint:

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from models.errors import check_range
-from models.heads import TextNetwork
+from models.heads import TextNetwork, pool
 from models.sizes import check_names
 
 
@@ -129,15 +129,19 @@ class Elmo(TextNetwork):
         lengths_B = attention_mask.sum(dim=1)
         return self.forwards(tokens_BSD, lengths_B), self.backwards(tokens_BSD, lengths_B)
 
-    def forward(self, input_ids: Tensor, attention_mask: Tensor, _: Tensor | None = None) -> Tensor:
-        """Features [N, L + 1, 2 D] of all real tokens; the token's own vector, twice, is first."""
+    def layers(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        """[B, S, L + 1, 2 D], both directions'; the token's own vector, twice, is first."""
         tokens_BSD = self.words(input_ids)
         forwards, backwards = self.directions(input_ids, attention_mask)
         layers = [
             torch.cat(pair, dim=2)
             for pair in zip((tokens_BSD, *forwards), (tokens_BSD, *backwards), strict=True)
         ]
-        return torch.stack(layers, dim=2)[attention_mask != 0]
+        return torch.stack(layers, dim=2)
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor, _: Tensor | None = None) -> Tensor:
+        """Features [N, L + 1, 2 D] of all real tokens."""
+        return self.layers(input_ids, attention_mask)[attention_mask != 0]
 
     def losses(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
         """[2, M]: cross entropies, in nats, of each next token and of each one before.
@@ -158,6 +162,43 @@ class Elmo(TextNetwork):
                 )
             ]
         )
+
+
+class ElmoEmbedder(TextNetwork):
+    """One vector per text: the mean over its tokens of the mean of all layers.
+
+    The mean is the mix that a task starts from, before it has learnt which layers it wants.
+    """
+
+    output_name = "embedding"
+    has_token_types = False
+    num_attentions = 0
+    pooling_description = "mean of the mean of all layers"
+
+    def __init__(self, elmo: Elmo) -> None:
+        super().__init__()
+        self.elmo = elmo
+
+    @property
+    def config(self) -> ElmoConfig:
+        return self.elmo.config
+
+    @property
+    def vocab_size(self) -> int:
+        return self.config.vocab_size
+
+    @property
+    def pad_token_id(self) -> int:
+        return self.config.pad_token_id
+
+    @property
+    def embedding_size(self) -> int:
+        return self.elmo.embedding_size
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor, _: Tensor | None = None) -> Tensor:
+        """Embeddings [B, 2 D]."""
+        mixed_BSD = self.elmo.layers(input_ids, attention_mask).mean(dim=2)
+        return pool(mixed_BSD, attention_mask, "mean")
 
 
 class ScalarMix(nn.Module):

@@ -17,8 +17,9 @@ from export.graph import fused_ops, trace
 from export.parity import GraphRunner, pad
 from export.recurrence import emit_lstms
 from models.checkpoint import Checkpoint, save_checkpoint
+from models.errors import SettingError
 from models.heads import LAYERS, POOLINGS, TextEmbedder
-from models.uses import as_features
+from models.uses import as_embedding, as_features
 from models.words.elmo import Elmo, ElmoConfig
 from models.words.network import WordVectors, WordVectorsConfig
 from models.words.vocabulary import SPECIAL, train_word_tokenizer
@@ -57,6 +58,7 @@ Made = Callable[[], Checkpoint]
 MADE: dict[str, Made] = {
     "features": features_checkpoint,
     "elmo": elmo_checkpoint,
+    "elmo embedder": lambda: as_embedding(elmo_checkpoint()),
     "words": words_checkpoint,
 }
 
@@ -85,6 +87,16 @@ def test_states_are_of_real_tokens_one_text_after_the_other(name: str) -> None:
             alone = checkpoint.model(ids, torch.ones_like(ids)).numpy()
         assert np.abs(found - alone).max() < 1e-5
         assert np.abs(found - run(pad([row], 0))).max() < 1e-6
+
+
+def test_an_elmo_embeds_the_mean_of_its_features() -> None:
+    """Over layers and over the tokens of a row, whatever stands beside it."""
+    rows = rows_of(elmo_checkpoint())
+    features = np.split(runner_of("elmo")(pad(rows, 0)), np.cumsum(LENGTHS)[:-1])
+    wanted = np.stack([states.mean(axis=(0, 1)) for states in features])
+    assert np.abs(runner_of("elmo embedder")(pad(rows, 0)) - wanted).max() < 1e-6
+    with pytest.raises(SettingError, match="only an ELMo embeds"):
+        as_embedding(words_checkpoint())
 
 
 @pytest.mark.parametrize("layers", LAYERS)
@@ -132,7 +144,11 @@ def test_word_vectors_are_averaged_over_known_words() -> None:
 
 @pytest.mark.parametrize(
     ("name", "size", "num_layers", "pooling"),
-    [("elmo", 16, 2, ""), ("words", 8, 0, "mean of words")],
+    [
+        ("elmo", 16, 2, ""),
+        ("elmo embedder", 16, 0, "mean of the mean of all layers"),
+        ("words", 8, 0, "mean of words"),
+    ],
 )
 def test_manifests_say_what_the_server_needs(
     name: str, size: int, num_layers: int, pooling: str, tmp_path: Path
