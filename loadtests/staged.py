@@ -61,7 +61,7 @@ STAGES: dict[str, tuple[tuple[str, str, str], ...]] = {
     ),
     "interpretation": (
         ("service.models", "TensorModel", "_outputs_of"),
-        ("service.models", "", "_first_outputs"),
+        ("service.models", "", "first_outputs"),
         ("service.models", "", "softmax"),
     ),
     "serialising": (

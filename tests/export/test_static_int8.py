@@ -111,11 +111,21 @@ def test_a_product_that_is_read_before_its_bias_keeps_its_addition() -> None:
 
 
 def test_products_of_two_activations_stay_float() -> None:
-    nodes = [
+    product = [
         helper.make_node("Transpose", ["x"], ["t"]),
-        helper.make_node("MatMul", ["x", "t"], ["y"]),
+        helper.make_node("MatMul", ["x", "t"], ["z"]),
     ]
-    assert ops(quantize_static(graph_of(nodes, ["y"]), [])) == ["Transpose", "MatMul"]
+    nodes, weights = GEMM
+    model = graph_of([*product, *nodes], ["z", "y"], **weights)
+    found = ops(quantize_static(model, [{"x": rows_of(64)}]))
+    assert found[:2] == ["Transpose", "MatMul"]
+    assert "Gemm" not in found
+
+
+def test_a_graph_without_weights_to_round_is_refused() -> None:
+    nodes = [helper.make_node("Relu", ["x"], ["y"])]
+    with pytest.raises(ExportError, match="nothing to round"):
+        quantize_static(graph_of(nodes, ["y"]), [])
 
 
 def test_a_row_is_the_same_to_the_bit_beside_any_other() -> None:
