@@ -150,12 +150,12 @@ def test_every_option_has_help_a_default_and_a_variable(run: Run, command: str) 
         if name[0].isupper()
         for option in getattr(annotated, "__metadata__", ())
     ]
-    assert len(options) == 25
+    assert len(options) == 26
     for option in options:
         assert option.help
         assert option.envvar.startswith(("ATTENDANT_TRAIN_", "ATTENDANT_IMPORT_"))
     shown = run(command, "--help").output
-    assert shown.count("env var: ATTENDANT_") == {"train": 18, "import": 7}[command]
+    assert shown.count("env var: ATTENDANT_") == {"train": 19, "import": 7}[command]
 
 
 def test_without_pytorch_the_command_says_what_to_install(tmp_path: Path) -> None:
