@@ -17,7 +17,6 @@ from service.cli_common import (
     write_plot,
 )
 from service.client import FeatureClient
-from service.heat_map import heat_map, picture
 
 
 @asks
@@ -57,6 +56,8 @@ def attention(
     server: Server = SERVER,
 ) -> None:
     """Show what a served model looks at: attending to the right thing is no reason yet."""
+    from service.heat_map import heat_map, picture  # heavy, and all commands are read together
+
     request = pb.AttendRequest(
         model=model, version=version, text=text, target=target, layers=layer, heads=head
     )

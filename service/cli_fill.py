@@ -6,7 +6,7 @@ nothing of that word.
 """
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from attendant.v1 import reading_pb2 as pb
@@ -28,7 +28,9 @@ from service.cli_common import (
 )
 from service.client import ReadingClient
 from service.errors import SettingError
-from service.fills import Difference, compared
+
+if TYPE_CHECKING:
+    from service.fills import Difference  # numpy, which few commands need
 
 COMPARED_WORDS = 20  # of each prompt, where nobody says
 
@@ -100,7 +102,7 @@ def fill_mask(
         write_plot(plot, scatter_plot(texts[0], against, found))
 
 
-def compare(client: ReadingClient, request: pb.FillMaskRequest, against: str) -> list[Difference]:
+def compare(client: ReadingClient, request: pb.FillMaskRequest, against: str) -> "list[Difference]":
     """Words that either prompt makes likely, or the candidates, by their difference."""
     request.texts.append(against)
     if not request.candidates:
@@ -108,6 +110,8 @@ def compare(client: ReadingClient, request: pb.FillMaskRequest, against: str) ->
         words = [word for found in _by_prompt(client, request) for word in found]
         request.top_k = 0
         request.candidates.extend(dict.fromkeys(words))
+    from service.fills import compared  # heavy
+
     return compared(*_by_prompt(client, request))
 
 

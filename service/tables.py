@@ -5,6 +5,7 @@ What comes from users or models goes in as `Text`: rich would read "[/b]" in a s
 
 import re
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from attendant.v1 import features_pb2, generation_pb2, reading_pb2, vision_pb2
 from attendant.v1 import text_pb2 as pb
@@ -13,7 +14,9 @@ from rich.text import Text
 
 from service.client import Trial
 from service.errors import InvalidArgument
-from service.fills import Difference
+
+if TYPE_CHECKING:
+    from service.fills import Difference  # numpy, which few commands need
 
 Computed = (
     pb.ClassifyResponse
@@ -100,7 +103,7 @@ def fills(texts: Sequence[str], response: reading_pb2.FillMaskResponse) -> Table
     return table
 
 
-def differences(prompt: str, against: str, found: Sequence[Difference]) -> Table:
+def differences(prompt: str, against: str, found: "Sequence[Difference]") -> Table:
     """One row per word, what the first prompt makes likelier first."""
     caption = Text(f"first: {prompt}\nsecond: {against}\nlogarithms of probabilities")
     table = Table("word", "first", "second", "difference", caption=caption)
