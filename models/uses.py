@@ -21,7 +21,7 @@ def as_features(checkpoint: Checkpoint) -> Checkpoint:
 def as_embedding(checkpoint: Checkpoint) -> Checkpoint:
     """One vector per text, of an ELMo; encoders are imported as embedders."""
     if not isinstance(checkpoint.model, Elmo):
-        limit = "absent, or features: only an ELMo embeds; encoders do once imported as embedders"
+        limit = "features, or absent: only an ELMo embeds; encoders do once imported as embedders"
         raise SettingError("task", "embedding", limit)
     network = ElmoEmbedder(checkpoint.model).eval()
     return replace(checkpoint, model=network, task="embedding", metrics={})
