@@ -2,7 +2,7 @@
 
     python -m loadtests.batching --model minilm                        # texts of real lengths
     python -m loadtests.batching --model minilm --texts sentences.txt
-    python -m loadtests.batching --model bert --tokens 128             # rows of ids, all alike
+    python -m loadtests.batching --model bert --tokens 128             # texts of one length
 
 Ways to compute the same rows, round after round, A B C A B C ...:
 
@@ -14,8 +14,7 @@ Ways to compute the same rows, round after round, A B C A B C ...:
     single    through gRPC, batching off
 
 Ratios are taken within a round, so a machine that changes speed changes both sides.
-Server and client share the machine's processors; bare has them alone. Rows of ids are asked of the
-graph without its tokenizer, which knows no lengths: *counted* and *first* would be as *server*.
+Server and client share the machine's processors; bare has them alone.
 """
 
 import asyncio
@@ -58,7 +57,8 @@ from service.settings import Settings
 BARE_BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64)
 # A run that costs nothing but its overhead is worth any padding.
 ENDLESS_OVERHEAD, COUNTED_OVERHEAD = "1000000000", "16"
-VOCABULARY = 1_000  # ids below this exist in every model
+# Each is one token of every tokenizer that knows English.
+WORDS = "the of and to in a is that for it was on as with he be at by had not".split()
 SEED = 11
 METRICS_TIMEOUT_S = 10.0
 Way: TypeAlias = Callable[[], float]  # runs all rows once, returns seconds
@@ -71,7 +71,7 @@ def main(
         Path | None, typer.Option(help="One text per line; by default some of real lengths.")
     ] = None,
     tokens: Annotated[
-        int, typer.Option(min=0, help="Instead of texts: rows of so many ids. 0: texts.")
+        int, typer.Option(min=0, help="Texts of so many tokens each. 0: of real lengths.")
     ] = 0,
     model: Annotated[str, typer.Option(help="A text model of the repository.")] = "minilm",
     repository: Annotated[Path, typer.Option(help="Where the model is.")] = Path(
@@ -79,7 +79,7 @@ def main(
     ),
     concurrency: Annotated[int, typer.Option(min=1, help="Requests in flight.")] = 32,
     rounds: Annotated[int, typer.Option(min=1, help="Counted rounds after one to warm up.")] = 5,
-    limit: Annotated[int, typer.Option(min=1, help="Texts, or rows.")] = 872,
+    limit: Annotated[int, typer.Option(min=1, help="Texts.")] = 872,
     precision: Annotated[str, typer.Option(help="As the server's, on both sides.")] = "auto",
     way: Annotated[
         list[str] | None, typer.Option(help="Only these beside bare; by default all.")
@@ -92,12 +92,11 @@ def main(
     """Measure bare, server, counted, first-come and single side by side."""
     settings = Settings(model_repository=repository, precision=precision, measure_cost_s=0.0)
     loaded = load_model(ModelSource.of(repository, model), settings, Openers()).versions[-1]
-    items, requests = _fixed(tokens, limit) if tokens else _texts(loaded, texts, limit)
-    names = way or (ROW_VARIANTS if tokens else list(VARIANTS))
+    items, requests = _asked(loaded, _lines(loaded, texts, tokens, limit))
+    names = way or list(VARIANTS)
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        graph = _graph_of(repository / model, loaded) if tokens else None
-        write_variants(repository / model, Path(folder), names, graph)
-        flags = [*([] if tokens else ["--precision", precision]), *(flag or [])]
+        write_variants(repository / model, Path(folder), names)
+        flags = ["--precision", precision, *(flag or [])]
         server = stack.enter_context(serving(Path(folder), flags))
         ways: dict[str, Way] = {"bare": _bare(loaded, items)}
         ways |= {name: _through_grpc(server.port, name, requests, concurrency) for name in names}
@@ -114,7 +113,7 @@ def main(
                         seconds[name].append(duration_s)
                     progress.advance(task)
         after = _read_counts(server.metrics_url)
-    num_tokens = 0 if tokens else rounds * sum(item.num_tokens for item in items)
+    num_tokens = rounds * sum(item.num_tokens for item in items)
     told = {name: _told(before[name], after[name], num_tokens) for name in names}
     _report(seconds, told, len(items), as_json)
 
@@ -125,47 +124,40 @@ VARIANTS: dict[str, Change] = {
     "first": lambda config: _set_overhead(config, ENDLESS_OVERHEAD),
     "single": lambda config: setattr(config, "max_batch_size", 1),
 }
-ROW_VARIANTS = ["server", "single"]
 
 
 def _set_overhead(config: model_config_pb2.ModelConfig, value: str) -> None:
     config.parameters["batch_overhead_tokens"].string_value = value
 
 
-def write_variants(
-    model: Path, folder: Path, names: Sequence[str] = tuple(VARIANTS), graph: Path | None = None
-) -> None:
-    """Variants of the model, as a repository; given a graph, of that alone."""
-    original = text_format.Parse(
-        (model / "config.pbtxt").read_text(), model_config_pb2.ModelConfig()
-    )
+def write_variants(model: Path, folder: Path, names: Sequence[str] = tuple(VARIANTS)) -> None:
+    """Variants of the model, as a repository."""
+    original = (model / "config.pbtxt").read_text()
     for name in names:
-        config = model_config_pb2.ModelConfig()
-        if graph is None:
-            shutil.copytree(model, folder / name)
-            config.CopyFrom(original)
-        else:
-            (folder / name / "1").mkdir(parents=True)
-            shutil.copy(graph, folder / name / "1" / MODEL_FILENAME)
-        config.name, config.max_batch_size = name, original.max_batch_size
+        shutil.copytree(model, folder / name)
+        config = text_format.Parse(original, model_config_pb2.ModelConfig())
+        config.name = name
         VARIANTS[name](config)
         (folder / name / "config.pbtxt").write_text(text_format.MessageToString(config))
 
 
-def _graph_of(model: Path, loaded: LoadedVersion) -> Path:
-    assert loaded.manifest is not None, "a text model"
-    precision = loaded.choice.precision if loaded.choice else loaded.manifest.precision
-    return model / str(loaded.number) / loaded.manifest.filenames[precision]
-
-
-def _texts(loaded: LoadedVersion, texts: Path | None, limit: int) -> tuple[list[Item], Requests]:
-    """Lines of the file, or reviews, messages and passages mixed; and the requests for them."""
+def _lines(loaded: LoadedVersion, texts: Path | None, tokens: int, limit: int) -> list[str]:
+    """Lines of the file, texts of so many tokens, or reviews, messages and passages mixed."""
     if texts is not None:
-        lines = [line for line in texts.read_text(encoding="utf-8").splitlines() if line][:limit]
-    else:
-        generator, known = random.Random(SEED), known_lengths() | {"passages": PASSAGES}
-        kinds = generator.choices(list(MIX), list(MIX.values()), k=limit)
-        lines = [known[kind].text(generator) for kind in kinds]
+        return [line for line in texts.read_text(encoding="utf-8").splitlines() if line][:limit]
+    generator = random.Random(SEED)
+    if tokens:
+        assert loaded.tokenizer is not None, "a text model of an encoder"
+        (one,) = loaded.tokenizer.encode(WORDS[:1], can_truncate=True)
+        num_words = tokens - one.num_tokens + 1
+        return [" ".join(generator.choices(WORDS, k=num_words)) for _ in range(limit)]
+    known = known_lengths() | {"passages": PASSAGES}
+    kinds = generator.choices(list(MIX), list(MIX.values()), k=limit)
+    return [known[kind].text(generator) for kind in kinds]
+
+
+def _asked(loaded: LoadedVersion, lines: Sequence[str]) -> tuple[list[Item], Requests]:
+    """Texts as the session takes them, and the requests for them."""
     assert loaded.tokenizer is not None, "a text model of an encoder"
     assert loaded.manifest is not None, "the same"
     rows = loaded.tokenizer.encode(lines, can_truncate=True)
@@ -178,28 +170,6 @@ def _texts(loaded: LoadedVersion, texts: Path | None, limit: int) -> tuple[list[
         for line in lines
     ]
     return list(text_items(Request(Timings(0.0)), rows, loaded.manifest)), requests
-
-
-def _fixed(tokens: int, limit: int) -> tuple[list[Item], Requests]:
-    """Rows of random ids, none of them padding."""
-    generator, request = np.random.default_rng(SEED), Request(Timings(0.0))
-    mask, types = np.ones((1, tokens), np.int64), np.zeros((1, tokens), np.int64)
-    rows = [generator.integers(1, VOCABULARY, (1, tokens)) for _ in range(limit)]
-    items = [
-        Item(request, {"input_ids": row, "token_type_ids": types}, num_tokens=tokens)
-        for row in rows
-    ]
-    requests = [
-        service_pb2.ModelInferRequest(
-            inputs=[
-                {"name": name, "datatype": "INT64", "shape": [1, tokens]}
-                for name in ("input_ids", "attention_mask", "token_type_ids")
-            ],
-            raw_input_contents=[to_raw(array) for array in (row, mask, types)],
-        )
-        for row in rows
-    ]
-    return items, requests
 
 
 def _bare(loaded: LoadedVersion, asked: Sequence[Item]) -> Way:
@@ -276,7 +246,7 @@ def _told(before: Counts, after: Counts, num_tokens: int) -> dict[str, float]:
     waits = {high_s: count - before.waits.get(high_s, 0.0) for high_s, count in after.waits.items()}
     positions = after.positions - before.positions
     return {
-        "padding": 1 - num_tokens / positions if num_tokens else 0.0,
+        "padding": 1 - num_tokens / positions,
         "batches": after.batches - before.batches,
         "p50_wait_s": _quantile(waits, 0.5),
         "p99_wait_s": _quantile(waits, 0.99),

@@ -19,7 +19,9 @@ from service.settings import Settings
 # Who is left waiting may join a batch with less padding, so that a run saved now is worth only a
 # part of its price: replayed in loadtests/batch_replay.py.
 PATIENCE = 0.35
-MAX_OVERHEADS = 50  # a batch that costs more is at most 2 % better for it
+# A batch that costs more is at most 6 % better for it by its price, and slower by the clock: its
+# activations no longer fit the processor's caches (docs/benchmarks.md).
+MAX_OVERHEADS = 16
 MAX_PRIORITY_LEVELS = 64  # each may have as many requests waiting as a model without levels
 
 

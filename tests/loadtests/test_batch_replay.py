@@ -40,7 +40,8 @@ def test_the_hundredth_that_waits_longest_waits_for_three_times_what_is_in_fligh
 
 @each_model
 def test_measured_costs_make_better_batches_than_counted_tokens(cost: CostCurve) -> None:
-    assert replayed(cost).efficiency > 1.02 * replayed(cost, BatchLimits()).efficiency
+    """Though they are kept small for caches, which a replay has not."""
+    assert replayed(cost).efficiency > 1.015 * replayed(cost, BatchLimits()).efficiency
 
 
 @each_model
@@ -51,9 +52,9 @@ def test_a_graph_that_computes_padding_is_slower_at_its_best(cost: CostCurve) ->
 
 
 def test_rows_alike_are_never_padded_and_fill_the_runs() -> None:
-    """Texts of 128 tokens: two runs at once hold most of the 32, and nothing is padding."""
+    """Texts of 128 tokens: 4 are what fits 16 prices of a run, 576 tokens; nothing is padding."""
     cost = PACKED["BERT-base, int8"]
     told = replay(limits_of(cost), cost, [128] * 512, CLIENTS)
     assert told.padding_share == 0
-    assert told.num_rows / told.num_runs > 8
+    assert told.num_rows / told.num_runs == 4
     assert told.efficiency > 0.95

@@ -151,8 +151,8 @@ def test_a_generative_model_may_bound_its_queue(text: str) -> None:
 
 
 def test_measured_costs_come_with_patience_and_a_bound() -> None:
-    """A run of 40 tokens is worth 14 of padding now, and a batch ends growing at 2,000."""
+    """A run of 40 tokens is worth 14 of padding now, and a batch ends growing at 640."""
     measured = CostCurve(40.0, 0.05, 0.001, 1e-4)
     limits = batch_limits(parse_config("max_batch_size: 64", "m"), Settings(), measured)
     assert limits.cost == CostCurve(PATIENCE * 40.0, 0.05, 0.001, 1e-4)
-    assert limits.max_cost == 2_000.0
+    assert limits.max_cost == 640.0
