@@ -57,4 +57,4 @@ def test_rows_alike_are_never_padded_and_fill_the_runs() -> None:
     told = replay(limits_of(cost), cost, [128] * 512, CLIENTS)
     assert told.padding_share == 0
     assert told.num_rows / told.num_runs == 4
-    assert told.efficiency > 0.95
+    assert told.efficiency > 16 / 17.5  # of 16 parts and the overhead; the last runs are alone
