@@ -11,11 +11,14 @@ import onnx
 from torch import nn
 
 from export.cached_decoder import OPERATOR, trace_decoder
+from export.calibration import sample_rows
 from export.decoder_parity import ParityLimits, measure_parity
 from export.errors import ExportError
 from export.exporter import ExportSettings, check_name, versions
 from export.graph import check_fused, fused_ops
+from export.int8_cache import Largest, largest_values, with_int8_cache
 from export.perplexity import graph_perplexity, network_perplexity, windows_of
+from export.prefill import trace_prefill
 from export.quantization import quantize_blocks
 from export.row_quantization import quantize_rows
 from export.variants import Built, build_graphs
@@ -39,6 +42,7 @@ LIMITS: dict[Precision, ParityLimits] = {
     "int4-weights": ParityLimits(UNLIMITED, 0.1, 1e-4, 0.75),
 }
 AUTO: tuple[Precision, ...] = ("fp32", "int8")  # written where nobody says otherwise
+FLOAT: tuple[Precision, ...] = ("fp32", "fp16")  # nothing is rounded in them, nor in their cache
 EXAMPLE = "The"
 
 
@@ -61,26 +65,38 @@ def export_decoder(
         ids = checkpoint.tokenizer.encode(held_out).ids
         windows = windows_of(ids, network.config.max_positions)
     check_size(network)
+    precisions = settings.precisions(AUTO)
+    if settings.kv_cache == "int8" and precisions[-1] in FLOAT:
+        raise ExportError(
+            f"kv_cache is int8, which is for precisions that round too; precision is "
+            f"{precisions[-1]}"
+        )
 
     def build(precision: Precision) -> Built:
         on_step(f"{precision}: tracing the graph")
-        graph = trace_decoder(network, is_half=precision == "fp16")
-        if precision not in ("fp32", "fp16"):
+        graph, prefill = trace_decoder(network, is_half=precision == "fp16"), None
+        if precision not in FLOAT:
             on_step(f"{precision}: quantising weights")
             graph = _quantize(graph, precision)
+            if settings.kv_cache == "int8":
+                largest = _largest_cached(checkpoint, settings, on_step)
+                graph = with_int8_cache(graph, largest)
+                prefill = _quantize(trace_prefill(network, largest), precision)
             check_fused(graph, OPERATOR, network.config.num_layers)
         on_step(f"{precision}: comparing cached decoding with recomputing from scratch")
-        parity = measure_parity(network, graph, is_exact=precision == "fp32")
+        parity = measure_parity(network, graph, is_exact=precision == "fp32", prefill=prefill)
         LIMITS[precision].check(parity)
         perplexity: dict[str, float] = {}
         if windows is not None:
             perplexity = _measure(network, graph, windows, on_step)
             _check_rise(perplexity, settings.max_perplexity_rise)
         return Built(
-            graph, Variant(precision, fused_ops(graph), parity.to_dict(), perplexity=perplexity)
+            graph,
+            Variant(precision, fused_ops(graph), parity.to_dict(), perplexity=perplexity),
+            prefill,
         )
 
-    graphs = build_graphs(settings.precisions(AUTO), build, check_cost)
+    graphs = build_graphs(precisions, build, check_cost)
     manifest = Manifest(
         task="text-generation",
         max_tokens=checkpoint.max_tokens,
@@ -92,7 +108,13 @@ def export_decoder(
         **graphs.manifest_fields(),
     )
     on_step("writing")
-    exported = ExportedModel(graphs.main.graph, checkpoint.tokenizer, manifest, graphs.others)
+    exported = ExportedModel(
+        graphs.main.graph,
+        checkpoint.tokenizer,
+        manifest,
+        graphs.others,
+        prefill=graphs.main.prefill,
+    )
     folder = write_model(
         exported, settings.repository, settings.name, settings.version, max_batch_size=0
     )
@@ -118,6 +140,21 @@ def _quantize(graph: onnx.ModelProto, precision: Precision) -> onnx.ModelProto:
     if precision == "int8":
         return quantize_rows(graph)
     return quantize_blocks(graph, bits=8 if precision == "int8-weights" else 4)
+
+
+def _largest_cached(
+    checkpoint: Checkpoint, settings: ExportSettings, on_step: Callable[[str], None]
+) -> Largest:
+    """By the float32 graph, over the sample texts."""
+    network = checkpoint.model
+    assert isinstance(network, GPT), "others have no cache of this kind"
+    rows = sample_rows(checkpoint.tokenizer, settings.calibration, checkpoint.max_tokens)
+    given = [row for row in rows.calibration if row]
+    return largest_values(
+        trace_decoder(network, is_half=False),
+        given,
+        lambda done: on_step(f"measuring keys and values: {done} of {len(given)} texts"),
+    )
 
 
 def _measure(

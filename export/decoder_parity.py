@@ -71,18 +71,35 @@ class ParityLimits:
                 )
 
 
-def open_graph(model: onnx.ModelProto, max_tokens: int, num_slots: int) -> OnnxDecoder:
-    """The server's decoder over a graph held in memory."""
+def open_graph(
+    model: onnx.ModelProto,
+    max_tokens: int,
+    num_slots: int,
+    prefill: onnx.ModelProto | None = None,
+) -> OnnxDecoder:
+    """The server's decoder over a graph held in memory, and that for prompts beside it."""
     options = SessionOptions(num_threads=available_cpus())
-    session = OnnxSession(model.SerializeToString(), options)
-    return OnnxDecoder(session, num_slots=num_slots, max_tokens=max_tokens, max_rows=num_slots)
+    session, start = (
+        OnnxSession(graph.SerializeToString(), options) if graph else None
+        for graph in (model, prefill)
+    )
+    assert session is not None, "a decoder's graph"
+    return OnnxDecoder(
+        session, num_slots=num_slots, max_tokens=max_tokens, max_rows=num_slots, prefill=start
+    )
 
 
-def measure_parity(network: GPT, model: onnx.ModelProto, *, is_exact: bool) -> DecoderParity:
+def measure_parity(
+    network: GPT,
+    model: onnx.ModelProto,
+    *,
+    is_exact: bool,
+    prefill: onnx.ModelProto | None = None,
+) -> DecoderParity:
     """Compare cached decoding with recomputing: by `network` for an exact graph, else by itself."""
     config = network.config
     prompts = random_rows(config.vocab_size, PROMPT_TOKENS, max(1, config.max_positions // 3))
-    decoder = open_graph(model, config.max_positions, num_slots=2 * len(prompts))
+    decoder = open_graph(model, config.max_positions, 2 * len(prompts), prefill)
     recompute = None if is_exact else _with_prefill(decoder)
     return compare_decoding(decoder, prompts, _with_network(network), recompute, CHUNK_TOKENS)
 

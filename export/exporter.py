@@ -53,6 +53,7 @@ class ExportSettings:
     max_batch_size: int = 64
     max_accuracy_drop: float = 0.005  # half a point
     max_perplexity_rise: float = 0.05  # by a twentieth
+    kv_cache: Literal["float", "int8"] = "float"  # of decoders whose weights are rounded
     example: str = ""
     calibration: tuple[str, ...] = ()  # texts for int8's scales; none: those at hand
 

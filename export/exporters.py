@@ -108,4 +108,8 @@ def export_any(
         return VARIANTS[task](checkpoint, settings, held_out, on_step)
     checkpoint = used_for(checkpoint, task, also=VARIANTS)
     exporter = EXPORTERS.get(kind_of(checkpoint.model).name, _export_text_network)
+    if settings.kv_cache != "float" and exporter is not _export_gpt:
+        raise ExportError(
+            f"kv_cache is {settings.kv_cache}, which is for decoders that continue texts"
+        )
     return exporter(checkpoint, settings, held_out, on_step)

@@ -20,6 +20,7 @@ class Built:
 
     graph: onnx.ModelProto
     variant: Variant
+    prefill: onnx.ModelProto | None = None  # of a decoder whose prompts have a graph of their own
 
 
 @dataclass(frozen=True, slots=True)

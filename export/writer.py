@@ -18,6 +18,7 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 from export.errors import ExportError
 from export.variants import Built
 from service.errors import LoadError
+from service.generation.decoder import prefill_filename
 from service.generation.encoder_decoder import ENCODER_FILENAME
 from service.manifest import MODEL_FILENAME, Manifest
 from service.model_config import complete_for_text, parse_config
@@ -34,6 +35,7 @@ class ExportedModel:
     manifest: Manifest
     variants: tuple[Built, ...] = ()  # beside it; the manifest has them too
     encoder: onnx.ModelProto | None = None  # of an encoder-decoder, whose graph writes
+    prefill: onnx.ModelProto | None = None  # as in `Built`
 
 
 def write_model(
@@ -90,14 +92,20 @@ def choose_version(target: Path, version: int | None) -> int:
 
 
 def _write_version(exported: ExportedModel, folder: Path) -> None:
-    onnx.save(exported.graph, folder / MODEL_FILENAME)
+    _write_graphs(exported.graph, exported.prefill, folder / MODEL_FILENAME)
     for built in exported.variants:
-        onnx.save(built.graph, folder / built.variant.filename)
+        _write_graphs(built.graph, built.prefill, folder / built.variant.filename)
     if exported.encoder is not None:
         onnx.save(exported.encoder, folder / ENCODER_FILENAME)
     if exported.tokenizer is not None:
         exported.tokenizer.save(str(folder / "tokenizer.json"))
     (folder / "manifest.json").write_text(exported.manifest.to_json(), encoding="utf-8")
+
+
+def _write_graphs(graph: onnx.ModelProto, prefill: onnx.ModelProto | None, path: Path) -> None:
+    onnx.save(graph, path)
+    if prefill is not None:
+        onnx.save(prefill, path.with_name(prefill_filename(path.name)))
 
 
 def _write_model_files(manifest: Manifest, folder: Path, name: str, max_batch_size: int) -> None:

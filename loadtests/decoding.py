@@ -6,7 +6,8 @@
 Each graph runs in the server's own decoder, without engine and sampling. A step gives `rows`
 sequences one token each, behind `context` tokens that the cache has already; a prompt is `tokens`
 long and in a slot by itself. Ratios are of speed, over the first graph, within a round.
-`--profile` shows where the time of steps and prompts goes instead, by kind of node.
+`--profile` shows where the time of steps and prompts goes instead, by kind of node of the graph
+itself, also for prompts that have one of their own.
 """
 
 # ruff: noqa: B006 - Typer copies defaults
@@ -27,7 +28,7 @@ from rich.console import Console
 from rich.table import Table
 
 from service.cpus import available_cpus
-from service.generation.decoder import SPIN_US, OnnxDecoder
+from service.generation.decoder import SPIN_US, OnnxDecoder, open_prefill
 from service.runtime import OnnxSession, SessionOptions, _ort_options
 
 WARM_UP = 2  # rounds that are not counted
@@ -58,7 +59,9 @@ def main(
         for name, (path, options) in ways.items():
             _profile(name, path, options, works, max(rows), room, rounds)
         return
-    decoders = [_decoder(OnnxSession(*way), max(rows), room) for way in ways.values()]
+    decoders = [
+        _decoder(OnnxSession(*way), max(rows), room, open_prefill(*way)) for way in ways.values()
+    ]
     _share_memory(decoders)
     table = Table("work", "graph", "ms (median)", "tokens/s", "speed (median)", "least", "most")
     for work, num_tokens, run in works:
@@ -115,8 +118,12 @@ def _interleaved(run: Run, decoders: list[OnnxDecoder], rounds: int) -> list[lis
     return seconds
 
 
-def _decoder(session: OnnxSession, num_slots: int, room: int) -> OnnxDecoder:
-    return OnnxDecoder(session, num_slots=num_slots, max_tokens=room, max_rows=num_slots)
+def _decoder(
+    session: OnnxSession, num_slots: int, room: int, prefill: OnnxSession | None = None
+) -> OnnxDecoder:
+    return OnnxDecoder(
+        session, num_slots=num_slots, max_tokens=room, max_rows=num_slots, prefill=prefill
+    )
 
 
 def _share_memory(decoders: list[OnnxDecoder]) -> None:

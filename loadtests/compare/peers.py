@@ -157,8 +157,15 @@ def _gguf(kind: str) -> Conversion:
 
 
 def ours(task: str, precisions: Sequence[str] | None, settings: Mapping[str, object]) -> list[Peer]:
-    """Our engines at these precisions of `attendant export`; by default exact and best."""
+    """Our engines at these precisions of `attendant export`; by default exact and best.
+
+    What rounds a decoder's weights rounds its cache too, as OpenVINO does by default.
+    """
     model = MODEL_OF[task]
+    caches = {
+        precision: "int8" if task == GENERATE and precision not in ("fp32", "fp16") else "float"
+        for precision in precisions or OUR_PRECISIONS
+    }
     return [
         Peer(
             f"attendant {precision}",
@@ -167,15 +174,15 @@ def ours(task: str, precisions: Sequence[str] | None, settings: Mapping[str, obj
             task,
             "float32" if precision == "fp32" else precision,
             Conversion(
-                f"attendant-{model}-{precision}",
+                f"attendant-{model}-{precision}-{cache}-cache",
                 model,
                 OWN,
                 f"{{bin}}/attendant export {{model}} --repository {{out}} --name model "
-                f"--precision {precision}",
+                f"--precision {precision} --kv-cache {cache}",
             ),
             {"settings": dict(settings)},
         )
-        for precision in precisions or OUR_PRECISIONS
+        for precision, cache in caches.items()
     ]
 
 

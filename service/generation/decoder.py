@@ -5,7 +5,8 @@ writes the same buffers (`past_key_values.*` and `present.*` are bound to one ad
 takes neighbouring slots by binding a range of rows: nothing is copied per step.
 
 What ONNX Runtime's GroupQueryAttention takes on the CPU, and so what `run` takes: one token each
-for any rows; several tokens for rows without a past; or several tokens for one row.
+for any rows; several tokens for rows without a past; or several tokens for one row. Rows without a
+past go to a graph of their own where there is one beside the decoder's, see `export/prefill.py`.
 """
 # ruff: noqa: N806 - suffixes are array layouts: B rows, S tokens in this pass, V vocabulary, N logits
 
@@ -23,6 +24,7 @@ from service.settings import MAX_DRAFT_TOKENS
 from service.signature import Signature, TensorSpec
 
 INPUTS = ("input_ids", "position_ids", "seqlens_k", "total_sequence_length")
+PREFILL_INPUTS = ("input_ids", "attention_mask")
 POSITIONS = "logit_positions"  # of tokens whose logits are wanted; older graphs give the last ones
 MAX_SLOTS = 256  # a prompt is compared with all of them
 MAX_LOGITS_PER_ROW = 1 + MAX_DRAFT_TOKENS  # of a row's token, and of drafted ones after it
@@ -116,9 +118,21 @@ class CacheLimits:
     max_bytes: int
 
 
+def prefill_filename(filename: str) -> str:
+    """Of the graph for prompts, if there is one: beside `model.int8.onnx`, `prefill.int8.onnx`."""
+    return filename.replace("model", "prefill", 1)
+
+
+def open_prefill(path: Path, options: SessionOptions) -> OnnxSession | None:
+    """The graph for prompts beside a decoder's, if there is one."""
+    beside = path.with_name(prefill_filename(path.name))
+    return OnnxSession(beside, options) if beside.is_file() else None
+
+
 def open_decoder(path: Path, options: SessionOptions, limits: CacheLimits) -> "OnnxDecoder":
     """Load a graph, with as many slots as the memory holds; `LoadError` where it holds none."""
-    session = OnnxSession(path, replace(options, spin_us=SPIN_US))
+    options = replace(options, spin_us=SPIN_US)
+    session = OnnxSession(path, options)
     slot_bytes = DecoderShape.of(session.signature).bytes_per_slot(limits.max_tokens)
     num_slots = min(limits.max_bytes // slot_bytes, MAX_SLOTS)
     if not num_slots:
@@ -131,6 +145,7 @@ def open_decoder(path: Path, options: SessionOptions, limits: CacheLimits) -> "O
         num_slots=num_slots,
         max_tokens=limits.max_tokens,
         max_rows=min(limits.max_rows, num_slots),
+        prefill=open_prefill(path, options),
     )
 
 
@@ -145,13 +160,20 @@ class OnnxDecoder:
         max_tokens: int,
         max_rows: int,
         by_slot: Mapping[str, np.ndarray] | None = None,
+        prefill: OnnxSession | None = None,
     ) -> None:
-        """`by_slot` are further inputs, one row per slot: the caller writes, the graph reads."""
+        """`by_slot` are further inputs, one row per slot: the caller writes, the graph reads.
+
+        Raises `LoadError` for a `prefill` that does not give what the cache takes.
+        """
         self._of_slots = dict(by_slot or {})
         self.shape = DecoderShape.of(without(session.signature, self._of_slots))
         self.num_slots = num_slots
         self.max_tokens = max_tokens
         self._session = session
+        self._prefill = prefill
+        if prefill is not None:
+            _check_prefill(prefill.signature, self.shape)
         sizes = (num_slots, self.shape.num_kv_heads, max_tokens, self.shape.head_size)
         # Zeroed memory is not touched before it is used: a cache costs what was ever in it.
         self._buffers = [np.zeros(sizes, self.shape.cache_dtype) for _ in self._names]
@@ -191,6 +213,8 @@ class OnnxDecoder:
         """
         assert num_logits == 1 or (len(rows) == 1 and num_logits <= self.max_logits_per_row)
         num_rows, num_tokens = len(rows), max(map(len, rows))
+        if self._prefill is not None and num_tokens > num_logits and not any(num_past):
+            return self._start(self._prefill, first_slot, rows)
         key = (first_slot, num_rows, num_tokens)
         is_kept = num_tokens == max(1, num_logits)  # these come again and again
         run = self._bound.pop(key, None) if is_kept else None
@@ -202,6 +226,25 @@ class OnnxDecoder:
         run.fill(rows, np.array(num_past))
         run.binding.run()
         return self._logits_NV[: max(num_rows, num_logits)]
+
+    def _start(
+        self, prefill: OnnxSession, first_slot: int, rows: Sequence[np.ndarray]
+    ) -> np.ndarray:
+        """Compute rows without a past, and put what they leave into their slots."""
+        ends = np.cumsum([len(row) for row in rows]).tolist()
+        mask_BS = np.arange(max(map(len, rows))) < np.array([[len(row)] for row in rows])
+        ids_BS = np.zeros(mask_BS.shape, np.int64)
+        ids_BS[mask_BS] = np.concatenate(rows)
+        inputs = dict(zip(PREFILL_INPUTS, (ids_BS, mask_BS.astype(np.int64)), strict=True))
+        presents = [present for _, present in self._names]
+        logits_BV, *cached = prefill.run(inputs, ["logits", *presents])
+        heads = (self.shape.num_kv_heads, self.shape.head_size)
+        for buffer, cached_1ND in zip(self._buffers, cached, strict=True):
+            parts = np.split(cached_1ND[0].reshape(-1, *heads), ends[:-1])
+            for slot, part_SHDh in enumerate(parts, start=first_slot):
+                buffer[slot, :, : len(part_SHDh)] = part_SHDh.transpose(1, 0, 2)
+        self._logits_NV[: len(rows)] = logits_BV
+        return self._logits_NV[: len(rows)]
 
     def _bind(self, first_slot: int, num_rows: int, num_tokens: int, num_logits: int) -> "_Run":
         num_wanted = max(num_rows, num_logits)
@@ -265,6 +308,20 @@ def _check_cache(spec: TensorSpec, first: TensorSpec) -> None:
         raise LoadError(
             f"'{spec.name}' is {spec.datatype.config_name} {list(dims)}, expected "
             "[-1, heads, -1, head size], the same in every layer"
+        )
+
+
+def _check_prefill(signature: Signature, shape: DecoderShape) -> None:
+    """Raise `LoadError` unless it gives logits, and what goes into the cache."""
+    size = shape.num_kv_heads * shape.head_size
+    wanted = {"logits": (np.dtype(np.float32), shape.vocab_size)}
+    wanted |= {name: (shape.cache_dtype, size) for _, name in _cache_names(shape.num_layers)}
+    found = {spec.name: (spec.datatype.dtype, spec.dims[-1]) for spec in signature.outputs}
+    inputs = [spec.name for spec in signature.inputs]
+    if sorted(inputs) != sorted(PREFILL_INPUTS) or found != wanted:
+        raise LoadError(
+            f"the graph for prompts takes {sorted(inputs)} and gives {found}; the decoder beside "
+            f"it needs {sorted(PREFILL_INPUTS)} and {wanted}"
         )
 
 

@@ -1,0 +1,85 @@
+"""A decoder whose cache holds keys and values in int8: a quarter of the memory, and of the reading.
+
+Each value is rounded to its channel's scale, which is constant: what a channel held at most in
+sample texts stands for 127, and what is larger is cut off. The operator reads and writes the cache
+as it is (`k_scale`, `v_scale`, `kv_cache_bit_width`), so nothing else of the graph changes. Keys
+have a few channels that are always large, hence a scale for each (Liu et al. 2024, KIVI).
+
+https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md
+"""
+# ruff: noqa: N806 - suffixes are array layouts: H heads, S tokens, Dh head size
+
+import copy
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from export.cached_decoder import OPERATOR
+from service.cpus import available_cpus
+from service.generation.decoder import DecoderShape
+from service.runtime import OnnxSession, SessionOptions
+
+LARGEST = 127
+LEAST = 1e-6  # of a channel that sample texts leave at zero: a scale is no zero
+SCALES = 12, 13  # the operator's inputs `k_scale` and `v_scale`
+KIND = "PER_CHANNEL"
+Largest = dict[str, np.ndarray]  # by the name of a cache that the graph gives, each [H, Dh]
+
+
+def largest_values(
+    model: onnx.ModelProto,
+    rows: Sequence[Sequence[int]],
+    on_row: Callable[[int], None] = lambda _: None,
+) -> Largest:
+    """What every channel of every key and value holds at most, by a float32 graph, over `rows`."""
+    options = SessionOptions(num_threads=available_cpus())
+    session = OnnxSession(model.SerializeToString(), options)
+    shape = DecoderShape.of(session.signature)
+    inputs = [spec.name for spec in session.signature.inputs]
+    caches = [spec.name for spec in session.signature.outputs if spec.name != "logits"]
+    found = {name: np.zeros((shape.num_kv_heads, shape.head_size)) for name in caches}
+    for done, row in enumerate(rows, start=1):
+        num_tokens = len(row)
+        empty = np.zeros((1, shape.num_kv_heads, num_tokens, shape.head_size), np.float32)
+        given = {
+            "input_ids": np.array([row]),
+            "position_ids": np.arange(num_tokens)[None],
+            "seqlens_k": np.array([num_tokens - 1], np.int32),
+            "total_sequence_length": np.array(num_tokens, np.int32),
+            "logit_positions": np.array([num_tokens - 1]),
+        }
+        feeds = {name: given.get(name, empty) for name in inputs}
+        for name, cache_1HSDh in zip(caches, session.run(feeds, caches), strict=True):
+            np.maximum(found[name], np.abs(cache_1HSDh[0]).max(axis=1), out=found[name])
+        on_row(done)
+    return found
+
+
+def scales_of(largest: Largest) -> dict[str, np.ndarray]:
+    """What one step of an int8 stands for, float32 [H, Dh]."""
+    return {
+        name: (np.maximum(values_HDh, LEAST) / LARGEST).astype(np.float32)
+        for name, values_HDh in largest.items()
+    }
+
+
+def with_int8_cache(model: onnx.ModelProto, largest: Largest) -> onnx.ModelProto:
+    """A copy of `model` that takes and gives its cache in int8."""
+    copied, scales = copy.deepcopy(model), scales_of(largest)
+    graph = copied.graph
+    for node in graph.node:
+        if node.op_type != OPERATOR:
+            continue
+        node.input.extend([""] * (SCALES[0] - len(node.input)))
+        for cache in node.output[1:3]:
+            scale_1H1Dh = scales[cache][None, :, None, :]
+            graph.initializer.append(numpy_helper.from_array(scale_1H1Dh, f"{cache}.scale"))
+            node.input.append(f"{cache}.scale")
+        settings = {"k_quant_type": KIND, "v_quant_type": KIND, "kv_cache_bit_width": 8}
+        node.attribute.extend(helper.make_attribute(*setting) for setting in settings.items())
+    for end in (*graph.input, *graph.output):
+        if end.name.startswith(("past_key_values.", "present.")):
+            end.type.tensor_type.elem_type = TensorProto.INT8
+    return copied

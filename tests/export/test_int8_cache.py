@@ -1,0 +1,216 @@
+"""A cache in int8: what is rounded, what it takes, and prompts by a graph of their own."""
+# ruff: noqa: N806 - suffixes are array layouts: H heads, T tokens, Dh head size
+
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from export.decoder_exporter import LIMITS, export_decoder
+from export.decoder_parity import measure_parity, open_graph
+from export.errors import ExportError
+from export.exporter import ExportSettings
+from export.exporters import export_any
+from export.int8_cache import LARGEST, largest_values, with_int8_cache
+from export.prefill import trace_prefill
+from export.row_quantization import quantize_rows
+from service.errors import LoadError
+from service.generation.decoder import OnnxDecoder
+from service.loading import Openers, load_model
+from service.model_files import ModelSource
+from service.settings import Settings
+from tests.export.tiny import tiny_classifier
+from tests.export.tiny_gpt import (
+    HEAD_SIZE,
+    MAX_TOKENS,
+    NUM_HEADS,
+    NUM_LAYERS,
+    liked_text,
+    random_prompts,
+    run,
+    tiny_generator,
+    tiny_gpt,
+    tiny_graph,
+)
+
+SAMPLES = random_prompts([MAX_TOKENS] * 24, seed=5)
+PROMPTS = random_prompts([30, 12, 3])
+
+
+def largest() -> dict[str, np.ndarray]:
+    return largest_values(tiny_graph(), SAMPLES)
+
+
+def test_every_channel_of_every_layer_is_measured_over_all_samples() -> None:
+    found = largest()
+    names = [f"present.{i}.{part}" for i in range(NUM_LAYERS) for part in ("key", "value")]
+    assert list(found) == names
+    assert {values_HDh.shape for values_HDh in found.values()} == {(NUM_HEADS, HEAD_SIZE)}
+    of_two = [largest_values(tiny_graph(), [sample]) for sample in SAMPLES[:2]]
+    both = largest_values(tiny_graph(), SAMPLES[:2])
+    for name in names:
+        assert np.array_equal(both[name], np.maximum(of_two[0][name], of_two[1][name]))
+        assert (found[name] >= both[name]).all()
+
+
+def test_progress_is_told_text_by_text() -> None:
+    told: list[int] = []
+    largest_values(tiny_graph(), SAMPLES[:3], told.append)
+    assert told == [1, 2, 3]
+
+
+def test_cached_values_are_those_of_float32_rounded_to_their_channels_scale() -> None:
+    """Keys and values of a prompt, within half a step; the first layer's, before errors add up."""
+    scales = largest()
+    exact = open_graph(tiny_graph(), MAX_TOKENS, num_slots=1)
+    small = open_graph(with_int8_cache(tiny_graph(), scales), MAX_TOKENS, num_slots=1)
+    for decoder in (exact, small):
+        run(decoder, 0, PROMPTS[:1], [0])
+    for part in (0, 1):
+        wanted_HTDh = exact._buffers[part][0, :, :30]
+        found_HTDh = small._buffers[part][0, :, :30]
+        assert found_HTDh.dtype == np.int8
+        assert np.abs(found_HTDh.astype(int)).max() > LARGEST / 4, "the range is used"
+        name = ("present.0.key", "present.0.value")[part]
+        step_H1Dh = scales[name][:, None, :] / LARGEST
+        off = np.abs(found_HTDh * step_H1Dh - wanted_HTDh) / step_H1Dh
+        is_within = np.abs(wanted_HTDh) <= scales[name][:, None, :]
+        assert off[is_within].max() <= 0.51
+        assert np.abs(found_HTDh[~is_within].astype(int)).min(initial=LARGEST) == LARGEST, "cut off"
+
+
+def test_a_channel_that_samples_leave_at_zero_has_a_scale_all_the_same() -> None:
+    zeros = {name: np.zeros_like(values) for name, values in largest().items()}
+    decoder = open_graph(with_int8_cache(tiny_graph(), zeros), MAX_TOKENS, num_slots=1)
+    assert np.isfinite(run(decoder, 0, PROMPTS[:1], [0])).all()
+
+
+def test_quarter_of_the_memory() -> None:
+    exact = open_graph(tiny_graph(), MAX_TOKENS, num_slots=1)
+    small = open_graph(with_int8_cache(tiny_graph(), largest()), MAX_TOKENS, num_slots=1)
+    assert 4 * small.shape.bytes_per_slot(MAX_TOKENS) == exact.shape.bytes_per_slot(MAX_TOKENS)
+
+
+def test_the_graph_given_stays_as_it_was() -> None:
+    before = tiny_graph("int8").SerializeToString()
+    with_int8_cache(tiny_graph("int8"), largest())
+    assert tiny_graph("int8").SerializeToString() == before
+
+
+def test_decoding_equals_recomputing_and_neighbours_change_nothing() -> None:
+    """As the export checks it: from the cache, in used slots and in chunks."""
+    parity = measure_parity(
+        tiny_gpt(), with_int8_cache(tiny_graph("int8"), largest()), is_exact=False
+    )
+    LIMITS["int8"].check(parity)
+    assert parity.max_neighbour_effect == 0
+
+
+@cache
+def graphs() -> tuple[onnx.ModelProto, onnx.ModelProto]:
+    """The tiny decoder in int8 with an int8 cache, and the graph for its prompts; not changed."""
+    scales = largest()
+    prefill = quantize_rows(trace_prefill(tiny_gpt(), scales))
+    return with_int8_cache(tiny_graph("int8"), scales), prefill
+
+
+def decoder_of(*, has_prefill: bool = True, num_slots: int = 3) -> OnnxDecoder:
+    graph, prefill = graphs()
+    return open_graph(graph, MAX_TOKENS, num_slots, prefill if has_prefill else None)
+
+
+def test_prompts_graph_leaves_in_the_cache_what_the_decoder_would() -> None:
+    """Of three rows at once: within two steps of a channel's scale, and nothing behind a row."""
+    found, wanted = decoder_of(), decoder_of(has_prefill=False)
+    for decoder in (found, wanted):
+        run(decoder, 0, PROMPTS, [0] * len(PROMPTS))
+    for one, other in zip(found._buffers, wanted._buffers, strict=True):
+        assert one.any()
+        for slot, prompt in enumerate(PROMPTS):
+            off = one[slot, :, : len(prompt)].astype(int) - other[slot, :, : len(prompt)]
+            assert np.abs(off).max() <= 2
+            assert (off != 0).mean() < 0.05, "most are equal"
+            assert not one[slot, :, len(prompt) :].any()
+
+
+def test_prompts_graph_gives_each_row_what_it_gives_it_alone() -> None:
+    """Bit for bit: logits, and what is cached; also into slots that others used."""
+    together = decoder_of()
+    run(together, 0, random_prompts([40, 40, 40], seed=3), [0] * 3)
+    logits_BV = run(together, 0, PROMPTS, [0] * len(PROMPTS))
+    for slot, prompt in enumerate(PROMPTS):
+        alone = decoder_of(num_slots=1)
+        assert np.array_equal(run(alone, 0, [prompt], [0])[0], logits_BV[slot])
+        for one, other in zip(alone._buffers, together._buffers, strict=True):
+            assert np.array_equal(one[0, :, : len(prompt)], other[slot, :, : len(prompt)])
+
+
+def test_decoding_goes_on_behind_the_prompts_graph() -> None:
+    """Greedy tokens of rows, and a prompt in chunks, of which the decoder takes the second."""
+    parity = measure_parity(tiny_gpt(), graphs()[0], is_exact=False, prefill=graphs()[1])
+    LIMITS["int8"].check(parity)
+    assert parity.max_neighbour_effect == 0
+    assert parity.changed_tokens < 0.05
+
+
+def test_a_graph_of_another_network_is_refused() -> None:
+    """Named with what it gives: of one layer for a decoder of two."""
+    scales = {name: values for name, values in largest().items() if name.startswith("present.0.")}
+    other = trace_prefill(tiny_gpt(num_layers=1), scales)
+    with pytest.raises(LoadError, match=r"the graph for prompts takes .*present\.0\.key.*needs"):
+        open_graph(graphs()[0], MAX_TOKENS, 1, other)
+
+
+def test_slots_are_copied_as_they_are() -> None:
+    """A copied prefix goes on with the same logits, bit for bit."""
+    decoder = open_graph(with_int8_cache(tiny_graph("int8"), largest()), MAX_TOKENS, num_slots=2)
+    run(decoder, 0, PROMPTS[:1], [0])
+    decoder.copy(0, 1, 30)
+    logits = [run(decoder, slot, [[7]], [30]) for slot in (0, 1)]
+    assert np.array_equal(*logits)
+
+
+def test_export_writes_it_beside_float32_with_what_it_costs(tmp_path: Path) -> None:
+    """int8 has four times the slots of float32 in the same memory, and its perplexity is told."""
+    text = liked_text(tiny_gpt(), num_windows=4)
+    calibration = tuple(liked_text(tiny_gpt(), 16)[i : i + 90] for i in range(0, 1_440, 90))
+    settings = ExportSettings(
+        "tale", tmp_path, "auto", kv_cache="int8", calibration=calibration, max_perplexity_rise=1.0
+    )
+    told: list[str] = []
+    folder, manifest = export_decoder(tiny_generator(), settings, text, told.append)
+    assert [*manifest.filenames] == ["fp32", "int8"], manifest.left_out
+    assert "measuring keys and values: 12 of 12 texts" in told
+    slots = {}
+    for precision in manifest.filenames:
+        chosen = Settings(precision=precision, kv_cache_bytes=2**20)
+        (version,) = load_model(ModelSource.of(tmp_path, "tale"), chosen, Openers()).versions
+        assert version.decoder is not None
+        decoder = version.decoder.decoder
+        assert isinstance(decoder, OnnxDecoder)
+        assert (decoder._prefill is not None) == (precision == "int8")
+        slots[precision] = decoder.num_slots
+    assert slots["int8"] // slots["fp32"] in (4, 5)
+    assert {path.name for path in folder.iterdir()} == {
+        *("model.onnx", "model.int8.onnx", "prefill.int8.onnx"),
+        *("manifest.json", "tokenizer.json"),
+    }
+    int8 = manifest.computed_in("int8")
+    assert int8.perplexity["exported"] < 1.1 * int8.perplexity["float"]
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+def test_what_does_not_round_keeps_its_cache(precision: str, tmp_path: Path) -> None:
+    settings = ExportSettings("tale", tmp_path, precision, kv_cache="int8")  # type: ignore[arg-type]
+    with pytest.raises(ExportError, match=f"kv_cache is int8, .*; precision is {precision}"):
+        export_decoder(tiny_generator(), settings)
+    assert not [*tmp_path.iterdir()]
+
+
+def test_networks_without_such_a_cache_refuse_it(tmp_path: Path) -> None:
+    settings = ExportSettings("mood", tmp_path, "int8", kv_cache="int8")
+    with pytest.raises(ExportError, match="kv_cache is int8, which is for decoders"):
+        export_any(tiny_classifier(), settings)
+    assert not [*tmp_path.iterdir()]
