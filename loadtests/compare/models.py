@@ -28,7 +28,8 @@ OLD_KEYS = {
     },
     GPT2: {"n_ctx": 1024},
 }
-CHECK_ROWS, CHECK_PROMPTS, CHECK_TOKENS = 8, 6, 16
+# Random weights have ties: of 6 prompts 4 had two first tokens within a fifth of the logits' spread.
+CHECK_ROWS, CHECK_PROMPTS, CHECK_TOKENS = 8, 24, 16
 
 
 @dataclass(frozen=True, slots=True)
