@@ -28,7 +28,7 @@ OLD_KEYS = {
     },
     GPT2: {"n_ctx": 1024},
 }
-# Random weights have ties: of 6 prompts 4 had two first tokens within a fifth of the logits' spread.
+# Random weights have ties: of 6 prompts 4 had two first tokens a fifth of the spread apart.
 CHECK_ROWS, CHECK_PROMPTS, CHECK_TOKENS = 8, 24, 16
 
 
