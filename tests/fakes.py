@@ -140,6 +140,7 @@ class FakeDecoder(Holdable[DecoderRun]):
         self.max_tokens = max_tokens
         self.vocab_size = vocab_size
         self.max_logits_per_row = 8
+        self.pads_prompts = True
         self.slots: list[list[int]] = [[] for _ in range(num_slots)]
         self.copies: list[tuple[int, int, int]] = []  # source, target, tokens
         self.error: Exception | None = None

@@ -53,6 +53,11 @@ class Decoder(Protocol):
         ...
 
     @property
+    def pads_prompts(self) -> bool:
+        """Whether rows of several tokens cost as much as the longest of their run."""
+        ...
+
+    @property
     def max_logits_per_row(self) -> int:
         """Of how many tokens of one row a run can give the logits; 1 where only of the last."""
         ...
@@ -193,6 +198,10 @@ class OnnxDecoder:
         """Copy a slot's keys and values of tokens `start` to `num_tokens` to another slot."""
         for buffer in self._buffers:
             buffer[target, :, start:num_tokens] = buffer[source, :, start:num_tokens]
+
+    @property
+    def pads_prompts(self) -> bool:
+        return self._prefill is None
 
     @property
     def max_logits_per_row(self) -> int:

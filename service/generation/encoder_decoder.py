@@ -131,6 +131,7 @@ class EncoderDecoder:
     """An encoder, and a decoder with a slot's source beside its cache: `[slots, H, T, Dh]` each."""
 
     max_logits_per_row = 1  # no drafts
+    pads_prompts = True
 
     def __init__(
         self,

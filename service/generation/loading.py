@@ -150,7 +150,11 @@ def start_decoder(
     decoder, settings = loaded.decoder, host.settings
     limits = scheduler_limits(config, settings)
     most = decoder.max_logits_per_row - 1  # 0 where a graph gives the last logits only
-    limits = replace(limits, max_draft_tokens=min(limits.max_draft_tokens, most))
+    limits = replace(
+        limits,
+        max_draft_tokens=min(limits.max_draft_tokens, most),
+        pads_prompts=decoder.pads_prompts,
+    )
     limits = _for_encoder(limits, loaded.manifest)
     metrics = host.metrics.for_generation(model_metrics)
     policy = queue_policies(config, settings).default

@@ -9,7 +9,7 @@ by one bounded step at a time, and neither side starves. ONNX Runtime's attentio
 for one row only, and starts several rows from nothing; hence the three kinds of step:
 
     decode    every decoding sequence, one token each; or one, its token and a draft after it
-    prefill   several short prompts from their beginning, padded to the longest
+    prefill   several short prompts from their beginning, padded to the longest or packed
     chunk     a part of one prompt: it is too long for the budget, or its beginning was copied
 
 Waiting sequences go in the order of arrival; each priority counts as having come so much later, so
@@ -18,6 +18,7 @@ that the last are late but never forgotten.
 
 from bisect import insort
 from collections.abc import Iterator
+from collections.abc import Sequence as Many
 from dataclasses import dataclass
 from itertools import islice
 from typing import Literal
@@ -40,6 +41,7 @@ class SchedulerLimits:
     overhead_tokens: int = 16  # what one more run costs, in tokens; docs/benchmarks.md
     priority_step_s: float = 5.0  # how much later each priority counts as having come
     can_reuse_prefixes: bool = True
+    pads_prompts: bool = True  # in a run of several each costs as much as the longest
     has_whole_prompts: bool = False  # computed in one run each, or copied from another sample
     max_candidates: int = 256  # waiting sequences looked at when a step is planned
     max_draft_tokens: int = 0  # of one sequence, checked in one run; 0: no drafts
@@ -75,11 +77,6 @@ class StepPlan:
             for sequence, num_new in zip(self.sequences, self.num_new_tokens, strict=True)
         ]
         return rows if self.draft is None else [np.append(rows[0], self.draft.token_ids)]
-
-    @property
-    def num_padded_tokens(self) -> int:
-        """B * S: what is computed, padding included."""
-        return len(self.sequences) * max(self.num_new_tokens)
 
 
 class Scheduler:
@@ -120,7 +117,8 @@ class Scheduler:
         """
         plan = self._plan_prefill()
         if plan is not None:
-            self._budget_tokens -= plan.num_padded_tokens + self._limits.overhead_tokens
+            num_computed = self._num_computed(plan.num_new_tokens)
+            self._budget_tokens -= num_computed + self._limits.overhead_tokens
             return plan
         decoding = self._cache.decoding()
         self._budget_tokens = self._limits.max_prefill_tokens
@@ -272,14 +270,17 @@ class Scheduler:
         lengths = tuple(sequence.num_tokens for sequence in chosen)
         return StepPlan("prefill", tuple(chosen), lengths)
 
+    def _num_computed(self, lengths: Many[int]) -> int:
+        """Tokens that a run of prompts computes, padding included."""
+        return len(lengths) * max(lengths) if self._limits.pads_prompts else sum(lengths)
+
     def _fits(self, chosen: list[Sequence], sequence: Sequence) -> bool:
         lengths = [other.num_tokens for other in chosen]
-        num_tokens, longest = sequence.num_tokens, max(lengths)
-        padded = (len(chosen) + 1) * max(longest, num_tokens)
-        added = padded - len(chosen) * longest
-        if not self._can_afford(padded) or padded > self._limits.max_prefill_tokens:
+        num_computed = self._num_computed([*lengths, sequence.num_tokens])
+        added = num_computed - self._num_computed(lengths)
+        if not self._can_afford(num_computed) or num_computed > self._limits.max_prefill_tokens:
             return False
-        if added - num_tokens > self._limits.overhead_tokens:
+        if added - sequence.num_tokens > self._limits.overhead_tokens:
             return False
         # What could be copied once it is computed is worth waiting for; so is what is there now.
         if any(_num_same(other, sequence) >= MIN_KEPT_TOKENS for other in chosen):

@@ -126,7 +126,7 @@ class Simulation:
         if plan.phase == "decode":
             assert set(plan.num_new_tokens) == {1}
         else:
-            assert plan.num_padded_tokens <= self.limits.max_prefill_tokens
+            assert len(plan.sequences) * max(plan.num_new_tokens) <= self.limits.max_prefill_tokens
         if first is not None and first.slot is None and not first.is_finished:
             started = set(plan.sequences) - before
             assert not started, "one that started passed the first in line"

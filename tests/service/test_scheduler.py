@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from service.generation.scheduler import SchedulerLimits
+from service.generation.scheduler import SchedulerLimits, StepPlan
 from service.generation.sequence import FinishReason, Sequence
 from tests.fakes import greedy_ids
 from tests.generation import Step, Steps, output_ids, request_of, samples_of, sequence_of
@@ -28,6 +28,11 @@ def steps_of(*sequences: Sequence, num_slots: int = 8, **limits: Any) -> Steps: 
 def shapes(steps: list[Step]) -> list[tuple[str, tuple[int, ...]]]:
     """Of each step, the phase and the tokens by row."""
     return [(step.plan.phase, step.plan.num_new_tokens) for step in steps]
+
+
+def num_padded(plan: StepPlan) -> int:
+    """B * S: what is computed, padding included."""
+    return len(plan.sequences) * max(plan.num_new_tokens)
 
 
 def prefills_of(steps: list[Step], sequence: Sequence) -> list[int]:
@@ -114,7 +119,7 @@ def test_prompts_between_two_decoding_steps_are_bounded(can_reuse_prefixes: bool
                 spent = 0
             elif step.num_decoding:
                 # A copy costs as much as a run.
-                spent += step.plan.num_padded_tokens + 4 * (1 + step.num_copied)
+                spent += num_padded(step.plan) + 4 * (1 + step.num_copied)
                 assert spent <= CHUNK + 4
                 num_bounded += 1
     assert num_bounded > 300
@@ -153,6 +158,26 @@ def test_padding_never_costs_more_than_a_run(overhead_tokens: int, is_shared: bo
     sequences = sequence_of(different(0, 4)), sequence_of(different(1, 16))
     steps = steps_of(*sequences, overhead_tokens=overhead_tokens)
     assert shapes(steps.drain())[0] == ("prefill", (4, 16) if is_shared else (4,))
+
+
+def test_packed_prompts_share_a_run_whatever_their_lengths() -> None:
+    """Of 20, 4, 8 and 2 tokens the first three make 32 of 32; padded, the first would be alone."""
+    sequences = [sequence_of(different(number, n)) for number, n in enumerate((20, 4, 8, 2))]
+    steps = steps_of(*sequences, pads_prompts=False, overhead_tokens=0)
+    assert shapes(steps.drain())[0] == ("prefill", (20, 4, 8))
+    again = [sequence_of(different(number, n)) for number, n in enumerate((20, 4, 8, 2))]
+    padded = steps_of(*again, overhead_tokens=0)
+    assert shapes(padded.drain())[0] == ("prefill", (20,))
+
+
+def test_packed_prompts_spend_what_they_are_between_two_decoding_steps() -> None:
+    """Beside one that decodes 16 and 12 go; 8 more would make 36, and wait for the next step."""
+    steps = steps_of(sequence_of(different(0, 5), max_tokens=50), pads_prompts=False)
+    steps.step()
+    steps.step()
+    steps.add(*(sequence_of(different(9 + n, n), max_tokens=50) for n in (16, 12, 8)))
+    found = [step for _ in range(3) if (step := steps.step())]
+    assert shapes(found) == [("prefill", (16, 12)), ("decode", (1,) * 3), ("prefill", (8,))]
 
 
 def test_chunks_are_of_one_size_whoever_else_is_there() -> None:
