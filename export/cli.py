@@ -125,7 +125,7 @@ def export(
         typer.Option(
             envvar="ATTENDANT_EXPORT_KV_CACHE",
             help="Decoders: keys and values of the precisions that round. int8 takes a quarter of "
-            "the memory and is faster from a few sequences on, but slower in reading prompts.",
+            "a sequence's memory and is faster, but holds the weights twice.",
         ),
     ] = "float",
     task: Annotated[

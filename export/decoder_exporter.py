@@ -66,22 +66,23 @@ def export_decoder(
         windows = windows_of(ids, network.config.max_positions)
     check_size(network)
     precisions = settings.precisions(AUTO)
-    if settings.kv_cache == "int8" and precisions[-1] in FLOAT:
+    if settings.kv_cache == "int8" and not set(precisions) - set(FLOAT):
         raise ExportError(
             f"kv_cache is int8, which is for precisions that round too; precision is "
-            f"{precisions[-1]}"
+            f"{settings.precision}"
         )
 
     def build(precision: Precision) -> Built:
         on_step(f"{precision}: tracing the graph")
         graph, prefill = trace_decoder(network, is_half=precision == "fp16"), None
         if precision not in FLOAT:
-            on_step(f"{precision}: quantising weights")
-            graph = _quantize(graph, precision)
             if settings.kv_cache == "int8":
-                largest = _largest_cached(checkpoint, settings, on_step)
+                largest = _largest_cached(graph, checkpoint, settings, on_step)
+                on_step(f"{precision}: tracing the graph for prompts")
                 graph = with_int8_cache(graph, largest)
                 prefill = _quantize(trace_prefill(network, largest), precision)
+            on_step(f"{precision}: quantising weights")
+            graph = _quantize(graph, precision)
             check_fused(graph, OPERATOR, network.config.num_layers)
         on_step(f"{precision}: comparing cached decoding with recomputing from scratch")
         parity = measure_parity(network, graph, is_exact=precision == "fp32", prefill=prefill)
@@ -92,7 +93,13 @@ def export_decoder(
             _check_rise(perplexity, settings.max_perplexity_rise)
         return Built(
             graph,
-            Variant(precision, fused_ops(graph), parity.to_dict(), perplexity=perplexity),
+            Variant(
+                precision,
+                fused_ops(graph),
+                parity.to_dict(),
+                perplexity=perplexity,
+                kv_cache="int8" if prefill else "",
+            ),
             prefill,
         )
 
@@ -143,17 +150,20 @@ def _quantize(graph: onnx.ModelProto, precision: Precision) -> onnx.ModelProto:
 
 
 def _largest_cached(
-    checkpoint: Checkpoint, settings: ExportSettings, on_step: Callable[[str], None]
+    graph: onnx.ModelProto,
+    checkpoint: Checkpoint,
+    settings: ExportSettings,
+    on_step: Callable[[str], None],
 ) -> Largest:
-    """By the float32 graph, over the sample texts."""
-    network = checkpoint.model
-    assert isinstance(network, GPT), "others have no cache of this kind"
-    rows = sample_rows(checkpoint.tokenizer, settings.calibration, checkpoint.max_tokens)
-    given = [row for row in rows.calibration if row]
+    """By the float32 graph, over the sample texts one after the other: at all its positions."""
+    samples = sample_rows(checkpoint.tokenizer, settings.calibration, checkpoint.max_tokens)
+    ids = [token_id for row in (*samples.calibration, *samples.checked) for token_id in row]
+    if not ids:
+        raise ExportError("the texts to calibrate on have no tokens, at least 1 is needed")
+    rows = [ids[i : i + checkpoint.max_tokens] for i in range(0, len(ids), checkpoint.max_tokens)]
+    what = "measuring keys and values"
     return largest_values(
-        trace_decoder(network, is_half=False),
-        given,
-        lambda done: on_step(f"measuring keys and values: {done} of {len(given)} texts"),
+        graph, rows, lambda done: on_step(f"{what}: {done} of {len(rows)} rows of samples")
     )
 
 

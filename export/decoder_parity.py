@@ -78,15 +78,18 @@ def open_graph(
     prefill: onnx.ModelProto | None = None,
 ) -> OnnxDecoder:
     """The server's decoder over a graph held in memory, and that for prompts beside it."""
-    options = SessionOptions(num_threads=available_cpus())
-    session, start = (
-        OnnxSession(graph.SerializeToString(), options) if graph else None
-        for graph in (model, prefill)
-    )
-    assert session is not None, "a decoder's graph"
     return OnnxDecoder(
-        session, num_slots=num_slots, max_tokens=max_tokens, max_rows=num_slots, prefill=start
+        open_session(model),
+        num_slots=num_slots,
+        max_tokens=max_tokens,
+        max_rows=num_slots,
+        prefill=open_session(prefill) if prefill else None,
     )
+
+
+def open_session(model: onnx.ModelProto) -> OnnxSession:
+    """A graph held in memory, as the server computes it."""
+    return OnnxSession(model.SerializeToString(), SessionOptions(num_threads=available_cpus()))
 
 
 def measure_parity(

@@ -104,10 +104,10 @@ def export_any(
     task: str | None = None,
 ) -> Exported:
     """Write a version into the repository; raises `ExportError`, and then nothing is written."""
-    if task in VARIANTS:
-        return VARIANTS[task](checkpoint, settings, held_out, on_step)
-    checkpoint = used_for(checkpoint, task, also=VARIANTS)
-    exporter = EXPORTERS.get(kind_of(checkpoint.model).name, _export_text_network)
+    exporter = VARIANTS.get(task or "")
+    if exporter is None:
+        checkpoint = used_for(checkpoint, task, also=VARIANTS)
+        exporter = EXPORTERS.get(kind_of(checkpoint.model).name, _export_text_network)
     if settings.kv_cache != "float" and exporter is not _export_gpt:
         raise ExportError(
             f"kv_cache is {settings.kv_cache}, which is for decoders that continue texts"

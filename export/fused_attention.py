@@ -40,7 +40,7 @@ def fuse_attention(model: nn.Module, operator: Operator) -> int:
     for parent in list(model.modules()):
         for name, child in list(parent.named_children()):
             if isinstance(child, MultiHeadAttention):
-                setattr(parent, name, _FusedAttention(child, operator))
+                setattr(parent, name, FusedAttention(child, operator))
                 count += 1
             elif isinstance(child, Encoder):
                 setattr(parent, name, _PackedEncoder(child, _reads_first_tokens(model)))
@@ -80,7 +80,7 @@ class _PackedEncoder(nn.Module):
             states.append(layer(states[-1], packing))
         padded = [packing.unpack(state_1ND) for state_1ND in states]
         if self.is_first_token_read:
-            first = _OneToken(packing, states[-1], place=0)
+            first = OneToken(packing, states[-1], place=0)
             padded.append(self.layers[-1](first.hidden_1BD, first).transpose(0, 1))
         return tuple(padded)
 
@@ -102,7 +102,7 @@ class _PackedDecoder(nn.Module):
             hidden_1ND = layer(hidden_1ND, packing)
         layer = self.layers[-1]
         assert isinstance(layer, DecoderLayer)
-        last = _OneToken(packing, hidden_1ND, place=-1, keys_1ND=layer.attention_norm(hidden_1ND))
+        last = OneToken(packing, hidden_1ND, place=-1, keys_1ND=layer.attention_norm(hidden_1ND))
         normed_1BD: Tensor = self.norm(layer(last.hidden_1BD, last))
         return normed_1BD.squeeze(0)
 
@@ -138,7 +138,7 @@ class Packing:
     unpack_queries = unpack
 
 
-class _OneToken:
+class OneToken:
     """The first or last token of each row, which asks all of them: a packing of one a row.
 
     `keys_1ND` is what keys and values are made of, where that is not `hidden_1ND` itself.
@@ -173,7 +173,7 @@ class _OneToken:
         return context_B1D.transpose(0, 1)
 
 
-class _FusedAttention(nn.Module):
+class FusedAttention(nn.Module):
     """Self-attention over packed tokens, as one ONNX operator."""
 
     def __init__(self, attention: MultiHeadAttention, operator: Operator) -> None:
@@ -185,7 +185,7 @@ class _FusedAttention(nn.Module):
         self.emit = self._onnx_attention if operator == "Attention" else self._microsoft_attention
 
     def forward(
-        self, hidden_1ND: Tensor, packing: Packing | _OneToken, is_causal: bool = False
+        self, hidden_1ND: Tensor, packing: Packing | OneToken, is_causal: bool = False
     ) -> Tensor:
         query = packing.unpack_queries(self.query(hidden_1ND))
         source_1ND = packing.keys_from(hidden_1ND)

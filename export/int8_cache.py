@@ -17,15 +17,14 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from export.cached_decoder import OPERATOR
-from service.cpus import available_cpus
+from export.decoder_parity import open_session
 from service.generation.decoder import DecoderShape
-from service.runtime import OnnxSession, SessionOptions
 
-LARGEST = 127
+MAX_STEP = 127  # of a rounded value, on both sides of zero
 LEAST = 1e-6  # of a channel that sample texts leave at zero: a scale is no zero
-SCALES = 12, 13  # the operator's inputs `k_scale` and `v_scale`
+FIRST_SCALE = 12  # where the operator's inputs `k_scale` and, next, `v_scale` are
 KIND = "PER_CHANNEL"
-Largest = dict[str, np.ndarray]  # by the name of a cache that the graph gives, each [H, Dh]
+Largest = dict[str, np.ndarray]  # float64 [H, Dh], by the name of a cache that the graph gives
 
 
 def largest_values(
@@ -33,9 +32,11 @@ def largest_values(
     rows: Sequence[Sequence[int]],
     on_row: Callable[[int], None] = lambda _: None,
 ) -> Largest:
-    """What every channel of every key and value holds at most, by a float32 graph, over `rows`."""
-    options = SessionOptions(num_threads=available_cpus())
-    session = OnnxSession(model.SerializeToString(), options)
+    """What every channel of every key and value holds at most, by a float32 graph, over `rows`.
+
+    Zeros where there are no rows; a row has at least one token.
+    """
+    session = open_session(model)
     shape = DecoderShape.of(session.signature)
     inputs = [spec.name for spec in session.signature.inputs]
     caches = [spec.name for spec in session.signature.outputs if spec.name != "logits"]
@@ -60,7 +61,7 @@ def largest_values(
 def scales_of(largest: Largest) -> dict[str, np.ndarray]:
     """What one step of an int8 stands for, float32 [H, Dh]."""
     return {
-        name: (np.maximum(values_HDh, LEAST) / LARGEST).astype(np.float32)
+        name: (np.maximum(values_HDh, LEAST) / MAX_STEP).astype(np.float32)
         for name, values_HDh in largest.items()
     }
 
@@ -72,7 +73,7 @@ def with_int8_cache(model: onnx.ModelProto, largest: Largest) -> onnx.ModelProto
     for node in graph.node:
         if node.op_type != OPERATOR:
             continue
-        node.input.extend([""] * (SCALES[0] - len(node.input)))
+        node.input.extend([""] * (FIRST_SCALE - len(node.input)))
         for cache in node.output[1:3]:
             scale_1H1Dh = scales[cache][None, :, None, :]
             graph.initializer.append(numpy_helper.from_array(scale_1H1Dh, f"{cache}.scale"))

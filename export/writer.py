@@ -18,7 +18,7 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 from export.errors import ExportError
 from export.variants import Built
 from service.errors import LoadError
-from service.generation.decoder import prefill_filename
+from service.generation.decoder import PREFILL_SUFFIX
 from service.generation.encoder_decoder import ENCODER_FILENAME
 from service.manifest import MODEL_FILENAME, Manifest
 from service.model_config import complete_for_text, parse_config
@@ -105,7 +105,7 @@ def _write_version(exported: ExportedModel, folder: Path) -> None:
 def _write_graphs(graph: onnx.ModelProto, prefill: onnx.ModelProto | None, path: Path) -> None:
     onnx.save(graph, path)
     if prefill is not None:
-        onnx.save(prefill, path.with_name(prefill_filename(path.name)))
+        onnx.save(prefill, path.with_suffix(PREFILL_SUFFIX))
 
 
 def _write_model_files(manifest: Manifest, folder: Path, name: str, max_batch_size: int) -> None:

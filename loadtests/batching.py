@@ -89,9 +89,14 @@ def main(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Measure bare, server, counted, first-come and single side by side."""
+    if texts is not None and tokens:
+        raise typer.BadParameter("--texts and --tokens are both given, expected one")
     settings = Settings(model_repository=repository, precision=precision, measure_cost_s=0.0)
     loaded = load_model(ModelSource.of(repository, model), settings, Openers()).versions[-1]
     items, requests = _asked(loaded, _lines(loaded, texts, tokens, limit))
+    lengths = {item.num_tokens for item in items}
+    if tokens and lengths != {tokens}:
+        raise typer.BadParameter(f"--tokens is {tokens}, and the texts have {sorted(lengths)}")
     names = way or list(VARIANTS)
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         write_variants(repository / model, Path(folder), names)

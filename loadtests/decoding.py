@@ -6,8 +6,7 @@
 Each graph runs in the server's own decoder, without engine and sampling. A step gives `rows`
 sequences one token each, behind `context` tokens that the cache has already; a prompt is `tokens`
 long and in a slot by itself. Ratios are of speed, over the first graph, within a round.
-`--profile` shows where the time of steps and prompts goes instead, by kind of node of the graph
-itself, also for prompts that have one of their own.
+`--profile` shows where the time of steps and prompts goes instead, by kind of node.
 """
 
 # ruff: noqa: B006 - Typer copies defaults
@@ -28,9 +27,10 @@ from rich.console import Console
 from rich.table import Table
 
 from service.cpus import available_cpus
-from service.generation.decoder import SPIN_US, OnnxDecoder, open_prefill
+from service.generation.decoder import PREFILL_SUFFIX, SPIN_US, OnnxDecoder, open_prefill
 from service.runtime import OnnxSession, SessionOptions, _ort_options
 
+PROMPT = "prompt"
 WARM_UP = 2  # rounds that are not counted
 console = Console()
 
@@ -91,7 +91,7 @@ def _works(rows: list[int], context: list[int], tokens: list[int]) -> list[tuple
         for past in context
         for num_rows in rows
     ]
-    return works + [(f"prompt of {length}", length, _prompt(length)) for length in tokens]
+    return works + [(f"{PROMPT} of {length}", length, _prompt(length)) for length in tokens]
 
 
 def _step(num_rows: int, past: int) -> Run:
@@ -160,16 +160,19 @@ def _profile(
     """Each work in a session of its own, since a session is profiled as a whole."""
     for work, _, run in works:
         with tempfile.TemporaryDirectory() as folder:
-            session = OnnxSession(path, options)
+            session, prefill = OnnxSession(path, options), open_prefill(path, options)
+            own, graph = session, path
+            if prefill is not None and work.startswith(PROMPT):
+                own, graph = prefill, path.with_suffix(PREFILL_SUFFIX)
             chosen = _ort_options(onnxruntime, options)
             chosen.enable_profiling = True
             chosen.profile_file_prefix = str(Path(folder, "profile"))
-            session._session = onnxruntime.InferenceSession(path, chosen)  # noqa: SLF001
-            decoder = _decoder(session, num_slots, room)
+            own._session = onnxruntime.InferenceSession(graph, chosen)  # noqa: SLF001
+            decoder = _decoder(session, num_slots, room, prefill)
             _share_memory([decoder])
             for _ in range(WARM_UP + rounds):
                 run(decoder)
-            events = json.loads(Path(session._session.end_profiling()).read_text())  # noqa: SLF001
+            events = json.loads(Path(own._session.end_profiling()).read_text())  # noqa: SLF001
         console.print(_table_of(f"{name}: {work}", events, WARM_UP + rounds))
 
 

@@ -42,6 +42,7 @@ class Variant:
     parity: dict[str, float] = field(default_factory=dict)  # against PyTorch
     accuracy: dict[str, float] = field(default_factory=dict)  # on labelled data, where given
     perplexity: dict[str, float] = field(default_factory=dict)  # on held-out text, where given
+    kv_cache: str = ""  # of a decoder: "int8", or empty for what it computes in
 
     def __post_init__(self) -> None:
         _check_choice("variants.precision", self.precision, Precision)
@@ -104,6 +105,7 @@ class Manifest:
     parity: dict[str, float] = field(default_factory=dict)  # against PyTorch
     accuracy: dict[str, float] = field(default_factory=dict)  # on labelled data, where given
     perplexity: dict[str, float] = field(default_factory=dict)  # on held-out text, where given
+    kv_cache: str = ""  # of a decoder: "int8", or empty for what it computes in
     versions: dict[str, str] = field(default_factory=dict)  # of what exported it
     variants: tuple[Variant, ...] = ()  # in the order in which they are to be preferred
     left_out: dict[str, str] = field(default_factory=dict)  # precisions, and why they are not there

@@ -163,7 +163,7 @@ def ours(task: str, precisions: Sequence[str] | None, settings: Mapping[str, obj
     """
     model = MODEL_OF[task]
     caches = {
-        precision: "int8" if task == GENERATE and precision not in ("fp32", "fp16") else "float"
+        precision: "int8" if task == GENERATE and precision not in ("fp32", "fp16") else ""
         for precision in precisions or OUR_PRECISIONS
     }
     return [
@@ -174,11 +174,11 @@ def ours(task: str, precisions: Sequence[str] | None, settings: Mapping[str, obj
             task,
             "float32" if precision == "fp32" else precision,
             Conversion(
-                f"attendant-{model}-{precision}-{cache}-cache",
+                f"attendant-{model}-{precision}" + f"-{cache}-cache" * bool(cache),
                 model,
                 OWN,
                 f"{{bin}}/attendant export {{model}} --repository {{out}} --name model "
-                f"--precision {precision} --kv-cache {cache}",
+                f"--precision {precision}" + f" --kv-cache {cache}" * bool(cache),
             ),
             {"settings": dict(settings)},
         )

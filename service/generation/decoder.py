@@ -24,6 +24,7 @@ from service.settings import MAX_DRAFT_TOKENS
 from service.signature import Signature, TensorSpec
 
 INPUTS = ("input_ids", "position_ids", "seqlens_k", "total_sequence_length")
+PREFILL_SUFFIX = ".prefill.onnx"  # of the graph for prompts: beside model.onnx, model.prefill.onnx
 PREFILL_INPUTS = ("input_ids", "attention_mask")
 POSITIONS = "logit_positions"  # of tokens whose logits are wanted; older graphs give the last ones
 MAX_SLOTS = 256  # a prompt is compared with all of them
@@ -31,6 +32,9 @@ MAX_LOGITS_PER_ROW = 1 + MAX_DRAFT_TOKENS  # of a row's token, and of drafted on
 # A step is some hundred short operators: a thread that sleeps between two wakes up too late.
 SPIN_US = 50
 MAX_BINDINGS = 256  # ranges of slots whose addresses are kept bound for the next decoding step
+
+
+_Tensor = tuple[np.dtype, tuple[int, ...]]  # its type and dims; -1 where they vary
 
 
 class Decoder(Protocol):
@@ -123,14 +127,9 @@ class CacheLimits:
     max_bytes: int
 
 
-def prefill_filename(filename: str) -> str:
-    """Of the graph for prompts, if there is one: beside `model.int8.onnx`, `prefill.int8.onnx`."""
-    return filename.replace("model", "prefill", 1)
-
-
 def open_prefill(path: Path, options: SessionOptions) -> OnnxSession | None:
     """The graph for prompts beside a decoder's, if there is one."""
-    beside = path.with_name(prefill_filename(path.name))
+    beside = path.with_suffix(PREFILL_SUFFIX)
     return OnnxSession(beside, options) if beside.is_file() else None
 
 
@@ -222,7 +221,7 @@ class OnnxDecoder:
         """
         assert num_logits == 1 or (len(rows) == 1 and num_logits <= self.max_logits_per_row)
         num_rows, num_tokens = len(rows), max(map(len, rows))
-        if self._prefill is not None and num_tokens > num_logits and not any(num_past):
+        if self._prefill is not None and num_logits == 1 and not any(num_past):
             return self._start(self._prefill, first_slot, rows)
         key = (first_slot, num_rows, num_tokens)
         is_kept = num_tokens == max(1, num_logits)  # these come again and again
@@ -321,17 +320,23 @@ def _check_cache(spec: TensorSpec, first: TensorSpec) -> None:
 
 
 def _check_prefill(signature: Signature, shape: DecoderShape) -> None:
-    """Raise `LoadError` unless it gives logits, and what goes into the cache."""
+    """Raise `LoadError` unless it reads texts, and gives logits and what goes into the cache."""
     size = shape.num_kv_heads * shape.head_size
-    wanted = {"logits": (np.dtype(np.float32), shape.vocab_size)}
-    wanted |= {name: (shape.cache_dtype, size) for _, name in _cache_names(shape.num_layers)}
-    found = {spec.name: (spec.datatype.dtype, spec.dims[-1]) for spec in signature.outputs}
-    inputs = [spec.name for spec in signature.inputs]
-    if sorted(inputs) != sorted(PREFILL_INPUTS) or found != wanted:
-        raise LoadError(
-            f"the graph for prompts takes {sorted(inputs)} and gives {found}; the decoder beside "
-            f"it needs {sorted(PREFILL_INPUTS)} and {wanted}"
-        )
+    wanted: dict[str, _Tensor] = {n: (np.dtype(np.int64), (-1, -1)) for n in PREFILL_INPUTS}
+    wanted["logits"] = (np.dtype(np.float32), (-1, shape.vocab_size))
+    wanted |= {
+        name: (shape.cache_dtype, (1, -1, size)) for _, name in _cache_names(shape.num_layers)
+    }
+    tensors = (*signature.inputs, *signature.outputs)
+    found = {spec.name: (spec.datatype.dtype, spec.dims) for spec in tensors}
+    for name in sorted(wanted.keys() | found.keys()):
+        one, other = (_described(each.get(name)) for each in (found, wanted))
+        if one != other:
+            raise LoadError(f"the graph for prompts has '{name}' as {one}, expected {other}")
+
+
+def _described(tensor: _Tensor | None) -> str:
+    return f"{tensor[0].name} {list(tensor[1])}" if tensor else "nothing"
 
 
 def _cache_names(num_layers: int) -> list[tuple[str, str]]:

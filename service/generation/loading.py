@@ -8,7 +8,7 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from service.batch_limits import queue_policies
 from service.errors import LoadError
-from service.generation.decoder import CacheLimits, Decoder
+from service.generation.decoder import PREFILL_SUFFIX, CacheLimits, Decoder
 from service.generation.encoder_decoder import SourceLimits, open_encoder_decoder
 from service.generation.engine import GenerationEngine, Vocabulary
 from service.generation.inbox import QueueLimits
@@ -35,7 +35,8 @@ class LoadedDecoder:
 
     @property
     def description(self) -> str:
-        return f"{self.decoder.num_slots} slots of {self.decoder.max_tokens} tokens"
+        cache = f" in {self.manifest.kv_cache}" if self.manifest.kv_cache else ""
+        return f"{self.decoder.num_slots} slots of {self.decoder.max_tokens} tokens{cache}"
 
     @property
     def room(self) -> Room:
@@ -66,6 +67,11 @@ def load_decoder(
     if manifest.has_source:
         decoder: Decoder = open_encoder_decoder(graph, options, limits, _source_limits(manifest))
     else:
+        prefill = graph.with_suffix(PREFILL_SUFFIX)
+        if manifest.kv_cache and not prefill.is_file():
+            raise LoadError(
+                f"{prefill.name} is missing: the manifest says kv_cache {manifest.kv_cache}"
+            )
         decoder = open_decoder(graph, options, limits)
     tokenizer = PromptTokenizer(
         graph.with_name("tokenizer.json"),
