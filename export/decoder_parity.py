@@ -67,7 +67,7 @@ class ParityLimits:
             if not found <= limit:
                 raise ExportError(
                     "cached decoding is not what recomputing from scratch gives: "
-                    f"{name} is {found:.2e}, the limit is {limit:.0e}"
+                    f"{name} is {found:.2e}, the limit is {limit:g}"
                 )
 
 
