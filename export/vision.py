@@ -81,7 +81,7 @@ def trace_vision(network: VisionTransformer) -> onnx.ModelProto:
     for parent in list(fused.modules()):
         for name, child in list(parent.named_children()):
             if isinstance(child, MultiHeadAttention):
-                setattr(parent, name, FusedAttention(child))
+                setattr(parent, name, _FusedAttention(child))
     rows = torch.export.Dim("batch")
     example = (torch.from_numpy(_pixels(network.config, num_images=2)),)
     program = export_program(_Network(fused), example, (INPUT,), ({0: rows},))
@@ -116,7 +116,7 @@ class _Network(nn.Module):
         return logits
 
 
-class FusedAttention(nn.Module):
+class _FusedAttention(nn.Module):
     """Self-attention over rows of one length, as one ONNX operator (version 23)."""
 
     def __init__(self, attention: MultiHeadAttention) -> None:

@@ -7,7 +7,7 @@
 Ways to compute the same rows, round after round, A B C A B C ...:
 
     bare      the ONNX Runtime session alone, fed batches made beforehand: rows sorted by
-              length, the batch size tried out for the best. No server can beat it.
+              length, the batch size tried out for the best, one run at a time.
     server    through gRPC, batches formed by the server's own policy, from measured costs
     counted   through gRPC, the same from counted tokens: a run costs 16, padding as much as text
     first     through gRPC, batches of whatever waits, padded to the longest

@@ -30,6 +30,8 @@ from service.generation.sequence import Sequence
 from service.generation.speculation import Draft, Speculator
 
 Phase = Literal["prefill", "decode"]
+# Attention computes padding of packed prompts too: so many positions for each token of the budget.
+MAX_PADDED = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,7 +273,7 @@ class Scheduler:
         return StepPlan("prefill", tuple(chosen), lengths)
 
     def _num_computed(self, lengths: Many[int]) -> int:
-        """Tokens that a run of prompts computes, padding included."""
+        """Tokens that a run of prompts computes, padding included where the graph has it."""
         return len(lengths) * max(lengths) if self._limits.pads_prompts else sum(lengths)
 
     def _fits(self, chosen: list[Sequence], sequence: Sequence) -> bool:
@@ -281,6 +283,9 @@ class Scheduler:
         if not self._can_afford(num_computed) or num_computed > self._limits.max_prefill_tokens:
             return False
         if added - sequence.num_tokens > self._limits.overhead_tokens:
+            return False
+        num_positions = (len(chosen) + 1) * max(*lengths, sequence.num_tokens)
+        if num_positions > MAX_PADDED * self._limits.max_prefill_tokens:
             return False
         # What could be copied once it is computed is worth waiting for; so is what is there now.
         if any(_num_same(other, sequence) >= MIN_KEPT_TOKENS for other in chosen):

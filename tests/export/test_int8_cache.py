@@ -4,6 +4,7 @@
 import asyncio
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -40,7 +41,7 @@ from tests.export.tiny_gpt import (
     tiny_graph,
 )
 from tests.export.tiny_transformer import tiny_writer
-from tests.generation import ask_all, draft_eagerly, engine_on, request_of
+from tests.generation import RecordingObserver, ask_all, draft_eagerly, engine_on, request_of
 
 SAMPLES = random_prompts([MAX_TOKENS] * 24, seed=5)
 PROMPTS = random_prompts([30, 12, 3, 1])
@@ -98,6 +99,7 @@ def test_a_channel_that_samples_leave_at_zero_has_a_scale_all_the_same() -> None
     graph = with_int8_cache(tiny_graph("int8"), zeros)
     decoder = open_graph(graph, MAX_TOKENS, 1, prefill)
     assert np.isfinite(run(decoder, 0, PROMPTS[:1], [0])).all()
+    assert np.isfinite(run(decoder, 0, [[7]], [len(PROMPTS[0])])).all()
 
 
 def test_quarter_of_the_memory() -> None:
@@ -263,12 +265,12 @@ def test_texts_without_a_token_calibrate_nothing(tmp_path: Path) -> None:
         export_decoder(tiny_generator(), settings)
 
 
-async def test_engine_serves_the_same_with_drafts_copied_prefixes_and_samples() -> None:
+async def test_engine_serves_the_same_with_drafts_and_copied_prefixes() -> None:
     """12 requests with prompts in common, at once and with drafts: texts as one by one."""
     prompts = [[*PROMPTS[0][:20], *prompt] for prompt in random_prompts([3, 9, 1, 20], seed=9)]
 
-    async def said(engine: GenerationEngine, prompt: list[int]) -> str:
-        (answer,) = await ask_all(engine, request_of(prompt, max_tokens=12))
+    async def said(engine: GenerationEngine, prompt: list[int], max_tokens: int = 12) -> str:
+        (answer,) = await ask_all(engine, request_of(prompt, max_tokens=max_tokens))
         return answer.text
 
     wanted = []
@@ -276,9 +278,13 @@ async def test_engine_serves_the_same_with_drafts_copied_prefixes_and_samples() 
         async with engine_on(decoder_of(), can_reuse_prefixes=False) as engine:
             wanted.append(await said(engine, prompt))
     decoder = decoder_of(num_slots=8)
-    async with engine_on(decoder, max_draft_tokens=3, pads_prompts=False) as engine:
+    limits: dict[str, Any] = {"max_draft_tokens": 3, "pads_prompts": False}
+    async with engine_on(decoder, observer=(seen := RecordingObserver()), **limits) as engine:
         draft_eagerly(engine)
         found = await asyncio.gather(*(said(engine, prompt) for prompt in prompts * 3))
+        await said(engine, PROMPTS[0][:12] * 3, max_tokens=50)
+    assert any(sequence.num_reused_tokens for sequence in seen.ended)
+    assert any(step.num_drafted for step in seen.steps)
     agreeing = sum(one == other for one, other in zip(found, wanted * 3, strict=True))
     assert agreeing >= 10, "a copied prefix may round a tie otherwise"
 

@@ -170,14 +170,21 @@ def test_packed_prompts_share_a_run_whatever_their_lengths() -> None:
     assert shapes(padded.drain())[0] == ("prefill", (20,))
 
 
-def test_packed_prompts_spend_what_they_are_between_two_decoding_steps() -> None:
-    """Beside one that decodes 16 and 12 go; 8 more would make 36, and wait for the next step."""
+def test_padding_of_packed_prompts_is_bounded_too() -> None:
+    """26 and four of 1 would be 130 positions to attention, more than 4 times the 32 tokens."""
+    sequences = [sequence_of(different(number, n)) for number, n in enumerate((26, 1, 1, 1, 1))]
+    steps = steps_of(*sequences, pads_prompts=False, overhead_tokens=0)
+    assert shapes(steps.drain())[0] == ("prefill", (26, 1, 1, 1))
+
+
+def test_packed_prompts_are_bounded_between_two_decoding_steps() -> None:
+    """Beside one that decodes 20 and 6 go; 8 more would make 34, and wait for the next step."""
     steps = steps_of(sequence_of(different(0, 5), max_tokens=50), pads_prompts=False)
     steps.step()
     steps.step()
-    steps.add(*(sequence_of(different(9 + n, n), max_tokens=50) for n in (16, 12, 8)))
+    steps.add(*(sequence_of(different(9 + n, n), max_tokens=50) for n in (20, 6, 8)))
     found = [step for _ in range(3) if (step := steps.step())]
-    assert shapes(found) == [("prefill", (16, 12)), ("decode", (1,) * 3), ("prefill", (8,))]
+    assert shapes(found) == [("prefill", (20, 6)), ("decode", (1,) * 3), ("prefill", (8,))]
 
 
 def test_chunks_are_of_one_size_whoever_else_is_there() -> None:
