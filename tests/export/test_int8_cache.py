@@ -246,7 +246,7 @@ def test_what_does_not_round_keeps_its_cache(precision: str, tmp_path: Path) -> 
     assert not [*tmp_path.iterdir()]
 
 
-@pytest.mark.parametrize("precision", ["int8", "int8-weights", "int4-weights"])
+@pytest.mark.parametrize("precision", ["int8", "int4-weights"])
 def test_alone_it_is_beside_the_models_graph(precision: Precision, tmp_path: Path) -> None:
     """And without it nothing is loaded: prompts would be slow, and nobody knew why."""
     settings = ExportSettings("tale", tmp_path, precision, kv_cache="int8")

@@ -4,7 +4,6 @@ import asyncio
 import os
 import subprocess
 import sys
-import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from tests.service.serving import Served, serving, within_patience, write_models
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 PLAIN = {"COLUMNS": "40", "NO_COLOR": "1", "TERM": "dumb"}  # narrow: one line all the same
-STARTS_WITHIN_S = 0.5  # of its own processor time, since the cores are shared
+MOST_TIMES = 5  # what it takes over the import of its libraries, in processor time; 3.5 to 4 it is
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -114,12 +113,14 @@ async def test_it_starts_quickly_and_without_the_server() -> None:
     heavy = {"onnxruntime", "numpy", "tokenizers", "torch", "service.app", "prometheus_client"}
     assert not heavy & set(done.stdout.split())
     attendant = Path(sys.executable).with_name("attendant")
-    before_s, started_s = _children_s(), time.monotonic()
-    command = [str(attendant), "healthcheck", "--address", "127.0.0.1:1", "--timeout-s", "5"]
-    done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True)
-    assert done.returncode == 1
-    took_s = min(_children_s() - before_s, time.monotonic() - started_s)
-    assert took_s < STARTS_WITHIN_S
+    libraries = [sys.executable, "-c", "import grpc, typer"]
+    check = [str(attendant), "healthcheck", "--address", "127.0.0.1:1", "--timeout-s", "5"]
+    taken_s: dict[int, list[float]] = {0: [], 1: []}  # by exit status, in turns: machines vary
+    for command in (libraries, check) * 3:
+        before_s = _children_s()
+        done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True)
+        taken_s[done.returncode].append(_children_s() - before_s)
+    assert min(taken_s[1]) < MOST_TIMES * min(taken_s[0])
 
 
 def _children_s() -> float:
