@@ -10,7 +10,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import venv
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -61,9 +60,8 @@ class Environment:
         """Make it, unless it was made in the same way before."""
         if self.is_installed:
             return
-        if not self.python.exists():
-            venv.create(self.folder, with_pip=True)
         log = BUILD / "logs" / f"install-{self.name}.log"
+        _call([sys.executable, "-m", "venv", str(self.folder)], log, self)
         quiet = [str(self.python), "-m", "pip", "--disable-pip-version-check"]
         for arguments in self.pip:
             _call([*quiet, *shlex.split(arguments)], log, self, self.folder)

@@ -212,16 +212,20 @@ def broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Environment:
     import loadtests.compare.environments as environments
 
     monkeypatch.setattr(environments, "BUILD", tmp_path)
-    environment = Environment("broken", script="echo an error: no compiler; false", shown=("pip",))
-    environment.folder.joinpath("bin").mkdir(parents=True)
-    environment.python.symlink_to(sys.executable)
-    return environment
+    return Environment("broken", script="echo an error: no compiler; false", shown=("pip",))
 
 
 def test_what_does_not_install_says_why(broken: Environment) -> None:
     with pytest.raises(NotAvailable, match="no compiler"):
         broken.install()
     assert not broken.is_installed
+
+
+def test_what_cannot_even_be_made_says_why(broken: Environment, tmp_path: Path) -> None:
+    """As on a full disk: no environment, and a reason instead of a traceback."""
+    (tmp_path / "venv").write_text("in the way")
+    with pytest.raises(NotAvailable, match=r"(?i)error.*venv"):
+        broken.install()
 
 
 def test_a_peer_that_does_not_install_has_its_row_in_the_table_and_ends_no_run(
