@@ -25,7 +25,7 @@ from service.signature import Signature, TensorSpec
 
 INPUTS = ("input_ids", "position_ids", "seqlens_k", "total_sequence_length")
 PREFILL_SUFFIX = ".prefill.onnx"  # of the graph for prompts: beside model.onnx, model.prefill.onnx
-PREFILL_INPUTS = ("input_ids", "attention_mask")
+TEXT_INPUTS = ("input_ids", "attention_mask")
 POSITIONS = "logit_positions"  # of tokens whose logits are wanted; older graphs give the last ones
 MAX_SLOTS = 256  # a prompt is compared with all of them
 MAX_LOGITS_PER_ROW = 1 + MAX_DRAFT_TOKENS  # of a row's token, and of drafted ones after it
@@ -240,12 +240,8 @@ class OnnxDecoder:
     ) -> np.ndarray:
         """Compute rows without a past, and put what they leave into their slots."""
         ends = np.cumsum([len(row) for row in rows]).tolist()
-        mask_BS = np.arange(max(map(len, rows))) < np.array([[len(row)] for row in rows])
-        ids_BS = np.zeros(mask_BS.shape, np.int64)
-        ids_BS[mask_BS] = np.concatenate(rows)
-        inputs = dict(zip(PREFILL_INPUTS, (ids_BS, mask_BS.astype(np.int64)), strict=True))
         presents = [present for _, present in self._names]
-        logits_BV, *cached = prefill.run(inputs, ["logits", *presents])
+        logits_BV, *cached = prefill.run(padded(rows), ["logits", *presents])
         heads = (self.shape.num_kv_heads, self.shape.head_size)
         for buffer, cached_1ND in zip(self._buffers, cached, strict=True):
             parts = np.split(cached_1ND[0].reshape(-1, *heads), ends[:-1])
@@ -301,6 +297,14 @@ class _Run:
             wanted_N[:] = last_B + np.arange(1 - len(wanted_N) // num_rows, 1)
 
 
+def padded(rows: Sequence[np.ndarray], pad_token_id: int = 0) -> dict[str, np.ndarray]:
+    """Rows of ids as one right-padded batch, int64 [B, S], by the names of `TEXT_INPUTS`."""
+    mask_BS = np.arange(max(map(len, rows))) < np.array([[len(row)] for row in rows])
+    ids_BS = np.full(mask_BS.shape, pad_token_id, np.int64)
+    ids_BS[mask_BS] = np.concatenate(rows)
+    return dict(zip(TEXT_INPUTS, (ids_BS, mask_BS.astype(np.int64)), strict=True))
+
+
 def without(signature: Signature, names: Collection[str]) -> Signature:
     """A graph's tensors but for inputs that somebody else sees to."""
     return replace(
@@ -322,7 +326,7 @@ def _check_cache(spec: TensorSpec, first: TensorSpec) -> None:
 def _check_prefill(signature: Signature, shape: DecoderShape) -> None:
     """Raise `LoadError` unless it reads texts, and gives logits and what goes into the cache."""
     size = shape.num_kv_heads * shape.head_size
-    wanted: dict[str, _Tensor] = {n: (np.dtype(np.int64), (-1, -1)) for n in PREFILL_INPUTS}
+    wanted: dict[str, _Tensor] = {n: (np.dtype(np.int64), (-1, -1)) for n in TEXT_INPUTS}
     wanted["logits"] = (np.dtype(np.float32), (-1, shape.vocab_size))
     wanted |= {
         name: (shape.cache_dtype, (1, -1, size)) for _, name in _cache_names(shape.num_layers)

@@ -24,16 +24,17 @@ from service.errors import LoadError
 from service.generation.decoder import (
     MAX_SLOTS,
     SPIN_US,
+    TEXT_INPUTS,
     CacheLimits,
     DecoderShape,
     OnnxDecoder,
+    padded,
     without,
 )
 from service.runtime import OnnxSession, SessionOptions
 from service.signature import Signature, TensorSpec
 
 ENCODER_FILENAME = "encoder.onnx"  # beside the decoder, which is the model's graph
-ENCODER_INPUTS = ("input_ids", "attention_mask")
 SOURCE_LENGTHS = "source_lengths"
 
 
@@ -61,10 +62,9 @@ class CrossShape:
         taken = {spec.name: spec for spec in decoder.inputs if spec.name.startswith("cross.")}
         given = {spec.name: spec for spec in encoder.outputs}
         inputs = {spec.name for spec in encoder.inputs}
-        if inputs != {*ENCODER_INPUTS}:
+        if inputs != {*TEXT_INPUTS}:
             raise LoadError(
-                f"{ENCODER_FILENAME} takes {sorted(inputs)}, "
-                f"expected {' and '.join(ENCODER_INPUTS)}"
+                f"{ENCODER_FILENAME} takes {sorted(inputs)}, expected {' and '.join(TEXT_INPUTS)}"
             )
         if not taken or SOURCE_LENGTHS not in {spec.name for spec in decoder.inputs}:
             raise LoadError(
@@ -197,15 +197,11 @@ class EncoderDecoder:
 
     def _encode(self, first_slot: int, rows: Sequence[np.ndarray]) -> None:
         """Sources as one padded batch, and what it gives into their slots."""
-        lengths_B = np.array([len(row) for row in rows])
-        mask_BS = np.arange(lengths_B.max()) < lengths_B[:, None]
-        ids_BS = np.full(mask_BS.shape, self._sources.pad_token_id, np.int64)
-        ids_BS[mask_BS] = np.concatenate(rows)
-        inputs = {"input_ids": ids_BS, "attention_mask": mask_BS.astype(np.int64)}
+        inputs = padded(rows, self._sources.pad_token_id)
         found = self._encoder.run(inputs, list(self._cross))
-        for row, length in enumerate(lengths_B.tolist()):
+        for row, ids in enumerate(rows):
             cross = {name: array[row] for name, array in zip(self._cross, found, strict=True)}
-            self._keep(first_slot + row, length, cross)
+            self._keep(first_slot + row, len(ids), cross)
 
     def _keep(self, slot: int, num_tokens: int, cross: dict[str, np.ndarray]) -> None:
         """Write a source's keys and values, each [H, S, Dh], and nothing of the one before it."""
