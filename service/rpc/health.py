@@ -72,11 +72,11 @@ class HealthService(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
         """The status now and whenever it differs from what was said last."""
         said = None
         while True:
-            changed = self._changed
+            changed, is_over = self._changed, self._is_over  # both may change while one is told
             status = self._status.get(request.service, _UNKNOWN)
             if status != said:
                 await context.write(pb.HealthCheckResponse(status=status))
                 said = status
-            if self._is_over:
+            if is_over:
                 return
             await changed.wait()
