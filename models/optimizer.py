@@ -28,7 +28,10 @@ class Rates(Protocol):
 
 
 def build_optimizer(
-    model: nn.Module, settings: Rates, betas: tuple[float, float] = (0.9, 0.999)
+    model: nn.Module,
+    settings: Rates,
+    betas: tuple[float, float] = (0.9, 0.999),
+    epsilon: float = 1e-8,
 ) -> torch.optim.AdamW:
     """AdamW over the weights that train; vectors (biases, norms) do not decay.
 
@@ -39,7 +42,9 @@ def build_optimizer(
         {"params": [p for p in trained if p.ndim >= 2], "weight_decay": settings.weight_decay},
         {"params": [p for p in trained if p.ndim < 2], "weight_decay": 0.0},
     ]
-    return torch.optim.AdamW(groups, lr=settings.learning_rate, betas=betas, fused=True)
+    return torch.optim.AdamW(
+        groups, lr=settings.learning_rate, betas=betas, eps=epsilon, fused=True
+    )
 
 
 def learning_rate_at(step: int, total_steps: int, settings: Rates) -> float:

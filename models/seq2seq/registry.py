@@ -24,10 +24,14 @@ DEFAULT_NETWORK = "lstm"
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """One kind of network; `defaults` are for settings that neither user nor task gives."""
+    """One kind of network; `defaults` are for settings that neither user nor task gives.
+
+    What a size prescribes comes before what suits a task, whose values are of the small size.
+    """
 
     module: str
     defaults: Values
+    of_size: Mapping[str, Callable[[Seq2SeqSettings], Values]] = field(default_factory=dict)
 
     def load(self) -> "Training":
         """Imports PyTorch."""
@@ -43,6 +47,24 @@ class Task:
     generate: Callable[[Seq2SeqSettings], PairSplits]
     defaults: Mapping[str, Values] = field(default_factory=dict)
     network: str = DEFAULT_NETWORK  # which one learns it, where the user does not say
+
+
+def published(settings: Seq2SeqSettings) -> Values:
+    """Size, dropout and learning rate of Vaswani et al. 2017, table 3 and section 5.3.
+
+    The rate at step n is `D^-0.5 * min(n^-0.5, n * w^-1.5)`, highest at n = w, the warm-up's end.
+    A warm-up that the user gives as a share of the steps takes the place of the paper's.
+    """
+    hidden_size = settings.hidden_size or 512
+    warmup_steps = settings.warmup_steps or 4_000
+    values = {
+        "hidden_size": hidden_size,
+        "dropout": 0.1,
+        "learning_rate": (hidden_size * warmup_steps) ** -0.5,
+    }
+    if settings.warmup_fraction is None:
+        values |= {"warmup_steps": warmup_steps, "warmup_fraction": 0.0}
+    return values
 
 
 NETWORKS = {
@@ -66,6 +88,7 @@ NETWORKS = {
             "warmup_fraction": 0.2,
             "weight_decay": 0.0,
         },
+        {"published": published},
     ),
 }
 TASKS = {
@@ -107,7 +130,9 @@ def prepare(task: str, settings: Seq2SeqSettings) -> tuple[PairSplits, Seq2SeqSe
     """The pairs of a task, or of a file, and the settings with nothing left open."""
     known, network = TASKS.get(task), network_for(task, settings)
     settings = replace(settings, network=network)
-    defaults = [known.defaults.get(network, {}), known.defaults.get("", {})] if known else []
+    of_size = NETWORKS[network].of_size.get(settings.size)
+    defaults = [of_size(settings)] if of_size else []
+    defaults += [known.defaults.get(network, {}), known.defaults.get("", {})] if known else []
     completed = settings.completed(*defaults, NETWORKS[network].defaults)
     if known:
         return known.generate(completed), completed

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Self
 
+from models.errors import SettingError
 from models.settings import MAX_EPOCHS, MAX_SEED, check_fields, setting
 
 NETWORKS = ("lstm", "transformer")
@@ -19,6 +20,7 @@ ALL = "all"
 OF_TASK = "the task's"
 OF_SIZE = "the size's"
 OF_NETWORK = "the network's"
+OF_TASK_OR_SIZE = "the task's or the size's"
 MAX_LENGTH = 1_000
 
 
@@ -44,7 +46,8 @@ class Seq2SeqSettings:
     size: str = setting(
         "small",
         "Of a transformer: small, 2 + 2 layers of 128 for minutes on a processor; or published, "
-        "the 6 + 6 layers of 512 of the paper, whose own learning rate is 7e-4 and warm-up 0.04.",
+        "the paper's 6 + 6 layers of 512 with its dropout of 0.1 and its learning rate, which "
+        "rises for 4,000 steps to 7e-4.",
         choices=SIZES,
     )
     num_layers: int | None = setting(None, "Of a transformer, on each side.", 1, 100, shown=OF_SIZE)
@@ -82,14 +85,29 @@ class Seq2SeqSettings:
         4_096,
         shown=OF_NETWORK,
     )
-    learning_rate: float = setting(None, "Highest learning rate.", 1e-8, 1.0, shown=OF_TASK)
+    learning_rate: float = setting(
+        None,
+        "Highest learning rate. Of the published size the hidden size times the steps of the "
+        "warm-up, to the power of -0.5.",
+        1e-8,
+        1.0,
+        shown=OF_TASK_OR_SIZE,
+    )
     warmup_fraction: float = setting(
         None,
         "Share of all steps in which the rate rises. None of an lstm, whose gradients are clipped; "
-        "a fifth of a transformer, whose rate then falls slowly.",
+        "a fifth of a small transformer, whose rate then falls slowly.",
         0.0,
         1.0,
         shown=OF_NETWORK,
+    )
+    warmup_steps: int | None = setting(
+        None,
+        "Of a transformer: the steps in which the rate rises, in place of a share of all steps. "
+        "4,000 of the published size.",
+        1,
+        1_000_000,
+        shown=OF_SIZE,
     )
     weight_decay: float = setting(
         None, "Pull towards zero on matrices, for where pairs are few.", 0.0, 1.0, shown=OF_TASK
@@ -110,6 +128,8 @@ class Seq2SeqSettings:
 
     def __post_init__(self) -> None:
         check_fields(self)
+        if self.warmup_steps is not None and self.warmup_fraction:
+            raise SettingError("warmup_steps", self.warmup_steps, "absent beside warmup_fraction")
 
     def completed(self, *defaults: Mapping[str, Any]) -> Self:
         """With what is None taken from the first of `defaults` that has it."""

@@ -61,6 +61,7 @@ class Training:
     build: Callable[[Seq2SeqSettings, Tokenizer, int], nn.Module]
     rate_at: Callable[[int, int, Seq2SeqSettings], float] = learning_rate_at
     betas: tuple[float, float] = (0.9, 0.999)
+    epsilon: float = 1e-8
     label_smoothing: float = 0.0  # share of the target that is spread over all tokens
 
 
@@ -206,7 +207,7 @@ class _Run:
         self.train = TokenizedPairs(pairs.train, tokenizer, tokens, pairs.name)
         self.test = TokenizedPairs(pairs.test, tokenizer, tokens, pairs.name)
         self._pad_token_id = tokens.pad_token_id
-        self._optimizer = build_optimizer(network, settings, training.betas)
+        self._optimizer = build_optimizer(network, settings, training.betas, training.epsilon)
         identity = RunIdentity(settings.to_dict(), "fresh weights", _digest_of(pairs))
         self._state = RunState(identity, network, self._optimizer)
 

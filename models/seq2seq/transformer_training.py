@@ -1,7 +1,8 @@
 """How a Transformer is made from settings and trained as published: sections 5.3 and 5.4.
 
-Dropout and label smoothing are the paper's. So is the course of the learning rate; its height and
-the length of its warm-up are settings, since the paper's formula for them is for its own batches.
+Adam's betas and epsilon and the label smoothing are the paper's. So is the course of the learning
+rate; its height and the length of its warm-up are settings, which are the paper's for its own size
+(`models/seq2seq/registry.py`).
 """
 
 import math
@@ -19,6 +20,7 @@ from models.seq2seq.transformer import Transformer, TransformerConfig
 SIZES = {"small": TransformerConfig.small, "published": TransformerConfig.published}
 LABEL_SMOOTHING = 0.1
 BETAS = (0.9, 0.98)
+EPSILON = 1e-9
 
 
 def build(settings: Seq2SeqSettings, tokenizer: Tokenizer, max_positions: int) -> Transformer:
@@ -52,11 +54,17 @@ def rate_at(step: int, total_steps: int, settings: Seq2SeqSettings) -> float:
     The paper's rate is `D^-0.5 * min(n^-0.5, n * w^-1.5)` at step n of w for the warm-up: it is
     highest at n = w, `D^-0.5 * w^-0.5`, in place of which stands the setting.
     """
-    warmup_steps = max(1, math.ceil(settings.warmup_fraction * total_steps))
+    share = max(1, math.ceil(settings.warmup_fraction * total_steps))
+    warmup_steps = share if settings.warmup_steps is None else settings.warmup_steps
     number = step + 1
     return settings.learning_rate * min(number / warmup_steps, math.sqrt(warmup_steps / number))
 
 
 TRAINING = Training(
-    tokenizer_of, build, rate_at=rate_at, betas=BETAS, label_smoothing=LABEL_SMOOTHING
+    tokenizer_of,
+    build,
+    rate_at=rate_at,
+    betas=BETAS,
+    epsilon=EPSILON,
+    label_smoothing=LABEL_SMOOTHING,
 )

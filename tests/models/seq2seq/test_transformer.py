@@ -1,18 +1,21 @@
 """The Transformer against the paper's formulas, and against what it must not depend on."""
 
 import math
-from dataclasses import replace
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from models.errors import SettingError
-from models.seq2seq.registry import NETWORKS, prepare
+from models.errors import SettingError, TrainingInterruptedError
+from models.seq2seq.registry import NETWORKS, TASKS, prepare
 from models.seq2seq.settings import Seq2SeqSettings
 from models.seq2seq.training import target_loss, train
 from models.seq2seq.transformer import Transformer, TransformerConfig
 from models.seq2seq.transformer_training import TRAINING, build, rate_at, tokenizer_of
+from models.training_state import read_state
 
 TINY = TransformerConfig(
     vocab_size=20,
@@ -185,6 +188,73 @@ def test_rate_is_the_paper_s_formula() -> None:
         assert rate_at(step - 1, 100_000, settings) == pytest.approx(wanted)
 
 
+def test_the_published_size_has_the_published_schedule_whatever_the_task() -> None:
+    """Its rates are the formula's at steps 1 to 100,000, its dropout 0.1; small has the task's."""
+    for task in TASKS:
+        given = Seq2SeqSettings(network="transformer", size="published", samples=8, test_samples=2)
+        settings = prepare(task, given)[1]
+        assert (settings.hidden_size, settings.dropout, settings.weight_decay) == (512, 0.1, 0.0)
+        for step in (1, 100, 3_999, 4_000, 4_001, 16_000, 100_000):
+            formula = 512**-0.5 * min(step**-0.5, step * 4_000**-1.5)
+            assert rate_at(step - 1, 100_000, settings) == pytest.approx(formula)
+        assert rate_at(3_999, 100_000, settings) == pytest.approx(6.9877e-4, rel=1e-4)
+        small = prepare(task, replace(given, size="small"))[1]
+        assert (small.learning_rate, small.warmup_steps) == (2e-3, None)
+    assert TransformerConfig.published().hidden_size == 512
+
+
+@pytest.mark.parametrize(
+    ("given", "at_2", "at_8"),
+    [
+        ({}, 2 * 16**-0.5 * 4_000**-1.5, 8 * 16**-0.5 * 4_000**-1.5),
+        ({"warmup_steps": 4}, 2 * 16**-0.5 * 4**-1.5, 16**-0.5 * 8**-0.5),
+        ({"learning_rate": 1e-3, "warmup_steps": 4}, 5e-4, 1e-3 * math.sqrt(4 / 8)),
+        ({"learning_rate": 1e-3, "warmup_fraction": 1.0}, 2.5e-4, 1e-3),
+    ],
+)
+def test_the_published_schedule_reaches_adam(
+    given: dict[str, float], at_2: float, at_8: float, tmp_path: Path
+) -> None:
+    """16 values per token, 8 steps: rates at steps 2 and 8; epsilon 1e-9, betas 0.9 and 0.98."""
+    settings = Seq2SeqSettings(
+        network="transformer",
+        size="published",
+        hidden_size=16,
+        num_layers=1,
+        num_heads=1,
+        samples=8,
+        test_samples=2,
+        batch_size=1,
+        epochs=1,
+        **given,  # type: ignore[arg-type]
+    )
+    pairs, completed = prepare("dates", settings)
+    state_file, answers = tmp_path / "run.resume.pt", iter([False, True])
+    with pytest.raises(TrainingInterruptedError, match="after step 2"):
+        train(pairs, TRAINING, completed, state_file=state_file, should_stop=lambda: next(answers))
+    first = _adam_of(state_file)
+    train(pairs, TRAINING, completed, state_file=state_file)
+    last = _adam_of(state_file)
+    assert (first["lr"], last["lr"]) == (pytest.approx(at_2), pytest.approx(at_8))
+    assert (last["eps"], last["betas"], last["weight_decay"]) == (1e-9, (0.9, 0.98), 0.0)
+
+
+def _adam_of(state_file: Path) -> dict[str, Any]:
+    group: dict[str, Any] = read_state(state_file)["optimizer"]["param_groups"][0]
+    return group
+
+
+def test_help_says_the_published_schedule() -> None:
+    texts = {field.name: field.metadata["help"] for field in fields(Seq2SeqSettings)}
+    assert "dropout of 0.1" in texts["size"]
+    assert "rises for 4,000 steps to 7e-4" in texts["size"]
+
+
+def test_a_warm_up_is_either_steps_or_a_share() -> None:
+    with pytest.raises(SettingError, match="warmup_steps is 100, but must be absent beside"):
+        replace(SETTINGS, warmup_steps=100)
+
+
 @pytest.mark.parametrize("total_steps", [1, 2, 7])
 def test_no_step_has_a_rate_of_zero(total_steps: int) -> None:
     for fraction in (0.0, 0.2, 1.0):
@@ -232,6 +302,7 @@ def test_a_few_dates_are_learnt_by_heart_in_seconds() -> None:
         batch_size=12,
         learning_rate=5e-3,
         warmup_fraction=0.2,
+        seed=1,
     )
     pairs, completed = prepare("dates", settings)
     result = train(pairs, NETWORKS["transformer"].load(), completed)
