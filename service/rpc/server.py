@@ -78,7 +78,7 @@ class RpcServer:
         settings, guard = self._settings, self._guard
         server = grpc.aio.server(
             interceptors=[guard] if guard.has_rules else [],
-            options=_options(settings),
+            options=server_options(settings),
             maximum_concurrent_rpcs=settings.max_concurrent_rpcs + PROBE_ROOM,
         )
         door = Door(server, settings, self._admission, self._calls, elsewhere)
@@ -116,7 +116,8 @@ class RpcServer:
         await asyncio.gather(*(server.stop(END_STREAMS_S) for server in self._servers))
 
 
-def _options(settings: Settings) -> list[tuple[str, int]]:
+def server_options(settings: Settings) -> list[tuple[str, int]]:
+    """What gRPC's core is told; it ignores a name that it does not know."""
     return [
         ("grpc.max_receive_message_length", settings.max_message_bytes),
         ("grpc.max_send_message_length", settings.max_message_bytes),
@@ -132,7 +133,7 @@ def _options(settings: Settings) -> list[tuple[str, int]]:
         ("grpc.http2.ping_timeout_ms", _ms(settings.keepalive_timeout_s)),  # else 60 s
         ("grpc.keepalive_permit_without_calls", 1),  # by clients and, idle too, to them
         ("grpc.http2.max_pings_without_data", 0),  # any number of ours
-        ("grpc.http2.min_recv_ping_interval_without_data_ms", _ms(settings.min_ping_interval_s)),
+        ("grpc.http2.min_ping_interval_without_data_ms", _ms(settings.min_ping_interval_s)),
         ("grpc.so_reuseport", 0),  # a second server on the port is a mistake, not a share
     ]
 

@@ -1,6 +1,8 @@
 """What bounds a connection, a call and its bytes; what a client's silence may cost."""
 
 import asyncio
+import importlib
+import queue
 import socket
 import threading
 import time
@@ -16,10 +18,12 @@ import pytest
 from attendant.v1 import generation_pb2, text_pb2
 from grpc import StatusCode
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from tritonclient import grpc as triton
 from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc
 
-from service.settings import is_loopback, join_address
+from service.rpc.server import server_options
+from service.settings import Settings, is_loopback, join_address
 from tests.fakes import PATIENCE_S, FakeSessions, write_model
 from tests.service.serving import (
     Served,
@@ -34,6 +38,9 @@ from tests.service.serving import (
 from tests.service.slow_network import UNLIMITED, SlowNetwork, wide_request, wide_session
 
 SILENT_CONNECTIONS = 200
+PINGING = triton.KeepAliveOptions(
+    keepalive_time_ms=1_000, keepalive_permit_without_calls=True, http2_max_pings_without_data=0
+)
 
 
 def echo_request(num_bytes: int) -> pb.ModelInferRequest:
@@ -331,6 +338,48 @@ async def test_a_client_behind_a_dead_network_is_found_by_pings(repository: Path
             forth.close()
             back.close()
             await channel.close()
+
+
+async def test_a_client_that_pings_over_a_silent_stream_is_not_cut_off(repository: Path) -> None:
+    """A client of Triton pings every second for 6.5 s while its stream waits for an answer.
+
+    C-core cuts off at the third ping that comes earlier than it allows, by default in 5 minutes.
+    """
+    write_models(repository)
+    patient, strict = await asyncio.gather(
+        _answer_after_silence(repository, min_ping_interval_s=0.5),
+        _answer_after_silence(repository, min_ping_interval_s=60.0),
+    )
+    assert isinstance(patient, triton.InferResult), patient
+    assert "Too many pings" in str(strict)
+
+
+async def _answer_after_silence(repository: Path, min_ping_interval_s: float) -> object:
+    async with serving(repository, min_ping_interval_s=min_ping_interval_s) as served:
+        served.sessions["spam"].hold()
+        answering = asyncio.create_task(asyncio.to_thread(_ask_with_pings, served.address))
+        await asyncio.sleep(6.5)
+        served.release("spam")
+        return await within_patience(answering)
+
+
+def _ask_with_pings(address: str) -> object:
+    """The answer on a stream of tritonclient, or its error."""
+    answers: queue.Queue[object] = queue.Queue()
+    with triton.InferenceServerClient(address, keepalive_options=PINGING) as client:
+        client.start_stream(lambda result, error: answers.put(error or result))
+        text = triton.InferInput("text", [1, 1], "BYTES")
+        text.set_data_from_numpy(np.array([["lunch"]], object))
+        client.async_stream_infer("spam", [text])
+        return answers.get(timeout=PATIENCE_S)
+
+
+def test_every_option_of_the_server_is_one_that_grpc_knows() -> None:
+    """An option of another name does nothing, without a word."""
+    core: Any = importlib.import_module("grpc._cython.cygrpc")
+    library = Path(core.__file__).read_bytes()
+    unknown = [name for name, _ in server_options(Settings()) if name.encode() not in library]
+    assert not unknown
 
 
 def _relay(listener: socket.socket, served: Served) -> tuple[socket.socket, socket.socket]:
