@@ -94,19 +94,36 @@ class ModelRepository:
         A model that cannot be loaded is reported under its name and does not stop the others.
         """
         self._listener = listener
-        for name in await in_thread(self._names_at_start):
+        names = await in_thread(self._names_at_start)
+        if not names:
+            self._warn_of_no_models()
+        for name in names:
             with suppress(LoadError):
                 await self._load(ModelSource.of(self._settings.model_repository, name))
         self.is_loading = False
+        if self.shortage:
+            logger.warning("the server is not ready: %s", self.shortage)
         if self._settings.model_control_mode == "poll":
             self._start(self._poll())
 
     @property
     def is_ready(self) -> bool:
-        """Loaded; under strict readiness, with every model that is wanted."""
+        """Loaded, with no fewer than `min_models`; under strict readiness with all wanted."""
         is_strict = self._settings.strict_readiness
         is_whole = not is_strict or not self.num_unserved
-        return not self.is_loading and is_whole
+        return not self.is_loading and is_whole and not self.shortage
+
+    @property
+    def shortage(self) -> str:
+        """Why there are too few models for `min_models`; empty if there are enough."""
+        least = self._settings.min_models
+        known = list(self._models.values())  # copied, as it is read on other threads too
+        count = sum(bool(model.versions) for model in known)
+        if count >= least:
+            return ""
+        folder = self._settings.model_repository.absolute()
+        served = "1 model is" if count == 1 else f"{count} models are"
+        return f"{served} served of those in {folder}, expected --min-models {least}"
 
     @property
     def num_unserved(self) -> int:
@@ -280,6 +297,17 @@ class ModelRepository:
                 f"--load-models names '{unknown[0]}', but the repository has {', '.join(names)}"
             )
         return asked
+
+    def _warn_of_no_models(self) -> None:
+        """A wrong mount looks like this; under explicit control it may be meant."""
+        if self._settings.model_control_mode == "explicit":
+            logger.info("--load-models names none: clients load models")
+            return
+        logger.warning(
+            "--model-repository %s has no models: expected a folder for each, "
+            "with its versions in folders of their own",
+            self._settings.model_repository.absolute(),
+        )
 
     def _check_explicit(self) -> None:
         if self._settings.model_control_mode != "explicit":

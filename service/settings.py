@@ -77,6 +77,9 @@ class Settings:
     strict_readiness: bool = _setting(
         True, "Not ready while any model has failed to load, as in Triton."
     )
+    min_models: int = _setting(
+        0, "Not ready while fewer models are served: 1 keeps an empty folder from being ready.", 0
+    )
     device: str = _setting(
         "auto", "auto, cpu or cuda, for models whose instance_group leaves it open."
     )

@@ -109,11 +109,14 @@ def drain(objects: list[Object]) -> list[str]:
 
 
 def model_repository(objects: list[Object]) -> list[str]:
-    """Models are read, never written and never downloaded; GPUs are asked for in every way."""
+    """Models must be there, are only read and never downloaded; GPUs are asked for in every way."""
     pod, server = pod_of(objects), server_of(objects)
     folder = variables(server)["ATTENDANT_MODEL_REPOSITORY"]
     volumes = {one["name"]: one for one in pod["volumes"]}
+    is_explicit = variables(server)["ATTENDANT_MODEL_CONTROL_MODE"] == "explicit"
     found = []
+    if not is_explicit and int(variables(server).get("ATTENDANT_MIN_MODELS", 0)) < 1:
+        found.append("a pod without models is ready")
     for mount in server["volumeMounts"]:
         volume = volumes.get(mount["name"])
         if volume is None:

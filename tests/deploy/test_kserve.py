@@ -54,7 +54,14 @@ def test_it_runs_as_the_chart_runs_it() -> None:
         assert CONTAINER[name] == ours[name], name
     assert CONTAINER["ports"][0]["containerPort"] == pod_rules.GRPC_PORT
     theirs, chart = objects.variables(CONTAINER), objects.variables(ours)
-    for name in ("HOST", "METRICS_HOST", "DRAIN_DELAY_S", "DRAIN_TIMEOUT_S", "DEVICE"):
+    for name in (
+        "HOST",
+        "METRICS_HOST",
+        "DRAIN_DELAY_S",
+        "DRAIN_TIMEOUT_S",
+        "DEVICE",
+        "MIN_MODELS",
+    ):
         assert theirs[f"ATTENDANT_{name}"] == chart[f"ATTENDANT_{name}"], name
     grace_s = objects.pod_of(render_named("baked-values.yaml"))["terminationGracePeriodSeconds"]
     assert PREDICTOR["terminationGracePeriodSeconds"] == grace_s

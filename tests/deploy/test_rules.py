@@ -151,6 +151,7 @@ BROKEN: dict[str, list[tuple[str, str, str, Any]]] = {
         ("guarded", "without an alert", "PrometheusRule.spec.groups", []),
     ],
     "model_repository": [
+        ("plain", "without models is ready", "variables.ATTENDANT_MIN_MODELS.value", "0"),
         ("plain", "can be written", "server.volumeMounts.1.readOnly", ABSENT),
         ("plain", "claim can", "pod.volumes.1.persistentVolumeClaim.readOnly", False),
         ("plain", "no volume", "pod.volumes", []),

@@ -163,6 +163,7 @@ NONSENSE = [
     ("that of Pods has none", "autoscaling.hpa.metric.selector.a=b"),
     ("new pods would not have", "autoscaling.mode=hpa,server.modelControlMode=explicit"),
     ("never changes", f"server.modelControlMode=poll,modelRepository.source=baked,{NO_CLAIM}"),
+    ("minModels is 1, and .* explicit without", "server.modelControlMode=explicit"),
     ("gpu.enabled is false", "gpu.runtimeClassName=nvidia"),
     ("gpu.enabled is false", "gpu.surge=true"),
     ("tls.secretName is not", "tls.serverName=example.com"),

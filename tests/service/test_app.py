@@ -108,6 +108,24 @@ async def test_a_model_that_failed_is_not_serving_and_under_strictness_nor_is_th
             assert text == "Request for unknown model: 'broken' has no available versions"
 
 
+async def test_a_server_without_the_models_demanded_is_alive_and_not_ready(
+    repository: Path,
+) -> None:
+    """So that a rollout with a wrong folder waits; clients may load what is missing."""
+    write_models(repository)
+    async with serving(repository, model_control_mode="explicit", min_models=1) as served:
+        for name, status in (("", NOT_SERVING), ("readiness", NOT_SERVING), ("liveness", SERVING)):
+            assert await check(served.channel, name) == status
+        assert not (await served.inference.ServerReady(service_pb2.ServerReadyRequest())).ready
+        assert "attendant_ready 0.0" in await asyncio.to_thread(page_of, served)
+        load = service_pb2.RepositoryModelLoadRequest(model_name="simple")
+        await served.inference.RepositoryModelLoad(load)
+        assert await check(served.channel) == SERVING
+        unload = service_pb2.RepositoryModelUnloadRequest(model_name="simple")
+        await served.inference.RepositoryModelUnload(unload)
+        assert await check(served.channel) == NOT_SERVING
+
+
 async def test_watchers_hear_at_once_and_when_the_server_stops(repository: Path) -> None:
     write_models(repository)
     async with serving(repository) as served:

@@ -199,10 +199,44 @@ async def test_readiness_is_strict_only_when_asked(repository: Path) -> None:
         assert models.is_ready
 
 
-async def test_an_empty_repository_is_ready(repository: Path) -> None:
-    async with loaded(repository, FakeSessions()) as models:
+async def test_an_empty_repository_is_ready_unless_models_are_demanded(
+    repository: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Either way the log says which folder was read."""
+    for least, is_ready in ((0, True), (1, False)):
+        caplog.clear()
+        async with loaded(repository, FakeSessions(), min_models=least) as models:
+            assert models.is_ready is is_ready
+            assert models.models() == []
+        assert f"--model-repository {repository} has no models" in caplog.text
+        assert ("the server is not ready: 0 models" in caplog.text) is not is_ready
+
+
+@pytest.mark.parametrize(("least", "is_ready"), [(1, True), (2, True), (3, False)])
+async def test_models_that_failed_do_not_count_for_the_least_number(
+    repository: Path, caplog: pytest.LogCaptureFixture, least: int, is_ready: bool
+) -> None:
+    for name in ("one", "two", "bad"):
+        write_model(repository, name)
+    sessions = FakeSessions(one=doubling_session, two=doubling_session)
+    async with loaded(repository, sessions, strict_readiness=False, min_models=least) as models:
+        assert models.is_ready is is_ready
+    shortage = f"2 models are served of those in {repository}, expected --min-models 3"
+    assert (shortage in caplog.text) is not is_ready
+
+
+async def test_under_explicit_control_loading_and_unloading_change_what_is_enough(
+    repository: Path,
+) -> None:
+    """Nothing but the number counts: a server that is to start with none is told 0."""
+    write_model(repository, "m")
+    sessions = FakeSessions(m=doubling_session)
+    async with loaded(repository, sessions, model_control_mode="explicit", min_models=1) as models:
+        assert not models.is_ready
+        await models.load("m")
         assert models.is_ready
-        assert models.models() == []
+        await models.unload("m")
+        assert not models.is_ready
 
 
 async def test_a_repository_that_is_not_there_is_a_load_error(tmp_path: Path) -> None:

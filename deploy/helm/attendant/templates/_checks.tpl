@@ -55,6 +55,9 @@
 {{- if and $scaled (eq $v.server.modelControlMode "explicit") }}
 {{- fail (printf "server.modelControlMode is explicit, and autoscaling.mode is %s: new pods would not have what clients loaded into others" $v.autoscaling.mode) }}
 {{- end }}
+{{- if and (eq $v.server.modelControlMode "explicit") (not (get $v.server.settings "load-models")) (gt (int $v.server.minModels) 0) }}
+{{- fail (printf "server.minModels is %d, and server.modelControlMode is explicit without the setting load-models: no pod would be ready, so that clients could load models into it; expected 0" (int $v.server.minModels)) }}
+{{- end }}
 {{- if and (eq $v.autoscaling.mode "keda") (not $v.autoscaling.keda.serverAddress) }}
 {{- fail "autoscaling.keda.serverAddress is not set, and autoscaling.mode is keda" }}
 {{- end }}

@@ -8,6 +8,8 @@
   value: {{ .Values.server.host | quote }}
 - name: ATTENDANT_MODEL_CONTROL_MODE
   value: {{ .Values.server.modelControlMode }}
+- name: ATTENDANT_MIN_MODELS
+  value: {{ int64 .Values.server.minModels | quote }}
 - name: ATTENDANT_DEVICE
   value: {{ ternary "cuda" "cpu" .Values.gpu.enabled }}
 - name: ATTENDANT_NUM_THREADS
