@@ -1,6 +1,8 @@
 """The commands that ask models which read texts word by word."""
 
 import os
+import re
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -48,9 +50,17 @@ def answer(
     context: Annotated[
         str,
         typer.Option(
-            envvar="ATTENDANT_CONTEXT", help="A text, or the name of a file that has it in UTF-8."
+            envvar="ATTENDANT_CONTEXT",
+            help="The text to look in; @FILE reads it from a file in UTF-8, @- from stdin.",
         ),
-    ],
+    ] = "",
+    context_file: Annotated[
+        str,
+        typer.Option(
+            envvar="ATTENDANT_CONTEXT_FILE",
+            help="The same from a file in UTF-8; '-' reads it from stdin.",
+        ),
+    ] = "",
     top_k: Annotated[
         int, typer.Option(min=1, envvar="ATTENDANT_TOP_K", help="Answers at most, best first.")
     ] = 1,
@@ -75,7 +85,7 @@ def answer(
         model=model,
         version=version,
         question=question,
-        context=_context(context),
+        context=_context(context, context_file),
         top_k=top_k,
         max_answer_tokens=max_answer_tokens,
         must_answer=must_answer,
@@ -85,11 +95,32 @@ def answer(
     show(response, tables.answers, as_json)
 
 
-def _context(given: str) -> str:
-    is_file = os.path.isfile(given)  # Path.is_file raises where a text is no name
-    if not is_file:
-        return given
+def _context(given: str, file: str) -> str:
+    """The text to look in, or `SettingError` where it is not given, or a file cannot be read."""
+    if bool(given) == bool(file):
+        found = "both are given" if given else "neither is given"
+        raise SettingError(f"{found}, expected --context TEXT or --context-file FILE")
+    if file or given.startswith("@"):
+        return _content(file or given[1:])
+    if os.path.isfile(given):  # Path.is_file raises where a text is no name
+        return _content(given)
+    if _looks_like_path(given):
+        raise SettingError(
+            f"--context '{given}' looks like a file's name, and there is no such file; "
+            "to pass these characters as text, pipe them to --context @-"
+        )
+    return given
+
+
+def _content(name: str) -> str:
     try:
-        return Path(given).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingError(f"--context '{given}' cannot be read: {error}") from error
+        content = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+        return content.decode()
+    except (OSError, ValueError) as error:  # no file, no UTF-8, or a name with a zero byte
+        hint = "; a text that begins with '@' is piped to --context @-" if " " in name else ""
+        raise SettingError(f"--context '{name}' cannot be read: {error}{hint}") from error
+
+
+def _looks_like_path(text: str) -> bool:
+    """One word with a separator of folders in it, or an extension behind it."""
+    return bool(re.fullmatch(r"\S*[/\\]\S*|\S+\.[A-Za-z]\w{0,4}", text))

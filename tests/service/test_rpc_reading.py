@@ -1,5 +1,6 @@
 """`ReadingService` over the wire: entities, answers, pairs, and every way to be refused."""
 
+import asyncio
 import json
 import threading
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -358,6 +359,51 @@ async def test_a_context_that_is_no_text_is_refused_by_the_command(tmp_path: Pat
     result = CliRunner().invoke(app, ["answer", "spans", "who?", "--context", str(context)])
     assert isinstance(result.exception, SettingError)
     assert f"--context '{context}' cannot be read" in str(result.exception)
+
+
+@pytest.mark.parametrize("given", ["typo.txt", "./notes", "data/context.md", "..\\\\c.text"])
+async def test_a_context_that_looks_like_a_missing_file_is_refused_by_the_command(
+    given: str,
+) -> None:
+    """Its name is no text to find answers in; the error says how such characters are passed."""
+    result = CliRunner().invoke(app, ["answer", "spans", "who?", "--context", given])
+    assert isinstance(result.exception, SettingError)
+    assert f"--context '{given}' looks like a file's name" in str(result.exception)
+    assert "--context @-" in str(result.exception)
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ((), "neither is given, expected --context TEXT or --context-file FILE"),
+        (("--context", "a", "--context-file", "b"), "both are given"),
+        (("--context", "@nowhere"), "--context 'nowhere' cannot be read"),
+        (("--context", "@alice says no"), "a text that begins with '@' is piped to --context @-"),
+        (("--context-file", "nowhere"), "--context 'nowhere' cannot be read"),
+    ],
+)
+async def test_a_context_that_cannot_be_read_is_refused_by_the_command(
+    flags: tuple[str, ...], message: str
+) -> None:
+    result = CliRunner().invoke(app, ["answer", "spans", "who?", *flags])
+    assert isinstance(result.exception, SettingError)
+    assert message in str(result.exception)
+
+
+async def test_a_context_is_given_as_text_as_file_or_piped(served: Served, tmp_path: Path) -> None:
+
+    file = tmp_path / "context.txt"
+    file.write_text("free cash")
+    for flags in (
+        ("--context", "free cash"),
+        ("--context", f"@{file}"),
+        ("--context-file", str(file)),
+        ("--context", "@-"),
+        ("--context-file", "-"),
+    ):
+        command = ["answer", "asks", "win", *flags, "--json", "--address", served.address]
+        result = await asyncio.to_thread(CliRunner().invoke, app, command, input="free cash")
+        assert json.loads(result.stdout)["answers"][0]["text"] == "free cash", flags
 
 
 async def test_pairs_are_classified_together(served: Served) -> None:
