@@ -185,19 +185,26 @@ def log_what_is_open(settings: Settings, grpc_port: int, metrics_port: int) -> N
             settings.otlp_endpoint,
             100 * settings.trace_sample_ratio,
         )
-    if not is_loopback(settings.host) and not (settings.tls_cert and is_guarded):
-        logger.warning(
-            "--host %s is reached by other machines, and %s: see docs/security.md",
-            settings.host,
-            "anybody there may call it"
-            if not is_guarded
-            else "tokens and texts pass in the clear, as neither --tls-cert nor --tls-key is set",
-        )
-    if not is_loopback(settings.metrics_host):
+    if not is_loopback(settings.host):
+        _warn_of_callers(settings, is_guarded=bool(is_guarded))
+    if not is_loopback(settings.metrics_host) and not settings.trusted_network:
         logger.warning(
             "--metrics-host %s is reached by other machines, and anybody there may read it",
             settings.metrics_host,
         )
+
+
+def _warn_of_callers(settings: Settings, *, is_guarded: bool) -> None:
+    """Where the port is open: calls by anybody, or tokens that others on the way can read."""
+    if not is_guarded and not settings.trusted_network:
+        risk = "anybody there may call it"
+    elif is_guarded and not settings.tls_cert:
+        risk = "tokens and texts pass in the clear, as neither --tls-cert nor --tls-key is set"
+    else:
+        return
+    logger.warning(
+        "--host %s is reached by other machines, and %s: see docs/security.md", settings.host, risk
+    )
 
 
 async def serve(

@@ -40,6 +40,11 @@ class Settings:
     metrics_port: int = _setting(
         8002, "Port of /metrics; 0 picks a free one. 8002 is Triton's.", 0, 65535
     )
+    trusted_network: bool = _setting(
+        False,
+        "Something else, as a NetworkPolicy, says who reaches the ports: not to be on loopback is "
+        "then no warning.",
+    )
     model_control_mode: str = _setting(
         "none", "none: load once; poll: look for changes; explicit: clients load and unload."
     )
@@ -200,7 +205,7 @@ class Settings:
         300.0, "How long calls on an aged connection may go on; at least the longest deadline.", 0
     )
     min_ping_interval_s: float = _setting(
-        10.0, "Clients may ping so often without being cut off, as they do behind proxies.", 0.001
+        5.0, "Clients may ping so often without being cut off, as they do behind proxies.", 0.001
     )
     keepalive_time_s: float = _setting(
         60.0, "The server pings a silent connection so often, to find those that are gone.", 1

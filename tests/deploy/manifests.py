@@ -28,7 +28,7 @@ DECIDED = {
     "model_repository", "host", "grpc_port", "metrics_host", "metrics_port", "model_control_mode",
     "device", "num_threads", "drain_delay_s", "drain_timeout_s", "max_connection_age_s",
     "connection_grace_s", "tls_cert", "tls_key", "tls_client_ca", "token_file",
-    "restricted_protocols", "min_models",
+    "restricted_protocols", "min_models", "trusted_network",
 }  # fmt: skip
 JSON_TYPES: dict[object, str] = {bool: "boolean", int: "integer", float: "number"}
 

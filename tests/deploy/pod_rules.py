@@ -99,6 +99,10 @@ def drain(objects: list[Object]) -> list[str]:
     )
     grace_s = pod_of(objects)["terminationGracePeriodSeconds"]
     found = []
+    liveness = server.get("livenessProbe", {})
+    kill_s = liveness.get("terminationGracePeriodSeconds", grace_s)
+    if not sleep_s < kill_s <= sleep_s + CLOSE_S:
+        found.append(f"a process that hangs is killed {kill_s} s after it was found")
     if sleep_s == 0:
         found.append("no sleep before SIGTERM")
     if grace_s < sum(parts) + CLOSE_S:

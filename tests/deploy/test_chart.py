@@ -226,3 +226,16 @@ def test_helm_test_is_let_through_the_network_policy() -> None:
     grpc = next(r for r in policy["spec"]["ingress"] if r["ports"][0]["port"] == "grpc")
     let_in = [peer["podSelector"]["matchLabels"] for peer in grpc["from"] if "podSelector" in peer]
     assert any(labels.items() <= pod["metadata"]["labels"].items() for labels in let_in)
+
+
+@pytest.mark.parametrize(
+    ("policy", "is_trusted"),
+    [({}, True), ({"enabled": False}, False), ({"grpcFrom": []}, False)],
+)
+def test_the_server_warns_of_open_ports_unless_the_network_policy_guards_them(
+    policy: Object, is_trusted: bool
+) -> None:
+    """Under the chart's own defaults the server starts without a warning."""
+    values = read_values("baked-values.yaml") | {"networkPolicy": policy}
+    given = objects.variables(objects.server_of(render(values)))
+    assert given["ATTENDANT_TRUSTED_NETWORK"] == str(is_trusted).lower()

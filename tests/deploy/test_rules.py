@@ -52,6 +52,7 @@ SPREAD = "pod.topologySpreadConstraints"
 UPDATE = "Deployment.spec.strategy.rollingUpdate"
 ANNOTATIONS = "Deployment.spec.template.metadata.annotations"
 INIT = "pod.initContainers.0"
+LIVENESS = "server.livenessProbe"
 
 BROKEN: dict[str, list[tuple[str, str, str, Any]]] = {
     # by rule: values, what is found, path, what is put there
@@ -92,6 +93,8 @@ BROKEN: dict[str, list[tuple[str, str, str, Any]]] = {
         ("baked", "no sleep", "server.lifecycle", ABSENT),
         ("baked", "killed after 30", "pod.terminationGracePeriodSeconds", 30),
         ("baked", "less time", "variables.ATTENDANT_CONNECTION_GRACE_S.value", "10"),
+        ("baked", "killed 50 s after", f"{LIVENESS}.terminationGracePeriodSeconds", ABSENT),
+        ("baked", "killed 5 s after", f"{LIVENESS}.terminationGracePeriodSeconds", 5),
     ],
     "disruption": [
         ("baked", "one pod", "PodDisruptionBudget.spec.maxUnavailable", 0),

@@ -17,6 +17,7 @@ DEFAULTS = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
 COMPUTED = {
     "replicas",
     "drain.terminationGracePeriodSeconds",
+    "drain.livenessGraceSeconds",
     "autoscaling.keda.fallbackReplicas",
     "resources.limits.cpu",
     "resources.limits.ephemeral-storage",
@@ -152,6 +153,7 @@ NONSENSE = [
         "Seconds is 50, expected at least 75",
         "drain.terminationGracePeriodSeconds=50,drain.preStopSeconds=30",
     ),
+    ("livenessGraceSeconds is 5, expected more than", "drain.livenessGraceSeconds=5"),
     ("drain.timeoutSeconds is 30, expected at least", "server.longestDeadlineSeconds=60"),
     ("connectionGraceSeconds is 10, expected", "server.connectionGraceSeconds=10"),
     ("replicas is set, and .*mode is hpa", "autoscaling.mode=hpa,replicas=3"),

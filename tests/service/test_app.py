@@ -437,6 +437,17 @@ OPEN: dict[str, tuple[dict[str, Any], list[str]]] = {
             "--metrics-host :: is reached by other machines, and anybody there may read it",
         ],
     ),
+    "all addresses of a trusted network": (
+        {"host": "0.0.0.0", "metrics_host": "::", "trusted_network": True},  # noqa: S104
+        [],
+    ),
+    "tokens without TLS in a trusted network": (
+        {"host": "10.0.0.1", "token_file": "t", "trusted_network": True},
+        [
+            "--host 10.0.0.1 is reached by other machines, and tokens and texts pass in the "
+            "clear, as neither --tls-cert nor --tls-key is set: see docs/security.md"
+        ],
+    ),
     "tokens without TLS": (
         {"host": "10.0.0.1", "token_file": "t"},
         [

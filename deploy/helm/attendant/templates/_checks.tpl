@@ -39,6 +39,11 @@
 {{- fail (printf "drain.terminationGracePeriodSeconds is %d, expected at least %d: preStopSeconds + delaySeconds + timeoutSeconds + 10" (int .) $least) }}
 {{- end }}
 {{- end }}
+{{- with $v.drain.livenessGraceSeconds }}
+{{- if le (int .) (int $v.drain.preStopSeconds) }}
+{{- fail (printf "drain.livenessGraceSeconds is %d, expected more than preStopSeconds, %d, which pass before SIGTERM" (int .) (int $v.drain.preStopSeconds)) }}
+{{- end }}
+{{- end }}
 {{- range $name, $seconds := dict "drain.timeoutSeconds" $v.drain.timeoutSeconds "server.connectionGraceSeconds" $v.server.connectionGraceSeconds }}
 {{- if lt (int $seconds) (int $v.server.longestDeadlineSeconds) }}
 {{- fail (printf "%s is %d, expected at least server.longestDeadlineSeconds, %d: calls would be cut off" $name (int $seconds) (int $v.server.longestDeadlineSeconds)) }}

@@ -50,6 +50,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{ add (int .Values.drain.preStopSeconds) (int .Values.drain.delaySeconds) (int .Values.drain.timeoutSeconds) 10 }}
 {{- end }}
 
+{{- /* From a liveness failure to SIGKILL. The kubelet sleeps for preStop in it, and gives 2 s after that. */}}
+{{- define "attendant.livenessGraceSeconds" -}}
+{{ .Values.drain.livenessGraceSeconds | default (add (int .Values.drain.preStopSeconds) 2) | int64 }}
+{{- end }}
+
 {{- define "attendant.inFlightTarget" -}}
 {{ max 1 (div (mul (int .Values.autoscaling.slotsPerReplica) (int .Values.autoscaling.targetPercent)) 100) }}
 {{- end }}
