@@ -18,6 +18,8 @@ from grpc import StatusCode
 
 from service.errors import SettingError
 from service.rpc.own_services import OWN_METHODS
+from service.rpc.reflection import METHOD as REFLECT
+from service.rpc.reflection import REFLECTION_SERVICES
 from service.rpc.status import Context
 from service.server_metrics import Bound
 from service.settings import Settings
@@ -32,7 +34,6 @@ _TOKEN = re.compile(rf"[!-~]{{{MIN_TOKEN_CHARACTERS},{MAX_TOKEN_CHARACTERS}}}")
 _KEY = re.compile(r"[a-z0-9._-]+")
 _KEY_VALUE = re.compile(r"[!-~]+")
 _INFERENCE = "/inference.GRPCInferenceService/"
-_REFLECTION = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
 LIST_MODELS = "/attendant.v1.TextService/ListModels"
 # Triton's groups and what is in them; attendant.v1 and reflection beside what they resemble.
 PROTOCOLS: dict[str, tuple[str, ...]] = {
@@ -43,7 +44,7 @@ PROTOCOLS: dict[str, tuple[str, ...]] = {
     "metadata": (
         *(f"{_INFERENCE}{name}" for name in ("ServerMetadata", "ModelMetadata")),
         LIST_MODELS,
-        _REFLECTION,
+        *(f"/{name}/{REFLECT}" for name in REFLECTION_SERVICES),
     ),
     "inference": (
         *(f"{_INFERENCE}{name}" for name in ("ModelInfer", "ModelStreamInfer")),

@@ -1,13 +1,15 @@
 """`grpc.health.v1.Health`: of each model by its name, and of the server under no name.
 
-Two more names are for probes: `readiness` is the server once more, and `liveness` is whether the
-process is sound, also while it loads and drains. Models of these names have no health of their own.
+The server's health has more names: `readiness`, and those of its gRPC services, by which proxies
+and many probes ask. `liveness` is whether the process is sound, also while it loads and drains.
+Models of these names have no health of their own.
 
 In place of grpcio-health-checking's own asyncio servicer, which stops telling the other
 watchers of a name once one of them has left. Lives on the event loop.
 """
 
 import asyncio
+from collections.abc import Iterable
 from typing import Any
 
 from grpc import StatusCode
@@ -28,18 +30,19 @@ _UNKNOWN = pb.HealthCheckResponse.SERVICE_UNKNOWN
 class HealthService(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
     """NOT_SERVING until told otherwise; after `refuse`, for good."""
 
-    def __init__(self) -> None:
-        self._status = {OVERALL: _NOT_SERVING, READINESS: _NOT_SERVING, LIVENESS: _SERVING}
+    def __init__(self, services: Iterable[str] = ()) -> None:
+        self._of_server = (OVERALL, READINESS, *services)
+        self._status = dict.fromkeys(self._of_server, _NOT_SERVING) | {LIVENESS: _SERVING}
         self._is_refusing = False
         self._is_over = False
         self._changed = asyncio.Event()  # set and replaced at every change
 
     def set_model(self, name: str, *, is_serving: bool) -> None:
-        if name not in (OVERALL, READINESS, LIVENESS):
+        if name != LIVENESS and name not in self._of_server:
             self._set(name, is_serving and not self._is_refusing)
 
     def set_overall(self, *, is_serving: bool) -> None:
-        for name in (OVERALL, READINESS):
+        for name in self._of_server:
             self._set(name, is_serving and not self._is_refusing)
 
     def set_live(self, *, is_live: bool) -> None:

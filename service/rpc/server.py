@@ -12,7 +12,6 @@ from attendant.v1 import (
     vision_pb2_grpc,
 )
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from service.errors import LoadError
@@ -28,6 +27,7 @@ from service.rpc.health import HealthService
 from service.rpc.inference import InferenceService
 from service.rpc.own_services import OWN_SERVICES
 from service.rpc.reading import ReadingService
+from service.rpc.reflection import REFLECTION_SERVICES, add_reflection
 from service.rpc.shared_memory import Transfer
 from service.rpc.text import TextService
 from service.rpc.vision import VisionService
@@ -39,6 +39,12 @@ PROBE_ROOM = 1_024  # calls beyond `max_concurrent_rpcs`, for probes and for ref
 HANDSHAKE_TIMEOUT_S = 20.0  # for TLS and HTTP/2 together, then a silent connection is cut
 END_STREAMS_S = 0.5  # for streams to hear why they end
 MAX_METADATA_BYTES = 16 * 2**10  # of one call
+SERVICES: tuple[str, ...] = (
+    service_pb2.DESCRIPTOR.services_by_name["GRPCInferenceService"].full_name,
+    *OWN_SERVICES,
+    health_pb2.DESCRIPTOR.services_by_name["Health"].full_name,
+    *REFLECTION_SERVICES,
+)
 
 
 class RpcServer:
@@ -52,7 +58,7 @@ class RpcServer:
         tracing: Tracing,
         calls: Calls,
     ) -> None:
-        self.health = HealthService()
+        self.health = HealthService(SERVICES)
         self._settings = settings
         self._admission = admission
         self._calls = calls
@@ -89,7 +95,7 @@ class RpcServer:
         vision_pb2_grpc.add_VisionServiceServicer_to_server(self._vision, door)
         generation_pb2_grpc.add_GenerationServiceServicer_to_server(self._generation, door)
         health_pb2_grpc.add_HealthServicer_to_server(self.health, door)
-        reflection.enable_server_reflection(_service_names(), door)
+        add_reflection(SERVICES, door)
         self._doors.append(door)
         self._servers.append(server)
         address = join_address(host, port)
@@ -149,12 +155,3 @@ def _transfer(settings: Settings) -> Transfer:
 
 def _ms(duration_s: float) -> int:
     return round(duration_s * 1e3)
-
-
-def _service_names() -> list[str]:
-    return [
-        service_pb2.DESCRIPTOR.services_by_name["GRPCInferenceService"].full_name,
-        *OWN_SERVICES,
-        health_pb2.DESCRIPTOR.services_by_name["Health"].full_name,
-        reflection.SERVICE_NAME,
-    ]

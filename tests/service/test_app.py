@@ -13,8 +13,10 @@ import numpy as np
 import pytest
 from attendant.v1 import generation_pb2
 from attendant.v1 import text_pb2 as pb
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from grpc import StatusCode
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
     ProtoReflectionDescriptorDatabase,
 )
@@ -155,6 +157,19 @@ async def test_a_watcher_that_leaves_takes_nothing_from_the_others(repository: P
             await within_patience(asyncio.gather(running, stopping))
 
 
+SERVICES = {
+    "attendant.v1.FeatureService",
+    "attendant.v1.GenerationService",
+    "attendant.v1.ReadingService",
+    "attendant.v1.TextService",
+    "attendant.v1.VisionService",
+    "grpc.health.v1.Health",
+    "grpc.reflection.v1.ServerReflection",
+    "grpc.reflection.v1alpha.ServerReflection",
+    "inference.GRPCInferenceService",
+}
+
+
 async def test_reflection_lists_every_service(repository: Path) -> None:
     async with serving(repository) as served:
 
@@ -163,16 +178,50 @@ async def test_reflection_lists_every_service(repository: Path) -> None:
                 found: Iterable[str] = ProtoReflectionDescriptorDatabase(channel).get_services()
                 return found
 
-        assert set(await within_patience(asyncio.to_thread(services))) == {
-            "attendant.v1.FeatureService",
-            "attendant.v1.GenerationService",
-            "attendant.v1.ReadingService",
-            "attendant.v1.TextService",
-            "attendant.v1.VisionService",
-            "grpc.health.v1.Health",
-            "grpc.reflection.v1alpha.ServerReflection",
-            "inference.GRPCInferenceService",
-        }
+        assert set(await within_patience(asyncio.to_thread(services))) == SERVICES
+
+
+@pytest.mark.parametrize("version", ["v1", "v1alpha"])
+async def test_both_versions_of_reflection_list_and_describe_every_service(
+    repository: Path, version: str
+) -> None:
+    """As grpcurl asks: it lists the services and asks which file describes each."""
+    async with serving(repository) as served:
+        reflect: Any = served.channel.stream_stream(
+            f"/grpc.reflection.{version}.ServerReflection/ServerReflectionInfo",
+            request_serializer=reflection_pb2.ServerReflectionRequest.SerializeToString,
+            response_deserializer=reflection_pb2.ServerReflectionResponse.FromString,
+        )
+        call = reflect(timeout=PATIENCE_S)
+        await call.write(reflection_pb2.ServerReflectionRequest(list_services=""))
+        listed = {entry.name for entry in (await call.read()).list_services_response.service}
+        assert listed == SERVICES
+        for name in listed:
+            await call.write(reflection_pb2.ServerReflectionRequest(file_containing_symbol=name))
+            files = (await call.read()).file_descriptor_response.file_descriptor_proto
+            file = FileDescriptorProto.FromString(files[0])
+            assert name in {f"{file.package}.{service.name}" for service in file.service}
+        await call.done_writing()
+
+
+async def test_health_is_told_under_the_names_of_the_services_as_of_the_server(
+    repository: Path,
+) -> None:
+    """Proxies ask so by default; a model of such a name has no health of its own."""
+    name = "inference.GRPCInferenceService"
+    write_models(repository)
+    write_model(repository, name, config="max_batch_size: 8")
+    async with serving(repository) as served:
+        for service in SERVICES:
+            assert await check(served.channel, service) == NOT_SERVING  # its session is missing
+    async with serving(repository, strict_readiness=False) as served:
+        for service in SERVICES:
+            assert await check(served.channel, service) == SERVING
+        watcher = Watcher(served.channel, name)
+        assert await watcher.next() == SERVING
+        stopping = asyncio.create_task(served.app.stop())
+        assert await watcher.next() == NOT_SERVING
+        await within_patience(stopping)
 
 
 class SlowOpening:
