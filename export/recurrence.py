@@ -4,7 +4,7 @@ The tracer would take the number of tokens for a constant. The node that is emit
 own last token, or begins there where it reads backwards, so that padding says nothing to it:
 https://onnx.ai/onnx/operators/onnx__LSTM.html
 """
-# ruff: noqa: N803, N806 - suffixes are array layouts: B rows, S tokens, D units
+# ruff: noqa: N803, N806 - suffixes are array layouts: B rows, S tokens, N directions, D units
 
 import torch
 from torch import Tensor, nn
@@ -23,7 +23,7 @@ def emit_lstms(model: nn.Module) -> int:
             if isinstance(child, DirectedLSTM):
                 setattr(parent, name, _DirectedNode(child))
             elif isinstance(child, Recurrence):
-                setattr(parent, name, LSTMNode(child.lstm))
+                setattr(parent, name, LSTMNode(child.lstm, _direction_of(child.lstm)))
             else:
                 continue
             count += 1
@@ -38,18 +38,23 @@ class LSTMNode(nn.Module):
         self.hidden_size = lstm.hidden_size
         self.direction = direction
         weights = dict(lstm.named_parameters())
-        biases = [_in_onnx_order(weights[name]) for name in ("bias_ih_l0", "bias_hh_l0")]
-        self.from_inputs = nn.Parameter(_in_onnx_order(weights["weight_ih_l0"]).unsqueeze(0))
-        self.from_states = nn.Parameter(_in_onnx_order(weights["weight_hh_l0"]).unsqueeze(0))
-        self.biases = nn.Parameter(torch.cat(biases).unsqueeze(0))
+        self.num_directions = 2 if lstm.bidirectional else 1
+
+        def stacked(name: str) -> Tensor:
+            ways = ("", "_reverse")[: self.num_directions]
+            return torch.stack([_in_onnx_order(weights[f"{name}_l0{way}"]) for way in ways])
+
+        self.from_inputs = nn.Parameter(stacked("weight_ih"))
+        self.from_states = nn.Parameter(stacked("weight_hh"))
+        self.biases = nn.Parameter(torch.cat((stacked("bias_ih"), stacked("bias_hh")), dim=1))
 
     def forward(
         self, inputs_BSD: Tensor, lengths_B: Tensor | None = None, state: State | None = None
     ) -> tuple[Tensor, State]:
         """Hidden states [B, S, D], zeros on padding, and the last state."""
         num_rows, num_tokens, _ = inputs_BSD.shape
-        last = (1, num_rows, self.hidden_size)
-        output_S1BD, hidden, cell = torch.onnx.ops.symbolic_multi_out(
+        last = (self.num_directions, num_rows, self.hidden_size)
+        output_SNBD, hidden, cell = torch.onnx.ops.symbolic_multi_out(
             f"::{OPERATOR}",
             [
                 inputs_BSD.transpose(0, 1),
@@ -63,7 +68,8 @@ class LSTMNode(nn.Module):
             dtypes=[inputs_BSD.dtype] * 3,
             shapes=[(num_tokens, *last), last, last],
         )
-        return output_S1BD.squeeze(1).transpose(0, 1), (hidden, cell)
+        output_BSND = output_SNBD.permute(2, 0, 1, 3)
+        return output_BSND.flatten(2), (hidden, cell)
 
 
 class _DirectedNode(LSTMNode):
@@ -75,6 +81,10 @@ class _DirectedNode(LSTMNode):
     def forward(self, hidden_BSD: Tensor, lengths_B: Tensor) -> Tensor:  # type: ignore[override]
         """[B, S, D], zeros on padding."""
         return super().forward(hidden_BSD, lengths_B)[0]
+
+
+def _direction_of(lstm: nn.LSTM) -> str:
+    return "bidirectional" if lstm.bidirectional else "forward"
 
 
 def _in_onnx_order(gates: Tensor) -> Tensor:

@@ -133,6 +133,9 @@ def attending(network: nn.Module) -> Attending:
     if isinstance(network, Transformer):
         return AttendingToSource(network)
     if isinstance(network, RecurrentSeq2Seq) and network.score is not None:
+        if network.config.form == "bahdanau":
+            limit = "absent: the plain export of Bahdanau's form answers with its attention"
+            raise SettingError("task", "attention", limit)
         return AttendingRecurrence(network)
     if isinstance(network, GPT):
         return Attending(network, (IDS,))

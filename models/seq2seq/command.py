@@ -70,7 +70,8 @@ def compare_attentions(
     results: dict[str, Trained] = {}
     for attention, state_file in states.items():
         Console(stderr=True).print(f"attention: {attention}")
-        chosen = replace(settings, attention=attention)
+        form = "luong" if attention == "none" else settings.form
+        chosen = replace(settings, attention=attention, form=form)
         results[attention] = _train(task, chosen, state_file, resume=resume)
     for attention, trained in results.items():
         save_checkpoint(checkpoint_of(trained), output / attention, reports_of(trained))

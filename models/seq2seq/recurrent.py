@@ -2,8 +2,13 @@
 
 Sutskever et al. 2014: one LSTM reads the source, another writes the target from where the first
 ended; all that the source says must fit into that one state. Bahdanau et al. 2015 and Luong et al.
-2015: each step of the decoder also asks every state of the encoder, and what it finds is mixed into
-its output. Here they ask with the decoder's new state, as Luong does, whatever the score.
+2015: each step of the decoder also asks every state of the encoder. There are two forms of that,
+and either works with any score:
+
+    luong     the decoder's new state asks, and the context is mixed into its output
+    bahdanau  the state before asks, and the context is given to the cell beside the last token; the
+              encoder reads from both ends, and the decoder starts from what it ended with at the
+              first token (appendix A.2; its maxout is a layer of tanh here)
 
 Rows are padded on the right. Knows nothing about tokenizers, tasks or files.
 """
@@ -18,10 +23,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from models.errors import check_choice, check_range
+from models.errors import SettingError, check_choice, check_range
 from models.sizes import check_names
 
-State = tuple[Tensor, Tensor]  # hidden and cell, each [1, B, D]
+State = tuple[Tensor, Tensor]  # hidden and cell, each [1, B, D]; [2, B, D / 2] of both directions
 
 
 class DotScore(nn.Module):
@@ -67,6 +72,7 @@ SCORES: dict[str, Callable[[int], nn.Module]] = {
     "additive": AdditiveScore,
 }
 ATTENTIONS = ("none", *SCORES)
+FORMS = ("luong", "bahdanau")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +86,7 @@ class RecurrentConfig:
     pad_token_id: int = 0
     start_token_id: int = 1
     end_token_id: int = 2
+    form: str = "luong"  # of attention
 
     def __post_init__(self) -> None:
         for name in ("vocab_size", "hidden_size", "max_positions"):
@@ -87,6 +94,11 @@ class RecurrentConfig:
         for name in ("pad_token_id", "start_token_id", "end_token_id"):
             check_range(name, getattr(self, name), 0, self.vocab_size - 1)
         check_choice("attention", self.attention, ATTENTIONS)
+        check_choice("form", self.form, FORMS)
+        if self.form == "bahdanau" and self.attention == "none":
+            raise SettingError("form", self.form, "luong where attention is none")
+        if self.form == "bahdanau" and self.hidden_size % 2:
+            raise SettingError("hidden_size", self.hidden_size, "even: half of it reads each way")
 
     @property
     def num_layers(self) -> int:
@@ -95,6 +107,7 @@ class RecurrentConfig:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        values = {"form": "luong", **values}  # which older checkpoints have, and do not name
         check_names("recurrent", values, {field.name for field in fields(cls)})
         return cls(**values)
 
@@ -103,11 +116,21 @@ class RecurrentConfig:
 
 
 class Recurrence(nn.Module):
-    """One LSTM layer over right-padded rows; its last state is that of each row's last token."""
+    """One LSTM layer over right-padded rows; its last state is that of each row's last token.
 
-    def __init__(self, input_size: int, hidden_size: int) -> None:
+    Where it reads both ways, half of the units read from a row's own end, last its first token.
+    """
+
+    def __init__(
+        self, input_size: int, hidden_size: int, *, is_bidirectional: bool = False
+    ) -> None:
         super().__init__()
-        self.lstm = nn.LSTM(input_size, hidden_size, batch_first=True)
+        self.lstm = nn.LSTM(
+            input_size,
+            hidden_size // 2 if is_bidirectional else hidden_size,
+            batch_first=True,
+            bidirectional=is_bidirectional,
+        )
 
     def forward(
         self, inputs_BSD: Tensor, lengths_B: Tensor | None = None, state: State | None = None
@@ -137,14 +160,19 @@ class RecurrentSeq2Seq(nn.Module):
         super().__init__()
         self.config = config
         size = config.hidden_size
+        is_bahdanau = config.form == "bahdanau"
         self.source_embedding = nn.Embedding(config.vocab_size, size)
         self.target_embedding = nn.Embedding(config.vocab_size, size)
-        self.encoder = Recurrence(size, size)
-        self.decoder = Recurrence(size, size)
+        self.encoder = Recurrence(size, size, is_bidirectional=is_bahdanau)
+        self.decoder = Recurrence(2 * size if is_bahdanau else size, size)
         self.score: nn.Module | None = None
         if config.attention != "none":
             self.score = SCORES[config.attention](size)
-            self.mix = nn.Linear(2 * size, size)  # W_c of Luong et al. 2015
+            # W_c of Luong et al. 2015; or of Bahdanau et al. 2015 what makes the output of the
+            # state, the context and the token before.
+            self.mix = nn.Linear(3 * size if is_bahdanau else 2 * size, size)
+        if is_bahdanau:
+            self.start = nn.Linear(size // 2, 2 * size)  # W_s
         self.output = nn.Linear(size, config.vocab_size)
 
     def forward(self, source_BS: Tensor, mask_BS: Tensor, target_BT: Tensor) -> Tensor:
@@ -153,26 +181,52 @@ class RecurrentSeq2Seq(nn.Module):
         return self.decode(target_BT, memory_BSD, mask_BS, state).logits
 
     def encode(self, source_BS: Tensor, mask_BS: Tensor) -> tuple[Tensor, State]:
-        """Every state of the encoder [B, S, D], and the last of each row."""
-        memory: tuple[Tensor, State] = self.encoder(
-            self.source_embedding(source_BS), mask_BS.sum(dim=1)
-        )
-        return memory
+        """Every state of the encoder [B, S, D], and what the decoder starts from."""
+        memory_BSD, state = self.encoder(self.source_embedding(source_BS), mask_BS.sum(dim=1))
+        if self.config.form == "luong":
+            return memory_BSD, state
+        hidden_1BD, cell_1BD = torch.tanh(self.start(state[0][1:])).chunk(2, dim=-1)
+        return memory_BSD, (hidden_1BD, cell_1BD)
 
     def decode(
         self, target_BT: Tensor, memory_BSD: Tensor, mask_BS: Tensor, state: State
     ) -> Decoded:
         """Continue from `state` with these target tokens."""
-        hidden_BTD, state = self.decoder(self.target_embedding(target_BT), None, state)
+        before_BTD = self.target_embedding(target_BT)
+        if self.config.form == "bahdanau":
+            return self._decode_by_step(before_BTD, memory_BSD, mask_BS, state)
+        hidden_BTD, state = self.decoder(before_BTD, None, state)
         if self.score is None:
             return Decoded(self.output(hidden_BTD), None, state)
-        scores_BTS = self.score(hidden_BTD, memory_BSD)
+        context_BTD, weights_BTS = self._attend(hidden_BTD, memory_BSD, mask_BS)
+        mixed_BTD = torch.tanh(self.mix(torch.cat((context_BTD, hidden_BTD), dim=-1)))
+        return Decoded(self.output(mixed_BTD), weights_BTS, state)
+
+    def _decode_by_step(
+        self, before_BTD: Tensor, memory_BSD: Tensor, mask_BS: Tensor, state: State
+    ) -> Decoded:
+        """Bahdanau's form: what a step reads follows from the state before it."""
+        outputs, weights = [], []
+        for step in range(before_BTD.shape[1]):
+            token_B1D = before_BTD[:, step : step + 1]
+            asking_B1D = state[0].transpose(0, 1)
+            context_B1D, weights_B1S = self._attend(asking_B1D, memory_BSD, mask_BS)
+            hidden_B1D, state = self.decoder(torch.cat((token_B1D, context_B1D), -1), None, state)
+            outputs.append(torch.cat((hidden_B1D, context_B1D, token_B1D), dim=-1))
+            weights.append(weights_B1S)
+        mixed_BTD = torch.tanh(self.mix(torch.cat(outputs, dim=1)))
+        return Decoded(self.output(mixed_BTD), torch.cat(weights, dim=1), state)
+
+    def _attend(
+        self, asking_BTD: Tensor, memory_BSD: Tensor, mask_BS: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """What the asking states find [B, T, D], and where [B, T, S]."""
+        assert self.score is not None, "a network without attention never asks"
+        scores_BTS = self.score(asking_BTD, memory_BSD)
         # The least number, not minus infinity: a row of nothing but padding stays finite.
         least = torch.finfo(scores_BTS.dtype).min
         weights_BTS = scores_BTS.masked_fill(mask_BS[:, None] == 0, least).softmax(dim=-1)
-        context_BTD = weights_BTS @ memory_BSD
-        mixed_BTD = torch.tanh(self.mix(torch.cat((context_BTD, hidden_BTD), dim=-1)))
-        return Decoded(self.output(mixed_BTD), weights_BTS, state)
+        return weights_BTS @ memory_BSD, weights_BTS
 
     def greedy(
         self, source_BS: Tensor, mask_BS: Tensor, num_steps: int

@@ -14,6 +14,7 @@ def build(settings: Seq2SeqSettings, tokenizer: Tokenizer, max_positions: int) -
         vocab_size=len(vocabulary),
         hidden_size=settings.hidden_size,
         attention=settings.attention,
+        form=settings.form,
         max_positions=max_positions,
         pad_token_id=vocabulary[PAD],
         start_token_id=vocabulary[START],

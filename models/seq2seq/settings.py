@@ -16,6 +16,7 @@ NETWORKS = ("lstm", "transformer")
 SIZES = ("small", "published")
 SCORES = ("dot", "multiplicative", "additive")
 ATTENTIONS = ("none", *SCORES)
+FORMS = ("luong", "bahdanau")
 ALL = "all"
 OF_TASK = "the task's"
 OF_SIZE = "the size's"
@@ -41,6 +42,13 @@ class Seq2SeqSettings:
         "How the decoder of an lstm scores the states of its encoder: their product; with a matrix "
         "between; by a layer over both; or not at all. all trains one of each and compares them.",
         choices=(*ATTENTIONS, ALL),
+    )
+    form: str = setting(
+        "luong",
+        "Of an lstm with attention: luong, the decoder's new state asks and what it finds is mixed "
+        "into the output; or bahdanau, the state before asks, what it finds goes into the cell, "
+        "and the encoder reads from both ends.",
+        choices=FORMS,
     )
     hidden_size: int = setting(None, "Values per token, in all layers.", 1, 4_096, shown=OF_TASK)
     size: str = setting(

@@ -59,7 +59,7 @@ def one_thread() -> Iterator[None]:
         yield
 
 
-def tiny_recurrent(attention: str = "additive") -> Checkpoint:
+def tiny_recurrent(attention: str = "additive", form: str = "luong") -> Checkpoint:
     torch.manual_seed(5)
     tokenizer = tiny_tokenizer()
     config = RecurrentConfig(
@@ -68,6 +68,7 @@ def tiny_recurrent(attention: str = "additive") -> Checkpoint:
         attention,
         start_token_id=SPECIAL.index("[CLS]"),
         end_token_id=SPECIAL.index("[SEP]"),
+        form=form,
     )
     network = RecurrentSeq2Seq(config).eval()
     return Checkpoint(network, "sequence-to-sequence", (), tokenizer, 32, "random weights")
@@ -175,6 +176,8 @@ def test_other_precisions_are_refused(
 def test_a_network_that_looks_nowhere_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SettingError, match="no attention of tokens to show"):
         export_any(tiny_recurrent("none"), ExportSettings("a", tmp_path), task="attention")
+    with pytest.raises(SettingError, match="Bahdanau's form answers with its attention"):
+        export_any(tiny_recurrent(form="bahdanau"), ExportSettings("a", tmp_path), task="attention")
 
 
 def test_long_texts_are_bounded_by_what_their_matrices_take() -> None:

@@ -43,21 +43,23 @@ def one_thread() -> Iterator[None]:
         yield
 
 
-def network_of(attention: str) -> RecurrentSeq2Seq:
+def network_of(attention: str, form: str = "luong") -> RecurrentSeq2Seq:
     torch.manual_seed(5)
-    return RecurrentSeq2Seq(RecurrentConfig(12, 8, attention, max_positions=8)).eval()
+    config = RecurrentConfig(12, 8, attention, max_positions=8, form=form)
+    return RecurrentSeq2Seq(config).eval()
 
 
 @cache
-def graph_of(attention: str) -> onnx.ModelProto:
-    return trace_greedy(network_of(attention), NUM_STEPS)
+def graph_of(attention: str, form: str = "luong") -> onnx.ModelProto:
+    return trace_greedy(network_of(attention, form), NUM_STEPS)
 
 
 @cache
-def learnt() -> Trained:
+def learnt(form: str = "luong") -> Trained:
     """Reverses two of six symbols: the pairs it was shown, after a second or two."""
     settings = Seq2SeqSettings(
         attention="additive",
+        form=form,
         length=2,
         symbols=6,
         samples=14,
@@ -70,10 +72,16 @@ def learnt() -> Trained:
     return train(pairs, NETWORKS["lstm"].load(), completed)
 
 
-@pytest.mark.parametrize("attention", ["none", "dot", "multiplicative", "additive"])
-def test_the_graph_says_what_the_network_says(attention: str) -> None:
+@pytest.mark.parametrize(
+    ("attention", "form"),
+    [
+        *((attention, "luong") for attention in ("none", "dot", "multiplicative", "additive")),
+        *((attention, "bahdanau") for attention in ("dot", "multiplicative", "additive")),
+    ],
+)
+def test_the_graph_says_what_the_network_says(attention: str, form: str) -> None:
     """Every token, and attention to 1e-4, of rows of 4 and 2 tokens; a node for each of 2 steps."""
-    graph, network = graph_of(attention), network_of(attention)
+    graph, network = graph_of(attention, form), network_of(attention, form)
     outputs = ["target", "attention"][: 1 if attention == "none" else 2]
     assert [output.name for output in graph.graph.output] == outputs
     assert sum(node.op_type == "LSTM" for node in graph.graph.node) == 1 + NUM_STEPS
@@ -131,16 +139,17 @@ def test_a_network_of_too_many_steps_is_refused(tmp_path: Path) -> None:
         export_any(long, ExportSettings("reversal", tmp_path))
 
 
-async def test_from_pairs_to_an_answered_request(tmp_path: Path) -> None:
+@pytest.mark.parametrize("form", ["luong", "bahdanau"])
+async def test_from_pairs_to_an_answered_request(form: str, tmp_path: Path) -> None:
     """Train, export twice, serve, call: symbols come back reversed, alone and among others."""
     settings = ExportSettings("reversal", tmp_path, max_batch_size=8)
-    checkpoint = checkpoint_of(learnt())
+    checkpoint = checkpoint_of(learnt(form))
     exported = export_any(checkpoint, settings)
     assert exported.measured["LSTM nodes"] == 1 + 3
     assert exported.measured["max abs error"] <= 1e-4
     assert export_any(checkpoint, settings).folder == tmp_path / "reversal" / "2"
     tokenizer = Tokenizer.from_file(str(exported.folder / "tokenizer.json"))
-    sources = [pair.source for pair in learnt().pairs.train]
+    sources = [pair.source for pair in learnt(form).pairs.train]
     rows = [tokenizer.encode(source).ids for source in sources]
     async with serving(tmp_path, RealSessions()) as served:
 

@@ -75,6 +75,11 @@ def test_a_file_of_pairs_is_learnt_from(tmp_path: Path) -> None:
         (["sorting"], 2, "Invalid value for PAIRS: 'sorting' is not allowed"),
         (["reversal", "--attention", "cosine"], 2, "Invalid value for --attention: 'cosine'"),
         (["dates", "--attention", "all"], 2, "must be left out: the transformer has its own"),
+        (
+            ["reversal", "--attention", "none", "--form", "bahdanau"],
+            2,
+            "Invalid value for --form: 'bahdanau' is not allowed",
+        ),
         (["reversal", "--epochs", "0"], 2, "Invalid value for --epochs: 0 is not allowed"),
         (["reversal", "--symbols", "2", "--length", "2"], 2, "Invalid value for --samples: 2000"),
         (["reversal", "--attention", "all", "--output", "."], 1, "holds notes.txt, which no"),

@@ -19,9 +19,10 @@ from models.errors import (
 )
 from models.seq2seq.command import checkpoint_of
 from models.seq2seq.pairs import read_pairs
+from models.seq2seq.recurrent import FORMS as NETWORK_FORMS
 from models.seq2seq.recurrent import SCORES
 from models.seq2seq.registry import NETWORKS, TASKS, network_for, prepare
-from models.seq2seq.settings import ATTENTIONS, Seq2SeqSettings
+from models.seq2seq.settings import ATTENTIONS, FORMS, Seq2SeqSettings
 from models.seq2seq.settings import NETWORKS as NAMES
 from models.seq2seq.tokens import TokenizedPairs
 from models.seq2seq.training import Trained, train
@@ -37,10 +38,17 @@ def trained(settings: Seq2SeqSettings, **options: object) -> Trained:
     return train(pairs, NETWORKS[completed.network].load(), completed, **options)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("attention", ["none", "dot", "multiplicative", "additive"])
-def test_two_symbols_are_reversed_after_seconds(attention: str) -> None:
-    """14 of 36 pairs are learnt by heart in 120 steps, whatever the attention."""
-    result = trained(replace(SECONDS, attention=attention))
+@pytest.mark.parametrize(
+    ("attention", "form"),
+    [
+        *((attention, "luong") for attention in ("none", "dot", "multiplicative", "additive")),
+        *((attention, "bahdanau") for attention in ("dot", "multiplicative", "additive")),
+    ],
+)
+def test_two_symbols_are_reversed_after_seconds(attention: str, form: str) -> None:
+    """14 of 36 pairs are learnt by heart in 120 steps, whatever the attention and its form."""
+    result = trained(replace(SECONDS, attention=attention, form=form))
+    assert result.network.config.form == form  # type: ignore[union-attr]
     assert result.train.exact == result.train.symbols == 1.0
     assert len(result.course.epochs) == 120
     losses = result.course.step_losses
@@ -167,6 +175,7 @@ def test_a_checkpoint_is_imported_under_another_origin(
 def test_what_settings_offer_is_what_there_is() -> None:
     assert tuple(NETWORKS) == NAMES
     assert ("none", *SCORES) == ATTENTIONS
+    assert FORMS == NETWORK_FORMS
     for task, network in product(TASKS, NAMES):
         given = Seq2SeqSettings(network=network, samples=3, test_samples=2)
         completed = prepare(task, given)[1]
