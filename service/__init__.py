@@ -1,5 +1,12 @@
 """The server: reads a model repository and answers over gRPC. Runs without torch."""
 
-from importlib.metadata import version
+__version__: str
 
-__version__ = version("attendant")
+
+def __getattr__(name: str) -> str:
+    """The version, when it is asked for: to look it up takes longer than a health check may."""
+    if name != "__version__":
+        raise AttributeError(f"module 'service' has no attribute '{name}'")
+    from importlib.metadata import version
+
+    return version("attendant")

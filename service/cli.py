@@ -37,7 +37,7 @@ from service.cli_common import (
 from service.cli_features import features, similarity
 from service.cli_fill import fill_mask
 from service.cli_generate import generate
-from service.cli_health import healthcheck
+from service.cli_health import main as check_health
 from service.cli_infer import infer
 from service.cli_reading import answer, classify_tokens
 from service.cli_vision import classify_image
@@ -207,12 +207,21 @@ app.command("generate")(generate)
 app.command("features")(features)
 app.command("similarity")(similarity)
 app.command("infer")(infer)
-app.command("healthcheck")(healthcheck)
 app.command("fill-mask")(fill_mask)
 app.command("classify-tokens")(classify_tokens)
 app.command("answer")(answer)
 app.command("classify-image")(classify_image)
 app.command("attention")(attention)
+
+
+@app.command(
+    "healthcheck",
+    add_help_option=False,
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+)
+def _healthcheck(context: typer.Context) -> None:
+    """Ask gRPC health: exit code 0 if it says SERVING, else 1."""
+    raise typer.Exit(check_health(context.args))
 
 
 @app.callback(invoke_without_command=True)

@@ -2,7 +2,6 @@
 
 import inspect
 import json
-import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +11,7 @@ import typer
 from google.protobuf.json_format import MessageToDict
 from rich.console import Console
 
-from service.client import NO_ACCESS, Access
+from service.access import NO_ACCESS, Access, read_access
 from service.errors import SettingError
 
 console = Console()
@@ -100,17 +99,7 @@ def with_access(command: Callable[..., None]) -> Callable[..., None]:
         tls_name: TlsName = "",
         token_file: TokenFile = None,
     ) -> Access:
-        if tls_ca is None and (tls_cert or tls_key):
-            raise SettingError("--tls-cert is set, expected --tls-ca with it: TLS is off")
-        if (tls_cert is None) != (tls_key is None):
-            raise SettingError("--tls-cert and --tls-key must both be set, or neither")
-        return Access(
-            tls_ca=_read("tls-ca", tls_ca) if tls_ca else None,
-            tls_cert=_read("tls-cert", tls_cert) if tls_cert else None,
-            tls_key=_read("tls-key", tls_key) if tls_key else None,
-            token=_token(token_file),
-            tls_name=tls_name,
-        )
+        return read_access(tls_ca, tls_cert, tls_key, tls_name, token_file)
 
     flags = inspect.signature(read).parameters
 
@@ -146,20 +135,6 @@ def asks(command: Callable[..., None]) -> Callable[..., None]:
         [p.replace(kind=p.KEYWORD_ONLY) for p in parameters]
     )
     return with_access(run)
-
-
-def _token(path: Path | None) -> str:
-    if path is None:
-        return os.environ.get("ATTENDANT_TOKEN", "")
-    lines = map(str.strip, _read("token-file", path).decode(errors="replace").splitlines())
-    return next((line for line in lines if line and not line.startswith("#")), "")
-
-
-def _read(flag: str, path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise SettingError(f"--{flag} '{path}' cannot be read: {error.strerror}") from error
 
 
 def given_texts(arguments: list[str]) -> list[str]:

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
@@ -19,7 +19,8 @@ from attendant.v1 import (
     vision_pb2_grpc,
 )
 from attendant.v1 import text_pb2 as pb
-from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from service.access import NO_ACCESS, Access, open_channel
 
 MAX_MESSAGE_BYTES = 2**31 - 1
 TRIAL_TOKENS = 24  # of output, when a generative model is tried
@@ -34,20 +35,6 @@ class Trial:
     latency_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class Access:
-    """How a client shows who it is, and knows whom it asks; by default neither."""
-
-    tls_ca: bytes | None = None  # PEM, as the next two; None: a plain connection
-    tls_cert: bytes | None = None
-    tls_key: bytes | None = field(default=None, repr=False)
-    token: str = field(default="", repr=False)
-    tls_name: str = ""  # that the server's certificate must have; empty: the address's
-
-
-NO_ACCESS = Access()
-
-
 class Client:
     """A channel to one server; every method raises `grpc.RpcError` where the server refuses."""
 
@@ -57,13 +44,7 @@ class Client:
         options: list[tuple[str, int | str]] = [
             ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES)
         ]
-        if access.tls_ca is None:
-            self._channel = grpc.insecure_channel(address, options)
-            return
-        if access.tls_name:
-            options.append(("grpc.ssl_target_name_override", access.tls_name))
-        credentials = grpc.ssl_channel_credentials(access.tls_ca, access.tls_key, access.tls_cert)
-        self._channel = grpc.secure_channel(address, credentials, options)
+        self._channel = open_channel(address, access, options)
 
     def __enter__(self) -> Self:
         return self
@@ -241,21 +222,6 @@ class GenerationClient(Client):
             request, **self._options
         )
         return response
-
-
-class HealthClient(Client):
-    """Asks how the server is, as balancers and supervisors do."""
-
-    def __init__(self, address: str, timeout_s: float, access: Access = NO_ACCESS) -> None:
-        super().__init__(address, timeout_s, access)
-        self._stub: Any = health_pb2_grpc.HealthStub(self._channel)
-
-    def status(self, service: str) -> str:
-        """SERVING, NOT_SERVING or UNKNOWN."""
-        request = health_pb2.HealthCheckRequest(service=service)
-        response = self._stub.Check(request, **self._options)
-        status: str = health_pb2.HealthCheckResponse.ServingStatus.Name(response.status)
-        return status
 
 
 def try_models(address: str, timeout_s: float) -> Iterator[Trial]:

@@ -10,7 +10,8 @@ import numpy as np
 from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc
 
-from service.client import NO_ACCESS, Access, Client
+from service.access import NO_ACCESS, Access
+from service.client import Client
 from service.datatypes import DATATYPES, strings_from_raw, to_raw
 from service.errors import InvalidArgument
 

@@ -55,8 +55,14 @@ DOORS = {
     "tokenizers": ("service/tokenizer.py",),
     "PIL": ("service/images.py",),
     "opentelemetry": ("service/telemetry.py",),
-    "grpc": ("service/rpc/", "service/client.py", "service/cli.py", "service/cli_health.py"),
-    "grpc_health": ("service/rpc/", "service/client.py"),
+    "grpc": (
+        "service/rpc/",
+        "service/access.py",
+        "service/client.py",
+        "service/cli.py",
+        "service/cli_health.py",
+    ),
+    "grpc_health": ("service/rpc/", "service/cli_health.py"),
     "grpc_reflection": ("service/rpc/",),
     "attendant": (
         "service/rpc/",

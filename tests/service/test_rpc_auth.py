@@ -15,7 +15,8 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from tritonclient.grpc import InferenceServerClient, service_pb2_grpc
 from tritonclient.grpc import service_pb2 as pb
 
-from service.client import Access, GenerationClient, TextClient
+from service.access import Access
+from service.client import GenerationClient, TextClient
 from service.rpc.auth import ADMIN_METHODS
 from tests.fakes import PATIENCE_S
 from tests.service.serving import (

@@ -16,9 +16,10 @@ import pytest
 from tritonclient.grpc import InferenceServerClient, InferenceServerException
 from tritonclient.grpc import aio as triton_aio
 
+from service.access import Access
 from service.app import App
 from service.cli import app as command_line
-from service.client import Access, TextClient
+from service.client import TextClient
 from service.errors import SettingError
 from service.rpc.credentials import server_credentials
 from service.settings import Settings

@@ -1,0 +1,74 @@
+"""How a client shows who it is and knows whom it asks, and channels opened so.
+
+Imports gRPC and nothing else, since health checks are made of it too.
+"""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import grpc
+
+from service.errors import SettingError
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Certificates, token and the server's name; by default none of them."""
+
+    tls_ca: bytes | None = None  # PEM, as the next two; None: a plain connection
+    tls_cert: bytes | None = None
+    tls_key: bytes | None = field(default=None, repr=False)
+    token: str = field(default="", repr=False)
+    tls_name: str = ""  # that the server's certificate must have; empty: the address's
+
+
+NO_ACCESS = Access()
+
+
+def open_channel(
+    address: str, access: Access, options: Sequence[tuple[str, int | str]] = ()
+) -> grpc.Channel:
+    """A channel with TLS where `access` has a certificate to trust."""
+    if access.tls_ca is None:
+        return grpc.insecure_channel(address, options)
+    if access.tls_name:
+        options = [*options, ("grpc.ssl_target_name_override", access.tls_name)]
+    credentials = grpc.ssl_channel_credentials(access.tls_ca, access.tls_key, access.tls_cert)
+    return grpc.secure_channel(address, credentials, options)
+
+
+def read_access(
+    tls_ca: Path | None,
+    tls_cert: Path | None,
+    tls_key: Path | None,
+    tls_name: str,
+    token_file: Path | None,
+) -> Access:
+    """What the flags of a command name. Raises `SettingError`."""
+    if tls_ca is None and (tls_cert or tls_key):
+        raise SettingError("--tls-cert is set, expected --tls-ca with it: TLS is off")
+    if (tls_cert is None) != (tls_key is None):
+        raise SettingError("--tls-cert and --tls-key must both be set, or neither")
+    return Access(
+        tls_ca=read("tls-ca", tls_ca) if tls_ca else None,
+        tls_cert=read("tls-cert", tls_cert) if tls_cert else None,
+        tls_key=read("tls-key", tls_key) if tls_key else None,
+        token=_token(token_file),
+        tls_name=tls_name,
+    )
+
+
+def read(flag: str, path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise SettingError(f"--{flag} '{path}' cannot be read: {error.strerror}") from error
+
+
+def _token(path: Path | None) -> str:
+    if path is None:
+        return os.environ.get("ATTENDANT_TOKEN", "")
+    lines = map(str.strip, read("token-file", path).decode(errors="replace").splitlines())
+    return next((line for line in lines if line and not line.startswith("#")), "")
