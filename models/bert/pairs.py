@@ -2,7 +2,7 @@
 
 Knows nothing about models or masks. A text is a few sentences in a row; of half of all pairs the
 second is what follows the first, of the others it is as long a piece from elsewhere, so that its
-length tells nothing (Devlin et al. 2018, section 3.1).
+length tells nothing (Devlin et al. 2018, section 3.1). Both texts end where their documents do.
 
 The one idea: a pair is a function of the seed and its number, so a resumed run needs no stored
 order. Numbers do not end; each draws its place, so that no text is always cut alike.
@@ -22,6 +22,7 @@ SENTENCE_END = re.compile(r"(?<=[.!?])\s+|\n+")
 FOLLOWS, IS_ELSEWHERE = 0, 1  # what next-sentence prediction tells apart, in BERT's order
 SHORT_SHARE = 0.1  # of pairs that are made short, so that short texts are learnt too; as for BERT
 ENCODED_SENTENCES = 4_096  # at once, by all cores
+MAX_DRAWS = 16  # of a document that is long enough for a second text from elsewhere
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,11 @@ class Sentences:
         """The first sentence of its document, and the first of the next."""
         after = int(np.searchsorted(self.documents, sentence, side="right"))
         return int(self.documents[after - 1]), int(self.documents[after])
+
+    def latest_before(self, end: int, num_tokens: int) -> int:
+        """The last sentence that begins so many tokens, or more, before sentence `end`; or -1."""
+        place = self.starts[end] - num_tokens
+        return int(np.searchsorted(self.starts, place, side="right")) - 1
 
     @classmethod
     def of(cls, documents: Sequence[str], tokenizer: Tokenizer) -> "Sentences":
@@ -96,11 +102,12 @@ class Pairs:
         first, middle, last = self._stretch(source, wanted)
         relation = source.choice((FOLLOWS, IS_ELSEWHERE))
         start, split, end = (int(self.sentences.starts[place]) for place in (first, middle, last))
-        second_start = split if relation == FOLLOWS else self._elsewhere(source, first)
         # What is cut off is what is furthest from where they meet.
         num_first, num_second = shortened(split - start, end - split, wanted)
+        is_after = relation == FOLLOWS
+        place = split if is_after else self._elsewhere(source, first, num_second)
         tokens = self.sentences.tokens
-        second = tokens.take(range(second_start, second_start + num_second), mode="wrap")
+        second = tokens[place : min(place + num_second, self._end_at(place))]
         return Pair(tokens[split - num_first : split], second, relation)
 
     def _stretch(self, source: random.Random, wanted: int) -> tuple[int, int, int]:
@@ -109,21 +116,35 @@ class Pairs:
         starts = sentences.starts
         drawn = source.randrange(len(sentences))
         begin, end = sentences.document_of(drawn)
-        latest = int(np.searchsorted(starts, starts[end] - wanted, side="right")) - 1
+        latest = sentences.latest_before(end, wanted)
         first = max(begin, min(drawn, latest, end - 2))
         enough = int(np.searchsorted(starts, starts[first] + wanted))
         last = min(end, max(first + 2, enough))
         return first, source.randrange(first + 1, last), last
 
-    def _elsewhere(self, source: random.Random, sentence: int) -> int:
-        """Where a sentence begins: of another document, if there is one."""
+    def _elsewhere(self, source: random.Random, sentence: int, num_tokens: int) -> int:
+        """Where a sentence begins: of another document, if there is one, that goes on so far.
+
+        Where no document drawn is long enough, the last one is taken from its beginning.
+        """
         sentences = self.sentences
         begin, end = sentences.document_of(sentence)
         num_others = len(sentences) - (end - begin)
-        chosen = source.randrange(num_others or len(sentences))
-        if num_others and chosen >= begin:
-            chosen += end - begin
-        return int(sentences.starts[chosen])
+        for _ in range(MAX_DRAWS):
+            chosen = source.randrange(num_others or len(sentences))
+            if num_others and chosen >= begin:
+                chosen += end - begin
+            first, after = sentences.document_of(chosen)
+            latest = sentences.latest_before(after, num_tokens)
+            if latest >= first:
+                break
+        return int(sentences.starts[max(first, min(chosen, latest))])
+
+    def _end_at(self, token: int) -> int:
+        """The end of the document that a token is of."""
+        sentences = self.sentences
+        sentence = int(np.searchsorted(sentences.starts, token, side="right")) - 1
+        return int(sentences.starts[sentences.document_of(sentence)[1]])
 
 
 def shortened(num_first: int, num_second: int, wanted: int) -> tuple[int, int]:

@@ -147,11 +147,32 @@ def test_half_of_the_pairs_follow_and_the_others_are_of_another_document() -> No
             assert (np.diff(whole) == 1).all()
             assert len(set(whole // 100)) == 1, "one document"
         else:
-            assert (np.diff(pair.second) % 1_000 == 1).all()
+            assert (np.diff(pair.second) == 1).all()
+            assert len(set(pair.second // 100)) == 1, "it ends where its document does"
             assert pair.second[0] // 100 != pair.first[0] // 100
             assert pair.second[0] % 5 == 0, "the beginning of a sentence"
     assert is_about(found[FOLLOWS], 0.5, NUM_PAIRS)
     assert found[FOLLOWS] + found[IS_ELSEWHERE] == NUM_PAIRS
+
+
+def test_a_second_text_of_short_documents_ends_where_its_document_ends() -> None:
+    """Of 40 documents of 10 tokens and one of 200, pairs of 61 tokens: the long one is found."""
+    starts = np.arange(0, 601, 5)
+    documents = np.array([*range(0, 81, 2), 120])
+    placed = Pairs(Sentences(np.arange(600), starts, documents), 61, "3")
+    ends = starts[documents]
+    num_elsewhere = 0
+    for number in range(NUM_PAIRS):
+        pair = placed[number]
+        for text in (pair.first, pair.second):
+            assert len(text) > 0
+            assert (np.diff(text) == 1).all()
+            first, last = np.searchsorted(ends, text[[0, -1]], side="right")
+            assert first == last, "one document"
+        if pair.relation == IS_ELSEWHERE:
+            num_elsewhere += 1
+            assert pair.second[0] % 5 == 0, "the beginning of a sentence"
+    assert is_about(num_elsewhere, 0.5, NUM_PAIRS)
 
 
 def test_lengths_do_not_tell_the_relation(pairs: Pairs) -> None:
