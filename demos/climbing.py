@@ -22,6 +22,7 @@ from models.finetune import finetune
 from models.json_files import read_object
 from models.progress import ProgressBar
 from models.training_state import digest_of
+from models.writing import replace_bytes
 
 VALIDATION_FRACTION = 0.1  # of the training texts: to choose the best epoch by
 
@@ -57,8 +58,7 @@ class Taken:
 
     def _write(self) -> None:
         values = {"run": self._run, "steps": [asdict(step) for step in self.steps]}
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        self._path.write_text(json.dumps(values, indent=1))
+        replace_bytes(self._path, json.dumps(values, indent=1).encode())
 
 
 def climb(files: Files, output: Path, repository: Path, settings: LadderSettings) -> list[Step]:
@@ -83,8 +83,8 @@ def climb(files: Files, output: Path, repository: Path, settings: LadderSettings
             address, [step.name for step in taken.steps], texts, settings.requests
         )
     steps = [replace(step, requests_per_s=rates[step.name]) for step in taken.steps]
-    (output / "ladder.json").write_bytes(ladder_json(steps, splits, settings))
-    (output / "ladder.png").write_bytes(ladder_picture(steps, splits))
+    replace_bytes(output / "ladder.json", ladder_json(steps, splits, settings))
+    replace_bytes(output / "ladder.png", ladder_picture(steps, splits))
     Console().print(ladder_table(steps, splits))
     return steps
 

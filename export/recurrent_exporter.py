@@ -17,7 +17,7 @@ from export.errors import ExportError
 from export.exporter import ExportSettings, check_fp32, check_name
 from export.recurrence import OPERATOR
 from export.recurrent import INPUTS, OUTPUTS, trace_greedy
-from export.writer import place_version
+from export.writer import place_version, save_tokenizer
 from models.checkpoint import Checkpoint, CheckpointError
 from models.seq2seq.recurrent import RecurrentSeq2Seq
 from models.tokenizer import TOKENIZER_FILE
@@ -62,7 +62,7 @@ def export_recurrent(
 
     def write_version(folder: Path) -> None:
         onnx.save(graph, folder / MODEL_FILENAME)
-        checkpoint.tokenizer.save(str(folder / TOKENIZER_FILE))
+        save_tokenizer(checkpoint.tokenizer, folder / TOKENIZER_FILE)
 
     def write_model_files(folder: Path) -> None:
         (folder / CONFIG_FILE).write_text(text_format.MessageToString(config), encoding="utf-8")
@@ -70,6 +70,7 @@ def export_recurrent(
     folder = place_version(
         settings.repository / settings.name,
         settings.version,
+        graph.ByteSize(),
         write_version,
         write_model_files,
         lambda target: _check_fits(target, config),

@@ -17,6 +17,7 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from export.errors import ExportError
 from export.variants import Built
+from models.writing import writing
 from service.errors import LoadError
 from service.generation.decoder import PREFILL_SUFFIX
 from service.generation.encoder_decoder import ENCODER_FILENAME
@@ -37,6 +38,13 @@ class ExportedModel:
     encoder: onnx.ModelProto | None = None  # of an encoder-decoder, whose graph writes
     prefill: onnx.ModelProto | None = None  # as in `Built`
 
+    @property
+    def num_bytes(self) -> int:
+        """Of the graphs, which is nearly all."""
+        graphs = [self.graph, self.encoder, self.prefill]
+        graphs += [graph for built in self.variants for graph in (built.graph, built.prefill)]
+        return sum(graph.ByteSize() for graph in graphs if graph is not None)
+
 
 def write_model(
     exported: ExportedModel, repository: Path, name: str, version: int | None, max_batch_size: int
@@ -45,6 +53,7 @@ def write_model(
     return place_version(
         repository / name,
         version,
+        exported.num_bytes,
         lambda folder: _write_version(exported, folder),
         lambda folder: _write_model_files(exported.manifest, folder, name, max_batch_size),
         lambda target: _check_fits(target, exported.manifest),
@@ -54,6 +63,7 @@ def write_model(
 def place_version(
     target: Path,
     version: int | None,
+    num_bytes: int,
     write_version: Callable[[Path], None],
     write_model_files: Callable[[Path], None],
     check_fits: Callable[[Path], None],
@@ -61,23 +71,26 @@ def place_version(
     """Write a version into a model's folder, and what lies beside it if the model is new.
 
     Each is given the folder to write into; `check_fits` is given the folder of a model that exists,
-    and refuses a version that is none of its kind.
+    and refuses a version that is none of its kind. `num_bytes` is about how much will be written.
+    Raises `OutputError` where there is no room for it, and then nothing is left of it.
     """
     name, repository = target.name, target.parent
     number = choose_version(target, version)
+    if target.exists():
+        check_fits(target)
     staging = repository / f".{name}.{number}.writing"
-    shutil.rmtree(staging, ignore_errors=True)  # what a killed export left
-    try:
-        (staging / str(number)).mkdir(parents=True)
-        write_version(staging / str(number))
-        if target.exists():
-            check_fits(target)
-            (staging / str(number)).rename(target / str(number))
-        else:
-            write_model_files(staging)
-            staging.rename(target)
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
+    with writing(target / str(number), num_bytes):
+        shutil.rmtree(staging, ignore_errors=True)  # what a killed export left
+        try:
+            (staging / str(number)).mkdir(parents=True)
+            write_version(staging / str(number))
+            if target.exists():
+                (staging / str(number)).rename(target / str(number))
+            else:
+                write_model_files(staging)
+                staging.rename(target)
+        finally:
+            shutil.rmtree(staging, ignore_errors=True)
     return target / str(number)
 
 
@@ -98,8 +111,13 @@ def _write_version(exported: ExportedModel, folder: Path) -> None:
     if exported.encoder is not None:
         onnx.save(exported.encoder, folder / ENCODER_FILENAME)
     if exported.tokenizer is not None:
-        exported.tokenizer.save(str(folder / "tokenizer.json"))
+        save_tokenizer(exported.tokenizer, folder / "tokenizer.json")
     (folder / "manifest.json").write_text(exported.manifest.to_json(), encoding="utf-8")
+
+
+def save_tokenizer(tokenizer: Tokenizer, path: Path) -> None:
+    """As `tokenizer.save`, whose errors are no OSError."""
+    path.write_text(tokenizer.to_str(pretty=True), encoding="utf-8")
 
 
 def _write_graphs(graph: onnx.ModelProto, prefill: onnx.ModelProto | None, path: Path) -> None:

@@ -29,6 +29,7 @@ from models.json_files import fields_of, read_object
 from models.kinds import Task, kind_named, kind_of
 from models.tokenizer import TOKENIZER_FILE, load_tokenizer
 from models.weights import assign_weights, build_on_meta, read_tensors
+from models.writing import writing
 
 __all__ = ["Checkpoint", "CheckpointError", "load_checkpoint", "save_checkpoint"]
 
@@ -120,17 +121,29 @@ def save_checkpoint(
     """
     target = Path(folder).absolute()
     check_replaceable(target)
+    assert set(reports or ()) <= set(REPORT_FILES), "check_replaceable would refuse our own folder"
+    contents = {**_contents_of(checkpoint), **(reports or {})}
+    with writing(Path(folder), sum(map(len, contents.values()))):
+        _replace_folder(target, contents)
+
+
+def _contents_of(checkpoint: Checkpoint) -> dict[str, bytes]:
+    """The files of a checkpoint."""
+    # save_file() would leave a file that only its owner can read.
+    contents = {WEIGHTS_FILE: save(_contiguous(checkpoint.model.state_dict()))}
+    if kind_of(checkpoint.model).has_tokenizer:
+        contents[TOKENIZER_FILE] = checkpoint.tokenizer.to_str(pretty=True).encode()
+    contents[CONFIG_FILE] = _to_json(_config_of(checkpoint)).encode()
+    return contents
+
+
+def _replace_folder(target: Path, contents: Mapping[str, bytes]) -> None:
+    """Write a folder beside and put it in place; what failed leaves the old one as it was."""
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as scratch:
         staged = Path(scratch) / "new"
         staged.mkdir()
-        # save_file() would leave a file that only its owner can read.
-        (staged / WEIGHTS_FILE).write_bytes(save(_contiguous(checkpoint.model.state_dict())))
-        if kind_of(checkpoint.model).has_tokenizer:
-            checkpoint.tokenizer.save(str(staged / TOKENIZER_FILE))
-        (staged / CONFIG_FILE).write_text(_to_json(_config_of(checkpoint)), encoding="utf-8")
-        for name, content in (reports or {}).items():
-            assert name in REPORT_FILES, "check_replaceable would refuse our own folder"
+        for name, content in contents.items():
             (staged / name).write_bytes(content)
         old = Path(scratch) / "old"
         if target.exists():

@@ -5,6 +5,7 @@ Knows nothing about PyTorch, nor about exit codes: the command line turns these 
     ModelError
     ├── CheckpointError           a folder, config.json, weights or tokenizer
     ├── DatasetError              a file of texts to learn from
+    ├── OutputError               what a command makes cannot be written
     ├── SettingError              one setting outside its limits
     └── TrainingInterruptedError  not a fault: training stopped early and can be resumed
 """
@@ -22,6 +23,10 @@ class CheckpointError(ModelError):
 
 class DatasetError(ModelError):
     """A file of texts is not usable; names the file, and the line or byte."""
+
+
+class OutputError(ModelError):
+    """A file cannot be written; names it, the reason and, of a full disk, what is missing."""
 
 
 class SettingError(ModelError):

@@ -5,17 +5,17 @@ which settings and data it belongs to, and is refused by any other run.
 """
 
 import hashlib
-import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, BinaryIO, Protocol, Self
 
 import torch
 from torch import Tensor, nn
 
 from models.datasets import AnySplits
 from models.errors import CheckpointError
+from models.writing import replace_file
 
 STATE_SUFFIX = ".resume.pt"
 STATE_FORMAT = "attendant-training-state-2"  # 1 had one figure per field, not by name
@@ -176,11 +176,28 @@ def state_path(output: Path) -> Path:
 
 
 def write_state(path: Path, values: Mapping[str, Any]) -> None:
-    """Replace the file at once: a crash while writing leaves the earlier state."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(path.name + ".part")
-    torch.save({"format": STATE_FORMAT, **values}, unfinished)
-    os.replace(unfinished, path)
+    """Replace the file at once: a crash while writing leaves the earlier state.
+
+    Raises OutputError.
+    """
+    kept = "; it continues from the state that was saved before" if path.exists() else ""
+    replace_file(path, _size_of(values), lambda file: _save(values, file), kept)
+
+
+def _save(values: Mapping[str, Any], file: BinaryIO) -> None:
+    try:
+        torch.save({"format": STATE_FORMAT, **values}, file)
+    except RuntimeError as error:  # what torch makes of a write that failed
+        if isinstance(error.__context__, OSError):
+            raise error.__context__ from error
+        raise
+
+
+def _size_of(values: object) -> int:
+    """Bytes of all tensors in nested mappings."""
+    if isinstance(values, Tensor):
+        return values.nbytes
+    return sum(map(_size_of, values.values())) if isinstance(values, Mapping) else 0
 
 
 def read_state(path: Path) -> dict[str, Any]:

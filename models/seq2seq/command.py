@@ -27,6 +27,7 @@ from models.seq2seq.reports import (
 from models.seq2seq.settings import ALL, ATTENTIONS, Seq2SeqSettings
 from models.seq2seq.training import Epoch, Trained, train
 from models.training_state import state_path
+from models.writing import replace_bytes
 
 COMPARISON_FILES = ("comparison.json", "curves.png", "attention.png")
 
@@ -84,7 +85,7 @@ def compare_attentions(
         attention_picture(pictures),
     )
     for filename, content in zip(COMPARISON_FILES, contents, strict=True):
-        (output / filename).write_bytes(content)
+        replace_bytes(output / filename, content)
     for state_file in states.values():
         state_file.unlink(missing_ok=True)
     Console().print(accuracy_table(f"{output}: {name}", results))
