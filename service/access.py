@@ -1,4 +1,4 @@
-"""How a client shows who it is and knows whom it asks, and channels opened so.
+"""How a client shows who it is and knows whom it asks; channels opened so, and why calls fail.
 
 Imports gRPC and nothing else, since health checks are made of it too.
 """
@@ -25,6 +25,7 @@ class Access:
 
 
 NO_ACCESS = Access()
+NOT_CONNECTED = ("failed to connect to all addresses", "errors resolving", "DNS resolution failed")
 
 
 def open_channel(
@@ -58,6 +59,20 @@ def read_access(
         token=_token(token_file),
         tls_name=tls_name,
     )
+
+
+def explained(error: grpc.RpcError, address: str, timeout_s: float) -> str:
+    """Why a call failed, and what can be done where that is up to the caller; in one line."""
+    text = " ".join((error.details() or "").split())
+    if error.code() is grpc.StatusCode.UNAVAILABLE and text.startswith(NOT_CONNECTED):
+        reason = text.rpartition("last error: ")[2]
+        return (
+            f"no server answers at {address}: start one by 'attendant serve', name another by "
+            f"--address, or give --tls-ca where it has TLS ({reason})"
+        )
+    if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED and text == "Deadline Exceeded":
+        return f"{address} gave no answer within {timeout_s:g} s, which --timeout-s allows"
+    return text
 
 
 def read(flag: str, path: Path) -> bytes:

@@ -27,6 +27,7 @@ from service.metrics import Metrics
 from service.repository import ModelRepository
 from service.rpc.admission import Admission
 from service.rpc.calls import CallObserver, Calls
+from service.rpc.health import LIVENESS
 from service.rpc.server import RpcServer
 from service.runtime import load_onnxruntime, onnxruntime_version
 from service.settings import Settings, is_loopback, join_address
@@ -71,6 +72,7 @@ class App:
             address = join_address(host, port)
             raise LoadError(f"cannot listen on {address} for metrics: {error}") from error
         self.metrics_port = self._metrics_server.server_port
+        self._health.reason_of = self._reason_of
         self._watchdog = Watchdog(self.repository.engaged, self._tell_live, settings.max_run_s)
         self.repository.on_device_lost = self._watchdog.device_lost
         self._count_for_metrics()
@@ -103,6 +105,18 @@ class App:
         self._health.set_model(name, is_serving=is_serving)
         if not self.repository.is_loading:
             self._health.set_overall(is_serving=self.repository.is_ready)
+
+    def _reason_of(self, service: str) -> str:
+        """Why health says NOT_SERVING; names of models are not for callers without a token."""
+        if service == LIVENESS:
+            return "a run takes longer than --max-run-s, or a device is lost: the log says which"
+        if self._admission.is_leaving:
+            return "the server is stopping"
+        if self._settings.token_file:
+            return "the server's log says why"
+        if self._health.is_of_server(service):
+            return self.repository.obstacle
+        return self.repository.obstacle_of(service)
 
     def _tell_live(self, is_live: bool) -> None:
         self._admission.is_live = is_live
@@ -231,7 +245,8 @@ async def serve(
         await asyncio.wait({starting, stopped}, return_when=asyncio.FIRST_COMPLETED)
         if starting.done():
             starting.result()  # raises what went wrong
-            logger.info("ready in %.2f s", time.monotonic() - started_s)
+            if app.repository.is_ready:
+                logger.info("ready in %.2f s", time.monotonic() - started_s)
             trying = asyncio.ensure_future(on_ready(app))
             await asyncio.wait({trying, stopped}, return_when=asyncio.FIRST_COMPLETED)
             if trying.done():

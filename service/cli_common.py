@@ -7,11 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
+import grpc
 import typer
 from google.protobuf.json_format import MessageToDict
 from rich.console import Console
+from rich.text import Text
 
-from service.access import NO_ACCESS, Access, read_access
+from service.access import NO_ACCESS, Access, explained, read_access
 from service.errors import SettingError
 
 console = Console()
@@ -127,7 +129,12 @@ def asks(command: Callable[..., None]) -> Callable[..., None]:
     ) -> None: ...
 
     def run(address: str, timeout_s: float, access: Access, **values: Any) -> None:  # noqa: ANN401
-        command(**values, server=Server(address, timeout_s, access))
+        try:
+            command(**values, server=Server(address, timeout_s, access))
+        except grpc.RpcError as error:
+            text = explained(error, address, timeout_s)
+            errors.print(Text.assemble((f"{error.code().name}: ", "red"), text))
+            raise typer.Exit(1) from error
 
     parameters = [*own, *inspect.signature(flags).parameters.values()]
     run.__name__, run.__doc__ = command.__name__, command.__doc__

@@ -16,12 +16,13 @@ from pathlib import Path
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from service.access import Access, open_channel, read, read_access
+from service.access import Access, explained, open_channel, read, read_access
 from service.errors import AttendantError
 
 # Where a server that listens everywhere is found on its own machine.
 LOCAL = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S104
-MAX_REASON = 200  # characters
+MAX_REASON = 400  # characters
+REASON_KEY = "attendant-reason-bin"  # of the server's trailing metadata: why it is not SERVING
 LEAST_S = 0.001
 
 
@@ -114,8 +115,9 @@ def _ask(address: str, service: str, timeout_s: float, access: Access) -> tuple[
     with open_channel(address, access) as channel:
         try:
             check = health_pb2_grpc.HealthStub(channel).Check
-            response = check(request, timeout=timeout_s, metadata=metadata)
+            response, call = check.with_call(request, timeout=timeout_s, metadata=metadata)
+            reasons = dict(call.trailing_metadata())
         except grpc.RpcError as error:
-            reason = " ".join((error.details() or "").split())
-            return error.code().name, reason[:MAX_REASON]
-    return health_pb2.HealthCheckResponse.ServingStatus.Name(response.status), ""
+            return error.code().name, explained(error, address, timeout_s)[:MAX_REASON]
+    status = health_pb2.HealthCheckResponse.ServingStatus.Name(response.status)
+    return status, reasons.get(REASON_KEY, b"").decode()[:MAX_REASON]

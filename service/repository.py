@@ -12,7 +12,7 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -48,6 +48,7 @@ from service.server_metrics import Outcome
 from service.settings import Settings
 
 MAX_MODELS = 1_024  # names that are or were served
+MAX_NAMED = 3  # models in one line
 MAX_LOADS = 64  # that clients asked for and that are not over; each may hold a whole model's files
 logger = logging.getLogger(__name__)
 
@@ -101,24 +102,60 @@ class ModelRepository:
             with suppress(LoadError):
                 await self._load(ModelSource.of(self._settings.model_repository, name))
         self.is_loading = False
-        if self.shortage:
-            logger.warning("the server is not ready: %s", self.shortage)
+        if self.obstacle:
+            logger.warning("the server is not ready: %s", self.obstacle)
         if self._settings.model_control_mode == "poll":
             self._start(self._poll())
 
     @property
     def is_ready(self) -> bool:
         """Loaded, with no fewer than `min_models`; under strict readiness with all wanted."""
-        is_strict = self._settings.strict_readiness
-        is_whole = not is_strict or not self.num_unserved
-        return not self.is_loading and is_whole and not self.shortage
+        return not self.obstacle
+
+    @property
+    def obstacle(self) -> str:
+        """Why the server is not ready, and what can be done; empty if it is."""
+        if self.is_loading:
+            return "models are loading"
+        unserved = [model for model in self._known() if not model.is_as_wanted]
+        if not self._settings.strict_readiness or not unserved:
+            return self.shortage
+        failed = sorted(model.name for model in unserved if not model.is_loading)
+        if not failed:
+            return f"{_quoted(sorted(model.name for model in unserved))} being loaded"
+        return (
+            f"{_quoted(failed)} not served, and the log says why: {self._remedy()}; under "
+            "--no-strict-readiness the server is ready without"
+        )
+
+    def obstacle_of(self, name: str) -> str:
+        """Why a model does not serve; empty if it does, or is not known."""
+        model = self._models.get(name)
+        if model is None or (model.is_wanted and model.is_as_wanted):
+            return ""
+        if not model.is_wanted:
+            return "the model is unloaded"
+        if model.is_loading:
+            return "the model is being loaded"
+        return f"the model failed, and the log says why: {self._remedy()}"
+
+    def _remedy(self) -> str:
+        return {
+            "none": "mend or remove it, and start the server again",
+            "poll": "mend or remove it in the repository, which is looked at every "
+            f"{self._settings.repository_poll_s:g} s",
+            "explicit": "mend it and load it again, or unload it",
+        }[self._settings.model_control_mode]
+
+    def _known(self) -> list[KnownModel]:
+        """Copied, as it is read on other threads too."""
+        return list(self._models.values())
 
     @property
     def shortage(self) -> str:
         """Why there are too few models for `min_models`; empty if there are enough."""
         least = self._settings.min_models
-        known = list(self._models.values())  # copied, as it is read on other threads too
-        count = sum(bool(model.versions) for model in known)
+        count = sum(bool(model.versions) for model in self._known())
         if count >= least:
             return ""
         folder = self._settings.model_repository.absolute()
@@ -128,8 +165,7 @@ class ModelRepository:
     @property
     def num_unserved(self) -> int:
         """Models that are wanted, and have no version that serves or one that broke."""
-        known = list(self._models.values())  # copied, as it is read on other threads too
-        return sum(not model.is_as_wanted for model in known)
+        return sum(not model.is_as_wanted for model in self._known())
 
     @property
     def failures(self) -> dict[str, str]:
@@ -514,3 +550,10 @@ def _take_snapshots(repository: Path) -> dict[str, Snapshot | None]:
         except (LoadError, OSError):
             snapshots[name] = None
     return snapshots
+
+
+def _quoted(names: Sequence[str]) -> str:
+    """`'a' is`, or `'a', 'b' and 2 more are`."""
+    shown = ", ".join(f"'{name}'" for name in names[:MAX_NAMED])
+    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
+    return f"{shown}{more} {'is' if len(names) == 1 else 'are'}"

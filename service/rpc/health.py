@@ -9,7 +9,7 @@ watchers of a name once one of them has left. Lives on the event loop.
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from grpc import StatusCode
@@ -22,6 +22,8 @@ from service.rpc.status import Context, details
 OVERALL = ""  # the name under which clients ask for the whole server
 READINESS = "readiness"
 LIVENESS = "liveness"
+REASON_KEY = "attendant-reason-bin"  # of trailing metadata; `attendant healthcheck` shows it
+MAX_REASON_BYTES = 2_000
 _SERVING = pb.HealthCheckResponse.SERVING
 _NOT_SERVING = pb.HealthCheckResponse.NOT_SERVING
 _UNKNOWN = pb.HealthCheckResponse.SERVICE_UNKNOWN
@@ -36,10 +38,15 @@ class HealthService(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
         self._is_refusing = False
         self._is_over = False
         self._changed = asyncio.Event()  # set and replaced at every change
+        self.reason_of: Callable[[str], str] = lambda _: ""  # why a name is not SERVING
 
     def set_model(self, name: str, *, is_serving: bool) -> None:
-        if name != LIVENESS and name not in self._of_server:
+        if name != LIVENESS and not self.is_of_server(name):
             self._set(name, is_serving and not self._is_refusing)
+
+    def is_of_server(self, name: str) -> bool:
+        """Whether the health under that name is the server's."""
+        return name in self._of_server
 
     def set_overall(self, *, is_serving: bool) -> None:
         for name in self._of_server:
@@ -69,7 +76,11 @@ class HealthService(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
         if request.service not in self._status:
             error = NotFound(f"unknown service '{request.service}'")
             await context.abort(StatusCode.NOT_FOUND, details(error))
-        return pb.HealthCheckResponse(status=self._status[request.service])
+        status = self._status[request.service]
+        if status == _NOT_SERVING:
+            reason = self.reason_of(request.service).encode()[:MAX_REASON_BYTES]
+            context.set_trailing_metadata(((REASON_KEY, reason),))
+        return pb.HealthCheckResponse(status=status)
 
     async def Watch(self, request: Any, context: Context) -> None:  # noqa: ANN401
         """The status now and whenever it differs from what was said last."""

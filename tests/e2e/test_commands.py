@@ -14,7 +14,8 @@ from models.checkpoint import Checkpoint
 from service.cli import app
 from service.errors import InvalidArgument
 from tests.e2e.calls import TEXTS
-from tests.e2e.server import ATTENDANT, PLAIN, START_LIMIT_S, ServerProcess
+from tests.e2e.graphs import add_sub, write_graph
+from tests.e2e.server import ATTENDANT, PLAIN, START_LIMIT_S, ServerProcess, eventually
 from tests.export.tiny import torch_outputs_of_texts
 
 
@@ -129,8 +130,32 @@ def test_server_that_is_not_there_is_a_clear_error() -> None:
     """Port 1 of this machine has no listener."""
     result = run_process("models", "--address", "127.0.0.1:1", "--timeout-s", "5")
     assert result.returncode == 1
-    assert "UNAVAILABLE: " in result.stderr
+    text = " ".join(result.stderr.split())
+    assert "UNAVAILABLE: no server answers at 127.0.0.1:1: start one by 'attendant serve', " in text
+    assert "--address" in text
+    assert "Traceback" not in text
+
+
+def test_an_answer_that_comes_too_late_names_the_limit(server: ServerProcess) -> None:
+    flags = "--timeout-s", "0.001"
+    result = run_process("classify", "tiny-spam", "a", "--address", server.address, *flags)
+    assert result.returncode == 1
+    limit = f"DEADLINE_EXCEEDED: {server.address} gave no answer within 0.001 s"
+    assert limit in " ".join(result.stderr.split())
     assert "Traceback" not in result.stderr
+
+
+def test_a_start_with_a_model_that_failed_is_not_called_ready(tmp_path: Path) -> None:
+    """The log names the model and the way out in place of 'ready in ... s'."""
+    write_graph(add_sub(), tmp_path, "add-sub")
+    write_graph(add_sub(), tmp_path, "broken")
+    next((tmp_path / "broken").rglob("model.onnx")).write_bytes(b"no graph")
+    with ServerProcess(tmp_path) as server:
+        eventually(lambda: "not ready" in server.log(), "the log says that it is not ready")
+        log = " ".join(server.log().split())
+    assert "the server is not ready: 'broken' is not served, and the log says why: mend or" in log
+    assert "--no-strict-readiness" in log
+    assert "ready in " not in log
 
 
 @pytest.mark.parametrize(

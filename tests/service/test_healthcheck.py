@@ -16,8 +16,9 @@ from typer.testing import CliRunner, Result
 
 from service.cli import app
 from service.cli_health import own_address
+from tests.fakes import write_model
 from tests.service.certificates import Authority
-from tests.service.serving import Served, serving, within_patience, write_models
+from tests.service.serving import Served, eventually, serving, within_patience, write_models
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 PLAIN = {"COLUMNS": "40", "NO_COLOR": "1", "TERM": "dumb"}  # narrow: one line all the same
@@ -72,6 +73,44 @@ async def test_whatever_is_not_serving_exits_1_with_one_line(
     assert result.stdout.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("service", "reason"),
+    [
+        ("", "'broken' is not served, and the log says why: mend or remove it, and start"),
+        ("readiness", "under --no-strict-readiness the server is ready without"),
+        ("inference.GRPCInferenceService", "'broken' is not served, "),
+        ("broken", "the model failed, and the log says why: mend or remove it, "),
+    ],
+)
+async def test_a_server_that_is_not_ready_says_why(
+    tmp_path: Path, service: str, reason: str
+) -> None:
+    write_models(tmp_path)
+    write_model(tmp_path, "broken")
+    async with serving(tmp_path) as running:
+        result = await run("--address", running.address, "--service", service)
+    assert (result.exit_code, result.stdout.count("\n")) == (1, 1)
+    assert " NOT_SERVING " in result.stdout
+    assert reason in result.stdout
+
+
+async def test_names_of_models_are_not_told_to_probes_where_tokens_are_asked_for(
+    tmp_path: Path,
+) -> None:
+    """GRPC health needs no token, and so it says no more than that something is wrong."""
+    tokens, folder = tmp_path / "tokens", tmp_path / "models"
+    tokens.write_text("a-token-of-a-client\n")
+    write_model(folder, "broken")
+    async with serving(folder, token_file=str(tokens)) as running:
+        result = await run("--address", running.address)
+    assert result.stdout.split(maxsplit=2)[1:] == ["NOT_SERVING", "the server's log says why\n"]
+
+
+async def test_a_check_that_finds_no_server_says_where_it_looked() -> None:
+    result = await run("--address", "127.0.0.1:1", "--timeout-s", "5")
+    assert "UNAVAILABLE no server answers at 127.0.0.1:1: start one by " in result.stdout
+
+
 async def test_a_draining_server_is_unready_and_alive(tmp_path: Path) -> None:
     write_models(tmp_path)
     async with serving(tmp_path) as running:
@@ -80,6 +119,17 @@ async def test_a_draining_server_is_unready_and_alive(tmp_path: Path) -> None:
         alive = await run("--address", running.address, "--service", "liveness")
     assert (ready.exit_code, alive.exit_code) == (1, 0)
     assert "NOT_SERVING" in ready.stdout
+
+
+async def test_a_server_that_stops_says_so(tmp_path: Path) -> None:
+    write_models(tmp_path)
+    async with serving(tmp_path, drain_delay_s=1_000.0) as running:
+        stopping = asyncio.create_task(running.app.stop())
+        await eventually(lambda: running.app._admission.is_leaving)
+        result = await run("--address", running.address)
+        running.app.hurry()
+        await within_patience(stopping)
+    assert "NOT_SERVING the server is stopping" in result.stdout
 
 
 async def test_a_server_with_tls_is_asked_by_the_certificate_it_shows(tmp_path: Path) -> None:

@@ -60,6 +60,7 @@ DOORS = {
         "service/access.py",
         "service/client.py",
         "service/cli.py",
+        "service/cli_common.py",
         "service/cli_health.py",
     ),
     "grpc_health": ("service/rpc/", "service/cli_health.py"),

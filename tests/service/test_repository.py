@@ -199,6 +199,36 @@ async def test_readiness_is_strict_only_when_asked(repository: Path) -> None:
         assert models.is_ready
 
 
+REMEDIES = {
+    "none": "mend or remove it, and start the server again",
+    "poll": "mend or remove it in the repository, which is looked at every 15 s",
+    "explicit": "mend it and load it again, or unload it",
+}
+
+
+@pytest.mark.parametrize("mode", REMEDIES)
+async def test_what_keeps_a_server_from_being_ready_is_named_with_the_way_out(
+    repository: Path, mode: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in ("e", "c", "d", "b"):
+        write_model(repository, name)
+    write_model(repository, "good", config="max_batch_size: 8")
+    sessions = FakeSessions(good=doubling_session)
+    async with loaded(repository, sessions, model_control_mode=mode, load_models="*") as models:
+        assert models.obstacle == (
+            f"'b', 'c', 'd' and 1 more are not served, and the log says why: {REMEDIES[mode]}; "
+            "under --no-strict-readiness the server is ready without"
+        )
+        assert f"the server is not ready: {models.obstacle}" in caplog.messages
+        assert models.obstacle_of("b").endswith(REMEDIES[mode])
+        assert models.obstacle_of("good") == models.obstacle_of("nope") == ""
+        if mode == "explicit":
+            for name in ("b", "c", "d"):
+                await models.unload(name)
+            assert models.obstacle.startswith("'e' is not served, ")
+            assert models.obstacle_of("b") == "the model is unloaded"
+
+
 async def test_an_empty_repository_is_ready_unless_models_are_demanded(
     repository: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
