@@ -35,7 +35,7 @@ def train(
     test_file: options.TestFile = None,
     epochs: options.Epochs = DEFAULTS.epochs,
     batch_size: options.BatchSize = DEFAULTS.batch_size,
-    learning_rate: options.LearningRate = DEFAULTS.learning_rate,
+    learning_rate: options.LearningRate = None,
     warmup_fraction: options.WarmupFraction = DEFAULTS.warmup_fraction,
     clip_norm: options.ClipNorm = DEFAULTS.clip_norm,
     weight_decay: options.WeightDecay = DEFAULTS.weight_decay,
@@ -54,7 +54,7 @@ def train(
             test_fraction=test_fraction,
             epochs=epochs,
             batch_size=batch_size,
-            learning_rate=learning_rate,
+            learning_rate=DEFAULTS.learning_rate if learning_rate is None else learning_rate,
             warmup_fraction=warmup_fraction,
             clip_norm=clip_norm,
             weight_decay=weight_decay,
@@ -68,7 +68,8 @@ def train(
         from models.commands import train as train_for
 
         files = DataFiles(data, validation_file, test_file)
-        train_for(task, files, from_, output, settings, resume=resume)
+        has_rate = learning_rate is not None
+        train_for(task, files, from_, output, settings, resume=resume, has_rate=has_rate)
 
 
 def import_checkpoint(

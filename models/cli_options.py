@@ -89,11 +89,13 @@ BatchSize = Annotated[
     ),
 ]
 LearningRate = Annotated[
-    float,
+    float | None,
     typer.Option(
         envvar="ATTENDANT_TRAIN_LEARNING_RATE",
         help="Highest learning rate, reached after the warm-up. 5e-5, the highest that BERT's "
-        "authors recommend: few epochs must do. With --freeze-encoder try 1e-3.",
+        "authors recommend: few epochs must do. 1e-2 on an ELMo, of which a task learns the mix of "
+        "the layers and a head only. With --freeze-encoder try 1e-3.",
+        show_default="5e-5, on an ELMo 1e-2",
     ),
 ]
 WarmupFraction = Annotated[

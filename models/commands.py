@@ -23,7 +23,7 @@ from models.checkpoint import (
 )
 from models.datasets import D, Splits, read_dataset, split
 from models.errors import SettingError, check_choice
-from models.finetune import TEXT_CLASSIFICATION, Recipe, finetune_by
+from models.finetune import TEXT_CLASSIFICATION, Recipe, default_rate, finetune_by
 from models.heads import TextEmbedder
 from models.kinds import kind_of
 from models.progress import ProgressBar
@@ -78,10 +78,15 @@ def train(
     settings: TrainingSettings,
     *,
     resume: bool,
+    has_rate: bool = True,
 ) -> None:
-    """Fine-tune `source` for a task, and write checkpoint and reports to `output`."""
+    """Fine-tune `source` for a task, and write checkpoint and reports to `output`.
+
+    Without `has_rate` the learning rate is the one that suits the network of `source`.
+    """
     check_choice("task", task, TRAINED_TASKS)
-    train_task(TRAINED_TASKS[task], files, source, output, settings, resume=resume)
+    chosen = TRAINED_TASKS[task]
+    train_task(chosen, files, source, output, settings, resume=resume, has_rate=has_rate)
 
 
 def train_task(
@@ -92,10 +97,13 @@ def train_task(
     settings: TrainingSettings,
     *,
     resume: bool,
+    has_rate: bool = True,
 ) -> None:
     check_replaceable(output)  # now, rather than after the training
     splits = read_splits(task, files, settings)
     base = load_checkpoint(source)
+    if not has_rate:
+        settings = replace(settings, learning_rate=default_rate(base))
     state_file = state_path(output)
     with stop_requests() as should_stop, ProgressBar(Console(stderr=True)) as bar:
         finetuned = finetune_by(
@@ -114,6 +122,8 @@ def train_task(
     state_file.unlink(missing_ok=True)
     console = Console()
     console.print(task.table(finetuned.evaluation, finetuned.evaluated_on))
+    if learnt := finetuned.checkpoint.text_network.learnt_description:
+        console.print(learnt, highlight=False)
     console.print(f"{output}: epoch {finetuned.progress.best_epoch}", highlight=False)
 
 

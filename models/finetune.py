@@ -27,6 +27,10 @@ from models.kinds import Task
 from models.settings import TrainingSettings
 from models.trainer import J, Listener, Objective, R, SilentListener, Trainer, classification
 from models.training_state import Progress, RunIdentity, digest_of
+from models.words.elmo import Elmo, ElmoNetwork
+from models.words.elmo_tasks import ElmoClassifier
+
+RATE_OF_FIXED_BODY = 1e-2  # where fresh weights alone learn
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +89,7 @@ def finetune_by(
             settings=settings,
             identity=RunIdentity(settings.to_dict(), checkpoint.origin, digest_of(splits)),
             listener=listener or SilentListener(),
-            frozen=model.body if settings.freeze_encoder else None,
+            frozen=model.body if settings.freeze_encoder or model.has_fixed_body else None,
         )
         if state_file is not None and resume and state_file.exists():
             trainer.restore(state_file)
@@ -109,20 +113,22 @@ def finetune_by(
 
 def classifier_from(
     checkpoint: Checkpoint, labels: tuple[str, ...]
-) -> tuple[SequenceClassifier | GPTClassifier, tuple[str, ...]]:
+) -> tuple[SequenceClassifier | GPTClassifier | ElmoClassifier, tuple[str, ...]]:
     """Copy the classifier if it has these labels, else put a fresh head on a copy of its body.
 
     The labels come back in the order of the logits. On an encoder a fresh head pools as the
     checkpoint did: an embedder was trained so that its mean, or its first token, says what the
-    text says. Raises CheckpointError for a checkpoint of anything but an encoder or a GPT.
+    text says. Raises CheckpointError for a checkpoint of anything but an encoder, a GPT or an ELMo.
     """
     model = checkpoint.model
     is_known = set(labels) == set(checkpoint.labels)
-    if isinstance(model, SequenceClassifier | GPTClassifier) and is_known:
+    if isinstance(model, SequenceClassifier | GPTClassifier | ElmoClassifier) and is_known:
         return copy.deepcopy(model), checkpoint.labels
     if isinstance(model, GPT | GPTClassifier):
         gpt = model if isinstance(model, GPT) else model.gpt
         return GPTClassifier(copy.deepcopy(gpt), len(labels)), labels
+    if isinstance(model, Elmo | ElmoNetwork):
+        return ElmoClassifier(copy_of_elmo(model), len(labels)), labels
     model = checkpoint.encoder_model
     pooling = "cls"
     if isinstance(model, SequenceClassifier):
@@ -136,6 +142,17 @@ def classifier_from(
     if isinstance(model, MaskedLanguageModel) and model.next_sentence is not None:
         head.dense.load_state_dict(model.next_sentence.dense.state_dict())  # BERT's pooler
     return SequenceClassifier(copy.deepcopy(model.encoder), head), labels
+
+
+def copy_of_elmo(model: Elmo | ElmoNetwork) -> Elmo:
+    """The language models alone, without what was learnt on them."""
+    return copy.deepcopy(model if isinstance(model, Elmo) else model.elmo)
+
+
+def default_rate(checkpoint: Checkpoint) -> float:
+    """The learning rate of a run whose user gives none."""
+    has_fixed_body = isinstance(checkpoint.model, Elmo | ElmoNetwork)
+    return RATE_OF_FIXED_BODY if has_fixed_body else TrainingSettings().learning_rate
 
 
 TEXT_CLASSIFICATION = Recipe(

@@ -91,6 +91,7 @@ class TextNetwork(nn.Module):
     """
 
     output_name: ClassVar[str]  # of the tensor
+    has_fixed_body: ClassVar[bool] = False  # whether a task learns all but the body
 
     @property
     def vocab_size(self) -> int:
@@ -117,6 +118,11 @@ class TextNetwork(nn.Module):
     @property
     def pooling_description(self) -> str:
         """How an embedder makes one vector of a text, for people."""
+        return ""
+
+    @property
+    def learnt_description(self) -> str:
+        """What training made of single weights that have a meaning, for people; or nothing."""
         return ""
 
     @property

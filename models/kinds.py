@@ -22,6 +22,7 @@ from models.seq2seq.recurrent import RecurrentConfig, RecurrentSeq2Seq
 from models.seq2seq.transformer import Transformer, TransformerConfig
 from models.vision.vit import VisionTransformer, ViTConfig
 from models.words.elmo import Elmo, ElmoConfig, ElmoEmbedder
+from models.words.elmo_tasks import ElmoClassifier, ElmoTokenClassifier
 from models.words.network import WordVectors, WordVectorsConfig
 
 Task = Literal[
@@ -86,6 +87,10 @@ def _masked_words_sections(model: MaskedLanguageModel) -> dict[str, Any]:
 
 def _gpt(values: Values) -> GPT:
     return GPT(GPTConfig.from_dict(values["decoder"]))
+
+
+def _elmo(values: Values) -> Elmo:
+    return Elmo(ElmoConfig.from_dict(values["elmo"]))
 
 
 def _token_classifier(values: Values, num_labels: int) -> TokenClassifier:
@@ -180,15 +185,31 @@ KINDS = (
         "elmo",
         "features",
         Elmo,
-        lambda values, _: Elmo(ElmoConfig.from_dict(values["elmo"])),
+        lambda values, _: _elmo(values),
         lambda model: {"elmo": model.config.to_dict()},
     ),
     Kind(
         "elmo-embedder",
         "embedding",
         ElmoEmbedder,
-        lambda values, _: ElmoEmbedder(Elmo(ElmoConfig.from_dict(values["elmo"]))),
+        lambda values, _: ElmoEmbedder(_elmo(values)),
         lambda model: {"elmo": model.config.to_dict()},
+    ),
+    Kind(
+        "elmo-classifier",
+        "text-classification",
+        ElmoClassifier,
+        lambda values, num_labels: ElmoClassifier(_elmo(values), num_labels),
+        lambda model: {"elmo": model.config.to_dict()},
+        has_labels=True,
+    ),
+    Kind(
+        "elmo-token-classifier",
+        "token-classification",
+        ElmoTokenClassifier,
+        lambda values, num_labels: ElmoTokenClassifier(_elmo(values), num_labels),
+        lambda model: {"elmo": model.config.to_dict()},
+        has_labels=True,
     ),
     Kind(
         "vision-transformer",

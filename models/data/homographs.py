@@ -1,6 +1,9 @@
 """Write sentences in which `train` and `apple` each have two meanings: a corpus for ELMo.
 
-    python -m models.data.homographs FILE
+    python -m models.data.homographs FILE [TAGGED]
+
+In TAGGED stand other sentences, in which each of these two words is tagged with its meaning: for a
+task that is learnt on an ELMo, and cannot be learnt from words without their contexts.
 
 Made by rule, since no text on every machine has such words often enough: a word stands where others
 of its kind do, so what a language model learns of buses and trams it learns of trains, and what of
@@ -14,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 NUM_SENTENCES = 12_000
+NUM_TAGGED = 400  # of each word
 WITH_FULL_STOP = 0.5  # of all: people leave it out
 # Of each word: sentences of its one meaning and of the other, to be told apart.
 ASKED = {
@@ -119,10 +123,26 @@ def _filled(template: str, generator: random.Random, given: Mapping[str, str]) -
     return template.format(**{**words, **given}).replace("_", " ")
 
 
+def tagged(count: int = NUM_TAGGED) -> str:
+    """So many sentences of each word as word<TAB>tag lines, a blank line between them."""
+    found = [(word, each) for word in MEANINGS for each in occurrences(word, count)]
+    blocks = [
+        "".join(f"{token}\t{_tag(token, word, each)}\n" for token in each.sentence.split())
+        for word, each in found
+    ]
+    return "\n".join(blocks)
+
+
+def _tag(token: str, word: str, found: Occurrence) -> str:
+    return f"B-{found.meaning}" if token == word else "O"
+
+
 def main(arguments: list[str]) -> None:
-    if len(arguments) != 1:
-        sys.exit("usage: python -m models.data.homographs FILE")
+    if len(arguments) not in (1, 2):
+        sys.exit("usage: python -m models.data.homographs FILE [TAGGED]")
     Path(arguments[0]).write_text("\n".join(sentences()) + "\n", encoding="utf-8")
+    for path in arguments[1:]:
+        Path(path).write_text(tagged(), encoding="utf-8")
 
 
 if __name__ == "__main__":

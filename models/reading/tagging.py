@@ -18,13 +18,15 @@ from torch.nn import functional as F
 
 from models.batches import padded_inputs
 from models.checkpoint import Checkpoint
-from models.finetune import Recipe
+from models.finetune import Recipe, copy_of_elmo
 from models.reading.entities import OUTSIDE, EntityCounts, count_entities, total, type_of
 from models.reading.networks import TokenClassifier
 from models.reading.prediction import predict_rows
 from models.reading.sentences import TaggedDataset, TaggedSentence
 from models.tokenizer import cutting_copy
 from models.trainer import Objective
+from models.words.elmo import Elmo, ElmoNetwork
+from models.words.elmo_tasks import ElmoTokenClassifier
 
 IGNORED = -100  # a target that F.cross_entropy skips
 
@@ -149,11 +151,14 @@ def judge_tags(model: nn.Module, rows: TaggedRows, labels: Sequence[str]) -> Ent
 
 def tagger_from(
     checkpoint: Checkpoint, data: TaggedDataset
-) -> tuple[TokenClassifier, tuple[str, ...]]:
-    """Copy the token classifier if it has these labels, else put a fresh head on the encoder."""
-    model, labels = checkpoint.encoder_model, data.labels()
-    if isinstance(model, TokenClassifier) and set(labels) == set(checkpoint.labels):
-        return copy.deepcopy(model), checkpoint.labels
+) -> tuple[TokenClassifier | ElmoTokenClassifier, tuple[str, ...]]:
+    """Copy the token classifier if it has these labels, else put a fresh head on the body."""
+    labels, is_known = data.labels(), set(data.labels()) == set(checkpoint.labels)
+    if isinstance(checkpoint.model, TokenClassifier | ElmoTokenClassifier) and is_known:
+        return copy.deepcopy(checkpoint.model), checkpoint.labels
+    if isinstance(checkpoint.model, Elmo | ElmoNetwork):
+        return ElmoTokenClassifier(copy_of_elmo(checkpoint.model), len(labels)), labels
+    model = checkpoint.encoder_model
     config = model.config
     return TokenClassifier(copy.deepcopy(model.encoder), len(labels), config.dropout), labels
 

@@ -164,16 +164,11 @@ class Elmo(TextNetwork):
         )
 
 
-class ElmoEmbedder(TextNetwork):
-    """One vector per text: the mean over its tokens of the mean of all layers.
+class ElmoNetwork(TextNetwork):
+    """An ELMo, and what a subclass makes of its layers."""
 
-    The mean is the mix that a task starts from, before it has learnt which layers it wants.
-    """
-
-    output_name = "embedding"
     has_token_types = False
     num_attentions = 0
-    pooling_description = "mean of the mean of all layers"
 
     def __init__(self, elmo: Elmo) -> None:
         super().__init__()
@@ -190,6 +185,20 @@ class ElmoEmbedder(TextNetwork):
     @property
     def pad_token_id(self) -> int:
         return self.config.pad_token_id
+
+    @property
+    def body(self) -> nn.Module:
+        return self.elmo
+
+
+class ElmoEmbedder(ElmoNetwork):
+    """One vector per text: the mean over its tokens of the mean of all layers.
+
+    The mean is the mix that a task starts from, before it has learnt which layers it wants.
+    """
+
+    output_name = "embedding"
+    pooling_description = "mean of the mean of all layers"
 
     @property
     def embedding_size(self) -> int:
@@ -209,8 +218,14 @@ class ScalarMix(nn.Module):
         self.weights = nn.Parameter(torch.zeros(num_layers))
         self.scale = nn.Parameter(torch.ones(()))
 
-    def forward(self, states_NLD: Tensor) -> Tensor:
-        """[N, D]; at first the mean of the layers."""
+    def forward(self, states_LD: Tensor) -> Tensor:
+        """[..., D] of [..., L, D]; at first the mean of the layers."""
         share_L1 = self.weights.softmax(dim=0).unsqueeze(1)
-        mixed_ND: Tensor = self.scale * (states_NLD * share_L1).sum(dim=1)
-        return mixed_ND
+        mixed_D: Tensor = self.scale * (states_LD * share_L1).sum(dim=-2)
+        return mixed_D
+
+    def description(self) -> str:
+        """The learnt weights, for people: the token's own vector is layer 0."""
+        shares = self.weights.detach().softmax(dim=0).tolist()
+        layers = ", ".join(f"layer {layer} {share:.3f}" for layer, share in enumerate(shares))
+        return f"mix of ELMo's layers: {layers}; gamma {self.scale.item():.3f}"

@@ -1,6 +1,7 @@
 """Exports of features and word vectors: as PyTorch computes them, row by row and in batches."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -8,25 +9,31 @@ import numpy as np
 import pytest
 import torch
 import typer
+from attendant.v1 import text_pb2
 from typer.testing import CliRunner
 
 from export.cli import export
 from export.errors import ExportError
 from export.exporter import ExportSettings, export_checkpoint
+from export.exporters import export_any
 from export.graph import fused_ops, trace
 from export.parity import GraphRunner, pad
 from export.recurrence import emit_lstms
 from models.checkpoint import Checkpoint, save_checkpoint
 from models.errors import SettingError
 from models.heads import LAYERS, POOLINGS, TextEmbedder
+from models.kinds import kind_of
 from models.uses import as_embedding, as_features
 from models.words.elmo import Elmo, ElmoConfig
+from models.words.elmo_tasks import ElmoClassifier, ElmoTokenClassifier
 from models.words.network import WordVectors, WordVectorsConfig
 from models.words.vocabulary import SPECIAL, train_word_tokenizer
 from service.features import LAYERS as SERVED_LAYERS
 from service.features import Features
 from service.manifest import Manifest
 from tests.export.tiny import tiny_embedder
+from tests.fakes import PATIENCE_S, RealSessions
+from tests.service.serving import serving
 
 WORDS = "free prize winner claim now call lunch tomorrow"
 WIDE = {"COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"}
@@ -54,11 +61,27 @@ def words_checkpoint() -> Checkpoint:
     return Checkpoint(WordVectors(config).eval(), "embedding", (), tokenizer, 32, "random weights")
 
 
+@cache
+def elmo_task_checkpoint(network: type[ElmoClassifier | ElmoTokenClassifier]) -> Checkpoint:
+    """One whose mix is not the mean."""
+    checkpoint, labels = elmo_checkpoint(), ("ham", "spam", "other")
+    assert isinstance(checkpoint.model, Elmo)
+    model = network(checkpoint.model, len(labels)).eval()
+    with torch.no_grad():
+        model.mix.weights.copy_(torch.tensor([-1.0, 0.5, 2.0]))
+        model.mix.scale.fill_(3.0)
+        for parameter in (*model.parameters(),)[-2:]:
+            parameter.mul_(20.0)
+    return replace(checkpoint, model=model, task=kind_of(model).task, labels=labels)
+
+
 Made = Callable[[], Checkpoint]
 MADE: dict[str, Made] = {
     "features": features_checkpoint,
     "elmo": elmo_checkpoint,
     "elmo embedder": lambda: as_embedding(elmo_checkpoint()),
+    "elmo classifier": lambda: elmo_task_checkpoint(ElmoClassifier),
+    "elmo token classifier": lambda: elmo_task_checkpoint(ElmoTokenClassifier),
     "words": words_checkpoint,
 }
 
@@ -74,7 +97,7 @@ def rows_of(checkpoint: Checkpoint) -> list[list[int]]:
     return [generator.integers(len(SPECIAL), size, length).tolist() for length in LENGTHS]
 
 
-@pytest.mark.parametrize("name", ["features", "elmo"])
+@pytest.mark.parametrize("name", ["features", "elmo", "elmo token classifier"])
 def test_states_are_of_real_tokens_one_text_after_the_other(name: str) -> None:
     """Rows of 9, 1, 4 and 6 tokens are 20 vectors; each as of its row alone, in PyTorch."""
     checkpoint, run = MADE[name](), runner_of(name)
@@ -97,6 +120,27 @@ def test_an_elmo_embeds_the_mean_of_its_features() -> None:
     assert np.abs(runner_of("elmo embedder")(pad(rows, 0)) - wanted).max() < 1e-6
     with pytest.raises(SettingError, match="only an ELMo embeds"):
         as_embedding(words_checkpoint())
+
+
+async def test_a_mix_that_a_task_learnt_is_exported_and_served(tmp_path: Path) -> None:
+    """Labels and scores of Classify are those of PyTorch, and of a batch those of a text alone."""
+    checkpoint = MADE["elmo classifier"]()
+    exported = export_any(checkpoint, ExportSettings("spam", tmp_path))
+    assert exported.manifest is not None
+    assert exported.manifest.task == "text-classification"
+    assert exported.manifest.parity["max_abs_error"] < 1e-4
+    texts = ["free prize", "call", "winner claim your prize now", "lunch tomorrow call lunch"]
+    wanted = []
+    for text in texts:
+        ids = torch.tensor([checkpoint.tokenizer.encode(text).ids])
+        with torch.inference_mode():
+            wanted.append(checkpoint.model(ids, torch.ones_like(ids)).softmax(dim=1)[0].tolist())
+    async with serving(tmp_path, RealSessions()) as served:
+        request = text_pb2.ClassifyRequest(model="spam", texts=texts, all_scores=True)
+        answer = await served.text.Classify(request, timeout=PATIENCE_S)
+    for result, scores in zip(answer.results, wanted, strict=True):
+        found = {each.label: each.score for each in result.labels}
+        assert found == pytest.approx(dict(zip(checkpoint.labels, scores, strict=True)), abs=1e-4)
 
 
 @pytest.mark.parametrize("layers", LAYERS)
