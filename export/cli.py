@@ -154,6 +154,7 @@ def export(
         from models.checkpoint import load_checkpoint
         from models.datasets import read_dataset
         from models.errors import ModelError
+        from models.remarks import showing_remarks
     except ImportError as error:
         errors.print(
             f"attendant export needs PyTorch: pip install 'attendant\\[cpu,train]' ({error})"
@@ -172,7 +173,10 @@ def export(
         kv_cache=kv_cache,
         example=example,
     )
-    with errors.status("reading the checkpoint") as status:
+    with (
+        errors.status("reading the checkpoint") as status,
+        showing_remarks(lambda remark: errors.print(Text(f"warning: {remark}"), soft_wrap=True)),
+    ):
         try:
             loaded = load_checkpoint(checkpoint)
             _check_data(task or loaded.task, labelled_data, held_out)

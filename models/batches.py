@@ -14,6 +14,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from models.datasets import Dataset
+from models.remarks import remark
 from models.tokenizer import cutting_copy
 
 POOL_BATCHES = 32  # rows are sorted by length within pools of so many batches
@@ -64,6 +65,18 @@ class TokenizedDataset:
         return *inputs, torch.tensor([self.targets[i] for i in indices])
 
 
+def remark_on_cut(
+    name: str, cut: Sequence[tuple[int, int]], num_texts: int, max_tokens: int
+) -> None:
+    """Say how many texts are cut, if any; each is a line and how many characters it has there."""
+    if cut:
+        line, num_characters = cut[0]
+        remark(
+            f"{name}: {len(cut)} of {num_texts} texts are longer than {max_tokens} tokens and cut "
+            f"to that; the first is in line {line}, of {num_characters:,} characters"
+        )
+
+
 def padded_inputs(rows: Sequence[Sequence[int]], pad_token_id: int) -> tuple[Tensor, ...]:
     """input_ids and attention_mask, int64 [B, S]."""
     return padded(rows, pad_token_id), padded([[1] * len(row) for row in rows], 0)
@@ -84,10 +97,19 @@ def tokenize(
     max_tokens: int,
     pad_token_id: int,
 ) -> TokenizedDataset:
-    """Tokenize all texts; those over `max_tokens` are cut, and of a pair the longer first."""
+    """Tokenize all texts; those over `max_tokens` are cut, and of a pair the longer first.
+
+    Remarks on those that are cut.
+    """
     encodings = cutting_copy(tokenizer, max_tokens).encode_batch_fast(
         [example.text_or_pair for example in dataset.examples]
     )
+    cut = [
+        (example.line, len(example.text) + len(example.text_pair))
+        for example, encoding in zip(dataset.examples, encodings, strict=True)
+        if encoding.overflowing
+    ]
+    remark_on_cut(dataset.name, cut, len(dataset), max_tokens)
     index = {label: i for i, label in enumerate(labels)}
     return TokenizedDataset(
         rows=tuple(tuple(encoding.ids) for encoding in encodings),

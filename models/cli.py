@@ -16,6 +16,7 @@ from models import cli_options as options
 from models.errors import ModelError, SettingError, TrainingInterruptedError
 from models.flags import command_of, flags_of
 from models.pretrain_kinds import PRETRAIN_KINDS, PretrainKind
+from models.remarks import showing_remarks
 from models.settings import TrainingSettings
 
 DEFAULTS = TrainingSettings()
@@ -139,7 +140,8 @@ def parse_validation(value: str) -> tuple[float, Path | None]:
 def messages(command: str) -> Iterator[None]:
     """Turn our errors into one line and an exit code; all others are bugs and stay loud."""
     try:
-        yield
+        with showing_remarks(lambda remark: typer.echo(f"warning: {remark}", err=True)):
+            yield
     except SettingError as error:
         flag = FLAGS.get(error.field, f"--{error.field.replace('_', '-')}")
         message = f"{error.value!r} is not allowed, it must be {error.limit}"

@@ -63,7 +63,7 @@ def read_text_file(path: Path) -> TextFile:
             f"{path}: byte {error.start} is no UTF-8 text: {error.reason}"
         ) from error
     except OSError as error:
-        raise DatasetError(f"{path} cannot be read: {error}") from error
+        raise DatasetError(f"{path} cannot be read: {error.strerror or error}") from error
     text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
     documents = tuple(part for part in text.split(SEPARATOR) if part.strip())
     if not documents:

@@ -16,12 +16,14 @@ import csv
 import json
 import random
 from collections import Counter
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, Protocol, Self, TextIO, TypeVar
 
 from models.errors import DatasetError
+from models.remarks import remark
 
 COLUMNS = ("label", "text")
 PAIR = "text_pair"
@@ -122,7 +124,19 @@ class Splits(Generic[D]):
 AnySplits = Splits[Any]
 
 
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """While a file of text is read, turn what goes wrong into a DatasetError."""
+    try:
+        yield
+    except UnicodeDecodeError as error:
+        raise DatasetError(f"{path} cannot be read as UTF-8 text: {error}") from error
+    except OSError as error:
+        raise DatasetError(f"{path} cannot be read: {error.strerror or error}") from error
+
+
 def read_dataset(path: Path) -> Dataset:
+    """Rows of a file; remarks on texts that it labels differently in several rows."""
     readers = {
         ".tsv": _read_tsv,
         ".txt": _read_tsv,
@@ -133,42 +147,77 @@ def read_dataset(path: Path) -> Dataset:
     reader = readers.get(path.suffix.lower())
     if reader is None:
         raise DatasetError(f"{path}: the name must end in one of {', '.join(readers)}")
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            examples = tuple(_checked(path, example) for example in reader(path, file))
-    except (OSError, UnicodeDecodeError) as error:
-        raise DatasetError(f"{path} cannot be read as UTF-8 text: {error}") from error
+    with reading(path), path.open(encoding="utf-8-sig", newline="") as file:
+        examples = tuple(_checked(path, example) for example in reader(path, file))
     if not examples:
         raise DatasetError(f"{path} holds no rows")
     single = [example for example in examples if not example.text_pair]
     if 0 < len(single) < len(examples):
         raise DatasetError(f"{path}:{single[0].line}: no {PAIR}, but other rows have one")
+    _remark_on_contradictions(path.name, examples)
     return Dataset(path.name, examples)
+
+
+def _remark_on_contradictions(name: str, examples: Sequence[Example]) -> None:
+    first: dict[tuple[str, str], Example] = {}
+    contradicted: dict[tuple[str, str], tuple[Example, Example]] = {}
+    for example in examples:
+        key = example.text, example.text_pair
+        earlier = first.setdefault(key, example)
+        if earlier.label != example.label:
+            contradicted.setdefault(key, (earlier, example))
+    if contradicted:
+        one, other = next(iter(contradicted.values()))
+        remark(
+            f"{name}: {len(contradicted)} of {len(first)} different texts have more than one "
+            f"label, of which a classifier can learn one; the first is {one.label!r} in line "
+            f"{one.line} and {other.label!r} in line {other.line}"
+        )
 
 
 def split(dataset: Dataset, fractions: Sequence[float], seed: int) -> list[Dataset]:
     """Return what remains, then one held-out part per fraction; rows keep the file's order.
 
-    A held-out part gets at least one row of every label, unless its fraction is 0.
+    A held-out part gets at least one row of every label, unless its fraction is 0. All rows of a
+    label that has too few for that remain, with a remark.
     """
     parts: list[list[int]] = [[] for _ in range(len(fractions) + 1)]
     shuffler = random.Random(f"split {seed}")  # noqa: S311 - to reproduce, not to keep secret
+    rare: dict[str, int] = {}  # labels with too few rows to hold any out
     for label, count in sorted(Counter(example.label for example in dataset.examples).items()):
         rows = [i for i, example in enumerate(dataset.examples) if example.label == label]
         shuffler.shuffle(rows)
         sizes = [max(1, round(count * fraction)) if fraction else 0 for fraction in fractions]
         if sum(sizes) >= count:
-            raise DatasetError(
-                f"{dataset.name}: label {label!r} has {count} rows, too few to hold out "
-                f"{' and '.join(map(str, sizes))} and train on the rest"
-            )
+            rare[label] = count
+            sizes = [0] * len(fractions)
         for part, size in enumerate(sizes, start=1):
             parts[part] += rows[:size]
             rows = rows[size:]
         parts[0] += rows
+    if rare:
+        _remark_on_rare_labels(dataset, rare)
     return [
         Dataset(dataset.name, tuple(dataset.examples[i] for i in sorted(part))) for part in parts
     ]
+
+
+def _remark_on_rare_labels(dataset: Dataset, rare: Mapping[str, int]) -> None:
+    """Raises DatasetError where no label has enough rows: nothing could be judged."""
+    lines = {example.label: example.line for example in reversed(dataset.examples)}
+    label, count = next(iter(rare.items()))
+    first = f"{label!r} with {count}, in line {lines[label]}"
+    if len(rare) == len(lines):
+        raise DatasetError(
+            f"{dataset.name}: no label has enough rows to hold some out and train on the rest "
+            f"(the first is {first}); add rows, or give files of their own: --validation FILE "
+            "and --test-file FILE"
+        )
+    remark(
+        f"{dataset.name}: {len(rare)} of {len(lines)} labels have too few rows to hold any out "
+        f"(the first is {first}); all of them are trained on, so no figure says how well these "
+        "labels are found"
+    )
 
 
 def split_groups(
@@ -185,7 +234,8 @@ def split_groups(
     if sum(sizes) >= len(order):
         raise DatasetError(
             f"{name} has {len(order)} rows that may be parted, too few to hold out "
-            f"{' and '.join(map(str, sizes))} and train on the rest"
+            f"{' and '.join(map(str, sizes))} and train on the rest; add rows, or give a file of "
+            "its own to what is held out"
         )
     part_of: dict[Hashable, int] = {}
     for part, size in enumerate(sizes, start=1):

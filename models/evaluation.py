@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from sklearn.metrics import accuracy_score, confusion_matrix, f1_score
 from torch import Tensor, nn
@@ -24,7 +25,8 @@ class Evaluation:
 
     loss: float
     accuracy: float
-    macro_f1: float  # the labels' F1 averaged with equal weight, however rare a label is
+    # The F1 of the labels that occur, averaged with equal weight, however rare a label is.
+    macro_f1: float
     labels: tuple[str, ...]
     confusion: tuple[tuple[int, ...], ...]
 
@@ -62,7 +64,7 @@ def evaluate(model: nn.Module, rows: LabelledRows, labels: Sequence[str]) -> Eva
                 predicted.numpy(),
                 labels=list(indices),
                 average="macro",
-                zero_division=0.0,
+                zero_division=np.nan,
             )
         ),
         labels=tuple(labels),

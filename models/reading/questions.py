@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from models.datasets import split_groups
+from models.datasets import reading, split_groups
 from models.errors import DatasetError
 
 
@@ -73,10 +73,9 @@ def read_questions(path: Path) -> QuestionDataset:
     reader = readers.get(path.suffix.lower())
     if reader is None:
         raise DatasetError(f"{path}: the name must end in one of {', '.join(readers)}")
-    try:
-        examples = tuple(reader(path, path.read_text(encoding="utf-8-sig")))
-    except (OSError, UnicodeDecodeError) as error:
-        raise DatasetError(f"{path} cannot be read as UTF-8 text: {error}") from error
+    with reading(path):
+        content = path.read_text(encoding="utf-8-sig")
+    examples = tuple(reader(path, content))
     if not examples:
         raise DatasetError(f"{path} holds no questions")
     return QuestionDataset(path.name, examples)

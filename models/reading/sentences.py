@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from models.datasets import split_groups
+from models.datasets import reading, split_groups
 from models.errors import DatasetError
 from models.reading.entities import OUTSIDE, tag_names, type_of
 
@@ -72,10 +72,8 @@ class TaggedDataset:
 
 
 def read_sentences(path: Path) -> TaggedDataset:
-    try:
+    with reading(path):
         lines = path.read_text(encoding="utf-8-sig").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise DatasetError(f"{path} cannot be read as UTF-8 text: {error}") from error
     examples = tuple(_sentences(path, lines))
     if not examples:
         raise DatasetError(f"{path} holds no sentences")

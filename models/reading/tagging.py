@@ -16,7 +16,7 @@ from tokenizers import Encoding, Tokenizer
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.batches import padded_inputs
+from models.batches import padded_inputs, remark_on_cut
 from models.checkpoint import Checkpoint
 from models.finetune import Recipe, copy_of_elmo
 from models.reading.entities import OUTSIDE, EntityCounts, count_entities, total, type_of
@@ -94,6 +94,12 @@ def tokenize_tagged(
     encodings = cutting_copy(tokenizer, max_tokens).encode_batch(
         [sentence.text for sentence in dataset.examples]
     )
+    cut = [
+        (sentence.line, len(sentence.text))
+        for sentence, encoding in zip(dataset.examples, encodings, strict=True)
+        if encoding.overflowing
+    ]
+    remark_on_cut(dataset.name, cut, len(dataset), max_tokens)
     index = {label: i for i, label in enumerate(labels)}
     tagged = [
         _tagged_row(sentence, encoding, index)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from models.datasets import split_groups
+from models.datasets import reading, split_groups
 from models.errors import DatasetError
 
 
@@ -29,10 +29,8 @@ class PairSplits:
 
 def read_pairs(path: Path, test_fraction: float, seed: int) -> PairSplits:
     """Every line of a file; which sources are held out follows from the seed."""
-    try:
+    with reading(path):
         lines = path.read_text(encoding="utf-8-sig").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise DatasetError(f"{path} cannot be read as UTF-8 text: {error}") from error
     pairs = [_pair(path, number, line) for number, line in enumerate(lines, 1) if line.strip()]
     sources = [pair.source for pair in pairs]
     parts = split_groups(path.name, sources, [test_fraction], seed)

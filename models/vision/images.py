@@ -134,6 +134,8 @@ def read_images(path: Path) -> LabelledImages:
     try:
         with np.load(path, allow_pickle=False) as arrays:
             images, labels = arrays["images"], arrays["labels"]
+    except FileNotFoundError as error:
+        raise DatasetError(f"{path} cannot be read: {error.strerror}") from error
     except (OSError, ValueError, KeyError, zipfile.BadZipFile, EOFError) as error:
         raise DatasetError(f"{path}: expected an .npz of images and labels: {error}") from error
     if images.ndim == 3:

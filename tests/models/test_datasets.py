@@ -1,12 +1,17 @@
 """Three formats, errors with file and line, and splits that keep every label's share."""
 
+import re
+import warnings
 from collections import Counter
 from pathlib import Path
 
 import pytest
+from tokenizers import Tokenizer
 
+from models.batches import tokenize
 from models.datasets import Dataset, Example, Splits, read_dataset, split
 from models.errors import DatasetError
+from models.remarks import DataWarning, remark, showing_remarks
 
 EXPECTED = [("ham", 'see you "later", ok'), ("spam", "free\tcash")]
 
@@ -110,8 +115,9 @@ def test_a_fault_names_file_and_line(
 
 
 def test_an_absent_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(DatasetError, match=r"absent\.tsv cannot be read"):
+    with pytest.raises(DatasetError, match=r"absent\.tsv cannot be read: No such file or dir") as e:
         read_dataset(tmp_path / "absent.tsv")
+    assert "UTF-8" not in str(e.value)
 
 
 def numbered(**counts: int) -> Dataset:
@@ -140,11 +146,63 @@ def test_a_split_depends_on_the_seed_alone() -> None:
     assert split(dataset, [0.2], seed=1) != split(dataset, [0.2], seed=2)
 
 
-def test_rare_labels_are_in_every_part_and_too_rare_ones_are_refused() -> None:
-    parts = split(numbered(ham=100, spam=3), [0.1, 0.1], seed=0)
+def test_rare_labels_are_in_every_part_and_too_rare_ones_are_trained_on_with_a_remark() -> None:
+    """Three rows of a label make one for each of three parts; of two all are for training."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        parts = split(numbered(ham=100, spam=3), [0.1, 0.1], seed=0)
     assert all(part.labels() == ("ham", "spam") for part in parts)
-    with pytest.raises(DatasetError, match="label 'spam' has 2 rows, too few to hold out 1 and 1"):
-        split(numbered(ham=100, spam=2), [0.1, 0.1], seed=0)
+    said = (
+        "numbered.tsv: 2 of 3 labels have too few rows to hold any out (the first is 'egg' with 1, "
+        "in line 103); all of them are trained on, so no figure says how well these labels are "
+        "found"
+    )
+    with pytest.warns(DataWarning, match=re.escape(said)):
+        train, *held_out = split(numbered(ham=100, spam=2, egg=1), [0.1, 0.1], seed=0)
+    assert [example.label for example in train.examples] == ["ham"] * 80 + ["spam"] * 2 + ["egg"]
+    assert [part.labels() for part in held_out] == [("ham",), ("ham",)]
+
+
+def test_where_every_label_is_too_rare_the_way_out_is_named() -> None:
+    with pytest.raises(
+        DatasetError, match=r"no label has enough rows .*'ham' with 1.*--validation"
+    ):
+        split(numbered(ham=1, spam=1), [0.1], seed=0)
+
+
+def test_a_text_with_two_labels_is_told_with_its_lines(tmp_path: Path) -> None:
+    path = tmp_path / "a.tsv"
+    path.write_text("ham\thello\nspam\tbuy\nspam\thello\nham\tbuy\nham\thello\nham\tyes\n")
+    said = (
+        "a.tsv: 2 of 3 different texts have more than one label, of which a classifier can learn "
+        "one; the first is 'ham' in line 1 and 'spam' in line 3"
+    )
+    with pytest.warns(DataWarning, match=re.escape(said)):
+        assert len(read_dataset(path)) == 6
+
+
+def test_a_text_that_is_cut_is_told_with_its_line(tokenizer: Tokenizer) -> None:
+    long = "free " * 20_000
+    rows = (Example(1, "ham", "lunch"), Example(2, "spam", long), Example(3, "spam", long))
+    said = (
+        "a.tsv: 2 of 3 texts are longer than 12 tokens and cut to that; the first is in line 2, "
+        "of 100,000 characters"
+    )
+    with pytest.warns(DataWarning, match=re.escape(said)):
+        tokenize(Dataset("a.tsv", rows), ("ham", "spam"), tokenizer, 12, 0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        tokenize(Dataset("a.tsv", rows[:1]), ("ham", "spam"), tokenizer, 12, 0)
+
+
+def test_other_warnings_are_left_as_they_are() -> None:
+    said: list[str] = []
+    with warnings.catch_warnings(record=True) as others, showing_remarks(said.append):
+        remark("one")
+        remark("one")
+        warnings.warn("another", RuntimeWarning, stacklevel=1)
+    assert said == ["one"]
+    assert [str(other.message) for other in others] == ["another"]
 
 
 def test_a_fraction_of_zero_holds_nothing_out() -> None:

@@ -101,6 +101,22 @@ def test_settings_can_come_from_the_environment(
     assert json.loads((tmp_path / "spam" / "training.json").read_text())["settings"]["seed"] == 7
 
 
+def test_what_is_odd_about_the_data_is_said_and_training_goes_on(
+    run: Run, data: Path, base: Path, tmp_path: Path
+) -> None:
+    """A label with one row, a text with two labels, and a text of 100,000 characters."""
+    long = "free " * 20_000
+    data.write_text(data.read_text() + f"joke\twin a lunch\nham\t{long}\nspam\t{long}\n")
+    output = tmp_path / "spam"
+    result = run("train", data, "--from", base, "--output", output, *SMALL_RUN)
+    assert result.exit_code == 0, result.output
+    assert load_checkpoint(output).labels == ("ham", "joke", "spam")
+    assert "1 of 3 labels have too few rows to hold any out (the first is 'joke'" in result.output
+    assert "'ham' in line 42 and 'spam' in line 43" in result.output
+    assert "texts are longer than 12 tokens and cut to that; the first is in li" in result.output
+    assert result.output.count("more than one label") == 1
+
+
 @pytest.mark.parametrize(
     ("flag", "value", "message"),
     [

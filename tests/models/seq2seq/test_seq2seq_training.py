@@ -216,7 +216,7 @@ WrongUse = Callable[[Path], object]
         (
             lambda path: read_pairs(path.with_name("none.tsv"), 0.5, 0),
             DatasetError,
-            "cannot be read as UTF-8 text",
+            "cannot be read: No such file or directory",
         ),
     ],
 )

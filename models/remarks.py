@@ -1,0 +1,36 @@
+"""What a user should know of data that can be learnt from all the same, as Python's warnings.
+
+Knows nothing about terminals: a command says how each is shown, a test catches it.
+"""
+
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+
+class DataWarning(UserWarning):
+    """Something about the data; names the file, how many rows and the first."""
+
+
+def remark(message: str) -> None:
+    warnings.warn(message, DataWarning, stacklevel=2)
+
+
+@contextmanager
+def showing_remarks(show: Callable[[str], None]) -> Iterator[None]:
+    """While this is entered, `show` each remark once, when it is made."""
+    shown: set[str] = set()
+    with warnings.catch_warnings():
+        usual = warnings.showwarning
+
+        def show_warning(message: Warning | str, category: type[Warning], *place: Any) -> None:  # noqa: ANN401
+            if not issubclass(category, DataWarning):
+                usual(message, category, *place)
+            elif str(message) not in shown:
+                shown.add(str(message))
+                show(str(message))
+
+        warnings.simplefilter("always", DataWarning)
+        warnings.showwarning = show_warning
+        yield
