@@ -24,7 +24,7 @@ def showing_remarks(show: Callable[[str], None]) -> Iterator[None]:
     with warnings.catch_warnings():
         usual = warnings.showwarning
 
-        def show_warning(message: Warning | str, category: type[Warning], *place: Any) -> None:  # noqa: ANN401
+        def show_warning(message: Any, category: type[Warning], *place: Any) -> None:  # noqa: ANN401
             if not issubclass(category, DataWarning):
                 usual(message, category, *place)
             elif str(message) not in shown:
@@ -32,5 +32,5 @@ def showing_remarks(show: Callable[[str], None]) -> Iterator[None]:
                 show(str(message))
 
         warnings.simplefilter("always", DataWarning)
-        warnings.showwarning = show_warning
+        warnings.showwarning = show_warning  # type: ignore[assignment] # called with places
         yield

@@ -16,6 +16,7 @@ from export.parity import GraphRunner
 from export.writer import ExportedModel, choose_version, write_model
 from models.checkpoint import Checkpoint
 from models.datasets import Example
+from models.errors import OutputError
 from models.heads import SequenceClassifier
 from service.errors import LoadError
 from service.loading import Openers, load_model
@@ -325,7 +326,7 @@ def test_disk_that_fills_up_leaves_nothing_behind(spam: ExportedModel, tmp_path:
     resource.setrlimit(resource.RLIMIT_FSIZE, (32 * 1024, old_limit[1]))
     try:
         for name in ("spam", "another"):
-            with pytest.raises(OSError, match="File too large"):
+            with pytest.raises(OutputError, match=rf"{name}/\d cannot be written: File too la"):
                 write_model(spam, tmp_path, name, None, 64)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, old_limit)
