@@ -96,6 +96,7 @@ class App:
         numbers.num_calls = lambda: self._rpc.num_calls
         numbers.num_bytes = lambda: admission.num_bytes
         numbers.num_unserved = lambda: repository.num_unserved
+        numbers.certificate_ends_s = lambda: self._rpc.certificate_ends_s
         numbers.refusals = admission.refusals
         numbers.loads = repository.loads
         numbers.build = {"version": __version__, "onnxruntime": onnxruntime_version()}

@@ -25,6 +25,10 @@ def _zero() -> int:
     return 0
 
 
+def _nothing() -> None:
+    return None
+
+
 @dataclass(slots=True)
 class ServerNumbers:
     """Where the numbers are; who has them puts itself in."""
@@ -34,6 +38,7 @@ class ServerNumbers:
     num_calls: Callable[[], int] = _zero  # in flight, open streams included
     num_bytes: Callable[[], int] = _zero  # of requests in flight, and of answers not yet read
     num_unserved: Callable[[], int] = _zero  # models that are wanted and have no version
+    certificate_ends_s: Callable[[], float | None] = _nothing  # since 1970; None without TLS
     refusals: Counter[Bound] = field(default_factory=Counter)  # before a model is looked for
     loads: Counter[tuple[str, Outcome]] = field(default_factory=Counter)  # by model
     build: dict[str, str] = field(default_factory=dict)  # versions of what serves
@@ -55,6 +60,13 @@ class ServerCollector(Collector):
             ("attendant_models_unserved", "Models wanted and not served", numbers.num_unserved()),
         ):
             yield GaugeMetricFamily(name, text, float(value))
+        end = GaugeMetricFamily(
+            "attendant_tls_certificate_expiry_timestamp_seconds",
+            "When the certificate of the gRPC port ends",
+        )
+        if (ends_s := numbers.certificate_ends_s()) is not None:
+            end.add_metric((), ends_s)
+        yield end
         refused = CounterMetricFamily(
             "attendant_calls_refused",
             "Calls refused before a model was looked for",

@@ -5,7 +5,12 @@ certificate needs no restart. What is read is tried by OpenSSL first, so that a 
 at start, with the file's name, and a later one leaves the certificate that works.
 """
 
+import base64
+import re
 import ssl
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 import grpc
@@ -15,23 +20,37 @@ from service.settings import Settings
 from service.watched_files import WatchedFiles, read_bytes
 
 MAX_PEM_BYTES = 2**20
+CERTIFICATE = re.compile(rb"-BEGIN (?:X509 |TRUSTED )?CERTIFICATE-----(.+?)-----END ", re.DOTALL)
+VERSION_TAG, UTC_TIME_TAG = 0xA0, 0x17  # of DER
 
 
-def server_credentials(settings: Settings) -> grpc.ServerCredentials | None:
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """What gRPC is given, and the end of the server's certificate, seconds since 1970."""
+
+    configuration: grpc.ServerCertificateConfiguration
+    ends_s: float
+
+
+def watched_certificate(settings: Settings) -> WatchedFiles[Certificate] | None:
     """None where no certificate is set: the port is plain. Raises `SettingError`."""
     if not settings.tls_cert:
         return None
     names = (settings.tls_cert, settings.tls_key, settings.tls_client_ca)
-    paths = [Path(name) for name in names if name]
-    configuration = WatchedFiles(paths, lambda: _read(settings))
+    return WatchedFiles([Path(name) for name in names if name], lambda: _read(settings))
+
+
+def server_credentials(
+    certificate: WatchedFiles[Certificate], *, wants_clients_certificate: bool
+) -> grpc.ServerCredentials:
     return grpc.dynamic_ssl_server_credentials(
-        configuration.value,
-        lambda: configuration.value,
-        require_client_authentication=bool(settings.tls_client_ca),
+        certificate.value.configuration,
+        lambda: certificate.value.configuration,
+        require_client_authentication=wants_clients_certificate,
     )
 
 
-def _read(settings: Settings) -> grpc.ServerCertificateConfiguration:
+def _read(settings: Settings) -> Certificate:
     certificate, key = Path(settings.tls_cert), Path(settings.tls_key)
     pair = (
         read_bytes("--tls-key", key, MAX_PEM_BYTES),
@@ -46,7 +65,37 @@ def _read(settings: Settings) -> grpc.ServerCertificateConfiguration:
             f"unencrypted key, both PEM: {error}"
         ) from error
     authority = _authority(settings.tls_client_ca) if settings.tls_client_ca else None
-    return grpc.ssl_server_certificate_configuration([pair], authority)
+    configuration = grpc.ssl_server_certificate_configuration([pair], authority)
+    return Certificate(configuration, _ends_s(pair[1]))
+
+
+def _ends_s(pem: bytes) -> float:
+    """The `notAfter` of the first certificate of a file that OpenSSL has read.
+
+    Of certificates the standard library tells this for a peer's and an authority's only.
+    """
+    match = CERTIFICATE.search(pem)
+    assert match is not None, "OpenSSL has read a certificate"
+    (_, certificate), *_ = _elements(base64.b64decode(match[1]))
+    (_, signed), *_ = _elements(certificate)
+    fields = [content for tag, content in _elements(signed) if tag != VERSION_TAG]
+    _number, _algorithm, _issuer, validity, *_ = fields
+    _, (tag, end) = _elements(validity)
+    form = "%y%m%d%H%M%SZ" if tag == UTC_TIME_TAG else "%Y%m%d%H%M%SZ"
+    return datetime.strptime(end.decode(), form).replace(tzinfo=UTC).timestamp()
+
+
+def _elements(der: bytes) -> Iterator[tuple[int, bytes]]:
+    """Tag and content of each element of DER's, one after the other."""
+    position = 0
+    while position < len(der):
+        tag, length = der[position], der[position + 1]
+        position += 2
+        if length >= 0x80:  # then it says how many bytes have the length
+            start, position = position, position + length - 0x80
+            length = int.from_bytes(der[start:position])
+        yield tag, der[position : position + length]
+        position += length
 
 
 def _authority(name: str) -> bytes:

@@ -19,7 +19,7 @@ from service.repository import ModelRepository
 from service.rpc.admission import Admission
 from service.rpc.auth import ADMIN_METHODS, Guard
 from service.rpc.calls import Calls
-from service.rpc.credentials import server_credentials
+from service.rpc.credentials import server_credentials, watched_certificate
 from service.rpc.door import Door
 from service.rpc.features import FeatureService
 from service.rpc.generation import GenerationService
@@ -70,6 +70,7 @@ class RpcServer:
         self._text, self._reading = TextService(*texts), ReadingService(*texts)
         self._features, self._vision = FeatureService(*texts), VisionService(*texts)
         self._generation = GenerationService(repository, admission)
+        self._certificate = watched_certificate(settings)
         self._doors: list[Door] = []
         self._servers: list[grpc.aio.Server] = []
         has_admin = settings.admin_port >= 0
@@ -99,13 +100,20 @@ class RpcServer:
         self._doors.append(door)
         self._servers.append(server)
         address = join_address(host, port)
-        credentials = server_credentials(settings)
         try:
-            if credentials is None:
+            if self._certificate is None:
                 return int(server.add_insecure_port(address))
+            credentials = server_credentials(
+                self._certificate, wants_clients_certificate=bool(settings.tls_client_ca)
+            )
             return int(server.add_secure_port(address, credentials))
         except RuntimeError as error:
             raise LoadError(f"cannot listen on {address} for gRPC: {error}") from error
+
+    @property
+    def certificate_ends_s(self) -> float | None:
+        """When the certificate in use ends, seconds since 1970; None where the port is plain."""
+        return None if self._certificate is None else self._certificate.value.ends_s
 
     @property
     def num_calls(self) -> int:

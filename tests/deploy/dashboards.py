@@ -9,9 +9,11 @@ from pathlib import Path
 from tests.deploy.grafana import Dashboard, Panel, page_of
 
 FOLDER = Path(__file__).parents[2] / "deploy/grafana/dashboards"
-MINE = 'job=~"$job",model=~"$model"'
-SERVERS = 'job=~"$job"'
-BY_MODEL = "sum by (model)"
+RELEASE = 'namespace=~"$namespace",job=~"$job"'
+MINE = f'{RELEASE},model=~"$model"'
+SERVERS = f'{RELEASE},instance=~"$instance"'
+BY_MODEL = "sum by (namespace, job, model)"  # releases are kept apart
+OF_RELEASE = "{{namespace}} {{job}}"  # and legends name them
 
 
 def mine(name: str) -> str:
@@ -39,24 +41,38 @@ def mean(histogram: str) -> str:
 
 
 def quantile(share: float, histogram: str) -> str:
-    return f"histogram_quantile({share:g}, {rate(f'{histogram}_bucket', 'sum by (model, le)')})"
+    rates = rate(f"{histogram}_bucket", "sum by (namespace, job, model, le)")
+    return f"histogram_quantile({share:g}, {rates})"
 
 
 def quantiles(histogram: str, *shares: float) -> dict[str, str]:
-    return {f"{{{{model}}}} p{100 * each:g}": quantile(each, histogram) for each in shares}
+    return {
+        f"{{{{model}}}} p{100 * each:g} {OF_RELEASE}": quantile(each, histogram) for each in shares
+    }
 
 
 def recorded(name: str, *suffixes: str) -> dict[str, str]:
     """Quantiles of the rules."""
-    return {f"{{{{model}}}} {s.split('_')[0]}": f"model:{name}:{s}{{{MINE}}}" for s in suffixes}
+    return {
+        f"{{{{model}}}} {s.split('_')[0]} {OF_RELEASE}": f"model:{name}:{s}{{{MINE}}}"
+        for s in suffixes
+    }
 
 
 def by_model(expression: str) -> dict[str, str]:
-    return {"{{model}}": expression}
+    return {f"{{{{model}}}} {OF_RELEASE}": expression}
 
 
 def by_instance(expression: str) -> dict[str, str]:
-    return {"{{instance}}": expression}
+    return {f"{{{{instance}}}} {OF_RELEASE}": expression}
+
+
+def parts_of_model(**expressions: str) -> dict[str, str]:
+    """Several of each model, by what they are."""
+    return {
+        f"{{{{model}}}} {part.replace('_', ' ')} {OF_RELEASE}": expression
+        for part, expression in expressions.items()
+    }
 
 
 def per_request(part: str) -> str:
@@ -65,17 +81,26 @@ def per_request(part: str) -> str:
 
 ALL = ("p50_5m", "p95_5m", "p99_5m")
 HITS = rate("nv_cache_num_hits_per_model")
-IN_FLIGHT = {
-    "{{model}} waiting": total("attendant_requests_waiting"),
-    "{{model}} running": total("attendant_requests_running"),
-}
+IN_FLIGHT = parts_of_model(
+    waiting=total("attendant_requests_waiting"), running=total("attendant_requests_running")
+)
+ABOUT_IN_FLIGHT = (
+    "Requests in the queue, and in a batch; of generative models sequences. A queue that stays "
+    "means that replicas are too few."
+)
 
 OPERATORS = Dashboard(
     "attendant",
     "Attendant",
     {
         "Now": [
-            Panel("Servers up", "none", {"": f"sum({server('up')})"}, kind="stat"),
+            Panel(
+                "Servers up",
+                "none",
+                {"": f"sum({server('up')})"},
+                "Servers whose last scrape was answered. Fewer than replicas: AttendantDown.",
+                kind="stat",
+            ),
             Panel(
                 "Servers ready",
                 "none",
@@ -94,12 +119,15 @@ OPERATORS = Dashboard(
                 "Requests",
                 "reqps",
                 {"": f"sum({mine('model:attendant_requests:rate5m')})"},
+                "Requests that ended in any way, per second, over five minutes.",
                 kind="stat",
             ),
             Panel(
                 "Failing, of the worst model",
                 "percentunit",
                 {"": f"max({mine('model:attendant_request_errors:ratio_rate5m')})"},
+                "Share of its requests that failed by the server's fault. Above 5 %: "
+                "AttendantErrors.",
                 kind="stat",
             ),
         ],
@@ -108,23 +136,42 @@ OPERATORS = Dashboard(
                 "Traffic: answered",
                 "reqps",
                 by_model(mine("model:nv_inference_request_success:rate5m")),
+                "Requests answered, per second.",
             ),
             Panel(
                 "Errors: by reason",
                 "reqps",
-                {"{{model}} {{reason}}": mine("model_reason:nv_inference_request_failure:rate5m")},
+                {
+                    f"{{{{model}}}} {{{{reason}}}} {OF_RELEASE}": mine(
+                        "model_reason:nv_inference_request_failure:rate5m"
+                    )
+                },
                 "REJECTED: refused, or late in the queue. CANCELED: the client left. "
                 "BACKEND and OTHER: ours.",
             ),
             Panel(
                 "Errors: share of requests",
                 "percentunit",
-                {
-                    "{{model}} failed": mine("model:attendant_request_errors:ratio_rate5m"),
-                    "{{model}} refused": mine("model:attendant_request_rejections:ratio_rate5m"),
-                },
+                parts_of_model(
+                    failed=mine("model:attendant_request_errors:ratio_rate5m"),
+                    refused=mine("model:attendant_request_rejections:ratio_rate5m"),
+                ),
+                "Failed: the server's fault, an alert above 5 %. Refused: the server was full, an "
+                "alert above 1 %.",
             ),
-            Panel("Latency", "s", recorded("attendant_request_seconds", *ALL)),
+            Panel(
+                "Latency",
+                "s",
+                recorded("attendant_request_seconds", *ALL),
+                "From a request's arrival to its answer: half, 95 % and 99 % take no longer. Of "
+                "generative models this is the whole output.",
+            ),
+            Panel(
+                "Answers after more than 1 s",
+                "percentunit",
+                by_model(mine("model:attendant_late_answers:ratio_rate5m")),
+                "Share of answers. Above 5 % AttendantAnswersLate, but for generative models.",
+            ),
             Panel(
                 "Saturation: in the queue",
                 "s",
@@ -143,10 +190,16 @@ OPERATORS = Dashboard(
                 "Says of itself",
                 "none",
                 {
-                    "{{instance}} ready": server("attendant_ready"),
-                    "{{instance}} live": server("attendant_live"),
+                    f"{{{{instance}}}} ready {OF_RELEASE}": server("attendant_ready"),
+                    f"{{{{instance}}}} live {OF_RELEASE}": server("attendant_live"),
                 },
                 "1 is yes. Not live: only a restart helps.",
+            ),
+            Panel(
+                "Running for",
+                "s",
+                by_instance(f"time() - {server('process_start_time_seconds')}"),
+                "Since the process began. A saw: it is restarted, see AttendantRestarts.",
             ),
             Panel(
                 "Calls in flight",
@@ -163,80 +216,149 @@ OPERATORS = Dashboard(
             Panel(
                 "Refused before a model was looked for",
                 "reqps",
-                {"{{bound}}": f"sum by (bound) ({server('bound:attendant_calls_refused:rate5m')})"},
-                "calls and bytes: full. token and key: not allowed.",
+                {
+                    f"{{{{bound}}}} {OF_RELEASE}": (
+                        "sum by (namespace, job, bound) "
+                        f"(bound:attendant_calls_refused:rate5m{{{RELEASE}}})"
+                    )
+                },
+                "calls and bytes: full. token and key: not allowed. draining: the server leaves.",
+            ),
+            Panel(
+                "Refused, share of calls",
+                "percentunit",
+                {
+                    f"{{{{bound}}}} {OF_RELEASE}": (
+                        f"bound:attendant_calls_refused:ratio_rate5m{{{RELEASE}}}"
+                    )
+                },
+                "Because too many calls, or bytes, were in flight. Above 1 %: AttendantRefusing.",
             ),
             Panel(
                 "Loads since the start",
                 "none",
                 {
-                    "{{model}} {{outcome}}": (
-                        f"sum by (model, outcome) ({mine('attendant_model_loads_total')})"
+                    f"{{{{model}}}} {{{{outcome}}}} {OF_RELEASE}": (
+                        "sum by (namespace, job, model, outcome) "
+                        f"({mine('attendant_model_loads_total')})"
                     )
                 },
+                "Of each model, with success and without, over all servers.",
             ),
-            Panel("Resident memory", "bytes", by_instance(server("process_resident_memory_bytes"))),
+            Panel(
+                "Resident memory",
+                "bytes",
+                by_instance(server("process_resident_memory_bytes")),
+                "What the kernel counts as the process's. It rises with models and caches, and "
+                "should then stay.",
+            ),
             Panel(
                 "Processors in use",
                 "none",
                 by_instance(f"rate({server('process_cpu_seconds_total')}[$__rate_interval])"),
+                "Processor seconds per second. At the number of threads the server computes as "
+                "much as it can.",
             ),
             Panel(
                 "Open files, of those allowed",
                 "percentunit",
                 by_instance(f"{server('process_open_fds')} / {server('process_max_fds')}"),
+                "Nearly all are connections. Above 80 %: AttendantFilesRunOut.",
+            ),
+            Panel(
+                "Certificate ends in",
+                "s",
+                by_instance(
+                    f"{server('attendant_tls_certificate_expiry_timestamp_seconds')} - time()"
+                ),
+                "Of the gRPC port, where it speaks TLS. Below 7 days: AttendantCertificateEnds.",
             ),
             Panel(
                 "Versions",
                 "none",
-                {"": f"count by (version, onnxruntime) ({server('attendant_build_info')})"},
+                {
+                    "": (
+                        "count by (namespace, job, version, onnxruntime) "
+                        f"({server('attendant_build_info')})"
+                    )
+                },
                 "And how many servers have them: two rows during an update.",
                 kind="table",
             ),
         ],
         "Models": [
-            Panel("Rows", "rowsps", by_model(rate("nv_inference_count"))),
-            Panel("Batches", "ops", by_model(mine("model:nv_inference_exec_count:rate5m"))),
-            Panel("Waiting and running", "none", IN_FLIGHT),
+            Panel(
+                "Rows",
+                "rowsps",
+                by_model(rate("nv_inference_count")),
+                "Rows of answered requests, per second: a request of n texts counts n.",
+            ),
+            Panel(
+                "Batches",
+                "ops",
+                by_model(mine("model:nv_inference_exec_count:rate5m")),
+                "Runs of the session per second.",
+            ),
+            Panel("Waiting and running", "none", IN_FLIGHT, ABOUT_IN_FLIGHT),
             Panel(
                 "Rows of a batch, mean",
                 "none",
                 by_model(mine("model:attendant_batch_rows:mean5m")),
+                "1 where requests come one by one; more under load.",
             ),
-            Panel("Tokens of a batch, mean", "none", by_model(mean("attendant_batch_tokens"))),
+            Panel(
+                "Tokens of a batch, mean",
+                "none",
+                by_model(mean("attendant_batch_tokens")),
+                "Rows times the longest of them. Bounded by --max-batch-tokens.",
+            ),
             Panel(
                 "Padding, mean share",
                 "percentunit",
                 by_model(mine("model:attendant_batch_padding_ratio:mean5m")),
+                "Share of a batch's tokens that fill up shorter rows. High where lengths differ "
+                "and few requests wait to choose from.",
             ),
-            Panel("A batch computes", "s", quantiles("attendant_compute_seconds", 0.5, 0.99)),
+            Panel(
+                "A batch computes",
+                "s",
+                quantiles("attendant_compute_seconds", 0.5, 0.99),
+                "From collating to splitting. A deadline below this is never met.",
+            ),
             Panel(
                 "Where a request's time goes, mean",
                 "µs",
-                {
-                    f"{{{{model}}}} {part}": per_request(part)
-                    for part in ("queue", "compute_input", "compute_infer", "compute_output")
-                },
+                parts_of_model(
+                    queue=per_request("queue"),
+                    compute_input=per_request("compute_input"),
+                    compute_infer=per_request("compute_infer"),
+                    compute_output=per_request("compute_output"),
+                ),
+                "Waiting, collating, the session's run, splitting; of answered requests.",
             ),
             Panel(
                 "Loading took",
                 "s",
-                by_model(f"max by (model) ({mine('nv_model_load_duration_secs')})"),
+                by_model(f"max by (namespace, job, model) ({mine('nv_model_load_duration_secs')})"),
+                "From reading the folder to ready, on the slowest server.",
             ),
             Panel(
                 "Response cache: share of hits",
                 "percentunit",
                 by_model(f"{HITS} / (({HITS} + {rate('nv_cache_num_misses_per_model')}) > 0)"),
+                "Of models whose configuration has a response cache.",
             ),
             Panel(
                 "Response cache: memory",
                 "bytes",
                 by_instance(server("attendant_response_cache_bytes")),
+                "Of kept answers. Bounded by --response-cache-bytes.",
             ),
             Panel(
                 "Response cache: answers",
                 "none",
                 by_instance(server("attendant_response_cache_entries")),
+                "How many are kept.",
             ),
         ],
     },
@@ -248,38 +370,53 @@ GENERATION = Dashboard(
     {
         "What readers see": [
             Panel(
-                "First token after", "s", recorded("attendant_time_to_first_token_seconds", *ALL)
+                "First token after",
+                "s",
+                recorded("attendant_time_to_first_token_seconds", *ALL),
+                "From a request's arrival: waiting and reading the prompt.",
             ),
             Panel(
-                "Between two tokens", "s", recorded("attendant_inter_token_latency_seconds", *ALL)
+                "Between two tokens",
+                "s",
+                recorded("attendant_inter_token_latency_seconds", *ALL),
+                "How fast text flows for a reader. Rises with sequences that run at once.",
             ),
             Panel(
                 "First tokens after more than 2.5 s",
                 "percentunit",
                 by_model(mine("model:attendant_late_first_tokens:ratio_rate5m")),
-                "The objective is at most 1 %.",
+                "The objective is at most 1 %. Far above it: AttendantFirstTokensLateFast.",
             ),
             Panel(
                 "Tokens",
                 "none",
                 {
-                    "{{model}} prompt/s": mine("model:attendant_prompt_tokens:rate5m"),
-                    "{{model}} output/s": mine("model:attendant_generation_tokens:rate5m"),
+                    f"{{{{model}}}} prompt/s {OF_RELEASE}": mine(
+                        "model:attendant_prompt_tokens:rate5m"
+                    ),
+                    f"{{{{model}}}} output/s {OF_RELEASE}": mine(
+                        "model:attendant_generation_tokens:rate5m"
+                    ),
                 },
+                "Read from prompts, and generated.",
             ),
             Panel(
                 "Whole sequence",
                 "s",
                 quantiles("attendant_e2e_request_latency_seconds", 0.5, 0.95, 0.99),
+                "From arrival to the last token: it grows with the output's length.",
             ),
             Panel(
                 "Sequences that ended",
                 "ops",
                 {
-                    "{{model}} {{finished_reason}}": rate(
-                        "attendant_request_success_total", "sum by (model, finished_reason)"
+                    f"{{{{model}}}} {{{{finished_reason}}}} {OF_RELEASE}": rate(
+                        "attendant_request_success_total",
+                        "sum by (namespace, job, model, finished_reason)",
                     )
                 },
+                "stop and length: as meant. abort: the client left, or its deadline passed. "
+                "error: the server's fault.",
             ),
         ],
         "Slots": [
@@ -287,28 +424,34 @@ GENERATION = Dashboard(
                 "Slots in use",
                 "percentunit",
                 by_model(mine("model:attendant_kv_cache_slots_used:ratio")),
+                "Over all replicas. At 95 % with sequences waiting: AttendantKVCacheFull.",
             ),
             Panel(
                 "Slots",
                 "none",
-                {
-                    "{{model}} there are": total("attendant_kv_cache_slots"),
-                    "{{model}} used": total("attendant_kv_cache_slots_used"),
-                },
+                parts_of_model(
+                    there_are=total("attendant_kv_cache_slots"),
+                    used=total("attendant_kv_cache_slots_used"),
+                ),
+                "One for each sequence that runs. How many there are follows from "
+                "--kv-cache-bytes.",
             ),
             Panel(
                 "Slots in use, of the fullest replica",
                 "percentunit",
-                by_model(f"max by (model) ({mine('attendant_kv_cache_usage_perc')})"),
+                by_model(
+                    f"max by (namespace, job, model) ({mine('attendant_kv_cache_usage_perc')})"
+                ),
+                "Far above the share over all: clients are not balanced.",
             ),
-            Panel("Waiting and running", "none", IN_FLIGHT),
+            Panel("Waiting and running", "none", IN_FLIGHT, ABOUT_IN_FLIGHT),
             Panel(
                 "Tokens in the cache",
                 "none",
-                {
-                    "{{model}} used": total("attendant_kv_cache_tokens_used"),
-                    "{{model}} kept": total("attendant_kv_cache_tokens_kept"),
-                },
+                parts_of_model(
+                    used=total("attendant_kv_cache_tokens_used"),
+                    kept=total("attendant_kv_cache_tokens_kept"),
+                ),
                 "Kept: of sequences that ended, for prompts that begin alike.",
             ),
             Panel(
@@ -317,36 +460,74 @@ GENERATION = Dashboard(
                 by_model(mine("model:attendant_prefix_cache_hits:ratio_rate5m")),
                 "Share of prompt tokens that were copied, not computed.",
             ),
-            Panel("Slots moved", "ops", by_model(rate("attendant_kv_cache_moved_rows_total"))),
+            Panel(
+                "Slots moved",
+                "ops",
+                by_model(rate("attendant_kv_cache_moved_rows_total")),
+                "Copied to another slot, so that those that run lie side by side.",
+            ),
             Panel(
                 "Drafted tokens",
                 "ops",
-                {
-                    "{{model}} drafted": rate("attendant_spec_decode_num_draft_tokens_total"),
-                    "{{model}} said": rate("attendant_spec_decode_num_accepted_tokens_total"),
-                },
+                parts_of_model(
+                    drafted=rate("attendant_spec_decode_num_draft_tokens_total"),
+                    said=rate("attendant_spec_decode_num_accepted_tokens_total"),
+                ),
                 "Said: what the model chose as drafted. None where drafts are off.",
             ),
         ],
         "Where the time goes": [
             Panel(
-                "Waiting for a step", "s", quantiles("attendant_request_queue_time_seconds", 0.95)
+                "Waiting for a step",
+                "s",
+                quantiles("attendant_request_queue_time_seconds", 0.95),
+                "From arrival to the first step. High: slots or replicas are too few.",
             ),
-            Panel("Prefill", "s", quantiles("attendant_request_prefill_time_seconds", 0.95)),
-            Panel("Decoding", "s", quantiles("attendant_request_decode_time_seconds", 0.95)),
-            Panel("Sequences of a step, mean", "none", by_model(mean("attendant_iteration_rows"))),
-            Panel("Tokens of a step, mean", "none", by_model(mean("attendant_iteration_tokens"))),
+            Panel(
+                "Prefill",
+                "s",
+                quantiles("attendant_request_prefill_time_seconds", 0.95),
+                "From the first step to the first token: it grows with the prompt.",
+            ),
+            Panel(
+                "Decoding",
+                "s",
+                quantiles("attendant_request_decode_time_seconds", 0.95),
+                "From the first token to the last.",
+            ),
+            Panel(
+                "Sequences of a step, mean",
+                "none",
+                by_model(mean("attendant_iteration_rows")),
+                "How many are computed at once. Bounded by --max-running-sequences.",
+            ),
+            Panel(
+                "Tokens of a step, mean",
+                "none",
+                by_model(mean("attendant_iteration_tokens")),
+                "One for each sequence that decodes, and those of prompts that are read.",
+            ),
             Panel(
                 "A step, mean",
                 "s",
-                {
-                    "{{model}} session": mean("attendant_iteration_run_seconds"),
-                    "{{model}} outside": mean("attendant_iteration_other_seconds"),
-                },
+                parts_of_model(
+                    session=mean("attendant_iteration_run_seconds"),
+                    outside=mean("attendant_iteration_other_seconds"),
+                ),
                 "Outside: planning, sampling, text.",
             ),
-            Panel("Prompts", "none", quantiles("attendant_request_prompt_tokens", 0.5, 0.95)),
-            Panel("Outputs", "none", quantiles("attendant_request_generation_tokens", 0.5, 0.95)),
+            Panel(
+                "Prompts",
+                "none",
+                quantiles("attendant_request_prompt_tokens", 0.5, 0.95),
+                "Tokens of a prompt: half, and 95 %, have no more.",
+            ),
+            Panel(
+                "Outputs",
+                "none",
+                quantiles("attendant_request_generation_tokens", 0.5, 0.95),
+                "Tokens of an output: half, and 95 %, have no more.",
+            ),
         ],
     },
 )

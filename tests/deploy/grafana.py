@@ -18,7 +18,7 @@ class Panel:
     title: str
     unit: str
     queries: dict[str, str]  # expression by legend
-    text: str = ""
+    text: str  # what a reader sees who points at the title: what it is, and when to worry
     kind: Literal["timeseries", "stat", "table"] = "timeseries"
 
 
@@ -62,6 +62,7 @@ def _panel(panel: Panel) -> dict[str, Any]:
     made: dict[str, Any] = {
         "type": panel.kind,
         "title": panel.title,
+        "description": panel.text,
         "datasource": SOURCE,
         "fieldConfig": {"defaults": {"unit": panel.unit, "min": 0}, "overrides": []},
         "targets": [
@@ -78,17 +79,21 @@ def _panel(panel: Panel) -> dict[str, Any]:
     if panel.kind == "table":
         without_time = {"id": "organize", "options": {"excludeByName": {"Time": True}}}
         made["transformations"] = [without_time]
-    return made | ({"description": panel.text} if panel.text else {})
+    return made
 
 
 def _variables() -> list[dict[str, Any]]:
-    """What a reader chooses: the source, then jobs and models, several or all."""
+    """What a reader chooses: the source; then releases, servers and models, several or all."""
     several = {"datasource": SOURCE, "refresh": 2, "multi": True, "includeAll": True}
     chosen = {"allValue": ".*", "current": {"text": ["All"], "value": ["$__all"]}}
-    jobs = "label_values(attendant_response_cache_bytes, job)"
-    models = 'label_values(nv_inference_count{job=~"$job"}, model)'
-    return [
-        {"name": "datasource", "type": "datasource", "query": "prometheus"},
-        {"name": "job", "type": "query", "query": jobs} | several | chosen,
-        {"name": "model", "type": "query", "query": models} | several | chosen,
+    release = 'namespace=~"$namespace",job=~"$job"'
+    queries = {
+        "namespace": "label_values(attendant_ready, namespace)",
+        "job": 'label_values(attendant_ready{namespace=~"$namespace"}, job)',
+        "instance": f"label_values(attendant_ready{{{release}}}, instance)",
+        "model": f"label_values(nv_inference_count{{{release}}}, model)",
+    }
+    return [{"name": "datasource", "type": "datasource", "query": "prometheus"}] + [
+        {"name": name, "type": "query", "query": query} | several | chosen
+        for name, query in queries.items()
     ]

@@ -16,7 +16,7 @@ from tests.deploy.dockerfile import ROOT
 
 RULES = ROOT / "deploy/prometheus/rules/attendant.yml"
 SUFFIXES = {"histogram": ("_bucket", "_sum", "_count"), "counter": ("_total",), "info": ("_info",)}
-ADDED_BY_PROMETHEUS = {"up"}
+ADDED_BY_PROMETHEUS = {"up", "ALERTS"}
 # What is no metric's name: texts, label matchers, ranges, and lists of labels.
 BESIDES = re.compile(r'"[^"]*"|\{[^}]*\}|\[[^\]]*\]|\b(?:by|without|on|ignoring)\s*\([^)]*\)')
 # Names that no bracket follows: those would be functions.

@@ -40,6 +40,29 @@ def test_panels_do_not_overlap(uid: str) -> None:
 
 
 @each_page
+def test_every_panel_says_what_it_shows(uid: str) -> None:
+    panels = [panel for panel in PAGES[uid]["panels"] if panel["type"] != "row"]
+    assert [panel["title"] for panel in panels if len(panel.get("description", "")) < 15] == []
+
+
+@each_page
+def test_releases_are_chosen_and_told_apart(uid: str) -> None:
+    """By namespace and job: queries choose by both, sums keep them apart, and legends name them."""
+    assert {"namespace", "job", "instance"} <= {
+        variable["name"] for variable in PAGES[uid]["templating"]["list"]
+    }
+    for panel in PAGES[uid]["panels"]:
+        for target in panel.get("targets", []):
+            query = target["expr"]
+            selectors = re.findall(r"\{([^}]*)\}", query)
+            assert all('namespace=~"$namespace",job=~"$job"' in one for one in selectors), query
+            if panel["type"] == "timeseries":
+                assert "{{namespace}} {{job}}" in target["legendFormat"]
+                groups = re.findall(r"\bby \(([^)]*)\)", query)
+                assert all(one.startswith("namespace, job") for one in groups), query
+
+
+@each_page
 def test_ids_are_unique_and_queries_have_a_source_to_choose(uid: str) -> None:
     page = PAGES[uid]
     numbers = [panel["id"] for panel in page["panels"]]

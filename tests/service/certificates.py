@@ -24,15 +24,16 @@ class Authority:
         self._own = _make(folder, name)
         self.cert = self._own.cert
 
-    def sign(self, name: str) -> Signed:
-        return _make(self._folder, name, "-CA", str(self._own.cert), "-CAkey", str(self._own.key))
+    def sign(self, name: str, days: int = 2) -> Signed:
+        signer = "-CA", str(self._own.cert), "-CAkey", str(self._own.key)
+        return _make(self._folder, name, *signer, days=days)
 
 
-def _make(folder: Path, name: str, *signer: str) -> Signed:
+def _make(folder: Path, name: str, *signer: str, days: int = 2) -> Signed:
     made = Signed(folder / f"{name}.crt", folder / f"{name}.key")
     is_authority = "critical,CA:FALSE" if signer else "critical,CA:TRUE"
     command = [
-        *("openssl", "req", "-x509", *CURVE, "-days", "2", "-subj", f"/CN={name}", *signer),
+        *("openssl", "req", "-x509", *CURVE, "-days", str(days), "-subj", f"/CN={name}", *signer),
         *("-addext", NAMES, "-addext", f"basicConstraints={is_authority}"),
         *("-keyout", str(made.key), "-out", str(made.cert)),
     ]

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import re
 import shutil
 import socket
 import ssl
@@ -10,6 +11,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import grpc
 import pytest
@@ -21,7 +23,7 @@ from service.app import App
 from service.cli import app as command_line
 from service.client import TextClient
 from service.errors import SettingError
-from service.rpc.credentials import server_credentials
+from service.rpc.credentials import watched_certificate
 from service.settings import Settings
 from tests.fakes import PATIENCE_S
 from tests.service.certificates import Authority, Signed
@@ -192,6 +194,45 @@ async def test_a_renewed_certificate_is_shown_without_a_restart(
         assert await asyncio.to_thread(is_ready, app, authority.cert)
 
 
+def end_of(path: Path) -> float:
+    """As OpenSSL reads it, seconds since 1970."""
+    command = ["openssl", "x509", "-in", str(path), "-noout", "-enddate"]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=30)  # noqa: S603
+    return ssl.cert_time_to_seconds(done.stdout.strip().removeprefix("notAfter="))
+
+
+async def test_metrics_tell_when_the_certificate_in_use_ends(
+    repository: Path, tmp_path: Path, server_pair: Signed, authority: Authority
+) -> None:
+    """A renewed one's too. From 2050 on certificates write the time in another form."""
+    name = "attendant_tls_certificate_expiry_timestamp_seconds"
+    pair, renewed = Signed(tmp_path / "cert", tmp_path / "key"), authority.sign("long", 20_000)
+    shutil.copy(server_pair.cert, pair.cert)
+    shutil.copy(server_pair.key, pair.key)
+    async with serving_tls(repository, **tls(pair)) as app:
+        assert await metric_of(app, name) == end_of(server_pair.cert)
+        shutil.copy(renewed.cert, pair.cert)
+        shutil.copy(renewed.key, pair.key)
+
+        async def until_renewed() -> None:
+            while await metric_of(app, name) != end_of(renewed.cert):
+                pass
+
+        await within_patience(until_renewed())
+
+
+async def metric_of(app: App, name: str) -> float | None:
+    """The one sample of a metric without labels."""
+    page = await asyncio.to_thread(scrape, app.metrics_port)
+    values = re.findall(rf"^{name} (\S+)$", page, re.MULTILINE)
+    return float(values[0]) if values else None
+
+
+def scrape(port: int) -> str:
+    with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=PATIENCE_S) as page:
+        return str(page.read().decode())
+
+
 def test_files_that_are_no_certificates_are_refused_by_name(
     tmp_path: Path, server_pair: Signed, stranger: Authority
 ) -> None:
@@ -208,7 +249,7 @@ def test_files_that_are_no_certificates_are_refused_by_name(
     )
     for flags, text in cases:
         with pytest.raises(SettingError) as caught:
-            server_credentials(Settings(**flags))
+            watched_certificate(Settings(**flags))
         assert text in str(caught.value)
 
 
@@ -217,7 +258,7 @@ def test_an_encrypted_key_is_refused_and_asks_nobody(tmp_path: Path, server_pair
     command = ["openssl", "ec", "-in", str(server_pair.key), "-aes256", "-passout", "pass:word"]
     subprocess.run([*command, "-out", str(locked)], check=True, capture_output=True, timeout=30)  # noqa: S603
     with pytest.raises(SettingError, match="unencrypted key"):
-        server_credentials(Settings(**tls(Signed(server_pair.cert, locked))))
+        watched_certificate(Settings(**tls(Signed(server_pair.cert, locked))))
 
 
 @pytest.mark.parametrize(
