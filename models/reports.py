@@ -48,7 +48,7 @@ def confusion_table(evaluation: Evaluation, evaluated_on: str) -> Table:
         f"{evaluated_on}: {evaluation.num_rows} rows, accuracy {evaluation.accuracy:.2%}, "
         f"macro F1 {evaluation.macro_f1:.4f}"
     )
-    table = Table("true \\ predicted", title=title)
+    table = Table("true \\ predicted", title=title, min_width=len(title))
     for label in evaluation.labels:
         table.add_column(label, justify="right")
     for label, counts in zip(evaluation.labels, evaluation.confusion, strict=True):

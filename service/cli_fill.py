@@ -1,7 +1,7 @@
-"""The `fill-mask` command: words for the masks of texts, or what two prompts make of them.
+"""The `fill-mask` command: words for the masks of texts, or what several prompts make of them.
 
-Two prompts that differ in a word are compared as in the lectures: of all words that either makes
-likely, how much likelier does the one make it than the other? What both make likely alike says
+Prompts that differ in a word are compared as in the lectures: of all words that any of them makes
+likely, how much likelier does the one make it than the other? What all make likely alike says
 nothing of that word.
 """
 
@@ -30,9 +30,10 @@ from service.client import ReadingClient
 from service.errors import SettingError
 
 if TYPE_CHECKING:
-    from service.fills import Difference  # numpy, which few commands need
+    from service.fills import ComparedWord  # numpy, which few commands need
 
 COMPARED_WORDS = 20  # of each prompt, where nobody says
+MAX_PROMPTS = 8  # to compare: a column each
 
 
 @asks
@@ -62,11 +63,20 @@ def fill_mask(
             help="A second prompt with one mask: shows which words the first makes likelier.",
         ),
     ] = "",
+    is_compared: Annotated[
+        bool,
+        typer.Option(
+            "--compare",
+            envvar="ATTENDANT_COMPARE",
+            help="Compare the texts, 2 to 8 prompts with one mask each: a column for every prompt. "
+            "Four that cross two words of two places (1908 or 2018, he or she) are shown so.",
+        ),
+    ] = False,
     plot: Annotated[
         Path | None,
         typer.Option(
             envvar="ATTENDANT_PLOT",
-            help="PNG file for a scatter plot of both prompts; needs matplotlib.",
+            help="PNG file for a picture of what is compared; needs matplotlib.",
         ),
     ] = None,
     version: Version = "",
@@ -76,47 +86,63 @@ def fill_mask(
 ) -> None:
     """Ask a served model what may stand at the masks of texts."""
     texts = given_texts(texts)
+    prompts = _prompts(texts, against, is_compared=is_compared, as_json=as_json)
+    if plot is not None and not prompts:
+        raise SettingError("--plot is set, expected --against or --compare: it shows prompts")
     request = pb.FillMaskRequest(
         model=model,
         version=version,
-        texts=texts,
+        texts=prompts or texts,
         truncate=truncate,
         top_k=top_k,
         candidates=candidate or (),
     )
     with ReadingClient(*server) as client:
-        if not against:
-            if plot is not None:
-                raise SettingError(
-                    "--plot is set, expected --against with it: it shows two prompts"
-                )
+        if not prompts:
             show(client.fill_mask(request), lambda found: tables.fills(texts, found), as_json)
             return
-        if len(texts) != 1 or as_json:
-            raise SettingError("--against is set, expected one text beside it, and no --json")
-        found = compare(client, request, against)
-    console.print(tables.differences(texts[0], against, found))
+        found = compare(client, request)
+    console.print(tables.comparison(prompts, found))
     if plot is not None:
-        from service.fill_picture import scatter_plot
+        from service.fill_picture import picture
 
-        write_plot(plot, scatter_plot(texts[0], against, found))
+        write_plot(plot, picture(prompts, found))
 
 
-def compare(client: ReadingClient, request: pb.FillMaskRequest, against: str) -> "list[Difference]":
-    """Words that either prompt makes likely, or the candidates, by their difference."""
-    request.texts.append(against)
+def _prompts(texts: list[str], against: str, *, is_compared: bool, as_json: bool) -> list[str]:
+    """What is to be compared; nothing where masks are filled only."""
+    if not (against or is_compared):
+        return []
+    if as_json:
+        raise SettingError("--json is set, expected it without --against and --compare")
+    if against and (is_compared or len(texts) != 1):
+        raise SettingError(
+            "--against is set, expected one text beside it; several are compared with --compare"
+        )
+    prompts = [*texts, against] if against else texts
+    if not 2 <= len(prompts) <= MAX_PROMPTS:
+        raise SettingError(
+            f"--compare is set with {len(prompts)} texts, expected 2 to {MAX_PROMPTS}"
+        )
+    return prompts
+
+
+def compare(client: ReadingClient, request: pb.FillMaskRequest) -> "list[ComparedWord]":
+    """Words that any prompt makes likely, or the candidates, by what the prompts differ in."""
     if not request.candidates:
         request.top_k = request.top_k or COMPARED_WORDS
         words = [word for found in _by_prompt(client, request) for word in found]
         request.top_k = 0
         request.candidates.extend(dict.fromkeys(words))
-    from service.fills import compared  # heavy
+    from service.fills import compared, crossing_of  # heavy
 
-    return compared(*_by_prompt(client, request))
+    found = compared(_by_prompt(client, request))
+    crossing = crossing_of(request.texts)
+    return sorted(found, key=lambda word: -crossing.change(word)) if crossing else found
 
 
 def _by_prompt(client: ReadingClient, request: pb.FillMaskRequest) -> list[dict[str, float]]:
-    """The log-probabilities of words, of both prompts."""
+    """The log-probabilities of words, of each prompt."""
     results = client.fill_mask(request).results
     for text, result in zip(request.texts, results, strict=True):
         if len(result.masks) != 1:

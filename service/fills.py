@@ -4,10 +4,12 @@ Knows nothing of tokenizers, requests or messages.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+
+MAX_NAME = 24  # characters of a prompt's short name
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,23 +44,84 @@ def _ranked(logits: np.ndarray, token_ids: np.ndarray, count: int) -> list[Fill]
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
-    """A word in two prompts: how much likelier the first makes it than the second."""
+class ComparedWord:
+    """A word in several prompts: how likely each makes it."""
 
     token: str
-    logprob: float  # in the first prompt
-    other_logprob: float
+    logprobs: tuple[float, ...]  # one for each prompt
 
     @property
     def difference(self) -> float:
-        return self.logprob - self.other_logprob
+        """How much likelier the first of two prompts makes it than the second."""
+        first, second = self.logprobs
+        return first - second
+
+    @property
+    def spread(self) -> float:
+        """Between the prompt that makes it likeliest and the one that does least."""
+        return max(self.logprobs) - min(self.logprobs)
 
 
-def compared(first: dict[str, float], second: dict[str, float]) -> list[Difference]:
-    """Words in both by what the prompts differ in, the first prompt's own before the second's.
+@dataclass(frozen=True, slots=True)
+class Crossing:
+    """Four prompts in which two places each have one of two words: 1908 or 2018, he or she.
 
-    The arguments are words' log-probabilities, as in the comparison of prompts that differ in a
-    word: what the model makes of that word is what remains when its general taste is subtracted.
+    `corners` are the places of the prompts in the order 1908 he, 1908 she, 2018 he, 2018 she.
     """
-    both = [Difference(word, first[word], second[word]) for word in first if word in second]
-    return sorted(both, key=lambda found: -found.difference)
+
+    outer: tuple[str, str]  # 1908 and 2018
+    inner: tuple[str, str]  # he and she
+    corners: tuple[int, int, int, int]
+
+    def differences(self, word: ComparedWord) -> tuple[float, float]:
+        """How much likelier the one inner word makes it than the other, with each outer word."""
+        a, b, c, d = (word.logprobs[corner] for corner in self.corners)
+        return a - b, c - d
+
+    def change(self, word: ComparedWord) -> float:
+        """What the outer word does to that difference."""
+        before, after = self.differences(word)
+        return after - before
+
+
+def compared(prompts: Sequence[Mapping[str, float]]) -> list[ComparedWord]:
+    """Words in all prompts by what the prompts differ in, those that differ most first.
+
+    Of two prompts the first one's own words come before the second's. The arguments are words'
+    log-probabilities, as in the comparison of prompts that differ in a word: what the model makes
+    of that word is what remains when its general taste is subtracted.
+    """
+    in_all = [word for word in prompts[0] if all(word in prompt for prompt in prompts)]
+    words = [ComparedWord(word, tuple(prompt[word] for prompt in prompts)) for word in in_all]
+    if len(prompts) == 2:
+        return sorted(words, key=lambda word: -word.difference)
+    return sorted(words, key=lambda word: -word.spread)
+
+
+def short_names(prompts: Sequence[str]) -> list[str]:
+    """Of each prompt the words in which it differs from others; or numbers, from 1."""
+    rows = [prompt.split() for prompt in prompts]
+    if len(set(map(len, rows))) == 1:
+        # Places that part the prompts alike tell the same: "he" and, further on, "his".
+        places = {
+            tuple(map(words.index, words)): words
+            for words in reversed(list(zip(*rows, strict=True)))
+            if len(set(words)) > 1
+        }
+        bare = [[word.strip(",.;:!?") or word for word in words] for words in places.values()]
+        names = list(map(" ".join, zip(*reversed(bare), strict=True)))
+        if len(set(names)) == len(names) and max(map(len, names)) <= MAX_NAME:
+            return names
+    return [str(number) for number in range(1, len(prompts) + 1)]
+
+
+def crossing_of(prompts: Sequence[str]) -> Crossing | None:
+    """How four prompts cross two words of two places, if they do."""
+    names = [tuple(name.split()) for name in short_names(prompts)]
+    if len(names) != 4 or any(len(name) != 2 for name in names):
+        return None
+    outer, inner = (tuple(dict.fromkeys(name[place] for name in names)) for place in (0, 1))
+    if len(outer) != 2 or len(inner) != 2:
+        return None
+    a, b, c, d = (names.index((one, other)) for one in outer for other in inner)
+    return Crossing((outer[0], outer[1]), (inner[0], inner[1]), (a, b, c, d))

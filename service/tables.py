@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING
 
 from attendant.v1 import features_pb2, generation_pb2, reading_pb2, vision_pb2
 from attendant.v1 import text_pb2 as pb
-from rich.table import Table
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.table import Table as PlainTable
 from rich.text import Text
 
 from service.client import Trial
 from service.errors import InvalidArgument
 
 if TYPE_CHECKING:
-    from service.fills import Difference  # numpy, which few commands need
+    from service.fills import ComparedWord  # numpy, which few commands need
 
 Computed = (
     pb.ClassifyResponse
@@ -29,6 +30,22 @@ Computed = (
 )
 SHOWN_VALUES = 4  # of a token's or text's features
 MAX_SIMILARITY_TEXTS = 12  # more columns than that fit no terminal
+
+
+class Table(PlainTable):
+    """A table whose caption has lines of its own below it.
+
+    Rich would wrap it to the table's width, which may be that of two short words.
+    """
+
+    def __init__(self, *headers: str, caption: str | Text = "", show_lines: bool = False) -> None:
+        super().__init__(*headers, show_lines=show_lines)
+        self.below = caption
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield from super().__rich_console__(console, options)
+        if self.below:
+            yield Text(str(self.below), "table.caption")
 
 
 def models(response: pb.ListModelsResponse) -> Table:
@@ -103,17 +120,29 @@ def fills(texts: Sequence[str], response: reading_pb2.FillMaskResponse) -> Table
     return table
 
 
-def differences(prompt: str, against: str, found: "Sequence[Difference]") -> Table:
-    """One row per word, what the first prompt makes likelier first."""
-    caption = Text(f"first: {prompt}\nsecond: {against}\nlogarithms of probabilities")
-    table = Table("word", "first", "second", "difference", caption=caption)
+def comparison(prompts: "Sequence[str]", found: "Sequence[ComparedWord]") -> Table:
+    """One row per word, one column per prompt, and what the prompts differ in."""
+    from service.fills import crossing_of, short_names  # heavy, and every command reads this file
+
+    names, crossing = short_names(prompts), crossing_of(prompts)
+    legend = "".join(f"{name}: {prompt}\n" for name, prompt in zip(names, prompts, strict=True))
+    caption = Text(f"{legend}natural logarithms of probabilities")
+    if crossing:
+        one, other = crossing.inner
+        extra = [*(f"{one} - {other}, {outer}" for outer in crossing.outer), "change"]
+    else:
+        extra = ["difference" if len(prompts) == 2 else "spread"]
+    table = Table("word", caption=caption)
+    for header in map(Text, (*names, *extra)):
+        table.add_column(header, justify="right")
     for word in found:
-        table.add_row(
-            Text(word.token),
-            f"{word.logprob:.3f}",
-            f"{word.other_logprob:.3f}",
-            f"{word.difference:+.3f}",
-        )
+        if crossing:
+            figures = [f"{value:+.3f}" for value in crossing.differences(word)]
+            figures.append(f"{crossing.change(word):+.3f}")
+        else:
+            figures = [f"{word.difference:+.3f}" if len(prompts) == 2 else f"{word.spread:.3f}"]
+        chances = (f"{logprob:.3f}" for logprob in word.logprobs)
+        table.add_row(Text(word.token), *chances, *figures)
     return table
 
 

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
-import grpc
 import numpy as np
 import pytest
 import pytest_asyncio
@@ -343,6 +342,35 @@ async def test_two_prompts_are_compared_word_by_word(served: Served, tmp_path: P
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
+async def test_several_prompts_are_compared_a_column_each(served: Served, tmp_path: Path) -> None:
+    """Four that cross `win` or `claim` with `the` or `a`: both differences, and their change."""
+    prompts = [f"{verb} {article} [MASK]" for verb in ("win", "claim") for article in ("the", "a")]
+    picture = tmp_path / "words.png"
+    result = await run(served, *prompts, "--compare", "--top-k", "3", "--plot", str(picture))
+    assert result.exit_code == 0, result.output
+    chances = [
+        {word: math.log(chance) for word, chance in expected(prompt, NUM_TOKENS)[0]}
+        for prompt in prompts
+    ]
+    words = {word for prompt in prompts for word, _ in expected(prompt, 3)[0]}
+    heads = [line.split("┃")[1:-1] for line in result.stdout.splitlines() if "┃" in line]
+    assert [cell.strip() for cell in heads[0][1:5]] == ["win the", "win a", "claim the", "claim a"]
+    lines = [line.split("│")[1:-1] for line in result.stdout.splitlines() if "│" in line]
+    shown = [[cell.strip() for cell in line] for line in lines]
+    assert {row[0] for row in shown} == words
+    for word, *figures in shown:
+        a, b, c, d = wanted = [chance[word] for chance in chances]
+        wanted += [a - b, c - d, (c - d) - (a - b)]
+        assert [float(figure) for figure in figures] == pytest.approx(wanted, abs=4e-3)
+    changes = [float(row[-1]) for row in shown]
+    assert changes == sorted(changes, reverse=True)
+    assert "win the: win the [MASK]" in result.stdout
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    three = await run(served, *prompts[:3], "--compare", "--top-k", "2")
+    assert three.exit_code == 0, three.output
+    assert "spread" in three.stdout
+
+
 async def test_candidates_alone_may_be_compared(served: Served) -> None:
     flags = ("--against", "a [MASK]", "--candidate", "cash", "--candidate", "home")
     result = await run(served, "the [MASK]", *flags)
@@ -354,7 +382,11 @@ async def test_candidates_alone_may_be_compared(served: Served) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("[MASK]", "--plot", "x.png"), "expected --against with it"),
+        (("[MASK]", "--plot", "x.png"), "expected --against or --compare"),
+        (("[MASK]", "--compare"), "--compare is set with 1 texts, expected 2 to 8"),
+        (("[MASK]",) * 9 + ("--compare",), "--compare is set with 9 texts, expected 2 to 8"),
+        (("[MASK]", "--compare", "--against", "a [MASK]"), "expected one text beside it"),
+        (("[MASK]", "a [MASK]", "--compare", "--json"), "--json is set, expected it without"),
         (("[MASK]", "a [MASK]", "--against", "the [MASK]"), "expected one text beside it"),
         (
             ("[MASK] [MASK]", "--against", "the [MASK]", "--top-k", "2"),
@@ -376,8 +408,8 @@ async def test_what_cannot_be_compared_is_said(
 
 async def test_a_refusal_reaches_the_command(served: Served) -> None:
     result = await run(served, "no mask")
-    assert isinstance(result.exception, grpc.RpcError)
-    assert "text 0 has 0 [MASK]" in str(result.exception)
+    assert result.exit_code == 1
+    assert "text 0 has 0 [MASK]" in result.output
 
 
 async def test_a_model_is_tried_with_its_example(served: Served) -> None:
