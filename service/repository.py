@@ -1,9 +1,10 @@
 """The models that are served, by name and version, and how they come and go.
 
-`none` loads a directory in Triton's layout once; `poll` looks for changes in it from time to
-time; `explicit` loads and unloads what clients name. Whatever the mode, a new version is loaded
-and warmed beside the old one and takes its place at once; the old one answers what it was asked
-and is closed. A load that fails leaves what was served before.
+`none` loads a directory in Triton's layout once, or the models of it that a setting names; `poll`
+looks for changes in these from time to time; `explicit` loads and unloads what clients name.
+Whatever the mode, a new version is loaded and warmed beside the old one and takes its place at
+once; the old one answers what it was asked and is closed. A load that fails leaves what was
+served before.
 
 Lookups and changes happen on the event loop; reading files and opening sessions do not.
 """
@@ -12,7 +13,7 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -283,7 +284,7 @@ class ModelRepository:
         A folder is loaded once two polls see it alike, so that none is read half written.
         """
         folder = self._settings.model_repository
-        seen = await in_thread(partial(_take_snapshots, folder))
+        seen = await in_thread(partial(_take_snapshots, folder, self._selected))
         last_seen, self._last_seen = self._last_seen, seen
         for name, snapshot in seen.items():
             model = self._models.get(name)
@@ -322,17 +323,23 @@ class ModelRepository:
 
     def _names_at_start(self) -> list[str]:
         names = find_models(self._settings.model_repository)
-        if self._settings.model_control_mode != "explicit":
-            return names
-        asked = [name.strip() for name in self._settings.load_models.split(",") if name.strip()]
-        if asked == ["*"]:
-            return names
-        unknown = sorted(set(asked) - set(names))
+        selected = self._selected
+        if not selected:
+            names_none = self._settings.model_control_mode == "explicit"
+            return [] if names_none and not self._settings.load_models.strip() else names
+        unknown = sorted(set(selected) - set(names))
         if unknown:
             raise LoadError(
                 f"--load-models names '{unknown[0]}', but the repository has {', '.join(names)}"
             )
-        return asked
+        return selected
+
+    @property
+    def _selected(self) -> list[str]:
+        """What `--load-models` names, each once; empty where it names none in particular."""
+        names = (name.strip() for name in self._settings.load_models.split(","))
+        selected = list(dict.fromkeys(name for name in names if name))
+        return [] if selected == ["*"] else selected
 
     def _warn_of_no_models(self) -> None:
         """A wrong mount looks like this; under explicit control it may be meant."""
@@ -541,10 +548,12 @@ class ModelRepository:
                 logger.exception("a look at the model repository failed")
 
 
-def _take_snapshots(repository: Path) -> dict[str, Snapshot | None]:
-    """Of every model folder; None where one may not be read."""
+def _take_snapshots(repository: Path, selected: Collection[str]) -> dict[str, Snapshot | None]:
+    """By name, of the models selected or else of all; None where a folder may not be read."""
     snapshots: dict[str, Snapshot | None] = {}
     for name in find_models(repository):
+        if selected and name not in selected:
+            continue
         try:
             snapshots[name] = take_snapshot(ModelSource.of(repository, name))
         except (LoadError, OSError):

@@ -49,7 +49,9 @@ class Settings:
         "none", "none: load once; poll: look for changes; explicit: clients load and unload."
     )
     load_models: str = _setting(
-        "", "Under explicit control, the models to load at start, with commas between; * is all."
+        "",
+        "The models of the repository to serve, with commas between; * is all. Empty: all, under "
+        "explicit control none at start.",
     )
     repository_poll_s: float = _setting(
         15.0, "Seconds between two looks at the repository under poll.", 0.1

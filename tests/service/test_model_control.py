@@ -123,10 +123,38 @@ async def test_explicit_control_starts_with_the_models_that_are_named(
             models.find("zz")
 
 
-async def test_a_name_at_start_that_the_repository_lacks_is_refused(repository: Path) -> None:
+@pytest.mark.parametrize(
+    ("selected", "served"),
+    [("", ["a", "b", "c"]), ("*", ["a", "b", "c"]), ("c", ["c"]), ("a, b,a", ["a", "b"])],
+)
+@pytest.mark.parametrize("mode", ["none", "poll"])
+async def test_a_part_of_a_repository_is_served_where_models_are_named(
+    repository: Path, mode: str, selected: str, served: list[str]
+) -> None:
+    """Without explicit control, too; a change of the others goes unseen."""
+    for name in ("a", "b", "c"):
+        write(repository, name, 2)
+    async with controlled(repository, mode, load_models=selected, repository_poll_s=3_600) as (
+        models,
+        _,
+    ):
+        assert [model.name for model in models.models()] == served
+        assert models.is_ready
+        for name in ("a", "b", "c"):
+            write(repository, name, 3)
+        for _ in range(2):
+            await models.poll_once()
+        assert [model.name for model in models.models()] == served
+        assert await ask(models, served[0]) == 3
+
+
+@pytest.mark.parametrize("mode", ["none", "poll", "explicit"])
+async def test_a_name_at_start_that_the_repository_lacks_is_refused(
+    repository: Path, mode: str
+) -> None:
     write(repository, "a", 2)
     with pytest.raises(LoadError, match="--load-models names 'b', but the repository has a"):
-        async with controlled(repository, load_models="a,b"):
+        async with controlled(repository, mode, load_models="a,b"):
             pass
 
 
