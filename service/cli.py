@@ -31,7 +31,6 @@ from service.cli_common import (
     asks,
     console,
     errors,
-    given_texts,
     show,
 )
 from service.cli_features import features, similarity
@@ -40,6 +39,7 @@ from service.cli_generate import generate
 from service.cli_health import main as check_health
 from service.cli_infer import infer
 from service.cli_reading import answer, classify_tokens
+from service.cli_texts import AsNdjson, answer_texts
 from service.cli_vision import classify_image
 from service.client import TextClient, try_models
 from service.errors import AttendantError, SettingError
@@ -101,13 +101,21 @@ def classify(
     version: Version = "",
     truncate: Truncate = False,
     as_json: AsJson = False,
+    as_ndjson: AsNdjson = False,
     server: Server = SERVER,
 ) -> None:
     """Ask a served classifier for the labels of texts."""
-    texts = given_texts(texts)
     with TextClient(*server) as client:
-        response = client.classify(model, texts, version=version, top_k=top_k, truncate=truncate)
-    show(response, lambda found: tables.classifications(texts, found), as_json)
+        answer_texts(
+            texts,
+            server.timeout_s,
+            lambda part: client.classify(
+                model, part, version=version, top_k=top_k, truncate=truncate
+            ),
+            tables.classifications,
+            as_json=as_json,
+            as_ndjson=as_ndjson,
+        )
 
 
 @app.command()
@@ -118,13 +126,20 @@ def embed(
     version: Version = "",
     truncate: Truncate = False,
     as_json: AsJson = False,
+    as_ndjson: AsNdjson = False,
     server: Server = SERVER,
 ) -> None:
     """Ask a served embedder for the vectors of texts, and show how similar they are."""
-    texts = given_texts(texts)
     with TextClient(*server) as client:
-        response = client.embed(model, texts, version=version, truncate=truncate)
-    show(response, lambda found: tables.embeddings(texts, found), as_json)
+        answer_texts(
+            texts,
+            server.timeout_s,
+            lambda part: client.embed(model, part, version=version, truncate=truncate),
+            tables.embeddings,
+            as_json=as_json,
+            as_ndjson=as_ndjson,
+            draw_rows=tables.vectors,
+        )
 
 
 def serve(try_models: bool, log_level: str, **values: Any) -> None:  # noqa: ANN401

@@ -43,8 +43,8 @@ TimeoutS = Annotated[
     typer.Option(
         min=0.001,
         envvar="ATTENDANT_TIMEOUT_S",
-        help="Seconds to wait for the whole answer: a full queue of texts takes less than 30, "
-        "generating may take longer.",
+        help="Seconds to wait for the whole answer to a request: a full queue of texts takes less "
+        "than 30, generating may take longer.",
     ),
 ]
 AsJson = Annotated[
@@ -52,7 +52,10 @@ AsJson = Annotated[
     typer.Option("--json", envvar="ATTENDANT_JSON", help="Print JSON; a table is for people."),
 ]
 Model = Annotated[str, typer.Argument(help="Name of a served model.", envvar="ATTENDANT_MODEL")]
-Texts = Annotated[list[str], typer.Argument(help="One or more texts; '-' reads lines from stdin.")]
+Texts = Annotated[
+    list[str],
+    typer.Argument(help="Texts; '-' reads any number of lines from stdin, and skips empty ones."),
+]
 Truncate = Annotated[
     bool,
     typer.Option(
@@ -160,9 +163,14 @@ def write_plot(path: Path, content: bytes) -> None:
 def show(message: Any, draw: Callable[[Any], Any], as_json: bool) -> None:  # noqa: ANN401
     """Print a message as JSON, or as what `draw` makes of it."""
     if as_json:
-        fields_by_name = MessageToDict(
-            message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
-        )
-        print(json.dumps(fields_by_name, ensure_ascii=False))  # noqa: T201
+        print(json.dumps(fields_of(message), ensure_ascii=False))  # noqa: T201
     else:
         console.print(draw(message))
+
+
+def fields_of(message: Any) -> dict[str, Any]:  # noqa: ANN401
+    """A message as JSON has it, fields that are zero too."""
+    fields: dict[str, Any] = MessageToDict(
+        message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
+    )
+    return fields

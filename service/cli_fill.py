@@ -5,6 +5,7 @@ likely, how much likelier does the one make it than the other? What all make lik
 nothing of that word.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,9 +24,9 @@ from service.cli_common import (
     asks,
     console,
     given_texts,
-    show,
     write_plot,
 )
+from service.cli_texts import AsNdjson, answer_texts
 from service.client import ReadingClient
 from service.errors import SettingError
 
@@ -82,26 +83,39 @@ def fill_mask(
     version: Version = "",
     truncate: Truncate = False,
     as_json: AsJson = False,
+    as_ndjson: AsNdjson = False,
     server: Server = SERVER,
 ) -> None:
     """Ask a served model what may stand at the masks of texts."""
-    texts = given_texts(texts)
-    prompts = _prompts(texts, against, is_compared=is_compared, as_json=as_json)
-    if plot is not None and not prompts:
-        raise SettingError("--plot is set, expected --against or --compare: it shows prompts")
-    request = pb.FillMaskRequest(
-        model=model,
-        version=version,
-        texts=prompts or texts,
-        truncate=truncate,
-        top_k=top_k,
-        candidates=candidate or (),
+
+    def request_for(texts: Sequence[str]) -> pb.FillMaskRequest:
+        return pb.FillMaskRequest(
+            model=model,
+            version=version,
+            texts=texts,
+            truncate=truncate,
+            top_k=top_k,
+            candidates=candidate or (),
+        )
+
+    if not (against or is_compared):
+        if plot is not None:
+            raise SettingError("--plot is set, expected --against or --compare: it shows prompts")
+        with ReadingClient(*server) as client:
+            answer_texts(
+                texts,
+                server.timeout_s,
+                lambda part: client.fill_mask(request_for(part)),
+                tables.fills,
+                as_json=as_json,
+                as_ndjson=as_ndjson,
+            )
+        return
+    prompts = _prompts(
+        given_texts(texts), against, is_compared=is_compared, as_json=as_json or as_ndjson
     )
     with ReadingClient(*server) as client:
-        if not prompts:
-            show(client.fill_mask(request), lambda found: tables.fills(texts, found), as_json)
-            return
-        found = compare(client, request)
+        found = compare(client, request_for(prompts))
     console.print(tables.comparison(prompts, found))
     if plot is not None:
         from service.fill_picture import picture
@@ -110,9 +124,7 @@ def fill_mask(
 
 
 def _prompts(texts: list[str], against: str, *, is_compared: bool, as_json: bool) -> list[str]:
-    """What is to be compared; nothing where masks are filled only."""
-    if not (against or is_compared):
-        return []
+    """What is to be compared."""
     if as_json:
         raise SettingError("--json is set, expected it without --against and --compare")
     if against and (is_compared or len(texts) != 1):

@@ -19,9 +19,9 @@ from service.cli_common import (
     Truncate,
     Version,
     asks,
-    given_texts,
     show,
 )
+from service.cli_texts import AsNdjson, answer_texts
 from service.client import ReadingClient
 from service.errors import SettingError
 
@@ -33,14 +33,23 @@ def classify_tokens(
     version: Version = "",
     truncate: Truncate = False,
     as_json: AsJson = False,
+    as_ndjson: AsNdjson = False,
     server: Server = SERVER,
 ) -> None:
     """Ask a served token classifier for the entities in texts."""
-    texts = given_texts(texts)
-    request = pb.ClassifyTokensRequest(model=model, version=version, texts=texts, truncate=truncate)
     with ReadingClient(*server) as client:
-        response = client.classify_tokens(request)
-    show(response, lambda found: tables.entities(texts, found), as_json)
+        answer_texts(
+            texts,
+            server.timeout_s,
+            lambda part: client.classify_tokens(
+                pb.ClassifyTokensRequest(
+                    model=model, version=version, texts=part, truncate=truncate
+                )
+            ),
+            tables.entities,
+            as_json=as_json,
+            as_ndjson=as_ndjson,
+        )
 
 
 @asks

@@ -173,28 +173,6 @@ class FeatureClient(Client):
         )
         return response
 
-    def similarity(
-        self,
-        model: str,
-        texts: Sequence[str],
-        *,
-        others: Sequence[str] = (),
-        measure: str = "cosine",
-        version: str = "",
-        truncate: bool = False,
-    ) -> features_pb2.SimilarityResponse:
-        """How alike texts are to the others, or to each other where there are none."""
-        request = features_pb2.SimilarityRequest(
-            model=model,
-            version=version,
-            texts=texts,
-            others=others,
-            truncate=truncate,
-            measure=f"SIMILARITY_MEASURE_{measure.upper()}",
-        )
-        response: features_pb2.SimilarityResponse = self._stub.Similarity(request, **self._options)
-        return response
-
     def attend(self, request: features_pb2.AttendRequest) -> features_pb2.AttendResponse:
         response: features_pb2.AttendResponse = self._stub.Attend(request, **self._options)
         return response

@@ -17,6 +17,8 @@ from service.client import Trial
 from service.errors import InvalidArgument
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from service.fills import ComparedWord  # numpy, which few commands need
 
 Computed = (
@@ -30,6 +32,7 @@ Computed = (
 )
 SHOWN_VALUES = 4  # of a token's or text's features
 MAX_SIMILARITY_TEXTS = 12  # more columns than that fit no terminal
+SHOWN_NEIGHBOURS = 3
 
 
 class Table(PlainTable):
@@ -173,6 +176,15 @@ def embeddings(texts: Sequence[str], response: pb.EmbedResponse) -> Table:
     return table
 
 
+def vectors(texts: Sequence[str], response: pb.EmbedResponse) -> Table:
+    """One row per text, the vector's beginning."""
+    table = Table("text", "vector", caption=_caption(response))
+    for text, result in zip(texts, response.results, strict=True):
+        start = " ".join(f"{value:+.3f}" for value in result.values[:SHOWN_VALUES])
+        table.add_row(_short(text), f"{start} … ({len(result.values)})")
+    return table
+
+
 def features(texts: Sequence[str], response: features_pb2.ExtractFeaturesResponse) -> Table:
     """One row per text, or per token where tokens have vectors."""
     table = Table("text", "token", "vector", caption=_caption(response))
@@ -186,14 +198,48 @@ def features(texts: Sequence[str], response: features_pb2.ExtractFeaturesRespons
 
 
 def similarities(texts: Sequence[str], response: features_pb2.SimilarityResponse) -> Table:
-    """One row and one column per text."""
-    return _matrix(texts, [row.values for row in response.rows], _caption(response))
+    """One row and one column per text, or where those are too many, the most alike ones."""
+    return likeness(texts, [row.values for row in response.rows], _caption(response))
 
 
-def word_in_texts(
-    texts: Sequence[str], word: str, response: features_pb2.ExtractFeaturesResponse
+def likeness(texts: Sequence[str], rows: Sequence[Sequence[float]], caption: str = "") -> Table:
+    """A value for every two texts, or where those are too many, the most alike ones of each."""
+    if len(texts) > MAX_SIMILARITY_TEXTS:
+        return most_alike(texts, rows, caption=caption)
+    numbers = [str(number) for number in range(1, len(texts) + 1)]
+    table = Table("", "text", *numbers, caption=caption)
+    for number, text, row in zip(numbers, texts, rows, strict=True):
+        table.add_row(number, _short(text), *(f"{value:.3f}" for value in row))
+    return table
+
+
+def most_alike(
+    texts: Sequence[str],
+    rows: Sequence[Sequence[float]],
+    numbers: Sequence[int] = (),
+    first: int = 0,
+    caption: str = "",
 ) -> Table:
-    """How alike a word's first occurrences are: cosines of its tokens' mean vectors."""
+    """One row per text: which others are most like it, by number.
+
+    `numbers` are those of all texts, which a row has values for, by default from 1; `first` is the
+    place of the first row's text among them.
+    """
+    import numpy as np  # heavy, and every command reads this file
+
+    table = Table("", "text", "most alike", caption=caption)
+    numbers = numbers or range(1, len(rows[0]) + 1)
+    for place, (text, row) in enumerate(zip(texts, rows, strict=True), first):
+        nearest = [other for other in np.argsort(-np.array(row), kind="stable") if other != place]
+        shown = "  ".join(f"{numbers[i]}: {row[i]:.3f}" for i in nearest[:SHOWN_NEIGHBOURS])
+        table.add_row(f"{numbers[place]:>{len(str(numbers[-1]))}}", _short(text), shown)
+    return table
+
+
+def word_vectors(
+    texts: Sequence[str], word: str, response: features_pb2.ExtractFeaturesResponse
+) -> "list[np.ndarray]":
+    """Of a word's first occurrence in each text: the mean vector of its tokens."""
     import numpy as np  # heavy, and every command reads this file
 
     vectors = []
@@ -207,17 +253,7 @@ def word_in_texts(
         if not parts:
             raise InvalidArgument(f"'{text}' has no word '{word}', expected it in every text")
         vectors.append(np.mean(parts, axis=0))
-    units = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-    return _matrix(texts, (units @ units.T).tolist(), _caption(response))
-
-
-def _matrix(texts: Sequence[str], rows: Sequence[Sequence[float]], caption: str) -> Table:
-    """A value for every two texts."""
-    numbers = [str(number) for number in range(1, len(texts) + 1)]
-    table = Table("", "text", *numbers, caption=caption)
-    for number, text, row in zip(numbers, texts, rows, strict=True):
-        table.add_row(number, _short(text), *(f"{value:.3f}" for value in row))
-    return table
+    return vectors
 
 
 def generated(response: generation_pb2.GenerateResponse) -> Table:

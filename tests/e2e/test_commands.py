@@ -1,10 +1,16 @@
 """`attendant models`, `classify`, `embed` and `serve`, as typed into a terminal."""
 
+import contextlib
 import json
 import os
+import pty
+import re
+import signal
 import subprocess
+import threading
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import pytest
@@ -82,6 +88,84 @@ def test_classify_prints_a_row_per_text(server: ServerProcess, spam: Checkpoint)
 def test_classify_reads_lines_from_stdin(server: ServerProcess) -> None:
     result = run(server, "classify", "tiny-spam", "-", "--json", stdin="free prize\nlunch\n")
     assert len(json.loads(result.stdout)["results"]) == 2
+
+
+@contextlib.contextmanager
+def asking(
+    server: ServerProcess, *arguments: str
+) -> Iterator[tuple[subprocess.Popen[bytes], IO[bytes], IO[bytes], IO[bytes]]]:
+    """A command's process, and its stdin, stdout and stderr."""
+    pipe = subprocess.PIPE
+    with subprocess.Popen(  # noqa: S603 - our own command
+        [ATTENDANT, *arguments, "--address", server.address],
+        stdin=pipe,
+        stdout=pipe,
+        stderr=pipe,
+        env=os.environ | PLAIN,
+    ) as process:
+        streams = (process.stdin, process.stdout, process.stderr)
+        stdin, stdout, stderr = (stream for stream in streams if stream)
+        yield process, stdin, stdout, stderr
+
+
+def test_a_closed_pipe_ends_a_command_without_a_word(server: ServerProcess) -> None:
+    """As `head -1` does, of 2,000 lines."""
+    with asking(server, "classify", "tiny-spam", "-", "--ndjson") as (process, stdin, out, errors):
+        threading.Thread(target=_write, args=(stdin, b"free prize\n" * 2_000)).start()
+        assert json.loads(out.readline())["line"] == 1
+        out.close()
+        assert process.wait(START_LIMIT_S) == 1
+        assert errors.read().strip() == b""
+
+
+def _write(stream: IO[bytes], content: bytes) -> None:
+    with contextlib.suppress(BrokenPipeError):
+        stream.write(content)
+        stream.close()
+
+
+def test_an_interrupted_command_ends_its_document(server: ServerProcess) -> None:
+    """With the answers to what has come, while it waits for more."""
+    with asking(server, "classify", "tiny-spam", "-", "--json") as (process, stdin, out, errors):
+        stdin.write(b"free prize\n")
+        stdin.flush()
+        beginning = out.read(20)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(START_LIMIT_S) != 0
+        (result,) = json.loads(beginning + out.read())["results"]
+        assert result["line"] == 1
+        assert b"Traceback" not in errors.read()
+
+
+def test_progress_is_shown_on_a_terminal(server: ServerProcess, tmp_path: Path) -> None:
+    """With a rate and the time left of a file whose size is known; answers stay apart from it."""
+    lines = tmp_path / "lines.txt"
+    lines.write_text("free prize\n" * 2_000)
+    ours, theirs = pty.openpty()
+    with lines.open("rb") as stdin:
+        process = subprocess.Popen(  # noqa: S603 - our own command
+            [ATTENDANT, "classify", "tiny-spam", "-", "--ndjson", "--address", server.address],
+            stdin=stdin,
+            stdout=subprocess.PIPE,
+            stderr=theirs,
+            env=os.environ | {"TERM": "xterm", "COLUMNS": "100"},
+        )
+    os.close(theirs)
+    shown = b""
+    with process, contextlib.suppress(OSError):  # EIO: they have closed it
+        threading.Thread(target=_count_lines, args=(process, found := list[int]())).start()
+        while block := os.read(ours, 65_536):
+            shown += block
+    os.close(ours)
+    assert process.returncode == 0
+    assert found == [2_000]
+    assert re.search(r"\d+ lines .*\d+/s.*\d:\d\d:\d\d", shown.decode())
+    assert "2,000 lines answered" in shown.decode()
+
+
+def _count_lines(process: subprocess.Popen[bytes], found: list[int]) -> None:
+    assert process.stdout
+    found.append(sum(b'"labels"' in line for line in process.stdout))
 
 
 def test_top_k_limits_the_labels(server: ServerProcess) -> None:

@@ -337,6 +337,15 @@ async def test_entities_are_json_in_the_inference_protocol(served: Served) -> No
     assert [e["start"] for e in third] == [2, 13]
 
 
+async def test_a_command_reads_more_lines_than_the_server_takes_at_once(served: Served) -> None:
+    """Ten, where this server takes three texts in a request."""
+    command = ["classify-tokens", "tags", "-", "--json", "--address", served.address]
+    result = await asyncio.to_thread(CliRunner().invoke, app, command, input="win prize\n" * 10)
+    results = json.loads(result.stdout)["results"]
+    assert [each["line"] for each in results] == [*range(1, 11)]
+    assert all(len(each["entities"]) == 1 for each in results)
+
+
 async def test_answers_are_tensors_in_the_inference_protocol(served: Served) -> None:
     """The second context takes two windows, and the third has no answer."""
     contexts = ["a free cash", "now " * 20 + "free cash", "lunch"]

@@ -1,0 +1,166 @@
+"""The texts that a command is given: its arguments, or the lines of a stream.
+
+A stream is read as its lines are taken, so any number of them fits into memory: one block and the
+rest of a line are held. Knows nothing of requests or terminals. One thread at a time.
+"""
+
+import io
+import os
+import select
+import stat
+from collections import deque
+from collections.abc import Sequence
+from typing import BinaryIO, NamedTuple, Protocol
+
+BLOCK_BYTES = 2**16
+MAX_LINE_BYTES = 2**22  # the million characters that a server takes by default, four bytes each
+MAX_TAKEN_CHARACTERS = 2**20  # beyond it no more lines are taken together
+BYTE_ORDER_MARK = "\ufeff"
+
+
+class Line(NamedTuple):
+    """One text; `fault` says why it cannot be asked."""
+
+    number: int  # from 1
+    text: str
+    place: int  # in the same units as `Texts.total`: how far the source is read with it
+    fault: str = ""
+
+
+class Texts(Protocol):
+    """Where texts come from."""
+
+    @property
+    def noun(self) -> str:
+        """What one of them is called."""
+        ...
+
+    @property
+    def num_empty(self) -> int:
+        """How many were skipped."""
+        ...
+
+    @property
+    def total(self) -> int | None:
+        """The last line's place, where it is known before."""
+        ...
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether there is nothing left to take."""
+        ...
+
+    def take(self, most: int) -> list[Line]:
+        """Wait for a text, and take with it what is at hand; empty at the end."""
+        ...
+
+
+class GivenTexts:
+    """Arguments: all of them, also empty ones."""
+
+    noun = "text"
+    num_empty = 0
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        self._lines = deque(
+            Line(number, text, number, "" if _is_unicode(text) else "is not UTF-8")
+            for number, text in enumerate(texts, 1)
+        )
+        self.total = len(texts)
+
+    @property
+    def has_ended(self) -> bool:
+        return not self._lines
+
+    def take(self, most: int) -> list[Line]:
+        return _take(self._lines, most)
+
+
+class StreamedTexts:
+    """Lines in UTF-8 that are not empty; a line that is not UTF-8, or too long, has a fault."""
+
+    noun = "line"
+
+    def __init__(self, stream: BinaryIO) -> None:
+        # Without its buffer, which would wait until a block is full, and whose lock a thread that
+        # waits for input would hold while the interpreter ends.
+        self._stream = getattr(stream, "raw", stream)
+        self.total = _size_of(self._stream)
+        self.num_empty = 0
+        self._number = 0
+        self._place = 0
+        self._rest = b""  # of a line whose end is not read
+        self._is_open = True
+        self._ready: deque[Line] = deque()
+
+    @property
+    def has_ended(self) -> bool:
+        return not self._is_open and not self._ready
+
+    def take(self, most: int) -> list[Line]:
+        while self._is_open and (
+            not self._ready or (len(self._ready) < most and _is_readable(self._stream))
+        ):
+            self._read()
+        return _take(self._ready, most)
+
+    def _read(self) -> None:
+        block = self._stream.read(BLOCK_BYTES) or b""
+        *whole, rest = (self._rest + block).split(b"\n")
+        if not block and rest:
+            whole.append(rest)
+        self._is_open = bool(block)
+        self._rest = rest[: MAX_LINE_BYTES + 1]  # enough to see that it is too long
+        for content in whole:
+            self._add(content)
+
+    def _add(self, content: bytes) -> None:
+        self._number += 1
+        self._place += len(content) + 1
+        text, fault = "", ""
+        try:
+            text = content.removesuffix(b"\r").decode()
+        except UnicodeDecodeError as error:
+            fault = f"is not UTF-8: byte {error.start} is 0x{content[error.start]:02x}"
+        if len(content) > MAX_LINE_BYTES:
+            text, fault = "", f"has more than {MAX_LINE_BYTES} bytes, which is the limit"
+        if self._number == 1:
+            text = text.removeprefix(BYTE_ORDER_MARK)
+        if text.strip() or fault:
+            self._ready.append(Line(self._number, text, self._place, fault))
+        else:
+            self.num_empty += 1
+
+
+def _is_unicode(text: str) -> bool:
+    """Python keeps bytes of arguments that are not UTF-8 as surrogates."""
+    return not any("\ud800" <= character <= "\udfff" for character in text)
+
+
+def _take(lines: deque[Line], most: int) -> list[Line]:
+    """From the front, at least one where there is one."""
+    taken: list[Line] = []
+    num_characters = 0
+    while lines and len(taken) < most:
+        num_characters += len(lines[0].text)
+        if taken and num_characters > MAX_TAKEN_CHARACTERS:
+            break
+        taken.append(lines.popleft())
+    return taken
+
+
+def _size_of(stream: BinaryIO) -> int | None:
+    """The bytes that are left of a file; None for a pipe or a terminal."""
+    try:
+        status = os.fstat(stream.fileno())
+        return status.st_size - stream.tell() if stat.S_ISREG(status.st_mode) else None
+    except (OSError, io.UnsupportedOperation):
+        return None
+
+
+def _is_readable(stream: BinaryIO) -> bool:
+    """Whether reading would not wait."""
+    try:
+        return bool(select.select([stream], [], [], 0)[0])
+    except (OSError, ValueError, io.UnsupportedOperation):  # in memory
+        return True
