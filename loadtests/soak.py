@@ -11,6 +11,7 @@ import asyncio
 import json
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -30,6 +31,9 @@ from loadtests.server import Server, serving
 NUM_SAMPLES = 100  # of memory, evenly spread
 MAX_TOKEN_ID = 2_000
 TIMEOUT_S = 60.0
+# The garbage collector off, for a server in which no message may wait for it.
+_SERVE = "import gc; gc.disable(); from service.cli import app; app()"
+NO_COLLECTION = (sys.executable, "-c", _SERVE, "serve")
 KV_CACHE_BYTES = 2**26  # small, so that a cycle of a generative model is quick
 app = typer.Typer(help=__doc__, no_args_is_help=True)
 Repository = Annotated[Path, typer.Option(help="Where the models are.")]

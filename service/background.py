@@ -2,6 +2,7 @@
 
 import asyncio
 import ctypes
+import functools
 import gc
 import threading
 from collections.abc import Callable
@@ -20,7 +21,12 @@ def release_memory() -> None:
 def release_freed_memory() -> None:
     """Give the system back what glibc keeps, freed, between blocks that are not."""
     with suppress(OSError, AttributeError):  # another C library
-        ctypes.CDLL(None).malloc_trim(0)
+        _c_library().malloc_trim(0)
+
+
+@functools.cache
+def _c_library() -> ctypes.CDLL:
+    return ctypes.CDLL(None)
 
 
 async def in_thread(work: Callable[[], T]) -> T:

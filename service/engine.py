@@ -34,6 +34,7 @@ from service.errors import (
     ModelFailed,
     TimedOut,
     Unavailable,
+    forget_frames,
 )
 from service.request import Arrays, Item, RanBatch, Request
 from service.runtime import RunStop, Session
@@ -106,8 +107,17 @@ class BatchEngine:
 
         Raises what `BatchQueue.put` raises, `DeadlineExceeded` when the deadline passes,
         `TimedOut` when it has waited too long, `ModelFailed`, or `Unavailable` when the engine
-        closes. A cancelled caller takes its waiting items out of the queue.
+        closes. A cancelled caller takes its waiting items out of the queue. Afterwards the request
+        has no items any more.
         """
+        try:
+            return await self._outputs_of(request)
+        finally:
+            if not request.is_done:
+                self._abandon(request)
+            request.forget()
+
+    async def _outputs_of(self, request: Request) -> list[Outputs]:
         future = self._loop.create_future()
         with self._changed:
             if self._is_closing:
@@ -130,9 +140,7 @@ class BatchEngine:
         finally:
             for timer in timers:
                 timer.cancel()
-            del self._futures[request]
-            if not request.is_done:
-                self._abandon(request)
+            del self._futures[request], future  # it keeps its error, and that keeps this frame
         return [request.results[item] for item in request.items]
 
     @property
@@ -205,15 +213,15 @@ class BatchEngine:
 
     def _work(self, session: Session) -> None:
         try:
-            while (batch := self._next_batch()) is not None:
-                if batch:
-                    self._run_batch(session, batch)
+            while self._run_next(session):
+                pass
         except Exception:
             logger.exception("an engine thread failed: its model serves no more")
             self._break(ModelFailed("the engine failed, see the server's log"))
 
     def _break(self, error: AttendantError) -> None:
         """End what runs with this error, refuse all else, and say so."""
+        forget_frames(error)
         with self._changed:
             was_closing, self._is_closing = self._is_closing, True
             self.failure = error
@@ -225,6 +233,13 @@ class BatchEngine:
         if not was_closing:
             with suppress(RuntimeError):  # the loop is closed: nobody asks
                 self._loop.call_soon_threadsafe(self._on_broken)
+
+    def _run_next(self, session: Session) -> bool:
+        """Wait for a batch and run it, and keep nothing of it; False once the engine closes."""
+        batch = self._next_batch()
+        if batch:
+            self._run_batch(session, batch)
+        return batch is not None
 
     def _next_batch(self) -> list[Item] | None:
         """Wait for a batch; None once the engine closes."""
@@ -321,7 +336,8 @@ class BatchEngine:
         complete: list[Request] = []
         with self._changed:
             for item, item_outputs in zip(ran.items, outputs, strict=True):
-                item.request.results[item] = item_outputs
+                if not item.request.is_done:
+                    item.request.results[item] = item_outputs
             for request in {item.request: None for item in ran.items}:
                 if request.is_done:
                     continue
@@ -332,6 +348,7 @@ class BatchEngine:
         self._post(dict.fromkeys(complete))
 
     def _fail(self, request: Request, error: AttendantError) -> None:
+        forget_frames(error)
         with self._changed:
             if request.is_done:
                 return

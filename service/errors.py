@@ -19,6 +19,8 @@
 `rpc/status.py` holds the one table from these to status codes.
 """
 
+import traceback
+
 
 class AttendantError(Exception):
     """Every error that has an answer of its own."""
@@ -78,3 +80,20 @@ class LoadError(AttendantError):
 
 class SettingError(AttendantError):
     """A setting has a value it cannot have."""
+
+
+def forget_frames(error: BaseException) -> None:
+    """Let go of what the functions had in hand that an error came through, whole messages often.
+
+    For errors that are kept by what they came through, such as a future or a call: only the
+    garbage collector would find that cycle, much later. Nothing of the error is left but its text.
+    """
+    reached: list[BaseException | None] = [error]
+    while reached:
+        each = reached.pop()
+        if each is not None:
+            reached += (each.__cause__, each.__context__)
+            if isinstance(each, BaseExceptionGroup):
+                reached += each.exceptions
+            traceback.clear_frames(each.__traceback__)
+            each.__traceback__ = each.__cause__ = each.__context__ = None

@@ -271,8 +271,9 @@ class BatchedModel(ServedModel):
         if call is not None:
             request.call = call
             call.timings, call.version = request.timings, str(self.version)
+        num_rows = request.num_rows
         answer = read(await self._batches.run(request))
-        self._count_success(request.num_rows, request.timings, request_id)
+        self._count_success(num_rows, request.timings, request_id)
         return answer
 
 
@@ -401,11 +402,11 @@ class TextModel(BatchedModel):
                 return TextReply(np.empty(shape, np.float32), rows, timings, [])
             request = Request(Timings(received_s), deadline_s, priority, timeout_s)
             request.items = text_items(request, rows, self.manifest)
+            counts = [
+                item.num_rows if item.num_outputs is None else item.num_outputs
+                for item in request.items
+            ]
             values = await self._run(request, request_id, first_outputs)
-        counts = [
-            item.num_rows if item.num_outputs is None else item.num_outputs
-            for item in request.items
-        ]
         return TextReply(values, rows, request.timings, counts)
 
     async def interpreted(self, reply: TextReply, read: Callable[[], T]) -> T:

@@ -84,6 +84,12 @@ class Request:
     def num_tokens(self) -> int:
         return sum(item.num_rows * item.num_tokens for item in self.items)
 
+    def forget(self) -> None:
+        """Let go of all arrays. Items know their request: until then the two keep each other."""
+        assert self.is_done, "its items may still be needed"
+        self.items = ()
+        self.results = {}
+
 
 @dataclass(frozen=True, slots=True)
 class RanBatch:

@@ -18,6 +18,7 @@ from typing import Any
 
 import grpc
 
+from service.background import release_freed_memory
 from service.errors import DeadlineExceeded, InvalidArgument, Overloaded, Unavailable
 from service.occupancy import Occupancy
 from service.rpc.status import Context
@@ -25,6 +26,10 @@ from service.server_metrics import Bound
 from service.settings import Settings
 
 SHUTTING_DOWN = "GRPC server is shutting down and has stopped accepting new requests."
+# Of messages that came and went. gRPC has them in pieces of some kilobytes, between which others
+# are allocated: freed, the system gets them back where glibc is asked to look for them.
+GIVE_BACK_BYTES = 2**24
+GIVE_BACK_AFTER_S = 0.05  # a call counts as ended a little before gRPC frees what it has of it
 message_bytes: ContextVar[int] = ContextVar("bytes of the message that was read last", default=0)
 
 
@@ -32,7 +37,8 @@ message_bytes: ContextVar[int] = ContextVar("bytes of the message that was read 
 class Stay:
     """One call, until its status is sent."""
 
-    num_bytes: int = 0  # of answers, that it lets go of then
+    num_bytes: int = 0  # of requests and answers, that it lets go of then
+    num_admitted: int = 0  # how often it was counted in
 
 
 current_stay: ContextVar[Stay | None] = ContextVar("the call of this task", default=None)
@@ -48,12 +54,13 @@ class Admission:
         self.max_stream_requests = settings.max_stream_requests
         self.refusals: Counter[Bound] = Counter()
         self.num_bytes = 0  # of requests, and of answers that are not read yet
+        self._num_released = 0  # bytes, since freed memory was given back
         self._inside = Occupancy()
         self._max_bytes = settings.max_bytes_in_flight
         self._send_timeout_s = settings.send_timeout_s
         self._closing = asyncio.Event()
 
-    def admit(self, context: Context, num_beside: int = 0) -> None:
+    def admit(self, num_beside: int = 0) -> None:
         """Count a call in, or raise `Unavailable` while draining, `Overloaded` beyond the bound.
 
         `num_beside` are bytes that it takes besides its message's: from shared memory, or of
@@ -62,8 +69,10 @@ class Admission:
         It is counted out when the call is done: a large answer takes its time after the
         method has returned it, and closing the port would cut it off.
         """
-        num_bytes = self._enter(num_beside)
-        context.add_done_callback(lambda _: self._leave(num_bytes))  # type: ignore[arg-type] # a function will do
+        stay = current_stay.get()
+        assert stay is not None, "probes are not admitted, and all other calls have a stay"
+        stay.num_bytes += self._enter(num_beside)
+        stay.num_admitted += 1
 
     @contextmanager
     def admitted(self) -> Iterator[None]:
@@ -96,6 +105,8 @@ class Admission:
     def let_go(self, stay: Stay) -> None:
         """The call is done."""
         self._release(stay.num_bytes)
+        for _ in range(stay.num_admitted):
+            self._inside.leave()
 
     def hold_until(self, work: "asyncio.Future[Any]") -> None:
         """Count a call's request for as long as it is worked on, though its client has left."""
@@ -155,6 +166,11 @@ class Admission:
 
     def _release(self, num_bytes: int) -> None:
         self.num_bytes -= num_bytes
+        self._num_released += num_bytes
+        if self._num_released >= GIVE_BACK_BYTES:
+            self._num_released = 0
+            loop = asyncio.get_running_loop()
+            loop.call_later(GIVE_BACK_AFTER_S, loop.run_in_executor, None, release_freed_memory)
 
     def _leave(self, num_bytes: int) -> None:
         self._release(num_bytes)

@@ -20,7 +20,7 @@ from service.errors import SettingError
 from service.rpc.own_services import OWN_METHODS
 from service.rpc.reflection import METHOD as REFLECT
 from service.rpc.reflection import REFLECTION_SERVICES
-from service.rpc.status import Context
+from service.rpc.status import Context, keeping_nothing
 from service.server_metrics import Bound
 from service.settings import Settings
 from service.watched_files import WatchedFiles, read_bytes
@@ -134,7 +134,7 @@ def refusing(code: StatusCode, text: str, trailers: Sequence[tuple[str, str]] = 
     async def refuse(requests: object, context: Context) -> None:
         await context.abort(code, text, tuple(trailers))
 
-    return grpc.stream_stream_rpc_method_handler(refuse)
+    return grpc.stream_stream_rpc_method_handler(keeping_nothing(refuse))
 
 
 def read_tokens(path: Path) -> list[str]:

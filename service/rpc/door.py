@@ -7,6 +7,7 @@ interpreter wherever that happens.
 
 import asyncio
 import functools
+import inspect
 from collections.abc import Awaitable, Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -16,11 +17,11 @@ import grpc
 from google.protobuf.message import DecodeError
 from grpc import StatusCode
 
-from service.errors import InvalidArgument
+from service.errors import InvalidArgument, forget_frames
 from service.rpc.admission import Admission, Stay, current_stay, message_bytes
 from service.rpc.auth import Handler, refusing
 from service.rpc.calls import WATCHED, Calls
-from service.rpc.status import RETRY_HINT, UNREADABLE, Context, note_status
+from service.rpc.status import RETRY_HINT, UNREADABLE, Context, keeping_nothing, note_status
 from service.rpc.wire import (
     MAX_INFLATION,
     PACKED_BYTES,
@@ -156,7 +157,9 @@ def _measured(
         answer = _refusing_unreadable(getattr(handler, kind))
         is_watched = calls.is_on and path.startswith(WATCHED) and path not in PROBES
         answer = calls.watched(path, answer) if is_watched else answer
-        changes[kind] = _reading_long(answer, read, admission, reader)
+        changes[kind] = keeping_nothing(_reading_long(answer, read, admission, reader))
+    elif not inspect.isasyncgenfunction(handler.stream_stream):  # reflection's, which is small
+        changes["stream_stream"] = keeping_nothing(handler.stream_stream)
     if not handler.response_streaming:
         write = handler.response_serializer
         changes["response_serializer"] = functools.partial(_write_holding, write, admission.hold)
@@ -212,6 +215,7 @@ def _read_unless_long(read: Callable[[bytes], tuple[object, int]], message: byte
     try:
         return _read_noting(read, message)
     except (DecodeError, InvalidArgument) as error:
+        forget_frames(error)
         return error
 
 
@@ -229,6 +233,7 @@ def _reading_long(
             try:
                 request, num_bytes = await reading
             except (DecodeError, InvalidArgument) as error:
+                forget_frames(error)
                 request = error
             else:
                 message_bytes.set(num_bytes)

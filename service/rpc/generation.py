@@ -72,7 +72,7 @@ class GenerationService(generation_pb2_grpc.GenerationServiceServicer):
             if not isinstance(model, GenerativeModel):
                 raise WrongTask(f"model '{model.name}' takes tensors, not prompts")
             prompt, params = _prompt(request), _to_params(request.sampling_params)
-            self._admission.admit(context)
+            self._admission.admit()
             async with model.generate(
                 prompt,
                 params,

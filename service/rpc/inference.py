@@ -137,7 +137,7 @@ class InferenceService(
             infer_request = to_infer_request(
                 request, model, self._transfer, received_s, deadline_of(context)
             )
-            self._admission.admit(context, shared_bytes(request))
+            self._admission.admit(shared_bytes(request))
             reply = await model.infer(infer_request)
             return build_response(request, model, reply.outputs, self._transfer)
 
@@ -148,4 +148,4 @@ class InferenceService(
         stream = InferStream(
             self._repository, self._admission, context, self._transfer, self._calls
         )
-        await stream.serve(requests)
+        await stream.serve()

@@ -42,7 +42,7 @@ class ModelControlCalls:
     async def RepositoryModelLoad(
         self, request: pb.RepositoryModelLoadRequest, context: Context
     ) -> pb.RepositoryModelLoadResponse:
-        self._admission.admit(context)  # its bytes count, and a drain answers it
+        self._admission.admit()  # its bytes count, and a drain answers it
         name, is_kserve = _name_of(request)
         config_json, files = _overrides(request.parameters)
         loading = asyncio.ensure_future(self._repository.load(name, config_json, files))

@@ -8,7 +8,7 @@ says what happened, and a hint when to come back.
 import functools
 import logging
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeAlias, TypeVar
 
 import grpc
@@ -17,6 +17,7 @@ from grpc import StatusCode
 
 from service import errors
 from service.call import current_call
+from service.errors import forget_frames
 
 Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 S = TypeVar("S")  # service
@@ -84,6 +85,26 @@ def answers_errors(
         return answer
 
     return decorate
+
+
+def keeping_nothing(
+    method: Callable[[Any, Context], Awaitable[Any]],
+) -> Callable[[Any, Context], Awaitable[Any]]:
+    """The same method, whose request is gone once it has failed.
+
+    gRPC's record of a call keeps the error that aborts it, the error its traceback, that the frames
+    of all these functions, and they the request, the context and so the record.
+    """
+
+    async def answer(request: object, context: Context) -> object:
+        try:
+            return await method(request, context)
+        except BaseException as error:
+            forget_frames(error)
+            del request, context  # of this frame, which the error comes through once more
+            raise
+
+    return answer
 
 
 def note_status(code: StatusCode, text: str = "") -> None:

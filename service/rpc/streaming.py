@@ -14,7 +14,7 @@ nothing for too long loses its stream (`Admission.send`).
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, AsyncIterable
+from collections.abc import AsyncGenerator
 from contextlib import ExitStack, aclosing
 from typing import TypeAlias
 
@@ -62,7 +62,7 @@ class InferStream:
         self._nobody_before.set()
         self._last_in_order = self._nobody_before  # set once that request is answered
 
-    async def serve(self, requests: AsyncIterable[pb.ModelInferRequest]) -> None:
+    async def serve(self) -> None:
         """Answer all that is read, until the client closes its side or leaves."""
         # Left to the first answer, it would be sent again by an error that cancels that answer's
         # writing, which gRPC refuses: the client would hear nothing.
@@ -70,17 +70,19 @@ class InferStream:
         try:
             async with asyncio.TaskGroup() as whole:
                 closing = whole.create_task(self._admission.end_when_closed())
-                await self._answer_all(requests)
+                await self._answer_all()
                 closing.cancel()
         except BaseExceptionGroup as group:
             raise _first(group) from None
 
-    async def _answer_all(self, requests: AsyncIterable[pb.ModelInferRequest]) -> None:
+    async def _answer_all(self) -> None:
         async with asyncio.TaskGroup() as tasks:
             await self._places.acquire()
-            async for request in requests:
+            # Not by `async for`, whose iterator keeps each request until the next one comes.
+            while (request := await self._context.read()) is not grpc.aio.EOF:
                 before, done = self._turn(request)
                 tasks.create_task(self._answer(request, time.monotonic(), before, done))
+                del request
                 await self._places.acquire()
 
     def _turn(self, request: pb.ModelInferRequest) -> tuple[asyncio.Event, asyncio.Event]:

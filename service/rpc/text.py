@@ -74,7 +74,7 @@ class TextService(TextCalls, text_pb2_grpc.TextServiceServicer):
         received_s = time.monotonic()
         model = self._find_any(request)
         self._check_count(len(request.texts))
-        self._admission.admit(context)
+        self._admission.admit()
         told = partial(_tokenized, max_tokens=model.manifest.max_tokens)
         results = await model.pieces(request.texts, told)
         timings = pb.Timings(total_seconds=time.monotonic() - received_s)

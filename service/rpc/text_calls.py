@@ -66,7 +66,7 @@ class TextCalls:
     ) -> TextReply:
         """Run texts, each an item of its own in batching."""
         deadline_s = deadline_of(context)
-        self._admission.admit(context)
+        self._admission.admit()
         with model.users:
             return await model.compute(texts, received_s, deadline_s, can_truncate)
 

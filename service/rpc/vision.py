@@ -40,7 +40,7 @@ class VisionService(vision_pb2_grpc.VisionServiceServicer):
         labels = model.manifest.labels
         count = label_count(request, len(labels))
         deadline_s = deadline_of(context)
-        self._admission.admit(context, len(request.images) * model.decoded_bytes)
+        self._admission.admit(len(request.images) * model.decoded_bytes)
         with model.users:
             reply = await model.classify(request.images, received_s, deadline_s)
         scores = softmax(reply.logits)

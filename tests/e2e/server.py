@@ -9,7 +9,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -33,13 +33,15 @@ class ServerProcess:
     taken by others: tests share them.
     """
 
-    def __init__(self, repository: Path, *flags: str) -> None:
+    def __init__(
+        self, repository: Path, *flags: str, command: Sequence[str] = (str(ATTENDANT), "serve")
+    ) -> None:
         self._log = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115 - see __exit__
         self._lines: queue.Queue[str | None] = queue.Queue()
         ports = ("--grpc-port", "0", "--metrics-port", "0")
         self._started_s = time.monotonic()
         self.process = subprocess.Popen(  # noqa: S603 - our own command
-            [ATTENDANT, "serve", "--model-repository", repository, *ports, *flags],
+            [*command, "--model-repository", repository, *ports, *flags],
             stdout=subprocess.PIPE,
             stderr=self._log,
             text=True,
