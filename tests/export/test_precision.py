@@ -8,7 +8,7 @@ from onnx import numpy_helper
 
 from export.errors import ExportError
 from export.exporter import MAX_ABS_ERROR
-from export.parity import GraphRunner, check_parity, pad
+from export.parity import GraphRunner, check_parity, compare, pad
 from export.static_int8 import quantize_static
 from models.attention import MultiHeadAttention
 from tests.export.conftest import TraceOf, checkpoint_of
@@ -123,3 +123,16 @@ def test_outputs_that_are_no_numbers_are_refused(trace_of: TraceOf) -> None:
     bias.CopyFrom(numpy_helper.from_array(np.full(2, np.nan, np.float32), bias.name))
     with pytest.raises(ExportError, match="differ from PyTorch's by up to nan"):
         check_parity(checkpoint_of("bert classifier").encoder_model, broken, MAX_TOKENS, NO_LIMIT)
+
+
+def test_parity_is_measured_by_the_worst_value_and_row() -> None:
+    """Two rows of two values: one value is off by 0.5 and one by 0.1; neighbours change another."""
+    wanted = np.array([[1.0, 0.0], [0.0, 1.0]])
+    found = np.array([[1.0, 0.5], [0.0, 1.1]])
+    alone = np.array([[1.0, 0.5], [0.2, 1.1]])
+    parity = compare(found, wanted, alone, max_abs_error=1.0)
+    assert parity.max_abs_error == pytest.approx(0.5)
+    assert parity.mean_abs_error == pytest.approx(0.6 / 4)
+    assert parity.min_cosine == pytest.approx(1 / 1.25**0.5)
+    assert parity.mean_cosine == pytest.approx((1 / 1.25**0.5 + 1) / 2)
+    assert parity.max_neighbour_effect == pytest.approx(0.2)

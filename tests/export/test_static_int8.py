@@ -171,3 +171,22 @@ def test_scaled_products_are_refused() -> None:
     )
     with pytest.raises(ExportError, match="odd"):
         quantize_static(model, [{"x": rows_of(8)}])
+
+
+def test_values_of_the_calibrated_range_are_not_cut_off() -> None:
+    """The ends of the range, of both signs and of one alone, and the largest weights.
+
+    An identity gives back what went in: within half a step of 255 over the range, and half a step
+    of 127 of the weights. What is beyond the range becomes its end.
+    """
+    identity = np.eye(INPUTS, dtype=np.float32)
+    model = graph_of([helper.make_node("MatMul", ["x", "w"], ["y"])], ["y"], w=identity)
+    for low, high in ((-1.0, 1.0), (0.0, 1.0), (-3.0, 1.0)):
+        ends = np.repeat(np.linspace(low, high, 9, dtype=np.float32)[:, None], INPUTS, axis=1)
+        quantized = quantize_static(model, [{"x": ends}])
+        step = (high - low) / 255
+        np.testing.assert_allclose(run(quantized, ends)[0], ends, atol=0.51 * step)
+        beyond = np.array([[2 * low] * INPUTS, [2 * high] * INPUTS], np.float32)
+        np.testing.assert_allclose(
+            run(quantized, beyond)[0], np.clip(beyond, low, high), atol=0.51 * step
+        )

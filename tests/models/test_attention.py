@@ -168,3 +168,14 @@ def test_heads_that_do_not_divide_the_hidden_size_are_refused_by_number() -> Non
         SettingError, match="num_heads is 3, but must be a divisor of hidden_size 16"
     ):
         MultiHeadAttention(16, 3)
+
+
+@pytest.mark.parametrize("size", [100.0, 1e4])
+def test_large_scores_do_not_overflow_the_reference(size: float) -> None:
+    """e^89 is more than float32 holds: scores of 100 and more, by their distance to the largest."""
+    query, value = torch.tensor([[1.0]]), torch.eye(3)
+    key = torch.tensor([[size], [size - 1], [-size]])
+    output, weights = attention_reference(query, key, value)
+    expected = torch.softmax(torch.tensor([[0.0, -1.0, -2 * size]]), dim=-1)
+    assert torch.allclose(weights, expected, atol=1e-6)
+    assert torch.allclose(output, expected, atol=1e-6)

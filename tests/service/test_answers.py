@@ -96,3 +96,13 @@ def test_large_logits_do_not_overflow() -> None:
     found = answers_of([window((4e4, 4e4), first=-40_000)], 30)
     assert found.spans[0].score == 1.0
     assert found.no_answer_score == 0.0
+
+
+@pytest.mark.parametrize("scores", [(5, 4), (4, 5)], ids=["first is best", "second is best"])
+def test_answers_that_touch_are_both_given(scores: tuple[int, int]) -> None:
+    """Two tokens without a space between: one answer ends at the character where one begins."""
+    logits = np.array([(1, 0), (0, 0), *((score, score) for score in scores)], np.float32)
+    offsets = np.array([(0, 0), (0, 0), (0, 3), (3, 5)])
+    touching = Window(logits, offsets, np.arange(4) >= 2)
+    found = answers_of([touching], max_answer_tokens=1, count=2).spans
+    assert sorted((answer.start, answer.end) for answer in found) == [(0, 3), (3, 5)]

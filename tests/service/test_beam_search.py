@@ -123,6 +123,43 @@ async def test_a_search_finds_likelier_outputs_than_greed() -> None:
     assert better > 10
 
 
+class EndingDecoder(FakeDecoder):
+    """Its best next token is always the end; every other one is `gap` less likely, in logits."""
+
+    def __init__(self, gap: float) -> None:
+        super().__init__(64)
+        self.gap = gap
+
+    def _logits_after(self, slot: int, row: tuple[int, ...], num_past: int) -> np.ndarray:
+        super()._logits_after(slot, row, num_past)
+        logits = np.zeros(self.vocab_size, np.float32)
+        logits[END_ID] = self.gap
+        return logits
+
+
+@pytest.mark.parametrize(
+    ("gap", "params", "num_steps"),
+    [
+        # The end has log probability -0.01 and any longer output at least -10.01, divided by 20.
+        (10.0, {"beam_width": 2, "n": 1}, 1),
+        # The two best: the end at once, and one other token before it; two of them are no likelier.
+        (10.0, {"beam_width": 2, "n": 2, "length_penalty": 0.0}, 2),
+        # Divided by 20^4 what is longer ranks higher, however unlikely: nothing ends the search.
+        (10.0, {"beam_width": 2, "n": 1, "length_penalty": 4.0}, 20),
+        # All 257 tokens are alike, and so are outputs of any length once divided by it.
+        (0.0, {"beam_width": 2, "n": 1, "min_tokens": 2}, 20),
+    ],
+)
+async def test_a_search_ends_as_soon_as_no_beam_can_become_one_of_the_best(
+    gap: float, params: dict[str, Any], num_steps: int
+) -> None:
+    decoder = EndingDecoder(gap)
+    async with engine_on(decoder) as engine:
+        found = await search(engine, search_of("a", max_tokens=20, **params))
+    assert len(found) == params["n"]
+    assert len(decoder.calls) == num_steps
+
+
 async def test_an_encoder_decoder_s_beams_share_their_source() -> None:
     """8 sources, 3 beams each, six slots: as recomputed without any cache; forks copy no source."""
     random = np.random.default_rng(1)

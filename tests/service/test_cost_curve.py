@@ -173,3 +173,8 @@ def test_a_text_model_is_measured_while_it_loads(
 
 def batches_of(session: FakeSession) -> list[dict[str, np.ndarray]]:
     return [dict(batch) for batch in session.batches]
+
+
+def test_times_that_do_not_grow_with_their_tokens_give_none() -> None:
+    """Every run takes as long: a token costs nothing, and prices in tokens would divide by it."""
+    assert fit([(batch, 0.01) for batch in BATCHES]) is None

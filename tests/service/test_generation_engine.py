@@ -26,7 +26,7 @@ from service.generation.engine import MAX_FAILED_STEPS, GenerationEngine
 from service.generation.inbox import QueueLimits
 from service.generation.scheduler import SchedulerLimits
 from service.generation.sequence import FinishReason, GenerationRequest
-from service.generation.stream import Generation
+from service.generation.stream import Generation, SequenceUpdate
 from service.queue_policy import QueuePolicy
 from tests.fakes import (
     END_ID,
@@ -45,6 +45,7 @@ from tests.generation import (
     engine_on,
     read,
     request_of,
+    sequence_of,
     within_patience,
 )
 
@@ -994,3 +995,20 @@ async def test_under_stress_every_sequence_ends_once_and_every_answer_is_right(s
 def test_prompts_of_these_tests_are_their_bytes() -> None:
     """`greedy_text` reads a prompt as the requests here do."""
     assert prompt_ids("hello") == request_of("hello").prompt_ids.tolist()
+
+
+@pytest.mark.parametrize(
+    ("num_tokens", "since_s", "gaps_s"),
+    [
+        (1, 0.0, []),  # the first token follows none
+        (1, 15.0, [4.0]),  # a token that came alone: at 19, after the one at 15
+        (4, 0.0, [3.0, 3.0, 3.0]),  # the whole output of a search, first and last at 10 and 19
+    ],
+)
+def test_the_time_between_tokens_is_that_since_the_one_before(
+    num_tokens: int, since_s: float, gaps_s: list[float]
+) -> None:
+    sequence = sequence_of([1])
+    sequence.timings.first_token_s, sequence.timings.last_token_s = 10.0, 19.0
+    update = SequenceUpdate(sequence, token_ids=(5,) * num_tokens, since_s=since_s)
+    assert update.gaps_s == gaps_s

@@ -1,7 +1,7 @@
 """`attendant.v1.FeatureService` over the wire: features by layer, likeness, and every refusal."""
 
 import threading
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -68,6 +68,17 @@ def features_manifest(num_layers: int = NUM_LAYERS) -> Manifest:
     )
 
 
+# What each strategy makes of [S, 5, D]: the embeddings and four layers.
+CHOSEN: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "first": lambda states: states[:, 0],
+    "last": lambda states: states[:, 4],
+    "second_to_last": lambda states: states[:, 3],
+    "sum_last_four": lambda states: states[:, 1] + states[:, 2] + states[:, 3] + states[:, 4],
+    "concat_last_four": lambda states: np.concatenate([states[:, i] for i in (1, 2, 3, 4)], axis=1),
+    "sum_all": lambda states: states[:, 1] + states[:, 2] + states[:, 3] + states[:, 4],
+}
+
+
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Served]:
     """`deep` has four layers and `flat` one, beside the usual models."""
@@ -109,7 +120,7 @@ async def test_by_default_a_text_is_the_mean_of_its_last_layer(stub: Any) -> Non
         assert (result.num_tokens, len(result.tokens)) == (len(token_ids(text)), 0)
 
 
-@pytest.mark.parametrize("layers", LAYERS)
+@pytest.mark.parametrize("layers", CHOSEN)
 @pytest.mark.parametrize("pooling", ["mean", "cls", "none"])
 async def test_each_request_chooses_layers_and_pooling(
     stub: Any,  # noqa: ANN401
@@ -122,8 +133,13 @@ async def test_each_request_chooses_layers_and_pooling(
     )
     found = await stub.ExtractFeatures(request)
     for text, result in zip(TEXTS, found.results, strict=True):
-        wanted = Features(layers, pooling).of(states_of(token_ids(text)))
-        assert np.allclose(vectors_of(result), wanted)
+        rows = CHOSEN[layers](states_of(token_ids(text)))
+        wanted = {"mean": rows.mean(axis=0)[None], "cls": rows[:1], "none": rows}
+        assert np.allclose(vectors_of(result), wanted[pooling])
+
+
+async def test_every_strategy_is_tried() -> None:
+    assert set(CHOSEN) == set(LAYERS)
 
 
 async def test_without_pooling_every_token_has_its_vector_and_its_place(

@@ -14,6 +14,7 @@ from service.generation.speculation import (
     EARNED_PER_STEP,
     FIRST_CREDIT,
     MAX_DRAFTING,
+    Draft,
     Speculator,
     lookup,
 )
@@ -280,3 +281,31 @@ async def test_logits_that_are_not_finite_end_a_check_and_its_sequence() -> None
     ]
     assert observer.ended[0].num_output_tokens >= 2
     assert observer.ended[1].num_reused_tokens == 0
+
+
+def test_the_length_of_a_draft_is_the_one_that_says_most_in_a_time() -> None:
+    """With a rate of r the draft of n tokens says 1 + r + ... + r^n in the time of its run.
+
+    A step costs 10, and runs of 3, 7, 15 and 31 drafted tokens what the case says.
+    """
+    cases: list[tuple[float, dict[int, float], int]] = [
+        (0.9, {3: 11, 7: 12, 15: 13, 31: 14}, 31),  # hardly more for long ones: 9.7 in 14
+        (0.9, {3: 11, 7: 12, 15: 13, 31: 18}, 15),  # 8.1 in 13 against 9.7 in 18
+        (0.9, {3: 11, 7: 12, 15: 20, 31: 40}, 7),  # 5.7 in 12 against 8.1 in 20
+        (0.5, {3: 11, 7: 12, 15: 13, 31: 14}, 3),  # 1.875 in 11 against 1.99 in 12
+        (0.5, {3: 18, 7: 19, 15: 20, 31: 21}, 0),  # 1.875 in 18: not a tenth more than 1 in 10
+        (0.1, {3: 11, 7: 12, 15: 13, 31: 14}, 0),  # 1.11 in 11
+    ]
+    for rate, costs, expected in cases:
+        speculator = Speculator(31)
+        for _ in range(500):
+            speculator.stepped(1, STEP_COST)
+        sequence = sequence_of(REPEATING, max_tokens=50)
+        for length, cost in costs.items():  # measured on another sequence, which agreed
+            other = Draft(sequence_of(REPEATING, max_tokens=50), np.zeros(length, np.int32))
+            speculator.checked(other, length, 1, cost)
+        sequence.drafts.add(round(10_000 * rate), 10_000, sequence.num_tokens)
+        if rate < 1:  # what is tried counts the token that did not agree
+            sequence.drafts.tried = 10_000
+        draft = speculator.draft([sequence])
+        assert (0 if draft is None else len(draft.token_ids)) == expected, (rate, costs)
