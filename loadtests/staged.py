@@ -144,8 +144,11 @@ class Stages:
         clocks = {clock.thread_id: clock for clock in self._clocks}
         for task in Path("/proc/self/task").iterdir():
             thread_id = int(task.name)
-            total_ns = int((task / "schedstat").read_text().split()[0])
-            name = names.get(thread_id) or (task / "comm").read_text()
+            try:
+                total_ns = int((task / "schedstat").read_text().split()[0])
+                name = names.get(thread_id) or (task / "comm").read_text()
+            except (FileNotFoundError, ProcessLookupError):  # it ended since it was listed
+                continue
             own = next((stage for part, stage in THREADS.items() if part in name), None)
             own = own or ("engine: session run" if thread_id not in names else "others")
             clock = clocks.get(thread_id)

@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -234,9 +235,18 @@ def test_no_query_of_a_dashboard_or_rule_is_empty(
 def test_no_rule_fails_and_no_alert_is_raised_for_a_healthy_server(
     server: ServerProcess, prometheus: Prometheus
 ) -> None:
+    """Every rule is evaluated after the server was seen: before that, one is right to say so."""
+    eventually(lambda: prometheus.has_value("up == 1"), "the server is scraped")
+    seen_s = float(prometheus.get("query", query="time()")["result"][1])
+
     def evaluated() -> list[dict[str, Any]]:
         found = [rule for group in prometheus.get("rules")["groups"] for rule in group["rules"]]
-        return [rule for rule in found if rule["health"] != "unknown"]
+        return [
+            rule
+            for rule in found
+            if rule["health"] != "unknown"
+            and datetime.fromisoformat(rule["lastEvaluation"]).timestamp() > seen_s
+        ]
 
     eventually(lambda: len(evaluated()) == len(promql.rules()), "every rule is evaluated")
     for rule in evaluated():

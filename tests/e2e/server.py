@@ -10,7 +10,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -107,13 +107,19 @@ class ServerProcess:
         Starting is one thing after the other: on the main thread, and on the one that loads.
         Threads that wait beside these two hold nothing up.
         """
-        tasks = Path(f"/proc/{self.process.pid}/task")
-        waited_s = {
-            int(task.name): int((task / "schedstat").read_text().split()[1]) / 1e9
-            for task in tasks.iterdir()
-        }
+        waited_s = {thread: waited_ns / 1e9 for thread, (_, waited_ns) in self._scheduled()}
         main_s = waited_s.pop(self.process.pid)
         return main_s + max(waited_s.values(), default=0.0)
+
+    def _scheduled(self) -> Iterator[tuple[int, tuple[int, int]]]:
+        """Of each thread, how long it ran and waited for a processor, in nanoseconds.
+
+        A thread may end between its listing and its reading: then it is left out.
+        """
+        for task in Path(f"/proc/{self.process.pid}/task").iterdir():
+            with suppress(FileNotFoundError, ProcessLookupError):
+                ran_ns, waited_ns, _ = map(int, (task / "schedstat").read_text().split())
+                yield int(task.name), (ran_ns, waited_ns)
 
     def _read(self) -> None:
         assert self.process.stdout is not None

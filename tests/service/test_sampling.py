@@ -576,3 +576,39 @@ def test_a_row_of_a_large_vocabulary_draws_by_its_own_logits(params: dict[str, A
         ]
         token_ids = choose(batch, *states).token_ids
         assert (token_ids // size).tolist() == list(range(num_rows))
+
+
+class UnaskedState(SamplerState):
+    """One of which nobody may draw the number that is looked up among all weights."""
+
+    def draw(self) -> float:
+        raise AssertionError("the weights of the whole vocabulary were computed")
+
+
+@pytest.mark.parametrize(
+    ("params", "is_fast"),
+    [
+        ({}, True),
+        ({"temperature": 0.5}, True),
+        ({"top_p": 1.0, "top_k": 0, "min_p": 0.0}, True),
+        ({"top_p": 0.99}, False),
+        ({"top_k": NUM_LIKELY}, False),
+        ({"min_p": 1e-9}, False),
+        ({"logit_bias": {1: 0.5}, "top_p": 0.99}, False),
+    ],
+    ids=str,
+)
+def test_only_rows_without_filters_take_the_way_that_looks_at_few_tokens(
+    params: dict[str, Any], is_fast: bool
+) -> None:
+    """Of a large vocabulary whose tokens are all alike, so that the first proposal is kept."""
+    assert SamplingParams(**params).is_unfiltered == is_fast
+    state = UnaskedState(SamplingParams(**params), NO_PROMPT, (EOS,))
+    logits = np.zeros(NUM_LIKELY)
+    if is_fast:
+        assert 0 <= choose_one(logits, state) < NUM_LIKELY
+    else:
+        with pytest.raises(AssertionError, match="whole vocabulary"):
+            choose(logits, state)
+    with pytest.raises(AssertionError, match="whole vocabulary"):
+        choose(logits[:5_000], state)  # a small one has no such way
