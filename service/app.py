@@ -1,9 +1,9 @@
 """The composition root: builds every part once, by hand, and owns the lifecycle.
 
 start    listen (NOT_SERVING), load models one by one, then SERVING
-stop     NOT_SERVING at once, and serve on for `drain_delay_s`; refuse new calls; answer
-         what was admitted, within a bound; close the port; end the engines. A second
-         signal skips the waiting
+stop     NOT_SERVING at once, and serve on for `drain_delay_s`; close the ports and tell
+         clients to connect elsewhere (GOAWAY); answer what was accepted, within a bound;
+         end the engines. A second signal skips the waiting
 """
 
 import asyncio
@@ -131,6 +131,7 @@ class App:
         self.repository.stop_changing()
         await self._unless_hurried(asyncio.sleep(settings.drain_delay_s))
         deadline_s = time.monotonic() + settings.drain_timeout_s
+        await self._rpc.leave()
         await self._unless_hurried(admission.drain(settings.drain_timeout_s))
         if admission.num_inside:
             logger.warning(

@@ -1,4 +1,6 @@
-"""Who is inside: counts calls and bytes in flight, and refuses new ones while draining.
+"""Who is inside: counts calls and bytes in flight, and refuses those beyond the bounds.
+
+What gRPC accepts is answered, also while the server drains: its ports are closed then.
 
 Lives on the event loop; no locks. Queues have their own bounds. It is also where the server's
 services read in what state the process is, see `app.py`.
@@ -10,7 +12,7 @@ is the call's `Stay`.
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -50,7 +52,7 @@ class Admission:
     def __init__(self, settings: Settings) -> None:
         self.is_live = True  # False: restarting the process may help, nothing else will
         self.is_leaving = False  # no longer ready; calls are admitted until it drains
-        self.is_draining = False
+        self.is_draining = False  # True: the ports are closed, and open streams are to end
         self.max_stream_requests = settings.max_stream_requests
         self.refusals: Counter[Bound] = Counter()
         self.num_bytes = 0  # of requests, and of answers that are not read yet
@@ -59,9 +61,10 @@ class Admission:
         self._max_bytes = settings.max_bytes_in_flight
         self._send_timeout_s = settings.send_timeout_s
         self._closing = asyncio.Event()
+        self._on_drain: set[Callable[[], object]] = set()
 
     def admit(self, num_beside: int = 0) -> None:
-        """Count a call in, or raise `Unavailable` while draining, `Overloaded` beyond the bound.
+        """Count a call in, or raise `Overloaded` beyond the bound.
 
         `num_beside` are bytes that it takes besides its message's: from shared memory, or of
         images that are to be decoded.
@@ -139,15 +142,26 @@ class Admission:
         await self._closing.wait()
         raise Unavailable(SHUTTING_DOWN)
 
+    @contextmanager
+    def on_drain(self, end: Callable[[], object]) -> Iterator[None]:
+        """Call `end` once the server drains, if that comes while the block runs."""
+        if self.is_draining:
+            end()
+        self._on_drain.add(end)
+        try:
+            yield
+        finally:
+            self._on_drain.discard(end)
+
     async def drain(self, timeout_s: float) -> None:
-        """Refuse new calls and wait for those inside; `num_inside` tells how many are left."""
+        """Let streams end, and wait for those inside; `num_inside` tells how many are left."""
         self.is_leaving = self.is_draining = True
+        for end in list(self._on_drain):
+            self.refusals["draining"] += 1
+            end()
         await self._inside.wait_empty(timeout_s)
 
     def _enter(self, num_beside: int = 0) -> int:
-        if self.is_draining:
-            self.refusals["draining"] += 1
-            raise Unavailable(SHUTTING_DOWN)
         num_bytes = message_bytes.get() + num_beside
         self._take(num_bytes)
         self._inside.enter()

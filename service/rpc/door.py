@@ -67,6 +67,7 @@ class Door:
         self._refusals = admission.refusals
         self._max_calls = max_calls = settings.max_concurrent_rpcs
         self.num_calls = 0
+        self.num_entered = 0  # probes included, since the start
         self._full = refusing(
             StatusCode.RESOURCE_EXHAUSTED,
             f"Exceeds maximum of {max_calls} calls in flight",
@@ -93,6 +94,7 @@ class Door:
 
     def _enter(self, path: str, method: Handler) -> Handler:
         """How a call is answered, in the task that will."""
+        self.num_entered += 1
         if path not in self._wrapped:
             self._wrapped[path] = self._wrap(method, path)
         if path in PROBES:

@@ -10,7 +10,6 @@ from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc
 
 from service import __version__
-from service.errors import Unavailable
 from service.log_settings import LogFilter
 from service.repository import ModelRepository
 from service.rpc.admission import Admission
@@ -68,16 +67,12 @@ class InferenceService(
     async def ServerLive(
         self, request: pb.ServerLiveRequest, context: Context
     ) -> pb.ServerLiveResponse:
-        if self._admission.is_draining:
-            raise Unavailable("Server exiting")
         return pb.ServerLiveResponse(live=self._admission.is_live)
 
     @answers_errors(INFERENCE_CODES)
     async def ServerReady(
         self, request: pb.ServerReadyRequest, context: Context
     ) -> pb.ServerReadyResponse:
-        if self._admission.is_draining:
-            raise Unavailable("Server exiting")
         is_ready = self._repository.is_ready and not self._admission.is_leaving
         return pb.ServerReadyResponse(ready=is_ready)
 

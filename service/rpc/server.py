@@ -1,6 +1,7 @@
 """The gRPC port: the services, health and reflection on one `grpc.aio` server."""
 
 import asyncio
+import time
 from collections.abc import Collection
 
 import grpc
@@ -38,6 +39,9 @@ from service.trace import Tracing
 PROBE_ROOM = 1_024  # calls beyond `max_concurrent_rpcs`, for probes and for refusals
 HANDSHAKE_TIMEOUT_S = 20.0  # for TLS and HTTP/2 together, then a silent connection is cut
 END_STREAMS_S = 0.5  # for streams to hear why they end
+QUIET_S = 0.002  # without a new call, before the ports are closed
+MAX_QUIET_WAIT_S = 0.1
+ENTER_S = 0.05  # for calls that gRPC has accepted to be counted among those inside
 MAX_METADATA_BYTES = 16 * 2**10  # of one call
 SERVICES: tuple[str, ...] = (
     service_pb2.DESCRIPTOR.services_by_name["GRPCInferenceService"].full_name,
@@ -73,6 +77,7 @@ class RpcServer:
         self._certificate = watched_certificate(settings)
         self._doors: list[Door] = []
         self._servers: list[grpc.aio.Server] = []
+        self._leaving: list[asyncio.Task[None]] = []
         has_admin = settings.admin_port >= 0
         moved = ADMIN_METHODS if has_admin else ()
         self.port = self._listen(settings.host, settings.grpc_port, moved)
@@ -124,10 +129,31 @@ class RpcServer:
         for server in self._servers:
             await server.start()
 
+    async def leave(self) -> None:
+        """Close the ports and tell clients to connect elsewhere; the calls inside go on.
+
+        A call that comes between gRPC's decision to close and the moment at which its client hears
+        of it is cut off by gRPC (CANCELLED). So are those that wait for their turn to be looked at,
+        which is why a moment is waited for in which none comes.
+        """
+        until_s = time.monotonic() + MAX_QUIET_WAIT_S
+        num_entered = -1
+        while num_entered < (now := self._num_entered) and time.monotonic() < until_s:
+            num_entered = now
+            await asyncio.sleep(QUIET_S)
+        grace_s = self._settings.drain_timeout_s + END_STREAMS_S
+        self._leaving = [asyncio.create_task(server.stop(grace_s)) for server in self._servers]
+        await asyncio.sleep(ENTER_S)
+
+    @property
+    def _num_entered(self) -> int:
+        return sum(door.num_entered for door in self._doors)
+
     async def stop(self) -> None:
         """Close the ports, end open streams, and cancel what is left after a moment."""
         self.health.end()
-        await asyncio.gather(*(server.stop(END_STREAMS_S) for server in self._servers))
+        ending = (server.stop(END_STREAMS_S) for server in self._servers)
+        await asyncio.gather(*ending, *self._leaving)
 
 
 def server_options(settings: Settings) -> list[tuple[str, int]]:

@@ -22,11 +22,11 @@ import grpc
 import numpy as np
 from tritonclient.grpc import service_pb2 as pb
 
-from service.errors import AttendantError
+from service.errors import AttendantError, Unavailable
 from service.generation.model import GenerativeModel
 from service.models import InferRequest, ServedModel
 from service.repository import ModelRepository
-from service.rpc.admission import Admission
+from service.rpc.admission import SHUTTING_DOWN, Admission
 from service.rpc.calls import Calls
 from service.rpc.infer_request import EMPTY_FINAL, is_set, to_infer_request
 from service.rpc.infer_response import build_response
@@ -63,7 +63,10 @@ class InferStream:
         self._last_in_order = self._nobody_before  # set once that request is answered
 
     async def serve(self) -> None:
-        """Answer all that is read, until the client closes its side or leaves."""
+        """Answer all that is read, until the client closes its side or leaves.
+
+        Raises `Unavailable` where the server drains before the client has closed its side.
+        """
         # Left to the first answer, it would be sent again by an error that cancels that answer's
         # writing, which gRPC refuses: the client would hear nothing.
         await self._context.send_initial_metadata(())
@@ -76,14 +79,22 @@ class InferStream:
             raise _first(group) from None
 
     async def _answer_all(self) -> None:
+        """Until the server drains: then what was read is answered, and the client is told."""
         async with asyncio.TaskGroup() as tasks:
+            reading = tasks.create_task(self._read(tasks))
+            with self._admission.on_drain(reading.cancel):
+                await asyncio.wait({reading})
+        if reading.cancelled():
+            raise Unavailable(SHUTTING_DOWN)
+
+    async def _read(self, tasks: asyncio.TaskGroup) -> None:
+        await self._places.acquire()
+        # Not by `async for`, whose iterator keeps each request until the next one comes.
+        while (request := await self._context.read()) is not grpc.aio.EOF:
+            before, done = self._turn(request)
+            tasks.create_task(self._answer(request, time.monotonic(), before, done))
+            del request
             await self._places.acquire()
-            # Not by `async for`, whose iterator keeps each request until the next one comes.
-            while (request := await self._context.read()) is not grpc.aio.EOF:
-                before, done = self._turn(request)
-                tasks.create_task(self._answer(request, time.monotonic(), before, done))
-                del request
-                await self._places.acquire()
 
     def _turn(self, request: pb.ModelInferRequest) -> tuple[asyncio.Event, asyncio.Event]:
         """What a request's answer waits for, and what is set when that is written."""

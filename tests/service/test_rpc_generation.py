@@ -515,10 +515,8 @@ async def test_drain_ends_what_was_admitted_and_refuses_the_rest(
         (call,) = await start_held(served)
         stopping = asyncio.create_task(served.app.stop())
         await eventually(lambda: served.app._admission.is_draining)
-        assert await refusal(served.generation.GenerateUnary(request_of())) == (
-            StatusCode.UNAVAILABLE,
-            "GRPC server is shutting down and has stopped accepting new requests.",
-        )
+        code, _ = await refusal(served.generation.GenerateUnary(request_of()))
+        assert code is StatusCode.UNAVAILABLE
         served.decoders["tale"].release()
         assert text_of(await collect(call)) == greedy_text("a", 40)
         await within_patience(stopping)

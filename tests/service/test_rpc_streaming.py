@@ -415,7 +415,10 @@ async def test_a_stream_that_is_not_read_holds_up_no_other(served: Served) -> No
     assert len([r for r in found if r.infer_response.model_name == "strings"]) == 64
 
 
-async def test_drain_answers_what_an_open_stream_asked_and_refuses_what_it_asks_then(
+SHUTTING_DOWN = "GRPC server is shutting down and has stopped accepting new requests."
+
+
+async def test_drain_answers_what_an_open_stream_asked_and_then_ends_it_with_a_status(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     repository = tmp_path_factory.mktemp("model_repository")
@@ -429,12 +432,31 @@ async def test_drain_answers_what_an_open_stream_asked_and_refuses_what_it_asks_
         stopping = asyncio.create_task(served.app.stop())
         await eventually(lambda: served.app._admission.is_draining)
         await call.write(prompt_request("late"))
-        error = await within_patience(call.read())
-        assert error.infer_response.id == "late"
-        assert error.error_message == (
-            "GRPC server is shutting down and has stopped accepting new requests."
-        )
-        await call.done_writing()
+        decoder.release()
+        found: list[Any] = []
+
+        async def read_all() -> None:
+            while True:
+                found.append(await call.read())
+
+        assert await refusal(read_all()) == (StatusCode.UNAVAILABLE, SHUTTING_DOWN)
+        assert {answer.infer_response.id for answer in found} == {"once"}
+        assert joined(found, "once") == greedy_text("once", 10)
+        await within_patience(stopping)
+
+
+async def test_a_stream_whose_client_has_closed_its_side_ends_well_in_a_drain(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    repository = tmp_path_factory.mktemp("model_repository")
+    write_models(repository)
+    async with serving(repository) as served:
+        decoder = served.decoders["tale"]
+        decoder.hold()
+        call = open_stream(served, prompt_request("once"))
+        await asyncio.to_thread(decoder.wait_for_runs, 1)
+        stopping = asyncio.create_task(served.app.stop())
+        await eventually(lambda: served.app._admission.is_draining)
         decoder.release()
         assert joined(await answers(call), "once") == greedy_text("once", 10)
         await within_patience(stopping)
@@ -451,8 +473,7 @@ async def test_an_open_stream_without_requests_does_not_keep_the_server(
         await call.write(simple_request())
         assert (await within_patience(call.read())).infer_response.outputs
         await asyncio.wait_for(served.app.stop(), 5.0)
-        code, _ = await refusal(call.read())
-        assert code in (StatusCode.CANCELLED, StatusCode.UNAVAILABLE)
+        assert await refusal(call.read()) == (StatusCode.UNAVAILABLE, SHUTTING_DOWN)
 
 
 def triton_inputs(module: Any, prompt: str) -> list[Any]:  # noqa: ANN401
