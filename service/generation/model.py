@@ -27,6 +27,7 @@ from service.tokenizer import PromptTokenizer, TokenPieces
 from service.tokenizing import Tokenizing
 
 T = TypeVar("T")
+MESSAGE_PER_TOKEN = "message_per_token"  # noqa: S105 - a request parameter of streams
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +76,7 @@ class GenerativeModel(ServedModel):
         priority: int = 0,
         timeout_s: float | None = None,
         request_id: str = "",
+        chunk_per_token: bool = False,
     ) -> AsyncIterator[Generation]:
         """Start a request: iterate over the chunks of what comes, inside `async with`.
 
@@ -93,6 +95,7 @@ class GenerativeModel(ServedModel):
                 deadline_s=deadline_s,
                 priority=priority,
                 timeout_s=timeout_s,
+                chunk_per_token=chunk_per_token,
             )
             async with self.engine.generate(request) as generation:
                 if (call := current_call.get()) is not None:
@@ -112,7 +115,7 @@ class GenerativeModel(ServedModel):
     async def infer_stream(self, request: InferRequest) -> AsyncGenerator[InferReply, None]:
         """A reply per piece of new text where `stream` is set; else one, as `infer` gives it.
 
-        The last one may be without text.
+        The last one may be without text, and any where the request wants one per token.
         """
         with self.counted_failures(request.received_s):
             asked = TextRequest.of(request, has_source=self.manifest.has_source)
@@ -123,7 +126,7 @@ class GenerativeModel(ServedModel):
         async with self._start(asked, request) as generation:
             async for chunk in generation:
                 num_unfinished -= chunk.is_last
-                if chunk.text or not num_unfinished:
+                if chunk.text or asked.message_per_token or not num_unfinished:
                     texts = [""] * asked.params.n
                     texts[chunk.sequence.sample_index] = chunk.text
                     outputs, is_last = _text_output(texts), not num_unfinished
@@ -147,6 +150,7 @@ class GenerativeModel(ServedModel):
             priority=request.priority,
             timeout_s=request.timeout_s,
             request_id=request.request_id,
+            chunk_per_token=asked.message_per_token,
         )
 
     async def _infer_whole(self, asked: "TextRequest", request: InferRequest) -> InferReply:
@@ -198,6 +202,7 @@ class TextRequest:
     params: SamplingParams
     can_stream: bool
     has_prompt_in_output: bool
+    message_per_token: bool
 
     @classmethod
     def of(cls, request: InferRequest, *, has_source: bool = False) -> Self:
@@ -215,17 +220,25 @@ class TextRequest:
             raise InvalidArgument(
                 "exclude_input_in_output is false and stream is true: a stream has new text only"
             )
+        parameters = dict(request.parameters)
+        message_per_token = parameters.pop(MESSAGE_PER_TOKEN, False)
+        if not isinstance(message_per_token, bool):
+            raise InvalidArgument(f"{MESSAGE_PER_TOKEN} is {message_per_token}, expected a bool")
+        if message_per_token and not can_stream:
+            raise InvalidArgument(
+                f"{MESSAGE_PER_TOKEN} is true, expected the input 'stream' to be true with it"
+            )
         if "sampling_parameters" in inputs:
             (text,) = decode(inputs["sampling_parameters"])
             params = SamplingParams.from_json(text)
         else:
-            params = SamplingParams.from_mapping(request.parameters)
+            params = SamplingParams.from_mapping(parameters)
         if params.logprobs is not None:
             raise InvalidArgument(
                 f"logprobs is {params.logprobs}, and text_output has no place for them: "
                 "the typed API has"
             )
-        return cls(prompt, params, can_stream, has_prompt)
+        return cls(prompt, params, can_stream, has_prompt, message_per_token)
 
 
 def _text_output(texts: Sequence[str]) -> dict[str, np.ndarray]:

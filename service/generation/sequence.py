@@ -44,6 +44,7 @@ class GenerationRequest:
     deadline_s: float | None = None
     priority: int = 0  # 0 goes first
     timeout_s: float | None = None  # how long it may wait in the queue; None leaves it to the model
+    chunk_per_token: bool = False  # none are merged, however late their reader is
 
     @property
     def num_prompt_tokens(self) -> int:

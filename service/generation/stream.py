@@ -1,7 +1,8 @@
 """A request's output on its way from the engine to its reader. Lives on the event loop.
 
 What the engine adds is merged, per sample, until the reader takes it: a slow reader gets fewer and
-larger chunks, costs no more memory than the output itself, and holds up nobody.
+larger chunks, costs no more memory than the output itself, and holds up nobody. Where the request
+wants a chunk per token, those wait one by one, as many as its output has tokens.
 """
 
 import asyncio
@@ -60,7 +61,7 @@ class Generation:
         self.sequences = tuple(sequences)
         self._leave = leave
         self._num_unfinished = len(sequences)
-        self._pending: dict[Sequence, Chunk] = {}
+        self._pending: dict[object, Chunk] = {}  # by sequence, where chunks are merged
         self._error: AttendantError | None = None
         self._changed = asyncio.Event()
 
@@ -78,7 +79,8 @@ class Generation:
         sequence = update.sequence
         if update.error is not None:
             self._error = self._error or update.error
-        chunk = self._pending.setdefault(sequence, Chunk(sequence))
+        key = object() if self.request.chunk_per_token else sequence
+        chunk = self._pending.setdefault(key, Chunk(sequence))
         chunk.text += update.text
         chunk.token_ids += update.token_ids
         chunk.logprobs += update.logprobs

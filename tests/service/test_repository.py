@@ -331,13 +331,24 @@ async def test_while_loading_the_server_is_not_ready(repository: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "number"), [("", None), ("1", 1), ("0", 0), ("1abc", 1), ("007", 7), ("12.5", 12)]
+    ("text", "number"),
+    [
+        *(("", None), ("1", 1), ("0", 0), ("1abc", 1), ("007", 7), ("12.5", 12), ("+1", 1)),
+        *((" 1", 1), ("\t\n\v\f\r 1", 1), ("1 ", 1), ("-0", 0), ("0" * 30 + "2", 2)),
+        ("9223372036854775807", 2**63 - 1),
+    ],
 )
 def test_versions_are_read_as_triton_reads_them(text: str, number: int | None) -> None:
     assert parse_version(text) == number
 
 
-@pytest.mark.parametrize("text", ["abc", " ", "v1", "-", "--1", "9" * 20, "9" * 5_000])
+WRONG_VERSIONS = [
+    *("abc", " ", "v1", "-", "--1", "+-1", "- 1", "\u00a01", "\u0661", "9" * 20, "9" * 5_000),
+    *("9223372036854775808", "-9223372036854775809"),
+]
+
+
+@pytest.mark.parametrize("text", WRONG_VERSIONS)
 def test_a_version_that_is_no_number_is_refused_in_triton_s_words(text: str) -> None:
     """5,000 digits are more than Python turns into a number without complaint."""
     with pytest.raises(InvalidArgument) as caught:

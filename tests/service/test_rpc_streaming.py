@@ -2,6 +2,7 @@
 
 import asyncio
 import queue
+import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,12 @@ from grpc import StatusCode
 from tritonclient.grpc import service_pb2 as pb
 
 from service.datatypes import strings_from_raw
+from service.generation.model import GenerativeModel
+from service.rpc.infer_request import to_infer_request
 from service.settings import Settings
 from tests.fakes import PATIENCE_S, greedy_text, text_values, token_ids
 from tests.service.serving import (
+    NO_SHARING,
     Served,
     eventually,
     refusal,
@@ -580,3 +584,46 @@ async def test_a_stream_that_asks_nothing_hears_why_it_ends(repository: Path) ->
             StatusCode.UNAVAILABLE,
             "GRPC server is shutting down and has stopped accepting new requests.",
         )
+
+
+async def test_a_message_per_token_comes_however_late_the_reader_is(served: Served) -> None:
+    """Of 10 tokens, all of which are there before the second message is read."""
+    for message_per_token in (False, True):
+        request = prompt_request("once")
+        request.parameters["message_per_token"].bool_param = message_per_token
+        model = served.app.repository.find("tale")
+        assert isinstance(model, GenerativeModel)
+        asked = to_infer_request(request, model, NO_SHARING, time.monotonic(), deadline_s=None)
+        texts: list[str] = []
+        async for reply in model.infer_stream(asked):
+            texts.append(reply.outputs["text_output"][0].decode())
+            await eventually(lambda: served.num_running("tale") == 0)
+        assert "".join(texts) == greedy_text("once", 10)
+        assert len(texts) == 10 if message_per_token else len(texts) <= 2
+
+
+async def test_perf_tools_may_count_messages_as_tokens(served: Served) -> None:
+    request = prompt_request("once")
+    request.parameters["message_per_token"].bool_param = True
+    found = await answers(open_stream(served, request))
+    assert len(found) == 10
+    assert [is_final(each) for each in found] == [*[False] * 9, True]
+    assert joined(found, "once") == greedy_text("once", 10)
+
+
+@pytest.mark.parametrize(
+    ("stream", "value", "text"),
+    [
+        (False, True, "message_per_token is true, expected the input 'stream' to be true with it"),
+        (True, 1, "message_per_token is 1, expected a bool"),
+        (True, "true", "message_per_token is true, expected a bool"),
+    ],
+)
+async def test_a_message_per_token_is_of_streams_and_a_bool(
+    served: Served, stream: bool, value: bool | int | str, text: str
+) -> None:
+    request = prompt_request("once", stream=stream)
+    kind = {bool: "bool_param", int: "int64_param", str: "string_param"}[type(value)]
+    setattr(request.parameters["message_per_token"], kind, value)
+    (answer,) = await answers(open_stream(served, request))
+    assert answer.error_message == text
