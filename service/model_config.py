@@ -6,6 +6,7 @@ nothing. Knows nothing of files, sessions or requests.
 """
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from google.protobuf import json_format, text_format
@@ -164,10 +165,11 @@ def complete_from_graph(config: ModelConfig, graph: Signature, default_rows: int
             "has a free first axis"
         )
     skip = 1 if config.max_batch_size else 0
+    inputs = graph.inputs + _named_overridable(config, graph)
     specs = Signature(
         *(
-            tuple(TensorSpec(spec.name, spec.datatype, spec.dims[skip:]) for spec in tensors)
-            for tensors in (graph.inputs, graph.outputs)
+            tuple(replace(spec, dims=spec.dims[skip:]) for spec in tensors)
+            for tensors in (inputs, graph.outputs)
         )
     )
     _refuse_decoupled(config)
@@ -176,6 +178,21 @@ def complete_from_graph(config: ModelConfig, graph: Signature, default_rows: int
         _note_scalars(config, specs)
     _check_tensors(config, specs)
     _fill_rest(config)
+
+
+def _named_overridable(config: ModelConfig, graph: Signature) -> tuple[TensorSpec, ...]:
+    """Inputs that the graph has values for, where the file names them; weights may be among them.
+
+    Raises `LoadError` as Triton does: requests that share a run would need one value for all.
+    """
+    stated = {tensor.name for tensor in config.input}
+    named = tuple(spec for spec in graph.overridable if spec.name in stated)
+    if named and config.max_batch_size:
+        raise LoadError(
+            f"config.pbtxt: optional input '{named[0].name}' is not supported for models that "
+            "support batching: expected max_batch_size 0"
+        )
+    return named
 
 
 def signature_of(config: ModelConfig) -> Signature:

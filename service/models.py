@@ -288,7 +288,12 @@ class TensorModel(BatchedModel):
             inputs = to_graph(request.inputs, self.signature, self._has_rows)
             if not request.num_rows:
                 return self._empty_reply(request)
-            shapes = tuple([inputs[spec.name].shape[1:] for spec in self.signature.inputs])
+            shapes = tuple(
+                [  # None: an optional input that is left to the graph
+                    inputs[spec.name].shape[1:] if spec.name in inputs else None
+                    for spec in self.signature.inputs
+                ]
+            )
             item = Item(running, inputs, request.num_rows, 1, shapes)
             running.items = (item,)
             outputs = await self._run(running, request.request_id, self._outputs_of)

@@ -9,7 +9,7 @@ import ctypes
 import importlib
 import importlib.metadata
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -160,10 +160,16 @@ class OnnxSession:
         self.signature = Signature(
             tuple(_tensor_spec(node) for node in self._session.get_inputs()),
             tuple(_tensor_spec(node) for node in self._session.get_outputs()),
+            tuple(
+                replace(_tensor_spec(node), is_optional=True)
+                for node in self._session.get_overridable_initializers()
+                if node.type in BY_ONNX  # weights may be of any type
+            ),
         )
-        self._bfloat16_inputs = _names_of(BF16, self.signature.inputs)
+        taken = self.signature.inputs + self.signature.overridable
+        self._bfloat16_inputs = _names_of(BF16, taken)
         self._bfloat16_outputs = _names_of(BF16, self.signature.outputs)
-        strings = _names_of(BYTES, self.signature.inputs)
+        strings = _names_of(BYTES, taken)
         if strings and self._bfloat16_outputs:  # they go through calls that exclude each other
             raise LoadError(
                 f"{name}: ONNX Runtime's Python interface cannot take the BYTES input "

@@ -22,6 +22,7 @@ class Signature:
 
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
+    overridable: tuple[TensorSpec, ...] = ()  # inputs that the graph has values for
 
     @property
     def can_batch(self) -> bool:
