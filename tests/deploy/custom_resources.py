@@ -58,6 +58,12 @@ RULE: Schema = {
         ),
     ]
 }
+MATCH = one_of("Exact", "RegularExpression")
+GRPC_MATCH = closed(
+    ("method", "headers"),
+    method=closed(("type", "service", "method"), type=MATCH, service=TEXT, method=TEXT),
+    headers=list_of(closed(("type",), type=MATCH, name=TEXT, value=TEXT)),
+)
 CONTAINER = closed(
     ("command", "securityContext", "resources"),
     name=TEXT,
@@ -118,7 +124,13 @@ SPECS: dict[tuple[str, str], Schema] = {
             )
         ),
         hostnames=list_of(TEXT),
-        rules=list_of(closed(backendRefs=list_of(closed(name=TEXT, port=POSITIVE)))),
+        rules=list_of(
+            closed(
+                ("matches",),
+                matches=list_of(GRPC_MATCH),
+                backendRefs=list_of(closed(name=TEXT, port=POSITIVE)),
+            )
+        ),
     ),
     ("serving.kserve.io/v1alpha1", "ClusterServingRuntime"): closed(
         annotations=TEXTS,

@@ -28,7 +28,8 @@ DECIDED = {
     "model_repository", "host", "grpc_port", "metrics_host", "metrics_port", "model_control_mode",
     "device", "num_threads", "drain_delay_s", "drain_timeout_s", "max_connection_age_s",
     "connection_grace_s", "tls_cert", "tls_key", "tls_client_ca", "token_file",
-    "restricted_protocols", "min_models", "trusted_network",
+    "restricted_protocols", "min_models", "trusted_network", "load_models", "admin_host",
+    "admin_port",
 }  # fmt: skip
 JSON_TYPES: dict[object, str] = {bool: "boolean", int: "integer", float: "number"}
 

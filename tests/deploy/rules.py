@@ -31,7 +31,7 @@ from tests.deploy.pod_rules import (
     resources,
 )
 
-METRICS_PORT = 8002
+METRICS_PORT, ADMIN_PORT = 8002, 8003
 NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 LABEL = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?")
 MAX_NAME = {"Service": 63}  # characters; of other kinds 253
@@ -69,12 +69,17 @@ def admissible(objects: list[Object]) -> list[str]:
 
 
 def disruption(objects: list[Object]) -> list[str]:
-    """Nodes are emptied one pod at a time, pods are spread, and only two ports are open."""
+    """Nodes can be emptied, pods are spread, and only the server's own ports are open."""
     labels, found = labels_of(objects), []
     budgets = of_kind(objects, "PodDisruptionBudget")
-    if [one["spec"].get("maxUnavailable") for one in budgets] != [1]:
-        found.append("no budget of one pod")
+    if len(budgets) != 1:
+        found.append(f"{len(budgets)} budgets")
     for one in budgets:
+        if (
+            one["spec"].get("maxUnavailable") in (0, "0%")
+            or one["spec"].get("minAvailable") == "100%"
+        ):
+            found.append("no pod may ever leave its node")
         if one["spec"].get("unhealthyPodEvictionPolicy") != "AlwaysAllow":
             found.append("a broken pod holds its node")
         if not selects(one["spec"]["selector"]["matchLabels"], labels):
@@ -93,8 +98,14 @@ def disruption(objects: list[Object]) -> list[str]:
     for one in policies:
         spec = one["spec"]
         ports = [port["port"] for rule in spec["ingress"] for port in rule.get("ports", [])]
-        if set(ports) != {"grpc", "metrics"} or not all("ports" in r for r in spec["ingress"]):
+        own = {port["name"] for port in server_of(objects)["ports"]}
+        if set(ports) != own or not all("ports" in r for r in spec["ingress"]):
             found.append(f"the NetworkPolicy opens {ports}")
+        found += [
+            "everybody may administer"
+            for rule in spec["ingress"]
+            if {"port": "admin", "protocol": "TCP"} in rule.get("ports", []) and "from" not in rule
+        ]
         if set(spec["policyTypes"]) != {"Ingress", "Egress"}:
             found.append("the NetworkPolicy leaves a direction open")
         if not selects(spec["podSelector"]["matchLabels"], labels):
@@ -123,7 +134,9 @@ def services(objects: list[Object]) -> list[str]:
     """A headless Service for clients that balance, with a protocol that proxies know."""
     labels, found = labels_of(objects), []
     ports = {one["name"]: one["containerPort"] for one in server_of(objects)["ports"]}
-    if ports != {"grpc": GRPC_PORT, "metrics": METRICS_PORT}:
+    has_admin = "ATTENDANT_ADMIN_PORT" in variables(server_of(objects))
+    admin = {"admin": ADMIN_PORT} if has_admin else {}
+    if ports != {"grpc": GRPC_PORT, "metrics": METRICS_PORT} | admin:
         found.append(f"the container's ports are {ports}")
     grpc = "https" if "ATTENDANT_TLS_CERT" in variables(server_of(objects)) else "kubernetes.io/h2c"
     named = {one["metadata"]["name"]: one["spec"] for one in of_kind(objects, "Service")}
@@ -133,7 +146,7 @@ def services(objects: list[Object]) -> list[str]:
         if not selects(spec["selector"], labels):
             found.append(f"{name} leads to other pods")
         for port in spec["ports"]:
-            expected = {"grpc": grpc, "metrics": "http"}[port["name"]]
+            expected = {"grpc": grpc, "metrics": "http", "admin": grpc}[port["name"]]
             if port.get("appProtocol") != expected:
                 found.append(f"{name}: {port['name']} is not {expected}")
             if port["targetPort"] not in ports:

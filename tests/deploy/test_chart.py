@@ -2,7 +2,9 @@
 
 import json
 import re
+import shutil
 from dataclasses import fields
+from pathlib import Path
 
 import helm_python
 import jsonschema
@@ -239,3 +241,142 @@ def test_the_server_warns_of_open_ports_unless_the_network_policy_guards_them(
     values = read_values("baked-values.yaml") | {"networkPolicy": policy}
     given = objects.variables(objects.server_of(render(values)))
     assert given["ATTENDANT_TRUSTED_NETWORK"] == str(is_trusted).lower()
+
+
+# --- The ways out of what the chart has for everybody.
+
+
+@pytest.fixture(scope="module")
+def ways_out() -> list[Object]:
+    return render_named("ways-out-values.yaml")
+
+
+def test_variables_come_from_secrets_and_fields_too(ways_out: list[Object]) -> None:
+    server = objects.server_of(ways_out)
+    given = objects.variables(server)
+    assert given["OTEL_EXPORTER_OTLP_HEADERS"] == {
+        "secretKeyRef": {"name": "collector", "key": "headers"}
+    }
+    assert given["POD_IP"] == {"fieldRef": {"fieldPath": "status.podIP"}}
+    assert given["OTEL_RESOURCE_ATTRIBUTES"] == "deployment.environment.name=live"
+    assert server["envFrom"][0] == {"secretRef": {"name": "collector"}}
+
+
+def test_a_part_of_the_repository_is_served_where_models_are_named(ways_out: list[Object]) -> None:
+    given = objects.variables(objects.server_of(ways_out))
+    assert given["ATTENDANT_LOAD_MODELS"] == "spam,minilm"
+    others = objects.variables(objects.server_of(render_named("baked-values.yaml")))
+    assert "ATTENDANT_LOAD_MODELS" not in others
+
+
+def test_volumes_and_containers_of_ones_own_are_there_and_hardened(ways_out: list[Object]) -> None:
+    """Those that say nothing have the server's security context; what they say stays."""
+    pod = objects.pod_of(ways_out)
+    assert [one["name"] for one in pod["initContainers"]] == ["verify", "models"]
+    assert [one["name"] for one in pod["containers"]] == ["attendant", "proxy"]
+    hardened = objects.server_of(ways_out)["securityContext"]
+    assert pod["initContainers"][0]["securityContext"] == hardened
+    assert pod["containers"][1]["securityContext"] == hardened | {"runAsNonRoot": True}
+    assert {"authorities", "scratch"} <= {one["name"] for one in pod["volumes"]}
+    paths = [one["mountPath"] for one in objects.server_of(ways_out)["volumeMounts"]]
+    assert "/etc/ssl/private-authorities" in paths
+
+
+def test_pods_are_placed_as_told(ways_out: list[Object]) -> None:
+    pod = objects.pod_of(ways_out)
+    assert pod["affinity"].keys() == {"podAntiAffinity"}
+    assert (pod["runtimeClassName"], pod["schedulerName"]) == ("gvisor", "volcano")
+    with_gpu = objects.pod_of(render_named("keda-values.yaml"))
+    assert with_gpu["runtimeClassName"] == "nvidia"
+
+
+def test_common_labels_are_on_everything_and_select_nothing(ways_out: list[Object]) -> None:
+    for one in ways_out:
+        assert one["metadata"]["labels"]["example.com/cost-centre"] == "4711", one["kind"]
+        assert "example.com/cost-centre" not in json.dumps(one.get("spec", {}).get("selector", {}))
+    assert objects.labels_of(ways_out)["example.com/cost-centre"] == "4711"
+
+
+def test_budget_scaling_and_route_are_as_told(ways_out: list[Object]) -> None:
+    (budget,) = objects.of_kind(ways_out, "PodDisruptionBudget")
+    assert "maxUnavailable" not in budget["spec"]
+    assert budget["spec"]["minAvailable"] == "50%"
+    (route,) = objects.of_kind(ways_out, "GRPCRoute")
+    assert [match["method"]["service"] for match in route["spec"]["rules"][0]["matches"]] == [
+        "inference.GRPCInferenceService",
+        "attendant.v1.TextService",
+    ]
+    (scaler,) = objects.of_kind(render_named("hpa-values.yaml"), "HorizontalPodAutoscaler")
+    assert scaler["spec"]["behavior"]["scaleDown"]["stabilizationWindowSeconds"] == 600
+    assert len(scaler["spec"]["behavior"]["scaleDown"]["policies"]) == 2
+
+
+def test_the_service_with_an_address_may_be_a_load_balancer(ways_out: list[Object]) -> None:
+    services = {
+        one["metadata"]["name"]: one["spec"] for one in objects.of_kind(ways_out, "Service")
+    }
+    balanced = services["demo-attendant-balanced"]
+    assert balanced["type"] == "LoadBalancer"
+    assert balanced["loadBalancerClass"] == "example.com/internal"
+    assert [port["name"] for port in balanced["ports"]] == ["grpc"]
+
+
+def test_the_port_for_administration_has_its_service_and_its_callers(
+    ways_out: list[Object],
+) -> None:
+    """On the Services of clients it is not, and only those named reach it."""
+    services = {
+        one["metadata"]["name"]: one["spec"] for one in objects.of_kind(ways_out, "Service")
+    }
+    ports = {name: [port["name"] for port in one["ports"]] for name, one in services.items()}
+    assert ports == {
+        "demo-attendant": ["grpc", "metrics"],
+        "demo-attendant-balanced": ["grpc"],
+        "demo-attendant-admin": ["admin"],
+    }
+    (policy,) = objects.of_kind(ways_out, "NetworkPolicy")
+    (rule,) = (one for one in policy["spec"]["ingress"] if one["ports"][0]["port"] == "admin")
+    assert rule["from"] == [{"podSelector": {"matchLabels": {"app": "deployer"}}}]
+    assert objects.variables(objects.server_of(ways_out))["ATTENDANT_ADMIN_PORT"] == "8003"
+
+
+@pytest.mark.parametrize(
+    ("gpu", "image"),
+    [
+        ({}, "registry.example.com/attendant-with-models:0.1.0"),
+        ({"enabled": True}, "registry.example.com/attendant-with-models-cuda:0.1.0"),
+        ({"enabled": True, "image": {"repository": "mine", "tag": "cuda"}}, "mine:cuda"),
+    ],
+)
+def test_with_gpus_the_cuda_image_is_taken(gpu: Object, image: str) -> None:
+    made = render(read_values("baked-values.yaml") | {"gpu": gpu})
+    assert objects.server_of(made)["image"] == image
+    (test,) = objects.of_kind(made, "Pod")
+    assert test["spec"]["containers"][0]["image"] == image
+
+
+def test_a_version_with_a_build_number_makes_good_labels_and_tags(tmp_path: Path) -> None:
+    """`0.1.0+build.5` is a version, and neither a label's value nor a tag may have a plus."""
+    copy = tmp_path / "attendant"
+    shutil.copytree(CHART, copy)
+    chart = (copy / "Chart.yaml").read_text(encoding="utf-8")
+    (copy / "Chart.yaml").write_text(chart.replace("0.1.0", "0.1.0+build.5"), encoding="utf-8")
+    values = read_values("plain-values.yaml")
+    texts = helm_python.Chart.load(copy).render(values, name="demo", namespace=NAMESPACE)
+    made = [
+        one
+        for path, text in texts.items()
+        if path.endswith(".yaml")
+        for one in yaml.safe_load_all(text)
+        if one
+    ]
+    assert rules.admissible(made) == []
+    assert objects.server_of(made)["image"] == "attendant:0.1.0_build.5"
+
+
+def test_the_chart_knows_the_server_s_default_of_the_cache() -> None:
+    """It holds the memory limit against it."""
+    template = (CHART / "templates/_checks.tpl").read_text(encoding="utf-8")
+    match = re.search(r'"kv-cache-bytes" \| default (\d+)', template)
+    assert match is not None
+    assert int(match[1]) == Settings().kv_cache_bytes

@@ -26,10 +26,71 @@
 {{- if and (eq $repository.source "initImage") (not $repository.initImage.tag) (not $repository.initImage.digest) }}
 {{- fail "modelRepository.initImage has neither tag nor digest" }}
 {{- end }}
-{{- range $name, $image := dict "image" $v.image "modelRepository.initImage" $repository.initImage }}
+{{- range $name, $image := dict "image" $v.image "gpu.image" $v.gpu.image "modelRepository.initImage" $repository.initImage }}
 {{- if and (eq $image.tag "latest") (not $image.digest) }}
 {{- fail (printf "%s.tag is latest, expected one that stays the same, or a digest: pods would differ" $name) }}
 {{- end }}
+{{- end }}
+
+{{- /* What a pod takes. */}}
+{{- range $resource := list "memory" "cpu" "ephemeral-storage" }}
+{{- $request := get $v.resources.requests $resource }}
+{{- $limit := get $v.resources.limits $resource }}
+{{- if and $request $limit (lt (include "attendant.thousandths" $limit | int64) (include "attendant.thousandths" $request | int64)) }}
+{{- fail (printf "resources.limits.%s is %v, expected at least resources.requests.%s, %v" $resource $limit $resource $request) }}
+{{- end }}
+{{- end }}
+{{- $cache := get $v.server.settings "kv-cache-bytes" | default 2147483648 | int64 }}
+{{- if le (div (include "attendant.thousandths" $v.resources.limits.memory | int64) 1000) $cache }}
+{{- fail (printf "resources.limits.memory is %s, expected more than the keys and values of a generative model, which may take %d bytes: raise it, or set server.settings.kv-cache-bytes (to little, where no model generates)" $v.resources.limits.memory $cache) }}
+{{- end }}
+{{- if and $v.gpu.enabled $v.image.digest (not $v.gpu.image.digest) }}
+{{- fail "image.digest is of the CPU image, and gpu.enabled is true: expected gpu.image.digest" }}
+{{- end }}
+{{- if and $v.gpu.enabled (not $v.gpu.image.repository) (hasSuffix "-cuda" $v.image.repository) }}
+{{- fail (printf "image.repository is %s, and gpu.enabled adds -cuda to it: expected the CPU image's name there, or gpu.image.repository" $v.image.repository) }}
+{{- end }}
+{{- if and (not $v.gpu.enabled) (hasSuffix "-cuda" $v.image.repository) }}
+{{- fail (printf "image.repository is %s, and gpu.enabled is false: expected the CPU image" $v.image.repository) }}
+{{- end }}
+{{- if and (not $v.gpu.enabled) (or $v.gpu.image.repository $v.gpu.image.tag $v.gpu.image.digest) }}
+{{- fail "gpu.image is set, and gpu.enabled is false" }}
+{{- end }}
+{{- if not (or (kindIs "invalid" $v.podDisruptionBudget.maxUnavailable) (kindIs "invalid" $v.podDisruptionBudget.minAvailable)) }}
+{{- fail "podDisruptionBudget.maxUnavailable and minAvailable are both set, expected one" }}
+{{- end }}
+
+{{- /* Names that the chart has, or that are there twice: one of the two would win silently, or all be refused. */}}
+{{- $own := keys (include "attendant.ownLabels" . | fromYaml) }}
+{{- include "attendant.checkNames" (dict "what" "label" "where" "commonLabels" "names" (keys $v.commonLabels) "taken" $own) }}
+{{- $common := concat $own (keys $v.commonLabels) }}
+{{- range $where, $labels := dict "podLabels" $v.podLabels "metrics.labels" $v.metrics.labels "metrics.dashboardLabels" $v.metrics.dashboardLabels }}
+{{- include "attendant.checkNames" (dict "what" "label" "where" $where "names" (keys $labels) "taken" $common) }}
+{{- end }}
+{{- include "attendant.checkNames" (dict "what" "annotation" "where" "podAnnotations" "names" (keys $v.podAnnotations) "taken" (list "kubectl.kubernetes.io/default-container" "prometheus.io/scrape" "prometheus.io/port" "prometheus.io/path")) }}
+{{- $secrets := keys (include "attendant.secrets" . | fromJson) }}
+{{- $volumes := concat (list "tmp" "models") $secrets }}
+{{- range $v.extraVolumes }}
+{{- include "attendant.checkNames" (dict "what" "volume" "where" "extraVolumes" "names" (list .name) "taken" $volumes) }}
+{{- $volumes = append $volumes .name }}
+{{- end }}
+{{- $paths := list "/tmp" $repository.path }}
+{{- range $secrets }}
+{{- $paths = append $paths (printf "/etc/attendant/%s" .) }}
+{{- end }}
+{{- range $v.extraVolumeMounts }}
+{{- include "attendant.checkNames" (dict "what" "path" "where" "extraVolumeMounts" "names" (list .mountPath) "taken" $paths) }}
+{{- $paths = append $paths .mountPath }}
+{{- end }}
+{{- $containers := list "attendant" "models" }}
+{{- range $where, $list := dict "initContainers" $v.initContainers "sidecars" $v.sidecars }}
+{{- range $list }}
+{{- include "attendant.checkNames" (dict "what" "container" "where" $where "names" (list .name) "taken" $containers) }}
+{{- $containers = append $containers .name }}
+{{- end }}
+{{- end }}
+{{- if and $v.gpu.runtimeClassName $v.runtimeClassName (ne $v.gpu.runtimeClassName $v.runtimeClassName) }}
+{{- fail (printf "runtimeClassName is %s, and gpu.runtimeClassName is %s: a pod has one" $v.runtimeClassName $v.gpu.runtimeClassName) }}
 {{- end }}
 
 {{- /* How pods leave. */}}
@@ -60,8 +121,12 @@
 {{- if and $scaled (eq $v.server.modelControlMode "explicit") }}
 {{- fail (printf "server.modelControlMode is explicit, and autoscaling.mode is %s: new pods would not have what clients loaded into others" $v.autoscaling.mode) }}
 {{- end }}
-{{- if and (eq $v.server.modelControlMode "explicit") (not (get $v.server.settings "load-models")) (gt (int $v.server.minModels) 0) }}
-{{- fail (printf "server.minModels is %d, and server.modelControlMode is explicit without the setting load-models: no pod would be ready, so that clients could load models into it; expected 0" (int $v.server.minModels)) }}
+{{- $least := int $v.server.minModels }}
+{{- if and (eq $v.server.modelControlMode "explicit") (not $v.server.models) (gt $least 0) }}
+{{- fail (printf "server.minModels is %d, and server.modelControlMode is explicit without server.models: no pod would be ready, so that clients could load models into it; expected server.models, or server.minModels 0" $least) }}
+{{- end }}
+{{- if and $v.server.models (gt $least (len $v.server.models)) }}
+{{- fail (printf "server.minModels is %d, expected at most the number of server.models, %d" $least (len $v.server.models)) }}
 {{- end }}
 {{- if and (eq $v.autoscaling.mode "keda") (not $v.autoscaling.keda.serverAddress) }}
 {{- fail "autoscaling.keda.serverAddress is not set, and autoscaling.mode is keda" }}
@@ -96,6 +161,22 @@
 {{- if and $v.gateway.enabled (not $v.service.clusterIP.enabled) }}
 {{- fail "gateway.enabled is true, and service.clusterIP.enabled is not: the route needs a Service with an address" }}
 {{- end }}
+{{- $balanced := $v.service.clusterIP }}
+{{- if and (ne $balanced.type "LoadBalancer") (or $balanced.loadBalancerClass $balanced.loadBalancerSourceRanges) }}
+{{- fail (printf "service.clusterIP.loadBalancerClass or loadBalancerSourceRanges is set, and service.clusterIP.type is %s" $balanced.type) }}
+{{- end }}
+{{- if and (eq $balanced.type "ClusterIP") $balanced.externalTrafficPolicy }}
+{{- fail "service.clusterIP.externalTrafficPolicy is set, and service.clusterIP.type is ClusterIP" }}
+{{- end }}
+{{- if and (not $balanced.enabled) (ne $balanced.type "ClusterIP") }}
+{{- fail (printf "service.clusterIP.type is %s, and service.clusterIP.enabled is false" $balanced.type) }}
+{{- end }}
+{{- if and $v.admin.enabled $v.networkPolicy.enabled (not $v.networkPolicy.adminFrom) }}
+{{- fail "networkPolicy.adminFrom is empty, and admin.enabled is true: expected who may administer, as [{podSelector: {matchLabels: {app: deployer}}}]" }}
+{{- end }}
+{{- if and $v.networkPolicy.adminFrom (not $v.admin.enabled) }}
+{{- fail "networkPolicy.adminFrom is set, and admin.enabled is false" }}
+{{- end }}
 {{- if and $v.gateway.enabled (not $v.gateway.parentRefs) }}
 {{- fail "gateway.parentRefs is empty, and gateway.enabled is true" }}
 {{- end }}
@@ -107,5 +188,14 @@
 {{- end }}
 {{- if and $v.metrics.dashboards (not (.Files.Glob "files/dashboards/*.json")) }}
 {{- fail "metrics.dashboards is true, and this chart has no files/dashboards" }}
+{{- end }}
+{{- end }}
+
+{{- /* Of {what, where, names, taken}. */}}
+{{- define "attendant.checkNames" -}}
+{{- range .names }}
+{{- if has . $.taken }}
+{{- fail (printf "%s has the %s %s, which is there already" $.where $.what .) }}
+{{- end }}
 {{- end }}
 {{- end }}

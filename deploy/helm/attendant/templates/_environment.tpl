@@ -14,6 +14,16 @@
   value: {{ .Values.server.modelControlMode }}
 - name: ATTENDANT_MIN_MODELS
   value: {{ int64 .Values.server.minModels | quote }}
+{{- with .Values.server.models }}
+- name: ATTENDANT_LOAD_MODELS
+  value: {{ join "," . | quote }}
+{{- end }}
+{{- if .Values.admin.enabled }}
+- name: ATTENDANT_ADMIN_HOST
+  value: {{ .Values.server.host | quote }}
+- name: ATTENDANT_ADMIN_PORT
+  value: "8003"
+{{- end }}
 - name: ATTENDANT_DEVICE
   value: {{ ternary "cuda" "cpu" .Values.gpu.enabled }}
 - name: ATTENDANT_NUM_THREADS
@@ -55,7 +65,12 @@
 {{- end }}
 {{- range $name, $value := .Values.server.env }}
 - name: {{ $name }}
+  {{- if kindIs "string" $value }}
   value: {{ $value | quote }}
+  {{- else }}
+  valueFrom:
+    {{- toYaml $value | nindent 4 }}
+  {{- end }}
 {{- end }}
 {{- end }}
 

@@ -21,10 +21,43 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 
 {{- define "attendant.labels" -}}
+{{ include "attendant.ownLabels" . }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{- define "attendant.ownLabels" -}}
 {{ include "attendant.selector" . }}
-app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | replace "+" "_" | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
-helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end }}
+
+{{- /* Every port, once: the container's, those of the Services by the end of their names, and who may connect. */}}
+{{- define "attendant.ports" -}}
+{{- $v := .Values }}
+{{- $ports := list
+  (dict "name" "grpc" "port" 8001 "appProtocol" (include "attendant.appProtocol" .) "services" (list "" "-balanced") "from" $v.networkPolicy.grpcFrom "isTested" true)
+  (dict "name" "metrics" "port" 8002 "appProtocol" "http" "services" (list "") "from" $v.networkPolicy.metricsFrom)
+}}
+{{- if $v.admin.enabled }}
+{{- $ports = append $ports (dict "name" "admin" "port" 8003 "appProtocol" (include "attendant.appProtocol" .) "services" (list "-admin") "from" $v.networkPolicy.adminFrom) }}
+{{- end }}
+{{- toJson $ports }}
+{{- end }}
+
+{{- /* Of {root, service}: the ports that a Service has. */}}
+{{- define "attendant.servicePorts" -}}
+{{- range include "attendant.ports" .root | fromJsonArray }}
+{{- if has $.service .services }}
+- name: {{ .name }}
+  port: {{ int .port }}
+  targetPort: {{ .name }}
+  protocol: TCP
+  appProtocol: {{ .appProtocol }}
+{{- end }}
+{{- end }}
 {{- end }}
 
 {{- define "attendant.serviceAccountName" -}}
@@ -35,6 +68,24 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- define "attendant.image" -}}
 {{- $tag := .image.tag | default (ternary "" .tag (ne .image.digest "")) -}}
 {{ .image.repository }}{{ with $tag }}:{{ . }}{{ end }}{{ with .image.digest }}@{{ . }}{{ end }}
+{{- end }}
+
+{{- /* The CPU image, or with GPUs the CUDA one: of its own name, or the other's and -cuda. A chart's version may have a +, a tag not. */}}
+{{- define "attendant.serverImage" -}}
+{{- $v := .Values }}
+{{- $image := $v.image }}
+{{- if $v.gpu.enabled }}
+{{- $repository := $v.gpu.image.repository | default (printf "%s-cuda" $v.image.repository) }}
+{{- $image = dict "repository" $repository "tag" ($v.gpu.image.tag | default $v.image.tag) "digest" $v.gpu.image.digest }}
+{{- end }}
+{{- include "attendant.image" (dict "image" $image "tag" (.Chart.AppVersion | replace "+" "_")) }}
+{{- end }}
+
+{{- /* Of a quantity of Kubernetes, as 4Gi or 500m: a whole number of thousandths. */}}
+{{- define "attendant.thousandths" -}}
+{{- $factors := dict "m" 1 "" 1000 "k" 1e6 "M" 1e9 "G" 1e12 "T" 1e15 "Ki" 1024e3 "Mi" 1048576e3 "Gi" 1073741824e3 "Ti" 1099511627776e3 }}
+{{- $number := regexFind "^[0-9.]+" (toString .) | float64 }}
+{{- mulf $number (get $factors (regexFind "[a-zA-Z]*$" (toString .))) | int64 }}
 {{- end }}
 
 {{- define "attendant.serverName" -}}
@@ -80,6 +131,14 @@ allowPrivilegeEscalation: false
 readOnlyRootFilesystem: true
 capabilities:
   drop: [ALL]
+{{- end }}
+
+{{- /* Of {root, containers}: those of a user's own, hardened as the server is where they do not say otherwise. */}}
+{{- define "attendant.containers" -}}
+{{- $hardened := include "attendant.containerSecurityContext" .root | fromYaml }}
+{{- range .containers }}
+- {{- toYaml (merge (dict "securityContext" (merge (dict) (.securityContext | default dict) $hardened)) .) | nindent 2 }}
+{{- end }}
 {{- end }}
 
 {{- /* gRPC probes of Kubernetes speak plaintext only: with TLS the image asks itself. */}}
