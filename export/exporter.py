@@ -13,7 +13,8 @@ from typing import Literal
 import numpy as np
 import onnx
 
-from export.calibration import SampleRows, sample_rows
+from export.agreement import check_agreement, measure_agreement, sample_texts
+from export.calibration import MAX_TOKENS, SampleRows, sample_rows
 from export.errors import ExportError
 from export.fused_attention import Operator
 from export.graph import check_fused, fused_ops, trace
@@ -26,7 +27,8 @@ from models.datasets import Example
 from service.manifest import EXAMPLE, Manifest, Precision, Variant
 
 # Largest difference to PyTorch on the outputs that is let through. int8 is held to the accuracy
-# on labelled data, or where there are none, to the mean cosine of what texts give.
+# on labelled data, or where there are none, to the mean cosine of what texts give, and where nobody
+# asked for it by name, to the agreement of answers (`export/agreement.py`).
 MAX_ABS_ERROR = {"fp32": 1e-4, "fp16": 5e-2, "int8": float("inf")}
 MIN_MEAN_COSINE = 0.995
 AUTO: tuple[Precision, ...] = ("fp32", "int8")  # what is written where nobody says otherwise
@@ -135,7 +137,9 @@ class _Encoder:
             graph = quantize_static(graph, (pad([row], pad_id) for row in rows))
             check_fused(graph, operator, network.num_attentions)
         self._on_step(f"{precision}: comparing with PyTorch")
-        parity = self._check_parity(precision, graph)
+        parity = self._check_parity(precision, graph).to_dict()
+        if precision == "int8" and not self._labelled:
+            parity |= self._agreement(graph)
         accuracy: dict[str, float] = {}
         if self._labelled:
             self._on_step(f"{precision}: measuring accuracy on {len(self._labelled)} texts")
@@ -144,7 +148,17 @@ class _Encoder:
             found = expected if is_float else _accuracy(self._checkpoint, graph, self._labelled)
             accuracy = {"texts": len(self._labelled), "float": expected, "exported": found}
             _check_accuracy(accuracy, settings.max_accuracy_drop)
-        return Built(graph, Variant(precision, fused_ops(graph), parity.to_dict(), accuracy))
+        return Built(graph, Variant(precision, fused_ops(graph), parity, accuracy))
+
+    def _agreement(self, graph: onnx.ModelProto) -> dict[str, float]:
+        """Of answers to texts: what int8 costs where nobody says what is right."""
+        checkpoint, network = self._checkpoint, self._checkpoint.text_network
+        texts = self._samples().compared
+        max_tokens = min(checkpoint.max_tokens, MAX_TOKENS)
+        samples = sample_texts(checkpoint.task, checkpoint.tokenizer, texts, max_tokens, network)
+        self._on_step(f"int8: comparing answers to {len(samples)} texts")
+        run = GraphRunner(graph)
+        return measure_agreement(checkpoint.task, checkpoint.labels, samples, network, run)
 
     def _check_parity(self, precision: Precision, graph: onnx.ModelProto) -> Parity:
         """On any tokens, or in int8, which is made for some, on texts."""
@@ -167,6 +181,7 @@ def check_cost(variant: Variant) -> None:
         raise ExportError(
             f"a row's neighbours move its output by {effect}, the limit is {MAX_NEIGHBOUR_EFFECT}"
         )
+    check_agreement(variant.precision, variant.parity)
 
 
 def check_fp32(settings: ExportSettings, whose: str) -> None:
