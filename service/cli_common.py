@@ -9,12 +9,12 @@ from typing import Annotated, Any, NamedTuple
 
 import grpc
 import typer
-from google.protobuf.json_format import MessageToDict
 from rich.console import Console
 from rich.text import Text
 
 from service.access import NO_ACCESS, Access, explained, read_access
 from service.errors import SettingError
+from service.message_json import json_fields
 
 console = Console()
 errors = Console(stderr=True)
@@ -163,14 +163,6 @@ def write_plot(path: Path, content: bytes) -> None:
 def show(message: Any, draw: Callable[[Any], Any], as_json: bool) -> None:  # noqa: ANN401
     """Print a message as JSON, or as what `draw` makes of it."""
     if as_json:
-        print(json.dumps(fields_of(message), ensure_ascii=False))  # noqa: T201
+        print(json.dumps(json_fields(message), ensure_ascii=False))  # noqa: T201
     else:
         console.print(draw(message))
-
-
-def fields_of(message: Any) -> dict[str, Any]:  # noqa: ANN401
-    """A message as JSON has it, fields that are zero too."""
-    fields: dict[str, Any] = MessageToDict(
-        message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
-    )
-    return fields

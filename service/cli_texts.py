@@ -29,10 +29,11 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from service.cli_common import console, errors, fields_of
+from service.cli_common import console, errors
 from service.errors import InvalidArgument, SettingError
 from service.in_flight import Answered, InFlight, Refused
 from service.lines import GivenTexts, Line, StreamedTexts, Texts
+from service.message_json import json_fields
 from service.tables import Table
 
 AsNdjson = Annotated[
@@ -287,7 +288,7 @@ class ObjectPerText(Output):
 
     def write(self, lines: Sequence[Line], response: Any, *, is_only: bool) -> None:  # noqa: ANN401, ARG002
         for line, result in zip(lines, getattr(response, self._field), strict=True):
-            found = {"line": line.number, "text": line.text, **fields_of(result)}
+            found = {"line": line.number, "text": line.text, **json_fields(result)}
             sys.stdout.write(json.dumps(found, ensure_ascii=False) + "\n")
         sys.stdout.flush()
 
@@ -302,7 +303,7 @@ class OneDocument(Output):
         self._has_begun = False
 
     def write(self, lines: Sequence[Line], response: Any, *, is_only: bool) -> None:  # noqa: ANN401, ARG002
-        fields = fields_of(response)
+        fields = json_fields(response)
         results = fields.pop(self._field)
         found = [
             {"line": line.number, **result} if self._has_lines else result
