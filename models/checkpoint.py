@@ -8,6 +8,7 @@ Writing is atomic: everything is written into a folder beside, which then takes 
 old one. A reader sees the old checkpoint, none or the new one, never a mixture.
 """
 
+import hashlib
 import json
 import tempfile
 from collections.abc import Mapping
@@ -28,12 +29,13 @@ from models.huggingface import CONFIG_FILE, WEIGHTS_FILE, load_pretrained
 from models.json_files import fields_of, read_object
 from models.kinds import Task, kind_named, kind_of
 from models.tokenizer import TOKENIZER_FILE, load_tokenizer
-from models.weights import assign_weights, build_on_meta, read_tensors
+from models.weights import assign_weights, build_on_meta, check_digest, read_tensors
 from models.writing import writing
 
 __all__ = ["Checkpoint", "CheckpointError", "load_checkpoint", "save_checkpoint"]
 
 FORMAT = "attendant-checkpoint-1"
+WEIGHTS_DIGEST = "weights_sha256"  # of the whole file; checkpoints of before have none
 CHECKPOINT_FILES = (CONFIG_FILE, WEIGHTS_FILE, TOKENIZER_FILE)
 NO_TOKENIZER = Tokenizer(WordLevel({}, unk_token=""))  # of a network that reads no texts
 REPORT_FILES = ("training.json", "confusion.png", "loss.png", "attention.png")
@@ -133,7 +135,9 @@ def _contents_of(checkpoint: Checkpoint) -> dict[str, bytes]:
     contents = {WEIGHTS_FILE: save(_contiguous(checkpoint.model.state_dict()))}
     if kind_of(checkpoint.model).has_tokenizer:
         contents[TOKENIZER_FILE] = checkpoint.tokenizer.to_str(pretty=True).encode()
-    contents[CONFIG_FILE] = _to_json(_config_of(checkpoint)).encode()
+    digest = hashlib.sha256(contents[WEIGHTS_FILE]).hexdigest()
+    config = {**_config_of(checkpoint), WEIGHTS_DIGEST: digest}
+    contents[CONFIG_FILE] = _to_json(config).encode()
     return contents
 
 
@@ -199,6 +203,8 @@ def _load_own(folder: Path) -> Checkpoint:
         labels = tuple(map(str, values["labels"])) if kind.has_labels else ()
         model = build_on_meta(partial(kind.build, values, len(labels)))
         assign_weights(model, read_tensors(folder / WEIGHTS_FILE), folder / WEIGHTS_FILE)
+        if WEIGHTS_DIGEST in values:  # last: what is wrong otherwise is said more closely
+            check_digest(folder / WEIGHTS_FILE, values[WEIGHTS_DIGEST], path)
         return Checkpoint(
             model=model,
             task=kind.task,

@@ -5,6 +5,7 @@ The module is built on the meta device, so that no time goes into initialising w
 and the global random state stays as it was.
 """
 
+import hashlib
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import TypeVar
@@ -33,6 +34,17 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         name: tensor.float() if tensor.is_floating_point() else tensor
         for name, tensor in tensors.items()
     }
+
+
+def check_digest(path: Path, expected: str, stated_in: Path) -> None:
+    """Raise CheckpointError unless the file is the one whose SHA-256 was stated."""
+    with path.open("rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    if found != expected:
+        raise CheckpointError(
+            f"{path} has the SHA-256 {found}, but {stated_in} says {expected}: it is damaged, or "
+            "of another checkpoint; copy the folder again, or train it again"
+        )
 
 
 def build_on_meta(build: Callable[[], Module]) -> Module:

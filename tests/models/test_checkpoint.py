@@ -1,5 +1,6 @@
 """Our own folder: nothing is lost, nothing is half written, and every fault has a name."""
 
+import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -58,6 +59,7 @@ def test_a_gpt_survives_its_folder(gpt_checkpoint: Checkpoint, tmp_path: Path) -
     values = json.loads((tmp_path / "gpt" / "config.json").read_text())
     assert values.keys() == {
         *("format", "task", "network", "origin", "max_tokens", "decoder", "metrics"),
+        "weights_sha256",
     }
     input_ids = torch.randint(0, 32, (2, 6))
     assert torch.equal(loaded.model(input_ids), gpt_checkpoint.model(input_ids))
@@ -166,6 +168,26 @@ def test_a_damaged_file_is_named(
     with pytest.raises(CheckpointError, match=fault) as caught:
         load_checkpoint(tmp_path / "model")
     assert str(path) in str(caught.value)
+
+
+def test_weights_that_changed_on_the_way_are_refused_with_both_checksums(
+    classifier_checkpoint: Checkpoint, tmp_path: Path
+) -> None:
+    """One bit of one weight; a folder of before checksums has none, and is read as it is."""
+    save_checkpoint(classifier_checkpoint, tmp_path / "model")
+    weights, config = (tmp_path / "model" / name for name in ("model.safetensors", "config.json"))
+    content = bytearray(weights.read_bytes())
+    content[-1] ^= 1
+    weights.write_bytes(content)
+    values = json.loads(config.read_text())
+    with pytest.raises(CheckpointError) as caught:
+        load_checkpoint(tmp_path / "model")
+    found = hashlib.sha256(content).hexdigest()
+    assert f"{weights} has the SHA-256 {found}" in str(caught.value)
+    assert f"{config} says {values['weights_sha256']}" in str(caught.value)
+    del values["weights_sha256"]
+    config.write_text(json.dumps(values))
+    load_checkpoint(tmp_path / "model")
 
 
 @pytest.mark.parametrize(
