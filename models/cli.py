@@ -22,7 +22,7 @@ from models.settings import TrainingSettings
 DEFAULTS = TrainingSettings()
 TRAINING_LIBRARIES = ("torch", "safetensors", "sklearn", "matplotlib", "huggingface_hub")
 # The other flags are named after their field.
-FLAGS = {"validation_fraction": "--validation", "pairs": "PAIRS"}
+FLAGS = {"validation_fraction": "--validation", "pairs": "PAIRS", "word": "WORD"}
 INTERRUPTED = 130  # 128 + SIGINT, as a shell reports it
 
 

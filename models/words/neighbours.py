@@ -6,6 +6,7 @@ Knows nothing about networks: a table of vectors and its words. Similar means a 
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 
 import torch
 from torch import Tensor
@@ -49,9 +50,10 @@ class WordSpace:
 
     def _unit(self, word: str) -> Tensor:
         if word not in self._index:
-            raise SettingError(
-                "word", word, f"one of the {self.num_words} words that have a vector"
-            )
+            alike = get_close_matches(word.lower(), self._index, n=3)
+            such_as = f"; spelt alike are {', '.join(alike)}" if alike else ""
+            limit = f"one of the {self.num_words} words that have a vector{such_as}"
+            raise SettingError("word", word, limit)
         return self._units_VD[self._index[word]]
 
     def _nearest(self, unit_D: Tensor, left_out: Collection[str], count: int) -> list[Neighbour]:

@@ -222,6 +222,9 @@ def test_the_command_trains_and_answers(tmp_path: Path) -> None:
     refused = CliRunner(env=PLAIN).invoke(words, ["nearest", str(output), "emperor"])
     assert refused.exit_code == 2
     assert "emperor" in refused.output
+    misspelt = CliRunner(env=PLAIN).invoke(words, ["nearest", str(output), "Dogs"])
+    assert "Invalid value for WORD: 'Dogs' is not allowed, it must be one of" in misspelt.output
+    assert "words that have a vector; spelt alike are dog" in misspelt.output
 
 
 def test_a_text_is_the_mean_of_its_known_words(tmp_path: Path) -> None:
