@@ -18,6 +18,7 @@ from service.cli_common import (
 )
 from service.client import VisionClient
 from service.errors import SettingError
+from service.settings import Settings
 
 Files = Annotated[list[Path], typer.Argument(help="One or more files in PNG or JPEG format.")]
 
@@ -35,6 +36,15 @@ def classify_image(
             "close the next ones were.",
         ),
     ] = 3,
+    invert: Annotated[
+        bool,
+        typer.Option(
+            envvar="ATTENDANT_INVERT",
+            help="Exchange light and dark first, for a drawing that is dark on light where the "
+            "model was trained on light on dark, or the other way: `attendant models` says what it "
+            "was trained on. Needs Pillow.",
+        ),
+    ] = False,
     version: Version = "",
     as_json: AsJson = False,
     server: Server = SERVER,
@@ -43,13 +53,25 @@ def classify_image(
     request = pb.ClassifyImageRequest(
         model=model,
         version=version,
-        images=map(_content, files),
+        images=[_inverted(path) if invert else _content(path) for path in files],
         top_k=top_k,
         all_scores=not top_k,
     )
     with VisionClient(*server) as client:
         response = client.classify_image(request)
     show(response, lambda found: tables.images([path.name for path in files], found), as_json)
+
+
+def _inverted(path: Path) -> bytes:
+    from service.images import ImageLimits, inverted  # heavy, and few ask for it
+
+    content = _content(path)
+    defaults = Settings()
+    limits = ImageLimits(defaults.max_image_bytes, defaults.max_image_pixels)
+    try:
+        return inverted(content, limits)
+    except ModuleNotFoundError as error:
+        raise SettingError("--invert needs Pillow: pip install 'attendant[vision]'") from error
 
 
 def _content(path: Path) -> bytes:

@@ -80,6 +80,17 @@ def decode_images(
     return DecodedImages(values, sizes)
 
 
+def inverted(file: bytes, limits: ImageLimits) -> bytes:
+    """The same image as PNG with light and dark exchanged, or `InvalidArgument`."""
+    from PIL import ImageOps
+
+    content = BytesIO()
+    image = ImageOps.exif_transpose(_open(file, 0, limits))
+    image = image.convert("L" if image.mode in ("1", "L", "LA") else "RGB")
+    ImageOps.invert(image).save(content, format="PNG")
+    return content.getvalue()
+
+
 def _open(file: bytes, index: int, limits: ImageLimits) -> "Image.Image":
     """Read a file's header."""
     try:

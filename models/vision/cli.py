@@ -35,7 +35,8 @@ vision = command_of(
             Path | None,
             None,
             "An .npz of `images`, uint8 [N, H, W] or [N, H, W, C], and `labels`. By default "
-            "scikit-learn's digits: 1,797 images of 8 x 8 pixels, which come with it.",
+            "scikit-learn's digits: 1,797 images of 8 x 8 pixels, light on dark, which come with "
+            "it. Images to be asked about must have the same ground.",
             f"{PREFIX}_DATA",
             shown="digits",
         ),

@@ -21,6 +21,7 @@ from models.errors import DatasetError
 
 CHANNELS = (1, 3)  # grey; red, green and blue
 DIGITS_INK = 16  # the largest value of scikit-learn's pixels
+EVEN_GROUND, EVEN_SHARE = 0.2, 0.7  # of drawings: most of their edges are about as bright
 MIN_STD = 1e-3  # of a channel that is the same everywhere
 
 
@@ -70,6 +71,15 @@ class LabelledImages:
         """Uint8 [N, C, H, W]."""
         return torch.stack([image.pixels for image in self.examples])
 
+    def polarity(self) -> str:
+        """Of drawings, whether they are light on dark; empty for grounds of many brightnesses."""
+        edges = torch.cat([_edge(image.pixels) for image in self.examples]).double() / 255.0
+        ground = edges.median().item()
+        is_even = ((edges - ground).abs() < EVEN_GROUND).double().mean().item() > EVEN_SHARE
+        if not is_even or EVEN_GROUND < ground < 1.0 - EVEN_GROUND:
+            return ""
+        return "light on dark" if ground < 0.5 else "dark on light"
+
     def mean_and_std(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
         """Of each channel, pixels counted from 0 to 1."""
         values = self.pixels().double().div(255.0).transpose(0, 1).flatten(1)
@@ -101,6 +111,12 @@ class ImageRows:
             pixels = shifted(pixels, self.max_shift)
         targets = torch.tensor([self.targets[i] for i in indices])
         return normalised(pixels, self.mean, self.std), targets
+
+
+def _edge(pixels_CHW: Tensor) -> Tensor:
+    """The outermost pixels of an image."""
+    sides = pixels_CHW[:, 0], pixels_CHW[:, -1], pixels_CHW[:, :, 0], pixels_CHW[:, :, -1]
+    return torch.cat([side.flatten() for side in sides])
 
 
 def normalised(pixels_BCHW: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:

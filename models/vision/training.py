@@ -66,7 +66,7 @@ def train_vit(
         labels=labels,
         tokenizer=NO_TOKENIZER,
         max_tokens=config.max_positions,
-        origin=f"trained on {splits.train.name}",
+        origin=f"trained on {splits.train.name}{_polarity(splits.train)}",
         metrics={
             f"{part}_{name}": value
             for part, evaluation in parts.items()
@@ -79,6 +79,12 @@ def train_vit(
 def split_images(images: LabelledImages, settings: VisionSettings) -> Splits[LabelledImages]:
     fractions = [settings.validation_fraction, settings.test_fraction]
     return Splits(*images.split(fractions, settings.seed))
+
+
+def _polarity(images: LabelledImages) -> str:
+    """What a model of drawings should be shown, as those of the other kind look alike to people."""
+    kind = images.polarity()
+    return f", {kind}" if kind else ""
 
 
 def config_of(images: LabelledImages, settings: VisionSettings) -> ViTConfig:

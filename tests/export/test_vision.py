@@ -231,6 +231,15 @@ async def test_the_command_shows_each_files_labels(
     assert result.exit_code == 0, result.output
     assert "one.png" in result.stdout
     assert "8 x 8" in result.stdout
+    dark_on_light = tmp_path / "dark.png"
+    dark_on_light.write_bytes(file_of(255 - images.pixels()[1, 0].numpy()))
+    answers = []
+    for arguments in ([str(path)], [str(dark_on_light), "--invert"]):
+        asked = [*command[:2], *arguments, *command[3:], "--json"]
+        answer = await asyncio.to_thread(CliRunner().invoke, app, asked, env=environment)
+        assert answer.exit_code == 0, answer.output
+        answers.append(json.loads(answer.stdout)["results"][0])
+    assert answers[0] == answers[1], "the same picture, once light and dark are exchanged"
     missing = ["classify-image", "digits", str(tmp_path / "two.png")]
     result = await asyncio.to_thread(CliRunner().invoke, app, missing, env=environment)
     assert isinstance(result.exception, SettingError)

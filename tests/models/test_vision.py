@@ -214,3 +214,21 @@ def test_a_file_that_is_no_npz_is_refused(tmp_path: Path) -> None:
     (tmp_path / "set.npz").write_bytes(b"images")
     with pytest.raises(DatasetError, match="npz"):
         read_images(tmp_path / "set.npz")
+
+
+def test_drawings_are_told_apart_by_their_ground(some_digits: LabelledImages) -> None:
+    """Light on dark, dark on light, and photographs, whose edges have many brightnesses."""
+    assert some_digits.polarity() == "light on dark"
+    turned = tuple(replace(image, pixels=255 - image.pixels) for image in some_digits.examples)
+    assert LabelledImages("turned", turned).polarity() == "dark on light"
+    noise = np.random.default_rng(0).integers(0, 256, (20, 1, 8, 8), np.uint8)
+    photographs = tuple(
+        replace(image, pixels=torch.from_numpy(pixels))
+        for image, pixels in zip(some_digits.examples, noise, strict=False)
+    )
+    assert LabelledImages("noise", photographs).polarity() == ""
+
+
+def test_a_checkpoint_says_which_drawings_it_was_trained_on(some_digits: LabelledImages) -> None:
+    trained = train_vit(split_images(some_digits, SMALL), replace(SMALL, epochs=1))
+    assert trained.checkpoint.origin == "trained on digits, light on dark"
