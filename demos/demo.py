@@ -19,6 +19,7 @@ from rich.table import Table
 
 from demos.server import ATTENDANT, serving
 from demos.systems import DEMOS, Demo, Places, Step
+from models.flags import completing
 from service.errors import AttendantError
 
 DEFAULT_FOLDER = Path("build/demos")
@@ -42,7 +43,12 @@ class Took:
 
 def demo(
     name: Annotated[
-        str, typer.Argument(help="Which system; none lists them.", show_default=False)
+        str,
+        typer.Argument(
+            help="Which system; none lists them.",
+            show_default=False,
+            autocompletion=completing(DEMOS),
+        ),
     ] = "",
     output: Annotated[
         Path, typer.Option(envvar="ATTENDANT_DEMO_OUTPUT", help="Folder for what is built.")

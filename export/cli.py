@@ -132,6 +132,7 @@ def export(
         str | None,
         typer.Option(
             envvar="ATTENDANT_EXPORT_TASK",
+            autocompletion=lambda: ["features", "embedding", "attention"],
             help="What to export the checkpoint for: features, all hidden states of its encoder; "
             "embedding, one vector per text, of an ELMo; or attention, where every token looks. By "
             "default its own task.",

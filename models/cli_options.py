@@ -9,8 +9,9 @@ from typing import Annotated
 
 import typer
 
-from models.flags import flag
+from models.flags import completing, flag
 from models.pretrain_settings import PretrainSettings
+from models.settings import EMBEDDING_LAYERS, IMPORT_TASKS, POOLINGS, PRECISIONS, TRAIN_TASKS
 
 Data = Annotated[
     Path,
@@ -26,6 +27,7 @@ TrainTask = Annotated[
     typer.Option(
         "--task",
         envvar="ATTENDANT_TRAIN_TASK",
+        autocompletion=completing(TRAIN_TASKS),
         help="What to learn: text-classification, token-classification (IOB tags: named entities) "
         "or question-answering.",
     ),
@@ -148,6 +150,7 @@ Precision = Annotated[
     str,
     typer.Option(
         envvar="ATTENDANT_TRAIN_PRECISION",
+        autocompletion=completing(PRECISIONS),
         help="bfloat16 in the passes (weights stay float32): auto, on or off. Auto uses it only "
         "where the processor multiplies in it (AVX512_BF16 or AMX); elsewhere it is slower.",
     ),
@@ -189,6 +192,7 @@ Task = Annotated[
     str,
     typer.Option(
         envvar="ATTENDANT_IMPORT_TASK",
+        autocompletion=completing(IMPORT_TASKS),
         help="auto, text-classification, embedding, fill-mask or text-generation. Auto: what the "
         "checkpoint was made for; a bare encoder embeds.",
     ),
@@ -197,6 +201,7 @@ Pooling = Annotated[
     str | None,
     typer.Option(
         envvar="ATTENDANT_IMPORT_POOLING",
+        autocompletion=completing(POOLINGS),
         help="Embedders: mean or cls. By default what the checkpoint declares, else mean, "
         "which is the better of the two where neither was trained.",
         show_default="as declared",
@@ -206,6 +211,7 @@ Layers = Annotated[
     str | None,
     typer.Option(
         envvar="ATTENDANT_IMPORT_LAYERS",
+        autocompletion=completing(EMBEDDING_LAYERS),
         help="Embedders: first, last, second_to_last, sum_last_four, concat_last_four or "
         "sum_all. Last by default: what sentence embedders are trained with.",
         show_default="last",

@@ -33,11 +33,9 @@ from models.reading.reports import answer_table, entity_table
 from models.reading.sentences import TaggedDataset, read_sentences
 from models.reading.tagging import TOKEN_CLASSIFICATION
 from models.reports import confusion_table, reports_of
-from models.settings import TrainingSettings
+from models.settings import IMPORT_TASKS, TRAIN_TASKS, TrainingSettings
 from models.trainer import J, R
 from models.training_state import state_path
-
-TASKS = ("auto", "text-classification", "embedding", "fill-mask", "text-generation")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +66,7 @@ TRAINED_TASKS: dict[str, TrainedTask[Any, Any, Any]] = {
         QUESTION_ANSWERING, read_questions, QuestionDataset.split, answer_table
     ),
 }
+assert tuple(TRAINED_TASKS) == TRAIN_TASKS, "what the command line says there is"
 
 
 def train(
@@ -154,7 +153,7 @@ def import_model(
     origin: str | None,
 ) -> None:
     """Read a checkpoint of any kind and write it as ours."""
-    check_choice("task", task, TASKS)
+    check_choice("task", task, IMPORT_TASKS)
     check_replaceable(output)
     checkpoint = load_checkpoint(source)
     wanted = checkpoint.task if task == "auto" else task

@@ -12,8 +12,16 @@ from typing import Any
 import typer
 
 
-def argument(name: str, kind: object, text: str, envvar: str) -> inspect.Parameter:
-    return _parameter(name, kind, typer.Argument(help=text, envvar=envvar))
+def completing(choices: Collection[str]) -> Callable[[], list[str]] | None:
+    """What a shell completes a value to; None, as Typer has it, where any value may be given."""
+    return (lambda: list(choices)) if choices else None
+
+
+def argument(
+    name: str, kind: object, text: str, envvar: str, choices: Collection[str] = ()
+) -> inspect.Parameter:
+    given = typer.Argument(help=text, envvar=envvar, autocompletion=completing(choices))
+    return _parameter(name, kind, given)
 
 
 def flag(
@@ -24,13 +32,21 @@ def flag(
     envvar: str,
     shown: bool | str = True,
     spelt: str = "",
+    choices: Collection[str] = (),
 ) -> inspect.Parameter:
     """`...` as the default makes it one that must be given; `shown` may be words for it.
 
     `spelt` is for a flag that is not named as the function's parameter is.
     """
     names = [spelt] if spelt else []
-    option = typer.Option(default, *names, help=text, envvar=envvar, show_default=shown)
+    option = typer.Option(
+        default,
+        *names,
+        help=text,
+        envvar=envvar,
+        show_default=shown,
+        autocompletion=completing(choices),
+    )
     return _parameter(name, kind, option)
 
 
@@ -44,6 +60,7 @@ def flags_of(settings: type, prefix: str, omit: Collection[str] = ()) -> list[in
             _help_of(field),
             f"{prefix}_{field.name.upper()}",
             shown=field.metadata["shown"] or True,
+            choices=field.metadata["choices"],
         )
         for field in fields(settings)
         if field.name not in omit

@@ -13,8 +13,8 @@ from torch.nn import functional as F
 
 from models.encoder import Encoder, EncoderConfig, initialise
 from models.errors import SettingError, check_choice
+from models.settings import EMBEDDING_LAYERS, POOLINGS
 
-POOLINGS = ("mean", "cls")
 HEAD_ACTIVATIONS = {"tanh": torch.tanh, "relu": torch.relu}
 
 
@@ -32,6 +32,7 @@ LAYERS: dict[str, Callable[[tuple[Tensor, ...]], Tensor]] = {
     "concat_last_four": _concat_last_four,
     "sum_all": lambda states: torch.stack(states[1:]).sum(dim=0),
 }
+assert tuple(LAYERS) == EMBEDDING_LAYERS, "what the command line says there is"
 NEEDS_FOUR_LAYERS = ("sum_last_four", "concat_last_four")
 
 

@@ -9,6 +9,13 @@ from typing import Any
 from models.errors import check_choice, check_range
 
 PRECISIONS = ("auto", "on", "off")
+TRAIN_TASKS = ("text-classification", "token-classification", "question-answering")
+IMPORT_TASKS = ("auto", "text-classification", "embedding", "fill-mask", "text-generation")
+POOLINGS = ("mean", "cls")
+EMBEDDING_LAYERS = (
+    *("first", "last", "second_to_last"),
+    *("sum_last_four", "concat_last_four", "sum_all"),
+)
 MAX_EPOCHS = 1_000
 MAX_SEED = 2**63 - 1  # torch.manual_seed takes no more
 

@@ -33,6 +33,7 @@ seq2seq = command_of(
             + "; ".join(f"{name}, {task.what}" for name, task in TASKS.items())
             + "; or a file of source<TAB>target lines.",
             f"{ENVIRONMENT}_PAIRS",
+            choices=tuple(TASKS),
         ),
         flag(
             "output",
