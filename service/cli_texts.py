@@ -335,7 +335,7 @@ class OneDocument(Output):
 
 
 def _summed(fields: dict[str, Any], others: dict[str, Any]) -> dict[str, Any]:
-    """Numbers added up, whole ones also where JSON has them as texts; others as they are."""
+    """Numbers added up; others as they are."""
     if not fields:
         return others
     summed = dict(fields)
@@ -344,6 +344,4 @@ def _summed(fields: dict[str, Any], others: dict[str, Any]) -> dict[str, Any]:
             summed[name] = _summed(fields[name], value)
         elif isinstance(value, float | int):
             summed[name] = fields[name] + value
-        elif name.startswith("num_"):
-            summed[name] = str(int(fields[name]) + int(value))
     return summed

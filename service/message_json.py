@@ -6,7 +6,7 @@ Every field is there, also where it is 0 or empty; but of a listed model only wh
 
 from typing import Any
 
-from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 
@@ -23,7 +23,7 @@ def json_fields(message: Message) -> dict[str, Any]:
     return _plain(message.DESCRIPTOR, values)
 
 
-def _plain(kind: Descriptor, values: dict[str, Any]) -> dict[str, Any]:
+def _plain(kind: Any, values: dict[str, Any]) -> dict[str, Any]:  # noqa: ANN401 - a Descriptor
     is_model = kind.full_name == "attendant.v1.Model"
     return {
         name: _value(kind.fields_by_name[name], value)
@@ -32,7 +32,7 @@ def _plain(kind: Descriptor, values: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _value(field: FieldDescriptor, value: Any) -> Any:  # noqa: ANN401
+def _value(field: Any, value: Any) -> Any:  # noqa: ANN401
     if isinstance(value, list):
         return [_value(field, each) for each in value]
     if field.message_type is not None and isinstance(value, dict):
