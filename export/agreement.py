@@ -78,7 +78,7 @@ def measure_agreement(
     outputs = list(_outputs(samples, network, graph))
     figures = MEASURES[task](outputs, labels)
     return {"texts_compared": len(outputs)} | {
-        name: figure if isinstance(figure, int) else round(float(figure), 5)
+        name: figure if isinstance(figure, int) else round(figure, 5)
         for name, figure in figures.items()
     }
 
@@ -123,12 +123,12 @@ def _rows_of_texts(num_rows: int, ids: Sequence[Sequence[int]], mask_token_id: i
 
 def _same_labels(outputs: Sequence[TextOutputs], _: Sequence[str]) -> dict[str, float]:
     same = [each.found.argmax() == each.wanted.argmax() for each in outputs]
-    return {"same_labels": np.mean(same)}
+    return {"same_labels": float(np.mean(same))}
 
 
 def _same_words(outputs: Sequence[TextOutputs], _: Sequence[str]) -> dict[str, float]:
     same = [each.found.argmax(axis=1) == each.wanted.argmax(axis=1) for each in outputs]
-    return {"same_words": np.mean(np.concatenate(same))}
+    return {"same_words": float(np.mean(np.concatenate(same)))}
 
 
 def _same_entities(outputs: Sequence[TextOutputs], labels: Sequence[str]) -> dict[str, float]:
@@ -145,8 +145,8 @@ def _same_entities(outputs: Sequence[TextOutputs], labels: Sequence[str]) -> dic
     both = num_found + num_wanted
     return {
         "entities_compared": num_wanted,
-        "same_tags": np.mean(np.concatenate(same_tags)),  # of words
-        "same_entities": np.mean(same),
+        "same_tags": float(np.mean(np.concatenate(same_tags))),  # of words
+        "same_entities": float(np.mean(same)),
         "entity_f1": 2 * common / both if both else 1.0,
     }
 
@@ -164,7 +164,7 @@ def _same_answers(outputs: Sequence[TextOutputs], _: Sequence[str]) -> dict[str,
     same = [
         _answer(each.found, each.sample) == _answer(each.wanted, each.sample) for each in outputs
     ]
-    return {"same_answers": np.mean(same)}
+    return {"same_answers": float(np.mean(same))}
 
 
 def _answer(logits: np.ndarray, sample: SampleText) -> tuple[int, int]:
@@ -186,7 +186,7 @@ def _same_neighbours(outputs: Sequence[TextOutputs], _: Sequence[str]) -> dict[s
         _nearest(np.concatenate(vectors))
         for vectors in ([each.found for each in outputs], [each.wanted for each in outputs])
     )
-    return {"same_neighbours": np.mean(found == wanted)}
+    return {"same_neighbours": float(np.mean(found == wanted))}
 
 
 def _nearest(vectors_TD: np.ndarray) -> np.ndarray:  # noqa: N803 - T texts, D values

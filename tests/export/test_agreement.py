@@ -1,8 +1,10 @@
 """What a precision costs where nobody labelled texts: whether the answers stay the same."""
 
 import random
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -144,7 +146,12 @@ def tagger(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
     """Trained in seconds; it finds every prize."""
     path = tmp_path_factory.mktemp("tagger") / "tokenizer.json"
     write_tokenizer(path)
-    sizes = {"hidden_size": 16, "num_layers": 1, "num_heads": 2, "intermediate_size": 32}
+    sizes: dict[str, Any] = {
+        "hidden_size": 16,
+        "num_layers": 1,
+        "num_heads": 2,
+        "intermediate_size": 32,
+    }
     config = EncoderConfig(vocab_size=len(SPECIAL + WORDS), max_positions=16, **sizes)
     torch.manual_seed(0)
     base = Checkpoint(
@@ -212,7 +219,7 @@ def test_int8_that_changes_entities_is_left_out_though_its_cosine_is_near_1(
     ("checkpoint", "share"), [(tiny_classifier, "same_labels"), (tiny_embedder, "same_neighbours")]
 )
 def test_each_task_says_how_its_answers_agree(
-    checkpoint: type[Checkpoint], share: str, tmp_path: Path
+    checkpoint: Callable[[], Checkpoint], share: str, tmp_path: Path
 ) -> None:
     _, manifest = export_checkpoint(checkpoint(), ExportSettings("any", tmp_path, "int8"))
     assert manifest.parity["texts_compared"] == 160

@@ -21,8 +21,9 @@ from export.parity import GraphRunner, pad
 from export.recurrence import emit_lstms
 from models.checkpoint import Checkpoint, save_checkpoint
 from models.errors import SettingError
-from models.heads import LAYERS, POOLINGS, TextEmbedder
+from models.heads import LAYERS, TextEmbedder
 from models.kinds import kind_of
+from models.settings import POOLINGS
 from models.uses import as_embedding, as_features
 from models.words.elmo import Elmo, ElmoConfig
 from models.words.elmo_tasks import ElmoClassifier, ElmoTokenClassifier
