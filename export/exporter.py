@@ -24,6 +24,7 @@ from export.variants import Built, BuiltGraphs, build_graphs
 from export.writer import ExportedModel, write_model
 from models.checkpoint import Checkpoint
 from models.datasets import Example
+from models.words.vocabulary import SPECIAL, words_of
 from service.manifest import EXAMPLE, Manifest, Precision, Variant
 
 # Largest difference to PyTorch on the outputs that is let through. int8 is held to the accuracy
@@ -234,6 +235,7 @@ def _manifest(checkpoint: Checkpoint, settings: ExportSettings, graphs: BuiltGra
         max_tokens=checkpoint.max_tokens,
         pad_token_id=network.pad_token_id,
         labels=checkpoint.labels,
+        network=network.served_name,
         embedding_size=network.embedding_size,
         num_layers=checkpoint.config.num_layers if checkpoint.task == "features" else 0,
         pooling=network.pooling_description,
@@ -246,7 +248,9 @@ def _manifest(checkpoint: Checkpoint, settings: ExportSettings, graphs: BuiltGra
 
 
 def example_of(checkpoint: Checkpoint) -> str:
-    """A text to try the model with: with a mask, where it fills those."""
+    """A text to try the model with: with a mask, where it fills those, of words that it knows."""
+    if checkpoint.text_network.served_name == "words":
+        return words_of(checkpoint.tokenizer)[len(SPECIAL)]
     if checkpoint.task != "fill-mask":
         return EXAMPLE
     mask = checkpoint.tokenizer.id_to_token(checkpoint.text_network.mask_token_id)

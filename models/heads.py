@@ -93,6 +93,7 @@ class TextNetwork(nn.Module):
 
     output_name: ClassVar[str]  # of the tensor
     has_fixed_body: ClassVar[bool] = False  # whether a task learns all but the body
+    served_name: ClassVar[str] = ""  # where a server treats it apart
 
     @property
     def vocab_size(self) -> int:

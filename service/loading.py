@@ -58,6 +58,7 @@ from service.settings import Settings
 from service.tasks import TEXT_TASKS
 from service.tokenizer import Text, TextTokenizer
 from service.warmup import warm_up
+from service.word_model import WordVectorModel
 
 OpenSession = Callable[[Path, SessionOptions], Session]
 
@@ -183,8 +184,9 @@ def start_model(
     outputs = [TEXT_TASKS[manifest.task].output]
     engine = BatchEngine(name, version.sessions, outputs, collate, limits, metrics, on_broken)
     cache = host.cache_for(config)
-    kind = TEXT_MODELS.get(manifest.task, TextModel)
-    model = kind(number, config, engine, metrics, manifest, tokenizer, host.executor, cache)
+    model = _kind_of(manifest)(
+        number, config, engine, metrics, manifest, tokenizer, host.executor, cache
+    )
     model.labels |= version.labels
     return model
 
@@ -232,7 +234,7 @@ def _load_version(
             f"max_batch_tokens is {max_tokens}, but a text of this model may have "
             f"{manifest.max_tokens} tokens"
         )
-    kind = TEXT_MODELS.get(manifest.task, TextModel)
+    kind = _kind_of(manifest)
     tokenizer = kind.tokenizer_type(
         version / "tokenizer.json",
         manifest.max_tokens,
@@ -245,6 +247,10 @@ def _load_version(
     return LoadedVersion(
         number, sessions, options, manifest, tokenizer, labels=labels, choice=choice, cost=cost
     )
+
+
+def _kind_of(manifest: Manifest) -> type[TextModel]:
+    return WordVectorModel if manifest.has_words else TEXT_MODELS.get(manifest.task, TextModel)
 
 
 def _measured_cost(

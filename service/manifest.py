@@ -89,7 +89,7 @@ class Manifest:
     max_tokens: int  # longest row, special tokens included; generating: prompt and output
     pad_token_id: int
     labels: tuple[str, ...] = ()  # in the order of the logits; empty for embedders
-    network: str = ""  # its name where the server treats it apart: "encoder-decoder"
+    network: str = ""  # its name where the server treats it apart: "encoder-decoder", "words"
     embedding_size: int = 0  # values per embedding, or per token of features; 0 for others
     num_layers: int = 0  # of features and attention
     num_heads: int = 0  # of attention
@@ -137,6 +137,11 @@ class Manifest:
     def has_source(self) -> bool:
         """Whether a prompt is the source of an encoder, and no beginning of the output."""
         return self.network == "encoder-decoder"
+
+    @property
+    def has_words(self) -> bool:
+        """Whether it has a vector per word, and none for what it does not know."""
+        return self.network == "words"
 
     @property
     def filenames(self) -> Mapping[Precision, str]:

@@ -7,6 +7,7 @@ off, since the request decides about truncation and the batch about padding.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TypeAlias
 
@@ -89,8 +90,31 @@ class _Tokenizer:
         if spelt is not None:
             return [spelt]
         ids: list[int] = self._whole.encode(word, add_special_tokens=False).ids
-        unknown = getattr(self._whole.model, "unk_token", None)
+        unknown = self._unknown_token
         return [] if unknown and self._whole.token_to_id(unknown) in ids else ids
+
+    @cached_property
+    def meaningless_ids(self) -> frozenset[int]:
+        """Of special tokens, and of the one that stands for unknown words."""
+        added = self._whole.get_added_tokens_decoder()
+        special = [token_id for token_id, token in added.items() if token.special]
+        unknown_id = self._whole.token_to_id(self._unknown_token)
+        return frozenset(special if unknown_id is None else [*special, unknown_id])
+
+    def unknown_words(self, text: str) -> list[str]:
+        """What the vocabulary does not have, as the text spells it."""
+        encoding = self._whole.encode(text, add_special_tokens=False)
+        unknown_id = self._whole.token_to_id(self._unknown_token)
+        return [
+            text[start:end]
+            for token_id, (start, end) in zip(encoding.ids, encoding.offsets, strict=True)
+            if token_id == unknown_id
+        ]
+
+    @property
+    def _unknown_token(self) -> str:
+        """As the vocabulary spells it; empty where every text has tokens."""
+        return getattr(self._whole.model, "unk_token", None) or ""
 
     def pieces(self, text: str) -> TokenPieces:
         """The tokens of a text of any length."""

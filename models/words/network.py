@@ -50,6 +50,7 @@ class WordVectors(TextNetwork):
     """A vector per word; the special tokens have the first ids."""
 
     output_name = "embedding"
+    served_name = "words"  # unknown ones have no vector
     has_token_types = False
     num_attentions = 0
 

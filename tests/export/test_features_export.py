@@ -1,5 +1,7 @@
 """Exports of features and word vectors: as PyTorch computes them, row by row and in batches."""
 
+import asyncio
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
@@ -10,7 +12,7 @@ import pytest
 import torch
 import typer
 from attendant.v1 import text_pb2
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from export.cli import export
 from export.errors import ExportError
@@ -29,6 +31,7 @@ from models.words.elmo import Elmo, ElmoConfig
 from models.words.elmo_tasks import ElmoClassifier, ElmoTokenClassifier
 from models.words.network import WordVectors, WordVectorsConfig
 from models.words.vocabulary import SPECIAL, train_word_tokenizer
+from service.cli import app
 from service.features import LAYERS as SERVED_LAYERS
 from service.features import Features
 from service.manifest import Manifest
@@ -121,6 +124,34 @@ def test_an_elmo_embeds_the_mean_of_its_features() -> None:
     assert np.abs(runner_of("elmo embedder")(pad(rows, 0)) - wanted).max() < 1e-6
     with pytest.raises(SettingError, match="only an ELMo embeds"):
         as_embedding(words_checkpoint())
+
+
+async def test_a_text_of_unknown_words_is_refused_by_its_words(tmp_path: Path) -> None:
+    """Unknown words beside a known one are left out; a zero vector is no answer to the others."""
+    export_checkpoint(words_checkpoint(), ExportSettings("words", tmp_path, "fp32"))
+    async with serving(tmp_path, RealSessions()) as served:
+
+        async def run(*arguments: str) -> Result:
+            command = [*arguments, "--address", served.address]
+            return await asyncio.to_thread(CliRunner().invoke, app, command, env=WIDE)
+
+        known = await run("embed", "words", "Free", "free PRZE", "--json")
+        alone = await run("similarity", "words", "free", "lnch")
+        among = await run("embed", "words", "call", "Lnch tmrrw Lnch", "prize", "...", "--ndjson")
+        models = await served.text.ListModels(text_pb2.ListModelsRequest(), timeout=PATIENCE_S)
+        (example,) = (model.example for model in models.models)
+        tried = await run("embed", "words", example)
+    first, second = json.loads(known.stdout)["results"]
+    assert first["values"] == second["values"]
+    assert any(first["values"])
+    reason = "has no word that the model knows: unknown word"
+    assert alone.exit_code == among.exit_code == 1
+    assert alone.stderr.startswith(f"text 2 {reason} 'lnch'\n")
+    assert alone.stdout == ""
+    assert [json.loads(line)["line"] for line in among.stdout.splitlines()] == [1, 3]
+    assert f"text 2 {reason}s 'Lnch', 'tmrrw'\n" in among.stderr
+    assert "text 4 has no words, and the model has vectors of words\n" in among.stderr
+    assert tried.exit_code == 0
 
 
 async def test_a_mix_that_a_task_learnt_is_exported_and_served(tmp_path: Path) -> None:

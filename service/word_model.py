@@ -1,0 +1,37 @@
+"""A text model of word vectors: what it does not know has no vector.
+
+A text is the mean of its known words, so unknown ones among them are left out; a text without any
+known word would be zeros, alike to nothing and to everything, and is refused by its unknown words.
+"""
+
+from collections.abc import Sequence
+
+from service.errors import InvalidArgument
+from service.models import TextModel
+from service.tokenizer import EncodedText, Text
+
+MAX_NAMED_WORDS = 8  # in one error
+MAX_WORD_CHARACTERS = 64
+
+
+class WordVectorModel(TextModel):
+    """Answers with vectors of texts that have a known word."""
+
+    async def _encode(self, texts: Sequence[Text], can_truncate: bool) -> list[EncodedText]:
+        rows = await super()._encode(texts, can_truncate)
+        meaningless = self.tokenizer.meaningless_ids
+        for index, (text, row) in enumerate(zip(texts, rows, strict=True)):
+            if meaningless.issuperset(row.input_ids[0].tolist()):
+                raise InvalidArgument(f"text {index} {self._reason(text)}")
+        return rows
+
+    def _reason(self, text: Text) -> str:
+        """Why such a text has no vector."""
+        assert isinstance(text, str), "an embedder takes no pairs"
+        words = list(dict.fromkeys(self.tokenizer.unknown_words(text)))
+        if not words:
+            return "has no words, and the model has vectors of words"
+        named = ", ".join(f"'{word[:MAX_WORD_CHARACTERS]}'" for word in words[:MAX_NAMED_WORDS])
+        more = f" and {len(words) - MAX_NAMED_WORDS} more" if len(words) > MAX_NAMED_WORDS else ""
+        noun = "unknown word" if len(words) == 1 else "unknown words"
+        return f"has no word that the model knows: {noun} {named}{more}"
