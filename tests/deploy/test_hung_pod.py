@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from tritonclient import grpc as triton
 
+from service.settings import Settings
 from tests.deploy.chart import read_values, render_files
 from tests.e2e.calls import LIMIT_S, tensor_inputs
 from tests.e2e.graphs import add_sub, write_graph
@@ -35,6 +36,11 @@ def options() -> Options:
     assert listed is not None
     text = repr(json.dumps(json.loads(config[1])))
     return dict(ast.literal_eval(listed[1].replace("json.dumps(service_config)", text)))
+
+
+def test_the_server_takes_pings_as_often_as_the_notes_say(options: Options) -> None:
+    """With room: pings may arrive closer together than they were sent; three end a connection."""
+    assert Settings().min_ping_interval_s * 1e3 <= int(options["grpc.keepalive_time_ms"]) / 2
 
 
 @pytest.fixture
