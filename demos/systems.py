@@ -195,19 +195,31 @@ DEMOS: dict[str, Demo] = {
     ),
     "elmo": Demo(
         "ELMo",
-        "one vector for 'train' that leaves at noon, another for those who train",
+        "one vector for 'train' that leaves at noon, another for those who train; then a task "
+        "that learns which layers tell them apart",
         (
-            data("homographs", "homographs.txt"),
+            Step(
+                "python -m models.data.homographs {folder}/homographs.txt {folder}/meanings.conll",
+                "{folder}/meanings.conll",
+            ),
             trained("pretrain elmo --corpus {folder}/homographs.txt", "elmo", "--steps 4"),
             exported("elmo"),
-            exported("elmo", "--task embedding", as_="sentences"),
+            trained(
+                "train {folder}/meanings.conll --task token-classification --from {folder}/elmo "
+                "--epochs 8",
+                "meanings",
+                "--epochs 1",
+            ),
+            exported("meanings"),
         ),
         (
             "features elmo 'He took a train' 'We left the city by train' "
             "'He likes to train in the mornings' 'They train hard for the race' --word train",
             "features elmo 'She ate a sweet apple' 'They cut the red apple' "
             "'Apple sells a new phone' 'The phone of Apple is fast' --word apple",
-            "similarity sentences 'He took a train' 'We left the city by train' 'They train hard'",
+            "classify-tokens meanings 'He took a train' 'We left the city by train' "
+            "'He likes to train in the mornings' 'They train hard for the race' "
+            "'She ate a sweet apple' 'The phone of Apple is fast'",
         ),
     ),
     "digits": Demo(
