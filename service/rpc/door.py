@@ -11,7 +11,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -21,6 +21,7 @@ from service.errors import InvalidArgument, forget_frames
 from service.rpc.admission import Admission, Stay, current_stay, message_bytes
 from service.rpc.auth import Handler, refusing
 from service.rpc.calls import WATCHED, Calls
+from service.rpc.long_message import parse_long
 from service.rpc.status import RETRY_HINT, UNREADABLE, Context, keeping_nothing, note_status
 from service.rpc.wire import (
     MAX_INFLATION,
@@ -152,16 +153,22 @@ def _measured(
     parse = handler.request_deserializer
     inner = inner_messages(parse.__self__.DESCRIPTOR)  # of the message's class, whose method it is
     read = functools.partial(_read, parse, inner, max_bytes, max_parts)
-    changes: dict[str, object] = {"request_deserializer": functools.partial(_read_noting, read)}
-    if not handler.request_streaming:  # streams read inside of their method, which answers
-        changes["request_deserializer"] = functools.partial(_read_unless_long, read)
+    long_reader = _LongReader(read, admission, reader)
+    changes: dict[str, object] = {
+        "request_deserializer": functools.partial(_read_unless_long, read)
+    }
+    if not handler.request_streaming:
         kind = "unary_stream" if handler.response_streaming else "unary_unary"
         answer = _refusing_unreadable(getattr(handler, kind))
         is_watched = calls.is_on and path.startswith(WATCHED) and path not in PROBES
         answer = calls.watched(path, answer) if is_watched else answer
-        changes[kind] = keeping_nothing(_reading_long(answer, read, admission, reader))
-    elif not inspect.isasyncgenfunction(handler.stream_stream):  # reflection's, which is small
-        changes["stream_stream"] = keeping_nothing(handler.stream_stream)
+        changes[kind] = keeping_nothing(_reading_long(answer, long_reader))
+    elif inspect.isasyncgenfunction(handler.stream_stream):  # reflection's
+        changes["request_deserializer"] = functools.partial(_read_noting, read)
+    else:
+        changes["stream_stream"] = keeping_nothing(
+            _reading_stream(handler.stream_stream, long_reader)
+        )
     if not handler.response_streaming:
         write = handler.response_serializer
         changes["response_serializer"] = functools.partial(_write_holding, write, admission.hold)
@@ -185,15 +192,17 @@ def _read(
     parse: Callable[[bytes], object], inner: Inner, max_bytes: int, max_parts: int, message: bytes
 ) -> tuple[object, int]:
     """A message, and how many bytes it has once it is inflated."""
-    message = inflated(message, max_bytes)
-    if len(message) > max_bytes:
+    is_long = _Unread.is_better_for(message)
+    content = inflated(message, max_bytes)
+    if len(content) > max_bytes:
         raise InvalidArgument(f"the message has more than {max_bytes} bytes once it is inflated")
-    if count_parts(message, inner, max_parts) > max_parts:
+    if count_parts(content, inner, max_parts) > max_parts:
         raise InvalidArgument(
             f"the message has more than {max_parts} fields, counting those of the messages in it, "
             f"and {PACKED_BYTES} bytes of typed numbers as one: send large tensors raw"
         )
-    return parse(message), len(message)
+    found = parse_long(parse, content) if is_long else parse(bytes(content))
+    return found, len(content)
 
 
 def _read_noting(read: Callable[[bytes], tuple[object, int]], message: bytes) -> object:
@@ -221,25 +230,61 @@ def _read_unless_long(read: Callable[[bytes], tuple[object, int]], message: byte
         return error
 
 
+@dataclass(frozen=True, slots=True)
+class _LongReader:
+    """Reads the long messages of one method on a thread."""
+
+    read: Callable[[bytes], tuple[object, int]]
+    admission: Admission
+    thread: ThreadPoolExecutor
+
+    async def finish(self, request: object) -> object:
+        """A request as the method takes it; an error in its place where it is unreadable."""
+        if not isinstance(request, _Unread):
+            return request
+        message_bytes.set(len(request.raw))
+        reading = asyncio.get_running_loop().run_in_executor(self.thread, self.read, request.raw)
+        self.admission.hold_until(reading)
+        try:
+            found, num_bytes = await reading
+        except (DecodeError, InvalidArgument) as error:
+            forget_frames(error)
+            return error
+        message_bytes.set(num_bytes)
+        return found
+
+
+class _Reading:
+    """The context of a stream, which gives its messages whole, or raises what is wrong with one."""
+
+    def __init__(self, context: Context, reader: _LongReader) -> None:
+        self._context = context
+        self._reader = reader
+
+    async def read(self) -> object:
+        request = await self._reader.finish(await self._context.read())
+        if isinstance(request, DecodeError | InvalidArgument):
+            raise request
+        return request
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - all else is the context's own
+        return getattr(self._context, name)
+
+
 def _reading_long(
-    method: Callable[[Any, Context], Awaitable[Any]],
-    read: Callable[[bytes], tuple[object, int]],
-    admission: Admission,
-    reader: ThreadPoolExecutor,
+    method: Callable[[Any, Context], Awaitable[Any]], reader: _LongReader
 ) -> Callable[[Any, Context], Awaitable[Any]]:
     async def answer(request: object, context: Context) -> object:
-        if isinstance(request, _Unread):
-            message_bytes.set(len(request.raw))
-            reading = asyncio.get_running_loop().run_in_executor(reader, read, request.raw)
-            admission.hold_until(reading)
-            try:
-                request, num_bytes = await reading
-            except (DecodeError, InvalidArgument) as error:
-                forget_frames(error)
-                request = error
-            else:
-                message_bytes.set(num_bytes)
-        return await method(request, context)
+        return await method(await reader.finish(request), context)
+
+    return answer
+
+
+def _reading_stream(
+    method: Callable[[Any, Context], Awaitable[Any]], reader: _LongReader
+) -> Callable[[Any, Context], Awaitable[Any]]:
+    async def answer(requests: object, context: Context) -> object:
+        return await method(requests, cast("Context", _Reading(context, reader)))
 
     return answer
 

@@ -20,7 +20,8 @@ from service.signature import Signature, TensorSpec
 
 InputTensor: TypeAlias = service_pb2.ModelInferRequest.InferInputTensor
 OutputTensor: TypeAlias = service_pb2.ModelInferRequest.InferRequestedOutputTensor
-Payload: TypeAlias = bytes | list[bytes] | Place  # raw; a typed BYTES tensor; in shared memory
+# Raw; of a long message; a typed BYTES tensor; in shared memory.
+Payload: TypeAlias = bytes | memoryview | list[bytes] | Place
 MAX_BYTES = 2**63 - 1
 MAX_SHOWN_DIMS = 64  # of a shape, which may have as many as a message holds: others are left out
 _FIELD_DATATYPE = {
@@ -280,8 +281,8 @@ def _check_shape(
 def _strings(payload: Payload, count: int, name: str, model: str) -> np.ndarray:
     if isinstance(payload, Place):
         payload = payload.read()
-    if isinstance(payload, bytes):
-        elements = strings_from_raw(payload, count, name, model)
+    if isinstance(payload, bytes | memoryview):
+        elements = strings_from_raw(bytes(payload), count, name, model)
     elif len(payload) < count:
         raise InvalidArgument(
             f"expected {count} string elements for inference input '{name}' for model '{model}', "
@@ -300,7 +301,7 @@ def _strings(payload: Payload, count: int, name: str, model: str) -> np.ndarray:
 
 
 def _numbers(
-    payload: bytes | Place, count: int, datatype: Datatype, name: str, model: str
+    payload: bytes | memoryview | Place, count: int, datatype: Datatype, name: str, model: str
 ) -> np.ndarray:
     expected = count * datatype.dtype.itemsize
     given = payload.byte_size if isinstance(payload, Place) else len(payload)

@@ -19,7 +19,13 @@ GZIP = b"\x1f\x8b"  # no message begins so: there is no seventh kind of field
 DEFLATE = b"\x78"  # field 15 as a number, which no request has
 MAX_INFLATION = 1_032  # times as many bytes as deflate's, https://zlib.net/zlib_tech.html
 ANY_FORMAT = zlib.MAX_WBITS | 32  # gzip or zlib, as the bytes say
+_PIECE_TAKEN, _PIECE_GIVEN = 2**16, 2**20  # bytes; zlib copies what it has not taken yet
 _VARINT, _FIXED_64, _BYTES, _FIXED_32 = 0, 1, 2, 5
+_FIXED_SIZES = {_FIXED_64: 8, _FIXED_32: 4}
+
+
+class GroupError(Exception):
+    """A message has a group, which only protobuf knows the end of."""
 
 
 @dataclass(slots=True, eq=False)
@@ -48,23 +54,64 @@ def is_compressed(message: bytes) -> bool:
     return message.startswith((GZIP, DEFLATE))
 
 
-def inflated(message: bytes, limit: int) -> bytes:
+def inflated(message: bytes, limit: int) -> bytes | bytearray:
     """What a client compressed, by gzip or deflate; other messages as they are.
 
     Never much more than `limit` bytes, for the caller to refuse: gRPC would inflate all of it
-    before it looks at its size, and a thousandth of that is enough to send.
+    before it looks at its size, and a thousandth of that is enough to send. In pieces: zlib joins
+    its output while it holds the interpreter.
     """
     if not is_compressed(message):
         return message
     stream = zlib.decompressobj(ANY_FORMAT)
+    found = bytearray()
     try:
-        found = stream.decompress(message, limit + 1)
+        for start in range(0, len(message), _PIECE_TAKEN):
+            taken = message[start : start + _PIECE_TAKEN]
+            while taken and not stream.eof and len(found) <= limit:
+                found += stream.decompress(taken, min(_PIECE_GIVEN, limit + 1 - len(found)))
+                taken = stream.unconsumed_tail
+            if stream.eof or len(found) > limit:
+                return found
     except zlib.error:
         return message
+    # All is taken, and the last of it may still be to give.
+    while len(found) <= limit and (piece := stream.decompress(b"", _PIECE_GIVEN)):
+        found += piece
     return found if stream.eof or len(found) > limit else message
 
 
-def count_parts(message: bytes, inner: Inner, limit: int) -> int:
+def cut_out(message: memoryview, number: int) -> tuple[bytes, list[memoryview]]:
+    """A message without its bytes of field `number`, and these as views, in order.
+
+    Raises `IndexError` for a message that is cut short, `GroupError` where it has a group.
+    """
+    position, kept_from = 0, 0
+    rest, contents = bytearray(), []
+    while position < len(message):
+        start = position
+        tag, position = _varint(message, position)
+        kind = tag & 7
+        if kind == _BYTES:
+            size, position = _varint(message, position)
+            if position + size > len(message):
+                raise IndexError("a field is cut short")
+            if tag >> 3 == number:
+                contents.append(message[position : position + size])
+                rest += message[kept_from:start]
+                kept_from = position + size
+            position += size
+        elif kind == _VARINT:
+            _, position = _varint(message, position)
+        elif kind in _FIXED_SIZES:
+            position += _FIXED_SIZES[kind]
+        else:
+            raise GroupError
+    rest += message[kept_from:]
+    return bytes(rest), contents
+
+
+def count_parts(message: bytes | bytearray, inner: Inner, limit: int) -> int:
     """The fields of a message and of those inside it; beyond `limit`, some number above it.
 
     Bytes that are no message have some number of parts too.
@@ -77,7 +124,7 @@ def count_parts(message: bytes, inner: Inner, limit: int) -> int:
         return 0
 
 
-def _count(message: bytes, start: int, end: int, inner: Inner, limit: int) -> int:
+def _count(message: bytes | bytearray, start: int, end: int, inner: Inner, limit: int) -> int:
     position, count = start, 0
     while position < end and count <= limit:
         tag, position = _varint(message, position)
@@ -93,14 +140,12 @@ def _count(message: bytes, start: int, end: int, inner: Inner, limit: int) -> in
             position += size
         elif kind == _VARINT:
             _, position = _varint(message, position)
-        elif kind == _FIXED_64:
-            position += 8
-        elif kind == _FIXED_32:
-            position += 4
+        elif kind in _FIXED_SIZES:
+            position += _FIXED_SIZES[kind]
     return count
 
 
-def _varint(message: bytes, position: int) -> tuple[int, int]:
+def _varint(message: bytes | bytearray | memoryview, position: int) -> tuple[int, int]:
     """The number at a position, and where the next thing begins."""
     byte = message[position]
     if byte < 0x80:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from attendant.v1 import generation_pb2, text_pb2
+from attendant.v1 import features_pb2, generation_pb2, reading_pb2, text_pb2, vision_pb2
 from google.protobuf.descriptor import FieldDescriptor, MethodDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
@@ -80,7 +80,8 @@ class Method:
 
 
 def all_methods() -> list[Method]:
-    files = service_pb2, text_pb2, generation_pb2, health_pb2
+    own = text_pb2, generation_pb2, features_pb2, reading_pb2, vision_pb2
+    files = service_pb2, *own, health_pb2
     services = [service for file in files for service in file.DESCRIPTOR.services_by_name.values()]
     return [Method(method) for service in services for method in service.methods]
 

@@ -8,15 +8,18 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from google.protobuf.message import Message
+from google.protobuf.message import DecodeError, Message
 from tritonclient.grpc import service_pb2 as pb
 
+from service.rpc.long_message import parse_long
 from service.rpc.wire import (
     DEFLATE,
     GZIP,
     PACKED_BYTES,
     SMALL_BYTES,
+    GroupError,
     count_parts,
+    cut_out,
     inflated,
     inner_messages,
 )
@@ -24,6 +27,7 @@ from tests.fuzz.messages import all_methods
 
 LIMIT = 10_000
 INFER = inner_messages(pb.ModelInferRequest.DESCRIPTOR)
+UNKNOWN = b"\xfa\x07\x80\x20" + bytes(SMALL_BYTES)  # field 127, of 4 KiB
 PADDING = b"\x3a" + b"\x80\x20" + b"\0" * SMALL_BYTES  # raw_input_contents of 4 KiB
 
 
@@ -66,13 +70,75 @@ def test_a_request_s_parts_are_its_fields_and_those_inside() -> None:
 
 @pytest.mark.parametrize("method", all_methods(), ids=lambda method: method.name)
 def test_every_message_is_counted_as_protobuf_reads_it(method: Any) -> None:  # noqa: ANN401
+    """Behind one unknown field, so long that short messages are counted too."""
     message_class = method.message_class
     inner = inner_messages(message_class.DESCRIPTOR)
     for seed in range(20):
         content = method.request(random.Random(seed))  # noqa: S311 - the same each time
-        if len(content) > SMALL_BYTES:
-            expected = parts_of(message_class.FromString(content))
-            assert count_parts(content, inner, LIMIT) == expected
+        expected = parts_of(message_class.FromString(content))
+        assert count_parts(UNKNOWN + content, inner, LIMIT) == 1 + expected
+
+
+def test_numbers_of_fixed_size_are_one_part_each() -> None:
+    """Of eight bytes, and of four, each followed by parts that count for themselves."""
+    request = pb.ModelInferRequest(model_name="m", raw_input_contents=[b"xy"] * 3)
+    known = request.SerializeToString()
+    for fixed in (b"\xf9\x07" + b"\xff" * 8, b"\xfd\x07" + b"\xff" * 4):
+        content = UNKNOWN + (fixed + known) * 5
+        pb.ModelInferRequest.FromString(content)  # it is one
+        assert count_parts(content, INFER, LIMIT) == 1 + 5 * (1 + 4)
+    request.parameters["p"].double_param = 0.5
+    request.inputs.add().parameters["q"].double_param = 7.0
+    content = UNKNOWN + request.SerializeToString()
+    assert count_parts(content, INFER, LIMIT) == 1 + parts_of(request)
+
+
+def test_what_is_cut_out_and_what_is_left_are_the_message() -> None:
+    """Whatever fields come before, between and after, of each kind on the wire."""
+    request = pb.ModelInferRequest(model_name="m", id="1")
+    request.inputs.add(name="x", datatype="FP32", shape=[1, 5])
+    between = request.SerializeToString() + b"\xf9\x07" + bytes(8) + b"\xfd\x07" + bytes(4)
+    contents = [b"", b"x" * 300, b"y"]
+    raws = [
+        pb.ModelInferRequest(raw_input_contents=[each]).SerializeToString() for each in contents
+    ]
+    message = between + raws[0] + b"\x88\x3f\x96\x01" + raws[1] + between + raws[2] + b"\x08\x01"
+    rest, found = cut_out(memoryview(message), 7)
+    assert [bytes(each) for each in found] == contents
+    whole, left = map(pb.ModelInferRequest.FromString, (message, rest))
+    assert not left.raw_input_contents
+    left.raw_input_contents.extend(contents)
+    assert left == whole
+    for end in range(len(message)):  # cut short, it is refused here or by protobuf
+        try:
+            rest, found = cut_out(memoryview(message[:end]), 7)
+            left = pb.ModelInferRequest.FromString(rest)
+        except (IndexError, DecodeError):
+            with pytest.raises(DecodeError):
+                pb.ModelInferRequest.FromString(message[:end])
+        else:
+            pb.ModelInferRequest.FromString(message[:end])
+    with pytest.raises(GroupError):
+        cut_out(memoryview(message + b"\x0b\x0c"), 7)
+
+
+def test_a_long_request_is_read_as_protobuf_reads_it() -> None:
+    """Its raw contents are views of the message; a group or another class is left to protobuf."""
+    request = pb.ModelInferRequest(model_name="m", raw_input_contents=[b"x" * 1_000, b"y"])
+    request.inputs.add(name="x")
+    message = request.SerializeToString()
+    found: Any = parse_long(pb.ModelInferRequest.FromString, bytearray(message))
+    assert [bytes(each) for each in found.raw_input_contents] == [b"x" * 1_000, b"y"]
+    assert (found.model_name, found.inputs[0].name, found.DESCRIPTOR) == (
+        "m",
+        "x",
+        pb.ModelInferRequest.DESCRIPTOR,
+    )
+    assert parse_long(pb.ModelInferRequest.FromString, message + b"\x0b\x0c").id == ""
+    with pytest.raises(DecodeError):
+        parse_long(pb.ModelInferRequest.FromString, message[:-1])
+    other = pb.ModelConfigRequest(name="m")
+    assert parse_long(pb.ModelConfigRequest.FromString, other.SerializeToString()) == other
 
 
 @pytest.mark.parametrize(
@@ -116,6 +182,9 @@ def test_what_was_compressed_is_inflated_to_the_bound_and_no_further(
     message = pb.ModelInferRequest(model_name="m", id="x" * 900).SerializeToString()
     assert inflated(compress(message), 1_000) == message
     assert len(inflated(compress(bytes(2**24)), 1_000)) == 1_001
+    varied = random.Random(0).randbytes(2**17) * 40  # noqa: S311 - many pieces, both ways
+    assert inflated(compress(varied), 2**23) == varied
+    assert len(inflated(compress(varied), 2**22)) == 2**22 + 1
     cut = compress(message)[:-9]
     assert inflated(cut, 1_000) == cut
 
