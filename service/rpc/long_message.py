@@ -31,7 +31,7 @@ class LongInferRequest:
         return getattr(self._rest, name)
 
 
-def parse_long(parse: Callable[[bytes], object], message: bytes | bytearray) -> object:
+def parse_long(parse: Callable[[bytes], Any], message: bytes | bytearray) -> Any:  # noqa: ANN401
     """What `parse` of a class of messages gives; raises `DecodeError`."""
     if getattr(parse, "__self__", None) is not _KIND:
         return parse(bytes(message))

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from attendant.v1 import features_pb2, generation_pb2, reading_pb2, text_pb2, vision_pb2
 from google.protobuf.descriptor import FieldDescriptor, MethodDescriptor
 from google.protobuf.message import Message
@@ -18,10 +19,12 @@ from google.protobuf.message_factory import GetMessageClass
 from grpc_health.v1 import health_pb2
 from tritonclient.grpc import service_pb2
 
+from tests.service.test_rpc_vision import file_of
+
 CORPUS = Path(__file__).parent / "corpus"
 MAX_DEPTH = 5
 MAX_ITEMS = 3
-MODELS = ("simple", "spam", "mini", "strings", "tale")
+MODELS = ("simple", "spam", "mini", "strings", "tale", "deep", "tags", "asks", "fills", "light")
 TENSORS = ("INPUT0", "INPUT1", "OUTPUT0", "OUTPUT1", "IN", "OUT", "text", "logits", "label")
 DATATYPES = ("INT32", "BYTES", "FP32", "FP16", "BF16", "BOOL", "UINT64", "INT8")
 PARAMETERS = (
@@ -43,7 +46,10 @@ STRINGS = (
 )
 INTEGERS = (0, 1, 2, 8, 16, 100, 2**31 - 1, -1, -2, -(2**31), 2**32 - 1, 2**63 - 1, -(2**63))
 FLOATS = (0.0, -0.0, 1.0, -1.0, 1e-45, 1e38, float("inf"), float("-inf"), float("nan"))
+PIXELS = (255 * np.eye(8)).astype(np.uint8)
 BYTES = (
+    *(file_of(PIXELS, kind) for kind in ("PNG", "JPEG")),
+    *(file_of(np.zeros((64, 3, 3), np.uint8), "PNG"), file_of(PIXELS, "PNG")[:40]),
     *(b"", b"\0", b"\xff\xfe", b"a" * 100, b"\0" * 64, b"\1" * 128),
     *(struct.pack("<I", 3) + b"abc", struct.pack("<I", 2**32 - 1) + b"abc", b"\1\0"),
 )

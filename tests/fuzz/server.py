@@ -13,8 +13,21 @@ from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc
 
 from service.rpc.status import INTERNAL_ERROR, UNREADABLE
+from tests.fakes import FakeSessions, write_model
 from tests.fuzz.messages import MODELS, Method
-from tests.service.serving import Served, serving, simple_request, write_models
+from tests.service.serving import (
+    Served,
+    default_sessions,
+    serving,
+    simple_request,
+    write_models,
+)
+from tests.service.test_rpc_features import features_manifest, hidden_states_session
+from tests.service.test_rpc_fill_mask import mask_session, write_fill_mask
+from tests.service.test_rpc_reading import TAGS, packed_session, span_logits, tag_logits
+from tests.service.test_rpc_reading import manifest as reading_manifest
+from tests.service.test_rpc_vision import MANIFEST as IMAGE_MANIFEST
+from tests.service.test_rpc_vision import image_session
 
 TIMEOUT_S = 20.0
 WATCH_S = 0.05  # of a method that ends when its client leaves
@@ -75,13 +88,31 @@ def _is_meant(text: str) -> bool:
 def target(repository: Path) -> Iterator[Target]:
     """Everything open that can be opened: model control and shared memory."""
     write_models(repository)
+    write_model(repository, "deep", features_manifest())
+    write_model(repository, "tags", reading_manifest("token-classification", labels=TAGS))
+    write_model(repository, "asks", reading_manifest("question-answering"))
+    write_model(repository, "light", IMAGE_MANIFEST)
+    (repository / "light" / "1" / "tokenizer.json").unlink()
+    write_fill_mask(repository)
+    makers = {
+        "deep": hidden_states_session,
+        "tags": lambda: packed_session(tag_logits),
+        "asks": lambda: packed_session(span_logits),
+        "fills": mask_session,
+        "light": image_session,
+    }
+    sessions = FakeSessions(**{**default_sessions()._makers, **makers})
     loop = asyncio.new_event_loop()
     started: asyncio.Future[Served] = loop.create_future()
     over = asyncio.Event()
 
     async def run() -> None:
         async with serving(
-            repository, model_control_mode="explicit", load_models="*", allow_client_shm=True
+            repository,
+            sessions,
+            model_control_mode="explicit",
+            load_models="*",
+            allow_client_shm=True,
         ) as served:
             started.set_result(served)
             await over.wait()

@@ -82,10 +82,8 @@ def ids_of(text: str) -> Iterator[tuple[int, str]]:
     return zip(token_ids(text), ["", *text.split(), ""], strict=True)
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Served]:
-    """`fills` fills masks, `spam` classifies."""
-    repository = tmp_path_factory.mktemp("model_repository")
+def write_fill_mask(repository: Path) -> None:
+    """The model `fills`."""
     manifest = Manifest(
         task="fill-mask",
         precision="fp32",
@@ -98,6 +96,13 @@ async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Serv
     tokenizer = Tokenizer.from_file(str(folder / "1" / "tokenizer.json"))
     tokenizer.add_special_tokens(["[MASK]"])
     tokenizer.save(str(folder / "1" / "tokenizer.json"))
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Served]:
+    """`fills` fills masks, `spam` classifies."""
+    repository = tmp_path_factory.mktemp("model_repository")
+    write_fill_mask(repository)
     write_model(repository, "spam", classifier_manifest())
     sessions = FakeSessions(fills=mask_session, spam=lambda: text_session("logits", 3))
     async with serving(repository, sessions, max_texts=MAX_TEXTS) as running:
