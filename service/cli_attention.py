@@ -51,18 +51,29 @@ def attention(
             envvar="ATTENDANT_PLOT", help="PNG file for the heat map too; needs matplotlib."
         ),
     ] = None,
+    is_special_hidden: Annotated[
+        bool,
+        typer.Option(
+            "--hide-special",
+            envvar="ATTENDANT_HIDE_SPECIAL",
+            help="Draw no special tokens, which often take most of the weight; a row is then "
+            "darkest where it looks most among the others.",
+        ),
+    ] = False,
     version: Version = "",
     as_json: AsJson = False,
     server: Server = SERVER,
 ) -> None:
     """Show what a served model looks at: attending to the right thing is no reason yet."""
-    from service.heat_map import heat_map, picture  # heavy, and all commands are read together
+    # heavy, and all commands are read together
+    from service.heat_map import HeatMap, picture, without_special
 
     request = pb.AttendRequest(
         model=model, version=version, text=text, target=target, layers=layer, heads=head
     )
     with FeatureClient(*server) as client:
         response = client.attend(request)
+    drawn = without_special(response) if is_special_hidden else response
     if plot is not None:
-        write_plot(plot, picture(response))
-    show(response, heat_map, as_json)
+        write_plot(plot, picture(drawn))
+    show(response, lambda _: HeatMap(drawn), as_json)

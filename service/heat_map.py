@@ -1,7 +1,7 @@
 """Attention as people see it: a heat map in the terminal, or a PNG, which needs matplotlib.
 
-Both draw the mean of all matrices of an answer, darkest where its largest weight is. The picture is
-drawn without pyplot, whose global figures would need a display and a clean-up.
+Both draw the mean of all matrices of an answer. The picture is drawn without pyplot, whose global
+figures would need a display and a clean-up.
 """
 
 from collections.abc import Sequence
@@ -10,15 +10,42 @@ from io import BytesIO
 import numpy as np
 from attendant.v1 import features_pb2 as pb
 from attendant.v1 import text_pb2
-from rich.console import Group
+from rich.cells import cell_len, set_cell_size
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from service.errors import SettingError
 
 SHADES = " ░▒▓█"
 COLOURS = ("", "blue", "cyan", "yellow", "red")  # of the shades, where there is colour
-MAX_PIECE = 16  # characters of a token beside its row
-MAX_INCHES = 24.0  # of a picture's side
+MAX_PIECE, MIN_PIECE = 16, 8  # characters of a token beside its row
+CELLS = (3, 2, 1)  # characters of a column with the gap behind it, the widest that fits
+TICKS = {3: 1, 2: 5, 1: 10}  # every so many columns have a number, whose digits then stay apart
+GROUP = 10  # columns without gaps of their own, between which there is one
+PICTURE_INCHES = (5.0, 22.0)  # of a picture's side, at least and at most
+SMALLEST_WEIGHT = 1e-12  # of a row that looks nowhere
+INCHES_PER_TOKEN = 0.2  # room for letters of 9 points
+
+
+def without_special(response: pb.AttendResponse) -> pb.AttendResponse:
+    """The same of tokens that stand in the text; `SettingError` where there are none."""
+    queries, keys = (
+        [i for i, token in enumerate(side) if token.end > token.start]
+        for side in (response.queries, response.keys)
+    )
+    if not queries or not keys:
+        raise SettingError("--hide-special is set, but the text has special tokens only")
+    shown = pb.AttendResponse(
+        model=response.model,
+        version=response.version,
+        queries=[response.queries[i] for i in queries],
+        keys=[response.keys[i] for i in keys],
+    )
+    shape = len(response.queries), len(response.keys)
+    for matrix in response.matrices:
+        weights = np.array(matrix.weights, np.float32).reshape(shape)[np.ix_(queries, keys)]
+        shown.matrices.add(layer=matrix.layer, head=matrix.head, weights=weights.ravel())
+    return shown
 
 
 def mean_weights(response: pb.AttendResponse) -> np.ndarray:
@@ -29,24 +56,71 @@ def mean_weights(response: pb.AttendResponse) -> np.ndarray:
     return mean
 
 
-def heat_map(response: pb.AttendResponse) -> Group:
-    """Rows are tokens that look, columns those that are looked at, by number."""
-    weights = mean_weights(response)
-    largest = float(weights.max())
-    pieces = _pieces(response.queries)
-    width = max(map(len, pieces))
-    lines = [
-        Text(" " * width + " ").append("".join(f"{i % 100:2d}" for i in range(len(weights.T))))
-    ]
-    for piece, row in zip(pieces, weights, strict=True):
-        line = _line(f"{piece:>{width}} ")
-        for weight in row:
-            level = round(weight / largest * (len(SHADES) - 1))
-            line.append(SHADES[level] * 2, COLOURS[level])
-        lines.append(line)
-    keys = "  ".join(f"{i} {piece}" for i, piece in enumerate(_pieces(response.keys)))
-    note = f"{SHADES[-1]} is {largest:.3f}; {of_what(response)}; {response.model} version "
-    return Group(*lines, Text(f"columns: {keys}"), Text(f"{note}{response.version}", "dim"))
+class HeatMap:
+    """Rows are tokens that look, columns those that are looked at, by number.
+
+    A row is darkest where its own largest weight is. Columns that do not fit beside each other
+    follow in another block.
+    """
+
+    def __init__(self, response: pb.AttendResponse) -> None:
+        self._response = response
+        self._weights = mean_weights(response)
+        self._queries, self._keys = _pieces(response.queries), _pieces(response.keys)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        num_rows, num_keys = self._weights.shape
+        digits = len(str(num_rows - 1))
+        longest = max(map(cell_len, self._queries))
+        least = digits + 1 + min(MIN_PIECE, longest) + 1
+        cell = next((c for c in CELLS if least + _width(num_keys, c) <= options.max_width), 1)
+        room = max(options.max_width - least, _width(GROUP, 1))
+        num_beside = num_keys if _width(num_keys, cell) <= room else room // (GROUP + 1) * GROUP
+        spare = options.max_width - digits - 2 - _width(num_beside, cell)
+        piece_width = max(min(MIN_PIECE, longest), min(longest, spare))
+        for first in range(0, num_keys, num_beside):
+            last = min(first + num_beside, num_keys)
+            yield _line(" " * (digits + piece_width + 2) + _ruler(first, last, cell))
+            for number, (piece, row) in enumerate(zip(self._queries, self._weights, strict=True)):
+                cut = set_cell_size(piece, min(cell_len(piece), piece_width))
+                label = f"{number:>{digits}} {' ' * (piece_width - cell_len(cut))}{cut} "
+                yield _shaded(_line(label), row, first, last, cell)
+            yield Text("")
+        if self._keys != self._queries:
+            yield Text("columns: " + "  ".join(f"{i} {key}" for i, key in enumerate(self._keys)))
+        response = self._response
+        note = f"{SHADES[-1]} is a row's largest weight, up to {self._weights.max():.3f}; "
+        note += f"{of_what(response)}; {response.model} version {response.version}"
+        yield Text(note, "dim")
+
+
+def _place(column: int, cell: int) -> int:
+    """Where a column begins, counted from the first one beside it."""
+    return column * cell if cell > 1 else column + column // GROUP
+
+
+def _width(num_columns: int, cell: int) -> int:
+    """Of columns beside each other, in characters."""
+    return _place(num_columns - 1, cell) + cell
+
+
+def _ruler(first: int, last: int, cell: int) -> str:
+    """The numbers of columns, each above its column's first character."""
+    line = ""
+    for column in range(first, last, TICKS[cell]):
+        line = line.ljust(_place(column - first, cell)) + str(column)
+    return line
+
+
+def _shaded(line: Text, row: np.ndarray, first: int, last: int, cell: int) -> Text:
+    """Some columns of a row, as shades of its own largest weight."""
+    largest = max(float(row.max()), SMALLEST_WEIGHT)
+    begins = len(line)
+    for column in range(first, last):
+        level = round(float(row[column]) / largest * (len(SHADES) - 1))
+        line.pad_right(begins + _place(column - first, cell) - len(line))
+        line.append(SHADES[level] * max(cell - 1, 1), COLOURS[level])
+    return line
 
 
 def _line(text: str) -> Text:
@@ -55,26 +129,31 @@ def _line(text: str) -> Text:
 
 
 def picture(response: pb.AttendResponse) -> bytes:
-    """The same as PNG."""
+    """The same as PNG, of absolute weights."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise SettingError("--plot needs matplotlib: pip install 'attendant[train]'") from error
     weights = mean_weights(response)
-    height, width = (min(MAX_INCHES, 1.6 + 0.26 * tokens) for tokens in weights.shape)
+    least, most = PICTURE_INCHES
+    height, width = (
+        min(most, max(least, 1.6 + INCHES_PER_TOKEN * tokens)) for tokens in weights.shape
+    )
     figure = Figure(figsize=(width + 0.8, height), layout="constrained")
     axes = figure.subplots()
     image = axes.imshow(weights, cmap="Blues", vmin=0.0)
-    figure.colorbar(image, ax=axes)
+    figure.colorbar(image, ax=axes, label="weight", shrink=0.7)
     keys, queries = (
         [piece.replace("$", r"\$") for piece in _pieces(side)]
         for side in (response.keys, response.queries)
     )
-    axes.set_xticks(range(len(keys)), keys, rotation=90)
-    axes.set_yticks(range(len(queries)), queries)
-    axes.set_title(of_what(response), fontsize=9)
+    axes.set_xticks(range(len(keys)), keys, rotation=90, fontsize=9)
+    axes.set_yticks(range(len(queries)), queries, fontsize=9)
+    axes.set_xlabel("token that is looked at (key)")
+    axes.set_ylabel("token that looks (query)")
+    axes.set_title(f"{response.model}, {of_what(response)}".replace("$", r"\$"), fontsize=11)
     content = BytesIO()
-    figure.savefig(content, format="png", dpi=90)
+    figure.savefig(content, format="png", dpi=120)
     return content.getvalue()
 
 
