@@ -8,9 +8,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from attendant.pictures import MissingFontWarning
+
 
 class DataWarning(UserWarning):
     """Something about the data; names the file, how many rows and the first."""
+
+
+SHOWN = (DataWarning, MissingFontWarning)
 
 
 def remark(message: str) -> None:
@@ -25,12 +30,13 @@ def showing_remarks(show: Callable[[str], None]) -> Iterator[None]:
         usual = warnings.showwarning
 
         def show_warning(message: Any, category: type[Warning], *place: Any) -> None:  # noqa: ANN401
-            if not issubclass(category, DataWarning):
+            if not issubclass(category, SHOWN):
                 usual(message, category, *place)
             elif str(message) not in shown:
                 shown.add(str(message))
                 show(str(message))
 
-        warnings.simplefilter("always", DataWarning)
+        for category in SHOWN:
+            warnings.simplefilter("always", category)
         warnings.showwarning = show_warning  # type: ignore[assignment] # called with places
         yield

@@ -5,10 +5,10 @@ figures would need a display and a clean-up.
 """
 
 import json
-from io import BytesIO
 from itertools import product
 from typing import Any, Protocol
 
+from attendant import pictures
 from matplotlib.figure import Figure
 from rich.table import Table
 
@@ -115,6 +115,4 @@ def loss_picture(progress: Progress) -> bytes:
 
 
 def png_of(figure: Figure) -> bytes:
-    picture = BytesIO()
-    figure.savefig(picture, format="png", dpi=120)
-    return picture.getvalue()
+    return pictures.png_of(figure, dpi=120)

@@ -3,12 +3,14 @@
 import inspect
 import json
 import sys
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import grpc
 import typer
+from attendant.pictures import MissingFontWarning, png_of
 from rich.console import Console
 from rich.text import Text
 
@@ -151,6 +153,16 @@ def given_texts(arguments: list[str]) -> list[str]:
     if arguments != ["-"]:
         return arguments
     return [line.rstrip("\n") for line in sys.stdin]
+
+
+def plotted(figure: Any, dpi: int) -> bytes:  # noqa: ANN401 - matplotlib is an extra
+    """A figure as PNG; says which characters it shows boxes for."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", MissingFontWarning)
+        content = png_of(figure, dpi)
+    for each in caught:
+        errors.print(Text.assemble(("warning: ", "yellow"), str(each.message)))
+    return content
 
 
 def write_plot(path: Path, content: bytes) -> None:

@@ -4,10 +4,10 @@ Drawn without pyplot, whose global figures would need a display and a clean-up.
 """
 
 from collections.abc import Sequence
-from io import BytesIO
 from textwrap import fill
 from typing import TYPE_CHECKING
 
+from service.cli_common import plotted
 from service.errors import SettingError
 from service.fills import ComparedWord, Crossing, crossing_of, short_names
 
@@ -34,9 +34,7 @@ def picture(prompts: Sequence[str], found: Sequence[ComparedWord]) -> bytes:
         axes.set_ylabel(_wrapped(f"log-likelihood in: {prompts[1]}"), parse_math=False)
     else:
         _draw_rows(axes, prompts, found[:NUM_NAMED])
-    content = BytesIO()
-    figure.savefig(content, format="png", dpi=110)
-    return content.getvalue()
+    return plotted(figure, dpi=110)
 
 
 def _draw_crossing(

@@ -5,7 +5,6 @@ figures would need a display and a clean-up.
 """
 
 from collections.abc import Sequence
-from io import BytesIO
 
 import numpy as np
 from attendant.v1 import features_pb2 as pb
@@ -14,6 +13,7 @@ from rich.cells import cell_len, set_cell_size
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
+from service.cli_common import plotted
 from service.errors import SettingError
 
 SHADES = " ░▒▓█"
@@ -152,9 +152,7 @@ def picture(response: pb.AttendResponse) -> bytes:
     axes.set_xlabel("token that is looked at (key)")
     axes.set_ylabel("token that looks (query)")
     axes.set_title(f"{response.model}, {of_what(response)}".replace("$", r"\$"), fontsize=11)
-    content = BytesIO()
-    figure.savefig(content, format="png", dpi=120)
-    return content.getvalue()
+    return plotted(figure, dpi=120)
 
 
 def of_what(response: pb.AttendResponse) -> str:
