@@ -7,7 +7,9 @@ import signal
 import socket
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import fields
 from itertools import takewhile
 from pathlib import Path
@@ -24,8 +26,11 @@ PATHS = sorted((ROOT / "deploy/docker").glob("Dockerfile*"))
 NAMES = [path.name for path in PATHS]
 BASE_MB = 150.0  # python:3.11-slim on disk, see docs/operations.md
 IMAGE_LIMIT_MB = 400.0
+LOADTEST_LIMIT_MB = 600.0
+PROJECT_LIMIT_MB = 8.0
 STOP_LIMIT_S = 15.0
-EXTRAS = {"Dockerfile": "cpu,telemetry,vision", "Dockerfile.cuda": "gpu,telemetry,vision"}
+EXTRAS = {"Dockerfile": "cpu telemetry vision", "Dockerfile.cuda": "gpu telemetry vision"}
+OF_THE_PROJECT = {"demos", "export", "models", "protos", "service", "README.md", "LICENSE"}
 BUILD_TOOLS = re.compile(r"\b(gcc|g\+\+|build-essential|make|cmake|git|curl|wget|-dev)\b")
 
 
@@ -56,14 +61,70 @@ def test_the_last_stage_is_the_server_and_builds_nothing(image: tuple[str, Docke
     for command in server.all("RUN"):
         assert not re.search(r"\bpip\b", command), command
         assert not BUILD_TOOLS.search(command), command
-    assert server.all("COPY") == ["--from=build /opt/attendant /opt/attendant"]
+    assert server.all("COPY") == [
+        "--from=packages /opt/attendant /opt/attendant",
+        "--from=project /opt/project /opt/attendant",
+    ]
+
+
+def test_a_changed_line_of_source_changes_no_layer_of_packages(
+    image: tuple[str, Dockerfile],
+) -> None:
+    """Nothing of the project is there when packages are installed, nor when they are copied.
+
+    Of `pyproject.toml` they see the list of packages, in a file of its own: engines keep a layer
+    for as long as the contents of what it copies stay.
+    """
+    _, file = image
+    for name, stage in file.stages.items():
+        seen: set[str] = set()
+        for keyword, rest in file.whole(name).instructions:
+            if keyword == "COPY":
+                seen |= {rest} if rest.startswith("--from") else set(rest.split()[:-1])
+            if keyword == "RUN" and re.search(r"packages\.sh|install .*-r \w+\.txt", rest):
+                assert not seen & {*OF_THE_PROJECT, "pyproject.toml", "loadtests", "Makefile"}, name
+                assert not any("--from=project" in one for one in seen), name
+        for rest in stage.all("COPY"):
+            assert "pyproject.toml" not in rest or name in ("requirements", "project", "train")
+    assert "--no-deps" in file.stages["project"].last("RUN")
 
 
 def test_the_server_has_neither_torch_nor_what_trains(image: tuple[str, Dockerfile]) -> None:
     name, file = image
-    installs = " ".join(file.stages["build"].all("RUN"))
-    assert re.findall(r"'\.\[.*?\]'", installs) == [f"'.[{EXTRAS[name]}]'"]
-    assert "-c constraints.txt" in installs
+    lists = re.findall(
+        r"requirements\.py ([\w ]+?) > (\w+)\.txt", file.stages["requirements"].last("RUN")
+    )
+    assert {to: extras for extras, to in lists}["server"] == EXTRAS[name]
+    assert (
+        file.stages["packages"]
+        .last("RUN")
+        .endswith("packages.sh /opt/attendant/bin/python server.txt")
+    )
+    assert "-c constraints.txt" in (ROOT / "deploy/docker/packages.sh").read_text()
+
+
+def test_requirements_are_those_of_the_project_and_of_the_extras_named() -> None:
+    """Without torch for who only measures: its extra is what the image of load tests stands on."""
+    script = ROOT / "deploy/docker/requirements.py"
+    done = subprocess.run(  # noqa: S603
+        [sys.executable, script, "cpu", "loadtest"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    expected = [*project["dependencies"], *extras["cpu"], *extras["loadtest"]]
+    assert done.stdout.splitlines() == expected
+    assert not any("torch" in one for one in expected)
+
+
+def test_the_standard_library_is_compiled_where_it_runs(image: tuple[str, Dockerfile]) -> None:
+    _, file = image
+    compiles = [run for run in file.whole("server").all("RUN") if "compileall" in run]
+    assert len(compiles) == 1
+    assert 'sysconfig.get_path("stdlib")' in compiles[0]
 
 
 def test_every_stage_that_runs_has_a_number_for_its_user(image: tuple[str, Dockerfile]) -> None:
@@ -126,10 +187,9 @@ def test_what_is_copied_is_sent_to_the_build_and_nothing_else_is() -> None:
 def test_the_train_stage_has_all_that_make_needs_for_the_models(tmp_path: Path) -> None:
     """A dry run; it also says that what it makes goes to the volumes of `docker-compose.yml`."""
     stage = Dockerfile(ROOT / "deploy/docker/Dockerfile").stages["train"]
-    copies = [rest.split() for rest in stage.all("COPY")]
-    for *sources, target in copies:
-        for source in sources:
-            dockerfile.copy(ROOT / source, tmp_path / target / source)
+    for *sources, target in (rest.split() for rest in stage.all("COPY")):
+        for source in sources if not sources[0].startswith("--from") else ():
+            dockerfile.copy(ROOT / source, tmp_path / target)
     command = [*stage.command("ENTRYPOINT"), "--dry-run"]
     done = subprocess.run(  # noqa: S603
         command, cwd=tmp_path, capture_output=True, text=True, check=False
@@ -145,55 +205,89 @@ def test_the_train_stage_has_all_that_make_needs_for_the_models(tmp_path: Path) 
 
 
 @pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> dockerfile.Build:
+    """Its stages are done by their own commands; takes pip a minute."""
+    if reason := dockerfile.why_not_here():
+        pytest.skip(reason)
+    folder = tmp_path_factory.mktemp("image")
+    folder.chmod(0o755)  # pytest's are for root alone
+    return dockerfile.Build(Dockerfile(ROOT / "deploy/docker/Dockerfile"), folder)
+
+
+@pytest.fixture(scope="module")
 def server() -> Stage:
     return Dockerfile(ROOT / "deploy/docker/Dockerfile").whole("server")
 
 
 @pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The build stage, done by its own commands; takes pip a minute."""
-    if reason := dockerfile.why_not_here():
-        pytest.skip(reason)
-    folder = tmp_path_factory.mktemp("image")
-    folder.chmod(0o755)  # pytest's are for root alone
-    stage = Dockerfile(ROOT / "deploy/docker/Dockerfile").stages["build"]
-    dockerfile.build(stage, folder)
+def root(built: dockerfile.Build) -> Path:
+    folder = built.root("server")
     write_graph(add_sub(), folder / "models", "add-sub")
     return folder
 
 
+def _megabytes(*folders: Path) -> float:
+    files = [path for folder in folders for path in folder.rglob("*") if not path.is_symlink()]
+    return sum(path.stat().st_size for path in files if path.is_file()) / 1e6
+
+
 @pytest.mark.timeout(600)
 def test_the_image_is_under_400_mb_and_has_no_torch(root: Path) -> None:
-    files = [path for path in (root / "opt/attendant").rglob("*") if not path.is_symlink()]
-    own_mb = sum(path.stat().st_size for path in files if path.is_file()) / 1e6
-    print(f"{own_mb:.0f} MB and the base's {BASE_MB:.0f}")  # noqa: T201
-    assert own_mb + BASE_MB < IMAGE_LIMIT_MB
-    names = {path.name for path in files}
-    assert not names & {"torch", "pip", "setuptools", "tests", "nvidia", "hf_xet"}
+    own_mb = _megabytes(root / "opt/attendant")
+    library_mb = _megabytes(*root.glob("library/**/__pycache__"))
+    print(f"{own_mb:.0f} MB, {library_mb:.0f} MB and the base's {BASE_MB:.0f}")  # noqa: T201
+    assert own_mb + library_mb + BASE_MB < IMAGE_LIMIT_MB
+    names = {path.name for path in (root / "opt/attendant").rglob("*")}
+    assert not names & {"torch", "pip", "setuptools", "tests", "nvidia", "hf_xet", "quantization"}
     assert "attendant" in names
 
 
-@pytest.fixture
-def container(server: Stage, root: Path) -> Iterator[Container]:
+@pytest.mark.timeout(600)
+def test_the_layer_of_the_project_has_nothing_but_the_project(built: dockerfile.Build) -> None:
+    """What a changed line of source builds, pushes and pulls anew."""
+    folder = built.root("project") / "opt/project"
+    assert _megabytes(folder) < PROJECT_LIMIT_MB
+    (packages,) = folder.glob("lib/python3.*/site-packages")
+    names = {path.name for path in packages.iterdir()}
+    assert names == {
+        "attendant",
+        "attendant-0.1.0.dist-info",
+        "demos",
+        "export",
+        "models",
+        "service",
+    }
+    compiled = packages / "service/__pycache__"
+    assert len(list(compiled.glob("app.*.pyc"))) == 1
+    assert b"/opt/project" not in next(compiled.glob("app.*.pyc")).read_bytes()
+
+
+@contextmanager
+def started(server: Stage, root: Path, **variables: str) -> Iterator[tuple[Container, list[str]]]:
+    """A container, and the lines that it wrote until it was ready."""
     with socket.socket() as one, socket.socket() as other:
         one.bind(("127.0.0.1", 0))
         other.bind(("127.0.0.1", 0))
         ports = one.getsockname()[1], other.getsockname()[1]
     local = {"ATTENDANT_HOST": "127.0.0.1", "ATTENDANT_METRICS_HOST": "127.0.0.1"}
     env = {"ATTENDANT_GRPC_PORT": str(ports[0]), "ATTENDANT_METRICS_PORT": str(ports[1])}
-    with dockerfile.run(server, root, local | env) as running:
-        yield running
+    with dockerfile.run(server, root, local | env | variables) as running:
+        assert running.process.stdout is not None
+        lines = list(takewhile(lambda line: not READY.search(line), running.process.stdout))
+        yield running, lines
 
 
 @pytest.mark.timeout(600)
 def test_the_image_serves_as_process_1_without_rights_and_ends_with_0_on_sigterm(
-    server: Stage, container: Container
+    server: Stage, root: Path
 ) -> None:
     """Read-only root, no capabilities, no new privileges, a user that this machine has not."""
-    healthcheck = server.command("HEALTHCHECK")
-    assert container.process.stdout is not None
-    lines = list(takewhile(lambda line: not READY.search(line), container.process.stdout))
-    assert container.execute(healthcheck) == 0, lines
+    with started(server, root) as (container, lines):
+        assert container.execute(server.command("HEALTHCHECK")) == 0, lines
+        _check_life(server, container)
+
+
+def _check_life(server: Stage, container: Container) -> None:
     status = container.status()
     assert status["NSpid"].split()[-1] == "1"
     assert status["Uid"].split() == [server.last("USER").split(":")[0]] * 4
@@ -203,3 +297,35 @@ def test_the_image_serves_as_process_1_without_rights_and_ends_with_0_on_sigterm
     assert container.execute(["attendant", "healthcheck", "--service", "add-sub"]) == 0
     os.kill(container.pid, signal.SIGTERM)
     assert container.process.wait(STOP_LIMIT_S) == 0
+
+
+@pytest.mark.timeout(600)
+def test_neither_a_start_nor_a_health_check_compiles_anything(server: Stage, root: Path) -> None:
+    """`python:slim` has no compiled modules, and the root is read-only: each would compile anew."""
+    with started(server, root, PYTHONVERBOSE="1") as (container, lines):
+        done = container.output(server.command("HEALTHCHECK"))
+        assert "SERVING" in done.stdout, done.stderr[-2000:]
+    for text in ("".join(lines), done.stderr):
+        read = re.findall(r"^# code object from '?(.+?)'?$", text, re.MULTILINE)
+        assert len(read) > 100
+        assert [path for path in read if not path.endswith(".pyc")] == []
+
+
+@pytest.mark.timeout(600)
+def test_the_image_of_load_tests_has_what_they_need_and_no_torch(built: dockerfile.Build) -> None:
+    """They start servers, write a model, draw a report: here as user and on a read-only root."""
+    folder = built.root("loadtest")
+    own_mb = _megabytes(folder / "opt/attendant")
+    print(f"{own_mb:.0f} MB and the base's {BASE_MB:.0f}")  # noqa: T201
+    assert own_mb + BASE_MB < LOADTEST_LIMIT_MB
+    names = {path.name for path in (folder / "opt/attendant").rglob("*")}
+    assert "matplotlib" in names
+    assert not names & {"torch", "pip", "scipy", "sklearn", "onnxscript"}
+    stage = Dockerfile(ROOT / "deploy/docker/Dockerfile").whole("loadtest")
+    stage.instructions.append(
+        ("CMD", '["overload_sleeping", "--brief", "--output", "/tmp/reports"]')
+    )
+    with dockerfile.run(stage, folder, {}) as running:
+        text, _ = running.process.communicate(timeout=120)
+    assert running.process.returncode == 0, text
+    assert "report: /tmp/reports/overload_sleeping" in text, text
