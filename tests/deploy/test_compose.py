@@ -14,6 +14,7 @@ from service.settings import Settings
 from tests.deploy.dockerfile import ROOT, Dockerfile
 
 PATH = ROOT / "docker-compose.yml"
+OWN_MODELS = ROOT / "docker-compose.own-models.yml"
 COMPOSE: dict[str, Any] = yaml.safe_load(PATH.read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 ONCE = {"models", "loadtest"}  # they end by themselves
@@ -28,8 +29,9 @@ def check(path: Path) -> "subprocess.CompletedProcess[str]":
     )
 
 
-def test_it_is_what_the_compose_specification_says() -> None:
-    done = check(PATH)
+@pytest.mark.parametrize("path", [PATH, OWN_MODELS], ids=lambda path: path.name)
+def test_it_is_what_the_compose_specification_says(path: Path) -> None:
+    done = check(path)
     assert done.returncode == 0, done.stdout
 
 
@@ -47,6 +49,40 @@ def test_every_container_is_hardened(name: str) -> None:
     assert service["security_opt"] == ["no-new-privileges:true"]
     assert service["tmpfs"][0].startswith("/tmp:")
     assert not {"privileged", "cap_add", "devices", "network_mode", "pid", "ipc"} & set(service)
+
+
+@each_service
+def test_memory_is_limited(name: str) -> None:
+    number, unit = re.fullmatch(r"(\d+)([mg])", SERVICES[name]["mem_limit"]).groups()  # type: ignore[union-attr]
+    assert 256 <= int(number) * {"m": 1, "g": 1024}[unit] <= 8192
+
+
+def test_the_server_has_the_memory_that_its_defaults_may_take() -> None:
+    """The cache of one generative model, requests in flight, and a gigabyte of weights."""
+    defaults = Settings()
+    limit = int(SERVICES["server"]["mem_limit"].removesuffix("g")) * 2**30
+    assert defaults.kv_cache_bytes + defaults.max_bytes_in_flight + 2**30 <= limit
+
+
+def test_traces_of_every_request_go_to_a_collector_that_shows_them() -> None:
+    environment, collector = SERVICES["server"]["environment"], SERVICES["jaeger"]
+    assert environment["ATTENDANT_OTLP_ENDPOINT"] == "http://jaeger:4317"
+    assert environment["ATTENDANT_TRACE_SAMPLE_RATIO"] == "1"
+    assert collector["environment"]["JAEGER_LISTEN_HOST"] == "0.0.0.0", "4317 is for the server"  # noqa: S104
+    assert collector["ports"] == ["127.0.0.1:16686:16686"]
+    assert any("max_traces" in word for word in collector["command"]), "its memory is bounded"
+
+
+def test_who_has_models_builds_no_image_that_trains() -> None:
+    """In a profile that is not asked for; the server does without it, and keeps all else."""
+    own = yaml.safe_load(OWN_MODELS.read_text())["services"]
+    assert own["models"] == {"profiles": ["train"]}
+    assert SERVICES["server"]["depends_on"]["models"]["required"] is False
+    assert own["server"].keys() == {"volumes"}
+    (mount,) = own["server"]["volumes"]
+    assert mount["target"] == SERVICES["server"]["volumes"][0].split(":")[1]
+    assert mount["read_only"] is True
+    assert mount["bind"] == {"create_host_path": False}
 
 
 @each_service
@@ -100,7 +136,8 @@ def test_the_server_has_time_to_drain() -> None:
 
 def test_the_server_starts_when_its_models_are_built_and_may_not_change_them() -> None:
     server, models = SERVICES["server"], SERVICES["models"]
-    assert server["depends_on"] == {"models": {"condition": "service_completed_successfully"}}
+    needs = {"condition": "service_completed_successfully", "required": False}
+    assert server["depends_on"] == {"models": needs}
     assert server["volumes"] == ["models:/models:ro"]
     assert "models:/models" in models["volumes"]
     file = Dockerfile(ROOT / "deploy/docker/Dockerfile")
