@@ -43,7 +43,7 @@ from service.cli_texts import AsNdjson, answer_texts
 from service.cli_vision import classify_image
 from service.client import TextClient, try_models
 from service.errors import AttendantError, SettingError
-from service.settings import Settings, join_address
+from service.settings import ONE_OF, Settings, join_address
 
 app = typer.Typer(
     help="Serve transformer models over gRPC.", no_args_is_help=True, pretty_exceptions_enable=False
@@ -212,7 +212,12 @@ def _flag(
 ) -> inspect.Parameter:
     bounds = {key: value for key, value in limits.items() if kind in (int, float)}
     option = typer.Option(
-        default, help=text, envvar=f"ATTENDANT_{name.upper()}", show_default=True, **bounds
+        default,
+        help=text,
+        envvar=f"ATTENDANT_{name.upper()}",
+        show_default=True,
+        autocompletion=(lambda: list(ONE_OF[name])) if name in ONE_OF else None,
+        **bounds,
     )
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=option, annotation=kind)
 

@@ -13,6 +13,12 @@ from typing import Any
 from service.errors import SettingError
 from service.precision import AUTO, CHOICES
 
+ONE_OF = {  # what a shell completes these settings to
+    "device": ("auto", "cpu", "cuda"),
+    "precision": CHOICES,
+    "model_control_mode": ("none", "poll", "explicit"),
+    "log_format": ("console", "json"),
+}
 MAX_DRAFT_TOKENS = 31  # beyond that no text was measured to gain
 MAX_READ_BYTES = 2**31 - 4096  # what Linux reads from a file at once
 
@@ -243,19 +249,18 @@ class Settings:
     )
 
     def __post_init__(self) -> None:
-        if self.device not in ("auto", "cpu", "cuda"):
+        if self.device not in ONE_OF["device"]:
             raise SettingError(f"--device is '{self.device}', expected auto, cpu or cuda")
-        if self.precision not in CHOICES:
+        if self.precision not in ONE_OF["precision"]:
             raise SettingError(
                 f"--precision is '{self.precision}', expected one of {', '.join(CHOICES)}"
             )
-        modes = "none", "poll", "explicit"
-        if self.model_control_mode not in modes:
+        if self.model_control_mode not in ONE_OF["model_control_mode"]:
             raise SettingError(
                 f"--model-control-mode is '{self.model_control_mode}', "
                 "expected none, poll or explicit"
             )
-        if self.log_format not in ("console", "json"):
+        if self.log_format not in ONE_OF["log_format"]:
             raise SettingError(f"--log-format is '{self.log_format}', expected console or json")
         if self.otlp_endpoint and not self.otlp_endpoint.startswith(("http://", "https://")):
             raise SettingError(

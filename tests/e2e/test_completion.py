@@ -39,6 +39,8 @@ def completions(line: str) -> set[str]:
         ("attendant export --task f", {"features"}),
         ("attendant seq2seq dat", {"dates"}),
         ("attendant seq2seq --network ", {"lstm", "transformer"}),
+        ("attendant serve --device ", {"auto", "cpu", "cuda"}),
+        ("attendant serve --log-format j", {"json"}),
         ("attendant vision --precision ", {"auto", "on", "off"}),
     ],
 )
