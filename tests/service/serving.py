@@ -7,10 +7,12 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.request import urlopen
 
 import grpc
 import numpy as np
 from attendant.v1 import generation_pb2_grpc, text_pb2_grpc
+from prometheus_client.parser import text_string_to_metric_families
 from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc
 
@@ -190,3 +192,21 @@ async def refusal(call: Awaitable[Any]) -> tuple[grpc.StatusCode, str]:
     except grpc.aio.AioRpcError as error:
         return error.code(), error.details() or ""
     raise AssertionError("the call succeeded")
+
+
+async def refused_calls(served: Served) -> dict[str, float]:
+    """What the page of metrics says of refused calls, by the bound that was reached, if any was."""
+    url = f"http://127.0.0.1:{served.app.metrics_port}/metrics"
+
+    def read() -> str:
+        with urlopen(url, timeout=PATIENCE_S) as page:
+            text: str = page.read().decode()
+        return text
+
+    families = text_string_to_metric_families(await asyncio.to_thread(read))
+    return {
+        sample.labels["bound"]: sample.value
+        for family in families
+        for sample in family.samples
+        if sample.name == "attendant_calls_refused_total" and sample.value
+    }

@@ -22,6 +22,7 @@ from tests.fakes import PATIENCE_S
 from tests.service.serving import (
     Served,
     refusal,
+    refused_calls,
     serving,
     simple_request,
     within_patience,
@@ -156,3 +157,33 @@ async def test_administration_can_have_a_port_of_its_own(repository: Path) -> No
         for method in ADMIN_METHODS:
             call: Any = served.channel.unary_unary(method)
             assert (await refusal(call(b"")))[0] is StatusCode.UNAVAILABLE
+
+
+async def test_keys_guard_a_server_that_has_no_tokens(tmp_path: Path) -> None:
+    """The restricted calls need their key, and the others nothing."""
+    write_models(tmp_path)
+    async with serving(tmp_path, restricted_protocols=KEYS) as keyed:
+        asked = pb.ModelConfigRequest(name="spam")
+        expected = "This protocol is restricted, expecting header 'triton-grpc-protocol-admin-key'"
+        call = keyed.inference.ModelConfig(asked, timeout=PATIENCE_S)
+        assert await refusal(call) == (StatusCode.UNAVAILABLE, expected)
+        key = [("triton-grpc-protocol-admin-key", "secret")]
+        answer = await keyed.inference.ModelConfig(asked, metadata=key, timeout=PATIENCE_S)
+        assert answer.config.name == "spam"
+        assert (await keyed.infer_text("spam", "lunch")).outputs
+
+
+async def test_refusals_for_want_of_a_token_or_key_are_counted(tmp_path: Path) -> None:
+    """Three without a token, and two with one and without a key."""
+    (tmp_path / "tokens").write_text(FIRST)
+    (tmp_path / "tokens").chmod(0o600)
+    (tmp_path / "repository").mkdir()
+    write_models(tmp_path / "repository")
+    rules: dict[str, Any] = {"token_file": str(tmp_path / "tokens"), "restricted_protocols": KEYS}
+    async with serving(tmp_path / "repository", **rules) as guarded:
+        for _ in range(3):
+            await refusal(guarded.infer_text("spam", "lunch"))
+        for _ in range(2):
+            asked = pb.ModelConfigRequest(name="spam")
+            await refusal(guarded.inference.ModelConfig(asked, metadata=bearer(FIRST)))
+        assert await refused_calls(guarded) == {"token": 3, "key": 2}

@@ -7,6 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
@@ -22,6 +23,8 @@ from tritonclient import grpc as triton
 from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc
 
+from service.rpc.admission import Admission, message_bytes
+from service.rpc.door import _LongReader, _Unread
 from service.rpc.server import server_options
 from service.settings import Settings, is_loopback, join_address
 from tests.fakes import PATIENCE_S, FakeSessions, write_model
@@ -29,6 +32,7 @@ from tests.service.serving import (
     Served,
     eventually,
     refusal,
+    refused_calls,
     serving,
     simple_request,
     text_request,
@@ -190,6 +194,81 @@ async def test_calls_in_flight_are_bounded_and_probes_are_answered_beside_them(
         served.release("spam")
         await within_patience(running)
         assert (await served.infer_text("mini", "lunch")).outputs
+        stream.cancel()
+
+
+async def test_refused_calls_are_counted_by_the_bound_that_they_reach(repository: Path) -> None:
+    """Four of 6 kB where 10 kB may be in flight, one call too many, and a stream that a drain ends."""
+    write_models(repository)
+    async with serving(repository, max_bytes_in_flight=10_000, max_concurrent_rpcs=3) as served:
+        held = served.sessions["strings"]
+        held.hold()
+        first = asyncio.create_task(
+            within_patience(served.inference.ModelInfer(echo_request(6_000)))
+        )
+        await eventually(lambda: served.num_running("strings") == 1)
+        for _ in range(3):
+            await refusal(served.inference.ModelInfer(echo_request(6_000)))
+        stream = served.inference.ModelStreamInfer()
+        await stream.write(echo_request(6_000))
+        assert (await within_patience(stream.read())).error_message
+        assert await refused_calls(served) == {"bytes": 4}
+        other = await served.hold("spam")
+        await refusal(served.infer_text("mini", "lunch"))
+        assert await refused_calls(served) == {"bytes": 4, "calls": 1}
+        served.release("spam")
+        await other
+        draining = asyncio.create_task(served.app._admission.drain(PATIENCE_S))
+        await eventually(lambda: served.app._admission.is_draining)
+        assert await refused_calls(served) == {"bytes": 4, "calls": 1, "draining": 1}
+        served.release("strings")
+        await within_patience(draining)
+        assert (await first).outputs
+        stream.cancel()
+
+
+async def test_a_long_message_counts_while_it_is_read_and_then_as_what_it_became() -> None:
+    """1,000 bytes that become 5,000: until it is admitted nobody else counts them."""
+    admission, can_read = Admission(Settings()), threading.Event()
+
+    def read(message: bytes) -> tuple[object, int]:
+        assert can_read.wait(PATIENCE_S)
+        return "what it says", 5 * len(message)
+
+    async def call(reader: _LongReader) -> tuple[object, int]:
+        return await reader.finish(_Unread(b"x" * 1_000)), message_bytes.get()
+
+    with ThreadPoolExecutor(1) as thread:
+        calling = asyncio.create_task(call(_LongReader(read, admission, thread)))
+        await eventually(lambda: admission.num_bytes == 1_000)
+        can_read.set()
+        assert await within_patience(calling) == ("what it says", 5_000)
+        await eventually(lambda: admission.num_bytes == 0)
+
+
+async def test_a_compressed_message_counts_with_what_it_became(repository: Path) -> None:
+    """300 kB, of which some hundred bytes were sent."""
+    write_models(repository)
+    async with serving(repository) as served:
+        served.sessions["strings"].hold()
+        request = echo_request(300_000)
+        infer = partial(served.inference.ModelInfer, compression=grpc.Compression.Gzip)
+        call = asyncio.create_task(within_patience(infer(request)))
+        await eventually(lambda: served.num_running("strings") == 1)
+        assert served.app._admission.num_bytes == request.ByteSize()
+        served.release("strings")
+        assert (await call).outputs
+
+
+async def test_answers_of_a_stream_count_only_until_each_is_written(repository: Path) -> None:
+    """The stream goes on, and holds nothing between two requests."""
+    write_models(repository)
+    async with serving(repository) as served:
+        stream = served.inference.ModelStreamInfer()
+        for _ in range(3):
+            await stream.write(echo_request(6_000))
+            assert (await within_patience(stream.read())).infer_response.outputs
+            await eventually(lambda: served.app._admission.num_bytes == 0)
         stream.cancel()
 
 
