@@ -198,7 +198,7 @@ async def test_calls_in_flight_are_bounded_and_probes_are_answered_beside_them(
 
 
 async def test_refused_calls_are_counted_by_the_bound_that_they_reach(repository: Path) -> None:
-    """Four of 6 kB where 10 kB may be in flight, one call too many, and a stream that a drain ends."""
+    """Four of 6 kB where 10 kB may be in flight, a call too many, a stream that a drain ends."""
     write_models(repository)
     async with serving(repository, max_bytes_in_flight=10_000, max_concurrent_rpcs=3) as served:
         held = served.sessions["strings"]
