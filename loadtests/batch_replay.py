@@ -122,7 +122,9 @@ def _send(queue: BatchQueue, texts: Iterator[int], now_s: float, count: int) -> 
 
 def limits_of(cost: CostCurve) -> BatchLimits:
     """Those of a model that was measured."""
-    return batch_limits(parse_config("max_batch_size: 64", "replayed"), Settings(), cost)
+    return batch_limits(
+        parse_config("max_batch_size: 64", "replayed"), Settings(max_queue_s=0), cost
+    )
 
 
 def main() -> None:

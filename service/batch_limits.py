@@ -41,6 +41,7 @@ def batch_limits(
         if measured
         else CostCurve(overhead),
         max_cost=MAX_OVERHEADS * measured.overhead if measured else inf,
+        run_cost=measured or CostCurve(overhead),
         max_delay_s=batching.max_queue_delay_microseconds / 1e6,
         preferred_rows=tuple(batching.preferred_batch_size),
     )
@@ -125,9 +126,12 @@ def check_generative(config: ModelConfig) -> None:
 
 
 def _policy(policy: ModelQueuePolicy, settings: Settings) -> QueuePolicy:
+    """One that says itself how many may wait, or how long, has no bound by the expected wait."""
+    is_bounded = policy.max_queue_size or policy.default_timeout_microseconds
     return QueuePolicy(
         policy.max_queue_size or settings.max_queue_requests,
         policy.default_timeout_microseconds / 1e6 or None,
         policy.allow_timeout_override,
         policy.timeout_action == ModelQueuePolicy.DELAY,
+        inf if is_bounded or not settings.max_queue_s else settings.max_queue_s,
     )

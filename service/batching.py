@@ -19,6 +19,10 @@ Where requests have priority levels, the batch is formed of the first level that
 waiting; lower ones fill the room it leaves, where they make no row of it longer. Nothing else
 holds a lower level up or helps it forward: under a constant load of the first, the last starves.
 Within a level, those that may wait longer than their timeout come after those within it.
+
+What waits has a price in seconds (`service/pace.py`). A request that would wait longer than its
+level lets it, or be answered after its deadline, is refused when it comes; one that was admitted
+and can no longer be done in time ends before anything more of it is computed.
 """
 
 from collections import Counter
@@ -29,6 +33,7 @@ from math import inf
 
 import numpy as np
 
+from service.backlog import Backlog, Lane, Load, RunBounds
 from service.cost_curve import CostCurve
 from service.errors import (
     AttendantError,
@@ -36,10 +41,13 @@ from service.errors import (
     InvalidArgument,
     Overloaded,
     TimedOut,
+    TooLate,
 )
+from service.pace import PacedRun
 from service.queue_policy import QueuePolicies
 from service.request import Item, Request
 
+MAX_BATCHES_AHEAD = 4  # full ones, that items of requests of several texts are chosen from
 ROUNDING = 1e-6  # tokens; sums of prices are off by less
 
 
@@ -54,16 +62,28 @@ class BatchLimits:
     max_waiting_tokens: int = 262_144
     cost: CostCurve = field(default_factory=CostCurve)
     max_cost: float = inf  # of a batch of several items, in tokens
+    run_cost: CostCurve = field(default_factory=CostCurve)  # by the clock; `cost` forms batches
     max_candidates: int = 256  # items looked at when a batch is formed
     max_delay_s: float = 0.0  # how long a batch may wait for company; 0: not at all
     preferred_rows: tuple[int, ...] = ()  # sizes to aim at while the delay lasts
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """Of a request."""
+
+    num_rows: int = 0
+    num_tokens: int = 0
+
+
+NOTHING = Size()
 
 
 @dataclass(slots=True)
 class _Place:
     """Where the items of one request wait."""
 
-    lane: tuple[int, bool]  # its level, and whether it has waited longer than its timeout
+    lane: Lane
     num_items: int
     times_out_s: float  # unless one of its items runs by then
 
@@ -71,9 +91,18 @@ class _Place:
 class BatchQueue:
     """Waiting items by level, oldest first; never more than the limits allow."""
 
-    def __init__(self, limits: BatchLimits) -> None:
+    def __init__(self, limits: BatchLimits, max_runs: int = 1) -> None:
         self._limits = limits
-        self._lanes: dict[tuple[int, bool], dict[Item, None]] = {}  # each in order of arrival
+        self._backlog = Backlog(
+            limits.run_cost,
+            RunBounds(
+                limits.max_rows,
+                limits.max_tokens,
+                max(1.0, limits.max_cost - limits.cost.overhead),
+            ),
+            max_runs,
+        )
+        self._lanes: dict[Lane, dict[Item, None]] = {}  # each in order of arrival
         self._places: dict[Request, _Place] = {}
         self._num_by_level: Counter[int] = Counter()
         self._next_due_s = inf  # nobody is late before
@@ -90,16 +119,27 @@ class BatchQueue:
     def num_requests(self) -> int:
         return len(self._places)
 
-    def check_room(self, priority: int = 0, num_rows: int = 0, num_tokens: int = 0) -> None:
-        """Raise `Overloaded` if a request of this size would exceed a bound."""
+    def check_room(
+        self, now_s: float, priority: int = 0, deadline_s: float | None = None, size: Size = NOTHING
+    ) -> None:
+        """Raise `Overloaded` if a request of about this size would be refused."""
+        level = self._limits.queue.level_of(priority)
+        self._check_counts(level, size)
+        load = Load(size.num_rows, size.num_tokens, size.num_tokens)
+        self._check_wait(level, load, now_s, deadline_s)
+
+    def _check_counts(self, level: int, size: Size) -> None:
         limits = self._limits
-        level = limits.queue.level_of(priority)
         if (
             self._num_by_level.get(level, 0) >= limits.queue.of(level).max_requests
-            or self.num_rows + num_rows > limits.max_waiting_rows
-            or self.num_tokens + num_tokens > limits.max_waiting_tokens
+            or self.num_rows + size.num_rows > limits.max_waiting_rows
+            or self.num_tokens + size.num_tokens > limits.max_waiting_tokens
         ):
             raise Overloaded("Exceeds maximum queue size")
+
+    def _check_wait(self, level: int, own: Load, now_s: float, deadline_s: float | None) -> float:
+        max_wait_s = self._limits.queue.of(level).max_wait_s
+        return self._backlog.check((level, False), own, now_s, deadline_s, max_wait_s)
 
     def put(self, request: Request) -> float | None:
         """Admit all items of a request, or leave the queue as it was.
@@ -117,13 +157,20 @@ class BatchQueue:
                 f"the request has {num_rows} rows and {num_tokens} tokens, the queue takes at most "
                 f"{limits.max_waiting_rows} rows and {limits.max_waiting_tokens} tokens"
             )
-        self.check_room(request.priority, num_rows, num_tokens)
         level = limits.queue.level_of(request.priority)
+        self._check_counts(level, Size(num_rows, num_tokens))
+        queued_s = request.timings.queued_s
+        expected_s = self._check_wait(
+            level, self._load_of(request.items), queued_s, request.deadline_s
+        )
+        request.timings.expected_s = expected_s
         policy = limits.queue.of(level)
         timeout_s = policy.timeout_of(request.timeout_s)
-        times_out_s = inf if timeout_s is None else request.timings.queued_s + timeout_s
+        times_out_s = inf if timeout_s is None else queued_s + timeout_s
         place = _Place((level, False), len(request.items), times_out_s)
         self._lanes.setdefault(place.lane, {}).update(dict.fromkeys(request.items))
+        for item in request.items:
+            self._backlog.add(place.lane, item)
         self._places[request] = place
         self._num_by_level[level] += 1
         self.num_rows += num_rows
@@ -133,10 +180,8 @@ class BatchQueue:
 
     def drop(self, request: Request) -> None:
         """Remove what still waits of a request."""
-        place = self._places.get(request)
-        if place is not None:
-            lane = self._lanes[place.lane]
-            self._remove([item for item in request.items if item in lane])
+        if request in self._places:
+            self._remove(self._waiting_items(request))
 
     def due_s(self) -> float | None:
         """When the next batch may run: a past time for at once, None while nothing waits."""
@@ -152,8 +197,8 @@ class BatchQueue:
         return queued_s if is_enough or is_closed else queued_s + self._limits.max_delay_s
 
     def take(self, now_s: float) -> tuple[list[Item], dict[Request, AttendantError]]:
-        """Remove and return items to run now, and what `expire` returns."""
-        late = self.expire(now_s)
+        """Remove and return items to run now, and what `expire` and `give_up` return."""
+        late = self.expire(now_s) | self.give_up(now_s)
         batch = self._best_batch() if self._lanes else []
         self._remove(batch)
         return batch, late
@@ -177,6 +222,63 @@ class BatchQueue:
         )
         return late
 
+    def begin(self, batch: list[Item], now_s: float) -> PacedRun:
+        """A batch that was taken runs; say `end` of what this returns when its run is free again.
+
+        So the queue learns how long runs take. Without, it refuses nothing for its wait.
+        """
+        return self._backlog.begin(batch, now_s)
+
+    def end(self, run: PacedRun, now_s: float) -> None:
+        self._backlog.pace.end(run, now_s)
+
+    def answered(self, request: Request, now_s: float) -> None:
+        """A request's client has its answer; infinity: its deadline passed without one.
+
+        Called where requests are put in, on the event loop: sending takes its time too.
+        """
+        timings = request.timings
+        if timings.expected_s:
+            self._backlog.trust.answered(timings.expected_s, now_s - timings.queued_s)
+
+    def give_up(self, now_s: float) -> dict[Request, AttendantError]:
+        """Remove requests that can no longer be done by their deadlines, with what they are told.
+
+        Where that is all that waits, one is left: prices that are too high must be found out.
+        """
+        backlog = self._backlog
+        if not self._lanes or not backlog.pace.is_known:
+            return {}
+        everything = backlog.ahead_of(max(self._lanes.keys()))
+        if now_s + backlog.expect(everything, now_s).ends_s <= self._next_due_s:
+            return {}
+        late: dict[Request, AttendantError] = {}
+        load = Load()
+        in_order = chain.from_iterable(self._lanes[lane] for lane in sorted(self._lanes))
+        first = islice(in_order, self._limits.max_candidates)
+        for request in dict.fromkeys(item.request for item in first):
+            own = self._load_of(self._waiting_items(request))
+            own.add(load)
+            ends_s = backlog.expect(own, now_s).ends_s
+            left_s = inf if request.deadline_s is None else request.deadline_s - now_s
+            if ends_s > left_s and len(late) + 1 < len(self._places):
+                late[request] = TooLate(ends_s, left_s)
+            else:
+                load = own
+        for request in late:
+            self.drop(request)
+        return late
+
+    def _waiting_items(self, request: Request) -> list[Item]:
+        lane = self._lanes[self._places[request].lane]
+        return [item for item in request.items if item in lane]
+
+    def _load_of(self, items: Iterable[Item]) -> Load:
+        load = Load()
+        for item in items:
+            load.add(self._backlog.load_of(item))
+        return load
+
     def take_all(self) -> list[Request]:
         """Remove and return every waiting request."""
         requests = list(self._places)
@@ -188,19 +290,22 @@ class BatchQueue:
         """It has waited too long, and may: after all of its level that have not."""
         lane, (level, _) = self._lanes[place.lane], place.lane
         for item in request.items:
-            del lane[item]
-        if not lane:
-            del self._lanes[place.lane]
+            self._leave_lane(place.lane, lane, item)
+            self._backlog.add((level, True), item)
         place.lane, place.times_out_s = (level, True), inf
         self._lanes.setdefault(place.lane, {}).update(dict.fromkeys(request.items))
+
+    def _leave_lane(self, key: Lane, lane: dict[Item, None], item: Item) -> None:
+        del lane[item]
+        self._backlog.remove(key, item)
+        if not lane:
+            del self._lanes[key]
+            self._backlog.forget(key)
 
     def _remove(self, items: Iterable[Item]) -> None:
         for item in items:
             request, place = item.request, self._places[item.request]
-            lane = self._lanes[place.lane]
-            del lane[item]
-            if not lane:
-                del self._lanes[place.lane]
+            self._leave_lane(place.lane, self._lanes[place.lane], item)
             self.num_rows -= item.num_rows
             self.num_tokens -= item.num_rows * item.num_tokens
             place.num_items -= 1
@@ -212,7 +317,7 @@ class BatchQueue:
     def _best_batch(self) -> list[Item]:
         first, *others = (self._lanes[key] for key in sorted(self._lanes))
         oldest, most = next(iter(first)), self._limits.max_candidates
-        alike = [item for item in islice(first, most) if item.shape_key == oldest.shape_key]
+        alike = self._alike(first, oldest)
         batch = alike
         if len(alike) > 1:
             alike.sort(key=lambda item: item.num_tokens)
@@ -221,6 +326,22 @@ class BatchQueue:
             company = islice(chain.from_iterable(others), max(0, most - len(first)))
             batch = self._with_company(batch, company)
         return self._trim_to_preferred(batch, oldest)
+
+    def _alike(self, lane: Iterable[Item], oldest: Item) -> list[Item]:
+        """The first items that may run with the oldest, up to what a few batches compute.
+
+        Were it more, batches of one length after the other would begin many requests of several
+        texts before they complete any.
+        """
+        alike, amount, most = [], 0.0, MAX_BATCHES_AHEAD * self._limits.max_cost
+        for item in islice(lane, self._limits.max_candidates):
+            if item.shape_key == oldest.shape_key:
+                alike.append(item)
+            if most < inf and len(item.request.items) > 1:
+                amount += self._backlog.load_of(item).amount
+                if amount > most:
+                    break
+        return alike
 
     def _with_company(self, batch: list[Item], others: Iterable[Item]) -> list[Item]:
         """Fill a batch, sorted by length, with items of lower levels that make it no longer.

@@ -22,11 +22,12 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import accumulate
+from math import inf
 from typing import Protocol
 
 import numpy as np
 
-from service.batching import BatchLimits, BatchQueue
+from service.batching import NOTHING, BatchLimits, BatchQueue, Size
 from service.errors import (
     AttendantError,
     DeadlineExceeded,
@@ -36,6 +37,7 @@ from service.errors import (
     Unavailable,
     forget_frames,
 )
+from service.pace import PacedRun
 from service.request import Arrays, Item, RanBatch, Request
 from service.runtime import RunStop, Session
 
@@ -85,7 +87,7 @@ class BatchEngine:
         self._observer = observer
         self._on_broken = on_broken  # called on the event loop
         self._has_rows = has_rows
-        self._queue = BatchQueue(limits)
+        self._queue = BatchQueue(limits, len(sessions))
         self._running: set[Request] = set()
         self._runs: dict[_Run, None] = {}
         self._is_closing = False
@@ -137,6 +139,10 @@ class BatchEngine:
             timers.append(self._end_at(times_out_s, request, TimedOut("Request timeout expired")))
         try:
             await future
+            self._queue.answered(request, time.monotonic())
+        except DeadlineExceeded:
+            self._queue.answered(request, inf)
+            raise
         finally:
             for timer in timers:
                 timer.cancel()
@@ -157,10 +163,15 @@ class BatchEngine:
         with self._changed:
             return min((run.started_s for run in self._runs), default=None)
 
-    def check_room(self, priority: int = 0) -> None:
-        """Raise `Overloaded` if one more request would be refused: cheap, before any work."""
+    def check_room(
+        self, priority: int = 0, deadline_s: float | None = None, size: Size = NOTHING
+    ) -> None:
+        """Raise `Overloaded` if a request of about this size would be refused.
+
+        Cheap, so that it is asked before any work is done for the request.
+        """
         with self._changed:
-            self._queue.check_room(priority)
+            self._queue.check_room(time.monotonic(), priority, deadline_s, size)
 
     def stop(self) -> None:
         """Refuse what waits and what comes, and let running batches end."""
@@ -213,8 +224,9 @@ class BatchEngine:
 
     def _work(self, session: Session) -> None:
         try:
-            while self._run_next(session):
-                pass
+            is_open, run = True, None
+            while is_open:
+                is_open, run = self._run_next(session, run)
         except Exception:
             logger.exception("an engine thread failed: its model serves no more")
             self._break(ModelFailed("the engine failed, see the server's log"))
@@ -234,16 +246,21 @@ class BatchEngine:
             with suppress(RuntimeError):  # the loop is closed: nobody asks
                 self._loop.call_soon_threadsafe(self._on_broken)
 
-    def _run_next(self, session: Session) -> bool:
+    def _run_next(self, session: Session, last: PacedRun | None) -> tuple[bool, PacedRun | None]:
         """Wait for a batch and run it, and keep nothing of it; False once the engine closes."""
-        batch = self._next_batch()
-        if batch:
-            self._run_batch(session, batch)
-        return batch is not None
+        taken = self._next_batch(last)
+        if taken is None:
+            return False, None
+        batch, run = taken
+        if run is not None:
+            run.is_sound = self._run_batch(session, batch)
+        return True, run
 
-    def _next_batch(self) -> list[Item] | None:
-        """Wait for a batch; None once the engine closes."""
+    def _next_batch(self, last: PacedRun | None) -> tuple[list[Item], PacedRun | None] | None:
+        """Wait for a batch; None once the engine closes. `last` is this thread's run before it."""
         with self._changed:
+            if last is not None:
+                self._queue.end(last, time.monotonic())
             while not self._is_closing:
                 due_s, now_s = self._queue.due_s(), time.monotonic()
                 if due_s is not None and due_s <= now_s:
@@ -252,6 +269,7 @@ class BatchEngine:
             else:
                 return None
             batch, late = self._queue.take(now_s)
+            run = self._queue.begin(batch, now_s) if batch else None
             for request in late:
                 self._finish(request)
             for item in batch:
@@ -260,28 +278,32 @@ class BatchEngine:
             if len(self._queue):  # more than this batch took: wake the next idle thread
                 self._changed.notify()
         self._post(late)
-        return batch
+        return batch, run
 
-    def _run_batch(self, session: Session, items: list[Item]) -> None:
-        """Run and answer a batch; after a failure each item alone, so only culprits fail."""
+    def _run_batch(self, session: Session, items: list[Item]) -> bool:
+        """Run and answer a batch; after a failure each item alone, so only culprits fail.
+
+        Returns whether the batch ran as it was.
+        """
         run = self._begin(items)
         if run is None:
-            return
+            return False
         try:
             ran, outputs = self._compute(session, run)
         except DeviceFailed as error:
             logger.error("the device failed, and the model serves no more: %s", error)  # noqa: TRY400
             self._break(error)
-            return
+            return False
         except AttendantError as error:
             if len(run.items) == 1:
                 self._fail(run.items[0].request, error)
-                return
+                return False
             for item in run.items:
                 self._run_batch(session, [item])
-            return
+            return False
         self._observer.batch_ran(ran)  # first: who is answered may ask how many ran
         self._answer(ran, outputs)
+        return len(run.items) == len(items)
 
     def _begin(self, items: list[Item]) -> _Run | None:
         """A run of those that somebody still waits for, if there are any."""

@@ -7,7 +7,9 @@
     ├── WrongTask          the model exists and does something else
     ├── Unimplemented      understood, and not offered
     ├── Overloaded         a bound is reached: the same request may succeed later
+    │   └── WaitTooLong    the wait to expect is longer than the queue's bound, or the deadline
     ├── DeadlineExceeded   the deadline passed before the answer was there
+    │   └── TooLate        an admitted request can no longer be computed by its deadline
     ├── TimedOut           the request waited longer than its queue's policy lets it
     ├── Unavailable        the server is starting, or draining
     ├── ModelFailed        the session raised while computing
@@ -20,6 +22,13 @@
 """
 
 import traceback
+from typing import Literal
+
+WaitBound = Literal["wait", "deadline"]
+_WAIT_TEXTS: dict[WaitBound, str] = {
+    "wait": "The queue is too long: the expected wait is {:.3f} s, the limit is {:.3f} s",
+    "deadline": "The deadline is too early: the answer is expected in {:.3f} s, {:.3f} s are left",
+}
 
 
 class AttendantError(Exception):
@@ -50,8 +59,27 @@ class Overloaded(AttendantError):
     """A bound is reached: the same request may succeed later."""
 
 
+class WaitTooLong(Overloaded):
+    """The wait to expect is longer than the queue's bound, or than the deadline leaves."""
+
+    def __init__(self, expected_s: float, limit_s: float, bound: "WaitBound") -> None:
+        super().__init__(_WAIT_TEXTS[bound].format(expected_s, limit_s))
+        self.excess_s = expected_s - limit_s
+        self.bound = bound
+
+
 class DeadlineExceeded(AttendantError):
     """The deadline passed before the answer was there."""
+
+
+class TooLate(DeadlineExceeded):
+    """An admitted request can no longer be computed by its deadline."""
+
+    def __init__(self, expected_s: float, left_s: float) -> None:
+        super().__init__(
+            f"Deadline Exceeded: {expected_s:.3f} s are needed to compute what is left of the "
+            f"request, {left_s:.3f} s are left"
+        )
 
 
 class TimedOut(AttendantError):

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
+from service.batching import Size
 from service.engine import BatchEngine
 from service.errors import DeadlineExceeded, LoadError
 from service.images import ImageLimits, check_sizes, decode_images
@@ -71,7 +72,8 @@ class ImageModel(TensorModel):
                 raise DeadlineExceeded("the deadline passed while images were decoded")
 
         with self.counted_failures(received_s):
-            self._batches.check_room(0)  # before any work: refusing must be cheap
+            size = Size(len(files), len(files))
+            self._batches.check_room(0, deadline_s, size)  # before any work: cheaply
             check_sizes(files, self._limits)
             try:
                 decoded = await self._worker.run_elsewhere(

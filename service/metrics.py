@@ -26,7 +26,11 @@ from prometheus_client import (
     disable_created_metrics,
     make_wsgi_app,
 )
-from prometheus_client.metrics_core import HistogramMetricFamily, Metric
+from prometheus_client.metrics_core import (
+    CounterMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
 from prometheus_client.registry import Collector, RestrictedRegistry
 from prometheus_client.utils import floatToGoString
 
@@ -42,7 +46,7 @@ from service.metrics_server import MetricsServer
 from service.request import RanBatch, Timings
 from service.response_cache import ResponseCache
 from service.server_metrics import ServerCollector, ServerNumbers
-from service.statistics import FailureReason, Statistics
+from service.statistics import FailureReason, Refusal, Statistics
 from service.trace import ModelTracer, Tracing
 
 Durations: TypeAlias = tuple[float, float, float]  # collating, the session run, splitting
@@ -151,6 +155,7 @@ class Metrics:
         self.server = ServerNumbers()
         self.registry.register(_TritonNames(self))
         self.registry.register(_Histograms(self))
+        self.registry.register(_Refusals(self))
         self.registry.register(ServerCollector(self.server))
         ProcessCollector(registry=self.registry)
 
@@ -261,9 +266,13 @@ class ModelMetrics:
         with self._lock:
             self._statistics.cache_miss.add(duration_s)
 
-    def request_failed(self, reason: FailureReason, duration_s: float = 0.0) -> None:
+    def request_failed(
+        self, reason: FailureReason, duration_s: float = 0.0, refusal: Refusal | None = None
+    ) -> None:
         with self._lock:
             self._statistics.failed(reason, duration_s)
+            if refusal is not None:
+                self._statistics.refusals[refusal] += 1
 
     def step_ran(self, step: RanStep) -> None:
         """One step of a generative model; what is not the session's is counted as output."""
@@ -282,6 +291,9 @@ class ModelMetrics:
         _, value_of = _NV_COUNTERS[name]
         with self.reading() as statistics:
             return value_of(statistics)
+
+    def refusals(self, reason: Refusal) -> int:
+        return self._statistics.refusals[reason]
 
     def failures(self, reason: FailureReason) -> int:
         return self._statistics.failures[reason]
@@ -361,6 +373,24 @@ class _Histograms(Collector):
                 with model.reading():
                     model.histograms[family.name].show(family, list(model.labels.values()))
             yield family
+
+
+class _Refusals(Collector):
+    """Requests that were not computed, for want of time or room."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+
+    def collect(self) -> Iterator[Metric]:
+        family = CounterMetricFamily(
+            "attendant_requests_refused",
+            "Requests not computed, for want of time or room",
+            labels=(*LABELS, "reason"),
+        )
+        for model in self._metrics.models:
+            for reason in get_args(Refusal):
+                family.add_metric((*model.labels.values(), reason), model.refusals(reason))
+        yield family
 
 
 class _Registry(CollectorRegistry):

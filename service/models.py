@@ -19,6 +19,7 @@ from typing import ClassVar, Protocol, TypeVar
 import numpy as np
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
+from service.batching import Size
 from service.call import current_call
 from service.engine import BatchEngine
 from service.errors import (
@@ -29,7 +30,9 @@ from service.errors import (
     ModelFailed,
     Overloaded,
     TimedOut,
+    TooLate,
     Unavailable,
+    WaitTooLong,
 )
 from service.manifest import Manifest
 from service.metrics import Metrics, ModelMetrics
@@ -40,12 +43,14 @@ from service.reshape import reshaped
 from service.response_cache import LoadCache, ResponseCache
 from service.settings import Settings
 from service.signature import Signature
-from service.statistics import FailureReason, Statistics
+from service.statistics import FailureReason, Refusal, Statistics
 from service.tasks import TEXT_TASKS
 from service.tokenizer import EncodedText, Text, TextTokenizer, TokenPieces
 from service.tokenizing import Tokenizing
 
 T = TypeVar("T")
+SIZE_GAIN = 0.05  # of a request's tokens per character, towards what is expected of the next
+CAUTION = 0.9  # of tokens expected: who is refused before tokenizing would be refused after it
 logger = logging.getLogger(__name__)
 
 
@@ -210,7 +215,7 @@ class CountedFailures:
     ) -> None:
         if isinstance(error, asyncio.CancelledError | GeneratorExit | AttendantError):
             duration_s = time.monotonic() - self._received_s
-            self._metrics.request_failed(_failure_reason(error), duration_s)
+            self._metrics.request_failed(_failure_reason(error), duration_s, _refusal(error))
 
 
 class BatchedModel(ServedModel):
@@ -343,6 +348,7 @@ class TextModel(BatchedModel):
         self._executor = executor
         self._tokenizing = Tokenizing(executor)
         self.labels = {"logits": list(manifest.labels)}
+        self._tokens_per_character = 0.0  # of texts so far; 0: the first one is admitted unseen
         self._labels = np.array([label.encode() for label in manifest.labels], object)
 
     async def _compute_reply(self, request: InferRequest) -> InferReply:
@@ -396,8 +402,10 @@ class TextModel(BatchedModel):
     ) -> TextReply:
         """Tokenize texts and run them, each as an item of its own."""
         with self.counted_failures(received_s):
-            self._batches.check_room(priority)  # before any work: refusing must be cheap
+            size = self._size_of(texts)
+            self._batches.check_room(priority, deadline_s, size)  # before any work: cheaply
             rows = await self._encode(texts, can_truncate)
+            self._learn_size([row.num_tokens for row in rows], texts)
             if not rows:  # an empty batch is answered without running
                 now_s = time.monotonic()
                 timings = Timings(received_s, now_s, now_s, now_s)
@@ -426,6 +434,15 @@ class TextModel(BatchedModel):
         return await self._tokenizing.run(
             lambda: [told(self.tokenizer.pieces(text)) for text in texts], num_characters
         )
+
+    def _size_of(self, texts: Sequence[Text]) -> Size:
+        """What texts will have in tokens, as those before them had."""
+        num_characters = self.tokenizer.check_sizes(texts)
+        return Size(len(texts), int(CAUTION * self._tokens_per_character * num_characters))
+
+    def _learn_size(self, num_tokens: Sequence[int], texts: Sequence[Text]) -> None:
+        share = sum(num_tokens) / max(1, self.tokenizer.check_sizes(texts))
+        self._tokens_per_character += SIZE_GAIN * (share - self._tokens_per_character)
 
     async def _encode(self, texts: Sequence[Text], can_truncate: bool) -> list[EncodedText]:
         num_characters = self.tokenizer.check_sizes(texts)
@@ -521,3 +538,12 @@ def _failure_reason(error: BaseException) -> FailureReason:
     if isinstance(error, Overloaded | DeadlineExceeded | TimedOut | Unavailable):
         return "REJECTED"
     return "BACKEND" if isinstance(error, ModelFailed) else "OTHER"
+
+
+def _refusal(error: BaseException) -> Refusal | None:
+    """Why a request was not computed, where that is for want of time or room."""
+    if isinstance(error, WaitTooLong):
+        return error.bound
+    if isinstance(error, TooLate):
+        return "late"
+    return "queue" if isinstance(error, Overloaded) else None

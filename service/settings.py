@@ -121,6 +121,12 @@ class Settings:
     measure_cost_s: float = _setting(
         1.0, "Seconds per text model, at most, to measure what runs cost. 0: not measured.", 0, 60
     )
+    max_queue_s: float = _setting(
+        1.0,
+        "Seconds a request may be expected to wait; one that would wait longer is refused at "
+        "once. 0: no bound.",
+        0,
+    )
     max_queue_requests: int = _setting(
         512, "Requests waiting per model and priority level; one more is refused at once.", 1
     )

@@ -12,6 +12,8 @@ from typing import Literal
 from service.request import Timings
 
 FailureReason = Literal["REJECTED", "CANCELED", "BACKEND", "OTHER"]
+# The queue is full, the wait too long, the deadline too early; or it was admitted and got too late.
+Refusal = Literal["queue", "wait", "deadline", "late"]
 
 
 @dataclass(slots=True)
@@ -62,6 +64,7 @@ class Statistics:
     cache_hit: Duration = field(default_factory=Duration)  # looking up, and taking out
     cache_miss: Duration = field(default_factory=Duration)  # looking up, and putting in
     failures: Counter[FailureReason] = field(default_factory=Counter)
+    refusals: Counter[Refusal] = field(default_factory=Counter)
     # By rows. At most as many sizes as a batch may have rows, or a step sequences.
     by_batch_size: dict[int, ComputeDurations] = field(default_factory=dict)
 

@@ -37,6 +37,8 @@ _COMMON: dict[type[errors.AttendantError], StatusCode] = {
     errors.LoadError: StatusCode.INTERNAL,
     errors.DeviceFailed: StatusCode.INTERNAL,
     errors.DeadlineExceeded: StatusCode.DEADLINE_EXCEEDED,
+    errors.TooLate: StatusCode.DEADLINE_EXCEEDED,
+    errors.WaitTooLong: StatusCode.UNAVAILABLE,
 }
 INFERENCE_CODES = _COMMON | {
     errors.WrongTask: StatusCode.INVALID_ARGUMENT,
@@ -54,7 +56,8 @@ RETRY_AFTER_MS = 100  # about a full queue's worth of small batches
 MAX_DETAILS_BYTES = 2_000
 UNREADABLE = "Unable to parse request"  # Triton's text and code
 INTERNAL_ERROR = "internal error, see the server's log"
-RETRY_HINT = (("grpc-retry-pushback-ms", str(RETRY_AFTER_MS)),)
+RETRY_PUSHBACK = "grpc-retry-pushback-ms"
+RETRY_HINT = ((RETRY_PUSHBACK, str(RETRY_AFTER_MS)),)
 
 
 def answers_errors(
@@ -72,9 +75,8 @@ def answers_errors(
                 return await method(service, request, context)
             except errors.AttendantError as error:
                 code = codes[type(error)]
-                hint = RETRY_HINT if code is StatusCode.RESOURCE_EXHAUSTED else ()
                 note_status(code, details(error))
-                await context.abort(code, details(error), hint)
+                await context.abort(code, details(error), retry_hint(code, error))
             except DecodeError:  # of a stream; other messages are read before this is called
                 await context.abort(StatusCode.INTERNAL, UNREADABLE)
             except Exception:
@@ -105,6 +107,14 @@ def keeping_nothing(
             raise
 
     return answer
+
+
+def retry_hint(code: StatusCode, error: errors.AttendantError) -> tuple[tuple[str, str], ...]:
+    """When to come back, as trailing metadata: not before the wait is within its bound again."""
+    if isinstance(error, errors.WaitTooLong):
+        pushback_ms = max(RETRY_AFTER_MS, round(error.excess_s * 1e3))
+        return ((RETRY_PUSHBACK, str(pushback_ms)),)
+    return RETRY_HINT if code is StatusCode.RESOURCE_EXHAUSTED else ()
 
 
 def note_status(code: StatusCode, text: str = "") -> None:

@@ -1,5 +1,7 @@
 """What a configuration says of queues and batches, and what it may not say."""
 
+from math import inf
+
 import pytest
 
 from service.batch_limits import MAX_PRIORITY_LEVELS, PATIENCE, batch_limits, check_generative
@@ -22,10 +24,11 @@ def test_a_model_s_bounds_come_before_the_server_s() -> None:
     assert batch_limits(parse_config(text, "m"), Settings()) == BatchLimits(
         max_rows=8,
         max_tokens=100,
-        queue=QueuePolicies(QueuePolicy(5)),
+        queue=QueuePolicies(QueuePolicy(5, max_wait_s=inf)),
         max_waiting_rows=150,
         max_waiting_tokens=200,
         cost=CostCurve(3),
+        run_cost=CostCurve(3),
         max_delay_s=0.0015,
         preferred_rows=(4,),
     )
@@ -43,6 +46,7 @@ def test_a_model_s_bounds_come_before_the_server_s() -> None:
         max_waiting_rows=5,
         max_waiting_tokens=3,
         cost=CostCurve(4),
+        run_cost=CostCurve(4),
     )
 
 
@@ -56,8 +60,8 @@ def test_levels_have_their_own_policies_and_others_the_default() -> None:
       priority_queue_policy { key: 3 value { timeout_action: DELAY max_queue_size: 7 } } }"""
     queue = batch_limits(parse_config(text, "m"), Settings(max_queue_requests=9)).queue
     assert [queue.level_of(priority) for priority in (0, 1, 2, 3, 4, 2**63)] == [2, 1, 2, 3, 2, 2]
-    assert queue.of(1) == queue.of(2) == QueuePolicy(9, 0.002, can_override=True)
-    assert queue.of(3) == QueuePolicy(7, None, is_delaying=True)
+    assert queue.of(1) == queue.of(2) == QueuePolicy(9, 0.002, can_override=True, max_wait_s=inf)
+    assert queue.of(3) == QueuePolicy(7, None, is_delaying=True, max_wait_s=inf)
 
 
 @pytest.mark.parametrize(
@@ -156,3 +160,15 @@ def test_measured_costs_come_with_patience_and_a_bound() -> None:
     limits = batch_limits(parse_config("max_batch_size: 64", "m"), Settings(), measured)
     assert limits.cost == CostCurve(PATIENCE * 40.0, 0.05, 0.001, 1e-4)
     assert limits.max_cost == 640.0
+
+
+def test_the_queue_is_bounded_by_time_unless_the_configuration_bounds_it_itself() -> None:
+    """By default 1 s; a level that says how many may wait, or how long, waits as it says."""
+    text = """max_batch_size: 8
+      dynamic_batching { priority_levels: 3 default_priority_level: 2
+        priority_queue_policy { key: 1 value { max_queue_size: 5 } }
+        priority_queue_policy { key: 3 value { default_timeout_microseconds: 5000000 } } }"""
+    policies = batch_limits(parse_config(text, "m"), Settings()).queue
+    assert [policies.of(level).max_wait_s for level in (1, 2, 3)] == [inf, 1.0, inf]
+    unbounded = batch_limits(parse_config(text, "m"), Settings(max_queue_s=0)).queue
+    assert unbounded.of(2).max_wait_s == inf

@@ -216,12 +216,12 @@ def test_each_level_has_room_of_its_own() -> None:
     policies = QueuePolicies(QueuePolicy(2), num_levels=2, default_level=1)
     queue = queue_of([make(1, priority=2), make(1, priority=2), make(1)], queue=policies)
     with pytest.raises(Overloaded):
-        queue.check_room(2)
+        queue.check_room(0.0, 2)
     with pytest.raises(Overloaded):
         queue.put(make(1, priority=2))
     queue.put(make(1, priority=9))
     with pytest.raises(Overloaded):
-        queue.check_room()
+        queue.check_room(0.0)
 
 
 def test_the_first_level_goes_first_and_the_oldest_of_it() -> None:

@@ -13,6 +13,8 @@ POLICY = (
     "batching",
     "batch_limits",
     "cost_curve",
+    "pace",
+    "backlog",
     "queue_policy",
     "request",
     "statistics",

@@ -1,8 +1,11 @@
 """`attendant.v1.TextService` over the wire: answers, and every way to be refused."""
 
 import asyncio
+import re
 import threading
+import time
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -11,9 +14,12 @@ import pytest
 import pytest_asyncio
 from attendant.v1 import text_pb2 as pb
 from grpc import StatusCode
+from prometheus_client import generate_latest
 
 from service.generation.model import GenerativeModel
 from service.models import TextModel, softmax
+from service.pace import MIN_RUNS
+from service.request import Arrays
 from service.tokenizer import TokenPieces
 from tests.fakes import LABELS, SPECIAL, WORDS, classifier_manifest, text_values, token_ids
 from tests.service.serving import (
@@ -304,6 +310,46 @@ async def test_a_full_queue_exhausts_resources_and_says_when_to_come_back(served
     served.release("spam")
     await within_patience(asyncio.gather(running, waiting))
     assert len((await classify(served, "free")).results) == 1
+
+
+@pytest.mark.parametrize("is_typed", [True, False])
+async def test_a_request_that_cannot_be_answered_in_time_is_refused_at_once_by_both_apis(
+    tmp_path: Path, is_typed: bool
+) -> None:
+    """Runs of 0.4 s are learned; one runs and one waits when one comes that has 0.3 s."""
+    write_models(tmp_path)
+    async with serving(tmp_path) as served:
+        session = served.sessions["spam"]
+        compute = session.compute
+
+        def compute_slowly(inputs: Arrays) -> dict[str, np.ndarray]:
+            time.sleep(0.4)
+            return compute(inputs)
+
+        session.compute = compute_slowly
+        for _ in range(MIN_RUNS):
+            await classify(served, "now")
+        running = await served.hold("spam")
+        waiting = asyncio.create_task(classify(served, "now"))
+        await eventually(lambda: served.num_waiting("spam") == 1)
+        asked = pb.ClassifyRequest(model="spam", texts=["free"])
+        refused = (
+            served.text.Classify(asked, timeout=0.3)
+            if is_typed
+            else served.infer_text("spam", "free", timeout=0.3)
+        )
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await refused
+        served.release("spam")
+        await within_patience(asyncio.gather(running, waiting))
+        assert caught.value.code() is StatusCode.UNAVAILABLE
+        text = r"The deadline is too early: the answer is expected in \d\.\d+ s, 0\.\d+ s are left"
+        assert re.fullmatch(text, caught.value.details() or "")
+        trailers = dict(caught.value.trailing_metadata() or ())
+        assert int(trailers["grpc-retry-pushback-ms"]) >= 100
+        page = generate_latest(served.app._metrics.registry).decode()
+        name = 'attendant_requests_refused_total{model="spam",reason="deadline",version="1"} 1.0'
+        assert name in page
 
 
 async def test_other_refusals_carry_no_hint_to_come_back(served: Served) -> None:
