@@ -61,6 +61,8 @@ class Admission:
         self._max_bytes = settings.max_bytes_in_flight
         self._send_timeout_s = settings.send_timeout_s
         self._closing = asyncio.Event()
+        self._released = asyncio.Event()
+        self._released.set()
         self._on_drain: set[Callable[[], object]] = set()
 
     def admit(self, num_beside: int = 0) -> None:
@@ -141,6 +143,23 @@ class Admission:
         """What a stream waits for beside its requests, and ends with."""
         await self._closing.wait()
         raise Unavailable(SHUTTING_DOWN)
+
+    @property
+    def is_holding(self) -> bool:
+        """Whether answers are to wait until they are released."""
+        return not self._released.is_set()
+
+    async def until_released(self) -> None:
+        await self._released.wait()
+
+    @contextmanager
+    def holding(self) -> Iterator[None]:
+        """No answer leaves while the block runs; so clients that wait for one ask nothing new."""
+        self._released.clear()
+        try:
+            yield
+        finally:
+            self._released.set()
 
     @contextmanager
     def on_drain(self, end: Callable[[], object]) -> Iterator[None]:

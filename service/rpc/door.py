@@ -159,7 +159,7 @@ def _measured(
     }
     if not handler.request_streaming:
         kind = "unary_stream" if handler.response_streaming else "unary_unary"
-        answer = _refusing_unreadable(getattr(handler, kind))
+        answer = _refusing_unreadable(getattr(handler, kind), admission)
         is_watched = calls.is_on and path.startswith(WATCHED) and path not in PROBES
         answer = calls.watched(path, answer) if is_watched else answer
         changes[kind] = keeping_nothing(_reading_long(answer, long_reader))
@@ -290,8 +290,10 @@ def _reading_stream(
 
 
 def _refusing_unreadable(
-    method: Callable[[Any, Context], Awaitable[Any]],
+    method: Callable[[Any, Context], Awaitable[Any]], admission: Admission
 ) -> Callable[[Any, Context], Awaitable[Any]]:
+    """The same method, for messages that could be read; its answer waits while all are held."""
+
     async def answer(request: object, context: Context) -> object:
         if isinstance(request, DecodeError):
             note_status(StatusCode.INTERNAL, UNREADABLE)
@@ -299,6 +301,9 @@ def _refusing_unreadable(
         if isinstance(request, InvalidArgument):
             note_status(StatusCode.INVALID_ARGUMENT, str(request))
             await context.abort(StatusCode.INVALID_ARGUMENT, str(request))
-        return await method(request, context)
+        response = await method(request, context)
+        if admission.is_holding:
+            await admission.until_released()
+        return response
 
     return answer

@@ -39,9 +39,9 @@ from service.trace import Tracing
 PROBE_ROOM = 1_024  # calls beyond `max_concurrent_rpcs`, for probes and for refusals
 HANDSHAKE_TIMEOUT_S = 20.0  # for TLS and HTTP/2 together, then a silent connection is cut
 END_STREAMS_S = 0.5  # for streams to hear why they end
-QUIET_S = 0.002  # without a new call, before the ports are closed
+QUIET_S = 0.02  # without a new call, before the ports are closed
 MAX_QUIET_WAIT_S = 0.1
-ENTER_S = 0.05  # for calls that gRPC has accepted to be counted among those inside
+TELL_S = 0.03  # for accepted calls to be counted among those inside
 MAX_METADATA_BYTES = 16 * 2**10  # of one call
 SERVICES: tuple[str, ...] = (
     service_pb2.DESCRIPTOR.services_by_name["GRPCInferenceService"].full_name,
@@ -133,17 +133,22 @@ class RpcServer:
         """Close the ports and tell clients to connect elsewhere; the calls inside go on.
 
         A call that comes between gRPC's decision to close and the moment at which its client hears
-        of it is cut off by gRPC (CANCELLED). So are those that wait for their turn to be looked at,
-        which is why a moment is waited for in which none comes.
+        of it is cut off by gRPC (CANCELLED). So are those that wait for their turn to be looked at.
+        Therefore answers are held meanwhile, as they make clients ask again, and a moment is waited
+        for in which no call comes.
         """
+        with self._admission.holding():
+            await self._until_quiet()
+            grace_s = self._settings.drain_timeout_s + END_STREAMS_S
+            self._leaving = [asyncio.create_task(server.stop(grace_s)) for server in self._servers]
+            await asyncio.sleep(TELL_S)
+
+    async def _until_quiet(self) -> None:
         until_s = time.monotonic() + MAX_QUIET_WAIT_S
         num_entered = -1
         while num_entered < (now := self._num_entered) and time.monotonic() < until_s:
             num_entered = now
             await asyncio.sleep(QUIET_S)
-        grace_s = self._settings.drain_timeout_s + END_STREAMS_S
-        self._leaving = [asyncio.create_task(server.stop(grace_s)) for server in self._servers]
-        await asyncio.sleep(ENTER_S)
 
     @property
     def _num_entered(self) -> int:

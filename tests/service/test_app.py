@@ -303,6 +303,18 @@ async def test_what_grpc_still_accepts_is_answered_while_the_server_drains(
         await within_patience(served.app.stop())
 
 
+async def test_answers_are_held_while_clients_are_told_to_go(repository: Path) -> None:
+    """A client that asks anew with each answer would ask in the moment in which gRPC closes."""
+    write_models(repository)
+    async with serving(repository) as served:
+        with served.app._admission.holding():
+            call = asyncio.create_task(served.infer_text("spam", "lunch"))
+            await asyncio.to_thread(served.sessions["spam"].wait_for_runs, 1)
+            await asyncio.sleep(0.05)
+            assert not call.done()
+        assert (await within_patience(call)).outputs
+
+
 async def test_drain_sends_a_large_answer_to_its_end(repository: Path) -> None:
     """16 MiB through a network that stalls: the call is computed, and not yet answered."""
     wide = wide_session()
