@@ -88,7 +88,10 @@ DEMOS: dict[str, Demo] = {
             ),
             exported("attentions/dot", as_="reversal"),
         ),
-        ("infer reversal --input 'source=[[4, 5, 6, 7]]'",),
+        (
+            "generate reversal 's3 s1 s4 s2'",
+            "infer reversal --input 'source=[[4, 5, 6, 7]]'",
+        ),
     ),
     "dates": Demo(
         "Transformer",

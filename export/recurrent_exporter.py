@@ -1,7 +1,7 @@
-"""Export a recurrent sequence-to-sequence network as a tensor model: trace, check, write.
+"""Export a recurrent sequence-to-sequence network: trace, check, write.
 
-The server knows nothing of it: any client of the Open Inference Protocol sends token ids and gets
-token ids and attention back; tokenizer.json, beside the graph, says which symbols they are.
+Any client of the Open Inference Protocol sends token ids and gets token ids and attention back;
+tokenizer.json, beside the graph, says which symbols they are, so that the server takes text too.
 """
 
 from collections.abc import Callable
@@ -14,22 +14,25 @@ from google.protobuf import text_format
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from export.errors import ExportError
-from export.exporter import ExportSettings, check_fp32, check_name
+from export.exporter import ExportSettings, check_fp32, check_name, versions
 from export.recurrence import OPERATOR
 from export.recurrent import INPUTS, OUTPUTS, trace_greedy
 from export.writer import place_version, save_tokenizer
 from models.checkpoint import Checkpoint, CheckpointError
 from models.seq2seq.recurrent import RecurrentSeq2Seq
+from models.seq2seq.tokens import SPECIAL_TOKENS
 from models.tokenizer import TOKENIZER_FILE
 from service.collate import pad_right
 from service.cpus import available_cpus
-from service.manifest import MODEL_FILENAME
+from service.manifest import MODEL_FILENAME, Manifest
 from service.runtime import OnnxSession, SessionOptions
 
 MAX_ABS_ERROR = 1e-4  # of attention, to PyTorch and to a row by itself; tokens must be equal
 MAX_STEPS = 128  # each is traced: half a second, and 30 nodes of the graph
 NUM_ROWS = 16
-CONFIG_FILE = "config.pbtxt"
+CONFIG_FILE, MANIFEST_FILE = "config.pbtxt", "manifest.json"
+NETWORK = "recurrent"
+EXAMPLE_SYMBOLS = 4
 
 
 def export_recurrent(
@@ -59,10 +62,12 @@ def export_recurrent(
     figures = check_decoding(network, graph, checkpoint.max_tokens)
     on_step("writing")
     config = _config(settings, network, checkpoint.max_tokens)
+    manifest = _manifest(checkpoint, network, settings, figures)
 
     def write_version(folder: Path) -> None:
         onnx.save(graph, folder / MODEL_FILENAME)
         save_tokenizer(checkpoint.tokenizer, folder / TOKENIZER_FILE)
+        (folder / MANIFEST_FILE).write_text(manifest.to_json(), encoding="utf-8")
 
     def write_model_files(folder: Path) -> None:
         (folder / CONFIG_FILE).write_text(text_format.MessageToString(config), encoding="utf-8")
@@ -76,6 +81,31 @@ def export_recurrent(
         lambda target: _check_fits(target, config),
     )
     return folder, {f"{OPERATOR} nodes": checkpoint.max_tokens + 1, **figures}
+
+
+def _manifest(
+    checkpoint: Checkpoint,
+    network: RecurrentSeq2Seq,
+    settings: ExportSettings,
+    figures: dict[str, float],
+) -> Manifest:
+    config = network.config
+    names = [checkpoint.tokenizer.id_to_token(i) for i in range(config.vocab_size)]
+    symbols = [name for name in names if name is not None and name not in SPECIAL_TOKENS]
+    return Manifest(
+        task="text-generation",
+        precision="fp32",
+        network=NETWORK,
+        max_tokens=config.max_positions + checkpoint.max_tokens,
+        max_source_tokens=config.max_positions,
+        pad_token_id=config.pad_token_id,
+        eos_token_ids=(config.end_token_id,),
+        decoder_start_token_id=config.start_token_id,
+        parity={name.replace(" ", "_"): value for name, value in figures.items()},
+        origin=checkpoint.origin,
+        example=settings.example or " ".join(symbols[: min(EXAMPLE_SYMBOLS, config.max_positions)]),
+        versions=versions(),
+    )
 
 
 def check_decoding(

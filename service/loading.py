@@ -53,6 +53,7 @@ from service.precision import Choice, choose_precision
 from service.reading import QuestionAnswerer, TokenClassifier
 from service.request import Arrays, Item, Request, Timings
 from service.runtime import OnnxSession, RunStop, Session, SessionOptions, choose_device
+from service.sequence_model import SequenceModel
 from service.session_config import session_tuning
 from service.settings import Settings
 from service.tasks import TEXT_TASKS
@@ -158,7 +159,7 @@ def start_model(
     name = f"{config.name}-{number}"
     limits = batch_limits(config, host.settings, version.cost)
     manifest, tokenizer = version.manifest, version.tokenizer
-    if manifest is None or tokenizer is None:
+    if manifest is None or tokenizer is None or manifest.is_recurrent:
         outputs = [spec.name for spec in signature_of(config).outputs]
         engine = BatchEngine(
             name,
@@ -173,6 +174,10 @@ def start_model(
         cache = host.cache_for(config)
         if manifest is None:
             tensor_model = TensorModel(number, config, engine, metrics, cache)
+        elif tokenizer is not None:
+            tensor_model = SequenceModel(
+                number, config, engine, metrics, manifest, tokenizer, cache
+            )
         else:
             pixels = ImageLimits(host.settings.max_image_bytes, host.settings.max_image_pixels)
             tensor_model = ImageModel(
@@ -197,7 +202,9 @@ def _load_version(
     version = folder / str(number)
     manifest_text = read_manifest(version)
     manifest = Manifest.from_json(manifest_text) if manifest_text else None
-    is_generative = manifest is not None and manifest.task == "text-generation"
+    is_generative = (
+        manifest is not None and manifest.task == "text-generation" and not manifest.is_recurrent
+    )
     if is_generative:
         check_generative(config)
     options, count = _session_options(config, settings, is_generative=is_generative)
@@ -209,8 +216,8 @@ def _load_version(
         decoder = load_decoder(graph, options, manifest, config, settings, openers.decoder)
         return LoadedVersion(number, (), options, manifest, None, decoder, choice=choice)
     sessions = (openers.session(graph, options),) * count  # one copy of the weights
-    if manifest is None or manifest.image is not None:
-        if manifest is None:
+    if manifest is None or manifest.image is not None or manifest.is_recurrent:
+        if manifest is None or manifest.is_recurrent:
             complete_from_graph(config, sessions[0].signature, settings.default_max_batch_size)
         else:
             complete_for_text(config, manifest, settings.default_max_batch_size)
@@ -223,8 +230,9 @@ def _load_version(
             )
         labels = read_labels(config, folder)
         warm_up(config, folder, partial(_run_tensors, sessions[0], config))
+        symbols = _symbols_of(version, manifest, settings) if manifest is not None else None
         return LoadedVersion(
-            number, sessions, options, manifest, None, labels=labels, choice=choice
+            number, sessions, options, manifest, symbols, labels=labels, choice=choice
         )
     complete_for_text(config, manifest, settings.default_max_batch_size)
     _check_text_graph(sessions[0], manifest)
@@ -251,6 +259,14 @@ def _load_version(
 
 def _kind_of(manifest: Manifest) -> type[TextModel]:
     return WordVectorModel if manifest.has_words else TEXT_MODELS.get(manifest.task, TextModel)
+
+
+def _symbols_of(version: Path, manifest: Manifest, settings: Settings) -> TextTokenizer | None:
+    if not manifest.is_recurrent:
+        return None
+    return TextTokenizer(
+        version / "tokenizer.json", manifest.max_source_tokens, settings.max_text_characters
+    )
 
 
 def _measured_cost(

@@ -89,7 +89,9 @@ class Manifest:
     max_tokens: int  # longest row, special tokens included; generating: prompt and output
     pad_token_id: int
     labels: tuple[str, ...] = ()  # in the order of the logits; empty for embedders
-    network: str = ""  # its name where the server treats it apart: "encoder-decoder", "words"
+    network: str = (
+        ""  # its name where the server treats it apart: "encoder-decoder", "words", "recurrent"
+    )
     embedding_size: int = 0  # values per embedding, or per token of features; 0 for others
     num_layers: int = 0  # of features and attention
     num_heads: int = 0  # of attention
@@ -137,6 +139,11 @@ class Manifest:
     def has_source(self) -> bool:
         """Whether a prompt is the source of an encoder, and no beginning of the output."""
         return self.network == "encoder-decoder"
+
+    @property
+    def is_recurrent(self) -> bool:
+        """Whether its graph writes a sequence by itself: clients see tensors, and text."""
+        return self.network == "recurrent"
 
     @property
     def has_words(self) -> bool:

@@ -33,6 +33,7 @@ Computed = (
 SHOWN_VALUES = 4  # of a token's or text's features
 MAX_SIMILARITY_TEXTS = 12  # more columns than that fit no terminal
 SHOWN_NEIGHBOURS = 3
+MAX_SHOWN_SYMBOLS = 16  # of a model
 
 
 class Table(PlainTable):
@@ -69,6 +70,9 @@ def models(response: pb.ListModelsResponse) -> Table:
 
 
 def _gives(model: pb.Model) -> str:
+    if model.symbols:
+        shown = ", ".join(model.symbols[:MAX_SHOWN_SYMBOLS])
+        return f"symbols: {shown}" + ", …" * (len(model.symbols) > MAX_SHOWN_SYMBOLS)
     if model.labels:
         return ", ".join(model.labels)
     if model.embedding_size:

@@ -23,6 +23,7 @@ from service.repository import ModelRepository
 from service.rpc.admission import Admission
 from service.rpc.status import ATTENDANT_CODES, Context, answers_errors, deadline_of
 from service.rpc.text_calls import wrong_task
+from service.sequence_model import SequenceModel
 
 _REASONS = {
     FinishReason.STOP: pb.FINISH_REASON_STOP,
@@ -39,6 +40,16 @@ class GenerationService(generation_pb2_grpc.GenerationServiceServicer):
 
     @answers_errors(ATTENDANT_CODES)
     async def Generate(self, request: pb.GenerateRequest, context: Context) -> None:
+        if (written := await self._written(request, context)) is not None:
+            result, summary = written
+            whole = pb.GenerateChunk(
+                text=result.text,
+                token_ids=result.token_ids,
+                finish_reason=result.finish_reason,
+                **summary,
+            )
+            await self._admission.send(context, whole)
+            return
         async with self._started(request, context) as (model, generation):
             num_unfinished = len(generation.sequences)
             async for chunk in generation:
@@ -53,11 +64,47 @@ class GenerationService(generation_pb2_grpc.GenerationServiceServicer):
     async def GenerateUnary(
         self, request: pb.GenerateRequest, context: Context
     ) -> pb.GenerateResponse:
+        if (written := await self._written(request, context)) is not None:
+            result, summary = written
+            return pb.GenerateResponse(**summary, results=[result])
         async with self._started(request, context) as (model, generation):
             results = [pb.GeneratedText() for _ in generation.sequences]
             async for chunk in generation:
                 _add(results[chunk.sequence.sample_index], chunk)
         return pb.GenerateResponse(**_summary(model, generation), results=results)
+
+    async def _written(
+        self, request: pb.GenerateRequest, context: Context
+    ) -> tuple[pb.GeneratedText, dict[str, Any]] | None:
+        """The whole answer of a network that writes it in one run; None where another is asked."""
+        received_s = time.monotonic()
+        model = self._repository.find(request.model, request.version)
+        if not isinstance(model, SequenceModel):
+            return None
+        with model.users:
+            prompt, params = _prompt(request), _to_params(request.sampling_params)
+            self._admission.admit()
+            written = await model.write(
+                prompt, params, received_s, deadline_of(context), request.priority
+            )
+        reason = FinishReason.STOP if written.has_ended else FinishReason.LENGTH
+        result = pb.GeneratedText(
+            text=written.text, token_ids=written.token_ids, finish_reason=_REASONS[reason]
+        )
+        timings = written.timings
+        summary = {
+            "model": model.name,
+            "version": str(model.version),
+            "usage": pb.GenerationUsage(
+                prompt_tokens=written.num_source_tokens, output_tokens=len(written.token_ids)
+            ),
+            "timings": pb.GenerationTimings(
+                queue_seconds=timings.queue_s,
+                time_to_first_token_seconds=timings.total_s,
+                total_seconds=timings.total_s,
+            ),
+        }
+        return result, summary
 
     @asynccontextmanager
     async def _started(

@@ -15,7 +15,10 @@ from service.image_model import ImageModel
 from service.models import ServedModel, TextModel, softmax
 from service.rpc.status import ATTENDANT_CODES, Context, answers_errors
 from service.rpc.text_calls import TextCalls, answered_by
+from service.sequence_model import SequenceModel
 from service.tokenizer import Text, TokenPieces
+
+MAX_LISTED_SYMBOLS = 256  # of a model
 
 
 class Ranked(Protocol):
@@ -133,7 +136,7 @@ def _describe(model: ServedModel) -> pb.Model:
         task="tensors",
         max_batch_size=model.config.max_batch_size,
     )
-    if isinstance(model, TextModel | GenerativeModel | ImageModel):
+    if isinstance(model, TextModel | GenerativeModel | ImageModel | SequenceModel):
         manifest = model.manifest
         text_fields = pb.Model(
             task=manifest.task,
@@ -146,4 +149,6 @@ def _describe(model: ServedModel) -> pb.Model:
             origin=manifest.origin,
         )
         message.MergeFrom(text_fields)
+    if isinstance(model, SequenceModel):
+        message.symbols.extend(model.symbols[:MAX_LISTED_SYMBOLS])
     return message

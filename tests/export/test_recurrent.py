@@ -1,6 +1,7 @@
 """A recurrent network as one graph: it says what PyTorch says, exported, refused and served."""
 
 import asyncio
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
@@ -12,9 +13,11 @@ import numpy as np
 import onnx
 import pytest
 import torch
+from attendant.v1 import generation_pb2
 from onnx import numpy_helper
 from tokenizers import Tokenizer
 from tritonclient.grpc import service_pb2 as pb
+from typer.testing import CliRunner, Result
 
 from export.errors import ExportError
 from export.exporter import ExportSettings
@@ -26,11 +29,13 @@ from models.seq2seq.recurrent import RecurrentConfig, RecurrentSeq2Seq
 from models.seq2seq.registry import NETWORKS, prepare
 from models.seq2seq.settings import Seq2SeqSettings
 from models.seq2seq.training import Trained, train
+from service.cli import app
+from service.client import try_models
 from service.request import Arrays
 from service.runtime import OnnxSession, SessionOptions
 from tests.export.tiny import one_torch_thread
 from tests.fakes import PATIENCE_S, RealSessions
-from tests.service.serving import refusal, serving
+from tests.service.serving import Served, refusal, serving
 
 NUM_STEPS = 2
 DTYPES = {"INT64": "<i8", "FP32": "<f4"}
@@ -172,6 +177,88 @@ async def test_from_pairs_to_an_answered_request(form: str, tmp_path: Path) -> N
         np.testing.assert_allclose(together["attention"][row], answer["attention"][0], atol=1e-5)
     assert wrong[0] is too_many[0] is grpc.StatusCode.INVALID_ARGUMENT
     assert "source" in wrong[1]
+
+
+@pytest.fixture(scope="module")
+def reversal(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A repository with the network that reverses two of six symbols."""
+    folder = tmp_path_factory.mktemp("repository")
+    export_any(checkpoint_of(learnt()), ExportSettings("reversal", folder))
+    return folder
+
+
+async def run(served: Served, *arguments: str) -> Result:
+    """The command inside this process; it blocks, so on another thread."""
+    command = [*arguments, "--address", served.address]
+    environment = {"COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"}
+    return await asyncio.to_thread(CliRunner().invoke, app, command, env=environment)
+
+
+async def test_symbols_are_text_to_clients(reversal: Path) -> None:
+    """Whole and as a stream, listed with its symbols, tried with its example."""
+    sources = [pair.source for pair in learnt().pairs.train]
+    async with serving(reversal, RealSessions()) as served:
+        listed = (await run(served, "models")).stdout
+        for source in sources[:3]:
+            for flag in ("--stream", "--no-stream"):
+                result = await run(served, "generate", "reversal", source, flag)
+                assert result.stdout.split() == source.split()[::-1]
+                assert "2 tokens in (0 reused), 2 out" in result.stderr
+        ids = Tokenizer.from_file(str(reversal / "reversal/1/tokenizer.json")).encode(source).ids
+        request = generation_pb2.GenerateRequest(
+            model="reversal",
+            token_ids=generation_pb2.TokenIds(ids=ids),
+            sampling_params=generation_pb2.SamplingParams(max_tokens=1, temperature=0),
+        )
+        cut = await served.generation.GenerateUnary(request, timeout=PATIENCE_S)
+        tried = await asyncio.to_thread(lambda: list(try_models(served.address, PATIENCE_S)))
+    (row,) = (line for line in listed.splitlines() if "reversal" in line)
+    assert "symbols: s0, s1, s2, s3, s4, s5" in row
+    assert cut.results[0].text == source.split()[-1]
+    assert cut.results[0].finish_reason == generation_pb2.FINISH_REASON_LENGTH
+    assert [trial.model.example for trial in tried] == ["s0 s1 s2"]
+    assert not tried[0].answer.startswith("INVALID")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("s0 s9",), "unknown symbol 's9': the model knows s0, s1, s2, s3, s4, s5"),
+        (("s0 [PAD]",), "source has id 0, which is no symbol"),
+        (("s0 s1 s0 s1",), "has 4 tokens, the model takes at most 3"),
+        (("s0 s1", "--top-k", "3"), "writes the likeliest symbol at each step"),
+        (("s0 s1", "--n", "2"), "writes the likeliest symbol at each step"),
+    ],
+)
+async def test_what_is_no_symbol_is_refused(
+    reversal: Path, arguments: tuple[str, ...], message: str
+) -> None:
+    async with serving(reversal, RealSessions()) as served:
+        result = await run(served, "generate", "reversal", *arguments)
+    assert result.exit_code == 1
+    assert message in " ".join(result.stderr.split())
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ([4, 99], "source has id 99, which is no symbol: the model knows .* with ids 4 to 9"),
+        ([1, 4], "source has id 1, which is no symbol"),
+        ([-1, 4], "source has id -1, which is no symbol"),
+        ([0, 4], "source has padding, 0, before a symbol"),
+    ],
+)
+async def test_an_id_of_no_symbol_is_refused(reversal: Path, row: list[int], message: str) -> None:
+    """Where it would be computed with; padding behind the symbols is none of them."""
+    async with serving(reversal, RealSessions()) as served:
+        code, details = await refusal(
+            served.inference.ModelInfer(infer_request(row, datatype="INT64"), timeout=PATIENCE_S)
+        )
+        await served.inference.ModelInfer(
+            infer_request([4, 0], datatype="INT64"), timeout=PATIENCE_S
+        )
+    assert code is grpc.StatusCode.INVALID_ARGUMENT
+    assert re.search(message, details)
 
 
 def infer_request(*rows: list[int], datatype: str) -> pb.ModelInferRequest:
