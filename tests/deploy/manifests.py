@@ -14,6 +14,7 @@ import yaml
 
 from service.settings import Settings
 from tests.deploy.chart import CHART, ROOT, Object, read_values, render_files
+from tests.deploy.objects import pod_of, server_of
 
 # The folder of plain manifests that each values file makes.
 PLAIN = {"kubernetes": "plain-values.yaml", "kubernetes/gpu": "plain-gpu-values.yaml"}
@@ -22,6 +23,14 @@ COPIES = {"rules": "prometheus/rules/attendant.yml", "dashboards": "grafana/dash
 # What only Helm's releases have, and no other label or annotation.
 OF_HELM = {"app.kubernetes.io/managed-by", "helm.sh/chart"}
 HEADER = "# Rendered from deploy/helm/attendant/ci/{} by `make manifests`.\n"
+
+NEEDS = """\
+#
+# What they need and do not make; docs/kubernetes.md says how to make it:
+#   the image {image}, under a name that nodes can pull: set `images` in a kustomization of yours
+#   the PersistentVolumeClaim {claim} in the namespace {namespace}, with models in it
+"""
+CLAIM = "persistentVolumeClaim"
 
 # Settings that the chart decides by other values, since its objects depend on them.
 DECIDED = {
@@ -92,8 +101,21 @@ def _plain(values: str) -> Iterator[tuple[str, str]]:
         "namespace": PLAIN_NAMESPACE,
         "resources": names,
     }
-    for name, one in zip([*names, "kustomization.yaml"], [*objects, kustomization], strict=True):
-        yield name, HEADER.format(values) + yaml.safe_dump(one, sort_keys=False, width=100)
+    for name, one in zip(names, objects, strict=True):
+        yield name, HEADER.format(values) + _text(one)
+    yield "kustomization.yaml", HEADER.format(values) + _needs(objects) + _text(kustomization)
+
+
+def _text(one: Object) -> str:
+    return yaml.safe_dump(one, sort_keys=False, width=100)
+
+
+def _needs(objects: list[Object]) -> str:
+    """What must be there before: `kubectl apply` says nothing of it, and pods wait for ever."""
+    image = server_of(objects)["image"]
+    volumes = pod_of(objects)["volumes"]
+    claims = [one["persistentVolumeClaim"]["claimName"] for one in volumes if CLAIM in one]
+    return NEEDS.format(image=image, claim=", ".join(claims), namespace=PLAIN_NAMESPACE)
 
 
 def _namespace() -> Object:

@@ -152,6 +152,19 @@ def _gpu(pod: Object, server: Object) -> list[str]:
 
 def resources(objects: list[Object]) -> list[str]:
     """Images are fixed, memory is bounded, and threads follow the processors requested."""
+    found = bounded(objects)
+    threads = variables(server_of(objects))["ATTENDANT_NUM_THREADS"]
+    if not isinstance(threads, dict) or threads["resourceFieldRef"] != {
+        "containerName": "attendant",
+        "resource": "requests.cpu",
+        "divisor": "1",
+    }:
+        found.append(f"threads are {threads}, whatever is requested")
+    return found
+
+
+def bounded(objects: list[Object]) -> list[str]:
+    """Of any pods: images are fixed, memory is bounded, and something is asked for."""
     found = []
     for name, pod in pods(objects):
         for container in containers(pod):
@@ -163,13 +176,6 @@ def resources(objects: list[Object]) -> list[str]:
                 found.append(f"{where}: memory is not bounded")
             if given.get("requests", {}).keys() & {"cpu", "memory"} != {"cpu", "memory"}:
                 found.append(f"{where}: asks for nothing")
-    threads = variables(server_of(objects))["ATTENDANT_NUM_THREADS"]
-    if not isinstance(threads, dict) or threads["resourceFieldRef"] != {
-        "containerName": "attendant",
-        "resource": "requests.cpu",
-        "divisor": "1",
-    }:
-        found.append(f"threads are {threads}, whatever is requested")
     return found
 
 

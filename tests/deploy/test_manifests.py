@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.deploy import rules
+from tests.deploy import objects, rules
 from tests.deploy.chart import CHART, ROOT, Object
 from tests.deploy.manifests import DECIDED, PLAIN, made_files
 from tests.deploy.test_chart import validate
@@ -50,6 +50,23 @@ def test_plain_manifests_are_valid_and_keep_the_rules(folder: Path) -> None:
     assert {name: rule(made) for name, rule in rules.RULES.items()} == {
         name: [] for name in rules.RULES
     }
+
+
+@in_every_folder
+def test_they_name_what_they_need_and_do_not_make(folder: Path) -> None:
+    """Every claim and image; a namespace of their own they do make."""
+    made = _objects(folder)
+    head = (folder / "kustomization.yaml").read_text(encoding="utf-8").split("apiVersion")[0]
+    namespace = objects.of_kind(made, "Namespace")[0]["metadata"]["name"]
+    claims = [
+        one["persistentVolumeClaim"]["claimName"]
+        for one in objects.pod_of(made)["volumes"]
+        if "persistentVolumeClaim" in one
+    ]
+    for name in (objects.server_of(made)["image"], namespace, *claims):
+        assert f" {name}" in head
+    assert claims
+    assert not objects.of_kind(made, "PersistentVolumeClaim")
 
 
 @in_every_folder

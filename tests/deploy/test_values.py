@@ -125,11 +125,6 @@ def test_document_names_values_that_exist() -> None:
     assert named - {"tls.crt", "tls.key"} <= known  # which are files
 
 
-def test_document_installs_as_it_says() -> None:
-    text = (ROOT / "docs/kubernetes.md").read_text(encoding="utf-8")
-    assert render(parse(",".join(re.findall(r"--set (\S+)", text))))
-
-
 def test_parent_charts_may_pass_global_values() -> None:
     assert render(merged(read_values("baked-values.yaml"), {"global": {"region": "north"}}))
 
