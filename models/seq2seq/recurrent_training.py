@@ -1,11 +1,14 @@
 """How a recurrent network is made from settings: symbols between spaces are its tokens."""
 
+import torch
 from tokenizers import Tokenizer
 
 from models.seq2seq.recurrent import RecurrentConfig, RecurrentSeq2Seq
 from models.seq2seq.settings import Seq2SeqSettings
 from models.seq2seq.tokens import END, PAD, START, symbols_tokenizer
 from models.seq2seq.training import Training
+
+ONE_THREAD_SIZE = 128  # values per token up to which one thread is faster: docs/benchmarks.md
 
 
 def build(settings: Seq2SeqSettings, tokenizer: Tokenizer, max_positions: int) -> RecurrentSeq2Seq:
@@ -23,4 +26,9 @@ def build(settings: Seq2SeqSettings, tokenizer: Tokenizer, max_positions: int) -
     return RecurrentSeq2Seq(config)
 
 
-TRAINING = Training(lambda pairs, _: symbols_tokenizer(pairs), build)
+def num_threads(settings: Seq2SeqSettings) -> int:
+    """One for a small network: a step's products are too small to share among threads."""
+    return 1 if settings.hidden_size <= ONE_THREAD_SIZE else torch.get_num_threads()
+
+
+TRAINING = Training(lambda pairs, _: symbols_tokenizer(pairs), build, num_threads=num_threads)

@@ -11,7 +11,8 @@ its saved state, as in `models/trainer.py`.
 
 import hashlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, Self
@@ -63,6 +64,8 @@ class Training:
     betas: tuple[float, float] = (0.9, 0.999)
     epsilon: float = 1e-8
     label_smoothing: float = 0.0  # share of the target that is spread over all tokens
+    # Threads that a step is computed on; by default as many as PyTorch would take.
+    num_threads: Callable[[Seq2SeqSettings], int] = lambda _: torch.get_num_threads()
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +156,7 @@ def train(
     """
     tokenizer = training.tokenizer(pairs.train, settings)
     max_positions = longest(tokenizer, [*pairs.train, *pairs.test], pairs.name)
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]), _threads(training.num_threads(settings)):
         torch.manual_seed(settings.seed)
         network = training.build(settings, tokenizer, max_positions)
         run = _Run(network, training, settings, pairs, tokenizer, listener or SilentListener())
@@ -181,6 +184,17 @@ def target_loss(
         ignore_index=pad_token_id,
         label_smoothing=smoothing,
     )
+
+
+@contextmanager
+def _threads(count: int) -> Iterator[None]:
+    """PyTorch computes on so many threads inside, and on as many as before outside."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 class _Run:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -25,7 +26,7 @@ from models.seq2seq.registry import NETWORKS, TASKS, network_for, prepare
 from models.seq2seq.settings import ATTENTIONS, FORMS, Seq2SeqSettings
 from models.seq2seq.settings import NETWORKS as NAMES
 from models.seq2seq.tokens import TokenizedPairs
-from models.seq2seq.training import Trained, train
+from models.seq2seq.training import SilentListener, Trained, train
 
 SECONDS = Seq2SeqSettings(
     length=2, symbols=6, samples=14, test_samples=4, hidden_size=16, epochs=120, learning_rate=2e-2
@@ -90,6 +91,30 @@ def test_a_run_that_was_stopped_continues_as_if_it_had_not_been(tmp_path: Path) 
     assert continued.course.epochs == whole.course.epochs
     same = zip(continued.network.parameters(), whole.network.parameters(), strict=True)
     assert all(torch.equal(a, b) for a, b in same)
+
+
+class ThreadListener(SilentListener):
+    """Notes on how many threads PyTorch computes at each step."""
+
+    def __init__(self) -> None:
+        self.counts: set[int] = set()
+
+    def stepped(self, loss: float) -> None:
+        self.counts.add(torch.get_num_threads())
+
+
+@pytest.mark.parametrize(
+    ("given", "num_threads"), [({}, 1), ({"network": "transformer", "num_layers": 1}, 2)]
+)
+def test_a_small_recurrent_network_learns_on_one_thread(
+    given: dict[str, Any], num_threads: int
+) -> None:
+    """Of two; afterwards there are two again. Others compute on as many as there are."""
+    torch.set_num_threads(2)
+    listener = ThreadListener()
+    trained(replace(FEW, num_heads=2, **given), listener=listener)
+    assert listener.counts == {num_threads}
+    assert torch.get_num_threads() == 2
 
 
 def test_accuracy_counts_symbols_and_whole_targets() -> None:
