@@ -91,8 +91,11 @@ async def test_every_flag_reaches_the_server(served: Served) -> None:
     }
     for name, value in cases.items():
         flag = "--" + name.replace("_", "-")
-        with pytest.raises(Exception, match=name):
-            await run(served, "generate", "tale", "once", flag, value)
+        try:
+            refusal = (await run(served, "generate", "tale", "once", flag, value)).stderr
+        except ValueError as error:  # of a message that has no room for the number
+            refusal = str(error)
+        assert name in refusal
 
 
 async def test_a_stop_text_may_be_given_more_than_once(served: Served) -> None:
