@@ -9,9 +9,12 @@ A slot is one row of `[slots, Hkv, T, Dh]` in every layer. Slots come in this or
     [num_decoding, num_slots)   sequences in prefill, idle slots, empty slots, in any order
 
 An idle slot keeps the tokens of a sequence that ended, so that a prompt which begins like them can
-copy what was computed. The least recently used idle slot is given up first. When a sequence ends
-inside the first range, the range's last sequence takes its place: one running row moves, and what
-the ended one leaves behind moves out of the way if there is a slot worth less.
+copy what was computed. The least recently used idle slot is given up first. Slots are used from
+the lowest, no more than twice as many as had a sequence at once, or `MIN_REACH`: memory that was
+never written to is not there, so a cache takes what its load needs and not what it may take.
+
+When a sequence ends inside the first range, the range's last sequence takes its place: one running
+row moves, and what the ended one leaves behind moves out of the way if there is a slot worth less.
 """
 
 from collections.abc import Callable, Collection
@@ -23,6 +26,7 @@ from service.generation.sequence import Sequence
 
 # Source slot, target slot, number of tokens, and how many of them the target has already.
 Copy = Callable[[int, int, int, int], None]
+MIN_REACH = 8  # slots that may be written to, however few sequences ran at once
 MIN_KEPT_TOKENS = 16  # shorter beginnings are computed sooner than looked for and copied
 
 
@@ -44,6 +48,7 @@ class KVCache:
         self._last_used = np.zeros(num_slots, np.int64)  # by a counter; 0 for an empty slot
         self._owners: list[Sequence | None] = [None] * num_slots
         self._clock = 0
+        self._reach = min(MIN_REACH, num_slots)  # the slots from here on were never written to
 
     def __repr__(self) -> str:
         return (
@@ -169,6 +174,7 @@ class KVCache:
             assert np.array_equal(kept, owner.token_ids[:length]), f"others' tokens in {owner}"
             is_decoding = owner.num_uncomputed_tokens == 1 and length > 0
             assert is_decoding == (slot < self.num_decoding), f"{owner} is out of place"
+        assert not self._lengths[self._reach :].any(), "a slot beyond the load's reach is in use"
         for slot in set(range(self.num_slots)) - owned.keys():
             is_empty = self._lengths[slot] == 0
             assert is_empty == (self._last_used[slot] == 0), f"idle slot {slot} is half empty"
@@ -179,6 +185,7 @@ class KVCache:
 
     def _own(self, slot: int, sequence: Sequence) -> None:
         self._owners[slot], sequence.slot = sequence, slot
+        self._reach = min(self.num_slots, max(self._reach, 2 * self.num_used, slot + 1))
         self._lengths[slot] = sequence.num_computed_tokens = 0
         self._touch(slot)
 
@@ -206,7 +213,7 @@ class KVCache:
             return
         others = [
             other
-            for other in range(self.num_decoding, self.num_slots)
+            for other in range(self.num_decoding, self._reach)
             if self._owners[other] is None and other not in reserved
         ]
         least = min(others, key=lambda other: int(self._last_used[other]), default=slot)

@@ -426,3 +426,17 @@ def test_the_check_of_integrity_notices(damage: Callable[[Rig], None], found: st
     damage(rig)
     with pytest.raises(AssertionError, match=found):
         rig.cache.check_integrity(rig.live)
+
+
+def test_a_cache_uses_as_many_slots_as_its_load_needs() -> None:
+    """Of 64 slots: 16 for eight sequences at once, whatever prompts have come and gone."""
+    rig = Rig(64, max_tokens=64)
+    for number in range(40):
+        prompts = [f"prompt {number:02} of client {client}, and so on" for client in range(8)]
+        rig.end(*rig.start(*prompts))
+        assert sum(map(rig.num_kept, prompts)) > 7 * len(prompts[0]), "the newest are kept"
+    touched = {slot for slot in range(64) if rig.cache._lengths[slot]}
+    assert touched <= set(range(16))
+    assert rig.num_kept("prompt 38 of client 7, and so on") == len(
+        "prompt 38 of client 7, and so on"
+    )
