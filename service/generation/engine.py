@@ -28,6 +28,7 @@ from service.errors import (
     InvalidArgument,
     ModelFailed,
     TimedOut,
+    TooLate,
     Unavailable,
 )
 from service.generation.beam_search import BeamSearch, Hypothesis
@@ -36,12 +37,14 @@ from service.generation.detokenizer import TextStream
 from service.generation.inbox import Inbox, QueueLimits
 from service.generation.kv_cache import KVCache
 from service.generation.observation import EngineObserver, ran_step
+from service.generation.outlook import Outlook
 from service.generation.sampling import SamplerState, TokenLogprobs, sample
 from service.generation.scheduler import Scheduler, SchedulerLimits, StepPlan
 from service.generation.sequence import FinishReason, GenerationRequest, Sequence
 from service.generation.stream import Generation, SequenceUpdate, failed
 
 logger = logging.getLogger(__name__)
+MAX_NEXT = 16  # waiting sequences that are looked at between two steps, whether they are too late
 MAX_FAILED_STEPS = 3  # in a row; then the model is taken for broken
 
 
@@ -79,6 +82,9 @@ class GenerationEngine:
         self._on_broken = on_broken  # called on the event loop
         self.failure: AttendantError | None = None  # why the model serves no more
         self._scheduler = Scheduler(limits, self.cache)
+        self._outlook = Outlook(self._scheduler.max_running)
+        self._decoded_s: float | None = None  # when a decoding step ended; None: nothing ran since
+        self._expected_s: dict[GenerationRequest, float] = {}  # first tokens; event loop only
         self._live: dict[Sequence, None] = {}  # every sample that has not ended
         self._searches: dict[GenerationRequest, BeamSearch] = {}  # of those, by request
         self._num_failed_steps = 0
@@ -113,10 +119,15 @@ class GenerationEngine:
         num_tokens = request.num_prompt_tokens * num_sequences
         self._queue.check(num_sequences, num_tokens)
         self._inbox.check_room(num_sequences, num_tokens)  # refusing must be cheap
+        expected_s = self._check_wait(
+            request.priority, request.num_prompt_tokens, request.deadline_s
+        )
         sequences = self._sequences_of(request)
         self._inbox.arrive(sequences)
         generation = Generation(sequences, self._leave)
         self._generations[request] = generation
+        if expected_s:
+            self._expected_s[request] = expected_s
         self._timers[request] = [
             self._loop.call_later(due_s - time.monotonic(), self._end_late, generation, due_s)
             for due_s in (request.deadline_s, sequences[0].times_out_s)
@@ -137,9 +148,15 @@ class GenerationEngine:
         """When the step under way began; None between two."""
         return self._step_started_s
 
-    def check_room(self) -> None:
+    def check_room(self, priority: int = 0, deadline_s: float | None = None) -> None:
         """Raise `Overloaded` if one more request would be refused: cheap, before any work."""
         self._inbox.check_room(1, 1)
+        self._check_wait(priority, 1, deadline_s)
+
+    def _check_wait(self, priority: int, num_tokens: int, deadline_s: float | None) -> float:
+        ahead = self._inbox.ahead_of(priority)
+        max_wait_s = self._queue.policy.max_wait_s
+        return self._outlook.check(ahead, num_tokens, time.monotonic(), deadline_s, max_wait_s)
 
     def stop(self) -> None:
         """End everything, running sequences too, after the step under way."""
@@ -183,6 +200,7 @@ class GenerationEngine:
     def _leave(self, generation: Generation) -> None:
         """Nobody listens any more."""
         self._generations.pop(generation.request, None)
+        self._expected_s.pop(generation.request, None)
         for timer in self._timers.pop(generation.request, ()):
             timer.cancel()
         if not generation.is_complete:
@@ -192,7 +210,16 @@ class GenerationEngine:
         for update in updates:
             generation = self._generations.get(update.sequence.request)
             if generation is not None:
+                self._note_first_token(update)
                 generation.add(update)
+
+    def _note_first_token(self, update: SequenceUpdate) -> None:
+        """Learn how long it took, where it was known how long it would."""
+        expected_s = self._expected_s.pop(update.sequence.request, None)
+        if expected_s is not None:
+            timings = update.sequence.timings
+            took_s = time.monotonic() - timings.queued_s if timings.first_token_s else inf
+            self._outlook.trust.answered(expected_s, took_s)
 
     def _end_late(self, generation: Generation, due_s: float) -> None:
         """Called when a deadline or a timeout is due; the sequences go when the step ends."""
@@ -233,6 +260,8 @@ class GenerationEngine:
         self._step_started_s = None
         if not self._live:
             self._flush()
+            self._decoded_s = None
+        self._outlook.look(self._scheduler.num_free, self._scheduler.running())
         self._check_when_idle()
         arrivals, leavers = self._inbox.take(can_wait=not self._live)
         self._live |= dict.fromkeys(arrivals)
@@ -249,8 +278,26 @@ class GenerationEngine:
         for sequence in leavers:
             if not sequence.is_finished:
                 self._end(sequence, FinishReason.ABORT)
-        self._expire(time.monotonic())
+        now_s = time.monotonic()
+        self._expire(now_s)
+        self._give_up_late(now_s)
         return True
+
+    def _give_up_late(self, now_s: float) -> None:
+        """End those next in line whose prompt cannot be computed by their deadline."""
+        if self._next_due_s == inf or len(self._live) < 2:  # the last is tried: times change
+            return
+        for sequence in self._scheduler.first_waiting(MAX_NEXT):
+            deadline_s = sequence.request.deadline_s
+            needed_s = self._outlook.prompt_s(sequence.num_prompt_tokens)
+            if deadline_s is not None and now_s + needed_s > deadline_s:
+                samples = [each for each in self._live if each.request is sequence.request]
+                if sequence not in self._live:
+                    continue  # another sample of its request has taken it along
+                error = TooLate(needed_s, deadline_s - now_s)
+                self._post([failed(each, error) for each in samples])
+                for each in samples:
+                    self._end(each, FinishReason.ABORT)
 
     def _check_when_idle(self) -> None:
         if not (self._is_checked or self._live or self._inbox.is_closing):
@@ -288,6 +335,7 @@ class GenerationEngine:
         self._post(updates)
         run_s, num_agreed = ran_s - run_started_s, len(updates) - 1 if plan.draft else 0
         self._scheduler.ran(plan, run_s, num_agreed, num_decoding)
+        self._learn_pace(plan, started_s)
         num_moved_rows, self._num_moved_rows = self._num_moved_rows, self.cache.num_moved_rows
         self._observer.step_ran(
             ran_step(
@@ -299,6 +347,15 @@ class GenerationEngine:
                 num_agreed=num_agreed,
             )
         )
+
+    def _learn_pace(self, plan: StepPlan, started_s: float) -> None:
+        now_s = time.monotonic()
+        if plan.phase == "prefill":
+            self._outlook.read(plan.num_tokens, now_s - started_s)
+        else:
+            since_s = started_s if self._decoded_s is None else self._decoded_s
+            self._outlook.decoded(now_s - since_s)
+            self._decoded_s = now_s
 
     def _start(self, sequences: Many[Sequence], now_s: float) -> None:
         """Stamp those whose first step this is; they wait no more."""
@@ -457,6 +514,8 @@ class GenerationEngine:
     def _bury(self, sequence: Sequence, reason: FinishReason) -> None:
         del self._live[sequence]
         sequence.finish_reason = reason
+        if reason in (FinishReason.STOP, FinishReason.LENGTH):
+            self._outlook.ended(sequence)
         sequence.timings.finished_s = time.monotonic()
         if not sequence.timings.scheduled_s:
             self._inbox.count_out([sequence])

@@ -8,6 +8,7 @@ from collections.abc import Sequence as Many
 from dataclasses import dataclass, field
 
 from service.errors import InvalidArgument, Overloaded, Unavailable
+from service.generation.outlook import Ahead
 from service.generation.sequence import Sequence
 from service.queue_policy import QueuePolicy
 
@@ -37,6 +38,7 @@ class Inbox:
         self.is_closing = False
         self._limits = limits
         self._num_tokens = 0  # of the prompts that wait
+        self._waiting: dict[int, Ahead] = {}  # by priority
         self._arrivals: list[Sequence] = []
         self._leavers: list[Sequence] = []
         self._changed = threading.Condition()
@@ -52,8 +54,7 @@ class Inbox:
         with self._changed:
             self._check_room(len(sequences), num_tokens)
             self._arrivals += sequences
-            self.num_waiting += len(sequences)
-            self._num_tokens += num_tokens
+            self._count(sequences, 1)
             self._changed.notify()
 
     def leave(self, sequences: Many[Sequence]) -> None:
@@ -79,8 +80,25 @@ class Inbox:
     def count_out(self, sequences: Many[Sequence]) -> None:
         """These wait no more."""
         with self._changed:
-            self.num_waiting -= len(sequences)
-            self._num_tokens -= sum(sequence.num_prompt_tokens for sequence in sequences)
+            self._count(sequences, -1)
+
+    def ahead_of(self, priority: int) -> Ahead:
+        """What waits and goes before a sequence that comes now."""
+        with self._changed:
+            waiting = [ahead for each, ahead in self._waiting.items() if each <= priority]
+        return Ahead(
+            sum(ahead.num_sequences for ahead in waiting), sum(a.num_tokens for a in waiting)
+        )
+
+    def _count(self, sequences: Many[Sequence], sign: int) -> None:
+        for sequence in sequences:
+            priority, num_tokens = sequence.request.priority, sequence.num_prompt_tokens
+            before = self._waiting.pop(priority, Ahead(0, 0))
+            count = before.num_sequences + sign
+            if count:
+                self._waiting[priority] = Ahead(count, before.num_tokens + sign * num_tokens)
+            self.num_waiting += sign
+            self._num_tokens += sign * num_tokens
 
     def _check_room(self, num_sequences: int, num_tokens: int) -> None:
         if self.is_closing:

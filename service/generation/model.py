@@ -85,7 +85,7 @@ class GenerativeModel(ServedModel):
         """
         with self.counted_failures(received_s):
             params.check_for(self._vocab_size, self.manifest.eos_token_ids)
-            self.engine.check_room()  # before any work: refusing must be cheap
+            self.engine.check_room(priority, deadline_s)  # before any work: refusing must be cheap
             prompt_ids = await self._encode(prompt)
             request = GenerationRequest(
                 prompt_ids=prompt_ids,

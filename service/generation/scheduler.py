@@ -100,6 +100,14 @@ class Scheduler:
     def num_waiting(self) -> int:
         return len(self._waiting)
 
+    @property
+    def num_free(self) -> int:
+        """Slots that sequences which come now may take."""
+        return self._num_free()
+
+    def first_waiting(self, count: int) -> list[Sequence]:
+        return self._waiting[:count]
+
     def running(self) -> list[Sequence]:
         """Every sequence that has a slot between two steps."""
         return self._cache.decoding() + ([self._in_chunks] if self._in_chunks else [])

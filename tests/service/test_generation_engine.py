@@ -20,10 +20,13 @@ from service.errors import (
     ModelFailed,
     Overloaded,
     TimedOut,
+    TooLate,
     Unavailable,
+    WaitTooLong,
 )
 from service.generation.engine import MAX_FAILED_STEPS, GenerationEngine
 from service.generation.inbox import QueueLimits
+from service.generation.outlook import MIN_STEPS, Slots
 from service.generation.scheduler import SchedulerLimits
 from service.generation.sequence import FinishReason, GenerationRequest
 from service.generation.stream import Generation, SequenceUpdate
@@ -530,6 +533,40 @@ async def test_overload_refuses_at_the_limit_and_recovers() -> None:
         assert (await ask(engine, "d")).text == greedy_text("d", 8)
 
 
+async def test_a_prompt_that_cannot_be_computed_by_its_deadline_is_not_started() -> None:
+    """Its 5 tokens are thought to take 50 s, and 10 s are left; who runs is not disturbed."""
+    decoder = FakeDecoder(num_slots=1)
+    decoder.hold()
+    async with engine_on(decoder) as engine:
+        running = await start(engine, "a")
+        await step_to(decoder, 1)
+        engine._outlook.read(1, 10.0)
+        hopeless = await start(engine, "hello", deadline_s=time.monotonic() + 10.0)
+        decoder.release()
+        with pytest.raises(TooLate, match=r"^Deadline Exceeded: .* s are needed"):
+            await within_patience(hopeless)
+        assert (await within_patience(running)).text == greedy_text("a", 8)
+
+
+async def test_a_full_engine_refuses_whom_it_would_let_wait_too_long() -> None:
+    """Steps of 20 ms and 8 tokens a sequence: with one slot taken the next would wait 0.1 s."""
+    decoder = FakeDecoder(num_slots=1)
+    queue = QueueLimits(policy=QueuePolicy(max_wait_s=0.05))
+    async with engine_on(decoder, queue=queue) as engine:
+        for _ in range(MIN_STEPS):
+            engine._outlook.decoded(0.02)
+        decoder.hold()
+        running = await start(engine, "a")
+        await step_to(decoder, 1)
+        decoder.release()
+        await within_patience(running)
+        engine._outlook.slots = Slots(0, (5.0,))
+        with pytest.raises(WaitTooLong, match=r"^The queue is too long: the expected wait is"):
+            engine.check_room()
+        with pytest.raises(WaitTooLong):
+            engine.generate(now("b"))
+
+
 async def test_the_queue_is_bounded_by_tokens_of_prompts_too() -> None:
     """30 may wait: 20 and 10 do, one more does not; two samples of a prompt count twice."""
     decoder = FakeDecoder(num_slots=1)
@@ -972,7 +1009,9 @@ async def test_under_stress_every_sequence_ends_once_and_every_answer_is_right(s
         except (Overloaded, DeadlineExceeded, ModelFailed) as error:
             end = type(error).__name__
             expected = {"expire": "DeadlineExceeded", "fail": "ModelFailed"}
-            assert end in ("Overloaded", expected.get(fate))
+            assert end in ("Overloaded", "WaitTooLong", expected.get(fate)) or (
+                fate == "expire" and end == "TooLate"
+            )
         counts[end] = counts.get(end, 0) + 1
 
     async with engine_on(

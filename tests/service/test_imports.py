@@ -44,6 +44,7 @@ POLICY = (
     "generation/speculation",
     "generation/kv_cache",
     "generation/scheduler",
+    "generation/outlook",
     "generation/beam_search",
 )
 # Who may import a library, by the beginning of the module's path.
