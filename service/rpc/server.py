@@ -39,8 +39,8 @@ from service.trace import Tracing
 PROBE_ROOM = 1_024  # calls beyond `max_concurrent_rpcs`, for probes and for refusals
 HANDSHAKE_TIMEOUT_S = 20.0  # for TLS and HTTP/2 together, then a silent connection is cut
 END_STREAMS_S = 0.5  # for streams to hear why they end
-QUIET_S = 0.02  # without a new call, before the ports are closed
-MAX_QUIET_WAIT_S = 0.1
+QUIET_S = 0.05  # without a new call, before the ports are closed
+MAX_QUIET_WAIT_S = 0.2
 TELL_S = 0.03  # for accepted calls to be counted among those inside
 MAX_METADATA_BYTES = 16 * 2**10  # of one call
 SERVICES: tuple[str, ...] = (
