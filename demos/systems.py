@@ -84,7 +84,7 @@ DEMOS: dict[str, Demo] = {
             trained(
                 "seq2seq reversal --network lstm --attention all",
                 "attentions",
-                "--epochs 2 --samples 256",
+                "--epochs 4 --samples 256",
             ),
             exported("attentions/dot", as_="reversal"),
         ),
