@@ -26,7 +26,7 @@ from service.errors import (
 )
 from service.generation.engine import MAX_FAILED_STEPS, GenerationEngine
 from service.generation.inbox import QueueLimits
-from service.generation.outlook import MIN_STEPS, Slots
+from service.generation.outlook import MIN_STEPS
 from service.generation.scheduler import SchedulerLimits
 from service.generation.sequence import FinishReason, GenerationRequest
 from service.generation.stream import Generation, SequenceUpdate
@@ -555,16 +555,16 @@ async def test_a_full_engine_refuses_whom_it_would_let_wait_too_long() -> None:
     async with engine_on(decoder, queue=queue) as engine:
         for _ in range(MIN_STEPS):
             engine._outlook.decoded(0.02)
-        decoder.hold()
+        decoder.hold(after=1)
         running = await start(engine, "a")
-        await step_to(decoder, 1)
-        decoder.release()
-        await within_patience(running)
-        engine._outlook.slots = Slots(0, (5.0,))
+        await step_to(decoder, 2)
         with pytest.raises(WaitTooLong, match=r"^The queue is too long: the expected wait is"):
             engine.check_room()
         with pytest.raises(WaitTooLong):
             engine.generate(now("b"))
+        decoder.release()
+        await within_patience(running)
+        assert (await ask(engine, "b")).text == greedy_text("b", 8)
 
 
 async def test_the_queue_is_bounded_by_tokens_of_prompts_too() -> None:
