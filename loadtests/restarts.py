@@ -91,6 +91,20 @@ def write_sums(repository: Path, name: str) -> None:
     onnx.save(model, folder / "model.onnx")
 
 
+def write_identity(repository: Path, name: str) -> None:
+    """A model that gives back rows of numbers, FP32 [-1, -1]."""
+    graph = helper.make_graph(
+        [helper.make_node("Identity", ["x"], ["y"])],
+        name,
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["rows", "columns"])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["rows", "columns"])],
+    )
+    folder = repository / name / "1"
+    folder.mkdir(parents=True)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=10)
+    onnx.save(model, folder / "model.onnx")
+
+
 def run_round(
     repository: Path, outcome: Outcome, number: int, clients: int = 8, seconds: float = 1.0
 ) -> None:

@@ -2,12 +2,14 @@
 
     python -m loadtests.soak generations --count 10000
     python -m loadtests.soak reloads --count 50000 --cycles 100
+    python -m loadtests.soak payloads --count 200
 
 What counts is the slope by least squares after the first tenth, which warms up: slots are touched
 for the first time, pools reach their size. Every request must be answered, and rightly.
 """
 
 import asyncio
+import gzip
 import json
 import os
 import shutil
@@ -26,7 +28,8 @@ from rich.console import Console
 from rich.progress import Progress
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
-from loadtests.server import Server, serving
+from loadtests.restarts import write_identity
+from loadtests.server import Server, serving, start_server
 
 NUM_SAMPLES = 100  # of memory, evenly spread
 MAX_TOKEN_ID = 2_000
@@ -34,6 +37,7 @@ TIMEOUT_S = 60.0
 # The garbage collector off, for a server in which no message may wait for it.
 _SERVE = "import gc; gc.disable(); from service.cli import app; app()"
 NO_COLLECTION = (sys.executable, "-c", _SERVE, "serve")
+IDENTITY = "identity"
 KV_CACHE_BYTES = 2**26  # small, so that a cycle of a generative model is quick
 app = typer.Typer(help=__doc__, no_args_is_help=True)
 Repository = Annotated[Path, typer.Option(help="Where the models are.")]
@@ -80,6 +84,65 @@ def generations(
         memory = Memory(server.process_id)
         asyncio.run(_generate_all(server, memory, model, count, concurrency))
     memory.report("generation", generations=count)
+
+
+@app.command()
+def payloads(
+    count: Annotated[int, typer.Option(min=10, help="Requests of each kind.")] = 200,
+    megabytes: Annotated[int, typer.Option(min=1, help="Of a request.")] = 40,
+    inflated: Annotated[int, typer.Option(min=1, help="Megabytes of a refused one.")] = 240,
+) -> None:
+    """Large requests, one after the other: answered, then refused ones that were sent compressed.
+
+    The server's garbage collector is off. Fails where more than three messages are left after
+    any of them.
+    """
+    large, refused = _payload(megabytes, "FP32"), _payload(inflated, "FP64")
+    with tempfile.TemporaryDirectory() as folder:
+        write_identity(Path(folder), IDENTITY)
+        server = start_server(Path(folder), command=NO_COLLECTION)
+        try:
+            for name, message, size in (
+                ("answered", large, megabytes),
+                ("refused", gzip.compress(refused), inflated),
+            ):
+                memory = Memory(server.process_id)
+                asyncio.run(_send_all(server, memory, name, message, count))
+                memory.report("request", requests=count)
+                samples = [mebibytes for _, mebibytes in memory.samples]
+                if max(samples) > samples[0] + 3 * size * 1e6 / 2**20:
+                    raise SystemExit(f"{name}: more than three messages are left")
+        finally:
+            server.stop()
+
+
+def _payload(megabytes: int, datatype: str) -> bytes:
+    request = service_pb2.ModelInferRequest(model_name=IDENTITY)
+    request.inputs.add(name="x", datatype=datatype, shape=[1, megabytes * 250_000])
+    request.raw_input_contents.append(bytes(megabytes * 1_000_000))
+    return bytes(request.SerializeToString())
+
+
+async def _send_all(
+    server: Server, memory: Memory, expected: str, message: bytes, count: int
+) -> None:
+    limits = [(f"grpc.max_{way}_message_length", -1) for way in ("receive", "send")]
+    async with grpc.aio.insecure_channel(server.address, limits) as channel:
+        infer: Any = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
+        with Progress(console=Console(stderr=True)) as progress:
+            task = progress.add_task(expected, total=count)
+            memory.sample(0)
+            for number in range(1, count + 1):
+                try:
+                    await infer(message, timeout=TIMEOUT_S)
+                    outcome = "answered"
+                except grpc.aio.AioRpcError as error:
+                    if error.code() is not grpc.StatusCode.INVALID_ARGUMENT:
+                        raise
+                    outcome = "refused"
+                assert outcome == expected, f"request {number} was {outcome}"
+                memory.sample(number)
+                progress.advance(task)
 
 
 @app.command()

@@ -230,6 +230,11 @@ class Settings:
     send_timeout_s: float = _setting(
         60.0, "Seconds a client may leave one answer unread; then its call is cancelled.", 0.01
     )
+    receive_timeout_s: float = _setting(
+        60.0,
+        "Seconds until the message of a call that has one must be there; streams may idle.",
+        0.01,
+    )
     trace_folder: str = _setting(
         "", "Folder of its own for traces; empty, clients cannot have requests traced."
     )

@@ -80,6 +80,7 @@ class Door:
             reader=ThreadPoolExecutor(1, "long messages"),  # one at a time: they are large
             max_bytes=settings.max_message_bytes,
             max_parts=settings.max_message_parts,
+            receive_timeout_s=settings.receive_timeout_s,
             calls=calls,
         )
         self._wrapped: dict[str, Handler] = {}  # by path, as there are methods
@@ -141,6 +142,7 @@ def _measured(
     reader: ThreadPoolExecutor,
     max_bytes: int,
     max_parts: int,
+    receive_timeout_s: float,
     calls: Calls,
 ) -> Handler:
     """The same method, whose messages are measured, and answered where they are none.
@@ -162,7 +164,11 @@ def _measured(
         answer = _refusing_unreadable(getattr(handler, kind), admission)
         is_watched = calls.is_on and path.startswith(WATCHED) and path not in PROBES
         answer = calls.watched(path, answer) if is_watched else answer
-        changes[kind] = keeping_nothing(_reading_long(answer, long_reader))
+        answer = keeping_nothing(_receiving(answer, long_reader, receive_timeout_s))
+        # The same on the wire; but of other methods gRPC reads the message itself, however long
+        # it takes to come.
+        changes |= {kind: None, "request_streaming": True}
+        changes["stream_stream" if handler.response_streaming else "stream_unary"] = answer
     elif inspect.isasyncgenfunction(handler.stream_stream):  # reflection's
         changes["request_deserializer"] = functools.partial(_read_noting, read)
     else:
@@ -271,10 +277,20 @@ class _Reading:
         return getattr(self._context, name)
 
 
-def _reading_long(
-    method: Callable[[Any, Context], Awaitable[Any]], reader: _LongReader
+def _receiving(
+    method: Callable[[Any, Context], Awaitable[Any]], reader: _LongReader, timeout_s: float
 ) -> Callable[[Any, Context], Awaitable[Any]]:
-    async def answer(request: object, context: Context) -> object:
+    """A method that takes one message, which must be there in time."""
+
+    async def answer(_: object, context: Context) -> object:
+        try:
+            async with asyncio.timeout(timeout_s):
+                request = await context.read()
+        except TimeoutError:
+            text = f"the message was not there after {timeout_s:g} s, which is the limit"
+            await context.abort(StatusCode.DEADLINE_EXCEEDED, text)
+        if request is grpc.aio.EOF:
+            await context.abort(StatusCode.INVALID_ARGUMENT, "the call has no message")
         return await method(await reader.finish(request), context)
 
     return answer

@@ -533,3 +533,56 @@ async def test_a_connection_beyond_its_age_is_renewed_without_a_lost_call(
             await asyncio.sleep(0.01)
         code, _ = await refusal(stream.read())
         assert code is StatusCode.UNAVAILABLE
+
+
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))  # SETTINGS
+INFER = "/inference.GRPCInferenceService/ModelInfer"
+
+
+def half_a_call(message: bytes) -> bytes:
+    """The frames of a connection with one call, whose message is cut in its middle."""
+    headers = {
+        ":method": "POST",
+        ":scheme": "http",
+        ":path": INFER,
+        ":authority": "localhost",
+        "content-type": "application/grpc",
+        "te": "trailers",
+    }
+    block = b"".join(  # each as a literal, RFC 7541, 6.2.2
+        b"\0" + bytes((len(name),)) + name.encode() + bytes((len(value),)) + value.encode()
+        for name, value in headers.items()
+    )
+    data = b"\0" + len(message).to_bytes(4) + message[: len(message) // 2]
+    opened = len(block).to_bytes(3) + b"\x01\x04" + (1).to_bytes(4) + block
+    return PREFACE + opened + len(data).to_bytes(3) + b"\0\0" + (1).to_bytes(4) + data
+
+
+async def test_a_call_whose_message_does_not_come_ends_and_gives_its_place_back(
+    repository: Path,
+) -> None:
+    """None at all, half of one, and a call that says it has none; a stream may wait for longer."""
+    write_models(repository)
+    async with serving(repository, receive_timeout_s=0.3) as served:
+        stream = served.inference.ModelStreamInfer(timeout=PATIENCE_S)
+        await stream.write(simple_request())
+        assert (await within_patience(stream.read())).infer_response.outputs
+        as_stream: Any = served.channel.stream_unary(INFER)
+        late = (
+            StatusCode.DEADLINE_EXCEEDED,
+            "the message was not there after 0.3 s, which is the limit",
+        )
+        assert await refusal(as_stream()) == late
+        generate: Any = served.channel.stream_stream("/attendant.v1.GenerationService/Generate")
+        assert await refusal(generate().read()) == late
+        none = StatusCode.INVALID_ARGUMENT, "the call has no message"
+        assert await refusal(as_stream(iter(()))) == none
+        numbers = served.app._rpc
+        _, writer = await asyncio.open_connection("127.0.0.1", served.app.grpc_port)
+        writer.write(half_a_call(simple_request().SerializeToString()))
+        await eventually(lambda: numbers.num_calls == 2)
+        await eventually(lambda: numbers.num_calls == 1)  # the stream's
+        writer.close()
+        await stream.write(simple_request())
+        assert (await within_patience(stream.read())).infer_response.outputs
+        stream.cancel()
