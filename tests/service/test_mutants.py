@@ -1,0 +1,102 @@
+"""Which mutants `make mutants` draws, which it leaves out, and how it counts results."""
+
+import ast
+
+import pytest
+
+from tests import mutants
+from tests.service.test_imports import POLICY
+
+SERVICE = mutants.ROOT / "service"
+SOURCE = '''
+def x_fit__mutmut_orig(a: int, b: int) -> bool:
+    """Whether both fit."""
+    assert a >= 0, "a count"
+    if a > 9:
+        raise ValueError(f"{a} is above 9")
+    return a + b < 10
+
+def x_fit__mutmut_1(a: int, b: int) -> bool:
+    """Whether both fit."""
+    assert a >= 0, "XXa countXX"
+    if a > 9:
+        raise ValueError(f"{a} is above 9")
+    return a + b < 10
+
+def x_fit__mutmut_2(a: int, b: int) -> bool:
+    """Whether both fit."""
+    assert a >= 0, "a count"
+    if a > 9:
+        raise ValueError(None)
+    return a + b < 10
+
+def x_fit__mutmut_3(a: int, b: int) -> bool:
+    """Whether both fit."""
+    assert a >= 0, "a count"
+    if a >= 9:
+        raise ValueError(f"{a} is above 9")
+    return a + b < 10
+
+def x_fit__mutmut_4(a: int, b: int) -> bool:
+    """Whether both fit."""
+    assert a > 0, "a count"
+    if a > 9:
+        raise ValueError(f"{a} is above 9")
+    return a + b < 10
+
+class Pair:
+    def xǁPairǁ__repr____mutmut_orig(self) -> str:
+        return "Pair"
+
+    def xǁPairǁ__repr____mutmut_1(self) -> str:
+        return "pair"
+'''
+NAMES = [f"service.pair.x_fit__mutmut_{number}" for number in range(1, 5)]
+
+
+def test_only_what_an_error_an_assertion_or_a_repr_says_is_left_out() -> None:
+    """The conditions of errors and of assertions are not."""
+    found = mutants.mutants_of("pair", SOURCE, [*NAMES, "service.pair.xǁPairǁ__repr____mutmut_1"])
+    assert [mutant.changes_text_only for mutant in found] == [True, True, False, False, True]
+    assert [mutant.function for mutant in found] == [*["fit"] * 4, "Pair.__repr__"]
+
+
+def test_a_mutant_is_shown_by_the_lines_that_differ() -> None:
+    mutant = mutants.mutants_of("pair", SOURCE, NAMES)[2]
+    assert (mutant.before, mutant.after) == ("if a > 9:", "if a >= 9:")
+
+
+def test_every_run_draws_the_same_sample() -> None:
+    every = [
+        mutants.Mutant(f"service.pair.x_{number}", "pair", "fit", "", "", False)
+        for number in range(100)
+    ]
+    sample = mutants.sample_of(every, 20)
+    assert len(set(sample)) == 20
+    assert sample == mutants.sample_of(every, 20)
+    assert mutants.sample_of(every, None) == mutants.sample_of(every, 100) == every
+
+
+def test_a_mutant_that_no_test_reaches_is_not_found_and_one_that_hangs_is() -> None:
+    """And what was not tried says nothing: 3 of 5 are found, a failure, a time limit, a signal."""
+    assert mutants.share_of([1, 36, -9, 0, 33, None, 2]) == 0.6
+
+
+def test_every_mutant_said_to_change_nothing_is_of_the_code_and_has_a_reason() -> None:
+    for entry in mutants.equivalents():
+        assert entry["module"] in POLICY
+        assert entry["why"]
+        source = ast.unparse(ast.parse((SERVICE / f"{entry['module']}.py").read_text()))
+        lines = {line.strip() for line in source.splitlines()}
+        assert set(entry["before"].splitlines()) <= lines, entry
+
+
+@pytest.mark.parametrize("line", [["nothing"], ["--sample", "half"]])
+def test_an_argument_that_is_wrong_ends_the_command(line: list[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        mutants.arguments_of(line)
+
+
+def test_every_test_file_that_is_chosen_exists() -> None:
+    for name in mutants.TESTS:
+        assert (mutants.ROOT / "tests" / "service" / f"test_{name}.py").is_file(), name
