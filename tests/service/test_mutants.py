@@ -4,6 +4,7 @@ import ast
 
 import pytest
 
+from service import cpus
 from tests import mutants
 from tests.service.test_imports import POLICY
 
@@ -100,3 +101,7 @@ def test_an_argument_that_is_wrong_ends_the_command(line: list[str]) -> None:
 def test_every_test_file_that_is_chosen_exists() -> None:
     for name in mutants.TESTS:
         assert (mutants.ROOT / "tests" / "service" / f"test_{name}.py").is_file(), name
+
+
+def test_the_mutant_that_has_all_others_made_exists() -> None:
+    assert f"x_{cpus.available_cpus.__name__}__mutmut_1" in mutants.FIRST
