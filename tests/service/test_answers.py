@@ -66,8 +66,20 @@ def test_an_answer_beyond_the_first_window_is_found() -> None:
 
 def test_a_span_of_two_windows_counts_once_with_its_higher_score() -> None:
     weak, strong = window((1, 1)), window((3, 3))
-    found = answers_of([weak, strong], 30)
-    assert found == answers_of([strong], 30)
+    alone = answers_of([strong], 30)
+    assert answers_of([weak, strong], 30) == answers_of([strong, weak], 30) == alone
+
+
+def test_padding_after_a_context_takes_no_place_among_the_best_spans() -> None:
+    """Three tokens, then more that are none of the context's than there are best spans."""
+    short = window((5, 5), (4, 7), (3, 3))
+    padding = np.zeros((NUM_BEST + 5, 2), np.int64)
+    padded = Window(
+        np.concatenate([short.logits, padding.astype(np.float32)]),
+        np.concatenate([short.offsets, padding]),
+        np.concatenate([short.is_context, np.zeros(len(padding), bool)]),
+    )
+    assert best_spans(padded, 30) == best_spans(short, 30)
 
 
 def test_answers_do_not_overlap_and_are_as_many_as_asked() -> None:

@@ -22,6 +22,11 @@ def one_token_each(count: int) -> Words:
     return Words(list(range(count)), [(2 * i, 2 * i + 1) for i in range(count)])
 
 
+def test_each_token_has_one_word_and_one_place() -> None:
+    with pytest.raises(ValueError, match="shorter"):
+        words_of([0, 1], [(0, 3)], "one two")
+
+
 @pytest.mark.parametrize(
     ("labels", "expected"),
     [

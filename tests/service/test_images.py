@@ -140,6 +140,10 @@ def test_a_manifest_says_completely_what_is_done_to_images(message: str) -> None
         BROKEN[message]()
 
 
+def test_the_smallest_image_is_one_pixel() -> None:
+    assert ImageInput(1, 1, 1, (0.0,), (0.01,)).height == 1
+
+
 def test_a_manifest_comes_back_from_its_text() -> None:
     manifest = Manifest("image-classification", "fp32", 17, 0, ("a", "b"), image=COLOURED)
     assert Manifest.from_json(manifest.to_json()) == manifest

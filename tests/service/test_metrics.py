@@ -138,6 +138,8 @@ def test_an_answer_from_the_cache_is_a_success_and_no_inference() -> None:
     model = metrics.for_model("m", 1)
     model.answered_from_cache(TIMINGS, lookup_s=0.002)
     model.missed_cache(0.001)
+    with model.reading() as statistics:
+        assert statistics.last_inference_ms > 0
     found = samples(metrics, model="m", version="1")
     assert found["nv_inference_request_success"] == 1
     assert found["nv_inference_request_duration_us"] == 10_000

@@ -77,6 +77,8 @@ def test_texts_count_with_their_bytes() -> None:
     long, short = size_of({"out": texts(b"x" * 1000)}), size_of({"out": texts(b"x")})
     assert long - short == 999
     assert short > 500, "an entry costs more than its numbers"
+    as_text = np.array(["日本"], object)
+    assert size_of({"out": as_text}) == size_of({"out": texts("日本".encode())}), "as UTF-8"
 
 
 def test_every_sequence_of_calls_keeps_the_bound_and_the_order() -> None:

@@ -13,7 +13,14 @@ from grpc import StatusCode
 
 from service import feature_model
 from service.errors import InvalidArgument
-from service.features import LAYERS, Features, similarity
+from service.features import (
+    LAYERS,
+    MAX_WEIGHTS_CHARACTERS,
+    Features,
+    parse_weights,
+    similarity,
+    stacked,
+)
 from service.manifest import Manifest
 from service.models import TextReply
 from service.request import Arrays
@@ -401,3 +408,17 @@ async def test_features_of_a_model_say_what_they_need() -> None:
     Features("concat_last_four", "none").check(num_layers=4)
     with pytest.raises(InvalidArgument, match="only 3 layers"):
         Features("concat_last_four", "none").check(num_layers=3)
+
+
+def test_weights_as_text_may_be_as_long_as_the_limit() -> None:
+    text = "1," * (MAX_WEIGHTS_CHARACTERS // 2 - 1) + "25"
+    assert len(text) == MAX_WEIGHTS_CHARACTERS
+    assert parse_weights(text)[-2:] == (1.0, 25.0)
+    with pytest.raises(InvalidArgument, match=f"has {MAX_WEIGHTS_CHARACTERS + 1} characters"):
+        parse_weights(f"{text}5")
+
+
+def test_features_of_no_text_are_no_rows_of_float32() -> None:
+    found = stacked([])
+    assert found.shape == (0, 0)
+    assert found.dtype == np.float32
