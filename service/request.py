@@ -21,13 +21,13 @@ class Timings:
 
     received_s: float
     queued_s: float = 0.0
-    expected_s: float = 0.0  # from then to its end, by what was known then; 0: not at all
     started_s: float = 0.0  # its first item entered a batch
     finished_s: float = 0.0
     # Summed over the batches that computed its items.
     collate_s: float = 0.0
     run_s: float = 0.0
     split_s: float = 0.0
+    expected_s: float = 0.0  # from queued_s to its end, by what was known then; 0: not at all
 
     def add(self, ran: "RanBatch") -> None:
         """Count a batch that some of the request's items were in."""

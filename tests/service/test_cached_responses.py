@@ -59,6 +59,17 @@ async def test_what_was_asked_before_is_answered_without_a_run(repository: Path)
     assert (stats.inference_count, stats.execution_count) == (3, 2)
 
 
+async def test_the_time_of_a_hit_counts(repository: Path) -> None:
+    async with serving(repository, response_cache_bytes=ROOM) as served:
+        await ask(served)
+        await eventually(lambda: num_runs(served, "simple") == 1)
+        before = (await statistics(served)).inference_stats.success
+        await ask(served)
+        after = (await statistics(served)).inference_stats.success
+    assert after.count == before.count + 1
+    assert after.ns > before.ns
+
+
 async def test_a_hit_waits_for_no_run(repository: Path) -> None:
     """The model's only session is held by another request."""
     async with serving(repository, response_cache_bytes=ROOM) as served:
