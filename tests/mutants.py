@@ -45,6 +45,7 @@ FIRST = "service.cpus.x_available_cpus__mutmut_1"
 # The tests of each policy module and of what stands directly on it, in seconds rather than minutes.
 TESTS = (
     "answers",
+    "backlog",
     "batch_limits",
     "batching",
     "batching_simulation",
@@ -66,6 +67,8 @@ TESTS = (
     "metrics",
     "model_config",
     "models",
+    "outlook",
+    "overload_simulation",
     "precision",
     "reshape",
     "response_cache",
@@ -80,6 +83,16 @@ TESTS = (
     "speculation",
     "tensors",
 )
+# Of others, which take long to import.
+PRELOADED = (
+    "grpc",
+    "hypothesis.extra.numpy",
+    "numpy",
+    "onnx",
+    "pytest",
+    "torch",
+    "tritonclient.grpc",
+)
 # Statements about the simulations themselves, which hold for all of their seeds only.
 DESELECTED = (
     "tests/service/test_batching_simulation.py::"
@@ -91,6 +104,9 @@ SETTINGS = f"""
 [tool.mutmut]
 source_paths = ["service"]
 process_isolation = "forkserver" # gRPC, which some tests start, does not survive a fork
+# A child imports our modules itself: what they call as they are imported is mutated as well.
+forkserver_warmup = "import"
+preload_modules_file = "preload.txt"
 only_mutate = {json.dumps([f"service/{name}.py" for name in POLICY])}
 also_copy = ["demos", "deploy", "docs", "export", "loadtests", "models", "protos"]
 pytest_add_cli_args = {
@@ -224,6 +240,7 @@ def copy_tree() -> None:
             target = COPY / name
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, target)
+    (COPY / "preload.txt").write_text("\n".join(PRELOADED))
     with (COPY / "pyproject.toml").open("a") as settings:
         settings.write(SETTINGS)
 

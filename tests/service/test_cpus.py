@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from service.cpus import available_cpus
+from service.cpus import available_cpus, cpu_flags
 
 AFFINITY = len(os.sched_getaffinity(0))
 FULL = AFFINITY * 100_000  # a quota of all processors, in microseconds of each 100 ms
@@ -71,3 +71,11 @@ def test_a_quota_of_version_1_counts(tmp_path: Path, quota: str, expected: int) 
     write(root, "cpu/cpu.cfs_quota_us", quota)
     write(root, "cpu/cpu.cfs_period_us", "100000\n")
     assert available_cpus(root, own) == expected
+
+
+@pytest.mark.parametrize("key", ["flags\t\t", "Features\t"], ids=["x86", "Arm"])
+def test_the_flags_are_those_of_the_first_processor(tmp_path: Path, key: str) -> None:
+    info = tmp_path / "cpuinfo"
+    info.write_text(f"processor\t: 0\nvmx {key}: odd\n{key}: sse avx2 fp16\n\n{key}: other\n")
+    assert cpu_flags(info) == {"sse", "avx2", "fp16"}
+    assert cpu_flags(tmp_path / "none") == frozenset()

@@ -1,9 +1,12 @@
 """`config.pbtxt`: what it leaves open is completed, what we would ignore is refused."""
 
+from contextlib import nullcontext
+
 import pytest
 from google.protobuf import json_format, text_format
 from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelInstanceGroup
 
+from service.batch_limits import queue_policies
 from service.errors import LoadError
 from service.manifest import Manifest
 from service.model_config import (
@@ -15,6 +18,7 @@ from service.model_config import (
     signature_of,
     versions_to_serve,
 )
+from service.settings import Settings
 from service.signature import Signature
 from service.tasks import text_signature
 from tests.fakes import classifier_manifest, embedder_manifest, generator_manifest, spec
@@ -393,6 +397,45 @@ HOSTILE = {
         "is not supported by this server",
     ),
 }
+
+
+AT_THE_LIMIT = {
+    "batch size": "max_batch_size: 65536",
+    "preferred sizes": f"dynamic_batching {{ preferred_batch_size: {[1] * 64} }}",
+    "instances": "instance_group { count: 64 }",
+    "instances in all": "instance_group { count: 32 } instance_group { count: 32 }",
+    "the first GPU": "instance_group { kind: KIND_GPU gpus: 0 }",
+    "inputs": " ".join(f"input {{ name: 'x{place}' dims: 1 }}" for place in range(1_024)),
+    "a long name": f"input {{ name: '{'x' * 1_024}' dims: 1 }}",
+    "rank": f"input {{ name: 'x' dims: [{', '.join('1' * 32)}] }}",
+    "elements": f"input {{ name: 'x' dims: {2**63 - 1} }}",
+    "a free dim in a new shape": "input { name: 'x' dims: -1 reshape { shape: [-1, 1] } }",
+    "a file's long name": f"default_model_filename: '{'n' * 255}'",
+    "priorities": (
+        "dynamic_batching { priority_levels: 2 default_priority_level: 2 "
+        "priority_queue_policy { key: 1 value {} } priority_queue_policy { key: 2 value {} } }"
+    ),
+    "bytes": (
+        "optimization { execution_accelerators { gpu_execution_accelerator { name: 'tensorrt' "
+        f"parameters {{ key: 'max_workspace_size_bytes' value: '{2**63 - 1}' }} }} }} }}"
+    ),
+}
+
+
+@pytest.mark.parametrize("case", AT_THE_LIMIT)
+def test_what_is_at_a_limit_is_allowed(case: str) -> None:
+    config = parse_config(AT_THE_LIMIT[case], "m")
+    queue_policies(config, Settings())
+
+
+@pytest.mark.parametrize(("level", "is_allowed"), [(1, True), (2, True), (3, False)])
+def test_a_queue_policy_is_of_a_level_that_there_is(level: int, is_allowed: bool) -> None:
+    text = (
+        "dynamic_batching { priority_levels: 2 default_priority_level: 1 "
+        f"priority_queue_policy {{ key: {level} value {{}} }} }}"
+    )
+    with nullcontext() if is_allowed else pytest.raises(LoadError, match="has the level 3"):
+        queue_policies(parse_config(text, "m"), Settings())
 
 
 @pytest.mark.parametrize("case", HOSTILE)

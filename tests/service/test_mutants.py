@@ -103,5 +103,12 @@ def test_every_test_file_that_is_chosen_exists() -> None:
         assert (mutants.ROOT / "tests" / "service" / f"test_{name}.py").is_file(), name
 
 
+def test_the_test_file_of_every_policy_module_is_chosen() -> None:
+    for module in POLICY:
+        name = module.rpartition("/")[2]
+        if (mutants.ROOT / "tests" / "service" / f"test_{name}.py").is_file():
+            assert name in mutants.TESTS
+
+
 def test_the_mutant_that_has_all_others_made_exists() -> None:
     assert f"x_{cpus.available_cpus.__name__}__mutmut_1" in mutants.FIRST

@@ -99,6 +99,17 @@ def test_graph_levels_are_triton_s_numbers(graph: Path, level: int, expected: st
     assert options_of(session).graph_optimization_level.name == expected
 
 
+@pytest.mark.parametrize(
+    ("mode", "expected"),
+    [("FP32", ()), ("fp32", ()), ("BF16", (("trt_bf16_enable", "1"),))],
+)
+def test_full_precision_needs_no_option_of_tensorrt(
+    mode: str, expected: tuple[tuple[str, str], ...]
+) -> None:
+    tuning = tuning_of(accelerator_text("gpu", "tensorrt", precision_mode=mode))
+    assert [accelerator.options for accelerator in tuning.gpu_accelerators] == [expected]
+
+
 @pytest.mark.parametrize("name", PARAMETERS)
 def test_every_parameter_refuses_what_it_cannot_be(name: str) -> None:
     with pytest.raises(LoadError, match=f"parameter '{name}' is 'no such', expected "):

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from service.errors import SettingError
-from service.settings import Settings
+from service.settings import Settings, is_loopback, join_address
 
 
 def test_the_defaults_are_valid_and_frozen() -> None:
@@ -50,3 +50,24 @@ def test_the_bounds_themselves_are_allowed(setting: Any) -> None:  # noqa: ANN40
     for bound in (setting.metadata["low"], setting.metadata["high"]):
         if bound is not None:
             assert getattr(Settings(**{setting.name: bound}), setting.name) == bound
+
+
+@pytest.mark.parametrize(
+    ("host", "address", "is_local"),
+    [
+        ("127.0.0.1", "127.0.0.1:1", True),
+        ("127.8.0.1", "127.8.0.1:1", True),
+        ("localhost", "localhost:1", True),
+        ("::1", "[::1]:1", True),
+        ("[::1]", "[::1]:1", True),
+        ("::", "[::]:1", False),
+        ("0.0.0.0", "0.0.0.0:1", False),  # noqa: S104
+        ("10.0.0.1", "10.0.0.1:1", False),
+        ("example.org", "example.org:1", False),
+    ],
+)
+def test_hosts_are_written_as_urls_have_them_and_loopback_is_known(
+    host: str, address: str, is_local: bool
+) -> None:
+    assert join_address(host, 1) == address
+    assert is_loopback(host) is is_local

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from service.errors import ModelFailed
-from service.generation.sequence import FinishReason, Sequence
+from service.generation.sequence import DRAFT_PRIOR, DraftRecord, FinishReason, Sequence
 from service.generation.speculation import (
     EARNED_PER_STEP,
     FIRST_CREDIT,
@@ -309,3 +309,14 @@ def test_the_length_of_a_draft_is_the_one_that_says_most_in_a_time() -> None:
             sequence.drafts.tried = 10_000
         draft = speculator.draft([sequence])
         assert (0 if draft is None else len(draft.token_ids)) == expected, (rate, costs)
+
+
+@pytest.mark.parametrize(("num_agreed", "num_tried"), [(0, 1), (2, 3), (4, 4)])
+def test_a_draft_is_tried_up_to_the_first_token_that_the_sequence_does_not_say(
+    num_agreed: int, num_tried: int
+) -> None:
+    """Of 4 drafted; what comes after it was compared with nothing."""
+    record = DraftRecord(num_tokens=10)
+    record.add(num_agreed, num_drafted=4, num_tokens=10)
+    tried, agreed = DRAFT_PRIOR
+    assert record.rate(10) == pytest.approx((agreed + num_agreed) / (tried + num_tried))

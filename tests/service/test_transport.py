@@ -26,7 +26,7 @@ from tritonclient.grpc import service_pb2_grpc
 from service.rpc.admission import Admission, message_bytes
 from service.rpc.door import _LongReader, _Unread
 from service.rpc.server import server_options
-from service.settings import Settings, is_loopback, join_address
+from service.settings import Settings
 from tests.fakes import PATIENCE_S, FakeSessions, write_model
 from tests.service.serving import (
     Served,
@@ -495,27 +495,6 @@ async def test_ipv6_addresses_are_taken_with_brackets_and_without(
         assert np.frombuffer(response.raw_output_contents[0], "<i4").tolist() == [5] * 16
         _, writer = await asyncio.open_connection("::1", served.app.metrics_port)
         writer.close()
-
-
-@pytest.mark.parametrize(
-    ("host", "address", "is_local"),
-    [
-        ("127.0.0.1", "127.0.0.1:1", True),
-        ("127.8.0.1", "127.8.0.1:1", True),
-        ("localhost", "localhost:1", True),
-        ("::1", "[::1]:1", True),
-        ("[::1]", "[::1]:1", True),
-        ("::", "[::]:1", False),
-        ("0.0.0.0", "0.0.0.0:1", False),  # noqa: S104
-        ("10.0.0.1", "10.0.0.1:1", False),
-        ("example.org", "example.org:1", False),
-    ],
-)
-def test_hosts_are_written_as_urls_have_them_and_loopback_is_known(
-    host: str, address: str, is_local: bool
-) -> None:
-    assert join_address(host, 1) == address
-    assert is_loopback(host) is is_local
 
 
 async def test_a_connection_beyond_its_age_is_renewed_without_a_lost_call(
