@@ -249,7 +249,7 @@ class BatchedModel(ServedModel):
         now_s = time.monotonic()
         lookup_s = now_s - began_s
         if outputs is not None:
-            timings = Timings(request.received_s, now_s, now_s, now_s)
+            timings = Timings.without_batch(request.received_s, now_s)
             self._metrics.answered_from_cache(timings, lookup_s)
             if (call := current_call.get()) is not None:
                 call.is_cached, call.version = True, str(self.version)
@@ -316,7 +316,7 @@ class TensorModel(BatchedModel):
             for spec in self.signature.outputs
         }
         now_s = time.monotonic()
-        timings = Timings(request.received_s, now_s, now_s, now_s)
+        timings = Timings.without_batch(request.received_s, now_s)
         self._count_success(0, timings, request.request_id)
         return InferReply(outputs, timings)
 
@@ -408,7 +408,7 @@ class TextModel(BatchedModel):
             self._learn_size([row.num_tokens for row in rows], texts)
             if not rows:  # an empty batch is answered without running
                 now_s = time.monotonic()
-                timings = Timings(received_s, now_s, now_s, now_s)
+                timings = Timings.without_batch(received_s, now_s)
                 self._count_success(0, timings, request_id)
                 dims = TEXT_TASKS[self.manifest.task].dims(self.manifest)
                 shape = 0, *(max(0, dim) for dim in dims)

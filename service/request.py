@@ -8,7 +8,8 @@ Clocks are `time.monotonic()` seconds throughout.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Self
 
 import numpy as np
 
@@ -20,6 +21,7 @@ class Timings:
     """When a request passed each station; one record for response, log and metrics."""
 
     received_s: float
+    _: KW_ONLY
     queued_s: float = 0.0
     started_s: float = 0.0  # its first item entered a batch
     finished_s: float = 0.0
@@ -28,6 +30,11 @@ class Timings:
     run_s: float = 0.0
     split_s: float = 0.0
     expected_s: float = 0.0  # from queued_s to its end, by what was known then; 0: not at all
+
+    @classmethod
+    def without_batch(cls, received_s: float, now_s: float) -> Self:
+        """Of a request that is answered now, without waiting for a batch or being in one."""
+        return cls(received_s, queued_s=now_s, started_s=now_s, finished_s=now_s)
 
     def add(self, ran: "RanBatch") -> None:
         """Count a batch that some of the request's items were in."""

@@ -252,5 +252,9 @@ def _timings(generation: Generation) -> Timings:
     finished_s = max(timings.finished_s for timings in all_timings)
     first = all_timings[0]
     return Timings(
-        first.received_s, first.queued_s, started_s, finished_s, run_s=finished_s - started_s
+        first.received_s,
+        queued_s=first.queued_s,
+        started_s=started_s,
+        finished_s=finished_s,
+        run_s=finished_s - started_s,
     )

@@ -128,7 +128,8 @@ def test_short_durations_add_up() -> None:
     metrics = Metrics()
     model = metrics.for_model("m", 1)
     for _ in range(1000):
-        model.request_succeeded(1, Timings(1.0, 1.0, 1.0, 1.0, run_s=4e-7))
+        timings = Timings(1.0, queued_s=1.0, started_s=1.0, finished_s=1.0, run_s=4e-7)
+        model.request_succeeded(1, timings)
     assert model.count("nv_inference_compute_infer_duration_us") == 400
 
 

@@ -142,6 +142,29 @@ async def test_every_kind_of_request_is_traced_into_the_folder(
         assert stamps == sorted(stamps)
 
 
+async def test_answers_without_a_batch_pass_their_stations_in_order(
+    repository: Path, tmp_path: Path
+) -> None:
+    """From the cache; of no texts; of no rows."""
+    (repository / "simple" / "config.pbtxt").write_text(
+        "max_batch_size: 8 response_cache { enable: true }"
+    )
+    async with serving(
+        repository, trace_folder=str(tmp_path), response_cache_bytes=10**6
+    ) as served:
+        await served.inference.TraceSetting(
+            trace_request({"trace_level": ["TIMESTAMPS"], "trace_rate": ["1"]})
+        )
+        for num_rows in (1, 1, 0):
+            await served.inference.ModelInfer(simple_request(num_rows), timeout=PATIENCE_S)
+        await served.infer_text("mini")
+    traces = json.loads((tmp_path / "trace.json").read_text())
+    assert [found["model_name"] for found in traces] == ["simple"] * 3 + ["mini"]
+    for found in traces:
+        stamps = [stamp["ns"] for stamp in found["timestamps"]]
+        assert stamps == sorted(stamps)
+
+
 async def test_trace_settings_are_refused_where_they_mean_nothing(repository: Path) -> None:
     """An unknown model; a file where the operator named no folder."""
     async with serving(repository) as served:
