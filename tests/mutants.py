@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from tests.service.test_imports import POLICY
 
@@ -320,8 +320,8 @@ def table_of(
     results: Mapping[str, int | None],
 ) -> Table:
     """A row for each module: all of its mutants, those left out by kind, and the sample."""
-    table = Table("module")
-    for column in ("mutants", "texts", "change nothing", "tried", "found", "survived"):
+    table = Table(Column("module", no_wrap=True, min_width=26))  # the longest name of one
+    for column in ("mutants", "texts", "equal", "tried", "found", "survived"):
         table.add_column(column, justify="right")
     for module, mutants in {**every, "all": [m for each in every.values() for m in each]}.items():
         tried = [results.get(mutant.name) for mutant in mutants]
