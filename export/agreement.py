@@ -19,7 +19,7 @@ from service.answers import Window, best_spans
 from service.entities import Entity, Words, entities_of
 from service.reading import MAX_ANSWER_TOKENS
 
-# The least that is let through where nobody asked for the precision: docs/decisions/0017.
+# The least agreement with float32 for a precision that was not asked for by name: decision 0017.
 LEAST_AGREEMENT = {
     "same_labels": 0.98,  # of texts
     "same_entities": 0.95,  # texts of which all entities are the same

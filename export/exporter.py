@@ -152,7 +152,7 @@ class _Encoder:
         return Built(graph, Variant(precision, fused_ops(graph), parity, accuracy))
 
     def _agreement(self, graph: onnx.ModelProto) -> dict[str, float]:
-        """Of answers to texts: what int8 costs where nobody says what is right."""
+        """Agreement of answers to texts: what int8 costs without labelled data."""
         checkpoint, network = self._checkpoint, self._checkpoint.text_network
         texts = self._samples().compared
         max_tokens = min(checkpoint.max_tokens, MAX_TOKENS)

@@ -205,15 +205,15 @@ def log_what_is_open(settings: Settings, grpc_port: int, metrics_port: int) -> N
         _warn_of_callers(settings, is_guarded=bool(is_guarded))
     if not is_loopback(settings.metrics_host) and not settings.trusted_network:
         logger.warning(
-            "--metrics-host %s is reached by other machines, and anybody there may read it",
+            "--metrics-host %s is reached by other machines, and every machine there may read it",
             settings.metrics_host,
         )
 
 
 def _warn_of_callers(settings: Settings, *, is_guarded: bool) -> None:
-    """Where the port is open: calls by anybody, or tokens that others on the way can read."""
+    """The risk of an open port: calls without a token, or tokens that can be read on the way."""
     if not is_guarded and not settings.trusted_network:
-        risk = "anybody there may call it"
+        risk = "every machine there may call it"
     elif is_guarded and not settings.tls_cert:
         risk = "tokens and texts pass in the clear, as neither --tls-cert nor --tls-key is set"
     else:

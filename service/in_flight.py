@@ -70,7 +70,7 @@ class InFlight(Generic[R]):
         self._has_answer = False
         self._turn = Lock()  # guards `_texts` and `_is_over`, and the order of `_answers`
         self._is_over = False  # no texts are left to take
-        self._is_stopped = False  # nobody reads answers any more
+        self._is_stopped = False  # answers are no longer read
         self._answers: Queue[Future[list[Answered[R] | Refused]] | None]
         self._answers = Queue(REQUESTS_IN_FLIGHT)
 

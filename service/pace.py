@@ -17,7 +17,7 @@ from service.cost_curve import CostCurve
 # three times as long as the one before is nearly paid for after eight.
 GAIN = 0.25
 MAX_SURPRISE = 1.0  # of the price, in either direction, that one run may count for
-MIN_RUNS = 3  # until prices that nobody measured are believed: the first of a session are slow
+MIN_RUNS = 3  # until unmeasured prices are used: the first runs of a session are slow
 
 LATE_SHARE = 0.01  # of answers, that may take longer than expected times `Trust.factor`
 TRUST_GAIN = 0.15

@@ -188,7 +188,7 @@ def target_loss(
 
 @contextmanager
 def _threads(count: int) -> Iterator[None]:
-    """PyTorch computes on so many threads inside, and on as many as before outside."""
+    """Set PyTorch's number of threads inside the block, and restore it after."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:

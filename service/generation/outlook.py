@@ -54,7 +54,7 @@ class Outlook:
         self._token_s = _moved(self._token_s, interval_s)
 
     def read(self, num_tokens: int, took_s: float) -> None:
-        """A step computed so many tokens of prompts."""
+        """Count the prompt tokens that a step computed."""
         self._prompt_token_s = _moved(self._prompt_token_s, took_s / num_tokens)
 
     def ended(self, sequence: Sequence) -> None:

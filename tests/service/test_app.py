@@ -505,9 +505,9 @@ OPEN: dict[str, tuple[dict[str, Any], list[str]]] = {
     "all addresses": (
         {"host": "0.0.0.0", "metrics_host": "::"},  # noqa: S104
         [
-            "--host 0.0.0.0 is reached by other machines, and anybody there may call it: "
+            "--host 0.0.0.0 is reached by other machines, and every machine there may call it: "
             "see docs/security.md",
-            "--metrics-host :: is reached by other machines, and anybody there may read it",
+            "--metrics-host :: is reached by other machines, and every machine there may read it",
         ],
     ),
     "all addresses of a trusted network": (
@@ -531,7 +531,7 @@ OPEN: dict[str, tuple[dict[str, Any], list[str]]] = {
     "TLS for anybody": (
         {"host": "10.0.0.1", "tls_cert": "c", "tls_key": "k"},
         [
-            "--host 10.0.0.1 is reached by other machines, and anybody there may call it: "
+            "--host 10.0.0.1 is reached by other machines, and every machine there may call it: "
             "see docs/security.md"
         ],
     ),
