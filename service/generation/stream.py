@@ -1,8 +1,8 @@
 """A request's output on its way from the engine to its reader. Lives on the event loop.
 
 What the engine adds is merged, per sample, until the reader takes it: a slow reader gets fewer and
-larger chunks, costs no more memory than the output itself, and delays no other request. Where the request
-wants a chunk per token, those wait one by one, as many as its output has tokens.
+larger chunks, costs no more memory than the output itself, and delays no other request. Where the
+request wants a chunk per token, those wait one by one, as many as its output has tokens.
 """
 
 import asyncio
