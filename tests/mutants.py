@@ -321,7 +321,7 @@ def table_of(
 ) -> Table:
     """A row for each module: all of its mutants, those left out by kind, and the sample."""
     table = Table(Column("module", no_wrap=True, min_width=26))  # the longest name of one
-    for column in ("mutants", "texts", "equal", "tried", "found", "survived"):
+    for column in ("made", "texts", "equal", "tried", "found", "survived"):
         table.add_column(column, justify="right")
     for module, mutants in {**every, "all": [m for each in every.values() for m in each]}.items():
         tried = [results.get(mutant.name) for mutant in mutants]
