@@ -2,7 +2,7 @@
 
 Wrapped as it is registered: an interceptor would cost each call twenty microseconds more. A
 message that takes its time to inflate or count is read on another thread; parsing it holds the
-interpreter wherever that happens.
+interpreter wherever that happens. So is an answer with large tensors written.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from service.errors import InvalidArgument, forget_frames
 from service.rpc.admission import Admission, Stay, current_stay, message_bytes
 from service.rpc.auth import Handler, refusing
 from service.rpc.calls import WATCHED, Calls
-from service.rpc.long_message import parse_long
+from service.rpc.long_message import LongInferResponse, parse_long
 from service.rpc.status import RETRY_HINT, UNREADABLE, Context, keeping_nothing, note_status
 from service.rpc.wire import (
     MAX_INFLATION,
@@ -78,6 +78,7 @@ class Door:
             _measured,
             admission=admission,
             reader=ThreadPoolExecutor(1, "long messages"),  # one at a time: they are large
+            writer=_LongWriter(admission, ThreadPoolExecutor(1, "long answers")),
             max_bytes=settings.max_message_bytes,
             max_parts=settings.max_message_parts,
             receive_timeout_s=settings.receive_timeout_s,
@@ -140,6 +141,7 @@ def _measured(
     path: str,
     admission: Admission,
     reader: ThreadPoolExecutor,
+    writer: "_LongWriter",
     max_bytes: int,
     max_parts: int,
     receive_timeout_s: float,
@@ -161,7 +163,7 @@ def _measured(
     }
     if not handler.request_streaming:
         kind = "unary_stream" if handler.response_streaming else "unary_unary"
-        answer = _refusing_unreadable(getattr(handler, kind), admission)
+        answer = _refusing_unreadable(getattr(handler, kind), admission, writer)
         is_watched = calls.is_on and path.startswith(WATCHED) and path not in PROBES
         answer = calls.watched(path, answer) if is_watched else answer
         answer = keeping_nothing(_receiving(answer, long_reader, receive_timeout_s))
@@ -173,10 +175,12 @@ def _measured(
         changes["request_deserializer"] = functools.partial(_read_noting, read)
     else:
         changes["stream_stream"] = keeping_nothing(
-            _reading_stream(handler.stream_stream, long_reader)
+            _long_stream(handler.stream_stream, long_reader, writer)
         )
-    if not handler.response_streaming:
-        write = handler.response_serializer
+    write = handler.response_serializer
+    if handler.response_streaming:
+        changes["response_serializer"] = functools.partial(_write, write)
+    else:
         changes["response_serializer"] = functools.partial(_write_holding, write, admission.hold)
     changed: Handler = handler._replace(**changes)
     return changed
@@ -220,9 +224,15 @@ def _read_noting(read: Callable[[bytes], tuple[object, int]], message: bytes) ->
 def _write_holding(
     write: Callable[[object], bytes], hold: Callable[[int], None], message: object
 ) -> bytes:
+    if isinstance(message, bytes):
+        return message  # held since it was written
     raw = write(message)
     hold(len(raw))
     return raw
+
+
+def _write(write: Callable[[object], bytes], message: object) -> bytes:
+    return message if isinstance(message, bytes) else write(message)
 
 
 def _read_unless_long(read: Callable[[bytes], tuple[object, int]], message: bytes) -> object:
@@ -260,12 +270,33 @@ class _LongReader:
         return found
 
 
-class _Reading:
+@dataclass(frozen=True, slots=True)
+class _LongWriter:
+    """Writes the long answers of all methods on a thread."""
+
+    admission: Admission
+    thread: ThreadPoolExecutor
+
+    async def finish(self, response: object) -> object:
+        """A response as gRPC takes it: a long one as bytes, which are held from now on."""
+        if not isinstance(response, LongInferResponse):
+            return response
+        if not response.is_streamed:
+            self.admission.hold(response.ByteSize())
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self.thread, response.SerializeToString)
+
+
+class _LongContext:
     """The context of a stream, which gives its messages whole, or raises what is wrong with one."""
 
-    def __init__(self, context: Context, reader: _LongReader) -> None:
+    def __init__(self, context: Context, reader: _LongReader, writer: _LongWriter) -> None:
         self._context = context
         self._reader = reader
+        self._writer = writer
+
+    async def write(self, message: object) -> None:
+        await self._context.write(await self._writer.finish(message))
 
     async def read(self) -> object:
         request = await self._reader.finish(await self._context.read())
@@ -296,17 +327,17 @@ def _receiving(
     return answer
 
 
-def _reading_stream(
-    method: Callable[[Any, Context], Awaitable[Any]], reader: _LongReader
+def _long_stream(
+    method: Callable[[Any, Context], Awaitable[Any]], reader: _LongReader, writer: _LongWriter
 ) -> Callable[[Any, Context], Awaitable[Any]]:
     async def answer(requests: object, context: Context) -> object:
-        return await method(requests, cast("Context", _Reading(context, reader)))
+        return await method(requests, cast("Context", _LongContext(context, reader, writer)))
 
     return answer
 
 
 def _refusing_unreadable(
-    method: Callable[[Any, Context], Awaitable[Any]], admission: Admission
+    method: Callable[[Any, Context], Awaitable[Any]], admission: Admission, writer: _LongWriter
 ) -> Callable[[Any, Context], Awaitable[Any]]:
     """The same method, for messages that could be read; its answer waits while all are held."""
 
@@ -317,7 +348,7 @@ def _refusing_unreadable(
         if isinstance(request, InvalidArgument):
             note_status(StatusCode.INVALID_ARGUMENT, str(request))
             await context.abort(StatusCode.INVALID_ARGUMENT, str(request))
-        response = await method(request, context)
+        response = await writer.finish(await method(request, context))
         if admission.is_holding:
             await admission.until_released()
         return response

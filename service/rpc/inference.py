@@ -16,6 +16,7 @@ from service.rpc.admission import Admission
 from service.rpc.calls import Calls
 from service.rpc.infer_request import to_infer_request
 from service.rpc.infer_response import build_response
+from service.rpc.long_message import LongInferResponse
 from service.rpc.model_control import ModelControlCalls
 from service.rpc.observability import ObservabilityCalls
 from service.rpc.shared_memory import SharedMemoryCalls, Transfer, shared_bytes
@@ -125,7 +126,7 @@ class InferenceService(
     @answers_errors(INFERENCE_CODES)
     async def ModelInfer(
         self, request: pb.ModelInferRequest, context: Context
-    ) -> pb.ModelInferResponse:
+    ) -> pb.ModelInferResponse | LongInferResponse:
         received_s = time.monotonic()
         model = self._repository.find(request.model_name, request.model_version)
         with model.users:

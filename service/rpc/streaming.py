@@ -30,12 +30,13 @@ from service.rpc.admission import SHUTTING_DOWN, Admission
 from service.rpc.calls import Calls
 from service.rpc.infer_request import EMPTY_FINAL, is_set, to_infer_request
 from service.rpc.infer_response import build_response
+from service.rpc.long_message import LongInferResponse
 from service.rpc.shared_memory import Transfer, shared_bytes
 from service.rpc.status import INFERENCE_CODES, INTERNAL_ERROR, Context, details, note_status
 
 FINAL = "triton_final_response"
 PATH = "/inference.GRPCInferenceService/ModelStreamInfer"
-Response: TypeAlias = pb.ModelStreamInferResponse
+Response: TypeAlias = pb.ModelStreamInferResponse | LongInferResponse
 logger = logging.getLogger(__name__)
 
 
@@ -201,16 +202,18 @@ def _data(
 ) -> Response:
     response = build_response(request, model, outputs, transfer)
     response.parameters[FINAL].bool_param = is_final
-    return Response(infer_response=response)
+    if isinstance(response, LongInferResponse):
+        return response.streamed()
+    return pb.ModelStreamInferResponse(infer_response=response)
 
 
-def _final(request: pb.ModelInferRequest, version: str) -> Response:
+def _final(request: pb.ModelInferRequest, version: str) -> pb.ModelStreamInferResponse:
     """Without outputs: the request's last, or an error's frame."""
     response = pb.ModelInferResponse(
         id=request.id, model_name=request.model_name, model_version=version
     )
     response.parameters[FINAL].bool_param = True
-    return Response(infer_response=response)
+    return pb.ModelStreamInferResponse(infer_response=response)
 
 
 def _error(request: pb.ModelInferRequest, text: str) -> Response:

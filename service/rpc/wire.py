@@ -111,6 +111,17 @@ def cut_out(message: memoryview, number: int) -> tuple[bytes, list[memoryview]]:
     return bytes(rest), contents
 
 
+def bytes_prefix(number: int, size: int) -> bytes:
+    """What stands before the bytes of a field: its number and their count."""
+    prefix = bytearray()
+    for value in (number << 3 | _BYTES, size):
+        while value >= 0x80:
+            prefix.append(value & 0x7F | 0x80)
+            value >>= 7
+        prefix.append(value)
+    return bytes(prefix)
+
+
 def count_parts(message: bytes | bytearray, inner: Inner, limit: int) -> int:
     """The fields of a message and of those inside it; beyond `limit`, some number above it.
 

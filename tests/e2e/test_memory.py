@@ -2,6 +2,7 @@
 
 import gzip
 from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -12,6 +13,8 @@ from onnx import TensorProto, helper, numpy_helper
 from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc
 
+from loadtests.neighbours import IDENTITY, beside
+from loadtests.restarts import write_identity
 from loadtests.soak import NO_COLLECTION, Memory
 from tests.e2e.calls import LIMIT_S
 from tests.e2e.graphs import model_of, slow_identity, tensor, write_graph, write_slow_text
@@ -164,3 +167,12 @@ async def test_no_message_outlives_its_call(
         return memory.samples[-1][1] < most
 
     eventually(is_little, f"{server.process.pid} has less than {most:.0f} MiB", limit_s=5)
+
+
+def test_small_calls_do_not_wait_for_large_answers(tmp_path: Path) -> None:
+    """Half of them are answered between two messages of 40 MB, of which 8 are under way."""
+    write_identity(tmp_path, IDENTITY)
+    with ServerProcess(tmp_path) as process:
+        waits = beside(process.address, clients=8, megabytes=40, seconds=5)
+    for call, waits_ms in waits.items():
+        assert np.median(waits_ms) < 300, (call, sorted(waits_ms))

@@ -5,11 +5,12 @@ import pytest
 from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc.model_config_pb2 import DataType, ModelConfig
 
-from service.datatypes import to_raw
+from service.datatypes import DATATYPES, to_raw
 from service.errors import InvalidArgument
 from service.metrics import Metrics
 from service.models import ServedModel
-from service.rpc.infer_response import STREAM_BYTES, build_response
+from service.rpc.infer_response import LONG_BYTES, STREAM_BYTES, build_response
+from service.rpc.long_message import LongInferResponse
 from service.rpc.shared_memory import Transfer
 from service.signature import TensorSpec
 from tests.fakes import spec
@@ -133,3 +134,38 @@ def test_a_stream_adds_no_more_than_is_reckoned_with() -> None:
     response.parameters["triton_final_response"].bool_param = True
     streamed = pb.ModelStreamInferResponse(infer_response=response)
     assert streamed.ByteSize() - num_bytes <= STREAM_BYTES
+
+
+@pytest.mark.parametrize("datatype", ["INT32", "FP16", "BOOL", "BYTES"])
+def test_a_long_response_is_written_as_protobuf_writes_it(datatype: str) -> None:
+    """Whole or empty, in one piece of memory or not, in a stream or not."""
+    kind = DATATYPES[datatype].dtype
+    wide = np.ones((8, LONG_BYTES // 4), "<i4").astype(kind)
+    outputs = {"LONG": wide, "TURNED": wide.T[::2], "NONE": wide[:, :0], "SHORT": wide[:, :2]}
+    if datatype == "BYTES":
+        outputs = {name: array.astype("U1").astype(object) for name, array in outputs.items()}
+    model = served(*(spec(name, datatype, -1) for name in outputs))
+    roomy = Transfer(NO_SHARING.regions, max_message_bytes=2**23)
+    response = build_response(simple_request(), model, outputs, roomy)
+    assert isinstance(response, LongInferResponse)
+    response.parameters["triton_final_response"].bool_param = True
+    expected = pb.ModelInferResponse()
+    expected.CopyFrom(response.head)
+    expected.raw_output_contents.extend(to_raw(array) for array in outputs.values())
+    assert pb.ModelInferResponse.FromString(response.SerializeToString()) == expected
+    assert response.ByteSize() == expected.ByteSize()
+    streamed, whole = response.streamed(), pb.ModelStreamInferResponse(infer_response=expected)
+    assert pb.ModelStreamInferResponse.FromString(streamed.SerializeToString()) == whole
+    assert streamed.ByteSize() == whole.ByteSize()
+
+
+def test_a_long_response_is_refused_by_the_same_limit() -> None:
+    outputs = {"OUTPUT0": np.ones((1, LONG_BYTES), "<i4"), "OUTPUT1": np.ones((1, 16), "<i4")}
+    roomy = Transfer(NO_SHARING.regions, max_message_bytes=2**23)
+    fitting = build_response(simple_request(), served(), outputs, roomy)
+    num_bytes = fitting.ByteSize() + STREAM_BYTES
+    limited = Transfer(NO_SHARING.regions, num_bytes)
+    assert build_response(simple_request(), served(), outputs, limited).ByteSize() < num_bytes
+    limited = Transfer(NO_SHARING.regions, num_bytes - 1)
+    with pytest.raises(InvalidArgument, match=f"byte size {num_bytes} which exceeds"):
+        build_response(simple_request(), served(), outputs, limited)

@@ -100,28 +100,52 @@ async def test_a_compressed_message_is_inflated_within_the_bound(
         )
 
 
+def threads_for(work: str) -> set[threading.Thread]:
+    return {each for each in threading.enumerate() if each.name.startswith(work)}
+
+
 async def test_what_takes_its_time_to_read_is_read_beside_the_event_loop(repository: Path) -> None:
     """What has more than 256 KiB, or may once it is inflated; whatever it turns out to be."""
-
-    def readers() -> set[threading.Thread]:
-        return {each for each in threading.enumerate() if each.name.startswith("long messages")}
-
     write_models(repository)
     async with serving(repository) as served:
-        others = readers()
+        others = threads_for("long messages")
         assert (await within_patience(served.inference.ModelInfer(echo_request(200_000)))).outputs
-        assert readers() == others
+        assert threads_for("long messages") == others
         infer = partial(served.inference.ModelInfer, compression=grpc.Compression.Gzip)
         assert (await within_patience(infer(echo_request(300_000)))).outputs
-        assert len(readers() - others) == 1
+        assert len(threads_for("long messages") - others) == 1
         assert (await within_patience(served.inference.ModelInfer(echo_request(300_000)))).outputs
-        assert len(readers() - others) == 1
+        assert len(threads_for("long messages") - others) == 1
         path = "/inference.GRPCInferenceService/ModelInfer"
         method: Any = served.channel.unary_unary(path)
         assert await refusal(method(b"\xff" * 300_000)) == (
             StatusCode.INTERNAL,
             "Unable to parse request",
         )
+        await eventually(lambda: served.app._admission.num_bytes == 0)
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+async def test_an_answer_that_takes_its_time_to_write_is_written_beside_the_event_loop(
+    repository: Path, is_streamed: bool
+) -> None:
+    """What has 256 KiB or more of outputs; all such answers on one thread."""
+    write_models(repository)
+    async with serving(repository) as served:
+
+        async def answer_to(num_bytes: int) -> pb.ModelInferResponse:
+            request = echo_request(num_bytes)
+            if not is_streamed:
+                return await within_patience(served.inference.ModelInfer(request))
+            stream = served.inference.ModelStreamInfer(iter([request]))
+            return (await within_patience(stream.read())).infer_response
+
+        others = threads_for("long answers")
+        assert len((await answer_to(200_000)).raw_output_contents[0]) == 200_004
+        assert threads_for("long answers") == others
+        for _ in range(2):
+            assert len((await answer_to(300_000)).raw_output_contents[0]) == 300_004
+        assert len(threads_for("long answers") - others) == 1
         await eventually(lambda: served.app._admission.num_bytes == 0)
 
 
