@@ -35,6 +35,8 @@ from service.rpc.wire import (
 from service.settings import Settings
 
 READ_AT_ONCE_BYTES = 2**18  # of a message, inflated; 130,000 parts at most take 0.3 s to count
+LINGER_BYTES = 2**16  # of a call's messages: clients grant as much without saying more
+LINGER_S = 1.0  # while the server drains, for what the kernel has of a large answer to arrive
 PROBES = frozenset(
     (
         "/grpc.health.v1.Health/Check",
@@ -166,11 +168,13 @@ def _measured(
         answer = _refusing_unreadable(getattr(handler, kind), admission, writer)
         is_watched = calls.is_on and path.startswith(WATCHED) and path not in PROBES
         answer = calls.watched(path, answer) if is_watched else answer
-        answer = keeping_nothing(_receiving(answer, long_reader, receive_timeout_s))
+        answer = _receiving(answer, long_reader, receive_timeout_s)
+        if not handler.response_streaming:
+            answer = _sending(answer, admission)
         # The same on the wire; but of other methods gRPC reads the message itself, however long
-        # it takes to come.
-        changes |= {kind: None, "request_streaming": True}
-        changes["stream_stream" if handler.response_streaming else "stream_unary"] = answer
+        # it takes to come, and sends an answer's status with it.
+        changes |= {kind: None, "request_streaming": True, "response_streaming": True}
+        changes["stream_stream"] = keeping_nothing(answer)
     elif inspect.isasyncgenfunction(handler.stream_stream):  # reflection's
         changes["request_deserializer"] = functools.partial(_read_noting, read)
     else:
@@ -323,6 +327,27 @@ def _receiving(
         if request is grpc.aio.EOF:
             await context.abort(StatusCode.INVALID_ARGUMENT, "the call has no message")
         return await method(await reader.finish(request), context)
+
+    return answer
+
+
+def _sending(
+    method: Callable[[Any, Context], Awaitable[Any]], admission: Admission
+) -> Callable[[Any, Context], Awaitable[None]]:
+    """A method whose answer is sent before its status, which waits for it while the server drains.
+
+    gRPC closes a connection that was told to end as soon as its last status is handed to the
+    kernel, and the kernel throws away what is not sent yet when the client says anything more.
+    """
+
+    async def answer(requests: object, context: Context) -> None:
+        try:
+            await context.write(await method(requests, context))
+        except grpc.aio.BaseError as error:  # the connection ended before gRPC could cancel this
+            raise asyncio.CancelledError from error
+        stay = current_stay.get()
+        if admission.is_draining and stay is not None and stay.num_bytes > LINGER_BYTES:
+            await asyncio.sleep(LINGER_S)
 
     return answer
 
