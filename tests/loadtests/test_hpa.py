@@ -1,10 +1,10 @@
 """The autoscaler's rules, by the examples and defaults that Kubernetes publishes."""
 
-import re
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
+import yaml
 
 from loadtests.arrivals import diurnal, steady, step
 from loadtests.fleet_simulation import Service, simulate
@@ -81,15 +81,17 @@ def test_a_window_takes_the_least_recommendation_before_going_up() -> None:
 
 
 def test_behavior_is_that_of_the_chart() -> None:
-    """What deploy/helm says, read as text: the chart's own tests render it."""
-    template = (ROOT / "deploy/helm/attendant/templates/autoscaling.yaml").read_text()
+    """The chart's default values, which its own tests render."""
+    values = yaml.safe_load((ROOT / "deploy/helm/attendant/values.yaml").read_text())
+    behavior = values["autoscaling"]["behavior"]
     for name, direction in (("scaleUp", CHART.up), ("scaleDown", CHART.down)):
-        part = template.split(f"{name}:")[1].split("scaleDown:")[0].split("{{- end }}")[0]
-        found = re.findall(r"type: (\w+), value: (\d+), periodSeconds: (\d+)", part)
-        assert {ScalingPolicy(kind, int(n), float(s)) for kind, n, s in found} == set(
-            direction.policies
-        )
-        assert f"stabilizationWindowSeconds: {direction.window_s:g}" in part
+        rules = behavior[name]
+        assert {
+            ScalingPolicy(rule["type"], rule["value"], float(rule["periodSeconds"]))
+            for rule in rules["policies"]
+        } == set(direction.policies)
+        assert rules["stabilizationWindowSeconds"] == direction.window_s
+        assert rules["selectPolicy"] == "Max"
 
 
 def test_flaps_are_changes_soon_after_those_of_the_other_direction() -> None:
