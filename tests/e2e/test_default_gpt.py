@@ -30,7 +30,8 @@ def server() -> Iterator[ServerProcess]:
     if not (model / "1").is_dir():
         pytest.fail(f"{model} is missing: run `make models`")
     explicit = "--model-control-mode", "explicit", "--load-models", "gpt"
-    with ServerProcess(model.parent, *explicit) as process:
+    waiting = "--max-queue-s", "0"  # 64 at once may wait longer on a busy machine
+    with ServerProcess(model.parent, *explicit, *waiting) as process:
         yield process
 
 

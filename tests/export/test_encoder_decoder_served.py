@@ -48,6 +48,7 @@ def learnt(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, tuple[Pair, 
         batch_size=12,
         learning_rate=5e-3,
         warmup_fraction=0.2,
+        seed=1,
     )
     folder = tmp_path_factory.mktemp("dates")
     pairs, completed = prepare("dates", settings)
