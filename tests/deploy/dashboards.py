@@ -150,6 +150,18 @@ OPERATORS = Dashboard(
                 "BACKEND and OTHER: ours.",
             ),
             Panel(
+                "Refused: by reason",
+                "reqps",
+                {
+                    f"{{{{model}}}} {{{{reason}}}} {OF_RELEASE}": (
+                        "sum by (namespace, job, model, reason) "
+                        f"(rate({mine('attendant_requests_refused_total')}[$__rate_interval]))"
+                    )
+                },
+                "queue: full. wait: longer than --max-queue-s. deadline: the answer would come "
+                "after it. late: admitted, and no longer done in time.",
+            ),
+            Panel(
                 "Errors: share of requests",
                 "percentunit",
                 parts_of_model(
