@@ -28,8 +28,8 @@ from models.words.vocabulary import SPECIAL, words_of
 from service.manifest import EXAMPLE, Manifest, Precision, Variant
 
 # Largest difference to PyTorch on the outputs that is let through. int8 is held to the accuracy
-# on labelled data, or where there are none, to the mean cosine of what texts give, and where nobody
-# asked for it by name, to the agreement of answers (`export/agreement.py`).
+# on labelled data; without labelled data to the mean cosine of outputs and, unless int8 was asked
+# for by name, to the agreement of answers (`export/agreement.py`).
 MAX_ABS_ERROR = {"fp32": 1e-4, "fp16": 5e-2, "int8": float("inf")}
 MIN_MEAN_COSINE = 0.995
 AUTO: tuple[Precision, ...] = ("fp32", "int8")  # what is written where nobody says otherwise

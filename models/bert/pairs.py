@@ -51,7 +51,7 @@ class Sentences:
         return int(self.documents[after - 1]), int(self.documents[after])
 
     def latest_before(self, end: int, num_tokens: int) -> int:
-        """The last sentence that begins so many tokens, or more, before sentence `end`; or -1."""
+        """The last sentence that begins at least that many tokens before sentence `end`; or -1."""
         place = self.starts[end] - num_tokens
         return int(np.searchsorted(self.starts, place, side="right")) - 1
 

@@ -124,7 +124,7 @@ def _filled(template: str, generator: random.Random, given: Mapping[str, str]) -
 
 
 def tagged(count: int = NUM_TAGGED) -> str:
-    """So many sentences of each word as word<TAB>tag lines, a blank line between them."""
+    """Sentences of each word as word<TAB>tag lines, a blank line between two sentences."""
     found = [(word, each) for word in MEANINGS for each in occurrences(word, count)]
     blocks = [
         "".join(f"{token}\t{_tag(token, word, each)}\n" for token in each.sentence.split())

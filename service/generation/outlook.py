@@ -1,10 +1,11 @@
-"""When a sequence that comes now would have its first token, by what steps have taken.
+"""When a sequence that arrives now would have its first token, by the durations of past steps.
 
-Pure: no clock or thread. The engine's thread tells of steps, of sequences that ended and of those
-that run; the event loop asks. Each number is written by one of them and read whole by the other.
+Pure: no clock or thread. The engine's thread records steps, ended and running sequences; the event
+loop reads the estimate. Each number is written by one of them and read whole by the other.
 
-A slot gets free when a running sequence ends: after the tokens that it may still say, of which
-sequences before it said a share, at the pace of tokens so far. Who waits takes its slot in turn.
+A slot becomes free when a running sequence ends. Its remaining tokens are estimated as the share of
+`max_tokens` that earlier sequences used, at the measured time per token. Waiting sequences take
+free slots in their order.
 """
 
 from collections.abc import Iterable
