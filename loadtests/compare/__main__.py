@@ -4,6 +4,7 @@
     python -m loadtests.compare all                everything: an hour, and some 20 GB
     python -m loadtests.compare engines --peer openvino --ours int8
     python -m loadtests.compare report             what was measured so far, once more
+    python -m loadtests.compare overview           the README's picture, from figures kept in docs/
 
 Each peer is installed into its own environment below `build/compare/`, opens the same two models,
 and is refused if its outputs disagree with float32 transformers. Then it takes turns with ours,
@@ -20,6 +21,7 @@ import typer
 from rich.console import Console
 from rich.progress import Progress
 
+from loadtests.compare import panels
 from loadtests.compare import report as reports
 from loadtests.compare.comparison import Result, admitted, compare_peer
 from loadtests.compare.environments import BUILD, MODELS, NotAvailable
@@ -301,7 +303,13 @@ def report(picture: Picture = None) -> None:
     results = reports.kept(RESULTS)
     reports.show(results, console)
     reports.write_json(results, BUILD / "compare.json")
-    reports.draw(results, picture or BUILD / "compare.png")
+    reports.draw(results, picture or BUILD / "picture.png")
+
+
+@app.command()
+def overview(figures: Path = panels.FIGURES, picture: Path = panels.OVERVIEW) -> None:
+    """Draw the README's picture: four panels of figures that are kept with the project."""
+    panels.draw_overview(panels.read(figures), picture)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Results as tables, one JSON file and one picture; rows that we lose are shown like the others."""
+"""Results as tables, JSON files and one picture; rows that we lose are shown like the others."""
 
 import json
 import statistics
@@ -8,22 +8,18 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
-
-mpl.use("Agg")
-import matplotlib.pyplot as plt
 import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from loadtests.compare import panels
 from loadtests.compare.comparison import Result
+from loadtests.compare.panels import Bar, Panel
 from loadtests.compare.ratios import Ratio, per_second, times_faster
 from loadtests.compare.traffic import CLASSIFY, TRAFFIC
 
-DPI = 80
 PERCENTS = (50, 99)
 LATENCY = "p50 / p99 ms"
-ROW_INCHES, WIDTH_INCHES = 0.28, 9.0
 ORDER = [traffic.name for traffic in TRAFFIC]
 
 
@@ -68,7 +64,7 @@ def show(results: Sequence[Result], console: Console) -> None:
 
 def _table(results: Sequence[Result]) -> Table:
     first = results[0]
-    unit = "rows/s" if first.task == CLASSIFY else "tokens/s"
+    unit = _unit(first)
     ours = _our_speeds(results)
     headings = [f"{name} over it" for name in ours]
     waits = _latencies(results)
@@ -121,40 +117,21 @@ def _as_json(result: Result) -> dict[str, Any]:
 
 
 def draw(results: Sequence[Result], path: Path) -> None:
-    """A panel per kind of traffic: a bar per program, ours in another colour."""
+    """A panel per kind of traffic, a bar per program; the figures as JSON beside the picture."""
     measured = [result for result in results if result.theirs_s]
-    groups = [list(group) for _, group in groupby(measured, _place)]
-    if not groups:
-        return
-    bars = [_bars(group) for group in groups]
-    heights = [len(rows) + 2 for rows in bars]
-    figure, panels = plt.subplots(
-        len(groups),
-        1,
-        figsize=(WIDTH_INCHES, ROW_INCHES * sum(heights)),
-        height_ratios=heights,
-        squeeze=False,
-        dpi=DPI,
-    )
-    for panel, group, rows in zip(panels[:, 0], groups, bars, strict=True):
-        _draw_bars(panel, group[0], rows)
-    figure.tight_layout()
-    figure.savefig(path)
-    plt.close(figure)
+    drawn = [_panel(list(group)) for _, group in groupby(measured, _place)]
+    if drawn:
+        panels.draw(drawn, path)
+        panels.write(drawn, path.with_suffix(".json"))
 
 
-def _bars(results: Sequence[Result]) -> list[tuple[str, float, bool]]:
-    rows = [(result.peer, _speed(result), False) for result in results]
-    rows += [(name, speed, True) for name, speed in _our_speeds(results).items()]
-    return sorted(rows, key=lambda row: row[1])
+def _panel(results: Sequence[Result]) -> Panel:
+    bars = [Bar(result.peer, _speed(result), is_ours=False) for result in results]
+    bars += [Bar(name, speed, is_ours=True) for name, speed in _our_speeds(results).items()]
+    bars.sort(key=lambda bar: bar.speed)
+    first = results[0]
+    return Panel(first.traffic, first.what, _unit(first), tuple(bars))
 
 
-def _draw_bars(panel: Any, result: Result, rows: Sequence[tuple[str, float, bool]]) -> None:  # noqa: ANN401
-    speeds = [speed for _, speed, _ in rows]
-    colours = ["tab:orange" if is_ours else "tab:blue" for _, _, is_ours in rows]
-    bars = panel.barh([name for name, _, _ in rows], speeds, color=colours)
-    panel.bar_label(bars, [f"{speed:.0f}" for speed in speeds], padding=3, fontsize="small")
-    unit = "rows/s" if result.task == CLASSIFY else "tokens/s"
-    panel.set_title(f"{result.traffic}: {result.what}, {unit}", fontsize="medium")
-    panel.tick_params(axis="y", labelsize="small")
-    panel.margins(x=0.1)
+def _unit(result: Result) -> str:
+    return "rows/s" if result.task == CLASSIFY else "tokens/s"

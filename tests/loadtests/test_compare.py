@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 import loadtests.compare.__main__ as compare
-from loadtests.compare import report
+from loadtests.compare import panels, report
 from loadtests.compare.__main__ import CONTESTS, chosen_kinds, chosen_peers
 from loadtests.compare.agreement import logits_agree, tokens_agree
 from loadtests.compare.comparison import Result, Side, compare_peer, take_turns
@@ -262,5 +262,21 @@ def test_results_are_kept_and_shown_again_with_those_that_lost_and_those_refused
     assert "disagrees" in text
     report.write_json(results, tmp_path / "all.json")
     assert json.loads((tmp_path / "all.json").read_text())[0]["ratios"]["attendant fp32"]
-    report.draw(results, tmp_path / "all.png")
-    assert (tmp_path / "all.png").stat().st_size > 1_000
+    report.draw(results, tmp_path / "picture.png")
+    assert (tmp_path / "picture.png").stat().st_size > 1_000
+    (panel,) = panels.read(tmp_path / "picture.json")
+    assert [(bar.program, bar.is_ours) for bar in panel.bars] == [
+        ("attendant fp32", True),
+        ("fast peer", False),
+    ]
+    assert panel.unit == "rows/s"
+
+
+def test_overview_is_drawn_from_figures_kept_with_the_project(tmp_path: Path) -> None:
+    known = panels.read(ROOT / panels.FIGURES)
+    panels.write(known, tmp_path / "engines.json")
+    assert (tmp_path / "engines.json").read_text() == (ROOT / panels.FIGURES).read_text()
+    compare.overview(tmp_path / "engines.json", tmp_path / "overview.png")
+    assert (tmp_path / "overview.png").stat().st_size > 10_000
+    for path in (panels.FIGURES, panels.OVERVIEW):
+        assert path.name in {each.name for each in (ROOT / "docs/pictures").iterdir()}
