@@ -4,7 +4,7 @@
     python -m loadtests.batching --model minilm --texts sentences.txt
     python -m loadtests.batching --model bert --tokens 128             # texts of one length
 
-Ways to compute the same rows, round after round, A B C A B C ...:
+Ways to compute the same rows, in turns:
 
     bare      the ONNX Runtime session alone, fed batches made beforehand: rows sorted by
               length, the batch size tried out for the best, one run at a time.
@@ -13,15 +13,12 @@ Ways to compute the same rows, round after round, A B C A B C ...:
     first     through gRPC, batches of whatever waits, padded to the longest
     single    through gRPC, batching off
 
-Ratios are taken within a round, so a machine that changes speed changes both sides.
 Server and client share the machine's processors; bare has them alone.
 """
 
 import asyncio
-import json
 import random
 import shutil
-import statistics
 import tempfile
 import time
 import urllib.request
@@ -38,13 +35,13 @@ import typer
 from google.protobuf import text_format
 from prometheus_client.parser import text_string_to_metric_families
 from rich.console import Console
-from rich.progress import Progress
 from rich.table import Table
 from tritonclient.grpc import model_config_pb2, service_pb2, service_pb2_grpc
 
 from loadtests.compare.traffic import MIX, PASSAGES
 from loadtests.lengths import known_lengths
 from loadtests.server import serving
+from loadtests.turns import per_second, take_turns, times_faster
 from service.collate import pad_rows
 from service.datatypes import to_raw
 from service.loading import LoadedVersion, Openers, load_model
@@ -86,40 +83,31 @@ def main(
     flag: Annotated[
         list[str] | None, typer.Option(help="Flag for the server, e.g. --flag=--can-spin.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Measure bare, server, counted, first-come and single side by side."""
     if texts is not None and tokens:
         raise typer.BadParameter("--texts and --tokens are both given, expected one")
     settings = Settings(model_repository=repository, precision=precision, measure_cost_s=0.0)
     loaded = load_model(ModelSource.of(repository, model), settings, Openers()).versions[-1]
-    items, requests = _asked(loaded, _lines(loaded, texts, tokens, limit))
+    items, requests = _rows(loaded, _lines(loaded, texts, tokens, limit))
     lengths = {item.num_tokens for item in items}
     if tokens and lengths != {tokens}:
         raise typer.BadParameter(f"--tokens is {tokens}, and the texts have {sorted(lengths)}")
     names = way or list(VARIANTS)
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         write_variants(repository / model, Path(folder), names)
-        flags = ["--precision", precision, *(flag or [])]
+        # A closed loop bounds the queue by itself; a refusal would end the measurement.
+        flags = ["--precision", precision, "--max-queue-s", "0", *(flag or [])]
         server = stack.enter_context(serving(Path(folder), flags))
         ways: dict[str, Way] = {"bare": _bare(loaded, items)}
         ways |= {name: _through_grpc(server.port, name, requests, concurrency) for name in names}
-        seconds: dict[str, list[float]] = {name: [] for name in ways}
-        before: dict[str, Counts] = {}
-        with Progress(console=Console(stderr=True)) as progress:
-            task = progress.add_task("rounds", total=(rounds + 1) * len(ways))
-            for count in range(rounds + 1):
-                if count == 1:
-                    before = _read_counts(server.metrics_url)
-                for name, run in ways.items():
-                    duration_s = run()
-                    if count:
-                        seconds[name].append(duration_s)
-                    progress.advance(task)
+        take_turns(ways, rounds=1, warm_up=0)  # warms up, and is not counted
+        before = _read_counts(server.metrics_url)
+        seconds = take_turns(ways, rounds, warm_up=0)
         after = _read_counts(server.metrics_url)
     num_tokens = rounds * sum(item.num_tokens for item in items)
-    told = {name: _told(before[name], after[name], num_tokens) for name in names}
-    _report(seconds, told, len(items), as_json)
+    batches = {name: _batches(before[name], after[name], num_tokens) for name in names}
+    _report(seconds, batches, len(items))
 
 
 VARIANTS: dict[str, Change] = {
@@ -160,7 +148,7 @@ def _lines(loaded: LoadedVersion, texts: Path | None, tokens: int, limit: int) -
     return [known[kind].text(generator) for kind in kinds]
 
 
-def _asked(loaded: LoadedVersion, lines: Sequence[str]) -> tuple[list[Item], Requests]:
+def _rows(loaded: LoadedVersion, lines: Sequence[str]) -> tuple[list[Item], Requests]:
     """Texts as the session takes them, and the requests for them."""
     assert loaded.tokenizer is not None, "a text model of an encoder"
     assert loaded.manifest is not None, "the same"
@@ -176,13 +164,13 @@ def _asked(loaded: LoadedVersion, lines: Sequence[str]) -> tuple[list[Item], Req
     return list(text_items(Request(Timings(0.0)), rows, loaded.manifest)), requests
 
 
-def _bare(loaded: LoadedVersion, asked: Sequence[Item]) -> Way:
+def _bare(loaded: LoadedVersion, rows: Sequence[Item]) -> Way:
     """The session that the server opens too."""
     session, manifest = loaded.sessions[0], loaded.manifest
     assert manifest is not None, "a text model"
     outputs = [spec.name for spec in session.signature.outputs]
     pad = pad_rows(manifest.pad_token_id, [spec.name for spec in session.signature.inputs])
-    items = sorted(asked, key=lambda item: item.num_tokens)
+    items = sorted(rows, key=lambda item: item.num_tokens)
 
     def run(batches: Sequence[Arrays]) -> float:
         started_s = time.perf_counter()
@@ -245,59 +233,48 @@ def _read_counts(url: str) -> dict[str, Counts]:
     return counts
 
 
-def _told(before: Counts, after: Counts, num_tokens: int) -> dict[str, float]:
-    """Padding and waits of what came between."""
+@dataclass(frozen=True, slots=True)
+class Batches:
+    """What a server made of the counted rounds."""
+
+    count: float
+    padding: float  # share of positions
+    p50_wait_s: float
+    p99_wait_s: float
+
+
+def _batches(before: Counts, after: Counts, num_tokens: int) -> Batches:
     waits = {high_s: count - before.waits.get(high_s, 0.0) for high_s, count in after.waits.items()}
-    positions = after.positions - before.positions
-    return {
-        "padding": 1 - num_tokens / positions,
-        "batches": after.batches - before.batches,
-        "p50_wait_s": _quantile(waits, 0.5),
-        "p99_wait_s": _quantile(waits, 0.99),
-    }
+    padding = 1 - num_tokens / (after.positions - before.positions)
+    quantiles = _quantile(waits, 0.5), _quantile(waits, 0.99)
+    return Batches(after.batches - before.batches, padding, *quantiles)
 
 
 def _quantile(counts: Mapping[float, float], share: float) -> float:
     """Where the share of a cumulative histogram is reached, linear within a bucket."""
     low_s = reached = 0.0
-    wanted = share * max(counts.values(), default=0.0)
+    target = share * max(counts.values(), default=0.0)
     for high_s, count in sorted(counts.items()):
-        if count > reached and count >= wanted:
+        if count > reached and count >= target:
             width_s = 0.0 if high_s == inf else high_s - low_s
-            return low_s + width_s * (wanted - reached) / (count - reached)
+            return low_s + width_s * (target - reached) / (count - reached)
         low_s, reached = high_s, count
     return low_s
 
 
 def _report(
-    seconds: Mapping[str, Sequence[float]],
-    told: Mapping[str, Mapping[str, float]],
-    num_rows: int,
-    as_json: bool,
+    seconds: Mapping[str, Sequence[float]], batches: Mapping[str, Batches], num_rows: int
 ) -> None:
-    rows: dict[str, dict[str, float]] = {}
+    table = Table("way", "rows/s", "over bare", "rows a batch", "padding", "p50 wait", "p99 wait")
     for name, durations in seconds.items():
-        ratios = [bare / own for bare, own in zip(seconds["bare"], durations, strict=True)]
-        rows[name] = {
-            "texts_per_s": num_rows / statistics.median(durations),
-            "over_bare": statistics.median(ratios),
-            "lowest": min(ratios),
-            "highest": max(ratios),
-            **told.get(name, {}),
-        }
-    if as_json:
-        print(json.dumps(rows, indent=2))  # noqa: T201
-        return
-    columns = ("way", "rows/s", "over bare", "lowest", "highest")
-    table = Table(*columns, "rows a batch", "padding", "p50 wait", "p99 wait")
-    for name, row in rows.items():
-        figures = [f"{row[key]:.3f}" for key in ("over_bare", "lowest", "highest")]
-        if name in told:
-            num_answered = num_rows * len(seconds[name])
-            figures.append(f"{num_answered / max(1.0, row['batches']):.1f}")
-            figures.append(f"{row['padding']:.1%}")
-            figures += [f"{row[key] * 1e3:.0f} ms" for key in ("p50_wait_s", "p99_wait_s")]
-        table.add_row(name, f"{row['texts_per_s']:.0f}", *figures)
+        cells = [f"{per_second(num_rows, durations):.0f}"]
+        cells.append(str(times_faster(durations, seconds["bare"])))
+        if name in batches:
+            own = batches[name]
+            cells.append(f"{num_rows * len(durations) / max(1.0, own.count):.1f}")
+            cells.append(f"{own.padding:.1%}")
+            cells += [f"{wait_s * 1e3:.0f} ms" for wait_s in (own.p50_wait_s, own.p99_wait_s)]
+        table.add_row(name, *cells)
     Console().print(table)
 
 

@@ -12,12 +12,11 @@ import gc
 import json
 import statistics
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from pydoc_data.topics import topics
 from typing import Annotated
 
 import numpy as np
@@ -25,6 +24,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from loadtests.turns import times_faster, turns
 from service.errors import LoadError
 from service.generation.decoder import OnnxDecoder
 from service.generation.model import GenerativeModel
@@ -32,7 +32,6 @@ from service.generation.observation import EngineObserver
 from service.generation.sampling_params import SamplingParams
 from service.generation.sequence import RanStep
 from service.generation.sequence import Sequence as Sample
-from service.generation.speculation import Speculator
 from service.loading import Openers, load_model, start_model
 from service.metrics import Metrics
 from service.model_files import ModelSource
@@ -47,6 +46,13 @@ Repository = Annotated[Path, typer.Option(help="Where the exported models are.")
 Model = Annotated[str, typer.Option(help="A generative model of the repository.")]
 Rounds = Annotated[int, typer.Option(min=1, help="Rounds that count.")]
 KV_CACHE_BYTES = 4 * 2**30
+
+
+SAMPLING: dict[str, dict[str, object]] = {
+    "greedy": {},
+    "temperature": {"temperature": 1.0, "seed": 1},
+    "top_k 50, top_p 0.9": {"temperature": 1.0, "top_k": 50, "top_p": 0.9, "seed": 1},
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +91,8 @@ async def serving(
         if not isinstance(model, GenerativeModel):
             raise LoadError(f"{name} does not generate")
         if observed is not None:
-            told = model.engine._observer  # noqa: SLF001 - ours to look into
-            model.engine._observer = _Observer(observed, told)  # noqa: SLF001
+            metrics_observer = model.engine._observer  # noqa: SLF001 - ours to look into
+            model.engine._observer = _Observer(observed, metrics_observer)  # noqa: SLF001
         try:
             yield model
         finally:
@@ -96,7 +102,7 @@ async def serving(
 
 
 class _Observer:
-    """Keeps the steps, and tells the metrics."""
+    """Keeps the steps, and passes them on to the metrics."""
 
     def __init__(self, steps: list[RanStep], metrics: EngineObserver) -> None:
         self._steps = steps
@@ -112,11 +118,11 @@ class _Observer:
 
 async def run_one(model: GenerativeModel, ask: Ask, **params: object) -> Sample:
     """Generate, and return the sequence with its timings."""
-    wanted = SamplingParams.from_mapping(
+    sampling_params = SamplingParams.from_mapping(
         {"temperature": 0.0, "max_tokens": ask.num_tokens, "ignore_eos": True, **params}
     )
     started_s = time.monotonic()
-    async with model.generate(ask.prompt, wanted, received_s=started_s) as generation:
+    async with model.generate(ask.prompt, sampling_params, received_s=started_s) as generation:
         async for _ in generation:
             pass
     return generation.sequences[0]
@@ -125,7 +131,7 @@ async def run_one(model: GenerativeModel, ask: Ask, **params: object) -> Sample:
 async def run_all(
     model: GenerativeModel, requests: Sequence[Ask], concurrency: int, **params: object
 ) -> float:
-    """Closed loop: so many requests in flight; returns seconds."""
+    """Seconds that all requests take, `concurrency` of them in flight."""
     waiting = iter(requests)
 
     async def work() -> None:
@@ -146,14 +152,8 @@ def overhead(
 ) -> None:
     """Share of the time of decoding steps that is not ONNX Runtime's call, metrics included."""
     table = Table("sampling", "step, ms", "ONNX Runtime, ms", "outside", "outside, share", "p90")
-    kinds: dict[str, dict[str, object]] = {
-        "greedy": {},
-        "temperature": {"temperature": 1.0, "seed": 1},
-        "top_k 50, top_p 0.9": {"temperature": 1.0, "top_k": 50, "top_p": 0.9, "seed": 1},
-    }
-    for kind, (step_ms, run_ms) in asyncio.run(
-        _steps_of(repository, model, rows, num_tokens, kinds)
-    ).items():
+    durations = asyncio.run(_decoding_steps(repository, model, rows, num_tokens))
+    for kind, (step_ms, run_ms) in durations.items():
         outside_ms = step_ms - run_ms
         cells = (f"{np.median(ms):.2f}" for ms in (step_ms, run_ms, outside_ms))
         shares = outside_ms / step_ms
@@ -161,20 +161,16 @@ def overhead(
     console.print(table)
 
 
-async def _steps_of(
-    repository: Path,
-    name: str,
-    rows: int,
-    num_tokens: int,
-    kinds: Mapping[str, dict[str, object]],
+async def _decoding_steps(
+    repository: Path, name: str, rows: int, num_tokens: int
 ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Of each kind's decoding steps of so many rows: from call to call, and in the call, ms."""
+    """By kind of sampling, ms per step: from one call to the next, and within the call."""
     steps: list[RanStep] = []
     requests = asks(rows, 5, (32, 64), (num_tokens, num_tokens))
-    found = {}
+    durations_ms = {}
     async with serving(repository, name, steps) as model:
         times_s = _time_calls(model)
-        for kind, params in kinds.items():
+        for kind, params in SAMPLING.items():
             steps.clear()
             times_s.clear()
             await run_all(model, requests, rows, **params)
@@ -182,12 +178,12 @@ async def _steps_of(
             is_full = [step.phase == "decode" and step.num_rows == rows for step in steps]
             places = np.flatnonzero(is_full[:-1])[1:-1]  # not those beside others
             step_s = calls[places + 1, 0] - calls[places, 0]
-            found[kind] = (step_s * 1e3, (calls[places, 1] - calls[places, 0]) * 1e3)
-    return found
+            durations_ms[kind] = (step_s * 1e3, (calls[places, 1] - calls[places, 0]) * 1e3)
+    return durations_ms
 
 
 def _time_calls(model: GenerativeModel) -> list[tuple[float, float]]:
-    """Where the beginning and end of each of a decoder's calls will be, in seconds."""
+    """A list that gets the beginning and end, in seconds, of each call of the decoder."""
     times_s: list[tuple[float, float]] = []
 
     class Timed(Binding):
@@ -253,192 +249,20 @@ def prefix(
 async def _prefix(repository: Path, name: str, shared: int, own: int, rounds: int) -> None:
     generator = np.random.default_rng(11)
     beginning = generator.integers(1, 50_000, shared).tolist()
-    times: dict[bool, list[float]] = {False: [], True: []}
+    times_s: dict[str, list[float]] = {"without_reuse": [], "with_reuse": []}
     async with (
         serving(repository, name, prefix_reuse=False) as without,
         serving(repository, name, prefix_reuse=True) as reusing,
     ):
-        for _ in range(rounds + 1):
-            for is_reusing, engine in ((False, without), (True, reusing)):
-                ask = Ask(beginning + generator.integers(1, 50_000, own).tolist(), 2)
-                sample = await run_one(engine, ask)
-                times[is_reusing].append(sample.timings.time_to_first_token_s)
-    pairs = list(zip(times[False][1:], times[True][1:], strict=True))
-    ratios = sorted(a / b for a, b in pairs)
-    found = {
-        "without_reuse_ms": round(statistics.median(a for a, _ in pairs) * 1e3, 1),
-        "with_reuse_ms": round(statistics.median(b for _, b in pairs) * 1e3, 1),
-        "times_shorter": round(statistics.median(ratios), 2),
-        "range": [round(ratios[0], 2), round(ratios[-1], 2)],
-    }
-    console.print_json(json.dumps(found))
-
-
-@app.command()
-def runs(
-    repository: Repository,
-    model: Model = "fp32",
-    past_tokens: Annotated[int, typer.Option(min=1, help="In the cache before the run.")] = 256,
-    rounds: Rounds = 15,
-) -> None:
-    """What a run costs: several tokens of one row, with the logits of all; a token of each row."""
-    found = asyncio.run(_runs(repository, model, past_tokens, rounds))
-    table = Table("tokens", "of one row, ms", "of as many rows, ms", title=model)
-    for count, (one_row, many_rows) in found.items():
-        cells = (f"{statistics.median(ms):.1f}" if ms else "" for ms in (one_row, many_rows))
-        table.add_row(str(count), *cells)
-    console.print(table)
-
-
-async def _runs(
-    repository: Path, name: str, past_tokens: int, rounds: int
-) -> dict[int, tuple[list[float], list[float]]]:
-    counts = (*range(1, 10), 12, 16, 24, 32, 64, 72, 96, 128, 136, 160)
-    found: dict[int, tuple[list[float], list[float]]] = {count: ([], []) for count in counts}
-    async with serving(repository, name) as model:
-        decoder = model.engine._decoder  # noqa: SLF001 - idle, so it may be used here
-        most_rows = min(decoder.num_slots, 32)
-        for index in range(rounds + 1):
-            for count, (one_row, many_rows) in found.items():
-                ids = np.arange(count) + 1
-                num_logits = count if count <= decoder.max_logits_per_row else 1
-                started_s = time.perf_counter()
-                decoder.run(0, [ids], [past_tokens], num_logits)
-                ran_s = time.perf_counter()
-                if count <= most_rows:
-                    decoder.run(0, [ids[:1]] * count, [past_tokens] * count)
-                    many_rows += [(time.perf_counter() - ran_s) * 1e3] * (index > 0)
-                one_row += [(ran_s - started_s) * 1e3] * (index > 0)
-    return found
-
-
-SCRIPTED_LOGIT = 1e4  # above any that a network gives
-
-
-class ScriptedDecoder(OnnxDecoder):
-    """A network's runs, in their time, but each prompt is continued as written for it."""
-
-    scripts: dict[tuple[int, ...], list[int]]  # by the whole prompt
-
-    def follow(self, scripts: dict[tuple[int, ...], list[int]]) -> None:
-        self.scripts = {prompt[:SCRIPT_KEY]: [*prompt, *text] for prompt, text in scripts.items()}
-        self._by_slot: dict[int, list[int]] = {}
-
-    def copy(self, source: int, target: int, num_tokens: int, start: int = 0) -> None:
-        super().copy(source, target, num_tokens, start)
-        self._by_slot[target] = self._by_slot[source]
-
-    def run(
-        self,
-        first_slot: int,
-        rows: Sequence[np.ndarray],
-        num_past: Sequence[int],
-        num_logits: int = 1,
-    ) -> np.ndarray:
-        logits = super().run(first_slot, rows, num_past, num_logits)
-        for index, (row, past) in enumerate(zip(rows, num_past, strict=True)):
-            slot = first_slot + index
-            if not past:
-                self._by_slot[slot] = self.scripts[tuple(row[:SCRIPT_KEY].tolist())]
-            script, end = self._by_slot[slot], past + len(row)
-            for back in range(num_logits):
-                next_id = script[min(end - back, len(script) - 1)]
-                logits[index + num_logits - 1 - back, next_id] = SCRIPTED_LOGIT
-        return logits
-
-
-SCRIPT_KEY = 12  # tokens that tell prompts apart
-
-
-def scripts_of(kind: str, count: int, num_tokens: int) -> list[tuple[list[int], list[int]]]:
-    """Prompts and what follows them, a token per word of Python's help topics.
-
-    `edit`: the prompt again, every 20th word another. `extract`: every other sentence of it.
-    `other`: the text of another topic. `random`: no text at all.
-    """
-    texts = [text.split() for text in topics.values()]
-    texts = [words for words in texts if len(words) > 2 * num_tokens + 40]
-    ids: dict[str, int] = {}
-    found = []
-    for index in range(count):
-        words, others = (texts[place % len(texts)] for place in (2 * index, 2 * index + 1))
-        if kind == "random":
-            random = np.random.default_rng(index)
-            tokens = random.integers(1, 50_000, (2, 2 * num_tokens)).tolist()
-            found.append((tokens[0], tokens[1][:num_tokens]))
-            continue
-        prompt = words[: 2 * num_tokens]
-        if kind == "edit":
-            text = [f"{word} edited" if i % 20 == 19 else word for i, word in enumerate(prompt)]
-        elif kind == "extract":
-            sentences = " ".join(prompt).split(". ")
-            text = [word for each in sentences[1::2] for word in f"{each}.".split()]
-        else:
-            text = others
-        text = (text + others)[:num_tokens]
-        pair = ([1 + ids.setdefault(word, len(ids)) for word in part] for part in (prompt, text))
-        found.append((next(pair), next(pair)))
-    return found
-
-
-@app.command()
-def speculation(
-    repository: Repository,
-    model: Model = "fp32",
-    in_flight: Annotated[int, typer.Option(min=1, help="Requests at once.")] = 1,
-    num_tokens: Annotated[int, typer.Option(min=8, help="Of output.")] = 96,
-    draft_tokens: Annotated[int, typer.Option(min=1, help="--max-draft-tokens.")] = 15,
-    rounds: Rounds = 3,
-) -> None:
-    """Time without drafts over time with them, by what is said; the network's runs are real."""
-    table = Table("text", "without, tokens/s", "with", "ratio (range)", "drafted that are said")
-    kinds = ("edit", "extract", "other", "random")
-    found = asyncio.run(
-        _speculation(repository, model, kinds, in_flight, num_tokens, draft_tokens, rounds)
-    )
-    for kind, (pairs, steps) in found.items():
-        ratios = sorted(off / on for off, on in pairs)
-        count = num_tokens * in_flight
-        speeds = (f"{count / statistics.median(each):.0f}" for each in zip(*pairs, strict=True))
-        drafted, agreed = (sum(getattr(s, n) for s in steps) for n in ("num_drafted", "num_agreed"))
-        spread = f"{statistics.median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f})"
-        share = f"{agreed} of {drafted} in {rounds} rounds"
-        table.add_row(kind, *speeds, spread, share)
-    console.print(table)
-
-
-async def _speculation(
-    repository: Path,
-    name: str,
-    kinds: Sequence[str],
-    in_flight: int,
-    num_tokens: int,
-    draft_tokens: int,
-    rounds: int,
-) -> dict[str, tuple[list[tuple[float, float]], list[RanStep]]]:
-    """Of each kind, seconds without and with drafts, and the steps with."""
-    found: dict[str, tuple[list[tuple[float, float]], list[RanStep]]] = {}
-    steps: list[RanStep] = []
-    async with serving(repository, name, steps, prefix_reuse=False) as model:
-        engine = model.engine
-        decoder = engine._decoder  # noqa: SLF001 - ours to look into
-        decoder.__class__ = ScriptedDecoder
-        assert isinstance(decoder, ScriptedDecoder)
-        for index in range(rounds + 1):
-            for kind in kinds:
-                pairs = scripts_of(kind, in_flight, num_tokens)
-                decoder.follow({tuple(prompt): text for prompt, text in pairs})
-                requests = [Ask(prompt, num_tokens) for prompt, _ in pairs]
-                kept, all_steps = found.setdefault(kind, ([], []))
-                seconds: dict[int, float] = {}
-                for most in (0, draft_tokens) if index % 2 else (draft_tokens, 0):
-                    engine._scheduler._speculator = Speculator(most)  # noqa: SLF001
-                    steps.clear()
-                    seconds[most] = await run_all(model, requests, in_flight)
-                    all_steps += steps if index and most else []
-                if index:
-                    kept.append((seconds[0], seconds[draft_tokens]))
-    return found
+        engines = dict(zip(times_s, (without, reusing), strict=True))
+        for way, counts in turns(engines, rounds):
+            ask = Ask(beginning + generator.integers(1, 50_000, own).tolist(), 2)
+            sample = await run_one(engines[way], ask)
+            if counts:
+                times_s[way].append(sample.timings.time_to_first_token_s)
+    medians = {f"{way}_ms": statistics.median(each) * 1e3 for way, each in times_s.items()}
+    ratio = times_faster(times_s["with_reuse"], times_s["without_reuse"])
+    console.print_json(json.dumps(medians | {"times_shorter": asdict(ratio)}))
 
 
 @app.command()
@@ -460,14 +284,9 @@ def arrivals(
     """
     ways = way or ["continuous", "static"]
     table = Table("requests/s", *(f"{name}, p50, p95, ms per token" for name in ways))
-    found = asyncio.run(
-        _arrivals(repository, model, rate or [1, 2, 4], seconds, group, wait_ms / 1e3, ways)
-    )
-    for each, by_way in found.items():
-        cells = (
-            f"{np.percentile(by_way[name], 50):.0f}, {np.percentile(by_way[name], 95):.0f}"
-            for name in ways
-        )
+    load = _Arrivals(seconds, group, wait_ms / 1e3, ways)
+    for each, by_way in asyncio.run(load.run(repository, model, rate or [1, 2, 4])).items():
+        cells = (", ".join(f"{ms:.0f}" for ms in np.percentile(by_way[w], (50, 95))) for w in ways)
         table.add_row(f"{each:g}", *cells)
     console.print(table)
 
@@ -482,75 +301,69 @@ def mixed_asks(count: int, seed: int) -> list[Ask]:
     ]
 
 
-async def _arrivals(
-    repository: Path,
-    name: str,
-    rates: Sequence[float],
-    seconds: float,
-    group: int,
-    wait_s: float,
-    ways: Sequence[str],
-) -> dict[float, dict[str, list[float]]]:
-    found: dict[float, dict[str, list[float]]] = {}
-    async with serving(repository, name, prefix_reuse=False) as model:
-        await run_all(model, mixed_asks(group, 1), group)  # touches all memory there is
-        for rate in rates:
-            gaps_s = np.random.default_rng(3).exponential(1 / rate, int(rate * seconds))
-            requests = mixed_asks(len(gaps_s), 7)
-            for way in ways:
-                if way == "static":
-                    work = _run_static(model, requests, gaps_s, group, wait_s)
-                else:
-                    work = _run_at_once(model, requests, gaps_s)
-                times_s = await work
-                found.setdefault(rate, {})[way] = [
-                    1e3 * time_s / ask.num_tokens
-                    for time_s, ask in zip(times_s, requests, strict=True)
-                ]
-    return found
+@dataclass(frozen=True, slots=True)
+class _Arrivals:
+    """Poisson arrivals, answered at once or in groups."""
+
+    seconds: float
+    group: int
+    wait_s: float  # for a group to fill
+    ways: Sequence[str]
+
+    async def run(
+        self, repository: Path, name: str, rates: Sequence[float]
+    ) -> dict[float, dict[str, list[float]]]:
+        """Milliseconds per token of each request, by rate and way."""
+        answers: dict[float, dict[str, list[float]]] = {}
+        async with serving(repository, name, prefix_reuse=False) as model:
+            warm_up = mixed_asks(self.group, 1)  # touches all memory there is
+            await run_all(model, warm_up, self.group)
+            for rate in rates:
+                gaps_s = np.random.default_rng(3).exponential(1 / rate, int(rate * self.seconds))
+                requests = mixed_asks(len(gaps_s), 7)
+                for way in self.ways:
+                    arrive = self._in_groups if way == "static" else _at_once
+                    times_s = await arrive(model, requests, gaps_s)
+                    answers.setdefault(rate, {})[way] = [
+                        1e3 * time_s / ask.num_tokens
+                        for time_s, ask in zip(times_s, requests, strict=True)
+                    ]
+        return answers
+
+    async def _in_groups(
+        self, model: GenerativeModel, requests: Sequence[Ask], gaps_s: np.ndarray
+    ) -> list[float]:
+        """Seconds from arrival to end; a group has those that have arrived when it starts."""
+        dues_s: list[float] = (time.monotonic() + np.cumsum(gaps_s)).tolist()
+        times_s: list[float] = []
+        first = 0
+        while first < len(requests):
+            end = min(first + self.group, len(requests))
+            starts_s = min(dues_s[end - 1], dues_s[first] + self.wait_s)
+            await asyncio.sleep(max(0.0, starts_s - time.monotonic()))
+            now_s = time.monotonic()
+            arrived = [i for i in range(first, end) if i == first or dues_s[i] <= now_s]
+            times_s += await asyncio.gather(
+                *(_answer(model, requests[i], dues_s[i]) for i in arrived)
+            )
+            first += len(arrived)
+        return times_s
 
 
-async def _run_at_once(
+async def _at_once(
     model: GenerativeModel, requests: Sequence[Ask], gaps_s: np.ndarray
 ) -> list[float]:
-    """Each request when it arrives; returns seconds from arrival to end."""
-
-    async def one(ask: Ask, due_s: float) -> float:
-        await asyncio.sleep(max(0.0, due_s - time.monotonic()))
-        await run_one(model, ask)
-        return time.monotonic() - due_s
-
+    """Seconds from arrival to end; each request is generated from its arrival on."""
     dues_s = time.monotonic() + np.cumsum(gaps_s)
-    return list(await asyncio.gather(*map(one, requests, dues_s.tolist())))
+    answers = (_answer(model, *each) for each in zip(requests, dues_s.tolist(), strict=True))
+    return list(await asyncio.gather(*answers))
 
 
-async def _run_static(
-    model: GenerativeModel,
-    requests: Sequence[Ask],
-    gaps_s: np.ndarray,
-    group: int,
-    wait_s: float,
-) -> list[float]:
-    """Group after group, of those that have come."""
-    dues_s: list[float] = (time.monotonic() + np.cumsum(gaps_s)).tolist()
-    times_s: list[float] = []
-
-    async def one(index: int) -> float:
-        await run_one(model, requests[index])
-        return time.monotonic() - dues_s[index]
-
-    first = 0
-    while first < len(requests):
-        full_s = dues_s[min(first + group, len(requests)) - 1]
-        starts_s = min(full_s, dues_s[first] + wait_s)
-        await asyncio.sleep(max(0.0, starts_s - time.monotonic()))
-        now_s = time.monotonic()
-        last = first + 1
-        while last < min(first + group, len(requests)) and dues_s[last] <= now_s:
-            last += 1
-        times_s += await asyncio.gather(*map(one, range(first, last)))
-        first = last
-    return times_s
+async def _answer(model: GenerativeModel, ask: Ask, due_s: float) -> float:
+    """Seconds from when the request was due to its end."""
+    await asyncio.sleep(max(0.0, due_s - time.monotonic()))
+    await run_one(model, ask)
+    return time.monotonic() - due_s
 
 
 if __name__ == "__main__":

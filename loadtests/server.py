@@ -1,5 +1,6 @@
 """Server processes for measurements: `attendant serve` on loopback."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -35,6 +36,9 @@ class Server:
 
     def send(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
+
+    def resident_mib(self) -> float:
+        return resident_mib(self.process_id)
 
     def stop(self) -> None:
         """Ask it to end, and wait until it has answered what it admitted."""
@@ -74,3 +78,9 @@ def serving(repository: Path, flags: Sequence[str] = ()) -> Iterator[Server]:
         yield server
     finally:
         server.stop()
+
+
+def resident_mib(process_id: int) -> float:
+    """Resident memory of a process."""
+    pages = int(Path(f"/proc/{process_id}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20

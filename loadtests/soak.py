@@ -29,7 +29,7 @@ from rich.progress import Progress
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from loadtests.restarts import write_identity
-from loadtests.server import Server, serving, start_server
+from loadtests.server import Server, resident_mib, serving, start_server
 
 NUM_SAMPLES = 100  # of memory, evenly spread
 MAX_TOKEN_ID = 2_000
@@ -52,8 +52,7 @@ class Memory:
     samples: list[tuple[int, float]] = field(default_factory=list)
 
     def sample(self, num_done: int) -> None:
-        pages = int(Path(f"/proc/{self.process_id}/statm").read_text().split()[1])
-        self.samples.append((num_done, pages * os.sysconf("SC_PAGE_SIZE") / 2**20))
+        self.samples.append((num_done, resident_mib(self.process_id)))
 
     def report(self, unit: str, **counts: int) -> None:
         """Print as JSON how it went after the first tenth."""

@@ -3,12 +3,11 @@
     python -m loadtests.startup --repository model_repository --rounds 5
 
 Rounds of a bare interpreter, the server's imports, a server without models and one with all of
-them, interleaved, from the start of the process; files are in the system's cache from a first
-round that does not count. Then each model alone, its resident memory over that of a server
-without models, when it is ready and nothing was asked.
+them, from the start of the process; files are in the system's cache from a first round that does
+not count. Then each model alone, its resident memory over that of a server without models, when
+it is ready and before the first request.
 """
 
-import statistics
 import subprocess
 import sys
 import time
@@ -19,10 +18,10 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import track
 from rich.table import Table
 
 from loadtests.server import serving
+from loadtests.turns import spread, take_turns
 from service.model_files import find_models, find_versions
 
 MIB = 2**20
@@ -46,25 +45,16 @@ def main(
         "ready without models": lambda: _start(repository, [*NO_MODELS, *flags])[0],
         "ready with all models": lambda: _start(repository, flags)[0],
     }
-    seconds: dict[str, list[float]] = {name: [] for name in ways}
-    for count in track(range(rounds + 1), "starts", console=Console(stderr=True)):
-        for name, run in ways.items():
-            duration_s = run()
-            if count:
-                seconds[name].append(duration_s)
-    table = Table("from the start of the process", "s (median)", "lowest", "highest")
-    for name, found in seconds.items():
-        figures = statistics.median(found), min(found), max(found)
-        table.add_row(name, *(f"{figure:.2f}" for figure in figures))
+    table = Table("from the start of the process", "s, median (range)")
+    for name, seconds in take_turns(ways, rounds).items():
+        table.add_row(name, str(spread(seconds)))
     Console().print(table)
     base_mib = _start(repository, [*NO_MODELS, *flags])[1]
     table = Table("model", "files, MiB", "resident, MiB")
     table.add_row("none", "", f"{base_mib:.0f}")
     for name in find_models(repository):
         mib = _start(repository, [*NO_MODELS, "--load-models", name, *flags])[1] - base_mib
-        sizes = _graphs_mib(repository / name).items()
-        shown = ", ".join(f"{file} {size:.0f}" for file, size in sizes)
-        table.add_row(name, shown, f"{mib:.0f}")
+        table.add_row(name, _graph_sizes(repository / name), f"{mib:.0f}")
     Console().print(table)
 
 
@@ -78,19 +68,14 @@ def _start(repository: Path, flags: Sequence[str]) -> tuple[float, float]:
     """Seconds until a server is ready, and its resident MiB then."""
     started_s = time.perf_counter()
     with serving(repository, flags) as server:
-        return time.perf_counter() - started_s, resident_mib(server.process_id)
+        return time.perf_counter() - started_s, server.resident_mib()
 
 
-def resident_mib(process_id: int | str = "self") -> float:
-    status = Path(f"/proc/{process_id}/status").read_text()
-    line = next(line for line in status.splitlines() if line.startswith("VmRSS:"))
-    return int(line.split()[1]) / 1024
-
-
-def _graphs_mib(model: Path) -> dict[str, float]:
-    """Sizes of the latest version's graphs by name."""
+def _graph_sizes(model: Path) -> str:
+    """The latest version's graphs, each with its MiB."""
     version = model / str(max(find_versions(model)))
-    return {path.name: path.stat().st_size / MIB for path in sorted(version.glob("*.onnx"))}
+    sizes = ((path.name, path.stat().st_size / MIB) for path in sorted(version.glob("*.onnx")))
+    return ", ".join(f"{name} {size:.0f}" for name, size in sizes)
 
 
 if __name__ == "__main__":

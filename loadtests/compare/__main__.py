@@ -8,7 +8,7 @@
 
 Each peer is installed into its own environment below `build/compare/`, opens the same two models,
 and is refused if its outputs disagree with float32 transformers. Then it takes turns with ours,
-A B A B, and each ratio is of one round. `peers.py` declares the peers, `traffic.py` what is asked.
+A B B A, and each ratio is of one round. `peers.py` declares the peers, `traffic.py` what is asked.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Who takes turns with whom: every peer with ours, A B A B, after its outputs were checked."""
+"""Who takes turns with whom: every peer with ours, A B B A, after its outputs were checked."""
 
 import shlex
 import sys
@@ -15,6 +15,7 @@ from loadtests.compare.models import Reference
 from loadtests.compare.peer import Peer
 from loadtests.compare.traffic import CLASSIFY
 from loadtests.compare.worker import Answer, Setup, Work
+from loadtests.turns import turns
 
 CHECK_CONCURRENCY = 4
 
@@ -91,13 +92,12 @@ def take_turns(
     ours: Sequence[Side], theirs: Side, work: Work, rounds: int
 ) -> dict[str, list[Answer]]:
     """Answers of every side per round, after one round that warms all up."""
-    sides = [*ours, theirs]
-    answers: dict[str, list[Answer]] = {side.name: [] for side in sides}
-    for index in range(rounds + 1):
-        for side in sides:
-            answer = side.run(work)
-            if index:
-                answers[side.name].append(answer)
+    runs = {side.name: side.run for side in (*ours, theirs)}
+    answers: dict[str, list[Answer]] = {name: [] for name in runs}
+    for name, counts in turns(runs, rounds):
+        answer = runs[name](work)
+        if counts:
+            answers[name].append(answer)
     return answers
 
 

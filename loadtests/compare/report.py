@@ -15,8 +15,8 @@ from rich.table import Table
 from loadtests.compare import panels
 from loadtests.compare.comparison import Result
 from loadtests.compare.panels import Bar, Panel
-from loadtests.compare.ratios import Ratio, per_second, times_faster
 from loadtests.compare.traffic import CLASSIFY, TRAFFIC
+from loadtests.turns import Spread, per_second, times_faster
 
 PERCENTS = (50, 99)
 LATENCY = "p50 / p99 ms"
@@ -45,7 +45,7 @@ def _speed(result: Result) -> float:
     return per_second(result.amount, result.theirs_s) if result.theirs_s else 0.0
 
 
-def ratios(result: Result) -> dict[str, Ratio]:
+def ratios(result: Result) -> dict[str, Spread]:
     """Of each of ours over the peer."""
     if not result.theirs_s:
         return {}

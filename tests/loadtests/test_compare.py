@@ -18,9 +18,9 @@ from loadtests.compare.connection import Worker, WorkerError
 from loadtests.compare.environments import Environment, NotAvailable, Own
 from loadtests.compare.models import Reference
 from loadtests.compare.peer import Peer
-from loadtests.compare.ratios import Ratio, times_faster
 from loadtests.compare.traffic import CLASSIFY, GENERATE, mixed_sizes, prompts, real_rows
 from loadtests.compare.worker import Answer, Setup, Work, padded
+from loadtests.turns import Spread, times_faster
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = Reference(
@@ -64,7 +64,7 @@ def test_a_peer_that_agrees_takes_turns_and_its_ratio_is_over_each_round() -> No
     result = compared(fake())
     assert not result.fault
     assert result.theirs_s == [2.0] * 3
-    assert report.ratios(result) == {"ours": Ratio(2.0, 2.0, 2.0)}
+    assert report.ratios(result) == {"ours": Spread(2.0, 2.0, 2.0)}
 
 
 @pytest.mark.usefixtures("fake_module")
@@ -117,6 +117,7 @@ def test_the_workers_half_needs_the_standard_library_alone() -> None:
 
 
 def test_turns_are_taken_in_order_and_the_first_round_does_not_count() -> None:
+    """The order is reversed every other round."""
     asked: list[str] = []
 
     def side(name: str) -> Side:
@@ -127,13 +128,13 @@ def test_turns_are_taken_in_order_and_the_first_round_does_not_count() -> None:
         return Side(name, run)
 
     answers = take_turns([side("a"), side("b")], side("c"), WORK, 2)
-    assert asked == ["a", "b", "c"] * 3
+    assert asked == ["a", "b", "c", "c", "b", "a", "a", "b", "c"]
     seconds = {name: [answer.seconds for answer in each] for name, each in answers.items()}
-    assert seconds == {"a": [4.0, 7.0], "b": [5.0, 8.0], "c": [6.0, 9.0]}
+    assert seconds == {"a": [6.0, 7.0], "b": [5.0, 8.0], "c": [4.0, 9.0]}
 
 
 def test_a_ratio_is_of_one_round_so_a_machine_that_changes_speed_changes_both_sides() -> None:
-    assert times_faster([1.0, 2.0, 4.0], [2.0, 4.0, 12.0]) == Ratio(2.0, 2.0, 3.0)
+    assert times_faster([1.0, 2.0, 4.0], [2.0, 4.0, 12.0]) == Spread(2.0, 2.0, 3.0)
 
 
 @pytest.mark.parametrize("precision", ["float32", "int8"])

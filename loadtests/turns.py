@@ -1,0 +1,64 @@
+"""Interleaved rounds: every way takes its turn, and only turns of one round are compared.
+
+A machine that changes speed changes all ways of a round alike, so that a ratio within a round holds
+where seconds do not. The order is reversed every other round: A B, B A, A B.
+"""
+
+import statistics
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from rich.console import Console
+from rich.progress import Progress
+
+Turn = TypeVar("Turn")
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Figures of all rounds: the median, and the lowest and highest."""
+
+    median: float
+    lowest: float
+    highest: float
+
+    def __str__(self) -> str:
+        return f"{self.median:.2f} ({self.lowest:.2f} to {self.highest:.2f})"
+
+
+def spread(figures: Sequence[float]) -> Spread:
+    return Spread(statistics.median(figures), min(figures), max(figures))
+
+
+def times_faster(ours_s: Sequence[float], theirs_s: Sequence[float]) -> Spread:
+    """Speed of ours over theirs, from the seconds of the same rounds."""
+    return spread([theirs / ours for ours, theirs in zip(ours_s, theirs_s, strict=True)])
+
+
+def per_second(amount: int, seconds: Sequence[float]) -> float:
+    """At the median duration."""
+    return amount / statistics.median(seconds)
+
+
+def turns(names: Iterable[str], rounds: int, warm_up: int = 1) -> Iterator[tuple[str, bool]]:
+    """Names in the order of their turns, each with whether its turn counts."""
+    order = list(names)
+    for index in range(warm_up + rounds):
+        for name in reversed(order) if index % 2 else order:
+            yield name, index >= warm_up
+
+
+def take_turns(
+    ways: Mapping[str, Callable[[], Turn]], rounds: int, warm_up: int = 1
+) -> dict[str, list[Turn]]:
+    """What each way returned in its counted turns, with a bar of progress meanwhile."""
+    results: dict[str, list[Turn]] = {name: [] for name in ways}
+    with Progress(console=Console(stderr=True)) as progress:
+        task = progress.add_task("rounds", total=(warm_up + rounds) * len(ways))
+        for name, counts in turns(ways, rounds, warm_up):
+            result = ways[name]()
+            if counts:
+                results[name].append(result)
+            progress.advance(task)
+    return results
