@@ -110,16 +110,21 @@ def main(
     _report(seconds, batches, len(items))
 
 
+def _set_overhead(config: model_config_pb2.ModelConfig, value: str) -> None:
+    config.parameters["batch_overhead_tokens"].string_value = value
+
+
+def _set_single(config: model_config_pb2.ModelConfig) -> None:
+    config.max_batch_size = 1
+    config.dynamic_batching.ClearField("preferred_batch_size")  # it may not be larger
+
+
 VARIANTS: dict[str, Change] = {
     "server": lambda _: None,
     "counted": lambda config: _set_overhead(config, COUNTED_OVERHEAD),
     "first": lambda config: _set_overhead(config, ENDLESS_OVERHEAD),
-    "single": lambda config: setattr(config, "max_batch_size", 1),
+    "single": _set_single,
 }
-
-
-def _set_overhead(config: model_config_pb2.ModelConfig, value: str) -> None:
-    config.parameters["batch_overhead_tokens"].string_value = value
 
 
 def write_variants(model: Path, folder: Path, names: Sequence[str] = tuple(VARIANTS)) -> None:
