@@ -35,7 +35,7 @@ from service.generation.sequence import Sequence as Sample
 from service.loading import Openers, load_model, start_model
 from service.metrics import Metrics
 from service.model_files import ModelSource
-from service.models import Host
+from service.models import Caller, Host
 from service.runtime import Binding
 from service.settings import Settings
 
@@ -122,7 +122,7 @@ async def run_one(model: GenerativeModel, ask: Ask, **params: object) -> Sample:
         {"temperature": 0.0, "max_tokens": ask.num_tokens, "ignore_eos": True, **params}
     )
     started_s = time.monotonic()
-    async with model.generate(ask.prompt, sampling_params, received_s=started_s) as generation:
+    async with model.generate(ask.prompt, sampling_params, Caller(started_s)) as generation:
         async for _ in generation:
             pass
     return generation.sequences[0]

@@ -101,7 +101,7 @@ class FillMaskModel(TextModel):
         return rows
 
     async def _compute_reply(self, request: InferRequest) -> InferReply:
-        with self.counted_failures(request.received_s):
+        with self.counted_failures(request.caller.received_s):
             self._wanted_by(request)  # before any work
         return await super()._compute_reply(request)
 

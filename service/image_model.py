@@ -18,8 +18,8 @@ from service.errors import DeadlineExceeded, LoadError
 from service.images import ImageLimits, check_sizes, decode_images
 from service.manifest import Manifest
 from service.metrics import ModelMetrics
-from service.models import TensorModel, first_outputs
-from service.request import Item, Request, Timings
+from service.models import Caller, TensorModel, first_outputs
+from service.request import Item, Timings
 from service.response_cache import LoadCache
 from service.signature import Signature
 from service.tasks import text_signature
@@ -61,19 +61,17 @@ class ImageModel(TensorModel):
         """What an image takes once it is as the graph takes it: a small file may become much."""
         return 4 * self._image.channels * self._image.height * self._image.width  # float32
 
-    async def classify(
-        self, files: Sequence[bytes], received_s: float, deadline_s: float | None
-    ) -> ImageReply:
+    async def classify(self, files: Sequence[bytes], caller: Caller) -> ImageReply:
         """Decode files and run them, each as an item of its own."""
-        is_left = False
+        is_left, deadline_s = False, caller.deadline_s
 
         def check() -> None:
             if is_left or (deadline_s is not None and time.monotonic() > deadline_s):
                 raise DeadlineExceeded("the deadline passed while images were decoded")
 
-        with self.counted_failures(received_s):
+        with self.counted_failures(caller.received_s):
             size = Size(len(files), len(files))
-            self._batches.check_room(0, deadline_s, size)  # before any work: cheaply
+            self._batches.check_room(caller.priority, deadline_s, size)  # before any work: cheaply
             check_sizes(files, self._limits)
             try:
                 decoded = await self._worker.run_elsewhere(
@@ -81,7 +79,7 @@ class ImageModel(TensorModel):
                 )
             finally:
                 is_left = True
-            request = Request(Timings(received_s), deadline_s)
+            request = caller.new_request()
             (spec,) = self.signature.inputs
             request.items = tuple(
                 Item(request, {spec.name: pixels[None]}, 1, 1, (pixels.shape,))

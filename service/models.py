@@ -55,17 +55,31 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
+class Caller:
+    """What a front says of a request beside its content: when it came, and how long it may wait.
+
+    Clocks are `time.monotonic()` seconds.
+    """
+
+    received_s: float
+    deadline_s: float | None = None
+    priority: int = 0  # 1 is the most urgent, 0 leaves it to the model
+    timeout_s: float | None = None  # how long it may wait in the queue; None leaves it to the model
+    request_id: str = ""  # the client's name for it
+
+    def new_request(self) -> Request:
+        """What a batch engine takes, still without items."""
+        return Request(Timings(self.received_s), self.deadline_s, self.priority, self.timeout_s)
+
+
+@dataclass(frozen=True, slots=True)
 class InferRequest:
     """Checked inputs of one call: `num_rows` is the batch axis, 1 for models without one."""
 
     inputs: Arrays
     num_rows: int
-    received_s: float
-    deadline_s: float | None = None
+    caller: Caller
     can_truncate: bool = False
-    priority: int = 0  # 1 is the most urgent, 0 leaves it to the model
-    timeout_s: float | None = None  # how long it may wait in the queue; None leaves it to the model
-    request_id: str = ""  # the client's name for it
     # Request parameters that the protocol leaves to models.
     parameters: Mapping[str, bool | int | float | str] = field(default_factory=dict)
 
@@ -249,11 +263,11 @@ class BatchedModel(ServedModel):
         now_s = time.monotonic()
         lookup_s = now_s - began_s
         if outputs is not None:
-            timings = Timings.without_batch(request.received_s, now_s)
+            timings = Timings.without_batch(request.caller.received_s, now_s)
             self._metrics.answered_from_cache(timings, lookup_s)
             if (call := current_call.get()) is not None:
                 call.is_cached, call.version = True, str(self.version)
-            self._trace(timings, request.request_id)
+            self._trace(timings, request.caller.request_id)
             return InferReply(outputs, timings)
         reply = await self._compute_reply(request)
         computed_s = time.monotonic()
@@ -286,10 +300,8 @@ class TensorModel(BatchedModel):
     """Any graph: the inputs of one call are concatenated with others of equal shape."""
 
     async def _compute_reply(self, request: InferRequest) -> InferReply:
-        running = Request(
-            Timings(request.received_s), request.deadline_s, request.priority, request.timeout_s
-        )
-        with self.counted_failures(request.received_s):
+        running = request.caller.new_request()
+        with self.counted_failures(request.caller.received_s):
             inputs = to_graph(request.inputs, self.signature, self._has_rows)
             if not request.num_rows:
                 return self._empty_reply(request)
@@ -301,7 +313,7 @@ class TensorModel(BatchedModel):
             )
             item = Item(running, inputs, request.num_rows, 1, shapes)
             running.items = (item,)
-            outputs = await self._run(running, request.request_id, self._outputs_of)
+            outputs = await self._run(running, request.caller.request_id, self._outputs_of)
         return InferReply(outputs, running.timings)
 
     def _outputs_of(self, results: list[list[np.ndarray]]) -> dict[str, np.ndarray]:
@@ -316,8 +328,8 @@ class TensorModel(BatchedModel):
             for spec in self.signature.outputs
         }
         now_s = time.monotonic()
-        timings = Timings.without_batch(request.received_s, now_s)
-        self._count_success(0, timings, request.request_id)
+        timings = Timings.without_batch(request.caller.received_s, now_s)
+        self._count_success(0, timings, request.caller.request_id)
         return InferReply(outputs, timings)
 
 
@@ -352,17 +364,9 @@ class TextModel(BatchedModel):
         self._labels = np.array([label.encode() for label in manifest.labels], object)
 
     async def _compute_reply(self, request: InferRequest) -> InferReply:
-        with self.counted_failures(request.received_s):
+        with self.counted_failures(request.caller.received_s):
             texts = self.texts_of(request.inputs)
-        reply = await self.compute(
-            texts,
-            request.received_s,
-            request.deadline_s,
-            request.can_truncate,
-            request.priority,
-            request.timeout_s,
-            request.request_id,
-        )
+        reply = await self.compute(texts, request.caller, request.can_truncate)
         outputs = await self.interpreted(reply, lambda: self._outputs_of(reply, request))
         return InferReply(outputs, reply.timings)
 
@@ -391,35 +395,29 @@ class TextModel(BatchedModel):
         }
 
     async def compute(
-        self,
-        texts: Sequence[Text],
-        received_s: float,
-        deadline_s: float | None = None,
-        can_truncate: bool = False,
-        priority: int = 0,
-        timeout_s: float | None = None,
-        request_id: str = "",
+        self, texts: Sequence[Text], caller: Caller, can_truncate: bool = False
     ) -> TextReply:
         """Tokenize texts and run them, each as an item of its own."""
-        with self.counted_failures(received_s):
+        with self.counted_failures(caller.received_s):
             size = self._size_of(texts)
-            self._batches.check_room(priority, deadline_s, size)  # before any work: cheaply
+            # Before any work, so that refusing is cheap.
+            self._batches.check_room(caller.priority, caller.deadline_s, size)
             rows = await self._encode(texts, can_truncate)
             self._learn_size([row.num_tokens for row in rows], texts)
             if not rows:  # an empty batch is answered without running
                 now_s = time.monotonic()
-                timings = Timings.without_batch(received_s, now_s)
-                self._count_success(0, timings, request_id)
+                timings = Timings.without_batch(caller.received_s, now_s)
+                self._count_success(0, timings, caller.request_id)
                 dims = TEXT_TASKS[self.manifest.task].dims(self.manifest)
                 shape = 0, *(max(0, dim) for dim in dims)
                 return TextReply(np.empty(shape, np.float32), rows, timings, [])
-            request = Request(Timings(received_s), deadline_s, priority, timeout_s)
+            request = caller.new_request()
             request.items = text_items(request, rows, self.manifest)
             counts = [
                 item.num_rows if item.num_outputs is None else item.num_outputs
                 for item in request.items
             ]
-            values = await self._run(request, request_id, first_outputs)
+            values = await self._run(request, caller.request_id, first_outputs)
         return TextReply(values, rows, request.timings, counts)
 
     async def interpreted(self, reply: TextReply, read: Callable[[], T]) -> T:

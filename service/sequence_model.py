@@ -16,8 +16,8 @@ from service.errors import InvalidArgument
 from service.generation.sampling_params import SamplingParams
 from service.manifest import Manifest
 from service.metrics import ModelMetrics
-from service.models import InferReply, InferRequest, TensorModel
-from service.request import Arrays, Item, Request, Timings
+from service.models import Caller, InferReply, InferRequest, TensorModel
+from service.request import Arrays, Item, Timings
 from service.response_cache import LoadCache
 from service.tokenizer import TextTokenizer
 
@@ -60,16 +60,14 @@ class SequenceModel(TensorModel):
         self,
         prompt: str | Sequence[int],
         params: SamplingParams,
-        received_s: float,
-        deadline_s: float | None,
-        priority: int,
+        caller: Caller,
     ) -> Written:
         """The output for one source, or `InvalidArgument` where that has what is no symbol."""
-        with self.counted_failures(received_s):
-            self._batches.check_room(priority)  # before any work: refusing must be cheap
+        with self.counted_failures(caller.received_s):
+            self._batches.check_room(caller.priority)  # before any work: refusing must be cheap
             self._check_params(params)
             source = self._source_of(prompt)
-            request = Request(Timings(received_s), deadline_s, priority)
+            request = caller.new_request()
             item = Item(request, {SOURCE: source}, 1, 1, (source.shape[1:],))
             request.items = (item,)
             outputs = await self._run(request, "", self._outputs_of)
@@ -82,7 +80,7 @@ class SequenceModel(TensorModel):
         return Written(text, ids[:count], source.shape[1], has_ended, request.timings)
 
     async def _compute_reply(self, request: InferRequest) -> InferReply:
-        with self.counted_failures(request.received_s):
+        with self.counted_failures(request.caller.received_s):
             self._check_ids(request.inputs)
         return await super()._compute_reply(request)
 

@@ -21,7 +21,7 @@ from service.generation.sequence import GenerationRequest
 from service.generation.stream import Generation
 from service.manifest import Manifest
 from service.metrics import ModelMetrics
-from service.models import InferReply, InferRequest, ServedModel, decode
+from service.models import Caller, InferReply, InferRequest, ServedModel, decode
 from service.request import Timings
 from service.tokenizer import PromptTokenizer, TokenPieces
 from service.tokenizing import Tokenizing
@@ -70,12 +70,8 @@ class GenerativeModel(ServedModel):
         self,
         prompt: str | Sequence[int],
         params: SamplingParams,
+        caller: Caller,
         *,
-        received_s: float,
-        deadline_s: float | None = None,
-        priority: int = 0,
-        timeout_s: float | None = None,
-        request_id: str = "",
         chunk_per_token: bool = False,
     ) -> AsyncIterator[Generation]:
         """Start a request: iterate over the chunks of what comes, inside `async with`.
@@ -83,18 +79,19 @@ class GenerativeModel(ServedModel):
         `prompt` is text, or token ids. Leaving the block ends the request within one step. Raises
         `InvalidArgument`, `Overloaded`, `Unavailable`, and what `Generation` raises.
         """
-        with self.counted_failures(received_s):
+        with self.counted_failures(caller.received_s):
             params.check_for(self._vocab_size, self.manifest.eos_token_ids)
-            self.engine.check_room(priority, deadline_s)  # before any work: refusing must be cheap
+            # Before any work, so that refusing is cheap.
+            self.engine.check_room(caller.priority, caller.deadline_s)
             prompt_ids = await self._encode(prompt)
             request = GenerationRequest(
                 prompt_ids=prompt_ids,
                 params=params,
                 max_tokens=self._max_tokens(params, len(prompt_ids)),
-                received_s=received_s,
-                deadline_s=deadline_s,
-                priority=priority,
-                timeout_s=timeout_s,
+                received_s=caller.received_s,
+                deadline_s=caller.deadline_s,
+                priority=caller.priority,
+                timeout_s=caller.timeout_s,
                 chunk_per_token=chunk_per_token,
             )
             async with self.engine.generate(request) as generation:
@@ -102,11 +99,11 @@ class GenerativeModel(ServedModel):
                     call.sequences, call.version = generation.sequences, str(self.version)
                 yield generation
             if generation.is_complete:
-                self._count_success(1, _timings(generation), request_id)
+                self._count_success(1, _timings(generation), caller.request_id)
 
     async def infer(self, request: InferRequest) -> InferReply:
         """The whole answer in one reply, after the prompt unless that is excluded."""
-        with self.counted_failures(request.received_s):
+        with self.counted_failures(request.caller.received_s):
             asked = TextRequest.of(request, has_source=self.manifest.has_source)
             if asked.can_stream:
                 raise InvalidArgument("stream is true, and only ModelStreamInfer streams")
@@ -117,7 +114,7 @@ class GenerativeModel(ServedModel):
 
         The last one may be without text, and any where the request wants one per token.
         """
-        with self.counted_failures(request.received_s):
+        with self.counted_failures(request.caller.received_s):
             asked = TextRequest.of(request, has_source=self.manifest.has_source)
         if not asked.can_stream:
             yield await self._infer_whole(asked, request)
@@ -145,11 +142,7 @@ class GenerativeModel(ServedModel):
         return self.generate(
             asked.prompt,
             asked.params,
-            received_s=request.received_s,
-            deadline_s=request.deadline_s,
-            priority=request.priority,
-            timeout_s=request.timeout_s,
-            request_id=request.request_id,
+            request.caller,
             chunk_per_token=asked.message_per_token,
         )
 

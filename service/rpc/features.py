@@ -1,7 +1,5 @@
 """`attendant.v1.FeatureService`: the typed API for what models make of texts on the way."""
 
-import time
-
 import numpy as np
 from attendant.v1 import features_pb2 as pb
 from attendant.v1 import features_pb2_grpc, text_pb2
@@ -12,7 +10,7 @@ from service.errors import InvalidArgument
 from service.feature_model import FeatureModel
 from service.features import DEFAULT_LAYERS, DEFAULT_MEASURE, DEFAULT_POOLING, Features, similarity
 from service.models import TextModel, TextReply
-from service.rpc.status import ATTENDANT_CODES, Context, answers_errors
+from service.rpc.status import ATTENDANT_CODES, Context, answers_errors, caller_of
 from service.rpc.text_calls import TextCalls, answered_by
 from service.tokenizer import EncodedText
 
@@ -24,7 +22,7 @@ class FeatureService(TextCalls, features_pb2_grpc.FeatureServiceServicer):
     async def ExtractFeatures(
         self, request: pb.ExtractFeaturesRequest, context: Context
     ) -> pb.ExtractFeaturesResponse:
-        received_s = time.monotonic()
+        caller = caller_of(context)
         model = self._find(request, "features", FeatureModel)
         self._check_count(len(request.texts))
         features = Features(
@@ -33,9 +31,7 @@ class FeatureService(TextCalls, features_pb2_grpc.FeatureServiceServicer):
             request.weights,
         )
         features.check(model.manifest.num_layers)
-        reply = await self._compute(
-            model, request.texts, received_s, context, can_truncate=request.truncate
-        )
+        reply = await self._compute(model, request.texts, caller, can_truncate=request.truncate)
         results = await model.interpreted(reply, lambda: _features_of(reply, features))
         return pb.ExtractFeaturesResponse(**answered_by(model, reply), results=results)
 
@@ -43,7 +39,7 @@ class FeatureService(TextCalls, features_pb2_grpc.FeatureServiceServicer):
     async def Similarity(
         self, request: pb.SimilarityRequest, context: Context
     ) -> pb.SimilarityResponse:
-        received_s = time.monotonic()
+        caller = caller_of(context)
         model = self._find(request, "embedding", TextModel)
         self._check_count(len(request.texts))
         self._check_count(len(request.texts) + len(request.others), "texts and others")
@@ -51,8 +47,7 @@ class FeatureService(TextCalls, features_pb2_grpc.FeatureServiceServicer):
         reply = await self._compute(
             model,
             [*request.texts, *request.others],
-            received_s,
-            context,
+            caller,
             can_truncate=request.truncate,
         )
         texts, others = np.split(reply.values, [len(request.texts)])
@@ -62,11 +57,11 @@ class FeatureService(TextCalls, features_pb2_grpc.FeatureServiceServicer):
 
     @answers_errors(ATTENDANT_CODES)
     async def Attend(self, request: pb.AttendRequest, context: Context) -> pb.AttendResponse:
-        received_s = time.monotonic()
+        caller = caller_of(context)
         model = self._find(request, "attention", AttentionModel)
         wanted = model.wanted(request.layers, request.heads)
         text = model.text_of(request.text, request.target)
-        reply = await self._compute(model, [text], received_s, context)
+        reply = await self._compute(model, [text], caller)
         matrices = await model.interpreted(reply, lambda: _matrices_of(reply, wanted))
         (keys,) = reply.rows
         queries = keys.target or keys

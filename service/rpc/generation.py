@@ -4,7 +4,6 @@ Each method is convert in, ask, convert out. A call that ends early, for whateve
 `async with`, which ends its sequences within one step.
 """
 
-import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -21,7 +20,7 @@ from service.generation.stream import Chunk, Generation
 from service.models import TextModel
 from service.repository import ModelRepository
 from service.rpc.admission import Admission
-from service.rpc.status import ATTENDANT_CODES, Context, answers_errors, deadline_of
+from service.rpc.status import ATTENDANT_CODES, Context, answers_errors, caller_of
 from service.rpc.text_calls import wrong_task
 from service.sequence_model import SequenceModel
 
@@ -77,16 +76,14 @@ class GenerationService(generation_pb2_grpc.GenerationServiceServicer):
         self, request: pb.GenerateRequest, context: Context
     ) -> tuple[pb.GeneratedText, dict[str, Any]] | None:
         """The whole answer of a network that writes it in one run; None where another is asked."""
-        received_s = time.monotonic()
+        caller = caller_of(context, priority=request.priority)
         model = self._repository.find(request.model, request.version)
         if not isinstance(model, SequenceModel):
             return None
         with model.users:
             prompt, params = _prompt(request), _to_params(request.sampling_params)
             self._admission.admit()
-            written = await model.write(
-                prompt, params, received_s, deadline_of(context), request.priority
-            )
+            written = await model.write(prompt, params, caller)
         reason = FinishReason.STOP if written.has_ended else FinishReason.LENGTH
         result = pb.GeneratedText(
             text=written.text, token_ids=written.token_ids, finish_reason=_REASONS[reason]
@@ -111,7 +108,7 @@ class GenerationService(generation_pb2_grpc.GenerationServiceServicer):
         self, request: pb.GenerateRequest, context: Context
     ) -> AsyncIterator[tuple[GenerativeModel, Generation]]:
         """The model that a request names, and what it generates inside the block."""
-        received_s = time.monotonic()
+        caller = caller_of(context, priority=request.priority)
         model = self._repository.find(request.model, request.version)
         with model.users:
             if isinstance(model, TextModel):
@@ -120,13 +117,7 @@ class GenerationService(generation_pb2_grpc.GenerationServiceServicer):
                 raise WrongTask(f"model '{model.name}' takes tensors, not prompts")
             prompt, params = _prompt(request), _to_params(request.sampling_params)
             self._admission.admit()
-            async with model.generate(
-                prompt,
-                params,
-                received_s=received_s,
-                deadline_s=deadline_of(context),
-                priority=request.priority,
-            ) as generation:
+            async with model.generate(prompt, params, caller) as generation:
                 yield model, generation
 
 

@@ -4,11 +4,12 @@ Shared by the unary method and the stream. The checks are Triton's, in its words
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from tritonclient.grpc import service_pb2 as pb
 
 from service.errors import InvalidArgument
-from service.models import InferRequest, ServedModel
+from service.models import Caller, InferRequest, ServedModel
 from service.rpc.shared_memory import Transfer
 from service.rpc.tensors import in_request, parse_inputs
 
@@ -29,26 +30,24 @@ def to_infer_request(
     request: pb.ModelInferRequest,
     model: ServedModel,
     transfer: Transfer,
-    received_s: float,
-    deadline_s: float | None,
+    caller: Caller,
 ) -> InferRequest:
-    """The checked inputs and parameters, or an error that says what is wrong."""
+    """The checked inputs and parameters, or an error that says what is wrong.
+
+    A priority and a timeout among the parameters are added to what is known of the caller.
+    """
     has_parameters = bool(request.parameters)
     if has_parameters:
         _check_parameters(request)
     inputs, num_rows = parse_inputs(request, model.signature, model.config.max_batch_size, transfer)
     if not has_parameters:
-        return InferRequest(inputs, num_rows, received_s, deadline_s, request_id=request.id)
+        return InferRequest(inputs, num_rows, caller)
     _refuse_sequence(request)
     return InferRequest(
         inputs=inputs,
         num_rows=num_rows,
-        received_s=received_s,
-        deadline_s=deadline_s,
+        caller=replace(caller, priority=_priority(request), timeout_s=_timeout_s(request)),
         can_truncate=is_set(request, "truncate"),
-        priority=_priority(request),
-        timeout_s=_timeout_s(request),
-        request_id=request.id,
         parameters=dict(_own_parameters(request)),
     )
 

@@ -3,7 +3,6 @@
 Each method is convert in, ask, convert out; the calls of an extension are in its own file.
 """
 
-import time
 from collections.abc import AsyncIterable
 
 from tritonclient.grpc import service_pb2 as pb
@@ -20,7 +19,7 @@ from service.rpc.long_message import LongInferResponse
 from service.rpc.model_control import ModelControlCalls
 from service.rpc.observability import ObservabilityCalls
 from service.rpc.shared_memory import SharedMemoryCalls, Transfer, shared_bytes
-from service.rpc.status import INFERENCE_CODES, Context, answers_errors, deadline_of
+from service.rpc.status import INFERENCE_CODES, Context, answers_errors, caller_of
 from service.rpc.streaming import InferStream
 from service.trace import Tracing
 
@@ -127,12 +126,10 @@ class InferenceService(
     async def ModelInfer(
         self, request: pb.ModelInferRequest, context: Context
     ) -> pb.ModelInferResponse | LongInferResponse:
-        received_s = time.monotonic()
+        caller = caller_of(context, request_id=request.id)
         model = self._repository.find(request.model_name, request.model_version)
         with model.users:
-            infer_request = to_infer_request(
-                request, model, self._transfer, received_s, deadline_of(context)
-            )
+            infer_request = to_infer_request(request, model, self._transfer, caller)
             self._admission.admit(shared_bytes(request))
             reply = await model.infer(infer_request)
             return build_response(request, model, reply.outputs, self._transfer)

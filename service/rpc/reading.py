@@ -1,6 +1,5 @@
 """`attendant.v1.ReadingService`: the typed API for models that read texts word by word."""
 
-import time
 from collections.abc import Callable
 
 from attendant.v1 import reading_pb2 as pb
@@ -10,7 +9,7 @@ from service.answers import NUM_BEST
 from service.errors import InvalidArgument
 from service.fill_model import FilledMask, FillMaskModel
 from service.reading import MAX_ANSWER_TOKENS, QuestionAnswerer, TokenClassifier
-from service.rpc.status import ATTENDANT_CODES, Context, answers_errors
+from service.rpc.status import ATTENDANT_CODES, Context, answers_errors, caller_of
 from service.rpc.text_calls import TextCalls, answered_by
 
 
@@ -19,13 +18,11 @@ class ReadingService(TextCalls, reading_pb2_grpc.ReadingServiceServicer):
 
     @answers_errors(ATTENDANT_CODES)
     async def FillMask(self, request: pb.FillMaskRequest, context: Context) -> pb.FillMaskResponse:
-        received_s = time.monotonic()
+        caller = caller_of(context)
         model = self._find(request, "fill-mask", FillMaskModel)
         self._check_count(len(request.texts))
         wanted = model.wanted(request.top_k, request.candidates)
-        reply = await self._compute(
-            model, request.texts, received_s, context, can_truncate=request.truncate
-        )
+        reply = await self._compute(model, request.texts, caller, can_truncate=request.truncate)
         spelling = model.tokenizer.spelling
         results = [
             pb.FilledText(
@@ -41,12 +38,10 @@ class ReadingService(TextCalls, reading_pb2_grpc.ReadingServiceServicer):
     async def ClassifyTokens(
         self, request: pb.ClassifyTokensRequest, context: Context
     ) -> pb.ClassifyTokensResponse:
-        received_s = time.monotonic()
+        caller = caller_of(context)
         model = self._find(request, "token-classification", TokenClassifier)
         self._check_count(len(request.texts))
-        reply = await self._compute(
-            model, request.texts, received_s, context, can_truncate=request.truncate
-        )
+        reply = await self._compute(model, request.texts, caller, can_truncate=request.truncate)
         found = await model.interpreted(reply, lambda: model.entities(request.texts, reply))
         results = [
             pb.TextEntities(
@@ -69,7 +64,7 @@ class ReadingService(TextCalls, reading_pb2_grpc.ReadingServiceServicer):
 
     @answers_errors(ATTENDANT_CODES)
     async def Answer(self, request: pb.AnswerRequest, context: Context) -> pb.AnswerResponse:
-        received_s = time.monotonic()
+        caller = caller_of(context)
         model = self._find(request, "question-answering", QuestionAnswerer)
         max_tokens = model.manifest.max_tokens
         if request.max_answer_tokens > max_tokens:
@@ -79,7 +74,7 @@ class ReadingService(TextCalls, reading_pb2_grpc.ReadingServiceServicer):
         if request.top_k > NUM_BEST:
             raise InvalidArgument(f"top_k is {request.top_k}, expected at most {NUM_BEST}")
         pairs = [(request.question, request.context)]
-        reply = await self._compute(model, pairs, received_s, context)
+        reply = await self._compute(model, pairs, caller)
         longest, count = request.max_answer_tokens or MAX_ANSWER_TOKENS, request.top_k or 1
         (found,) = await model.interpreted(reply, lambda: model.answers(reply, longest, count))
         spans = found.spans if request.must_answer or found.is_answered else []

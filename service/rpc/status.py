@@ -18,6 +18,7 @@ from grpc import StatusCode
 from service import errors
 from service.call import current_call
 from service.errors import forget_frames
+from service.models import Caller
 
 Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 S = TypeVar("S")  # service
@@ -124,10 +125,12 @@ def note_status(code: StatusCode, text: str = "") -> None:
         call.code, call.status, call.error = code.value[0], code.name, text
 
 
-def deadline_of(context: Context) -> float | None:
-    """When a call's client stops waiting, on the monotonic clock."""
+def caller_of(context: Context, *, priority: int = 0, request_id: str = "") -> Caller:
+    """What is known of a call that came just now."""
+    received_s = time.monotonic()
     remaining_s = context.time_remaining()
-    return None if remaining_s is None else time.monotonic() + remaining_s
+    deadline_s = None if remaining_s is None else received_s + remaining_s
+    return Caller(received_s, deadline_s, priority, request_id=request_id)
 
 
 def details(error: errors.AttendantError) -> str:

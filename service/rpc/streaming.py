@@ -24,7 +24,7 @@ from tritonclient.grpc import service_pb2 as pb
 
 from service.errors import AttendantError, Unavailable
 from service.generation.model import GenerativeModel
-from service.models import InferRequest, ServedModel
+from service.models import Caller, InferRequest, ServedModel
 from service.repository import ModelRepository
 from service.rpc.admission import SHUTTING_DOWN, Admission
 from service.rpc.calls import Calls
@@ -147,9 +147,8 @@ class InferStream:
                 model = self._repository.find(request.model_name, request.model_version)
                 stack.enter_context(model.users)
                 # The stream's deadline is its status, which gRPC gives; no answer may race with it.
-                asked = to_infer_request(
-                    request, model, self._transfer, received_s, deadline_s=None
-                )
+                caller = Caller(received_s, deadline_s=None, request_id=request.id)
+                asked = to_infer_request(request, model, self._transfer, caller)
                 stack.enter_context(self._admission.taking(shared_bytes(request)))
             except AttendantError as error:  # never ends the stream
                 _note(error)

@@ -13,7 +13,7 @@ from service.errors import InvalidArgument
 from service.generation.model import GenerativeModel
 from service.image_model import ImageModel
 from service.models import ServedModel, TextModel, softmax
-from service.rpc.status import ATTENDANT_CODES, Context, answers_errors
+from service.rpc.status import ATTENDANT_CODES, Context, answers_errors, caller_of
 from service.rpc.text_calls import TextCalls, answered_by
 from service.sequence_model import SequenceModel
 from service.tokenizer import Text, TokenPieces
@@ -36,12 +36,12 @@ class TextService(TextCalls, text_pb2_grpc.TextServiceServicer):
 
     @answers_errors(ATTENDANT_CODES)
     async def Classify(self, request: pb.ClassifyRequest, context: Context) -> pb.ClassifyResponse:
-        received_s = time.monotonic()
+        caller = caller_of(context)
         model = self._find(request, "text-classification", TextModel)
         self._check_count(len(request.texts))
         count = label_count(request, len(model.manifest.labels))
         reply = await self._compute(
-            model, _texts_or_pairs(request), received_s, context, can_truncate=request.truncate
+            model, _texts_or_pairs(request), caller, can_truncate=request.truncate
         )
         scores = softmax(reply.values)
         order = np.argsort(-scores, axis=1, kind="stable")[:, :count]
@@ -60,12 +60,10 @@ class TextService(TextCalls, text_pb2_grpc.TextServiceServicer):
 
     @answers_errors(ATTENDANT_CODES)
     async def Embed(self, request: pb.EmbedRequest, context: Context) -> pb.EmbedResponse:
-        received_s = time.monotonic()
+        caller = caller_of(context)
         model = self._find(request, "embedding", TextModel)
         self._check_count(len(request.texts))
-        reply = await self._compute(
-            model, request.texts, received_s, context, can_truncate=request.truncate
-        )
+        reply = await self._compute(model, request.texts, caller, can_truncate=request.truncate)
         results = [
             pb.Embedding(values=values, num_tokens=row.num_tokens, is_truncated=row.is_truncated)
             for row, values in zip(reply.rows, reply.values.tolist(), strict=True)

@@ -8,11 +8,10 @@ from attendant.v1 import text_pb2 as pb
 from service.errors import InvalidArgument, WrongTask
 from service.generation.model import GenerativeModel
 from service.manifest import Task
-from service.models import ServedModel, TextModel, TextReply
+from service.models import Caller, ServedModel, TextModel, TextReply
 from service.repository import ModelRepository
 from service.request import Timings
 from service.rpc.admission import Admission
-from service.rpc.status import Context, deadline_of
 from service.tasks import VERBS
 from service.tokenizer import Text
 
@@ -59,16 +58,14 @@ class TextCalls:
         self,
         model: TextModel,
         texts: Sequence[Text],
-        received_s: float,
-        context: Context,
+        caller: Caller,
         *,
         can_truncate: bool = False,
     ) -> TextReply:
         """Run texts, each an item of its own in batching."""
-        deadline_s = deadline_of(context)
         self._admission.admit()
         with model.users:
-            return await model.compute(texts, received_s, deadline_s, can_truncate)
+            return await model.compute(texts, caller, can_truncate)
 
 
 def wrong_task(model: TextModel | GenerativeModel, task: Task) -> WrongTask:

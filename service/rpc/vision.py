@@ -1,7 +1,5 @@
 """`attendant.v1.VisionService`: the typed API for image classifiers."""
 
-import time
-
 import numpy as np
 from attendant.v1 import text_pb2, vision_pb2_grpc
 from attendant.v1 import vision_pb2 as pb
@@ -11,7 +9,7 @@ from service.image_model import ImageModel
 from service.models import softmax
 from service.repository import ModelRepository
 from service.rpc.admission import Admission
-from service.rpc.status import ATTENDANT_CODES, Context, answers_errors, deadline_of
+from service.rpc.status import ATTENDANT_CODES, Context, answers_errors, caller_of
 from service.rpc.text import label_count
 from service.rpc.text_calls import timings_message
 from service.tasks import VERBS
@@ -29,7 +27,7 @@ class VisionService(vision_pb2_grpc.VisionServiceServicer):
     async def ClassifyImage(
         self, request: pb.ClassifyImageRequest, context: Context
     ) -> pb.ClassifyImageResponse:
-        received_s = time.monotonic()
+        caller = caller_of(context)
         model = self._repository.find(request.model, request.version)
         if not isinstance(model, ImageModel):
             raise WrongTask(f"model '{model.name}' cannot {VERBS['image-classification']}")
@@ -39,10 +37,9 @@ class VisionService(vision_pb2_grpc.VisionServiceServicer):
             )
         labels = model.manifest.labels
         count = label_count(request, len(labels))
-        deadline_s = deadline_of(context)
         self._admission.admit(len(request.images) * model.decoded_bytes)
         with model.users:
-            reply = await model.classify(request.images, received_s, deadline_s)
+            reply = await model.classify(request.images, caller)
         scores = softmax(reply.logits)
         order = np.argsort(-scores, axis=1, kind="stable")[:, :count]
         results = [

@@ -16,7 +16,7 @@ from service.errors import InvalidArgument, LoadError, NotFound, Overloaded, Una
 from service.loading import Openers, start_model
 from service.metrics import Metrics
 from service.model_files import ModelSource, take_snapshot
-from service.models import InferRequest
+from service.models import Caller, InferRequest
 from service.repository import MAX_LOADS, ModelRepository
 from service.runtime import SessionOptions
 from service.settings import Settings
@@ -90,7 +90,9 @@ async def ask(models: ModelRepository, name: str, version: str = "") -> float:
     model = models.find(name, version)
     with model.users:
         one = np.ones((1, 1), np.float32)
-        reply = await within_patience(model.infer(InferRequest({"x": one}, 1, time.monotonic())))
+        reply = await within_patience(
+            model.infer(InferRequest({"x": one}, 1, Caller(time.monotonic())))
+        )
         return float(reply.outputs["y"][0, 0])
 
 
@@ -612,6 +614,6 @@ async def test_a_version_that_cannot_be_started_takes_those_before_it_along(
             await models.load("m")
         assert models.versions("m") == [1]
         await eventually(lambda: not models._models["m"].retiring)
-        request = InferRequest({"x": np.ones((1, 1), np.float32)}, 1, time.monotonic())
+        request = InferRequest({"x": np.ones((1, 1), np.float32)}, 1, Caller(time.monotonic()))
         with pytest.raises(Unavailable):
             await started[0].infer(request)

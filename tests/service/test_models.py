@@ -19,7 +19,7 @@ from service.errors import InvalidArgument, ModelFailed, Overloaded
 from service.manifest import Manifest
 from service.metrics import Metrics, ModelMetrics
 from service.model_config import complete_for_text, complete_from_graph, parse_config, signature_of
-from service.models import InferRequest, TensorModel, TextModel, softmax
+from service.models import Caller, InferRequest, TensorModel, TextModel, softmax
 from service.request import Item, Request, Timings
 from service.tokenizer import TextTokenizer
 from service.tokenizing import INLINE_CHARACTERS
@@ -127,7 +127,7 @@ async def tensor_model(session: FakeSession) -> AsyncIterator[tuple[TensorModel,
 def texts_request(*texts: str, can_truncate: bool = False) -> InferRequest:
     array = np.empty((len(texts), 1), object)
     array[:, 0] = [text.encode() for text in texts]
-    return InferRequest({"text": array}, len(texts), time.monotonic(), None, can_truncate)
+    return InferRequest({"text": array}, len(texts), Caller(time.monotonic()), can_truncate)
 
 
 TEXTS = ("win a prize", "lunch", "", "sorry the cash now later")
@@ -235,7 +235,7 @@ async def test_a_tensor_model_gives_each_caller_its_rows() -> None:
     async with tensor_model(simple_session()) as (model, metrics):
         arrays = [np.full((rows, 16), rows, np.int32) for rows in (1, 2, 3)]
         requests = [
-            InferRequest({"INPUT0": array, "INPUT1": array}, len(array), time.monotonic())
+            InferRequest({"INPUT0": array, "INPUT1": array}, len(array), Caller(time.monotonic()))
             for array in arrays
         ]
         replies = await asyncio.gather(*map(model.infer, requests))
@@ -268,7 +268,7 @@ async def test_tensor_requests_of_different_shapes_do_not_meet() -> None:
 
 def strings(row: list[str]) -> InferRequest:
     array = np.array([[text.encode() for text in row]], object)
-    return InferRequest({"IN": array}, 1, time.monotonic())
+    return InferRequest({"IN": array}, 1, Caller(time.monotonic()))
 
 
 async def test_strings_reach_the_session_as_text_with_their_nul_bytes() -> None:
@@ -280,7 +280,7 @@ async def test_strings_reach_the_session_as_text_with_their_nul_bytes() -> None:
 
 
 async def test_strings_that_are_not_utf_8_are_refused_and_counted() -> None:
-    request = InferRequest({"IN": np.array([[b"\xff"]], object)}, 1, time.monotonic())
+    request = InferRequest({"IN": np.array([[b"\xff"]], object)}, 1, Caller(time.monotonic()))
     async with tensor_model(strings_session()) as (model, metrics):
         with pytest.raises(InvalidArgument, match="not UTF-8"):
             await model.infer(request)

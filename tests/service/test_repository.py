@@ -16,7 +16,7 @@ from service.errors import InvalidArgument, LoadError, NotFound, Unavailable
 from service.loading import Openers, OpenSession
 from service.metrics import Metrics
 from service.model_version import parse_version
-from service.models import InferRequest
+from service.models import Caller, InferRequest
 from service.repository import ModelRepository
 from service.runtime import OnnxSession
 from service.settings import Settings
@@ -72,7 +72,7 @@ async def test_a_bare_graph_is_completed_and_served(repository: Path) -> None:
         assert bare.config.max_batch_size == 64
         assert [(t.name, list(t.dims)) for t in bare.config.input] == [("x", [4])]
         x = np.ones((3, 4), np.float32)
-        reply = await bare.infer(InferRequest({"x": x}, 3, time.monotonic()))
+        reply = await bare.infer(InferRequest({"x": x}, 3, Caller(time.monotonic())))
         assert reply.outputs["y"].tolist() == (-x).tolist()
 
 
@@ -83,7 +83,7 @@ async def test_a_graph_of_fixed_shape_is_served_without_batching(repository: Pat
         fixed = models.find("fixed")
         assert fixed.config.max_batch_size == 0
         x = np.arange(6, dtype=np.float32).reshape(2, 3)
-        requests = [InferRequest({"x": x + n}, 1, time.monotonic()) for n in range(5)]
+        requests = [InferRequest({"x": x + n}, 1, Caller(time.monotonic())) for n in range(5)]
         replies = await asyncio.gather(*map(fixed.infer, requests))
         for n, reply in enumerate(replies):
             assert reply.outputs["y"].tolist() == (x + n).T.tolist()
@@ -410,4 +410,6 @@ async def test_closing_ends_every_engine(repository: Path) -> None:
     async with loaded(repository, FakeSessions(m=doubling_session)) as models:
         model = models.find("m")
     with pytest.raises(Unavailable):
-        await model.infer(InferRequest({"x": np.zeros((1, 1), np.float32)}, 1, time.monotonic()))
+        await model.infer(
+            InferRequest({"x": np.zeros((1, 1), np.float32)}, 1, Caller(time.monotonic()))
+        )

@@ -20,6 +20,7 @@ from tritonclient.grpc import service_pb2 as pb
 
 from service import __version__
 from service.engine import BatchEngine
+from service.models import Caller
 from service.rpc.infer_request import to_infer_request
 from service.signature import Signature
 from tests.fakes import (
@@ -187,8 +188,8 @@ async def test_a_timeout_is_microseconds_and_nothing_above_0_is_none(
     request = simple_request()
     request.parameters["timeout"].int64_param = timeout_us
     model = served.app.repository.find("simple")
-    asked = to_infer_request(request, model, NO_SHARING, received_s=1.0, deadline_s=None)
-    assert asked.timeout_s == timeout_s
+    asked = to_infer_request(request, model, NO_SHARING, Caller(1.0))
+    assert asked.caller.timeout_s == timeout_s
 
 
 async def test_outputs_may_be_asked_for_as_classes_with_the_model_s_labels(
@@ -477,9 +478,9 @@ async def test_a_model_is_told_priority_and_the_parameters_that_are_its_own(
     request.parameters["stop"].string_param = "x"
     request.parameters["ignore_eos"].bool_param = False
     model = served.app.repository.find("simple")
-    asked = to_infer_request(request, model, NO_SHARING, received_s=1.0, deadline_s=2.0)
-    assert (asked.priority, asked.timeout_s, asked.can_truncate) == (2**63, 2.5, True)
-    assert (asked.received_s, asked.deadline_s) == (1.0, 2.0)
+    asked = to_infer_request(request, model, NO_SHARING, Caller(1.0, 2.0))
+    assert asked.caller == Caller(1.0, 2.0, priority=2**63, timeout_s=2.5, request_id=request.id)
+    assert asked.can_truncate
     expected = {"seed": 7, "temperature": 0.5, "stop": "x", "ignore_eos": False}
     assert asked.parameters == expected
 

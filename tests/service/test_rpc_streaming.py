@@ -18,6 +18,7 @@ from tritonclient.grpc import service_pb2 as pb
 
 from service.datatypes import strings_from_raw
 from service.generation.model import GenerativeModel
+from service.models import Caller
 from service.rpc.infer_request import to_infer_request
 from service.settings import Settings
 from tests.fakes import PATIENCE_S, greedy_text, text_values, token_ids
@@ -593,7 +594,7 @@ async def test_a_message_per_token_comes_however_late_the_reader_is(served: Serv
         request.parameters["message_per_token"].bool_param = message_per_token
         model = served.app.repository.find("tale")
         assert isinstance(model, GenerativeModel)
-        asked = to_infer_request(request, model, NO_SHARING, time.monotonic(), deadline_s=None)
+        asked = to_infer_request(request, model, NO_SHARING, Caller(time.monotonic()))
         texts: list[str] = []
         async for reply in model.infer_stream(asked):
             texts.append(reply.outputs["text_output"][0].decode())
