@@ -1,4 +1,4 @@
-"""Tiny random models, a tokenizer of a few words, and a task that can be learned in seconds."""
+"""Fixtures of tiny random models, and the commands as a console script calls them."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -7,22 +7,24 @@ import pytest
 import torch
 import typer
 from tokenizers import Tokenizer
-from tokenizers.models import WordLevel
-from tokenizers.pre_tokenizers import Whitespace
-from tokenizers.processors import TemplateProcessing
 from typer.testing import CliRunner, Result
 
 from models.checkpoint import Checkpoint, save_checkpoint
 from models.cli import import_checkpoint, pretrain, train
-from models.datasets import Dataset, Example, Splits, split
+from models.datasets import Dataset, Splits
 from models.encoder import Encoder, EncoderConfig
 from models.gpt import GPT, GPTConfig
-from models.heads import ClassificationHead, SequenceClassifier, TextEmbedder
+from models.heads import ClassificationHead, SequenceClassifier
 from models.probe.cli import probe
+from tests.models.tiny import (
+    embedder,
+    encoder_config,
+    labelled_messages,
+    message_splits,
+    word_tokenizer,
+)
 
-SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
 PLAIN = {"NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "200"}  # output to compare with
-WORDS = ("win", "prize", "free", "cash", "lunch", "home", "later", "sorry", "now", "the", "a")
 
 
 @pytest.fixture(autouse=True)
@@ -36,32 +38,17 @@ def one_thread() -> Iterator[None]:
 
 @pytest.fixture
 def tokenizer() -> Tokenizer:
-    vocabulary = {word: i for i, word in enumerate(SPECIAL + WORDS)}
-    tokenizer = Tokenizer(WordLevel(vocabulary, unk_token=SPECIAL[1]))
-    tokenizer.pre_tokenizer = Whitespace()
-    tokenizer.post_processor = TemplateProcessing(
-        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
-    )
-    return tokenizer
+    return word_tokenizer()
 
 
 @pytest.fixture
 def config() -> EncoderConfig:
-    return EncoderConfig(
-        vocab_size=32,
-        hidden_size=16,
-        num_layers=4,
-        num_heads=2,
-        intermediate_size=24,
-        max_positions=20,
-    )
+    return encoder_config()
 
 
 @pytest.fixture
 def embedder_checkpoint(config: EncoderConfig, tokenizer: Tokenizer) -> Checkpoint:
-    torch.manual_seed(1)
-    embedder = TextEmbedder(Encoder(config), "mean", "last", normalize=True).eval()
-    return Checkpoint(embedder, "embedding", (), tokenizer, 12, "tiny")
+    return embedder(config, tokenizer)
 
 
 @pytest.fixture
@@ -93,22 +80,12 @@ def gpt_checkpoint(gpt_config: GPTConfig, tokenizer: Tokenizer) -> Checkpoint:
 
 @pytest.fixture
 def messages() -> Dataset:
-    """40 messages of 1 to 8 words: spam where the first word is one of four."""
-    generator = torch.Generator().manual_seed(3)
-    examples = []
-    for line in range(1, 41):
-        label, first = ("spam", 0) if line % 2 else ("ham", 4)
-        length = int(torch.randint(0, 8, (), generator=generator))
-        picks = torch.randint(8, len(WORDS), (length,), generator=generator).tolist()
-        words = [WORDS[first + line % 4], *(WORDS[pick] for pick in picks)]
-        examples.append(Example(line, label, " ".join(words)))
-    return Dataset("messages.tsv", tuple(examples))
+    return labelled_messages()
 
 
 @pytest.fixture
 def splits(messages: Dataset) -> Splits[Dataset]:
-    train, validation, test = split(messages, [0.2, 0.2], seed=0)
-    return Splits(train, validation, test)
+    return message_splits(messages)
 
 
 @pytest.fixture

@@ -1,0 +1,284 @@
+"""One short training for every objective, each of the same shape: for what holds of all of them.
+
+A run of the smallest network that has all parts; with dropout, where it knows dropout, so that
+the random state matters.
+"""
+
+# ruff: noqa: ANN401 - settings and options are of several types
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from functools import cache
+from itertools import product
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from models.bert.pretraining import PRETRAINING as BERT
+from models.bert.settings import BertSettings
+from models.corpus import Corpus, TextFile
+from models.datasets import Splits
+from models.finetune import TEXT_CLASSIFICATION, Recipe, finetune_by
+from models.gpt_pretraining import PRETRAINING as GPT
+from models.pretrain import Pretraining, pretrain
+from models.pretrain_settings import GPTSettings, PretrainSettings
+from models.reading.answering import QUESTION_ANSWERING
+from models.reading.questions import Answer, Question, QuestionDataset
+from models.reading.sentences import TaggedDataset, TaggedSentence
+from models.reading.tagging import TOKEN_CLASSIFICATION
+from models.seq2seq.pairs import PairSplits
+from models.seq2seq.registry import NETWORKS, prepare
+from models.seq2seq.settings import Seq2SeqSettings
+from models.seq2seq.training import train
+from models.settings import TrainingSettings
+from models.vision.images import LabelledImage, LabelledImages
+from models.vision.settings import VisionSettings
+from models.vision.training import split_images, train_vit
+from models.words.elmo_pretraining import PRETRAINING as ELMO
+from models.words.settings import ElmoSettings
+from tests.models.tiny import (
+    embedder,
+    encoder_config,
+    labelled_messages,
+    message_splits,
+    word_tokenizer,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """What a run came to: weights, the loss of each step, and how it was judged each time."""
+
+    network: nn.Module
+    losses: list[float]
+    history: list[dict[str, Any]]
+
+    @property
+    def weights(self) -> dict[str, Tensor]:
+        return self.network.state_dict()
+
+    def is_same(self, other: "Ended") -> bool:
+        """Bit for bit."""
+        ours, theirs = self.weights, other.weights
+        return (
+            (self.losses, self.history) == (other.losses, other.history)
+            and ours.keys() == theirs.keys()
+            and all(torch.equal(ours[name], theirs[name]) for name in ours)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A training of `steps` steps that is judged after every `judged_every`.
+
+    `train` takes `has_other_data`, changes of settings by name in `changes`, and what all
+    trainings take: `state_file`, `resume`, `listener` and `should_stop`. `other` is a setting with
+    another value, and what a refusal says of it.
+    """
+
+    name: str
+    steps: int
+    judged_every: int
+    train: Callable[..., Ended]
+    other: tuple[dict[str, Any], str]
+    has_precision: bool = True
+
+
+def stop_after(steps: int) -> Callable[[], bool]:
+    """Is asked after every step."""
+    remaining = iter(range(steps - 1))
+    return lambda: next(remaining, None) is None
+
+
+# Fine-tuning: 24 rows in batches of 8.
+
+TUNING = TrainingSettings(epochs=3, batch_size=8, learning_rate=5e-3, patience=3, precision="off")
+
+
+def tagged_splits() -> Splits[TaggedDataset]:
+    """`win` and `free` are always entities, and `cash` goes on with what is before it."""
+    sentences = []
+    for line, (first, second, third) in enumerate(
+        product(("win", "free"), ("cash", "lunch", "now"), ("home", "later", "win", "the")), 1
+    ):
+        tags = ("B-x", "I-x" if second == "cash" else "O", "B-x" if third == "win" else "O")
+        sentences.append(TaggedSentence(line, (first, second, third), tags))
+    data = TaggedDataset("a", tuple(sentences))
+    return Splits(*data.split([0.2], 0))
+
+
+def question(context: str, *answers: tuple[str, int], text: str = "win") -> Question:
+    return Question(1, text, context, tuple(Answer(*answer) for answer in answers))
+
+
+def question_splits() -> Splits[QuestionDataset]:
+    """`win` is the answer to everything; half of the texts have none."""
+    examples = []
+    for text, *words in product(
+        ("now", "the"), ("cash", "lunch"), ("win", "free"), ("home", "later")
+    ):
+        context = " ".join(words)
+        answers = [("win", context.index("win"))] if "win" in context else []
+        examples.append(question(context, *answers, text=text))
+    data = QuestionDataset("a", tuple(examples))
+    return Splits(data, data)
+
+
+def tuning(
+    recipe: Recipe[Any, Any, Any], splits: Callable[[], Splits[Any]]
+) -> Callable[..., Ended]:
+    def run(
+        changes: dict[str, Any] | None = None, *, has_other_data: bool = False, **options: Any
+    ) -> Ended:
+        config = encoder_config(hidden_size=8, num_layers=1, intermediate_size=8)
+        data = splits()
+        if has_other_data:
+            data = Splits(data.validation, data.validation)
+        settings = replace(TUNING, **changes or {})
+        ended = finetune_by(recipe, embedder(config, word_tokenizer()), data, settings, **options)
+        progress = ended.progress
+        history = [asdict(record) for record in progress.epochs]
+        judged = {"best": progress.best_epoch, **ended.evaluation.to_dict()}
+        return Ended(ended.checkpoint.model, progress.step_losses, [*history, judged])
+
+    return run
+
+
+# Images.
+
+
+@cache
+def images() -> LabelledImages:
+    """30 of 8 x 8 pixels: light above or below."""
+    pixels = np.random.default_rng(0).integers(0, 100, (30, 1, 8, 8)).astype(np.uint8)
+    pixels[::2, :, :4] += 100
+    examples = (
+        LabelledImage(("below", "above")[place % 2 == 0], torch.from_numpy(image))
+        for place, image in enumerate(pixels)
+    )
+    return LabelledImages("halves", tuple(examples))
+
+
+SEEING = VisionSettings(
+    patch_size=4,
+    hidden_size=8,
+    num_layers=1,
+    num_heads=2,
+    dropout=0.1,
+    epochs=3,
+    batch_size=8,
+    precision="off",
+)
+
+
+def seeing(
+    changes: dict[str, Any] | None = None, *, has_other_data: bool = False, **options: Any
+) -> Ended:
+    shown = images()
+    if has_other_data:
+        shown = replace(shown, examples=shown.examples[:-2])
+    settings = replace(SEEING, **changes or {})
+    ended = train_vit(split_images(shown, settings), settings, **options)
+    history = [asdict(record) for record in ended.progress.epochs]
+    judged = {"best": ended.progress.best_epoch, **ended.evaluation.to_dict()}
+    return Ended(ended.checkpoint.model, ended.progress.step_losses, [*history, judged])
+
+
+# Language models: 9 steps, measured after every third.
+
+
+@cache
+def corpus() -> Corpus:
+    documents = tuple(
+        " ".join(f"the {animal} {verb} on mat {place}." for place in range(6))
+        for animal in ("cat", "dog", "hen")
+        for verb in ("sat", "ran", "hid", "ate")
+    )
+    return Corpus((TextFile("mats.txt", 1, "", documents),), documents[:10], documents[10:])
+
+
+SPEAKING: dict[str, Any] = {
+    "hidden_size": 8,
+    "dropout": 0.2,
+    "steps": 9,
+    "batch_size": 4,
+    "accumulation": 2,
+    "learning_rate": 1e-2,
+    "evaluate_every": 3,
+    "precision": "off",
+}
+SIZES: dict[str, Any] = {"num_layers": 1, "num_heads": 2, "context": 24}
+
+
+def speaking(pretraining: Pretraining, settings: PretrainSettings) -> Callable[..., Ended]:
+    def run(
+        changes: dict[str, Any] | None = None, *, has_other_data: bool = False, **options: Any
+    ) -> Ended:
+        chosen, texts = replace(settings, **changes or {}), corpus()
+        tokenizer = pretraining.train_tokenizer(texts.train, settings)
+        if has_other_data:
+            texts = replace(texts, train=texts.train[1:])
+        ended = pretrain(pretraining, texts, tokenizer, chosen, **options)
+        history = [asdict(measurement) for measurement in ended.progress.measurements]
+        return Ended(ended.checkpoint.model, ended.progress.step_losses, history)
+
+    return run
+
+
+# Pairs: 12 of them in batches of 4.
+
+PAIRING = Seq2SeqSettings(
+    length=2,
+    symbols=6,
+    samples=12,
+    test_samples=4,
+    hidden_size=8,
+    epochs=3,
+    batch_size=4,
+    learning_rate=2e-2,
+)
+
+
+def pairing(**sizes: Any) -> Callable[..., Ended]:
+    def run(
+        changes: dict[str, Any] | None = None, *, has_other_data: bool = False, **options: Any
+    ) -> Ended:
+        pairs, settings = prepare("reversal", replace(PAIRING, **sizes, **changes or {}))
+        if has_other_data:
+            pairs = PairSplits(pairs.name, pairs.train, pairs.test[1:])
+        ended = train(pairs, NETWORKS[settings.network].load(), settings, **options)
+        history = [asdict(epoch) for epoch in ended.course.epochs]
+        judged = {"train": asdict(ended.train), "test": asdict(ended.test)}
+        return Ended(ended.network, ended.course.step_losses, [*history, judged])
+
+    return run
+
+
+LONGER = {"epochs": 4}, "epochs 3 and not 4"
+MORE = {"steps": 20}, "steps 9 and not 20"
+RUNS = (
+    Run(
+        "text-classification",
+        9,
+        3,
+        tuning(TEXT_CLASSIFICATION, lambda: message_splits(labelled_messages())),
+        LONGER,
+    ),
+    Run("token-classification", 9, 3, tuning(TOKEN_CLASSIFICATION, tagged_splits), LONGER),
+    Run("question-answering", 6, 2, tuning(QUESTION_ANSWERING, question_splits), LONGER),
+    Run("images", 9, 3, seeing, LONGER),
+    Run("gpt", 9, 3, speaking(GPT, GPTSettings(vocab_size=270, **SPEAKING, **SIZES)), MORE),
+    Run("bert", 9, 3, speaking(BERT, BertSettings(vocab_size=60, **SPEAKING, **SIZES)), MORE),
+    Run("elmo", 9, 3, speaking(ELMO, ElmoSettings(num_layers=1, **SPEAKING)), MORE),
+    Run("lstm", 9, 3, pairing(network="lstm"), LONGER, has_precision=False),
+    Run(
+        "transformer",
+        9,
+        3,
+        pairing(network="transformer", num_layers=1, num_heads=2, dropout=0.1),
+        LONGER,
+        has_precision=False,
+    ),
+)
