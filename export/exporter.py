@@ -35,7 +35,7 @@ MIN_MEAN_COSINE = 0.995
 AUTO: tuple[Precision, ...] = ("fp32", "int8")  # what is written where nobody says otherwise
 # What neighbours may do to a row in a precision that nobody asked for.
 MAX_NEIGHBOUR_EFFECT = 0.01
-# Which operator measured faster where each precision runs: docs/benchmarks.md.
+# Which operator measured faster where each precision runs: decision 0028.
 DEFAULT_OPERATOR: dict[str, Operator] = {
     "fp32": "Attention",
     "fp16": "MultiHeadAttention",

@@ -26,7 +26,7 @@ from service.runtime import OnnxSession, SessionOptions
 
 MICROSOFT = "com.microsoft"
 LARGEST_UINT8, LARGEST_INT8 = 255, 127
-# How much of a channel's size moves into the weights, as an exponent; measured: docs/benchmarks.md.
+# How much of a channel's size moves into the weights, as an exponent; measured: decision 0016.
 STRENGTH = 0.8
 SMALLEST_CHANNEL = 1e-3  # of the largest: a channel that said nothing on the samples may yet
 

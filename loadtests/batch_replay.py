@@ -23,7 +23,7 @@ from service.settings import Settings
 
 NUM_TEXTS = 4_000
 NUM_RUNS = 2  # at once, as servers do by default
-# Measured when the models loaded, rounded: docs/benchmarks.md.
+# Measured when the models loaded, rounded: decision 0018.
 PACKED = {
     "MiniLM, float32": CostCurve(40.0, 0.05, 0.0008, 85e-6),
     "MiniLM, int8": CostCurve(50.0, 0.1, 0.001, 37e-6),

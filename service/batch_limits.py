@@ -20,7 +20,7 @@ from service.settings import Settings
 # part of its price: replayed in loadtests/batch_replay.py.
 PATIENCE = 0.35
 # A batch that costs more is at most 6 % better for it by its price, and slower by the clock: its
-# activations no longer fit the processor's caches (docs/benchmarks.md).
+# activations no longer fit the processor's caches (decision 0001).
 MAX_OVERHEADS = 16
 MAX_PRIORITY_LEVELS = 64  # each may have as many requests waiting as a model without levels
 

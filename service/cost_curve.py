@@ -25,7 +25,7 @@ MAX_OVERHEAD = 1_024.0  # tokens; beyond that something else was measured
 class CostCurve:
     """The prices of a run, in tokens of text. The default is for graphs nobody measured."""
 
-    overhead: float = 16.0  # docs/benchmarks.md
+    overhead: float = 16.0  # decision 0018
     padding: float = 1.0
     square: float = 0.0
     token_s: float = 0.0  # seconds of one; 0: not measured

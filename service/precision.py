@@ -47,7 +47,7 @@ def choose_precision(
         if "fp16" in present:
             return Choice("fp16", "a GPU computes it fastest")
         return Choice(exact, "there is no fp16 for the GPU")
-    if device == "openvino":  # int8 took 3.5 times as long as by ONNX Runtime: docs/benchmarks.md
+    if device == "openvino":  # int8 took 3.5 times as long as by ONNX Runtime: decision 0025
         return Choice(exact, "OpenVINO rounds float32 as its load_config says")
     rounded = next((each for each in present if each.startswith("int")), None)
     if rounded is None:

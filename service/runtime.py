@@ -273,7 +273,7 @@ def _ort_options(ort: Any, options: SessionOptions) -> Any:  # noqa: ANN401
         ort_options.add_session_config_entry("session.intra_op.spin_duration_us", spin_us)
         ort_options.add_session_config_entry("session.force_spinning_stop", "1")
     if options.device == "cpu":
-        # ORT's own fusion of addition and layer norm is slower than the two: docs/benchmarks.md.
+        # ORT's own fusion of addition and layer norm is slower than the two: decision 0028.
         fusions = "SkipLayerNormFusion"
         ort_options.add_session_config_entry("optimization.disable_specified_optimizers", fusions)
     for key, value in tuning.session_entries:

@@ -8,7 +8,7 @@ from models.seq2seq.settings import Seq2SeqSettings
 from models.seq2seq.tokens import END, PAD, START, symbols_tokenizer
 from models.seq2seq.training import Training
 
-ONE_THREAD_SIZE = 128  # values per token up to which one thread is faster: docs/benchmarks.md
+ONE_THREAD_SIZE = 128  # values per token up to which one thread is faster: docs/lecture-results.md
 
 
 def build(settings: Seq2SeqSettings, tokenizer: Tokenizer, max_positions: int) -> RecurrentSeq2Seq:

@@ -40,7 +40,7 @@ class SchedulerLimits:
 
     max_running: int = 64  # sequences with a slot, whatever the cache could hold
     max_prefill_tokens: int = 256  # between two decoding steps
-    overhead_tokens: int = 16  # what one more run costs, in tokens; docs/benchmarks.md
+    overhead_tokens: int = 16  # what one more run costs, in tokens; decision 0018
     priority_step_s: float = 5.0  # how much later each priority counts as having come
     can_reuse_prefixes: bool = True
     pads_prompts: bool = True  # in a run of several each costs as much as the longest
