@@ -22,7 +22,8 @@ from service.errors import LoadError
 from service.generation.decoder import PREFILL_SUFFIX
 from service.generation.encoder_decoder import ENCODER_FILENAME
 from service.manifest import MODEL_FILENAME, Manifest
-from service.model_config import complete_for_text, parse_config
+from service.model_config import parse_config
+from service.tasks import complete_config
 
 LABELS_FILE = "labels.txt"
 
@@ -127,8 +128,7 @@ def _write_graphs(graph: onnx.ModelProto, prefill: onnx.ModelProto | None, path:
 
 
 def _write_model_files(manifest: Manifest, folder: Path, name: str, max_batch_size: int) -> None:
-    config = ModelConfig(name=name)
-    complete_for_text(config, manifest, max_batch_size)
+    config = complete_config(ModelConfig(name=name), manifest, max_batch_size)
     config.ClearField("instance_group")  # the server knows its machine
     for output in config.output:
         if output.name == ("label" if manifest.image is None else "logits"):
@@ -145,7 +145,7 @@ def _check_fits(target: Path, manifest: Manifest) -> None:
     text = path.read_text(encoding="utf-8") if path.exists() else ""
     try:
         config = parse_config(text, target.name)
-        complete_for_text(config, manifest, default_rows=1)
+        complete_config(config, manifest, default_rows=1)
     except LoadError as error:
         raise ExportError(f"the new version does not fit '{target.name}': {error}") from error
     if labels.exists() and labels.read_text(encoding="utf-8") != _lines(manifest.labels):

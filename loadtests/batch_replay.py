@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from loadtests.compare.traffic import mixed_sizes
-from service.batch_limits import batch_limits
+from service.batch_limits import batch_limits, with_cost
 from service.batching import BatchLimits, BatchQueue
 from service.cost_curve import CostCurve
 from service.model_config import parse_config
@@ -122,9 +122,8 @@ def _send(queue: BatchQueue, texts: Iterator[int], now_s: float, count: int) -> 
 
 def limits_of(cost: CostCurve) -> BatchLimits:
     """Those of a model that was measured."""
-    return batch_limits(
-        parse_config("max_batch_size: 64", "replayed"), Settings(max_queue_s=0), cost
-    )
+    config = parse_config("max_batch_size: 64", "replayed")
+    return with_cost(batch_limits(config, Settings(max_queue_s=0)), cost)
 
 
 def main() -> None:

@@ -82,12 +82,9 @@ async def serving(
     """A model of the repository with its engine, in this process."""
     values = {"kv_cache_bytes": KV_CACHE_BYTES, **settings}
     chosen = Settings(model_repository=repository, **values)  # type: ignore[arg-type]
-    loaded = load_model(ModelSource.of(repository, name), chosen, Openers())
+    version = load_model(ModelSource.of(repository, name), chosen, Openers()).versions[-1]
     with ThreadPoolExecutor(1) as executor:
-        number = loaded.versions[-1].number
-        host = Host(chosen, Metrics(), executor)
-        metrics = host.metrics.for_model(name, number)
-        model = start_model(loaded, number, metrics, host, lambda: None)
+        model = start_model(version, Host(chosen, Metrics(), executor), lambda: None)
         if not isinstance(model, GenerativeModel):
             raise LoadError(f"{name} does not generate")
         if observed is not None:

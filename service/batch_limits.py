@@ -1,4 +1,4 @@
-"""The bounds of a model's queue and batches: its configuration first, then the server's settings.
+"""The bounds of a model's queue, batches and steps: its configuration's, or the server's settings.
 
 What is wrong in `dynamic_batching` is refused here, with the field's name.
 """
@@ -11,10 +11,10 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelQueuePolicy
 from service.batching import BatchLimits
 from service.cost_curve import CostCurve
 from service.errors import LoadError
+from service.generation.scheduler import SchedulerLimits
 from service.model_config import parameter
 from service.queue_policy import QueuePolicies, QueuePolicy
-from service.session_config import RUN_ENTRIES
-from service.settings import Settings
+from service.settings import MAX_DRAFT_TOKENS, Settings
 
 # Who is left waiting may join a batch with less padding, so that a run saved now is worth only a
 # part of its price: replayed in loadtests/batch_replay.py.
@@ -25,25 +25,49 @@ MAX_OVERHEADS = 16
 MAX_PRIORITY_LEVELS = 64  # each may have as many requests waiting as a model without levels
 
 
-def batch_limits(
-    config: ModelConfig, settings: Settings, measured: CostCurve | None = None
-) -> BatchLimits:
-    """Of a model whose requests are batched, or `LoadError`; `measured` is what its runs cost."""
+def batch_limits(config: ModelConfig, settings: Settings) -> BatchLimits:
+    """Of a model whose requests are batched, or `LoadError`."""
     batching = config.dynamic_batching
-    overhead = parameter(config, "batch_overhead_tokens", settings.batch_overhead_tokens)
+    cost = CostCurve(parameter(config, "batch_overhead_tokens", settings.batch_overhead_tokens))
     return BatchLimits(
         max_rows=max(1, config.max_batch_size),
         max_tokens=parameter(config, "max_batch_tokens", settings.max_batch_tokens),
         queue=queue_policies(config, settings),
         max_waiting_rows=parameter(config, "max_queue_rows", settings.max_queue_rows),
         max_waiting_tokens=parameter(config, "max_queue_tokens", settings.max_queue_tokens),
-        cost=replace(measured, overhead=PATIENCE * measured.overhead)
-        if measured
-        else CostCurve(overhead),
-        max_cost=MAX_OVERHEADS * measured.overhead if measured else inf,
-        run_cost=measured or CostCurve(overhead),
+        cost=cost,
+        run_cost=cost,
         max_delay_s=batching.max_queue_delay_microseconds / 1e6,
         preferred_rows=tuple(batching.preferred_batch_size),
+    )
+
+
+def with_cost(limits: BatchLimits, measured: CostCurve | None) -> BatchLimits:
+    """The same bounds where the cost of the model's runs was measured."""
+    if measured is None:
+        return limits
+    return replace(
+        limits,
+        cost=replace(measured, overhead=PATIENCE * measured.overhead),
+        max_cost=MAX_OVERHEADS * measured.overhead,
+        run_cost=measured,
+    )
+
+
+def scheduler_limits(config: ModelConfig, settings: Settings) -> SchedulerLimits:
+    """Of a generative model's steps, or `LoadError`."""
+    max_draft_tokens = parameter(config, "max_draft_tokens", settings.max_draft_tokens)
+    if max_draft_tokens > MAX_DRAFT_TOKENS:
+        raise LoadError(
+            f"max_draft_tokens is {max_draft_tokens}, expected at most {MAX_DRAFT_TOKENS}"
+        )
+    return SchedulerLimits(
+        max_running=parameter(config, "max_running_sequences", settings.max_running_sequences),
+        max_prefill_tokens=parameter(config, "max_prefill_tokens", settings.max_prefill_tokens),
+        overhead_tokens=parameter(config, "batch_overhead_tokens", settings.batch_overhead_tokens),
+        priority_step_s=settings.priority_step_s,
+        can_reuse_prefixes=settings.prefix_reuse,
+        max_draft_tokens=max_draft_tokens,
     )
 
 
@@ -81,48 +105,6 @@ def queue_policies(config: ModelConfig, settings: Settings) -> QueuePolicies:
         max(1, num_levels),
         max(1, default_level),
     )
-
-
-def check_generative(config: ModelConfig) -> None:
-    """Refuse what a model that generates step by step has no use for, by its name."""
-    batching = config.dynamic_batching
-    for name in (
-        "preferred_batch_size",
-        "max_queue_delay_microseconds",
-        "priority_levels",
-        "default_priority_level",
-        "priority_queue_policy",
-    ):
-        if getattr(batching, name):
-            raise LoadError(
-                f"config.pbtxt: dynamic_batching.{name} is set, but sequences of a generative "
-                "model join and leave between steps: it has no effect"
-            )
-    if batching.default_queue_policy.timeout_action == ModelQueuePolicy.DELAY:
-        raise LoadError(
-            "config.pbtxt: dynamic_batching.default_queue_policy.timeout_action is DELAY, "
-            "a generative model knows REJECT only"
-        )
-    if config.response_cache.enable:
-        raise LoadError(
-            "config.pbtxt: response_cache is not supported for generative models by this server"
-        )
-    if config.model_warmup:
-        raise LoadError(
-            "config.pbtxt: model_warmup is not supported for generative models by this server"
-        )
-    for name in RUN_ENTRIES:
-        if name in config.parameters:
-            raise LoadError(
-                f"config.pbtxt: parameter '{name}' has no effect on a generative model, whose runs "
-                "take their memory from the cache"
-            )
-    for group in config.instance_group:
-        if group.count > 1:
-            raise LoadError(
-                f"config.pbtxt: instance_group.count is {group.count}, expected 1: a generative "
-                "model runs one step at a time, with all its sequences"
-            )
 
 
 def _policy(policy: ModelQueuePolicy, settings: Settings) -> QueuePolicy:

@@ -1,7 +1,7 @@
-"""The values that fields of `config.pbtxt` may have, whoever wrote the file.
+"""The values that fields of `config.pbtxt` may have.
 
 Everything that later costs memory or time by its number is bounded here. Which fields are
-acted on at all is `model_config.py`'s business, and files are nobody's here.
+acted on at all is `model_config.py`'s business. Knows nothing of files.
 """
 
 import math
@@ -12,11 +12,12 @@ from tritonclient.grpc.model_config_pb2 import (
     ModelInput,
     ModelInstanceGroup,
     ModelOutput,
+    ModelQueuePolicy,
 )
 
 from service.errors import LoadError
 from service.reshape import can_reshape
-from service.session_config import MAX_SHOWN, session_tuning
+from service.session_config import MAX_SHOWN, RUN_ENTRIES, session_tuning
 
 MAX_CONFIG_BYTES = 2**20  # of a configuration
 MAX_BATCH_SIZE = 65_536  # rows
@@ -52,6 +53,48 @@ def check_values(config: ModelConfig) -> None:
             _check_tensor(side, tensor)
     _check_groups(config.instance_group)
     session_tuning(config)
+
+
+def check_generative(config: ModelConfig) -> None:
+    """Refuse what a model that generates step by step has no use for, by its name."""
+    batching = config.dynamic_batching
+    for name in (
+        "preferred_batch_size",
+        "max_queue_delay_microseconds",
+        "priority_levels",
+        "default_priority_level",
+        "priority_queue_policy",
+    ):
+        if getattr(batching, name):
+            raise LoadError(
+                f"config.pbtxt: dynamic_batching.{name} is set, but sequences of a generative "
+                "model join and leave between steps: it has no effect"
+            )
+    if batching.default_queue_policy.timeout_action == ModelQueuePolicy.DELAY:
+        raise LoadError(
+            "config.pbtxt: dynamic_batching.default_queue_policy.timeout_action is DELAY, "
+            "a generative model knows REJECT only"
+        )
+    if config.response_cache.enable:
+        raise LoadError(
+            "config.pbtxt: response_cache is not supported for generative models by this server"
+        )
+    if config.model_warmup:
+        raise LoadError(
+            "config.pbtxt: model_warmup is not supported for generative models by this server"
+        )
+    for name in RUN_ENTRIES:
+        if name in config.parameters:
+            raise LoadError(
+                f"config.pbtxt: parameter '{name}' has no effect on a generative model, whose runs "
+                "take their memory from the cache"
+            )
+    for group in config.instance_group:
+        if group.count > 1:
+            raise LoadError(
+                f"config.pbtxt: instance_group.count is {group.count}, expected 1: a generative "
+                "model runs one step at a time, with all its sequences"
+            )
 
 
 def check_file_name(path: str, name: str) -> None:

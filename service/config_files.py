@@ -4,12 +4,13 @@
 that no link leads out of the repository before anything is read.
 """
 
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-
-from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from service.config_checks import MAX_CONFIG_BYTES
 from service.errors import LoadError
+from service.manifest import MODEL_FILENAME, Manifest
 
 MAX_MANIFEST_BYTES = 16 * 2**20  # it has an entry per label
 MAX_LABELS_BYTES = 16 * 2**20
@@ -43,16 +44,37 @@ def read_config(folder: Path) -> str:
     return read_text(path, MAX_CONFIG_BYTES) if path.exists() else ""
 
 
-def read_manifest(version: Path) -> str:
-    """A version's `manifest.json`; empty where there is none."""
+@dataclass(frozen=True, slots=True)
+class VersionFiles:
+    """What a version's folder says of its model."""
+
+    folder: Path
+    manifest: Manifest | None  # None: there is none, so it is a tensor model
+    graphs: tuple[str, ...]  # those that may be opened, the first choice first
+
+
+def read_version(folder: Path, number: int, graph: str) -> VersionFiles:
+    """The files of one version in a model's folder, or `LoadError` where there is no graph.
+
+    `graph` is the file that the configuration names, which is then the only one; it may be empty.
+    """
+    version, name = folder / str(number), graph or MODEL_FILENAME
     path = version / "manifest.json"
-    return read_text(path, MAX_MANIFEST_BYTES) if path.exists() else ""
+    text = read_text(path, MAX_MANIFEST_BYTES) if path.exists() else ""
+    manifest = Manifest.from_json(text) if text else None
+    names: Iterable[str] = [name]
+    if manifest is not None and name == MODEL_FILENAME:
+        names = manifest.filenames.values()
+    graphs = tuple(name for name in names if (version / name).is_file())
+    if not graphs:
+        raise LoadError(f"version {number} has no {name}")
+    return VersionFiles(version, manifest, graphs)
 
 
-def read_labels(config: ModelConfig, folder: Path) -> dict[str, list[str]]:
-    """The labels of outputs that have a `label_filename`: a line each, the first is class 0."""
+def read_labels(folder: Path, filenames: Mapping[str, str]) -> dict[str, list[str]]:
+    """The labels of outputs that have a file: a line each, the first is class 0."""
     return {
-        output.name: read_text(folder / output.label_filename, MAX_LABELS_BYTES).splitlines()
-        for output in config.output
-        if output.label_filename
+        output: read_text(folder / filename, MAX_LABELS_BYTES).splitlines()
+        for output, filename in filenames.items()
+        if filename
     }

@@ -6,23 +6,17 @@ methods run on the event loop.
 
 import time
 from collections.abc import Sequence
-from concurrent.futures import Executor
 from dataclasses import dataclass
 
 import numpy as np
-from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from service.batching import Size
 from service.engine import BatchEngine
-from service.errors import DeadlineExceeded, LoadError
+from service.errors import DeadlineExceeded
 from service.images import ImageLimits, check_sizes, decode_images
-from service.manifest import Manifest
-from service.metrics import ModelMetrics
-from service.models import Caller, TensorModel, first_outputs
+from service.interface import ModelInterface
+from service.models import Caller, Host, TensorModel, first_outputs
 from service.request import Item, Timings
-from service.response_cache import LoadCache
-from service.signature import Signature
-from service.tasks import text_signature
 from service.tokenizing import Tokenizing
 
 
@@ -38,23 +32,15 @@ class ImageReply:
 class ImageModel(TensorModel):
     """A tensor model that takes image files too."""
 
-    def __init__(
-        self,
-        version: int,
-        config: ModelConfig,
-        engine: BatchEngine,
-        metrics: ModelMetrics,
-        manifest: Manifest,
-        limits: ImageLimits,
-        executor: Executor,
-        cache: LoadCache | None = None,
-    ) -> None:
+    def __init__(self, host: Host, interface: ModelInterface, engine: BatchEngine) -> None:
+        manifest, settings = interface.manifest, host.settings
+        assert manifest is not None, "an image model has one"
         assert manifest.image is not None, "the manifest has checked it"
-        super().__init__(version, config, engine, metrics, cache)
+        super().__init__(host, interface, engine)
         self.manifest = manifest
         self._image = manifest.image
-        self._limits = limits
-        self._worker = Tokenizing(executor)
+        self._limits = ImageLimits(settings.max_image_bytes, settings.max_image_pixels)
+        self._worker = Tokenizing(host.executor)
 
     @property
     def decoded_bytes(self) -> int:
@@ -87,20 +73,3 @@ class ImageModel(TensorModel):
             )
             logits = await self._run(request, "", first_outputs)
         return ImageReply(logits, decoded.sizes, request.timings)
-
-
-def check_image_graph(graph: Signature, manifest: Manifest) -> None:
-    """Raise `LoadError` unless the graph takes and gives what the manifest promises."""
-    promised = text_signature(manifest)
-    for side, found, wanted in (
-        ("input", graph.inputs, promised.inputs),
-        ("output", graph.outputs, promised.outputs),
-    ):
-        (spec,) = wanted
-        dims = [tensor.dims for tensor in found if tensor.name == spec.name]
-        if len(found) != 1 or dims != [(-1, *spec.dims)]:
-            raise LoadError(
-                f"task {manifest.task} needs one {side} '{spec.name}' of shape "
-                f"{[-1, *spec.dims]}, the graph has "
-                f"{ {tensor.name: tensor.dims for tensor in found} }"
-            )

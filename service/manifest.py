@@ -146,6 +146,16 @@ class Manifest:
         return self.network == "recurrent"
 
     @property
+    def is_generative(self) -> bool:
+        """Whether it generates step by step, in an engine of its own kind."""
+        return self.task == "text-generation" and not self.is_recurrent
+
+    @property
+    def reads_texts(self) -> bool:
+        """Whether its requests are texts, each an item of a batch."""
+        return self.image is None and self.task != "text-generation" and not self.is_recurrent
+
+    @property
     def has_words(self) -> bool:
         """Whether it has a vector per word, and none for what it does not know."""
         return self.network == "words"

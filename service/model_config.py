@@ -1,8 +1,9 @@
-"""`config.pbtxt`: parse it, refuse what we do not implement, complete it from the graph.
+"""`config.pbtxt`: parse it, refuse what is not implemented, complete it from manifest or graph.
 
-The format is Triton's `inference.ModelConfig` in protobuf text form. A field we do
-not act on is refused by its name, so that nobody believes in a setting that does
-nothing. Knows nothing of files, sessions or requests.
+The format is Triton's `inference.ModelConfig` in protobuf text form. A field without
+effect is refused by its name, so that no setting is believed to do what it does not.
+A configuration is not changed once it is parsed: completing gives a new one. Knows
+nothing of files, sessions or requests.
 """
 
 from collections.abc import Iterable
@@ -21,7 +22,7 @@ from service.manifest import MODEL_FILENAME, Manifest
 from service.session_config import MAX_SHOWN
 from service.session_config import PARAMETERS as SESSION_PARAMETERS
 from service.signature import Signature, TensorSpec
-from service.tasks import TEXT_TASKS, text_signature
+from service.warmup_samples import warmup_samples
 
 PLATFORM = "onnxruntime_onnx"
 BACKEND = "onnxruntime"
@@ -115,15 +116,32 @@ def _checked(config: ModelConfig, model_name: str) -> ModelConfig:
     _refuse_unsupported(config)
     _check_platform(config)
     check_values(config)
+    warmup_samples(config)
     return config
 
 
-def complete_for_text(config: ModelConfig, manifest: Manifest, default_rows: int) -> None:
-    """Fill in what a text model's clients see: `text` in, results out.
+def copy_of(config: ModelConfig) -> ModelConfig:
+    copied = ModelConfig()
+    copied.CopyFrom(config)
+    return copied
 
-    A generative model takes one prompt per request, so its tensors have no batch axis.
+
+def complete_for_text(
+    config: ModelConfig,
+    manifest: Manifest,
+    signature: Signature,
+    default_rows: int,
+    *,
+    is_alone: bool = False,
+) -> ModelConfig:
+    """The configuration with what clients see of a model with a manifest: texts in, results out.
+
+    `signature` has no batch axis, and `is_alone` says that a text shares no run with others. A
+    generative model takes one prompt per request, so its tensors have no batch axis. Raises
+    `LoadError` where the file contradicts the manifest.
     """
-    if manifest.task == "text-generation":
+    config = copy_of(config)
+    if manifest.is_generative:
         if config.max_batch_size:
             raise LoadError(
                 f"config.pbtxt: max_batch_size is {config.max_batch_size}, expected 0: requests "
@@ -132,7 +150,6 @@ def complete_for_text(config: ModelConfig, manifest: Manifest, default_rows: int
         config.model_transaction_policy.decoupled = True
     else:
         _refuse_decoupled(config)
-        is_alone = manifest.image is None and TEXT_TASKS[manifest.task].is_alone
         if is_alone and config.max_batch_size > 1:
             raise LoadError(
                 f"config.pbtxt: max_batch_size is {config.max_batch_size}, expected 1: what a text "
@@ -145,18 +162,19 @@ def complete_for_text(config: ModelConfig, manifest: Manifest, default_rows: int
                 f"config.pbtxt: '{tensor.name}' has a reshape: only tensors of a graph may, and "
                 f"this is a {manifest.task} model"
             )
-    specs = text_signature(manifest)
-    _fill_tensors(config, specs)
-    _check_tensors(config, specs)
+    _fill_tensors(config, signature)
+    _check_tensors(config, signature)
     _fill_rest(config)
+    return config
 
 
-def complete_from_graph(config: ModelConfig, graph: Signature, default_rows: int) -> None:
-    """Fill in what the file leaves open from the graph, and check what it says against it.
+def complete_from_graph(config: ModelConfig, graph: Signature, default_rows: int) -> ModelConfig:
+    """The configuration with what the file leaves to the graph.
 
-    A configuration that names no tensors and no batch size gets `default_rows` where
-    the graph can batch.
+    One that names no tensors and no batch size gets `default_rows` where the graph can batch.
+    Raises `LoadError` where the file contradicts the graph.
     """
+    config = copy_of(config)
     if not config.max_batch_size and not config.input and graph.can_batch:
         config.max_batch_size = default_rows
     if config.max_batch_size and not graph.can_batch:
@@ -178,6 +196,7 @@ def complete_from_graph(config: ModelConfig, graph: Signature, default_rows: int
         _note_scalars(config, specs)
     _check_tensors(config, specs)
     _fill_rest(config)
+    return config
 
 
 def _named_overridable(config: ModelConfig, graph: Signature) -> tuple[TensorSpec, ...]:

@@ -17,7 +17,6 @@ from types import TracebackType
 from typing import ClassVar, Protocol, TypeVar
 
 import numpy as np
-from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from service.batching import Size
 from service.call import current_call
@@ -34,9 +33,9 @@ from service.errors import (
     Unavailable,
     WaitTooLong,
 )
+from service.interface import ModelInterface
 from service.manifest import Manifest
 from service.metrics import Metrics, ModelMetrics
-from service.model_config import signature_of
 from service.occupancy import Occupancy
 from service.request import Arrays, Item, Request, Timings
 from service.reshape import reshaped
@@ -116,14 +115,14 @@ class Host:
     executor: Executor  # for tokenizing long texts
     cache: ResponseCache = field(default_factory=ResponseCache)
 
-    def cache_for(self, config: ModelConfig) -> LoadCache | None:
+    def cache_for(self, interface: ModelInterface) -> LoadCache | None:
         """A place for the answers of a model that is being loaded, if it wants one."""
-        if not config.response_cache.enable:
+        if not interface.is_cached:
             return None
         if not self.cache.max_bytes:
             logger.warning(
                 "'%s' has a response_cache, but --response-cache-bytes is 0: nothing is kept",
-                config.name,
+                interface.name,
             )
             return None
         return self.cache.for_load()
@@ -152,18 +151,16 @@ class Engine(Protocol):
 class ServedModel:
     """One version of one model, ready to answer. Subclasses implement `infer`."""
 
-    def __init__(
-        self, version: int, config: ModelConfig, engine: Engine, metrics: ModelMetrics
-    ) -> None:
-        self.name: str = config.name
-        self.version = version
-        self.config = config
-        self.signature = signature_of(config)
-        self.labels: dict[str, list[str]] = {}  # of outputs whose values are classes
+    def __init__(self, host: Host, interface: ModelInterface, engine: Engine) -> None:
+        self.interface = interface
+        self.name = interface.name
+        self.version = interface.version
+        self.signature = interface.signature
+        self.labels = interface.labels
         self.users = Occupancy()  # calls that it must answer before it is closed
         self._engine = engine
-        self._metrics = metrics
-        metrics.watch(lambda: engine.num_waiting, lambda: engine.num_running)
+        self._metrics = host.metrics.for_model(interface.name, interface.version)
+        self._metrics.watch(lambda: engine.num_waiting, lambda: engine.num_running)
 
     async def infer(self, request: InferRequest) -> InferReply:
         """Answer one call, or raise an `AttendantError`."""
@@ -239,18 +236,11 @@ class BatchedModel(ServedModel):
     alike at one time may both be computed.
     """
 
-    def __init__(
-        self,
-        version: int,
-        config: ModelConfig,
-        engine: BatchEngine,
-        metrics: ModelMetrics,
-        cache: LoadCache | None = None,
-    ) -> None:
-        super().__init__(version, config, engine, metrics)
+    def __init__(self, host: Host, interface: ModelInterface, engine: BatchEngine) -> None:
+        super().__init__(host, interface, engine)
         self._batches = engine
-        self._cache = cache
-        self._has_rows = config.max_batch_size > 0
+        self._cache = host.cache_for(interface)
+        self._has_rows = interface.has_rows
         self._output_names = [spec.name for spec in self.signature.outputs]
 
     async def infer(self, request: InferRequest) -> InferReply:
@@ -344,24 +334,16 @@ class TextModel(BatchedModel):
     inline_rows: ClassVar[int] = 1_024
 
     def __init__(
-        self,
-        version: int,
-        config: ModelConfig,
-        engine: BatchEngine,
-        metrics: ModelMetrics,
-        manifest: Manifest,
-        tokenizer: TextTokenizer,
-        executor: Executor,
-        cache: LoadCache | None = None,
+        self, host: Host, interface: ModelInterface, engine: BatchEngine, tokenizer: TextTokenizer
     ) -> None:
-        super().__init__(version, config, engine, metrics, cache)
-        self.manifest = manifest
+        assert interface.manifest is not None, "a text model has one"
+        super().__init__(host, interface, engine)
+        self.manifest = interface.manifest
         self.tokenizer = tokenizer
-        self._executor = executor
-        self._tokenizing = Tokenizing(executor)
-        self.labels = {"logits": list(manifest.labels)}
+        self._executor = host.executor
+        self._tokenizing = Tokenizing(host.executor)
         self._tokens_per_character = 0.0  # of texts so far; 0: the first one is admitted unseen
-        self._labels = np.array([label.encode() for label in manifest.labels], object)
+        self._labels = np.array([label.encode() for label in self.manifest.labels], object)
 
     async def _compute_reply(self, request: InferRequest) -> InferReply:
         with self.counted_failures(request.caller.received_s):

@@ -1,7 +1,7 @@
-"""Which graph of a version runs here: what this machine computes fast, unless somebody chose.
+"""Which graph of a version runs here: what this machine computes fast, unless one is asked for.
 
-Pure: is told the machine and what there is, and knows neither files nor sessions. Which precisions
-cost little enough to be there at all is decided when a model is exported.
+Pure: takes the machine and the names of the files that there are, and knows neither files nor
+sessions. Which precisions cost little enough to be there at all is decided at export.
 """
 
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import get_args
 
 from service.errors import LoadError
-from service.manifest import Precision
+from service.manifest import Manifest, Precision
 
 AUTO = "auto"
 CHOICES: tuple[str, ...] = (AUTO, *get_args(Precision))
@@ -26,6 +26,21 @@ class Choice:
     reason: str
 
 
+def choose_graph(
+    manifest: Manifest,
+    graphs: Sequence[str],
+    wanted: str,
+    asked_by: str,
+    device: str,
+    flags: frozenset[str],
+) -> tuple[str, Choice]:
+    """The one of `graphs` with the precision that `choose_precision` gives, and that choice."""
+    precision_of = {filename: precision for precision, filename in manifest.filenames.items()}
+    precisions = [precision_of.get(filename, manifest.precision) for filename in graphs]
+    choice = choose_precision(precisions, wanted, asked_by, device, flags)
+    return graphs[precisions.index(choice.precision)], choice
+
+
 def choose_precision(
     present: Sequence[Precision], wanted: str, asked_by: str, device: str, flags: frozenset[str]
 ) -> Choice:
@@ -34,7 +49,7 @@ def choose_precision(
     `asked_by` names where `wanted` was said, `device` is cpu, openvino or cuda, and `flags` are
     the processor's instruction sets. Raises `LoadError` where what is wanted is not there.
     """
-    assert present, "somebody has looked"
+    assert present, "the caller checked that a graph exists"
     for precision in present:
         if precision == wanted:
             return Choice(precision, f"asked for by {asked_by}")

@@ -30,7 +30,7 @@ from service.errors import (
     Unavailable,
 )
 from service.known_model import IndexRow, KnownModel
-from service.loading import LoadedModel, Openers, load_model, start_model
+from service.loading import LoadedVersion, Openers, load_model, start_model
 from service.metrics import Metrics
 from service.model_config import parse_config_json
 from service.model_files import (
@@ -452,7 +452,7 @@ class ModelRepository:
         served = dict(kept)
         try:
             for new in loaded.versions:
-                served[new.number] = self._open(model, loaded, new.number, started_s)
+                served[new.number] = self._open(model, new, started_s)
         except BaseException:
             for number in served.keys() - kept.keys():
                 self._retire(model, served[number])
@@ -467,21 +467,18 @@ class ModelRepository:
             if model.versions.get(number) is not version:
                 self._retire(model, version)
 
-    def _open(
-        self, model: KnownModel, loaded: LoadedModel, number: int, started_s: float
-    ) -> ServedModel:
-        name = loaded.config.name
-        metrics = self._host.metrics.for_model(name, number)
+    def _open(self, model: KnownModel, loaded: LoadedVersion, started_s: float) -> ServedModel:
+        metrics = self._host.metrics.for_model(model.name, loaded.number)
         metrics.load_s = time.monotonic() - started_s
-        description = loaded.version(number).description
         logger.info(
-            "loaded '%s' version %d in %.2f s: %s", name, number, metrics.load_s, description
+            "loaded '%s' version %d in %.2f s: %s",
+            *(model.name, loaded.number, metrics.load_s, loaded.description),
         )
 
         def on_broken() -> None:
             self._withdraw(model, served)
 
-        served = start_model(loaded, number, metrics, self._host, on_broken)
+        served = start_model(loaded, self._host, on_broken)
         return served
 
     def _withdraw(self, model: KnownModel, version: ServedModel) -> None:

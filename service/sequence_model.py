@@ -9,16 +9,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from service.engine import BatchEngine
 from service.errors import InvalidArgument
 from service.generation.sampling_params import SamplingParams
-from service.manifest import Manifest
-from service.metrics import ModelMetrics
-from service.models import Caller, InferReply, InferRequest, TensorModel
+from service.interface import ModelInterface
+from service.models import Caller, Host, InferReply, InferRequest, TensorModel
 from service.request import Arrays, Item, Timings
-from service.response_cache import LoadCache
 from service.tokenizer import TextTokenizer
 
 SOURCE, TARGET = "source", "target"
@@ -40,17 +37,11 @@ class SequenceModel(TensorModel):
     """A tensor model that takes text too: symbols with spaces between them."""
 
     def __init__(
-        self,
-        version: int,
-        config: ModelConfig,
-        engine: BatchEngine,
-        metrics: ModelMetrics,
-        manifest: Manifest,
-        tokenizer: TextTokenizer,
-        cache: LoadCache | None = None,
+        self, host: Host, interface: ModelInterface, engine: BatchEngine, tokenizer: TextTokenizer
     ) -> None:
-        super().__init__(version, config, engine, metrics, cache)
-        self.manifest = manifest
+        assert interface.manifest is not None, "a recurrent model has one"
+        super().__init__(host, interface, engine)
+        self.manifest = interface.manifest
         self._tokenizer = tokenizer
         ids = range(tokenizer.num_tokens)
         self._symbol_ids = [i for i in ids if i not in tokenizer.meaningless_ids]

@@ -8,8 +8,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+from tritonclient.grpc.model_config_pb2 import ModelConfig
+
 from service.datatypes import DATATYPES
 from service.manifest import ImageInput, Manifest, Task
+from service.model_config import complete_for_text
 from service.signature import Signature, TensorSpec
 
 BYTES, FP32, INT32 = (DATATYPES[name] for name in ("BYTES", "FP32", "INT32"))
@@ -131,3 +134,10 @@ def text_signature(manifest: Manifest) -> Signature:
     if manifest.image is not None:
         return image_signature(manifest.image, len(manifest.labels))
     return TEXT_TASKS[manifest.task].signature(manifest)
+
+
+def complete_config(config: ModelConfig, manifest: Manifest, default_rows: int) -> ModelConfig:
+    """A configuration with what clients see of a manifest's model, or `LoadError`."""
+    is_alone = manifest.reads_texts and TEXT_TASKS[manifest.task].is_alone
+    signature = text_signature(manifest)
+    return complete_for_text(config, manifest, signature, default_rows, is_alone=is_alone)

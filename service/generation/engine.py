@@ -102,6 +102,11 @@ class GenerationEngine:
 
     # On the event loop.
 
+    @property
+    def vocab_size(self) -> int:
+        """How many token ids the model knows."""
+        return self._decoder.vocab_size
+
     def generate(self, request: GenerationRequest) -> Generation:
         """Start a request; iterate over what comes back inside `async with`.
 

@@ -5,13 +5,11 @@ generative backends, go through `infer` and `infer_stream`. All methods run on t
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
-from concurrent.futures import Executor
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from typing import Self, TypeVar
 
 import numpy as np
-from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from service.call import current_call
 from service.errors import InvalidArgument
@@ -19,9 +17,8 @@ from service.generation.engine import GenerationEngine
 from service.generation.sampling_params import SamplingParams
 from service.generation.sequence import GenerationRequest
 from service.generation.stream import Generation
-from service.manifest import Manifest
-from service.metrics import ModelMetrics
-from service.models import Caller, InferReply, InferRequest, ServedModel, decode
+from service.interface import ModelInterface
+from service.models import Caller, Host, InferReply, InferRequest, ServedModel, decode
 from service.request import Timings
 from service.tokenizer import PromptTokenizer, TokenPieces
 from service.tokenizing import Tokenizing
@@ -40,30 +37,25 @@ class Room:
 
 
 class GenerativeModel(ServedModel):
-    """A decoder with its engine; `default_max_tokens` is the output where a request is silent."""
+    """A decoder with its engine."""
 
     def __init__(
         self,
-        version: int,
-        config: ModelConfig,
+        host: Host,
+        interface: ModelInterface,
         engine: GenerationEngine,
-        metrics: ModelMetrics,
-        manifest: Manifest,
         tokenizer: PromptTokenizer,
-        executor: Executor,
-        *,
-        vocab_size: int,
         room: Room,
-        default_max_tokens: int,
     ) -> None:
-        super().__init__(version, config, engine, metrics)
-        self.manifest = manifest
+        assert interface.manifest is not None, "a generative model has one"
+        super().__init__(host, interface, engine)
+        self.manifest = interface.manifest
         self.tokenizer = tokenizer
         self.engine = engine
-        self._tokenizing = Tokenizing(executor)
-        self._vocab_size = vocab_size
+        self._tokenizing = Tokenizing(host.executor)
+        self._vocab_size = engine.vocab_size
         self._room = room
-        self._default_max_tokens = default_max_tokens
+        self._default_max_tokens = host.settings.default_max_tokens
 
     @asynccontextmanager
     async def generate(

@@ -39,7 +39,8 @@ def to_infer_request(
     has_parameters = bool(request.parameters)
     if has_parameters:
         _check_parameters(request)
-    inputs, num_rows = parse_inputs(request, model.signature, model.config.max_batch_size, transfer)
+    max_batch_size = model.interface.max_batch_size
+    inputs, num_rows = parse_inputs(request, model.signature, max_batch_size, transfer)
     if not has_parameters:
         return InferRequest(inputs, num_rows, caller)
     _refuse_sequence(request)

@@ -45,7 +45,7 @@ def build_response(
         count = class_count(asked)
         if count is not None:
             labels = model.labels.get(name, [])
-            has_rows = bool(model.config.max_batch_size)
+            has_rows = model.interface.has_rows
             array, datatype = classify(array, count, labels, has_rows=has_rows), BYTES
         response.outputs.add(name=name, datatype=datatype, shape=array.shape)
         contents.append(_deliver(to_raw(array), asked, transfer.regions))

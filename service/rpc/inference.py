@@ -7,9 +7,11 @@ from collections.abc import AsyncIterable
 
 from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc
+from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from service import __version__
 from service.log_settings import LogFilter
+from service.model_config import PLATFORM
 from service.repository import ModelRepository
 from service.rpc.admission import Admission
 from service.rpc.calls import Calls
@@ -102,9 +104,9 @@ class InferenceService(
         response = pb.ModelMetadataResponse(
             name=model.name,
             versions=[str(version) for version in self._repository.versions(model.name)],
-            platform=model.config.platform,
+            platform=PLATFORM,
         )
-        batch_axis = [-1] if model.config.max_batch_size else []
+        batch_axis = [-1] if model.interface.has_rows else []
         for field, specs in (
             (response.inputs, model.signature.inputs),
             (response.outputs, model.signature.outputs),
@@ -120,7 +122,7 @@ class InferenceService(
         self, request: pb.ModelConfigRequest, context: Context
     ) -> pb.ModelConfigResponse:
         model = self._repository.find(request.name, request.version)
-        return pb.ModelConfigResponse(config=model.config)
+        return pb.ModelConfigResponse(config=ModelConfig.FromString(model.interface.shown))
 
     @answers_errors(INFERENCE_CODES)
     async def ModelInfer(

@@ -132,7 +132,7 @@ def _describe(model: ServedModel) -> pb.Model:
         name=model.name,
         version=str(model.version),
         task="tensors",
-        max_batch_size=model.config.max_batch_size,
+        max_batch_size=model.interface.max_batch_size,
     )
     if isinstance(model, TextModel | GenerativeModel | ImageModel | SequenceModel):
         manifest = model.manifest

@@ -36,7 +36,8 @@ from service import attention_model
 from service.cli import app
 from service.errors import LoadError
 from service.manifest import Manifest
-from service.model_config import complete_for_text, parse_config
+from service.model_config import parse_config
+from service.tasks import complete_config
 from tests.export.tiny import (
     SPECIAL,
     one_torch_thread,
@@ -350,7 +351,7 @@ def test_a_configuration_that_batches_texts_is_refused(repository: Path) -> None
     assert config.max_batch_size == 1
     config.max_batch_size = 2
     with pytest.raises(LoadError, match="max_batch_size is 2, expected 1"):
-        complete_for_text(config, manifest, default_rows=8)
+        complete_config(config, manifest, default_rows=8)
 
 
 async def run(served: Served, *arguments: str) -> Result:

@@ -112,7 +112,7 @@ def test_embedder_is_written_without_labels(tmp_path: Path) -> None:
     loaded = load_model(
         ModelSource.of(tmp_path, "embed"), Settings(model_repository=tmp_path), Openers()
     )
-    assert loaded.config.max_batch_size == 7
+    assert loaded.versions[0].plan.interface.max_batch_size == 7
     assert loaded.versions[0].manifest == manifest
 
 

@@ -4,8 +4,9 @@ from math import inf
 
 import pytest
 
-from service.batch_limits import MAX_PRIORITY_LEVELS, PATIENCE, batch_limits, check_generative
+from service.batch_limits import MAX_PRIORITY_LEVELS, PATIENCE, batch_limits, with_cost
 from service.batching import BatchLimits
+from service.config_checks import check_generative
 from service.cost_curve import CostCurve
 from service.errors import LoadError
 from service.model_config import parse_config
@@ -157,7 +158,7 @@ def test_a_generative_model_may_bound_its_queue(text: str) -> None:
 def test_measured_costs_come_with_patience_and_a_bound() -> None:
     """A run of 40 tokens is worth 14 of padding now, and a batch ends growing at 640."""
     measured = CostCurve(40.0, 0.05, 0.001, 1e-4)
-    limits = batch_limits(parse_config("max_batch_size: 64", "m"), Settings(), measured)
+    limits = with_cost(batch_limits(parse_config("max_batch_size: 64", "m"), Settings()), measured)
     assert limits.cost == CostCurve(PATIENCE * 40.0, 0.05, 0.001, 1e-4)
     assert limits.max_cost == 640.0
 

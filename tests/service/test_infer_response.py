@@ -1,18 +1,21 @@
 """What comes back: every output raw, as classes or in shared memory, and none too large."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 from tritonclient.grpc import service_pb2 as pb
-from tritonclient.grpc.model_config_pb2 import DataType, ModelConfig
 
 from service.datatypes import DATATYPES, to_raw
 from service.errors import InvalidArgument
+from service.interface import ModelInterface
 from service.metrics import Metrics
-from service.models import ServedModel
+from service.models import Host, ServedModel
 from service.rpc.infer_response import LONG_BYTES, STREAM_BYTES, build_response
 from service.rpc.long_message import LongInferResponse
 from service.rpc.shared_memory import Transfer
-from service.signature import TensorSpec
+from service.settings import Settings
+from service.signature import Signature, TensorSpec
 from tests.fakes import spec
 from tests.service.serving import NO_SHARING, simple_request
 
@@ -36,11 +39,9 @@ class IdleEngine:
 
 
 def served(*outputs: TensorSpec, version: int = 1, max_batch_size: int = 8) -> ServedModel:
-    config = ModelConfig(name="simple", max_batch_size=max_batch_size)
-    for output in outputs or SPECS:
-        data_type = DataType.Value(output.datatype.config_name)
-        config.output.add(name=output.name, data_type=data_type, dims=output.dims)
-    return ServedModel(version, config, IdleEngine(), Metrics().for_model("simple", version))
+    signature = Signature((), outputs or SPECS)
+    interface = ModelInterface("simple", version, signature, max_batch_size)
+    return ServedModel(Host(Settings(), Metrics(), ThreadPoolExecutor(1)), interface, IdleEngine())
 
 
 def request_for(*names: str, **parameters: int) -> pb.ModelInferRequest:

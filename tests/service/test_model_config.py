@@ -10,7 +10,6 @@ from service.batch_limits import queue_policies
 from service.errors import LoadError
 from service.manifest import Manifest
 from service.model_config import (
-    complete_for_text,
     complete_from_graph,
     parameter,
     parse_config,
@@ -20,7 +19,7 @@ from service.model_config import (
 )
 from service.settings import Settings
 from service.signature import Signature
-from service.tasks import text_signature
+from service.tasks import complete_config, text_signature
 from tests.fakes import classifier_manifest, embedder_manifest, generator_manifest, spec
 
 BATCHING = Signature(
@@ -43,9 +42,11 @@ parameters { key: "intra_op_thread_count" value { string_value: "3" } }
 
 
 def completed(text: str, graph: Signature = BATCHING) -> ModelConfig:
-    config = parse_config(text, "m")
-    complete_from_graph(config, graph, default_rows=64)
-    return config
+    return complete_from_graph(parse_config(text, "m"), graph, default_rows=64)
+
+
+def completed_text(text: str, manifest: Manifest) -> ModelConfig:
+    return complete_config(parse_config(text, "m"), manifest, default_rows=64)
 
 
 def test_a_preferred_size_fits_the_batch_size_also_where_that_is_completed() -> None:
@@ -97,17 +98,13 @@ def test_a_completed_configuration_can_be_given_back(text: str, graph: Signature
     config = completed(text, graph)
     written = text_format.MessageToString(config), json_format.MessageToJson(config)
     for again in (parse_config(written[0], "m"), parse_config_json(written[1], "m")):
-        complete_from_graph(again, graph, default_rows=64)
-        assert again == config
+        assert complete_from_graph(again, graph, default_rows=64) == config
 
 
 def test_a_completed_text_configuration_can_be_given_back_too() -> None:
     for manifest in (classifier_manifest(), generator_manifest()):
-        config = parse_config("", "m")
-        complete_for_text(config, manifest, default_rows=64)
-        again = parse_config(text_format.MessageToString(config), "m")
-        complete_for_text(again, manifest, default_rows=64)
-        assert again == config
+        config = completed_text("", manifest)
+        assert completed_text(text_format.MessageToString(config), manifest) == config
 
 
 def test_what_the_file_says_stays() -> None:
@@ -151,8 +148,7 @@ def test_a_field_that_would_be_ignored_is_refused_by_name(text: str, field: str)
 def test_a_configuration_may_leave_out_what_is_optional() -> None:
     """One that was written before a model took pairs says what it did."""
     text = "input [{ name: 'text' data_type: TYPE_STRING dims: 1 }]"
-    config = parse_config(text, "m")
-    complete_for_text(config, classifier_manifest(), default_rows=4)
+    config = completed_text(text, classifier_manifest())
     assert [tensor.name for tensor in config.input] == ["text"]
 
 
@@ -169,8 +165,7 @@ def test_optional_inputs_and_decoupled_answers_are_for_generative_models() -> No
 
 def test_a_generative_model_takes_a_prompt_and_may_be_told_more() -> None:
     manifest = Manifest("text-generation", "fp32", max_tokens=64, pad_token_id=0)
-    config = parse_config("", "gpt")
-    complete_for_text(config, manifest, 64)
+    config = completed_text("", manifest)
     assert [(tensor.name, tensor.optional) for tensor in config.input] == [
         ("text_input", False),
         ("stream", True),
@@ -181,7 +176,7 @@ def test_a_generative_model_takes_a_prompt_and_may_be_told_more() -> None:
     assert config.model_transaction_policy.decoupled
     assert config.max_batch_size == 0
     with pytest.raises(LoadError, match="max_batch_size is 8, expected 0"):
-        complete_for_text(parse_config("max_batch_size: 8", "gpt"), manifest, 64)
+        completed_text("max_batch_size: 8", manifest)
 
 
 def test_saying_that_a_model_is_not_decoupled_is_fine() -> None:
@@ -278,8 +273,7 @@ def test_a_file_may_offer_fewer_outputs_than_the_graph_has() -> None:
 
 
 def test_a_text_classifier_shows_texts_labels_scores_and_logits() -> None:
-    config = parse_config("", "m")
-    complete_for_text(config, classifier_manifest(), default_rows=64)
+    config = completed_text("", classifier_manifest())
     assert config.max_batch_size == 64
     assert signature_of(config) == text_signature(classifier_manifest())
     assert [(t.name, t.optional) for t in config.input] == [("text", False), ("text_pair", True)]
@@ -291,22 +285,21 @@ def test_a_text_classifier_shows_texts_labels_scores_and_logits() -> None:
 
 
 def test_a_text_embedder_shows_texts_and_embeddings() -> None:
-    config = parse_config("max_batch_size: 5", "m")
-    complete_for_text(config, embedder_manifest(), default_rows=64)
+    config = completed_text("max_batch_size: 5", embedder_manifest())
     assert config.max_batch_size == 5
     assert [(t.name, list(t.dims)) for t in config.output] == [("embedding", [4])]
 
 
 def test_a_text_model_s_file_may_not_name_the_graph_s_tensors() -> None:
-    config = parse_config("input [{ name: 'input_ids' data_type: TYPE_INT64 dims: [-1] }]", "m")
+    text = "input [{ name: 'input_ids' data_type: TYPE_INT64 dims: [-1] }]"
     with pytest.raises(LoadError, match=r"inputs are \['input_ids'\], but the model takes"):
-        complete_for_text(config, classifier_manifest(), default_rows=64)
+        completed_text(text, classifier_manifest())
 
 
 def test_a_text_model_s_tensors_have_no_reshape() -> None:
     text = "output { name: 'logits' data_type: TYPE_FP32 dims: 3 reshape { shape: [1, 3] } }"
     with pytest.raises(LoadError, match="'logits' has a reshape: only tensors of a graph may"):
-        complete_for_text(parse_config(text, "m"), classifier_manifest(), default_rows=64)
+        completed_text(text, classifier_manifest())
 
 
 @pytest.mark.parametrize(

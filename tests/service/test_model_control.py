@@ -282,7 +282,7 @@ async def test_versions_whose_files_did_not_change_are_not_opened_again(reposito
         write(repository, "m", 2, config=ALL + " max_batch_size: 4")
         await models.load("m")
         assert models.find("m", "1") is not first
-        assert models.find("m").config.max_batch_size == 4
+        assert models.find("m").interface.max_batch_size == 4
         assert len(scalers.opened) == 4
 
 
@@ -295,13 +295,13 @@ async def test_a_configuration_from_a_client_replaces_the_folder_s_until_unload(
         config = {"version_policy": {"specific": {"versions": [1]}}}
         await models.load("m", json.dumps(config))
         assert models.versions("m") == [1]
-        assert models.find("m").config.max_batch_size == 64  # the graph's, not the folder's
+        assert models.find("m").interface.max_batch_size == 64  # the graph's, not the folder's
         await models.load("m")
         assert models.versions("m") == [1]
         await models.unload("m")
         await models.load("m")
         assert models.versions("m") == [2]
-        assert models.find("m").config.max_batch_size == 8
+        assert models.find("m").interface.max_batch_size == 8
 
 
 @pytest.mark.parametrize(

@@ -16,11 +16,14 @@ from service.batching import BatchLimits
 from service.collate import concatenate_rows, pad_rows
 from service.engine import BatchEngine
 from service.errors import InvalidArgument, ModelFailed, Overloaded
+from service.interface import ModelInterface
 from service.manifest import Manifest
 from service.metrics import Metrics, ModelMetrics
-from service.model_config import complete_for_text, complete_from_graph, parse_config, signature_of
-from service.models import Caller, InferRequest, TensorModel, TextModel, softmax
+from service.model_config import complete_from_graph, parse_config, signature_of
+from service.models import Caller, Host, InferRequest, TensorModel, TextModel, softmax
 from service.request import Item, Request, Timings
+from service.settings import Settings
+from service.tasks import text_signature
 from service.tokenizer import TextTokenizer
 from service.tokenizing import INLINE_CHARACTERS
 from tests.fakes import (
@@ -94,17 +97,17 @@ async def text_model(
     folder: Path, manifest: Manifest, session: FakeSession, max_texts: int = 512
 ) -> AsyncIterator[TextModel]:
     write_tokenizer(folder / "tokenizer.json")
-    config = parse_config("", "m")
-    complete_for_text(config, manifest, 64)
-    metrics = Metrics().for_model("m", 1)
+    interface = ModelInterface("m", 1, text_signature(manifest), 64, manifest=manifest)
+    metrics = Metrics()
     collate = pad_rows(manifest.pad_token_id, [spec.name for spec in session.signature.inputs])
     limits = BatchLimits(queue=up_to(max_texts))
     outputs = [session.signature.outputs[0].name]
-    engine = BatchEngine("m", [session], outputs, collate, limits, metrics)
+    observer = metrics.for_model("m", 1)
+    engine = BatchEngine("m", [session], outputs, collate, limits, observer)
     tokenizer = TextTokenizer(folder / "tokenizer.json", manifest.max_tokens, 100_000)
     with ThreadPoolExecutor(1) as executor:
         try:
-            yield TextModel(1, config, engine, metrics, manifest, tokenizer, executor)
+            yield TextModel(Host(Settings(), metrics, executor), interface, engine, tokenizer)
         finally:
             session.release()
             await asyncio.to_thread(engine.close, 10)
@@ -112,16 +115,20 @@ async def text_model(
 
 @asynccontextmanager
 async def tensor_model(session: FakeSession) -> AsyncIterator[tuple[TensorModel, ModelMetrics]]:
-    config = parse_config("", "m")
-    complete_from_graph(config, session.signature, 64)
-    metrics = Metrics().for_model("m", 1)
-    outputs = [spec.name for spec in signature_of(config).outputs]
-    engine = BatchEngine("m", [session], outputs, concatenate_rows, BatchLimits(), metrics)
-    try:
-        yield TensorModel(1, config, engine, metrics), metrics
-    finally:
-        session.release()
-        await asyncio.to_thread(engine.close, 10)
+    config = complete_from_graph(parse_config("", "m"), session.signature, 64)
+    signature = signature_of(config)
+    metrics = Metrics()
+    observer = metrics.for_model("m", 1)
+    interface = ModelInterface("m", 1, signature, config.max_batch_size)
+    outputs = [spec.name for spec in signature.outputs]
+    engine = BatchEngine("m", [session], outputs, concatenate_rows, BatchLimits(), observer)
+    with ThreadPoolExecutor(1) as executor:
+        host = Host(Settings(), metrics, executor)
+        try:
+            yield TensorModel(host, interface, engine), observer
+        finally:
+            session.release()
+            await asyncio.to_thread(engine.close, 10)
 
 
 def texts_request(*texts: str, can_truncate: bool = False) -> InferRequest:

@@ -53,9 +53,7 @@ def signature_of(folder: Path) -> Signature:
 
 
 def completed(text: str, graph: Signature) -> ModelConfig:
-    config = parse_config(text, "m")
-    complete_from_graph(config, graph, 8)
-    return config
+    return complete_from_graph(parse_config(text, "m"), graph, 8)
 
 
 @pytest_asyncio.fixture

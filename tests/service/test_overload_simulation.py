@@ -11,7 +11,7 @@ from math import inf
 import numpy as np
 import pytest
 
-from service.batch_limits import batch_limits
+from service.batch_limits import batch_limits, with_cost
 from service.batching import BatchLimits, BatchQueue
 from service.cost_curve import CostCurve
 from service.errors import Overloaded
@@ -174,7 +174,7 @@ def overload(machine: Machine, lengths: Lengths, rate: float, deadline_s: float 
 
 
 def limits_with_default_wait(cost: CostCurve | None) -> BatchLimits:
-    return batch_limits(parse_config("max_batch_size: 64", "m"), Settings(), cost)
+    return with_cost(batch_limits(parse_config("max_batch_size: 64", "m"), Settings()), cost)
 
 
 @pytest.mark.parametrize(

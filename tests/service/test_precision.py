@@ -146,7 +146,7 @@ def test_the_model_s_wish_goes_before_the_server_s(
     version, opened = load(tmp_path, precision=setting)
     precision, asked_by = expected
     assert opened == ["model.onnx" if precision == "fp32" else f"model.{precision}.onnx"]
-    assert version.choice == Choice(precision, f"asked for by {asked_by}")
+    assert version.plan.choice == Choice(precision, f"asked for by {asked_by}")
     assert f"text-classification, {precision} (asked for by {asked_by})" in version.description
 
 
@@ -185,7 +185,7 @@ def test_a_graph_that_was_removed_is_not_there(tmp_path: Path) -> None:
     (folder / "1/model.onnx").rename(folder / "1/model.int8.onnx")
     version, opened = load(tmp_path)
     assert opened == ["model.int8.onnx"]
-    assert version.choice == Choice("int8", "the only one there is")
+    assert version.plan.choice == Choice("int8", "the only one there is")
     (folder / "1/model.int8.onnx").unlink()
     with pytest.raises(LoadError, match=r"^version 1 has no model\.onnx$"):
         load(tmp_path)
@@ -201,7 +201,7 @@ def test_a_file_that_the_configuration_names_is_the_one(
     (folder / "1" / filename).touch()
     version, opened = load(tmp_path)
     assert opened == [filename]
-    assert version.choice == Choice(expected, "the only one there is")  # type: ignore[arg-type]
+    assert version.plan.choice == Choice(expected, "the only one there is")  # type: ignore[arg-type]
 
 
 def test_a_file_that_no_manifest_lists_is_not_chosen(tmp_path: Path) -> None:

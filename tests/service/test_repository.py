@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from onnx import TensorProto
+from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from service.cpus import available_cpus
 from service.engine import BatchEngine
@@ -69,8 +70,8 @@ async def test_a_bare_graph_is_completed_and_served(repository: Path) -> None:
     async with loaded(repository, OnnxSession) as models:
         assert models.failures == {}
         bare = models.find("bare")
-        assert bare.config.max_batch_size == 64
-        assert [(t.name, list(t.dims)) for t in bare.config.input] == [("x", [4])]
+        assert bare.interface.max_batch_size == 64
+        assert [(spec.name, spec.dims) for spec in bare.signature.inputs] == [("x", (4,))]
         x = np.ones((3, 4), np.float32)
         reply = await bare.infer(InferRequest({"x": x}, 3, Caller(time.monotonic())))
         assert reply.outputs["y"].tolist() == (-x).tolist()
@@ -81,7 +82,7 @@ async def test_a_graph_of_fixed_shape_is_served_without_batching(repository: Pat
     write_graph(repository / "fixed/1/model.onnx", "Transpose", kinds, ((2, 3), (3, 2)))
     async with loaded(repository, OnnxSession) as models:
         fixed = models.find("fixed")
-        assert fixed.config.max_batch_size == 0
+        assert fixed.interface.max_batch_size == 0
         x = np.arange(6, dtype=np.float32).reshape(2, 3)
         requests = [InferRequest({"x": x + n}, 1, Caller(time.monotonic())) for n in range(5)]
         replies = await asyncio.gather(*map(fixed.infer, requests))
@@ -381,7 +382,7 @@ async def test_sessions_are_opened_as_instance_group_and_settings_say(repository
     sessions = FakeSessions(**makers)
     async with loaded(repository, sessions, device="cpu", can_spin=True) as models:
         assert models.failures == {}
-        config = models.find("two").config
+        config = ModelConfig.FromString(models.find("two").interface.shown)
         assert [(group.name, group.count) for group in config.instance_group] == [
             ("two_0", 1),
             ("two_1", 2),

@@ -85,9 +85,7 @@ SCALAR = Signature((spec("x", "FP32"),), (spec("y", "FP32"),))
 
 
 def completed(text: str, graph: Signature) -> ModelConfig:
-    config = parse_config(text, "m")
-    complete_from_graph(config, graph, 8)
-    return config
+    return complete_from_graph(parse_config(text, "m"), graph, 8)
 
 
 def test_the_graph_is_checked_against_the_shape_and_not_the_dims() -> None:

@@ -10,13 +10,15 @@ import numpy as np
 import pytest
 
 from service.errors import LoadError, ModelFailed
+from service.interface import ModelInterface
 from service.loading import LoadedModel, Openers, load_model
-from service.model_config import complete_from_graph, parse_config
+from service.model_config import parse_config
 from service.model_files import ModelSource
 from service.runtime import RunStop
 from service.settings import Settings
 from service.signature import Signature
 from service.warmup import warm_up
+from service.warmup_samples import warmup_samples
 from tests.fakes import (
     PATIENCE_S,
     FakeDecoders,
@@ -143,9 +145,9 @@ def test_a_sample_that_does_not_end_is_stopped_and_fails_the_load(tmp_path: Path
         raise ModelFailed("Exiting due to terminate flag being set to true")
 
     config = parse_config("max_batch_size: 8 " + sample(an_input("zero_data: true")), "m")
-    complete_from_graph(config, ONE, 8)
+    interface = ModelInterface("m", 1, Signature((spec("x", "FP32", -1),), ()), 8)
     with pytest.raises(LoadError, match="'first' failed: it lasted longer than 0"):
-        warm_up(config, tmp_path, run, max_s=0.01)
+        warm_up(warmup_samples(config), interface, tmp_path, run, max_s=0.01)
 
 
 @pytest.mark.asyncio

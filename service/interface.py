@@ -1,0 +1,26 @@
+"""One version of a model as its clients see it; knows nothing of how it is computed."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from service.manifest import Manifest
+from service.signature import Signature
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInterface:
+    """What a client can read of a version, and what a server needs to answer for it."""
+
+    name: str
+    version: int
+    signature: Signature  # without the batch axis
+    max_batch_size: int = 0  # 0: its tensors have no batch axis
+    labels: Mapping[str, Sequence[str]] = field(default_factory=dict)  # of outputs that are classes
+    manifest: Manifest | None = None  # None: a tensor model
+    is_cached: bool = False  # whether the configuration asks for a response cache
+    shown: bytes = b""  # the completed configuration, a serialized `ModelConfig`
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether its tensors have a batch axis."""
+        return self.max_batch_size > 0
