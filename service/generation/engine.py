@@ -37,7 +37,7 @@ from service.generation.detokenizer import TextStream
 from service.generation.inbox import Inbox, QueueLimits
 from service.generation.kv_cache import KVCache
 from service.generation.observation import EngineObserver, ran_step
-from service.generation.outlook import Outlook
+from service.generation.outlook import Demand, Forecast, Forecasts, Outlook
 from service.generation.sampling import SamplerState, TokenLogprobs, sample
 from service.generation.scheduler import Scheduler, SchedulerLimits, StepPlan
 from service.generation.sequence import FinishReason, GenerationRequest, Sequence
@@ -84,7 +84,7 @@ class GenerationEngine:
         self._scheduler = Scheduler(limits, self.cache)
         self._outlook = Outlook(self._scheduler.max_running)
         self._decoded_s: float | None = None  # when a decoding step ended; None: nothing ran since
-        self._expected_s: dict[GenerationRequest, float] = {}  # first tokens; event loop only
+        self._forecasts = Forecasts(self._outlook)  # event loop only
         self._live: dict[Sequence, None] = {}  # every sample that has not ended
         self._searches: dict[GenerationRequest, BeamSearch] = {}  # of those, by request
         self._num_failed_steps = 0
@@ -124,15 +124,12 @@ class GenerationEngine:
         num_tokens = request.num_prompt_tokens * num_sequences
         self._queue.check(num_sequences, num_tokens)
         self._inbox.check_room(num_sequences, num_tokens)  # refusing must be cheap
-        expected_s = self._check_wait(
-            request.priority, request.num_prompt_tokens, request.deadline_s
-        )
+        forecast = self._check_wait(request.priority, Demand.of(request), request.deadline_s)
         sequences = self._sequences_of(request)
         self._inbox.arrive(sequences)
         generation = Generation(sequences, self._leave)
         self._generations[request] = generation
-        if expected_s:
-            self._expected_s[request] = expected_s
+        self._forecasts.add(request, forecast)
         self._timers[request] = [
             self._loop.call_later(due_s - time.monotonic(), self._end_late, generation, due_s)
             for due_s in (request.deadline_s, sequences[0].times_out_s)
@@ -156,12 +153,12 @@ class GenerationEngine:
     def check_room(self, priority: int = 0, deadline_s: float | None = None) -> None:
         """Raise `Overloaded` if one more request would be refused: cheap, before any work."""
         self._inbox.check_room(1, 1)
-        self._check_wait(priority, 1, deadline_s)
+        self._check_wait(priority, Demand(), deadline_s)
 
-    def _check_wait(self, priority: int, num_tokens: int, deadline_s: float | None) -> float:
+    def _check_wait(self, priority: int, demand: Demand, deadline_s: float | None) -> Forecast:
         ahead = self._inbox.ahead_of(priority)
         max_wait_s = self._queue.policy.max_wait_s
-        return self._outlook.check(ahead, num_tokens, time.monotonic(), deadline_s, max_wait_s)
+        return self._outlook.check(ahead, demand, time.monotonic(), deadline_s, max_wait_s)
 
     def stop(self) -> None:
         """End everything, running sequences too, after the step under way."""
@@ -205,7 +202,7 @@ class GenerationEngine:
     def _leave(self, generation: Generation) -> None:
         """Nobody listens any more."""
         self._generations.pop(generation.request, None)
-        self._expected_s.pop(generation.request, None)
+        self._forecasts.forget(generation.request)
         for timer in self._timers.pop(generation.request, ()):
             timer.cancel()
         if not generation.is_complete:
@@ -215,22 +212,29 @@ class GenerationEngine:
         for update in updates:
             generation = self._generations.get(update.sequence.request)
             if generation is not None:
-                self._note_first_token(update)
                 generation.add(update)
+                self._compare(generation, update)
 
-    def _note_first_token(self, update: SequenceUpdate) -> None:
-        """Learn how long it took, where it was known how long it would."""
-        expected_s = self._expected_s.pop(update.sequence.request, None)
-        if expected_s is not None:
-            timings = update.sequence.timings
-            took_s = time.monotonic() - timings.queued_s if timings.first_token_s else inf
-            self._outlook.trust.answered(expected_s, took_s)
+    def _compare(self, generation: Generation, update: SequenceUpdate) -> None:
+        """Learn from what became of a request, where it was known what would."""
+        request, timings = generation.request, update.sequence.timings
+        is_late = isinstance(update.error, DeadlineExceeded)
+        if timings.first_token_s or is_late:
+            now_s = time.monotonic()
+            took_s = now_s - timings.queued_s if timings.first_token_s else inf
+            self._forecasts.begun(request, took_s)
+        if is_late or (generation.is_complete and update.error is None):
+            self._forecasts.ended(request, is_late=is_late)
 
     def _end_late(self, generation: Generation, due_s: float) -> None:
         """Called when a deadline or a timeout is due; the sequences go when the step ends."""
         error = _lateness(generation.sequences[0], due_s)
-        if error is not None:
-            generation.fail(error)
+        if error is None:
+            return
+        if isinstance(error, DeadlineExceeded) and not generation.is_complete:
+            self._forecasts.begun(generation.request, inf)  # unless its first token is known
+            self._forecasts.ended(generation.request, is_late=True)
+        generation.fail(error)
 
     def _fail_all(self, error: AttendantError) -> None:
         """End what is still open, also what a step ended that did not come to say so."""
@@ -355,11 +359,12 @@ class GenerationEngine:
 
     def _learn_pace(self, plan: StepPlan, started_s: float) -> None:
         now_s = time.monotonic()
+        took_s = now_s - started_s
         if plan.phase == "prefill":
-            self._outlook.read(plan.num_tokens, now_s - started_s)
+            self._outlook.read(plan.num_tokens, took_s)
         else:
-            since_s = started_s if self._decoded_s is None else self._decoded_s
-            self._outlook.decoded(now_s - since_s)
+            interval_s = took_s if self._decoded_s is None else now_s - self._decoded_s
+            self._outlook.decoded(len(plan.sequences), took_s, interval_s)
             self._decoded_s = now_s
 
     def _start(self, sequences: Many[Sequence], now_s: float) -> None:

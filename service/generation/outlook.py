@@ -1,24 +1,30 @@
-"""When a sequence that arrives now would have its first token, by the durations of past steps.
+"""When a sequence that arrives now would begin and end, by the durations of past steps.
 
 Pure: no clock or thread. The engine's thread records steps, ended and running sequences; the event
 loop reads the estimate. Each number is written by one of them and read whole by the other.
 
 A slot becomes free when a running sequence ends. Its remaining tokens are estimated as the share of
 `max_tokens` that earlier sequences used, at the measured time per token. Waiting sequences take
-free slots in their order.
+free slots in their order. A step takes longer the more sequences run: an output's end is expected
+at the pace of as many as will run beside it.
+
+A request is refused for its deadline where other requests are what makes it late. One that could
+not end in time on an idle server either is admitted: its stream delivers tokens until the deadline.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from service.backlog import SPARE_SHARE
+from service.cost_curve import CostCurve
 from service.errors import WaitTooLong
-from service.generation.sequence import Sequence
-from service.pace import Trust
+from service.generation.sequence import GenerationRequest, Sequence
+from service.pace import Prices, Trust, Work
 
 GAIN = 0.1  # of what a step or sequence tells, towards what is expected of the next
 MAX_SURPRISE = 1.0  # of what was expected, in either direction, that one may count for
 MIN_STEPS = 8  # of decoding, until their pace is believed
+STEP_ROWS = 16.0  # rows whose work takes as long as a step's overhead, until steps are measured
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,22 +43,56 @@ class Ahead:
     num_tokens: int  # of prompts
 
 
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What a request asks of the engine."""
+
+    num_prompt_tokens: int = 1
+    max_tokens: int = 1  # of output
+    num_rows: int = 1  # of a step, while it runs
+
+    @classmethod
+    def of(cls, request: GenerationRequest) -> "Demand":
+        params = request.params
+        num_rows = params.beam_width if params.has_beams else params.n
+        return cls(request.num_prompt_tokens, request.max_tokens, num_rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """What is expected of a request that is admitted."""
+
+    first_token_s: float = 0.0  # from its arrival; 0: not known
+    ends_in_time: bool = False  # before its deadline; False: not known, or it has none
+
+
 class Outlook:
     """The pace of one engine's steps."""
 
     def __init__(self, num_slots: int) -> None:
         self.slots = Slots(num_slots)
-        self.trust = Trust()  # the event loop's
+        self.first_token_trust = Trust()  # the event loop's, like the next
+        self.end_trust = Trust()
+        self._num_slots = num_slots
         self._num_steps = 0
-        self._token_s = 0.0  # between two tokens of a sequence, prompts of others included
+        self._steps = Prices(CostCurve(STEP_ROWS), GAIN)
+        self._fewest_rows, self._fewest_s = num_slots, 0.0  # of a step, and what it took
+        self._stretch = 1.0  # from one step's end to the next, by the step: prompts come between
         self._prompt_token_s = 0.0
         self._output_tokens = 0.0  # of sequences
         self._said_share = 1.0  # of the tokens that they might have said
 
-    def decoded(self, interval_s: float) -> None:
-        """A decoding step ended so long after the one before it."""
+    def decoded(self, num_rows: int, took_s: float, interval_s: float) -> None:
+        """A decoding step of so many rows ended, `interval_s` after the one before it."""
         self._num_steps += 1
-        self._token_s = _moved(self._token_s, interval_s)
+        self._steps.learn(Work(1, num_rows), took_s)
+        if self._num_steps > MIN_STEPS and num_rows <= self._fewest_rows:
+            is_same = num_rows == self._fewest_rows
+            self._fewest_s = _moved(self._fewest_s, took_s) if is_same else took_s
+            self._fewest_rows = num_rows
+        elif self._fewest_s:  # once more: steps of one size would say nothing of others
+            self._steps.learn(Work(1, self._fewest_rows), self._fewest_s)
+        self._stretch = _moved(self._stretch, interval_s / took_s)
 
     def read(self, num_tokens: int, took_s: float) -> None:
         """Count the prompt tokens that a step computed."""
@@ -74,6 +114,10 @@ class Outlook:
         """What computing a prompt takes."""
         return num_tokens * self._prompt_token_s
 
+    def token_s(self, num_rows: int) -> float:
+        """From one token to the next of each of so many sequences, among the prompts of others."""
+        return self._stretch * self._steps.price_s(Work(1, num_rows))
+
     def begins_s(self, ahead: Ahead) -> float:
         """Until a sequence that comes now has a slot, and the prompts ahead are computed."""
         return max(self._slot_s(ahead.num_sequences), self.prompt_s(ahead.num_tokens))
@@ -81,27 +125,44 @@ class Outlook:
     def check(
         self,
         ahead: Ahead,
-        num_prompt_tokens: int,
+        demand: Demand,
         now_s: float,
         deadline_s: float | None,
         max_wait_s: float,
-    ) -> float:
-        """Raise `WaitTooLong`, or return the seconds to the first token; 0: not known."""
-        is_first = self.slots.num_free > 0 and not ahead.num_sequences
-        if is_first or self._num_steps < MIN_STEPS:
-            return 0.0
+    ) -> Forecast:
+        """Raise `WaitTooLong`, or return what is expected.
+
+        Nothing is refused while nothing runs or waits. The first token is looked at where no slot
+        is free, the end where the request would be in time if it were alone.
+        """
+        is_alone = not ahead.num_sequences and not self.slots.tokens_left
+        if is_alone or self._num_steps < MIN_STEPS:
+            return Forecast()
         begins_s = self.begins_s(ahead)
-        wait_s = self.trust.factor * begins_s
-        if wait_s > max_wait_s:
-            raise WaitTooLong(wait_s, max_wait_s, "wait")
         # The step under way goes before it too.
-        first_token_s = begins_s + self._token_s + self.prompt_s(num_prompt_tokens)
-        if deadline_s is not None:
-            left_s = deadline_s - now_s
-            expected_s = self.trust.factor * first_token_s
-            if expected_s > left_s * (1 - SPARE_SHARE):
-                raise WaitTooLong(expected_s, left_s, "deadline")
-        return first_token_s
+        token_s = self.token_s(len(self.slots.tokens_left))
+        first_token_s = begins_s + token_s + self.prompt_s(demand.num_prompt_tokens)
+        must_wait = ahead.num_sequences > 0 or not self.slots.num_free
+        left_s = None if deadline_s is None else deadline_s - now_s
+        if must_wait:
+            wait_s = self.first_token_trust.factor * begins_s
+            if wait_s > max_wait_s:
+                raise WaitTooLong(wait_s, max_wait_s, "wait")
+            _check_end(self.first_token_trust.factor * first_token_s, left_s)
+        first_s = first_token_s if must_wait else 0.0
+        num_tokens = max(1.0, self._said_share * demand.max_tokens) - 1
+        alone_s = self.prompt_s(demand.num_prompt_tokens)
+        alone_s += self._steps.price_s(Work(num_tokens, num_tokens * demand.num_rows))
+        if left_s is None or alone_s > left_s * (1 - SPARE_SHARE):
+            return Forecast(first_s)
+        ends_s = first_token_s + num_tokens * self.token_s(self._num_rows_with(ahead, demand))
+        _check_end(self.end_trust.factor * ends_s, left_s)
+        return Forecast(first_s, ends_in_time=True)
+
+    def _num_rows_with(self, ahead: Ahead, demand: Demand) -> int:
+        """How many rows a step has while a sequence runs that comes now."""
+        num_rows = len(self.slots.tokens_left) + ahead.num_sequences + demand.num_rows
+        return min(self._num_slots, num_rows)
 
     def _slot_s(self, num_ahead: int) -> float:
         slots = self.slots
@@ -110,7 +171,48 @@ class Outlook:
             return 0.0
         num_rounds, place = divmod(place, len(slots.tokens_left))
         num_tokens = num_rounds * self._output_tokens + slots.tokens_left[place]
-        return num_tokens * self._token_s
+        return num_tokens * self.token_s(len(slots.tokens_left))
+
+
+class Forecasts:
+    """What was expected of admitted requests, compared with what became of them.
+
+    The event loop's. A first token is late where it took longer than expected. An end is late only
+    after the deadline: how long an output takes depends on what comes after it, and within the
+    deadline that does no harm.
+    """
+
+    def __init__(self, outlook: Outlook) -> None:
+        self._outlook = outlook
+        self._first_token_s: dict[GenerationRequest, float] = {}
+        self._ending: set[GenerationRequest] = set()  # in time, as expected
+
+    def add(self, request: GenerationRequest, forecast: Forecast) -> None:
+        if forecast.first_token_s:
+            self._first_token_s[request] = forecast.first_token_s
+        if forecast.ends_in_time:
+            self._ending.add(request)
+
+    def begun(self, request: GenerationRequest, took_s: float) -> None:
+        """Its first token came so long after it; infinity: none came in time."""
+        if expected_s := self._first_token_s.pop(request, 0.0):
+            self._outlook.first_token_trust.answered(expected_s, took_s)
+
+    def ended(self, request: GenerationRequest, *, is_late: bool) -> None:
+        """All of its output is there, or its deadline has passed."""
+        if request in self._ending:
+            self._ending.remove(request)
+            self._outlook.end_trust.add(is_late=is_late)
+
+    def forget(self, request: GenerationRequest) -> None:
+        self._first_token_s.pop(request, None)
+        self._ending.discard(request)
+
+
+def _check_end(expected_s: float, left_s: float | None) -> None:
+    """Raise `WaitTooLong` where too little time is left."""
+    if left_s is not None and expected_s > left_s * (1 - SPARE_SHARE):
+        raise WaitTooLong(expected_s, left_s, "deadline")
 
 
 def _moved(before: float, told: float) -> float:

@@ -554,7 +554,7 @@ async def test_a_full_engine_refuses_whom_it_would_let_wait_too_long() -> None:
     queue = QueueLimits(policy=QueuePolicy(max_wait_s=0.05))
     async with engine_on(decoder, queue=queue) as engine:
         for _ in range(MIN_STEPS):
-            engine._outlook.decoded(0.02)
+            engine._outlook.decoded(1, 0.02, 0.02)
         decoder.hold(after=1)
         running = await start(engine, "a")
         await step_to(decoder, 2)
@@ -565,6 +565,60 @@ async def test_a_full_engine_refuses_whom_it_would_let_wait_too_long() -> None:
         decoder.release()
         await within_patience(running)
         assert (await ask(engine, "b")).text == greedy_text("b", 8)
+
+
+async def test_an_output_that_others_would_make_late_is_refused_though_a_slot_is_free() -> None:
+    """Steps of one row take 20 ms, of two 35: 30 tokens fit into 0.75 s alone, and not beside one.
+
+    Nor are they refused where nothing runs, or where 0.5 s would be too few for them alone: then
+    their stream has what is there by its deadline.
+    """
+    decoder = FakeDecoder(num_slots=2)
+    async with engine_on(decoder) as engine:
+        for _ in range(MIN_STEPS):
+            engine._outlook.decoded(1, 0.02, 0.02)
+        (answer,) = await ask_all(engine, now("a", max_tokens=30, deadline_s=in_s(0.75)))
+        assert answer.text == greedy_text("a", 30)
+        for _ in range(100):  # as fast as the fake is, it is slow again
+            engine._outlook.decoded(1, 0.02, 0.02)
+            engine._outlook.decoded(2, 0.035, 0.035)
+        num_before = len(decoder.calls)
+        decoder.hold(after=1)
+        running = await start(engine, "b")
+        await step_to(decoder, num_before + 2)
+        with pytest.raises(WaitTooLong, match=r"^The deadline is too early: the answer is"):
+            engine.generate(now("c", max_tokens=30, deadline_s=in_s(0.75)))
+        hopeless = await start(engine, "c", max_tokens=30, deadline_s=in_s(0.5))
+        decoder.release()
+        assert (await within_patience(hopeless)).text == greedy_text("c", 30)
+        await within_patience(running)
+
+
+async def test_an_output_that_was_cut_off_makes_the_next_expectations_longer() -> None:
+    """Two are expected in time; a step goes on past the deadline of one. The other is in time."""
+    decoder = FakeDecoder(num_slots=3)
+    async with engine_on(decoder) as engine:
+        for _ in range(MIN_STEPS):
+            engine._outlook.decoded(1, 0.001, 0.001)
+        decoder.hold(after=1)
+        running = await start(engine, "a")
+        await step_to(decoder, 2)
+        tasks = [
+            await start(engine, "b", max_tokens=4, deadline_s=in_s(seconds))
+            for seconds in (0.1, 60.0)
+        ]
+        with pytest.raises(DeadlineExceeded):
+            await within_patience(tasks[0])
+        late_factor = engine._outlook.end_trust.factor
+        assert late_factor > 1
+        decoder.release()
+        await within_patience(asyncio.gather(running, tasks[1]))
+        await until_idle(engine)
+        assert 1 < engine._outlook.end_trust.factor < late_factor
+
+
+def in_s(seconds: float) -> float:
+    return time.monotonic() + seconds
 
 
 async def test_the_queue_is_bounded_by_tokens_of_prompts_too() -> None:
