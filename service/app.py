@@ -87,15 +87,15 @@ class App:
         await self._rpc.start()
         self._watching = asyncio.create_task(self._watchdog.watch())
         await self.repository.load_all(self._tell_health)
-        self._health.set_overall(is_serving=self.repository.is_ready)
+        self._health.set_overall(is_serving=self.repository.readiness.is_ready)
 
     def _count_for_metrics(self) -> None:
         numbers, admission, repository = self._metrics.server, self._admission, self.repository
-        numbers.is_ready = lambda: repository.is_ready and not admission.is_leaving
+        numbers.is_ready = lambda: repository.readiness.is_ready and not admission.is_leaving
         numbers.is_live = lambda: admission.is_live
         numbers.num_calls = lambda: self._rpc.num_calls
         numbers.num_bytes = lambda: admission.num_bytes
-        numbers.num_unserved = lambda: repository.num_unserved
+        numbers.num_unserved = lambda: repository.readiness.num_unserved
         numbers.certificate_ends_s = lambda: self._rpc.certificate_ends_s
         numbers.refusals = admission.refusals
         numbers.loads = repository.loads
@@ -104,8 +104,8 @@ class App:
     def _tell_health(self, name: str, *, is_serving: bool) -> None:
         """Of one model; a model that fails while serving changes the server's too."""
         self._health.set_model(name, is_serving=is_serving)
-        if not self.repository.is_loading:
-            self._health.set_overall(is_serving=self.repository.is_ready)
+        if not self.repository.readiness.is_loading:
+            self._health.set_overall(is_serving=self.repository.readiness.is_ready)
 
     def _reason_of(self, service: str) -> str:
         """Why health says NOT_SERVING; names of models are not for callers without a token."""
@@ -116,8 +116,8 @@ class App:
         if self._settings.token_file:
             return "the server's log says why"
         if self._health.is_of_server(service):
-            return self.repository.obstacle
-        return self.repository.obstacle_of(service)
+            return self.repository.readiness.obstacle
+        return self.repository.readiness.obstacle_of(service)
 
     def _tell_live(self, is_live: bool) -> None:
         self._admission.is_live = is_live
@@ -247,7 +247,7 @@ async def serve(
         await asyncio.wait({starting, stopped}, return_when=asyncio.FIRST_COMPLETED)
         if starting.done():
             starting.result()  # raises what went wrong
-            if app.repository.is_ready:
+            if app.repository.readiness.is_ready:
                 logger.info("ready in %.2f s", time.monotonic() - started_s)
             trying = asyncio.ensure_future(on_ready(app))
             await asyncio.wait({trying, stopped}, return_when=asyncio.FIRST_COMPLETED)

@@ -13,11 +13,10 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
 from typing import Any, Protocol
 
 from service.background import in_thread, release_memory
@@ -44,12 +43,13 @@ from service.model_files import (
 )
 from service.model_version import parse_version
 from service.models import Host, ServedModel
+from service.readiness import Readiness
 from service.response_cache import ResponseCache
+from service.selection import models_at_start, snapshots
 from service.server_metrics import Outcome
 from service.settings import Settings
 
 MAX_MODELS = 1_024  # names that are or were served
-MAX_NAMED = 3  # models in one line
 MAX_LOADS = 64  # that clients asked for and that are not over; each may hold a whole model's files
 logger = logging.getLogger(__name__)
 
@@ -82,7 +82,7 @@ class ModelRepository:
         self._background: set[asyncio.Task[None]] = set()
         self._num_asked = 0  # loads that clients wait for, or have left
         self._last_seen: dict[str, Snapshot | None] = {}  # by the poll before this one
-        self.is_loading = True
+        self.readiness = Readiness(settings, self._models)
         self.loads: Counter[tuple[str, Outcome]] = Counter()  # by model
         self._is_closing = False
         self._looking: asyncio.Future[list[str]] | None = None
@@ -96,77 +96,14 @@ class ModelRepository:
         A model that cannot be loaded is reported under its name and does not stop the others.
         """
         self._listener = listener
-        names = await in_thread(self._names_at_start)
-        if not names:
-            self._warn_of_no_models()
-        for name in names:
+        for name in await in_thread(partial(models_at_start, self._settings)):
             with suppress(LoadError):
                 await self._load(ModelSource.of(self._settings.model_repository, name))
-        self.is_loading = False
-        if self.obstacle:
-            logger.warning("the server is not ready: %s", self.obstacle)
+        self.readiness.is_loading = False
+        if self.readiness.obstacle:
+            logger.warning("the server is not ready: %s", self.readiness.obstacle)
         if self._settings.model_control_mode == "poll":
             self._start(self._poll())
-
-    @property
-    def is_ready(self) -> bool:
-        """Loaded, with no fewer than `min_models`; under strict readiness with all wanted."""
-        return not self.obstacle
-
-    @property
-    def obstacle(self) -> str:
-        """Why the server is not ready, and what can be done; empty if it is."""
-        if self.is_loading:
-            return "models are loading"
-        unserved = [model for model in self._known() if not model.is_as_wanted]
-        if not self._settings.strict_readiness or not unserved:
-            return self.shortage
-        failed = sorted(model.name for model in unserved if not model.is_loading)
-        if not failed:
-            return f"{_quoted(sorted(model.name for model in unserved))} being loaded"
-        return (
-            f"{_quoted(failed)} not served, and the log says why: {self._remedy()}; under "
-            "--no-strict-readiness the server is ready without"
-        )
-
-    def obstacle_of(self, name: str) -> str:
-        """Why a model does not serve; empty if it does, or is not known."""
-        model = self._models.get(name)
-        if model is None or (model.is_wanted and model.is_as_wanted):
-            return ""
-        if not model.is_wanted:
-            return "the model is unloaded"
-        if model.is_loading:
-            return "the model is being loaded"
-        return f"the model failed, and the log says why: {self._remedy()}"
-
-    def _remedy(self) -> str:
-        return {
-            "none": "mend or remove it, and start the server again",
-            "poll": "mend or remove it in the repository, which is looked at every "
-            f"{self._settings.repository_poll_s:g} s",
-            "explicit": "mend it and load it again, or unload it",
-        }[self._settings.model_control_mode]
-
-    def _known(self) -> list[KnownModel]:
-        """Copied, as it is read on other threads too."""
-        return list(self._models.values())
-
-    @property
-    def shortage(self) -> str:
-        """Why there are too few models for `min_models`; empty if there are enough."""
-        least = self._settings.min_models
-        count = sum(bool(model.versions) for model in self._known())
-        if count >= least:
-            return ""
-        folder = self._settings.model_repository.absolute()
-        served = "1 model is" if count == 1 else f"{count} models are"
-        return f"{served} served of those in {folder}, expected --min-models {least}"
-
-    @property
-    def num_unserved(self) -> int:
-        """Models that are wanted, and have no version that serves or one that broke."""
-        return sum(not model.is_as_wanted for model in self._known())
 
     @property
     def failures(self) -> dict[str, str]:
@@ -202,7 +139,7 @@ class ModelRepository:
         known = self._models.get(name)
         versions = known.versions if known is not None else {}
         if not versions:
-            if self.is_loading:
+            if self.readiness.is_loading:
                 raise Unavailable("Server not ready")
             if name in self._models and number is not None:
                 raise Unavailable(
@@ -284,7 +221,7 @@ class ModelRepository:
         A folder is loaded once two polls see it alike, so that none is read half written.
         """
         folder = self._settings.model_repository
-        seen = await in_thread(partial(_take_snapshots, folder, self._selected))
+        seen = await in_thread(partial(snapshots, self._settings))
         last_seen, self._last_seen = self._last_seen, seen
         for name, snapshot in seen.items():
             model = self._models.get(name)
@@ -320,37 +257,6 @@ class ModelRepository:
     @property
     def _served(self) -> dict[str, dict[int, ServedModel]]:
         return {name: model.versions for name, model in self._models.items() if model.versions}
-
-    def _names_at_start(self) -> list[str]:
-        names = find_models(self._settings.model_repository)
-        selected = self._selected
-        if not selected:
-            names_none = self._settings.model_control_mode == "explicit"
-            return [] if names_none and not self._settings.load_models.strip() else names
-        unknown = sorted(set(selected) - set(names))
-        if unknown:
-            raise LoadError(
-                f"--load-models names '{unknown[0]}', but the repository has {', '.join(names)}"
-            )
-        return selected
-
-    @property
-    def _selected(self) -> list[str]:
-        """What `--load-models` names, each once; empty where it names none in particular."""
-        names = (name.strip() for name in self._settings.load_models.split(","))
-        selected = list(dict.fromkeys(name for name in names if name))
-        return [] if selected == ["*"] else selected
-
-    def _warn_of_no_models(self) -> None:
-        """A wrong mount looks like this; under explicit control it may be meant."""
-        if self._settings.model_control_mode == "explicit":
-            logger.info("--load-models names none: clients load models")
-            return
-        logger.warning(
-            "--model-repository %s has no models: expected a folder for each, "
-            "with its versions in folders of their own",
-            self._settings.model_repository.absolute(),
-        )
 
     def _check_explicit(self) -> None:
         if self._settings.model_control_mode != "explicit":
@@ -543,23 +449,3 @@ class ModelRepository:
                 logger.error("cannot read the model repository: %s", error)  # noqa: TRY400
             except Exception:
                 logger.exception("a look at the model repository failed")
-
-
-def _take_snapshots(repository: Path, selected: Collection[str]) -> dict[str, Snapshot | None]:
-    """By name, of the models selected or else of all; None where a folder may not be read."""
-    snapshots: dict[str, Snapshot | None] = {}
-    for name in find_models(repository):
-        if selected and name not in selected:
-            continue
-        try:
-            snapshots[name] = take_snapshot(ModelSource.of(repository, name))
-        except (LoadError, OSError):
-            snapshots[name] = None
-    return snapshots
-
-
-def _quoted(names: Sequence[str]) -> str:
-    """`'a' is`, or `'a', 'b' and 2 more are`."""
-    shown = ", ".join(f"'{name}'" for name in names[:MAX_NAMED])
-    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
-    return f"{shown}{more} {'is' if len(names) == 1 else 'are'}"

@@ -75,7 +75,7 @@ class InferenceService(
     async def ServerReady(
         self, request: pb.ServerReadyRequest, context: Context
     ) -> pb.ServerReadyResponse:
-        is_ready = self._repository.is_ready and not self._admission.is_leaving
+        is_ready = self._repository.readiness.is_ready and not self._admission.is_leaving
         return pb.ServerReadyResponse(ready=is_ready)
 
     @answers_errors(INFERENCE_CODES)

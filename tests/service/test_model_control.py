@@ -120,7 +120,7 @@ async def test_explicit_control_starts_with_the_models_that_are_named(
         write(repository, name, 2)
     async with controlled(repository, load_models=asked) as (models, _):
         assert [model.name for model in models.models()] == served
-        assert models.is_ready
+        assert models.readiness.is_ready
         with pytest.raises(NotFound, match="'zz' is not found"):
             models.find("zz")
 
@@ -141,7 +141,7 @@ async def test_a_part_of_a_repository_is_served_where_models_are_named(
         _,
     ):
         assert [model.name for model in models.models()] == served
-        assert models.is_ready
+        assert models.readiness.is_ready
         for name in ("a", "b", "c"):
             write(repository, name, 3)
         for _ in range(2):
@@ -174,7 +174,7 @@ async def test_load_unload_and_load_again(repository: Path) -> None:
         with pytest.raises(Unavailable, match="'m' version 1 is not at ready state"):
             models.find("m", "1")
         await eventually_rows(models, [("m", "1", "UNAVAILABLE", "unloaded")])
-        assert models.is_ready
+        assert models.readiness.is_ready
         await models.unload("m")
         await models.unload("never heard of")
         await models.load("m")
@@ -247,7 +247,7 @@ async def test_a_load_that_fails_leaves_the_old_version_serving_and_says_why(
             f"load failed for model 'm': version 2 is at UNAVAILABLE state: {text}"
         )
         assert await ask(models, "m") == 2
-        assert models.is_ready
+        assert models.readiness.is_ready
         assert await rows(models) == [
             ("m", "1", "READY", text),
             ("m", "2", "UNAVAILABLE", text),
@@ -265,9 +265,9 @@ async def test_a_first_load_that_fails_makes_the_server_unready_until_it_is_unlo
     async with controlled(repository) as (models, _):
         with pytest.raises(InvalidArgument):
             await models.load("m")
-        assert not models.is_ready
+        assert not models.readiness.is_ready
         await models.unload("m")
-        assert models.is_ready
+        assert models.readiness.is_ready
 
 
 async def test_versions_whose_files_did_not_change_are_not_opened_again(repository: Path) -> None:
@@ -515,11 +515,11 @@ async def test_a_version_that_fails_while_another_loads_is_not_served_again(
         with pytest.raises(InvalidArgument, match="version 1, which had not changed, failed"):
             await models.load("m")
         assert not models.has("m", "1")
-        assert not models.is_ready
+        assert not models.readiness.is_ready
         scalers.on_open = None
         await models.load("m")
         assert [await ask(models, "m", version) for version in ("1", "2")] == [2, 3]
-        assert models.is_ready
+        assert models.readiness.is_ready
 
 
 async def test_a_client_that_leaves_does_not_undo_a_load(repository: Path) -> None:

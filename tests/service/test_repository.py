@@ -149,7 +149,7 @@ async def test_one_broken_model_is_reported_by_name_and_does_not_stop_the_others
         assert models.failures["broken"]
         assert repr(models) == "<ModelRepository ['a', 'z'], failed ['broken']>"
         assert told.models == [("a", True), ("broken", False), ("z", True)]
-        assert not models.is_ready
+        assert not models.readiness.is_ready
         with pytest.raises(NotFound, match="'broken' has no available versions"):
             models.find("broken")
 
@@ -195,9 +195,9 @@ async def test_a_batch_of_rows_that_the_token_bound_cannot_hold_is_refused_at_lo
 async def test_readiness_is_strict_only_when_asked(repository: Path) -> None:
     write_model(repository, "bad")
     async with loaded(repository, FakeSessions()) as models:
-        assert not models.is_ready
+        assert not models.readiness.is_ready
     async with loaded(repository, FakeSessions(), strict_readiness=False) as models:
-        assert models.is_ready
+        assert models.readiness.is_ready
 
 
 REMEDIES = {
@@ -216,18 +216,18 @@ async def test_what_keeps_a_server_from_being_ready_is_named_with_the_way_out(
     write_model(repository, "good", config="max_batch_size: 8")
     sessions = FakeSessions(good=doubling_session)
     async with loaded(repository, sessions, model_control_mode=mode, load_models="*") as models:
-        assert models.obstacle == (
+        assert models.readiness.obstacle == (
             f"'b', 'c', 'd' and 1 more are not served, and the log says why: {REMEDIES[mode]}; "
             "under --no-strict-readiness the server is ready without"
         )
-        assert f"the server is not ready: {models.obstacle}" in caplog.messages
-        assert models.obstacle_of("b").endswith(REMEDIES[mode])
-        assert models.obstacle_of("good") == models.obstacle_of("nope") == ""
+        assert f"the server is not ready: {models.readiness.obstacle}" in caplog.messages
+        assert models.readiness.obstacle_of("b").endswith(REMEDIES[mode])
+        assert models.readiness.obstacle_of("good") == models.readiness.obstacle_of("nope") == ""
         if mode == "explicit":
             for name in ("b", "c", "d"):
                 await models.unload(name)
-            assert models.obstacle.startswith("'e' is not served, ")
-            assert models.obstacle_of("b") == "the model is unloaded"
+            assert models.readiness.obstacle.startswith("'e' is not served, ")
+            assert models.readiness.obstacle_of("b") == "the model is unloaded"
 
 
 async def test_an_empty_repository_is_ready_unless_models_are_demanded(
@@ -237,7 +237,7 @@ async def test_an_empty_repository_is_ready_unless_models_are_demanded(
     for least, is_ready in ((0, True), (1, False)):
         caplog.clear()
         async with loaded(repository, FakeSessions(), min_models=least) as models:
-            assert models.is_ready is is_ready
+            assert models.readiness.is_ready is is_ready
             assert models.models() == []
         assert f"--model-repository {repository} has no models" in caplog.text
         assert ("the server is not ready: 0 models" in caplog.text) is not is_ready
@@ -251,7 +251,7 @@ async def test_models_that_failed_do_not_count_for_the_least_number(
         write_model(repository, name)
     sessions = FakeSessions(one=doubling_session, two=doubling_session)
     async with loaded(repository, sessions, strict_readiness=False, min_models=least) as models:
-        assert models.is_ready is is_ready
+        assert models.readiness.is_ready is is_ready
     shortage = f"2 models are served of those in {repository}, expected --min-models 3"
     assert (shortage in caplog.text) is not is_ready
 
@@ -263,11 +263,11 @@ async def test_under_explicit_control_loading_and_unloading_change_what_is_enoug
     write_model(repository, "m")
     sessions = FakeSessions(m=doubling_session)
     async with loaded(repository, sessions, model_control_mode="explicit", min_models=1) as models:
-        assert not models.is_ready
+        assert not models.readiness.is_ready
         await models.load("m")
-        assert models.is_ready
+        assert models.readiness.is_ready
         await models.unload("m")
-        assert not models.is_ready
+        assert not models.readiness.is_ready
 
 
 async def test_a_repository_that_is_not_there_is_a_load_error(tmp_path: Path) -> None:
@@ -325,7 +325,7 @@ async def test_unknown_names_are_not_found_in_triton_s_words(repository: Path) -
 async def test_while_loading_the_server_is_not_ready(repository: Path) -> None:
     settings = Settings(model_repository=repository)
     models = ModelRepository(settings, Metrics(), Openers(FakeSessions()))
-    assert not models.is_ready
+    assert not models.readiness.is_ready
     with pytest.raises(Unavailable, match=r"^Server not ready$"):
         models.find("m")
     models.close(timeout_s=10)
