@@ -38,14 +38,14 @@ prometheus: ## install Debian's prometheus, which tests of the rules need (as ro
 		{ apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends prometheus; }
 
 dashboards: $(VENV)/dev.stamp ## write Grafana's dashboards
-	$(BIN)/python -m tests.deploy.dashboards
+	$(BIN)/python -m deploy.generate.dashboards
 
 protos: $(VENV)/dev.stamp ## generate the stubs of our typed API
 	$(BIN)/python -m grpc_tools.protoc -Iprotos --python_out=protos --pyi_out=protos \
 		--grpc_python_out=protos $(PROTOS)
 
 manifests: $(VENV)/dev.stamp ## render the plain manifests, and refresh the chart's copies
-	$(BIN)/python -m tests.deploy.manifests
+	$(BIN)/python -m deploy.generate.manifests
 
 models: $(REPOSITORY)/minilm $(REPOSITORY)/spam $(REPOSITORY)/gpt ## build the default model repository
 

@@ -1,7 +1,7 @@
-"""`attendant demo NAME`: the commands of a row of docs/lectures.md, one after the other.
+"""`attendant demo NAME`: the commands of one system of docs/lectures.md, one after the other.
 
-What a demo runs is what anybody would type, and it is shown before it is run. Folders that exist
-are done: a demo that was stopped goes on where it was.
+Each command is printed before it runs, as a user would type it. A command whose folder exists is
+done: a demo that was stopped goes on where it was.
 """
 
 import shlex
@@ -23,8 +23,8 @@ from models.flags import completing
 from service.errors import AttendantError
 
 DEFAULT_FOLDER = Path("build/demos")
-# Of this very environment, whatever the path says.
-OUR_OWN: dict[str, tuple[str, ...]] = {"attendant": ATTENDANT, "python": (sys.executable,)}
+# Programs of this very environment, whatever the path says.
+PROGRAMS: dict[str, tuple[str, ...]] = {"attendant": ATTENDANT, "python": (sys.executable,)}
 
 Run = Callable[[Sequence[str]], None]
 
@@ -34,8 +34,8 @@ class StepError(AttendantError):
 
 
 @dataclass(frozen=True, slots=True)
-class Took:
-    """How long the parts of a demo took, in seconds."""
+class Durations:
+    """How long the parts of a demo took."""
 
     building_s: float
     answering_s: float
@@ -45,13 +45,16 @@ def demo(
     name: Annotated[
         str,
         typer.Argument(
-            help="Which system; none lists them.",
+            help="Name of the system; without one, list them.",
             show_default=False,
             autocompletion=completing(DEMOS),
         ),
     ] = "",
     output: Annotated[
-        Path, typer.Option(envvar="ATTENDANT_DEMO_OUTPUT", help="Folder for what is built.")
+        Path,
+        typer.Option(
+            envvar="ATTENDANT_DEMO_OUTPUT", help="Folder for data, checkpoints and models."
+        ),
     ] = DEFAULT_FOLDER,
 ) -> None:
     """Train a system of the lectures from nothing, export it, serve it and ask it."""
@@ -61,9 +64,10 @@ def demo(
         return
     if name not in DEMOS:
         raise typer.BadParameter(f"{name!r} is not one of {', '.join(DEMOS)}", param_hint="NAME")
-    took = play(DEMOS[name], Places(output / name), shown(console))
+    durations = run_demo(DEMOS[name], Places(output / name), printing_runner(console))
     console.print(
-        f"{name}: built in {took.building_s:.0f} s, served and asked in {took.answering_s:.0f} s",
+        f"{name}: built in {durations.building_s:.0f} s, "
+        f"served and asked in {durations.answering_s:.0f} s",
         highlight=False,
     )
 
@@ -76,7 +80,7 @@ def listing() -> Table:
     return table
 
 
-def play(each: Demo, places: Places, run: Run, *, is_brief: bool = False) -> Took:
+def run_demo(each: Demo, places: Places, run: Run, *, is_brief: bool = False) -> Durations:
     """Build what is not there yet, serve it, and ask; `is_brief` trains for seconds, to test it."""
     places.folder.mkdir(parents=True, exist_ok=True)
     began_s = time.monotonic()
@@ -87,16 +91,16 @@ def play(each: Demo, places: Places, run: Run, *, is_brief: bool = False) -> Too
     with serving(places.folder / "repository") as address:
         for call in each.calls:
             run(Step(f"attendant {call} --address {address}").arguments(places))
-    return Took(built_s - began_s, time.monotonic() - built_s)
+    return Durations(built_s - began_s, time.monotonic() - built_s)
 
 
-def shown(console: Console) -> Run:
-    """Runs commands in processes of their own, each below the line that anybody would type."""
+def printing_runner(console: Console) -> Run:
+    """Runs commands in processes of their own, each below the line that a user would type."""
 
     def run(arguments: Sequence[str]) -> None:
         console.print(f"\n$ {shlex.join(arguments)}", style="bold", highlight=False)
         program, *rest = arguments
-        command = [*OUR_OWN.get(program, (program,)), *rest]
+        command = [*PROGRAMS.get(program, (program,)), *rest]
         exit_code = subprocess.run(command, check=False).returncode  # noqa: S603
         if exit_code:
             raise StepError(f"{shlex.join(arguments)}: exit code {exit_code}")

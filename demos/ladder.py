@@ -1,58 +1,16 @@
 """`attendant ladder`: one task of text classification, in five ways from simple to pretrained.
 
-Imports no PyTorch until the command runs; what it does is in `demos/climbing.py`.
+Imports no PyTorch until the command runs; what it does is in `demos/comparison.py`.
 """
 
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from demos.ladder_settings import LadderSettings
 from models.cli import messages
 from models.flags import argument, command_of, flag, flags_of
-from models.settings import MAX_SEED, check_fields, setting
 
 PREFIX = "ATTENDANT_LADDER"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LadderSettings:
-    """Validates itself: a value outside its limits raises SettingError naming the field.
-
-    Sizes are of the networks that start from nothing: the encoders, and the GPT.
-    """
-
-    hidden_size: int = setting(128, "Values per token. 128: minutes on a processor.", 1, 16_384)
-    num_layers: int = setting(2, "Layers; more learn no more from some thousand texts.", 1, 100)
-    num_heads: int = setting(2, "Heads of attention; must divide the hidden size.", 1, 1_024)
-    min_count: int = setting(
-        2, "Words that occur less often are unknown to the encoders from nothing.", 1, 1_000_000
-    )
-    max_tokens: int = setting(128, "Longer texts are cut, in training.", 8, 1_000_000)
-    epochs: int = setting(8, "Passes over the texts where encoders start from nothing.", 1, 1_000)
-    word_epochs: int = setting(20, "Passes over the texts to learn word vectors.", 1, 10_000)
-    gpt_steps: int = setting(
-        300,
-        "Steps in which a GPT learns to continue the texts, before it classifies.",
-        1,
-        1_000_000,
-    )
-    tuning_epochs: int = setting(
-        4, "Passes over the texts where all of a pretrained network is fine-tuned.", 1, 1_000
-    )
-    head_epochs: int = setting(
-        5, "Passes over the texts where the pretrained encoder is frozen.", 1, 1_000
-    )
-    training_texts: int = setting(
-        0, "Train on so many of the texts, chosen at random; 0 takes all.", 0, 1_000_000_000
-    )
-    requests: int = setting(200, "Requests to each model in its turn.", 1, 1_000_000)
-    seed: int = setting(0, "Decides weights, order and what is held out.", 0, MAX_SEED)
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def _ladder(
@@ -68,9 +26,9 @@ def _ladder(
     """Classify texts in five ways, from scratch to pretrained, and compare what each costs."""
     with messages("ladder"):
         settings = LadderSettings(**values)
-        from demos.climbing import Files, climb
+        from demos.comparison import Files, run_all
 
-        climb(
+        run_all(
             Files(data, test, encoder, gpt), output, repository or output / "repository", settings
         )
 
@@ -91,7 +49,7 @@ ladder = command_of(
             "repository",
             Path | None,
             None,
-            "Model repository to export to and serve from, one model for each rung.",
+            "Model repository to export to and serve from, one model for each way.",
             f"{PREFIX}_REPOSITORY",
             shown="repository in the output folder",
         ),

@@ -10,7 +10,7 @@ from rich.table import Table
 from models.datasets import Dataset, Splits
 from models.reports import Described, png_of
 
-PANELS = {  # what is drawn of a rung, and how it is written
+PANELS = {  # what is drawn of a result, and how it is written
     "accuracy": ("accuracy", "{:.1%}"),
     "training_cpu_s": ("training, CPU s", "{:.0f}"),
     "requests_per_s": ("requests/s", "{:.0f}"),
@@ -20,8 +20,8 @@ DPI = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """One row of the table."""
+class Result:
+    """One recipe, measured: a row of the table."""
 
     name: str
     what: str
@@ -41,44 +41,44 @@ def title_of(splits: Splits[Dataset]) -> str:
     )
 
 
-def ladder_table(steps: Sequence[Step], splits: Splits[Dataset]) -> Table:
+def ladder_table(results: Sequence[Result], splits: Splits[Dataset]) -> Table:
     caption = "float32; training in seconds of a clock and of processors"
     table = Table("", title=title_of(splits), caption=caption, box=None, pad_edge=False)
     for heading in ("accuracy", "train s", "CPU s", "weights", "MB", "requests/s"):
         table.add_column(heading, justify="right")
-    for step in steps:
+    for result in results:
         table.add_row(
-            step.what,
-            f"{step.accuracy:.2%}",
-            f"{step.training_s:.0f}",
-            f"{step.training_cpu_s:.0f}",
-            f"{step.num_weights / 1e6:.1f} M",
-            f"{step.megabytes:.1f}",
-            f"{step.requests_per_s:.0f}",
+            result.what,
+            f"{result.accuracy:.2%}",
+            f"{result.training_s:.0f}",
+            f"{result.training_cpu_s:.0f}",
+            f"{result.num_weights / 1e6:.1f} M",
+            f"{result.megabytes:.1f}",
+            f"{result.requests_per_s:.0f}",
         )
     return table
 
 
-def ladder_json(steps: Sequence[Step], splits: Splits[Dataset], settings: Described) -> bytes:
+def ladder_json(results: Sequence[Result], splits: Splits[Dataset], settings: Described) -> bytes:
     values = {
         "task": title_of(splits),
         "settings": settings.to_dict(),
-        "rungs": [asdict(step) for step in steps],
+        "rungs": [asdict(result) for result in results],
     }
     return (json.dumps(values, indent=2, ensure_ascii=False) + "\n").encode()
 
 
-def ladder_picture(steps: Sequence[Step], splits: Splits[Dataset]) -> bytes:
-    """A panel for each of accuracy, training and speed, a bar for each rung."""
+def ladder_picture(results: Sequence[Result], splits: Splits[Dataset]) -> bytes:
+    """A panel for each of accuracy, training and speed, a bar for each result."""
     figure = Figure(figsize=SIZE_INCHES, dpi=DPI, layout="constrained")
     figure.suptitle(title_of(splits), fontsize="medium")
-    names = [step.what for step in steps]
+    names = [result.what for result in results]
     panels = figure.subplots(1, len(PANELS), sharey=True)
     for panel, (key, (heading, written)) in zip(panels, PANELS.items(), strict=True):
-        values = [getattr(step, key) for step in steps]
+        values = [getattr(result, key) for result in results]
         bars = panel.barh(names, values, color="tab:blue")
         panel.bar_label(bars, [written.format(value) for value in values], padding=3)
         panel.set_title(heading, fontsize="medium")
         panel.margins(x=0.35)
-    panels[0].invert_yaxis()  # the first rung on top
+    panels[0].invert_yaxis()  # the first on top
     return png_of(figure)

@@ -1,4 +1,4 @@
-"""A server of our own on this machine, for as long as something is shown of it."""
+"""A server of ours on this machine, for the length of a demo."""
 
 import re
 import subprocess

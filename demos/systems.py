@@ -1,4 +1,4 @@
-"""The systems that `attendant demo` shows: what is typed to train, export and ask each.
+"""The systems that `attendant demo` shows: the commands that train, export and ask each.
 
 In commands `{folder}` is the demo's own folder, whose `repository` is served, and `{encoder}` is a
 pretrained encoder.
@@ -13,44 +13,44 @@ ENCODER = Path("build/checkpoints/minilm")  # the Makefile knows where it comes 
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """What stands for the names in braces."""
+    """Paths for the names in braces."""
 
     folder: Path
     encoder: Path = ENCODER
 
-    def in_(self, text: str) -> str:
+    def fill(self, text: str) -> str:
         return text.replace("{folder}", str(self.folder)).replace("{encoder}", str(self.encoder))
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One command; `makes` names what is there once it is done, in the demo's folder or not."""
+    """One command; `makes` is the path that exists once it is done."""
 
     command: str
     makes: str = ""
-    brief: str = ""  # more flags, where seconds must do
+    brief: str = ""  # more flags, for a run of seconds
 
     def arguments(self, places: Places, *, is_brief: bool = False) -> list[str]:
         """The program first."""
         typed = f"{self.command} {self.brief}" if is_brief else self.command
-        return [places.in_(part) for part in shlex.split(typed)]
+        return [places.fill(part) for part in shlex.split(typed)]
 
     def is_done(self, places: Places) -> bool:
-        return bool(self.makes) and Path(places.in_(self.makes)).exists()
+        return bool(self.makes) and Path(places.fill(self.makes)).exists()
 
 
 @dataclass(frozen=True, slots=True)
 class Demo:
-    """One row of docs/lectures.md."""
+    """One system of docs/lectures.md."""
 
     system: str
     what: str
     steps: tuple[Step, ...]
-    calls: tuple[str, ...]  # without `attendant` before and the server's address after
+    calls: tuple[str, ...]  # commands without `attendant` before and the server's address after
 
 
 def data(program: str, makes: str) -> Step:
-    """Write texts that are generated, or come with Python."""
+    """Write texts that are generated or come with Python."""
     return Step(f"python -m models.data.{program} {{folder}}/{makes}", f"{{folder}}/{makes}")
 
 
@@ -59,7 +59,7 @@ def encoder() -> Step:
 
 
 def trained(command: str, name: str, brief: str) -> Step:
-    """Train what is then called `name`."""
+    """Train a checkpoint `name`."""
     makes = f"{{folder}}/{name}"
     return Step(f"attendant {command} --output {makes}", makes, brief)
 
@@ -95,7 +95,7 @@ DEMOS: dict[str, Demo] = {
     ),
     "dates": Demo(
         "Transformer",
-        "dates as people write them, in ISO 8601: greedy, and a beam's three best",
+        "dates as people write them, in ISO 8601: greedy, and the three best of a beam search",
         (
             trained("seq2seq dates --network transformer", "dates", "--epochs 1 --samples 512"),
             exported("dates", "--example '3 Mar 2021'"),
@@ -130,7 +130,7 @@ DEMOS: dict[str, Demo] = {
     ),
     "entities": Demo(
         "BERT for token classification",
-        "names of people, places and things in texts that are made up",
+        "names of people, places and things in made-up texts",
         (
             encoder(),
             INVENTED,
@@ -147,7 +147,7 @@ DEMOS: dict[str, Demo] = {
     ),
     "answers": Demo(
         "BERT for question answering",
-        "questions about texts that are made up, and some that those do not answer",
+        "questions about made-up texts, some of which have no answer there",
         (
             encoder(),
             INVENTED,
@@ -198,8 +198,8 @@ DEMOS: dict[str, Demo] = {
     ),
     "elmo": Demo(
         "ELMo",
-        "one vector for 'train' that leaves at noon, another for those who train; then a task "
-        "that learns which layers tell them apart",
+        "vectors in context: a train that leaves at noon, and people who train; then a task that "
+        "learns which layers tell them apart",
         (
             Step(
                 "python -m models.data.homographs {folder}/homographs.txt {folder}/meanings.conll",
@@ -252,7 +252,7 @@ DEMOS: dict[str, Demo] = {
     ),
     "attention": Demo(
         "Attention made visible",
-        "who looks at whom in a pretrained encoder",
+        "the attention weights of a pretrained encoder",
         (
             encoder(),
             Step(

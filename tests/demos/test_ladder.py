@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from demos import climbing
-from demos.climbing import VALIDATION_FRACTION, Files, climb
-from demos.ladder import LadderSettings
-from demos.ladder_report import Step
-from demos.rungs import VECTOR_DEVIATION, Rung, from_scratch, from_words
+from demos import comparison
+from demos.comparison import VALIDATION_FRACTION, Files, run_all
+from demos.ladder_report import Result
+from demos.ladder_settings import LadderSettings
+from demos.recipes import VECTOR_DEVIATION, Recipe, from_scratch, from_words
 from models.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
 from models.errors import SettingError
 from models.words.vocabulary import SPECIAL
@@ -58,7 +58,7 @@ def test_each_rung_is_trained_exported_served_and_measured(
     files: Files, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     output = tmp_path / "ladder"
-    steps = climb(files, output, tmp_path / "repository", SETTINGS)
+    steps = run_all(files, output, tmp_path / "repository", SETTINGS)
     assert [step.name for step in steps] == NAMES
     for step in steps:
         checkpoint = load_checkpoint(output / "checkpoints" / step.name)
@@ -83,29 +83,31 @@ def test_each_rung_is_trained_exported_served_and_measured(
 def test_a_run_that_was_stopped_goes_on_where_it_was_and_no_other_does(
     files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    taken: list[str] = []
+    trained: list[str] = []
 
-    def take(rung: Rung, *_: object) -> Step:
-        if rung.name == "tuned" and "stopped" not in taken:
-            taken.append("stopped")
+    def run(recipe: Recipe, *_: object) -> Result:
+        if recipe.name == "tuned" and "stopped" not in trained:
+            trained.append("stopped")
             raise KeyboardInterrupt
-        taken.append(rung.name)
-        return Step(rung.name, rung.what, 0.5, 0.5, 1.0, 1.0, 10, 1.0)
+        trained.append(recipe.name)
+        return Result(recipe.name, recipe.what, 0.5, 0.5, 1.0, 1.0, 10, 1.0)
 
     @contextmanager
     def serving(*_: object) -> Iterator[str]:
         yield "nowhere"
 
-    monkeypatch.setattr(climbing, "take", take)
-    monkeypatch.setattr(climbing, "serving", serving)
-    monkeypatch.setattr(climbing, "request_rates", lambda _, names, *__: dict.fromkeys(names, 7.0))
+    monkeypatch.setattr(comparison, "run", run)
+    monkeypatch.setattr(comparison, "serving", serving)
+    monkeypatch.setattr(
+        comparison, "request_rates", lambda _, names, *__: dict.fromkeys(names, 7.0)
+    )
     places = tmp_path / "ladder", tmp_path / "repository"
     with pytest.raises(KeyboardInterrupt):
-        climb(files, *places, SETTINGS)
+        run_all(files, *places, SETTINGS)
     with pytest.raises(CheckpointError, match="is of another run"):
-        climb(files, *places, replace(SETTINGS, seed=1))
-    steps = climb(files, *places, SETTINGS)
-    assert taken == ["scratch", "words", "frozen", "stopped", "tuned", "gpt"]
+        run_all(files, *places, replace(SETTINGS, seed=1))
+    steps = run_all(files, *places, SETTINGS)
+    assert trained == ["scratch", "words", "frozen", "stopped", "tuned", "gpt"]
     assert [(step.name, step.requests_per_s) for step in steps] == [(name, 7.0) for name in NAMES]
 
 
@@ -125,7 +127,7 @@ def test_a_checkpoint_that_is_not_there_is_missed_before_anything_is_trained(
 ) -> None:
     absent = replace(files, encoder=encoder or files.encoder, gpt=gpt)
     with pytest.raises(CheckpointError, match="there is no folder 'nowhere'"):
-        climb(absent, tmp_path / "ladder", tmp_path / "repository", SETTINGS)
+        run_all(absent, tmp_path / "ladder", tmp_path / "repository", SETTINGS)
     assert not (tmp_path / "ladder").exists()
 
 
@@ -133,7 +135,7 @@ def test_a_folder_that_holds_something_is_left_alone(files: Files, tmp_path: Pat
     (tmp_path / "ladder").mkdir()
     (tmp_path / "ladder" / "mine").touch()
     with pytest.raises(CheckpointError, match="holds something"):
-        climb(files, tmp_path / "ladder", tmp_path / "repository", SETTINGS)
+        run_all(files, tmp_path / "ladder", tmp_path / "repository", SETTINGS)
 
 
 def test_a_setting_out_of_its_bounds_is_refused_by_name() -> None:

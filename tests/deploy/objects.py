@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from tests.deploy.chart import Object
+from deploy.generate.chart import Object
 
 SUFFIXES = {"": 1.0, "m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12} | {
     f"{letter}i": 1024.0**power for power, letter in enumerate("KMGT", start=1)

@@ -10,7 +10,7 @@ import grpc
 import pytest
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
-from tests.deploy.chart import read_values, render_files
+from deploy.generate.chart import read_values, render_files
 
 SERVING, NOT_SERVING = (
     health_pb2.HealthCheckResponse.ServingStatus.Value(name) for name in ("SERVING", "NOT_SERVING")

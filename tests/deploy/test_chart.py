@@ -12,9 +12,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from service.settings import Settings
-from tests.deploy import objects, pod_rules, rules
-from tests.deploy.chart import (
+from deploy.generate.chart import (
     CHART,
     NAMESPACE,
     ROOT,
@@ -24,6 +22,8 @@ from tests.deploy.chart import (
     render,
     render_named,
 )
+from service.settings import Settings
+from tests.deploy import objects, pod_rules, rules
 from tests.deploy.custom_resources import SPECS, schema_of
 
 KUBERNETES = ("1.30", "1.36")  # the oldest that the chart admits, and the newest that we know

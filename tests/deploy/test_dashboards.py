@@ -4,9 +4,10 @@ import re
 
 import pytest
 
-from tests.deploy import dashboards, promql
+from deploy.generate import dashboards
+from deploy.generate.grafana import WIDTH
+from tests.deploy import promql
 from tests.deploy.dockerfile import ROOT
-from tests.deploy.grafana import WIDTH
 
 PAGES = {page["uid"]: page for page in promql.pages()}
 each_page = pytest.mark.parametrize("uid", PAGES)

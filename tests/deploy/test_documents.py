@@ -5,8 +5,8 @@ import re
 import pytest
 import yaml
 
+from deploy.generate.chart import CHART, ROOT, Object, render
 from tests.deploy import objects, pod_rules
-from tests.deploy.chart import CHART, ROOT, Object, render
 from tests.deploy.test_chart import KUBERNETES, validate
 from tests.deploy.test_values import DEFAULTS, merged, parse
 

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from tritonclient import grpc as triton
 
+from deploy.generate.chart import read_values, render_files
 from service.settings import Settings
-from tests.deploy.chart import read_values, render_files
 from tests.e2e.calls import LIMIT_S, tensor_inputs
 from tests.e2e.graphs import add_sub, write_graph
 from tests.e2e.server import ServerProcess

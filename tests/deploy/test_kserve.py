@@ -8,8 +8,8 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from deploy.generate.chart import ROOT, Object, render_named
 from tests.deploy import objects, pod_rules
-from tests.deploy.chart import ROOT, Object, render_named
 from tests.deploy.custom_resources import schema_of
 
 FOLDER = ROOT / "deploy/kserve"

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from deploy.generate.chart import CHART, ROOT, Object
+from deploy.generate.manifests import DECIDED, PLAIN, made_files
 from tests.deploy import objects, rules
-from tests.deploy.chart import CHART, ROOT, Object
-from tests.deploy.manifests import DECIDED, PLAIN, made_files
 from tests.deploy.test_chart import validate
 
 MADE = made_files()

@@ -6,7 +6,7 @@ import jsonschema
 import kubernetes_validate
 import pytest
 
-from tests.deploy.chart import Object, render_named
+from deploy.generate.chart import Object, render_named
 from tests.deploy.objects import pod_of, server_of
 from tests.deploy.rules import RULES
 from tests.deploy.test_chart import validate_all
@@ -59,13 +59,12 @@ BROKEN: dict[str, list[tuple[str, str, str, Any]]] = {
     "admissible": [
         ("baked", "a bad name", "Service.metadata.name", "Attendant_1"),
         ("baked", "its own pods", "Deployment.spec.selector.matchLabels", OTHER),
-        ("baked", "the label", "Deployment.metadata.labels.version", 1),
+        ("baked", "the label", "Deployment.metadata.labels.version", "1+2"),
         ("baked", "no such service account", "pod.serviceAccountName", "other"),
         ("baked", "no volume", "server.volumeMounts.+", {"name": "x", "mountPath": "/x"}),
         ("baked", "is not mounted", "pod.volumes.+", HOST),
         ("baked", "mount /tmp is there twice", "server.volumeMounts.+", TMP),
         ("baked", "HOST is there twice", "server.env.+", {"name": "ATTENDANT_HOST", "value": ""}),
-        ("baked", "no string", "variables.ATTENDANT_HOST.value", 8),
         ("baked", "more memory", "server.resources.requests.memory", "5000Mi"),
         ("guarded", "is there twice", "ServiceAccount.kind", "ServiceMonitor"),
     ],
@@ -137,7 +136,6 @@ BROKEN: dict[str, list[tuple[str, str, str, Any]]] = {
     "autoscaling": [
         ("hpa", "replicas is 2", "Deployment.spec.replicas", 2),
         ("baked", "replicas is None", "Deployment.spec.replicas", ABSENT),
-        ("hpa", "is gone", "HorizontalPodAutoscaler.apiVersion", "autoscaling/v2beta2"),
         ("hpa", "something else", "HorizontalPodAutoscaler.spec.scaleTargetRef.name", "other"),
         ("hpa", "Resource", "HorizontalPodAutoscaler.spec.metrics.0.type", "Resource"),
         ("hpa", "target", "HorizontalPodAutoscaler.spec.metrics.0.pods.target.type", "Value"),
@@ -207,4 +205,22 @@ def test_a_field_that_does_not_exist_is_refused(path: str) -> None:
     objects = render_named("keda-values.yaml")
     change(objects, path, "30")
     with pytest.raises((jsonschema.ValidationError, kubernetes_validate.ValidationError)):
+        validate_all(objects, "1.36")
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("variables.ATTENDANT_HOST.value", 8),
+        ("Deployment.metadata.labels.version", 1),
+        ("HorizontalPodAutoscaler.apiVersion", "autoscaling/v2beta2"),
+    ],
+)
+def test_a_value_of_another_type_and_a_version_that_is_gone_are_refused(
+    path: str, value: object
+) -> None:
+    objects = render_named("hpa-values.yaml")
+    change(objects, path, value)
+    refused = kubernetes_validate.ValidationError, kubernetes_validate.SchemaNotFoundError
+    with pytest.raises(refused):
         validate_all(objects, "1.36")

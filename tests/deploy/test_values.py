@@ -9,7 +9,7 @@ import helm_python
 import pytest
 import yaml
 
-from tests.deploy.chart import CHART, ROOT, Object, read_values, render
+from deploy.generate.chart import CHART, ROOT, Object, read_values, render
 
 SCHEMA = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
 DEFAULTS = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))

@@ -14,15 +14,15 @@ from tokenizers import Tokenizer
 from tritonclient.grpc import service_pb2
 
 from loadtests.compare.comparison import Result
+from loadtests.compare.peers import ON_ONNXRUNTIME, SERVERS, our_servers
 from loadtests.compare.report import show
 from loadtests.compare.servers.clients import Client, HttpClient, logits_of
 from loadtests.compare.servers.driver import ready_client
 from loadtests.compare.servers.files import graph, repository
 from loadtests.compare.servers.launching import LAUNCHES, Place, environ_of
 from loadtests.compare.servers.loops import closed_loop, open_loop
-from loadtests.compare.servers.peers import ON_ONNXRUNTIME, SERVER_TRAFFIC, SERVERS, ours
 from loadtests.compare.servers.texts import text_of, write_tokenizer
-from loadtests.compare.traffic import CLASSIFY, mixed_sizes
+from loadtests.compare.traffic import CLASSIFY, SERVER_TRAFFIC, mixed_sizes
 from loadtests.compare.worker import Answer, Work
 from tests.loadtests.virtual import run_virtually
 
@@ -231,7 +231,7 @@ def test_every_server_can_be_started_and_has_one_row_as_people_have_it() -> None
 
 
 def test_others_are_given_the_very_int8_graph_that_ours_serves() -> None:
-    (own,) = ours(CLASSIFY, None, {})
+    (own,) = our_servers(CLASSIFY, None, {})
     same = {peer.name.removesuffix(" unbatched") for peer in SERVERS if peer.model == own.model}
     assert same == {f"{name} int8" for name in ON_ONNXRUNTIME}
 

@@ -1,4 +1,4 @@
-"""The five rungs of the ladder: what each one starts from, and how it is trained.
+"""The five recipes of the ladder: what each one starts from, and how it is trained.
 
 Knows nothing about files, terminals or servers.
 """
@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from demos.ladder import LadderSettings
+from demos.ladder_settings import LadderSettings
 from models.checkpoint import Checkpoint, load_checkpoint
 from models.corpus import Corpus, hold_out
 from models.datasets import Dataset
@@ -30,8 +30,8 @@ GPT_STEP_TOKENS = 1_536
 
 
 @dataclass(frozen=True, slots=True)
-class Rung:
-    """One way: `start` gives the checkpoint that fine-tuning begins with, pretraining included."""
+class Recipe:
+    """One way to train a classifier; `start` gives the checkpoint that fine-tuning begins with."""
 
     name: str  # of its folders, and to ask the server for
     what: str
@@ -39,18 +39,18 @@ class Rung:
     training: TrainingSettings
 
 
-def rungs_of(data: Dataset, encoder: str, gpt: str, settings: LadderSettings) -> list[Rung]:
+def recipes_of(data: Dataset, encoder: str, gpt: str, settings: LadderSettings) -> list[Recipe]:
     """All five for texts to train on; `encoder` and `gpt` are checkpoints, the second optional."""
     texts = [example.text for example in data.examples]
     tuning = TrainingSettings(epochs=settings.tuning_epochs, seed=settings.seed)
     fresh = replace(tuning, epochs=settings.epochs, learning_rate=FRESH_RATE)
     head = replace(fresh, epochs=settings.head_epochs, freeze_encoder=True)
     return [
-        Rung("scratch", "Transformer from scratch", lambda: from_scratch(texts, settings), fresh),
-        Rung("words", "the same with word vectors", lambda: from_words(texts, settings), fresh),
-        Rung("frozen", "pretrained, head alone", lambda: load_checkpoint(encoder), head),
-        Rung("tuned", "pretrained, fine-tuned", lambda: load_checkpoint(encoder), tuning),
-        Rung(
+        Recipe("scratch", "Transformer from scratch", lambda: from_scratch(texts, settings), fresh),
+        Recipe("words", "the same with word vectors", lambda: from_words(texts, settings), fresh),
+        Recipe("frozen", "pretrained, head alone", lambda: load_checkpoint(encoder), head),
+        Recipe("tuned", "pretrained, fine-tuned", lambda: load_checkpoint(encoder), tuning),
+        Recipe(
             "gpt",
             "GPT, fine-tuned",
             (lambda: load_checkpoint(gpt)) if gpt else lambda: pretrained_gpt(texts, settings),

@@ -1,7 +1,7 @@
-"""Write what is made from other files: plain manifests, and what the chart has copies of.
+"""Write the plain manifests, and the chart's copies of other files: `make manifests`.
 
-Those are rules, dashboards, and the server's settings in the chart's schema. `make manifests`
-runs this; a test says when it has to be run again.
+The copies are rules, dashboards, and the server's settings in the chart's schema. A test fails
+where a file is stale.
 """
 
 import json
@@ -12,9 +12,8 @@ from typing import Any
 
 import yaml
 
+from deploy.generate.chart import CHART, ROOT, Object, read_values, render_files
 from service.settings import Settings
-from tests.deploy.chart import CHART, ROOT, Object, read_values, render_files
-from tests.deploy.objects import pod_of, server_of
 
 # The folder of plain manifests that each values file makes.
 PLAIN = {"kubernetes": "plain-values.yaml", "kubernetes/gpu": "plain-gpu-values.yaml"}
@@ -112,9 +111,10 @@ def _text(one: Object) -> str:
 
 def _needs(objects: list[Object]) -> str:
     """What must be there before: `kubectl apply` says nothing of it, and pods wait for ever."""
-    image = server_of(objects)["image"]
-    volumes = pod_of(objects)["volumes"]
-    claims = [one["persistentVolumeClaim"]["claimName"] for one in volumes if CLAIM in one]
+    (deployment,) = (one for one in objects if one["kind"] == "Deployment")
+    pod = deployment["spec"]["template"]["spec"]
+    (image,) = (each["image"] for each in pod["containers"] if each["name"] == "attendant")
+    claims = [one[CLAIM]["claimName"] for one in pod["volumes"] if CLAIM in one]
     return NEEDS.format(image=image, claim=", ".join(claims), namespace=PLAIN_NAMESPACE)
 
 

@@ -1,12 +1,12 @@
 """Write Grafana's dashboards: `make dashboards`.
 
-What is shown; `tests/deploy/grafana.py` has the form. A test says when this has to be run again.
+What they show; `grafana.py` has the form. A test fails where they are stale.
 """
 
 import json
 from pathlib import Path
 
-from tests.deploy.grafana import Dashboard, Panel, page_of
+from deploy.generate.grafana import Dashboard, Panel, page_of
 
 FOLDER = Path(__file__).parents[2] / "deploy/grafana/dashboards"
 RELEASE = 'namespace=~"$namespace",job=~"$job"'

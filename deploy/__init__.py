@@ -1,0 +1,1 @@
+"""What runs the server elsewhere: images, a chart, manifests, rules and dashboards."""

@@ -1,0 +1,1 @@
+"""Writers of files under deploy/ that follow from other files."""
