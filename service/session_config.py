@@ -6,8 +6,8 @@ no effect, nor have code loaded or files written anywhere. Knows nothing of sess
 
 import json
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelOptimizationPolicy
 
@@ -50,77 +50,88 @@ class SessionTuning:
         return bool(self.gpu_accelerators or self.cuda_options)
 
 
-@dataclass(frozen=True, slots=True)
-class _Rule:
-    """Which values a name may have, and what ONNX Runtime calls them."""
-
-    expected: str
-    meanings: Mapping[str, str] = field(default_factory=dict)  # by what a file says, in lower case
-    high: int = 0  # whole numbers up to this are as they are
-    pattern: str = ""  # and so is what matches
-
-    def read(self, path: str, value: str) -> str:
-        """What to tell ONNX Runtime, or `LoadError` naming the field."""
-        if value.lower() in self.meanings:
-            return self.meanings[value.lower()]
-        is_short_number = value.isascii() and value.isdecimal() and len(value) <= len(str(2**63))
-        if is_short_number and self.high and int(value) <= self.high:
-            return value
-        if self.pattern and re.fullmatch(self.pattern, value):
-            return value
-        raise LoadError(f"config.pbtxt: {path} is '{value[:MAX_SHOWN]}', expected {self.expected}")
+Read = Callable[[str, str], str]  # a field's path and its value to what ONNX Runtime is told
 
 
-@dataclass(frozen=True, slots=True)
-class _Properties(_Rule):
-    """A JSON object of devices' properties: `{"CPU": {"NUM_STREAMS": "2"}}`.
+def _refusal(path: str, value: str, expected: str) -> LoadError:
+    return LoadError(f"config.pbtxt: {path} is '{value[:MAX_SHOWN]}', expected {expected}")
 
-    OpenVINO would take a file's path in its place, and properties that name libraries and folders.
+
+def _value(expected: str, parse: Callable[[str], str | None]) -> Read:
+    """A rule: `parse` gives what ONNX Runtime is told, or None for what cannot be."""
+
+    def read(path: str, value: str) -> str:
+        parsed = parse(value)
+        if parsed is None:
+            raise _refusal(path, value, expected)
+        return parsed
+
+    return read
+
+
+def _meaning(expected: str, meanings: Mapping[str, str]) -> Read:
+    """A rule for words and numbers, in any case."""
+    return _value(expected, lambda value: meanings.get(value.lower()))
+
+
+def _one_of(*names: str, expected: str = "") -> Read:
+    meanings = {name.lower(): name for name in names}
+    return _meaning(expected or f"one of {', '.join(names)}", meanings)
+
+
+def _whole(high: int) -> Read:
+    def parse(value: str) -> str | None:
+        is_short = value.isascii() and value.isdecimal() and len(value) <= len(str(2**63))
+        return value if is_short and int(value) <= high else None
+
+    return _value(f"a whole number of at most {high}", parse)
+
+
+def _like(pattern: str, expected: str) -> Read:
+    return _value(expected, lambda value: value if re.fullmatch(pattern, value) else None)
+
+
+def _properties(devices: Mapping[str, Mapping[str, Read]], expected: str) -> Read:
+    """A rule for a JSON object of devices' properties: `{"CPU": {"NUM_STREAMS": "2"}}`.
+
+    OpenVINO would take a file's path in its place, and properties that name libraries and folders:
+    the object is written anew, with nothing that was not looked at.
     """
 
-    devices: Mapping[str, Mapping[str, _Rule]] = field(default_factory=dict)
-
-    def read(self, path: str, value: str) -> str:
-        """The object written anew: nothing passes that was not looked at."""
-        refusal = LoadError(
-            f"config.pbtxt: {path} is '{value[:MAX_SHOWN]}', expected {self.expected}"
-        )
+    def read(path: str, value: str) -> str:
+        refusal = _refusal(path, value, expected)
         try:
-            found = json.loads(value) if len(value) <= MAX_JSON else None
+            given = json.loads(value) if len(value) <= MAX_JSON else None
         except (ValueError, RecursionError) as error:
             raise refusal from error
-        if not isinstance(found, dict):
+        if not isinstance(given, dict):
             raise refusal
-        read: dict[str, dict[str, str]] = {}
-        for device, properties in found.items():
-            rules = self.devices.get(device)
+        written: dict[str, dict[str, str]] = {}
+        for device, properties in given.items():
+            rules = devices.get(device)
             if rules is None or not isinstance(properties, dict):
                 raise refusal
-            for name, given in properties.items():
-                if name not in rules or not isinstance(given, str | int):
+            for name, stated in properties.items():
+                if name not in rules or not isinstance(stated, str | int):
                     raise refusal
-                inner = rules[name].read(f"{path}: {device}.{name}", str(given))
-                read.setdefault(device, {})[name] = inner
-        return json.dumps(read, sort_keys=True)
+                inner = rules[name](f"{path}: {device}.{name}", str(stated))
+                written.setdefault(device, {})[name] = inner
+        return json.dumps(written, sort_keys=True)
+
+    return read
 
 
-def _whole(high: int) -> _Rule:
-    return _Rule(f"a whole number of at most {high}", high=high)
+def _each(rule: Read, names: str) -> dict[str, Read]:
+    return dict.fromkeys(names.split(), rule)
 
 
-_SWITCH = _Rule("0, 1, false or true", {"0": "0", "1": "1", "false": "0", "true": "1"})
-_OPENVINO_SWITCH = _Rule(
-    _SWITCH.expected,
-    {said: ("false", "true")[int(value)] for said, value in _SWITCH.meanings.items()},
+_SWITCH_TEXT = "0, 1, false or true"
+_SWITCH = _meaning(_SWITCH_TEXT, {"0": "0", "1": "1", "false": "0", "true": "1"})
+_OPENVINO_SWITCH = _meaning(
+    _SWITCH_TEXT, {"0": "false", "1": "true", "false": "false", "true": "true"}
 )
-_THREADS = _whole(MAX_THREADS)
-_BYTES = _whole(2**63 - 1)
-
-
-def _one_of(*names: str) -> _Rule:
-    return _Rule(f"one of {', '.join(names)}", {name.lower(): name for name in names})
-
-
+_THREADS, _BYTES, _INT32 = _whole(MAX_THREADS), _whole(2**63 - 1), _whole(2**31 - 1)
+_SHAPES = _like(r"[\w./-]+:\d+(x\d+)*(,[\w./-]+:\d+(x\d+)*)*", "names and shapes like x:1x16,y:4")
 # What OpenVINO may be told of a device: https://docs.openvino.ai, "CPU device", its properties.
 _OPENVINO_CPU = {
     "INFERENCE_PRECISION_HINT": _one_of("f32", "bf16", "f16"),
@@ -128,17 +139,8 @@ _OPENVINO_CPU = {
     "PERFORMANCE_HINT": _one_of("LATENCY", "THROUGHPUT"),
     "NUM_STREAMS": _whole(255),
     "INFERENCE_NUM_THREADS": _THREADS,
-    "DYNAMIC_QUANTIZATION_GROUP_SIZE": _whole(2**31 - 1),
+    "DYNAMIC_QUANTIZATION_GROUP_SIZE": _INT32,
 }
-_OPENVINO_CONFIG = _Properties(
-    f"JSON of at most {MAX_JSON} characters like "
-    '{"CPU": {"INFERENCE_PRECISION_HINT": "bf16"}}; of CPU it knows ' + ", ".join(_OPENVINO_CPU),
-    devices={"CPU": _OPENVINO_CPU},
-)
-_SHAPES = _Rule(
-    "names and shapes like x:1x16,y:4", pattern=r"[\w./-]+:\d+(x\d+)*(,[\w./-]+:\d+(x\d+)*)*"
-)
-
 # What `optimization.graph.level` asks for, by ONNX Runtime's name.
 GRAPH_LEVELS = {
     -1: "ORT_ENABLE_BASIC",
@@ -146,42 +148,42 @@ GRAPH_LEVELS = {
     1: "ORT_ENABLE_EXTENDED",
     2: "ORT_DISABLE_ALL",
 }
-_CONV_SEARCH = _Rule("0, 1 or 2", {"0": "EXHAUSTIVE", "1": "HEURISTIC", "2": "DEFAULT"})
-_EXTENSION = _Rule("0 or 1", {"0": "kNextPowerOfTwo", "1": "kSameAsRequested"})
-_SHRINKAGE = _Rule("arenas like cpu:0 or cpu:0;gpu:0", pattern=r"[cg]pu:\d{1,3}(;[cg]pu:\d{1,3})*")
+_CONV_SEARCHES = ("EXHAUSTIVE", "HEURISTIC", "DEFAULT")
+_EXTENSIONS = ("kNextPowerOfTwo", "kSameAsRequested")
 
 # `parameters` of a model, by where they go. Spellings are Triton's, and ONNX Runtime's with a dot.
 _OPTIONS = {
-    "precision": _Rule(f"one of {', '.join(CHOICES)}", {name: name for name in CHOICES}),
-    "intra_op_thread_count": _THREADS,
-    "inter_op_thread_count": _THREADS,
-    "execution_mode": _Rule("0 or 1", {"0": "0", "1": "1"}),
-    "enable_mem_arena": _SWITCH,
-    "enable_mem_pattern": _SWITCH,
-    "share_session_between_instances": _Rule(
+    "precision": _one_of(*CHOICES),
+    **_each(_THREADS, "intra_op_thread_count inter_op_thread_count"),
+    "execution_mode": _meaning("0 or 1", {"0": "0", "1": "1"}),
+    **_each(_SWITCH, "enable_mem_arena enable_mem_pattern"),
+    "share_session_between_instances": _meaning(
         "true: all runs of a model share one session", {"true": "1", "1": "1"}
     ),
 }
 _SESSION_ENTRIES = {
-    "session.set_denormal_as_zero": _SWITCH,
-    "session.disable_prepacking": _SWITCH,
-    "session.use_env_allocators": _SWITCH,
-    "session.use_device_allocator_for_initializers": _SWITCH,
-    "session.intra_op.allow_spinning": _SWITCH,
-    "session.inter_op.allow_spinning": _SWITCH,
-    "session.force_spinning_stop": _SWITCH,
+    **_each(
+        _SWITCH,
+        "session.set_denormal_as_zero session.disable_prepacking session.use_env_allocators "
+        "session.use_device_allocator_for_initializers session.intra_op.allow_spinning "
+        "session.inter_op.allow_spinning session.force_spinning_stop",
+    ),
     "session.dynamic_block_base": _whole(1_024),
-    "session.disable_quant_qdq": _SWITCH,
-    "session.disable_double_qdq_remover": _SWITCH,
-    "session.enable_quant_qdq_cleanup": _SWITCH,
-    "session.disable_aot_function_inlining": _SWITCH,
-    "optimization.enable_gelu_approximation": _SWITCH,
-    "optimization.enable_cast_chain_elimination": _SWITCH,
+    **_each(
+        _SWITCH,
+        "session.disable_quant_qdq session.disable_double_qdq_remover "
+        "session.enable_quant_qdq_cleanup session.disable_aot_function_inlining "
+        "optimization.enable_gelu_approximation optimization.enable_cast_chain_elimination",
+    ),
 }
-RUN_ENTRIES = {"memory.enable_memory_arena_shrinkage": _SHRINKAGE}
+RUN_ENTRIES = {
+    "memory.enable_memory_arena_shrinkage": _like(
+        r"[cg]pu:\d{1,3}(;[cg]pu:\d{1,3})*", "arenas like cpu:0 or cpu:0;gpu:0"
+    )
+}
 _CUDA_PARAMETERS = {
-    "cudnn_conv_algo_search": _CONV_SEARCH,
-    "arena_extend_strategy": _EXTENSION,
+    "cudnn_conv_algo_search": _meaning("0, 1 or 2", dict(zip("012", _CONV_SEARCHES, strict=True))),
+    "arena_extend_strategy": _meaning("0 or 1", dict(zip("01", _EXTENSIONS, strict=True))),
     "gpu_mem_limit": _BYTES,
     "do_copy_in_default_stream": _SWITCH,
 }
@@ -197,83 +199,58 @@ _TENSORRT_PRECISIONS = {
     "BF16": "trt_bf16_enable",
     "INT8": "trt_int8_enable",
 }
-_ACCELERATORS: dict[str, dict[str, tuple[str, dict[str, _Rule]]]] = {
+_TENSORRT = {
+    "precision_mode": _one_of("FP32", "FP16", "BF16", "INT8", expected="FP32, FP16, BF16 or INT8"),
+    "max_workspace_size_bytes": _BYTES,
+    "int8_use_native_calibration_table": _SWITCH,
+    **_each(_INT32, "trt_max_partition_iterations trt_min_subgraph_size"),
+    "trt_dla_enable": _SWITCH,
+    "trt_dla_core": _whole(15),
+    "trt_engine_cache_enable": _SWITCH,
+    "trt_engine_cache_prefix": _like(r"\w{1,64}", "letters and digits"),
+    **_each(
+        _SWITCH,
+        "trt_timing_cache_enable trt_force_timing_cache trt_force_sequential_engine_build "
+        "trt_context_memory_sharing_enable trt_layer_norm_fp32_fallback trt_detailed_build_log "
+        "trt_build_heuristics_enable trt_sparsity_enable",
+    ),
+    "trt_builder_optimization_level": _whole(5),
+    "trt_auxiliary_streams": _like(r"-1|0{0,17}([0-9]|1[0-6])", "-1 to 16"),
+    **_each(_SHAPES, "trt_profile_min_shapes trt_profile_opt_shapes trt_profile_max_shapes"),
+}
+_CUDA = {
+    "cudnn_conv_algo_search": _one_of(*_CONV_SEARCHES, expected="EXHAUSTIVE, HEURISTIC or DEFAULT"),
+    "arena_extend_strategy": _one_of(*_EXTENSIONS, expected="kNextPowerOfTwo or kSameAsRequested"),
+    "gpu_mem_limit": _BYTES,
+    **_each(
+        _SWITCH,
+        "do_copy_in_default_stream use_ep_level_unified_stream cudnn_conv_use_max_workspace "
+        "cudnn_conv1d_pad_to_nc1d enable_skip_layer_norm_strict_mode fuse_conv_bias prefer_nhwc",
+    ),
+    "sdpa_kernel": _whole(255),
+    **_each(_SWITCH, "tunable_op_enable tunable_op_tuning_enable use_tf32"),
+}
+_OPENVINO = {
+    "precision": _one_of("FP32", "ACCURACY", expected="FP32 or ACCURACY"),
+    "load_config": _properties(
+        {"CPU": _OPENVINO_CPU},
+        f"JSON of at most {MAX_JSON} characters like "
+        '{"CPU": {"INFERENCE_PRECISION_HINT": "bf16"}}; of CPU it knows '
+        + ", ".join(_OPENVINO_CPU),
+    ),
+    "num_of_threads": _THREADS,
+    "num_streams": _whole(255),
+    **_each(_OPENVINO_SWITCH, "enable_qdq_optimizer disable_dynamic_shapes"),
+    "model_priority": _one_of(
+        "LOW", "MEDIUM", "HIGH", "DEFAULT", expected="LOW, MEDIUM, HIGH or DEFAULT"
+    ),
+}
+_ACCELERATORS: dict[str, dict[str, tuple[str, Mapping[str, Read]]]] = {
     "gpu_execution_accelerator": {
-        "tensorrt": (
-            "TensorrtExecutionProvider",
-            {
-                "precision_mode": _Rule(
-                    "FP32, FP16, BF16 or INT8",
-                    {name.lower(): name for name in ("FP32", *_TENSORRT_PRECISIONS)},
-                ),
-                "max_workspace_size_bytes": _BYTES,
-                "int8_use_native_calibration_table": _SWITCH,
-                "trt_max_partition_iterations": _whole(2**31 - 1),
-                "trt_min_subgraph_size": _whole(2**31 - 1),
-                "trt_dla_enable": _SWITCH,
-                "trt_dla_core": _whole(15),
-                "trt_engine_cache_enable": _SWITCH,
-                "trt_engine_cache_prefix": _Rule("letters and digits", pattern=r"\w{1,64}"),
-                "trt_timing_cache_enable": _SWITCH,
-                "trt_force_timing_cache": _SWITCH,
-                "trt_force_sequential_engine_build": _SWITCH,
-                "trt_context_memory_sharing_enable": _SWITCH,
-                "trt_layer_norm_fp32_fallback": _SWITCH,
-                "trt_detailed_build_log": _SWITCH,
-                "trt_build_heuristics_enable": _SWITCH,
-                "trt_sparsity_enable": _SWITCH,
-                "trt_builder_optimization_level": _whole(5),
-                "trt_auxiliary_streams": _Rule("-1 to 16", {"-1": "-1"}, high=16),
-                "trt_profile_min_shapes": _SHAPES,
-                "trt_profile_opt_shapes": _SHAPES,
-                "trt_profile_max_shapes": _SHAPES,
-            },
-        ),
-        "cuda": (
-            "CUDAExecutionProvider",
-            {
-                "cudnn_conv_algo_search": _Rule(
-                    "EXHAUSTIVE, HEURISTIC or DEFAULT",
-                    {value.lower(): value for value in _CONV_SEARCH.meanings.values()},
-                ),
-                "arena_extend_strategy": _Rule(
-                    "kNextPowerOfTwo or kSameAsRequested",
-                    {value.lower(): value for value in _EXTENSION.meanings.values()},
-                ),
-                "gpu_mem_limit": _BYTES,
-                "do_copy_in_default_stream": _SWITCH,
-                "use_ep_level_unified_stream": _SWITCH,
-                "cudnn_conv_use_max_workspace": _SWITCH,
-                "cudnn_conv1d_pad_to_nc1d": _SWITCH,
-                "enable_skip_layer_norm_strict_mode": _SWITCH,
-                "fuse_conv_bias": _SWITCH,
-                "prefer_nhwc": _SWITCH,
-                "sdpa_kernel": _whole(255),
-                "tunable_op_enable": _SWITCH,
-                "tunable_op_tuning_enable": _SWITCH,
-                "use_tf32": _SWITCH,
-            },
-        ),
+        "tensorrt": ("TensorrtExecutionProvider", _TENSORRT),
+        "cuda": ("CUDAExecutionProvider", _CUDA),
     },
-    "cpu_execution_accelerator": {
-        "openvino": (
-            "OpenVINOExecutionProvider",
-            {
-                "precision": _Rule(
-                    "FP32 or ACCURACY", {name.lower(): name for name in ("FP32", "ACCURACY")}
-                ),
-                "load_config": _OPENVINO_CONFIG,
-                "num_of_threads": _THREADS,
-                "num_streams": _whole(255),
-                "enable_qdq_optimizer": _OPENVINO_SWITCH,
-                "disable_dynamic_shapes": _OPENVINO_SWITCH,
-                "model_priority": _Rule(
-                    "LOW, MEDIUM, HIGH or DEFAULT",
-                    {name.lower(): name for name in ("LOW", "MEDIUM", "HIGH", "DEFAULT")},
-                ),
-            },
-        ),
-    },
+    "cpu_execution_accelerator": {"openvino": ("OpenVINOExecutionProvider", _OPENVINO)},
 }
 
 
@@ -283,7 +260,7 @@ def session_tuning(config: ModelConfig) -> SessionTuning:
     Parameters of other names are not looked at.
     """
     values = {
-        name: rule.read(f"parameter '{name}'", config.parameters[name].string_value)
+        name: rule(f"parameter '{name}'", config.parameters[name].string_value)
         for name, rule in PARAMETERS.items()
         if name in config.parameters
     }
@@ -314,7 +291,7 @@ def session_tuning(config: ModelConfig) -> SessionTuning:
     )
 
 
-def _named(values: Mapping[str, str], table: Mapping[str, _Rule]) -> Pairs:
+def _named(values: Mapping[str, str], table: Mapping[str, Read]) -> Pairs:
     return tuple((name, values[name]) for name in table if name in values)
 
 
@@ -341,7 +318,7 @@ def _accelerators(
                     f"'{accelerator.name}' is not supported by this server; it knows "
                     f"{', '.join(rules)}"
                 )
-            read = rules[name].read(f"{path}: parameter '{name}'", value)
+            read = rules[name](f"{path}: parameter '{name}'", value)
             if name == "precision_mode":
                 options |= {_TENSORRT_PRECISIONS[read]: "1"} if read != "FP32" else {}
             else:
