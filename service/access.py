@@ -1,6 +1,6 @@
-"""How a client shows who it is and knows whom it asks; channels opened so, and why calls fail.
+"""A client's TLS and token, the channels opened with them, and texts for calls that fail.
 
-Imports gRPC and nothing else, since health checks are made of it too.
+Imports only gRPC, because the health check, which must start quickly, uses it too.
 """
 
 import os

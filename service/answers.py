@@ -2,8 +2,8 @@
 
 Each token has a logit for being an answer's first token and one for being its last. A span scores
 their sum, and "no answer" the sum of the first token's two (Devlin et al. 2018, section 4.3). A
-long context comes in windows that overlap: a span that several have scores the most that it has in
-any, and no answer the least, since one window is enough to have one.
+long context comes in overlapping windows. A span in several windows has the highest of its scores,
+"no answer" the lowest, because an answer in one window is enough.
 """
 
 from collections.abc import Sequence
@@ -69,7 +69,7 @@ def best_spans(window: Window, max_answer_tokens: int) -> list[tuple[float, int,
     blocked = np.where(window.is_context, np.float32(0), np.float32(-np.inf))
     start, end = window.logits[:, 0] + blocked, window.logits[:, 1] + blocked
     num_tokens = len(start)
-    # One row for each length: what starts at a token and has so many tokens more.
+    # One row for each length: the spans that start at a token and have that many tokens more.
     longest = min(max_answer_tokens, num_tokens)
     scores = np.full((longest, num_tokens), -np.inf, np.float32)
     for more in range(longest):

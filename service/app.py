@@ -102,7 +102,7 @@ class App:
         numbers.build = {"version": __version__, "onnxruntime": onnxruntime_version()}
 
     def _tell_health(self, name: str, *, is_serving: bool) -> None:
-        """Of one model; a model that fails while serving changes the server's too."""
+        """The health of one model; a model that fails while serving changes the server's too."""
         self._health.set_model(name, is_serving=is_serving)
         if not self.repository.readiness.is_loading:
             self._health.set_overall(is_serving=self.repository.readiness.is_ready)
@@ -174,7 +174,7 @@ def _telemetry(settings: Settings) -> "Telemetry | None":
 
 
 def _observers(settings: Settings, telemetry: "Telemetry | None") -> Iterator[CallObserver]:
-    """Who is told of requests; JSON lines name the request that they are about."""
+    """The observers of requests; JSON lines name the request that they are about."""
     if telemetry is not None:  # first: the others read the trace's id
         yield telemetry
     if settings.log_requests or settings.log_format == "json":
@@ -182,7 +182,7 @@ def _observers(settings: Settings, telemetry: "Telemetry | None") -> Iterator[Ca
 
 
 def log_what_is_open(settings: Settings, grpc_port: int, metrics_port: int) -> None:
-    """Who may reach what; a warning where it is more than this machine, and nothing protects it."""
+    """Log each port's protection; warn if other machines reach one without TLS or tokens."""
     encryption = "TLS" if settings.tls_cert else "plain"
     if settings.tls_client_ca:
         encryption = "TLS with clients' certificates"

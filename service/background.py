@@ -1,4 +1,4 @@
-"""Work that would hold up the event loop, on threads of its own."""
+"""Threads for work that would block the event loop."""
 
 import asyncio
 import ctypes
@@ -47,7 +47,7 @@ async def in_thread(work: Callable[[], T]) -> T:
             result = work()
         except BaseException as caught:
             error = caught
-        with suppress(RuntimeError):  # the loop is closed: nobody waits
+        with suppress(RuntimeError):  # the loop is closed, so no task waits
             loop.call_soon_threadsafe(resolve, result, error)
 
     threading.Thread(target=run, name="repository", daemon=True).start()

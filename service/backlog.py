@@ -1,4 +1,4 @@
-"""What waits in a queue, and when it will be done: refuses who would wait too long.
+"""The expected wait of a queue's requests; refuses a request that would wait too long.
 
 Pure: the queue passes in items and the time, under its lock. The answer to "how long" is the price
 of what runs and of all that waits and goes first, `service/pace.py`. Nothing is refused while a

@@ -1,6 +1,6 @@
 """The bounds of a model's queue, batches and steps: its configuration's, or the server's settings.
 
-What is wrong in `dynamic_batching` is refused here, with the field's name.
+Wrong values in `dynamic_batching` are refused here, with the field's name.
 """
 
 from dataclasses import replace
@@ -26,7 +26,7 @@ MAX_PRIORITY_LEVELS = 64  # each may have as many requests waiting as a model wi
 
 
 def batch_limits(config: ModelConfig, settings: Settings) -> BatchLimits:
-    """Of a model whose requests are batched, or `LoadError`."""
+    """The bounds of a model whose requests are batched. Raises `LoadError`."""
     batching = config.dynamic_batching
     cost = CostCurve(parameter(config, "batch_overhead_tokens", settings.batch_overhead_tokens))
     return BatchLimits(
@@ -55,7 +55,7 @@ def with_cost(limits: BatchLimits, measured: CostCurve | None) -> BatchLimits:
 
 
 def scheduler_limits(config: ModelConfig, settings: Settings) -> SchedulerLimits:
-    """Of a generative model's steps, or `LoadError`."""
+    """The bounds of a generative model's steps. Raises `LoadError`."""
     max_draft_tokens = parameter(config, "max_draft_tokens", settings.max_draft_tokens)
     if max_draft_tokens > MAX_DRAFT_TOKENS:
         raise LoadError(

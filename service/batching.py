@@ -12,17 +12,17 @@ one that is most useful for its cost,
 among the batches of neighbours in length that hold the **oldest** item and waste no more on
 padding, `work - useful`, than they save in runs, `(items - 1) * overhead`. The oldest always
 goes, so an item waits for at most as many batches as there were items before it,
-whatever their lengths. Where costs were measured a batch stops growing when its overhead hardly
-matters any more, `max_cost`: whoever comes next would only wait longer for it.
+whatever their lengths. If costs were measured, a batch stops growing when its overhead hardly
+matters any more, `max_cost`: later requests would only wait longer for it.
 
-Where requests have priority levels, the batch is formed of the first level that has anyone
-waiting; lower ones fill the room it leaves, where they make no row of it longer. Nothing else
-holds a lower level up or helps it forward: under a constant load of the first, the last starves.
-Within a level, those that may wait longer than their timeout come after those within it.
+With priority levels, the batch is formed from the first level with waiting requests; lower
+levels fill the rest of it, if they make no row of it longer. There is no other rule
+between levels: under a constant load of the first, the last starves.
+Within a level, requests that are past their timeout and may still wait come last.
 
-What waits has a price in seconds (`service/pace.py`). A request that would wait longer than its
-level lets it, or be answered after its deadline, is refused when it comes; one that was admitted
-and can no longer be done in time ends before anything more of it is computed.
+Waiting requests have a price in seconds (`service/pace.py`). A request that would wait longer than
+its level allows, or be answered after its deadline, is refused on arrival; an admitted one
+that can no longer be done in time ends before any more of it is computed.
 """
 
 from collections import Counter
@@ -105,7 +105,7 @@ class BatchQueue:
         self._lanes: dict[Lane, dict[Item, None]] = {}  # each in order of arrival
         self._places: dict[Request, _Place] = {}
         self._num_by_level: Counter[int] = Counter()
-        self._next_due_s = inf  # nobody is late before
+        self._next_due_s = inf  # no request is late before
         self.num_rows = 0
         self.num_tokens = 0
 
@@ -204,7 +204,7 @@ class BatchQueue:
         return batch, late
 
     def expire(self, now_s: float) -> dict[Request, AttendantError]:
-        """Remove requests that are late, with what they are told; put others behind."""
+        """Remove late requests and return them with their errors; move delayed ones to the end."""
         late: dict[Request, AttendantError] = {}
         if now_s < self._next_due_s:
             return late
@@ -242,7 +242,7 @@ class BatchQueue:
             self._backlog.trust.answered(timings.expected_s, now_s - timings.queued_s)
 
     def give_up(self, now_s: float) -> dict[Request, AttendantError]:
-        """Remove requests that can no longer be done by their deadlines, with what they are told.
+        """Remove and return requests that cannot meet their deadlines any more, with their errors.
 
         Where that is all that waits, one is left: prices that are too high must be found out.
         """

@@ -1,7 +1,7 @@
-"""A request as those see it who log and trace: what was called, and what became of it.
+"""The record of a request for logs and traces: its method, model, status and times.
 
-One record per request, which the layers that it passes fill in. It exists only where somebody
-watches (`rpc/calls.py`), and travels in a variable of the request's task: nobody passes it on.
+There is one record per request, which the request's layers fill in. It exists only if there is an
+observer (`rpc/calls.py`), and lives in a context variable of the request's task.
 """
 
 from contextvars import ContextVar
@@ -29,7 +29,7 @@ class Call:
     finished_s: float = 0.0
     code: int = 0  # gRPC's number and name of how it ended
     status: str = "OK"
-    error: str = ""  # what the client was told
+    error: str = ""  # the text that the client got
     tokenized_s: tuple[float, float] | None = None  # beginning and end
     timings: Timings | None = None
     is_cached: bool = False  # the response cache answered

@@ -1,7 +1,7 @@
 """The values that fields of `config.pbtxt` may have.
 
-Everything that later costs memory or time by its number is bounded here. Which fields are
-acted on at all is `model_config.py`'s business. Knows nothing of files.
+Every number that later costs memory or time is bounded here. `model_config.py` decides which
+fields have an effect. Knows nothing of files.
 """
 
 import math

@@ -23,7 +23,7 @@ MAX_OVERHEAD = 1_024.0  # tokens; beyond that something else was measured
 
 @dataclass(frozen=True, slots=True)
 class CostCurve:
-    """The prices of a run, in tokens of text. The default is for graphs nobody measured."""
+    """The prices of a run, in tokens of text. The default is for graphs that were not measured."""
 
     overhead: float = 16.0  # decision 0018
     padding: float = 1.0

@@ -21,7 +21,7 @@ def available_cpus(root: Path = CGROUP_ROOT, own: Path = OWN_CGROUP) -> int:
 
 
 def cpu_flags(path: Path = CPU_INFO) -> frozenset[str]:
-    """The first processor's instruction sets by Linux's names; none where they are not told."""
+    """The first processor's instruction sets by Linux's names; empty if they are unknown."""
     for line in _read(path).splitlines():
         key, _, flags = line.partition(":")
         if key.strip() in ("flags", "Features"):  # on x86, on Arm

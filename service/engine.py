@@ -9,8 +9,8 @@ request its results, timings and `is_done`) is guarded by the one lock inside
 `_changed`. Decisions are made under it; sessions run and answers are posted outside
 it. Answers cross to the event loop once per batch.
 
-Who waits too long is told so by a timer of the event loop, when it is due, whatever the
-threads do; what it left in a run is computed unheard. A run whose requests have all ended is
+A timer of the event loop ends a request that waits too long, independent of the threads; its
+items in a run are computed, and their outputs dropped. A run whose requests have all ended is
 stopped.
 """
 
@@ -243,7 +243,7 @@ class BatchEngine:
         self._post(dict.fromkeys(running, error))
         self.stop()
         if not was_closing:
-            with suppress(RuntimeError):  # the loop is closed: nobody asks
+            with suppress(RuntimeError):  # the loop is closed, so no task waits
                 self._loop.call_soon_threadsafe(self._on_broken)
 
     def _run_next(self, session: Session, last: PacedRun | None) -> tuple[bool, PacedRun | None]:
@@ -301,12 +301,12 @@ class BatchEngine:
             for item in run.items:
                 self._run_batch(session, [item])
             return False
-        self._observer.batch_ran(ran)  # first: who is answered may ask how many ran
+        self._observer.batch_ran(ran)  # first: an answered client may read how many ran
         self._answer(ran, outputs)
         return len(run.items) == len(items)
 
     def _begin(self, items: list[Item]) -> _Run | None:
-        """A run of those that somebody still waits for, if there are any."""
+        """A run of the requests that still wait for an answer, if there are any."""
         with self._changed:
             items = [item for item in items if not item.request.is_done]
             if not items:

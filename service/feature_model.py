@@ -19,7 +19,7 @@ from service.features import (
 from service.models import InferReply, InferRequest, TextModel, TextReply
 from service.tokenizer import EncodedText, Text
 
-# Of one request, 512 MiB: all layers of all its tokens, however little of them is asked for.
+# Of one request, 512 MiB: all layers of all its tokens, however few of them it requests.
 MAX_STATES = 2**27
 
 

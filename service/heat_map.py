@@ -1,4 +1,4 @@
-"""Attention as people see it: a heat map in the terminal, or a PNG, which needs matplotlib.
+"""Attention as a heat map in the terminal, or as a PNG, which needs matplotlib.
 
 Both draw the mean of all matrices of an answer. The picture is drawn without pyplot, whose global
 figures would need a display and a clean-up.
@@ -100,7 +100,7 @@ def _place(column: int, cell: int) -> int:
 
 
 def _width(num_columns: int, cell: int) -> int:
-    """Of columns beside each other, in characters."""
+    """The width of adjacent columns in characters."""
     return _place(num_columns - 1, cell) + cell
 
 

@@ -1,9 +1,9 @@
 """Image files to what a network takes; the one door to Pillow, which is an extra.
 
-Files are anybody's. Only PNG and JPEG are read at all; how many bytes a file has and how many
-pixels its header promises is checked before anything is decoded, and how many pixels all images of
-a request have together bounds how long that takes, as no JPEG has all its pixels told too often.
-Headers are read twice and not kept: what is noted in one may take 64 MiB. Transparency is ignored.
+Files are not trusted. Only PNG and JPEG are read; the number of bytes of a file and of pixels in
+its header is checked before decoding. The number of pixels of all images of a request, and of a
+JPEG's scans, bounds the time. Headers are read twice and not kept: their metadata may take 64 MiB.
+Transparency is ignored.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,13 +1,12 @@
-"""Ask for many texts in requests of some, several at once, and give the answers in order.
+"""Sends many texts in several concurrent requests, and returns the answers in order.
 
-A few threads take turns: the one whose turn it is takes the texts at hand, and then asks for them
-while the next one takes its own. So texts are taken only as fast as they are answered, and what
-has come is asked at once, without a wait for a full request.
+A few threads take turns: one takes the texts at hand, and sends them while the next one takes its
+own. So texts are taken only as fast as they are answered, and are sent at once, without waiting
+for a full request.
 
-A request that is refused for what it says is asked again in halves: the text that cannot be
-answered is found, and the others are answered. One that the server has no room for is asked again
-after a pause, which grows: gRPC's own retries end after five, and so within half a second of a full
-queue. Knows nothing of consoles.
+An invalid request is sent again in halves, which finds the invalid text and answers the others. A
+request that a full server refuses is repeated after a growing pause, because gRPC's own retries end
+after five, which is within half a second of a full queue. Knows nothing of consoles.
 """
 
 import random

@@ -1,4 +1,4 @@
-"""One version of a model as its clients see it; knows nothing of how it is computed."""
+"""One version of a model as its clients see it; knows nothing of its computation."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""What is known of one model's name: what is served under it, what was, and why not."""
+"""The state of one model's name: its served versions, earlier ones, and reasons of failures."""
 
 import asyncio
 from dataclasses import dataclass, field

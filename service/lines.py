@@ -1,7 +1,7 @@
-"""The texts that a command is given: its arguments, or the lines of a stream.
+"""The texts for a command: its arguments, or the lines of a stream.
 
-A stream is read as its lines are taken, so any number of them fits into memory: one block and the
-rest of a line are held. Knows nothing of requests or terminals. One thread at a time.
+A stream is read as its lines are taken, so any number of lines is possible: only one block and the
+rest of a line are in memory. Knows nothing of requests or terminals. One thread at a time.
 """
 
 import io

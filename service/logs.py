@@ -52,7 +52,7 @@ class ConsoleFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object, of ASCII only: escapes are for whoever reads it."""
+    """One JSON object, ASCII only: readers decode its escapes."""
 
     def format(self, record: logging.LogRecord) -> str:
         milliseconds = round(record.created * 1e3)
@@ -72,7 +72,7 @@ class JsonFormatter(logging.Formatter):
 
 
 class RepetitionFilter(logging.Filter):
-    """Of warnings and errors of one kind, so many a second; the next that passes has the count.
+    """A filter that passes a number of similar warnings and errors per second and counts the rest.
 
     A kind is a logger and a message before its arguments are filled in. Of more kinds than
     `MAX_KINDS` the one that came first is forgotten.

@@ -1,7 +1,7 @@
 """Measure what runs of a text model cost, while it loads. Runs on the thread that loads.
 
-A few small batches, in turn, until there are enough or the time is up: medians forgive a neighbour
-who took the processors for a moment. Nothing is stored: another machine has other prices.
+A few small batches, in turn, until there are enough or the time is up: medians tolerate another
+program that took the processors for a moment. Nothing is stored: another machine has other prices.
 """
 
 import time

@@ -1,7 +1,7 @@
 """Messages of the typed API as plain values for JSON.
 
-Protobuf's own mapping writes 64-bit numbers as texts, which no reader of JSON expects of a count.
-Every field is there, also where it is 0 or empty; but of a listed model only what its task has.
+Protobuf's own mapping writes 64-bit numbers as texts, which readers of JSON do not expect of a
+count. Every field is there, also if it is 0 or empty; a listed model has only its task's fields.
 """
 
 from typing import Any

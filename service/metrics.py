@@ -1,4 +1,4 @@
-"""Every metric but those of generation and of the process, and the page that has all.
+"""All metrics except those of generation and of the process, and the page with all of them.
 
 Two families. `nv_inference_*` are Triton's names, labels and units, so that dashboards
 made for it keep working. `attendant_*` are ours: histograms, which Triton has not.
@@ -118,7 +118,7 @@ _NV_COUNTERS: dict[str, tuple[str, Callable[[Statistics], int]]] = {
 
 
 class BatchObserver(Protocol):
-    """Who else is told of batches. Called on engine threads."""
+    """A further observer of batches. Called on engine threads."""
 
     def batch_ran(self, model: str, version: str, batch: RanBatch) -> None: ...
 
@@ -126,13 +126,13 @@ class BatchObserver(Protocol):
 class Metrics:
     """The registry and its instruments; one per server.
 
-    Models find their tracer here too: who is told of a request is told of it once.
+    Models find their tracer here too, so that a request is reported once.
     """
 
     def __init__(
         self, tracing: Tracing | None = None, batch_observer: BatchObserver | None = None
     ) -> None:
-        disable_created_metrics()  # a time stamp beside every series that nobody reads
+        disable_created_metrics()  # a time stamp beside every series, without a reader
         self.registry = _Registry(self)
         self._tracing = tracing or Tracing()
         self.batch_observer = batch_observer
@@ -178,7 +178,7 @@ class Metrics:
         return self._models[key]
 
     def _forget_one(self) -> None:
-        """The oldest version that nobody serves any more; if it comes back, it counts anew."""
+        """The oldest version that is no longer served; if it comes back, it counts from zero."""
         idle = (key for key, model in self._models.items() if not model.is_watched)
         key = next(idle, None)
         if key is not None:
@@ -209,8 +209,8 @@ class Metrics:
 class ModelMetrics:
     """One model version's instruments. Methods may be called from any thread.
 
-    Requests and batches are put down, and counted many at a time: whoever answers would do it with
-    cold caches, and wait for locks, each time. Who reads has all counted first.
+    Requests and batches are collected and counted many at a time, because counting each one costs
+    cache misses and locks. Reading counts all collected ones first.
     """
 
     def __init__(self, metrics: Metrics, name: str, version: str, tracer: ModelTracer) -> None:
@@ -338,7 +338,7 @@ class ModelMetrics:
 
 
 class _Buckets:
-    """One series of a histogram, in plain numbers, guarded by whoever has it."""
+    """One series of a histogram, in plain numbers, guarded by its owner."""
 
     def __init__(self, bounds: Many[float]) -> None:
         self._bounds = bounds
@@ -394,7 +394,7 @@ class _Refusals(Collector):
 
 
 class _Registry(CollectorRegistry):
-    """Whose pages have what happened until they were asked for."""
+    """A registry whose pages include all requests until the scrape."""
 
     def __init__(self, metrics: Metrics) -> None:
         super().__init__()

@@ -1,7 +1,7 @@
-"""The HTTP port of `/metrics`: bounded in threads and in time, whoever connects.
+"""The HTTP port of `/metrics`, with bounds on threads and time for every client.
 
 Knows nothing of metrics: it serves one WSGI application. A connection takes a thread; beyond
-`MAX_CONNECTIONS` they are closed at once, and after `MAX_CONNECTION_S` whatever they are at, so
+`MAX_CONNECTIONS` they are closed at once, and after `MAX_CONNECTION_S` in any state, so
 that clients which send slowly, or nothing, or do not read, cannot keep others out for long.
 """
 

@@ -1,7 +1,7 @@
 """A model's files: where they are, that they stay there, and whether they changed.
 
-Names and paths may come from clients, and a repository's folders from anybody who may write
-to it: no name, path or link leads out of the repository.
+Names and paths may come from clients, and a repository's folders from any of its writers: no
+name, path or link leads out of the repository.
 """
 
 import os

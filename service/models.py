@@ -2,7 +2,7 @@
 
 All kinds share one door, `infer`: a `TensorModel` is any ONNX graph, and a `TextModel`
 takes texts, which it tokenizes before and interprets after; generation/model.py has the
-third. Protocols, files and sessions are other modules' business. All methods run on the event loop.
+third. Knows nothing of protocols, files and sessions. All methods run on the event loop.
 """
 
 import asyncio
@@ -49,7 +49,7 @@ from service.tokenizing import Tokenizing
 
 T = TypeVar("T")
 SIZE_GAIN = 0.05  # of a request's tokens per character, towards what is expected of the next
-CAUTION = 0.9  # of tokens expected: who is refused before tokenizing would be refused after it
+CAUTION = 0.9  # of tokens expected: a request refused before tokenizing would be refused after it
 logger = logging.getLogger(__name__)
 
 
@@ -232,7 +232,7 @@ class CountedFailures:
 class BatchedModel(ServedModel):
     """A model whose requests are batches' items. Subclasses implement `_compute_reply`.
 
-    With a cache, requests that were asked before are answered from it and wait for nobody. Two
+    With a cache, repeated requests are answered from it without waiting. Two
     alike at one time may both be computed.
     """
 

@@ -1,4 +1,4 @@
-"""Who is inside: a count to enter and leave, and to wait until nobody is left.
+"""Counts the users of a model and waits for zero.
 
 Lives on the event loop; no locks.
 """
@@ -24,7 +24,7 @@ class Occupancy:
                 empty.set()
 
     async def wait_empty(self, timeout_s: float) -> bool:
-        """Wait until nobody is inside; whether that came true in time."""
+        """Wait until there are no users; whether that was reached in time."""
         if not self.count:
             return True
         empty = asyncio.Event()

@@ -1,12 +1,12 @@
-"""How long runs take, learned as they end, and so how long what waits will take.
+"""The duration of runs, learned as they end, and so the time that waiting requests will take.
 
-Pure: no clock, thread or array; the time is passed in. A run's price is an overhead and so much for
-a unit of work (`service/cost_curve.py`), both in seconds. A model whose runs were measured while it
+Pure: no clock, thread or array; the time is passed in. A run's price is an overhead and a price per
+unit of work (`service/cost_curve.py`), both in seconds. A model whose runs were measured while it
 loaded begins with those prices; another one admits everything until a few runs have ended.
 
-Runs at once share a machine. So the time that is counted for each is its share: of a second in
-which two ran, half a second. Prices in shares add up to the time in which all that waits is done,
-whether runs at once slow each other down, as on the processors of one machine, or do not.
+Concurrent runs share a machine, so each counts its share of the time: half a second of a second in
+which two ran. The shares add up to the time in which all waiting requests are done,
+whether concurrent runs slow each other down, as on the processors of one machine, or do not.
 """
 
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
-"""Which graph of a version runs here: what this machine computes fast, unless one is asked for.
+"""Which graph of a version runs here: one that this machine computes fast, or the requested one.
 
-Pure: takes the machine and the names of the files that there are, and knows neither files nor
-sessions. Which precisions cost little enough to be there at all is decided at export.
+Pure: takes the machine and the names of the existing files, and knows neither files nor
+sessions. The export decides which precisions are accurate enough to be written.
 """
 
 from collections.abc import Sequence

@@ -14,7 +14,7 @@ class QueuePolicy:
     max_requests: int = 512
     timeout_s: float | None = None  # None: no limit
     can_override: bool = False  # a request may ask for less
-    is_delaying: bool = False  # who waits too long goes last in its level, instead of ending
+    is_delaying: bool = False  # a late request goes last in its level, instead of ending
     max_wait_s: float = 1.0  # a request that is expected to wait longer is refused at once
 
     def timeout_of(self, asked_s: float | None) -> float | None:

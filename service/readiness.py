@@ -1,6 +1,6 @@
-"""Whether a repository is ready to serve, and if not, why and what can be done.
+"""Whether a repository is ready to serve, and if not, the reason and the remedy.
 
-Reads what is known of each model; it may be read on any thread.
+Reads the state of each model; it may be read on any thread.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ MAX_NAMED = 3  # models in one line
 
 
 class Readiness:
-    """Of the models in `known`, which others change; under strict readiness all wanted serve."""
+    """The readiness of the models in `known`; under strict readiness all wanted ones must serve."""
 
     def __init__(self, settings: Settings, known: Mapping[str, KnownModel]) -> None:
         self._settings = settings

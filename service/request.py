@@ -33,7 +33,7 @@ class Timings:
 
     @classmethod
     def without_batch(cls, received_s: float, now_s: float) -> Self:
-        """Of a request that is answered now, without waiting for a batch or being in one."""
+        """The timings of a request that is answered now, without a batch."""
         return cls(received_s, queued_s=now_s, started_s=now_s, finished_s=now_s)
 
     def add(self, ran: "RanBatch") -> None:
@@ -82,7 +82,7 @@ class Request:
     items: tuple[Item, ...] = ()
     results: dict[Item, list[np.ndarray]] = field(default_factory=dict)
     is_done: bool = False  # answered, failed or abandoned: its other items need not run
-    call: object | None = None  # the record of call.py, where somebody watches
+    call: object | None = None  # the record of call.py, if there is an observer
 
     @property
     def num_rows(self) -> int:

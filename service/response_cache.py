@@ -2,8 +2,8 @@
 
 Pure policy: no clock, thread or metric. The least recently used answers leave first. A key is a
 digest of all that an answer depends on, so that equal keys mean equal answers; it begins with the
-number of the model's load, so that a model loaded anew never gives an answer of the one before it,
-whose entries nobody asks for and which leave in their turn.
+number of the model's load, so that a model that is loaded again never gives an answer of its
+predecessor, whose entries are no longer looked up and leave as the least recently used ones.
 """
 
 import sys
@@ -89,7 +89,7 @@ class LoadCache:
         self._load = load
 
     def key_of(self, inputs: Outputs, parameters: Parameters) -> bytes | None:
-        """Of a request; None where it is too large to be looked for."""
+        """The key of a request; None if it is too large to be looked up."""
         if sum(map(_num_bytes, inputs.values())) > MAX_INPUT_BYTES:
             return None
         digest = blake2b(self._load.to_bytes(8), digest_size=32)

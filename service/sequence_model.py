@@ -116,7 +116,7 @@ class SequenceModel(TensorModel):
         return f"the model knows {named}" + (f" and {more} more" if more > 0 else "")
 
     def _check_params(self, params: SamplingParams) -> None:
-        """What can be asked of a network that always writes the likeliest symbol."""
+        """Checks the parameters for a network that always writes the likeliest symbol."""
         plain = SamplingParams(max_tokens=params.max_tokens, temperature=params.temperature)
         if params != plain or params.temperature not in (0.0, SamplingParams().temperature):
             raise InvalidArgument(

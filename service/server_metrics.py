@@ -1,6 +1,6 @@
-"""What is told of the process as a whole: is it ready, how full is it, whom did it refuse.
+"""The metrics of the process as a whole: readiness, use of its bounds, refusals.
 
-Read from plain numbers when somebody scrapes; nothing is counted twice, and no call pays for it.
+They are read from plain numbers at a scrape; nothing is counted twice, and no call pays for it.
 """
 
 from collections import Counter
@@ -31,7 +31,7 @@ def _nothing() -> None:
 
 @dataclass(slots=True)
 class ServerNumbers:
-    """Where the numbers are; who has them puts itself in."""
+    """The sources of the numbers; each part of the server registers itself."""
 
     is_ready: Callable[[], bool] = bool
     is_live: Callable[[], bool] = bool

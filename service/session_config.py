@@ -1,7 +1,7 @@
 """How ONNX Runtime computes a model, as `config.pbtxt` says: Triton's parameters and accelerators.
 
-Names and values are checked against the tables below, so that a file can neither ask for what has
-no effect, nor have code loaded or files written anywhere. Knows nothing of sessions.
+Names and values are checked against the tables below, so that a file cannot set options without
+effect, load code or write files. Knows nothing of sessions.
 """
 
 import json
@@ -132,7 +132,7 @@ _OPENVINO_SWITCH = _meaning(
 )
 _THREADS, _BYTES, _INT32 = _whole(MAX_THREADS), _whole(2**63 - 1), _whole(2**31 - 1)
 _SHAPES = _like(r"[\w./-]+:\d+(x\d+)*(,[\w./-]+:\d+(x\d+)*)*", "names and shapes like x:1x16,y:4")
-# What OpenVINO may be told of a device: https://docs.openvino.ai, "CPU device", its properties.
+# OpenVINO's properties of a device: https://docs.openvino.ai, "CPU device".
 _OPENVINO_CPU = {
     "INFERENCE_PRECISION_HINT": _one_of("f32", "bf16", "f16"),
     "EXECUTION_MODE_HINT": _one_of("PERFORMANCE", "ACCURACY"),

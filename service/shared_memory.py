@@ -1,10 +1,10 @@
 """Regions of shared memory that clients register, to pass tensors through.
 
-A client on the same machine makes a POSIX shared memory object and tells its key. The object stays
-the client's: it may shrink it or write to it at any time, so nothing of it is ever mapped.
-Every access is one read or write of a file that copies, and answers an error where bytes are
-missing. What was validated can therefore not change afterwards, and nothing that a client does
-kills the server. Knows nothing of gRPC or tensors; lives on the event loop.
+A client on the same machine makes a POSIX shared memory object and sends its key. The object stays
+the client's: it may shrink it or write to it at any time, so no part of it is ever mapped.
+Every access is one copying read or write of a file, with an error if bytes are missing. So
+validated bytes cannot change afterwards, and no client can crash the server this way. Knows
+nothing of gRPC or tensors; lives on the event loop.
 """
 
 import os
@@ -21,7 +21,7 @@ DISABLED = "Client shared memory is disabled. Start the server with '--allow-cli
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """`byte_size` bytes from `offset` of the object `key`, open as long as anybody has it."""
+    """`byte_size` bytes from `offset` of the object `key`, open as long as it is referenced."""
 
     name: str
     key: str
@@ -82,7 +82,7 @@ class Place:
 
 
 class SharedMemoryRegions:
-    """The registered regions by name: at most so many, and so many bytes in all."""
+    """The registered regions by name, with bounds on their number and their bytes in all."""
 
     def __init__(self, *, is_allowed: bool, max_regions: int, max_bytes: int) -> None:
         self.is_allowed = is_allowed

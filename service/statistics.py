@@ -1,4 +1,4 @@
-"""What one model version has done so far: counts, and durations in whole nanoseconds.
+"""The statistics of one model version: counts, and durations in whole nanoseconds.
 
 Plain numbers and no lock: `ModelMetrics` guards them. Triton's counters on the metrics page and
 its ModelStatistics both read from here, so that they never disagree.
@@ -52,7 +52,7 @@ class ComputeDurations:
 
 @dataclass(slots=True)
 class Statistics:
-    """Of one model version, since its first load."""
+    """The counts of one model version since its first load."""
 
     last_inference_ms: int = 0  # since 1970
     inference_count: int = 0  # rows of answered requests; none of those that the cache answered
@@ -69,7 +69,7 @@ class Statistics:
     by_batch_size: dict[int, ComputeDurations] = field(default_factory=dict)
 
     def succeeded(self, num_rows: int, timings: Sequence[Timings], now_ms: int) -> None:
-        """Requests of so many rows in all were answered by computing, the last at `now_ms`."""
+        """Count computed requests and their rows, the last answered at `now_ms`."""
         self.last_inference_ms = max(self.last_inference_ms, now_ms)
         self.inference_count += num_rows
         self.success.add_all([t.total_s for t in timings])
@@ -90,7 +90,7 @@ class Statistics:
         self.fail.add(duration_s)
 
     def executed(self, num_rows: int, input_s: float, infer_s: float, output_s: float) -> None:
-        """A batch or step of so many rows ran."""
+        """Count a batch or step by its number of rows."""
         self.execution_count += 1
         durations = self.by_batch_size.get(num_rows)
         if durations is None:

@@ -1,6 +1,6 @@
-"""Answers as people like to see them: rich tables of the typed API's messages.
+"""Rich tables of the typed API's messages.
 
-What comes from users or models goes in as `Text`: rich would read "[/b]" in a string as markup.
+Texts of users and models go in as `Text`: rich would read "[/b]" in a string as markup.
 """
 
 import re
@@ -243,7 +243,7 @@ def most_alike(
 def word_vectors(
     texts: Sequence[str], word: str, response: features_pb2.ExtractFeaturesResponse
 ) -> "list[np.ndarray]":
-    """Of a word's first occurrence in each text: the mean vector of its tokens."""
+    """The mean vector of the tokens of a word's first occurrence in each text."""
     import numpy as np  # heavy, and every command reads this file
 
     vectors = []

@@ -2,7 +2,7 @@
 
 A request's span begins with it, since its id must be known to the batches that it runs in, and
 whether it is traced is decided then. All else is made afterwards from the stamps that a request
-carries anyway: a request that is not traced costs one decision.
+carries anyway: a request without a trace costs one decision.
 
 A batch has a trace of its own, with links to the traced requests that shared it, as they have
 links to it. Spans wait in a bounded queue for a thread of the SDK; what finds it full is dropped.
@@ -62,9 +62,9 @@ class _BatchSpan:
 
 
 class Telemetry:
-    """Makes and sends the spans of one server; told of calls by the event loop.
+    """Makes and sends the spans of one server; the event loop reports calls.
 
-    Of batches it is told by engine threads, before their requests are answered.
+    Engine threads report batches, before their requests are answered.
     """
 
     def __init__(self, settings: Settings) -> None:

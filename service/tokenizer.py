@@ -1,8 +1,8 @@
 """Texts to token ids; the one door to the tokenizers library.
 
-Rows come back without padding: how far to pad is the batch's business. The file
-is Hugging Face's `tokenizer.json`; its own padding and truncation are switched
-off, since the request decides about truncation and the batch about padding.
+Rows come back without padding. The file is Hugging Face's `tokenizer.json`; its
+own padding and truncation are switched off, because the request decides about
+truncation and the batch about padding.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from service.errors import InvalidArgument, LoadError
 Text: TypeAlias = str | tuple[str, str]  # the second is of a pair
 MAX_WINDOWS = 1_024  # of the contexts of one request
 MIN_WINDOW_TOKENS = 8  # of a context in a window, whatever the question takes
-# Of two windows: so many tokens, or half of what a window has of the context if that is less.
+# The overlap of two windows in tokens; at most half of a window's part of the context.
 MAX_OVERLAP_TOKENS = 128
 MAX_TEXTS_OF_FULL_SIZE = 4  # of one request, so that all of it stays a bounded piece of work
 
@@ -31,7 +31,7 @@ class EncodedText:
     input_ids: np.ndarray
     token_type_ids: np.ndarray
     is_truncated: bool
-    encoding: tokenizers.Encoding | None = None  # where tokens are found in the text, if asked for
+    encoding: tokenizers.Encoding | None = None  # where tokens are found in the text, if requested
     text_index: int = 0  # among the texts, where one may be read in several rows
     target: "EncodedText | None" = None  # what was written of it, where that is asked about
 
@@ -77,7 +77,7 @@ class _Tokenizer:
 
     @property
     def num_tokens(self) -> int:
-        """Of the vocabulary, special tokens included."""
+        """The size of the vocabulary, special tokens included."""
         return int(self._whole.get_vocab_size())
 
     def spelling(self, token_id: int) -> str:
@@ -95,7 +95,7 @@ class _Tokenizer:
 
     @cached_property
     def meaningless_ids(self) -> frozenset[int]:
-        """Of special tokens, and of the one that stands for unknown words."""
+        """The ids of special tokens, and of the token for unknown words."""
         added = self._whole.get_added_tokens_decoder()
         special = [token_id for token_id, token in added.items() if token.special]
         unknown_id = self._whole.token_to_id(self._unknown_token)
@@ -180,7 +180,7 @@ class WindowTokenizer(TextTokenizer):
     """Encodes questions with their contexts, long ones in windows that overlap: nothing is cut."""
 
     def encode(self, texts: Sequence[Text], can_truncate: bool) -> list[EncodedText]:  # noqa: ARG002
-        """One row per window, or `InvalidArgument` where it cannot be told what is asked."""
+        """One row per window. Raises `InvalidArgument` if no room is left for the context."""
         rows: list[EncodedText] = []
         for index, text in enumerate(texts):
             rows += self._windows(index, text, len(rows))

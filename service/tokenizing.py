@@ -1,4 +1,4 @@
-"""Where tokenizing happens: at once on the event loop where it is short, else on another thread.
+"""Runs tokenizing at once on the event loop if it is short, else on another thread.
 
 Knows nothing about tokenizers. How much may wait for the thread is bounded, per model.
 """

@@ -1,11 +1,11 @@
-"""Triton's traces: which requests are traced, and files that say when each passed its stations.
+"""Triton's traces: which requests are traced, and files with the time stamps of each.
 
-Settings are the server's, and a model's own where it has some. What is traced goes to one thread,
-which appends it to files: a request waits for no disk, and where the disk is slower than requests
-come, traces are dropped and counted. The files are valid JSON at any time between two writes.
+Settings are the server's, and a model's own if it has any. One thread appends traces to files: no
+request waits for the disk, and if the disk is too slow, traces are dropped and
+counted. The files are valid JSON at any time between two writes.
 
-A file's name may come from a client, so that it is a bare name in a folder which the operator
-chose; without a folder nothing is traced. All methods run on the event loop but for the thread's.
+A file's name may come from a client, so it must be a bare name in a folder that the operator
+chose; without a folder nothing is traced. All methods except the thread's run on the event loop.
 """
 
 import json
@@ -40,7 +40,7 @@ class TraceSettings:
     """By the protocol's names; the defaults are Triton's."""
 
     trace_level: tuple[str, ...] = ("OFF",)
-    trace_rate: int = 1_000  # one request in so many
+    trace_rate: int = 1_000  # one of this number of requests
     trace_count: int = -1  # traces until no more are made; -1: no end
     log_frequency: int = 0  # traces per file, which are then numbered; 0: all in one
     trace_file: str = ""

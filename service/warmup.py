@@ -1,8 +1,8 @@
 """Warm up a model with sample requests before it serves, as its configuration says.
 
-The first run of a shape allocates memory and may choose kernels; `model_warmup` has that done
-while the model loads. Samples are what a client would send, so that what the model does before
-and after the graph is done too. Runs on the thread that loads.
+The first run of a shape allocates memory and may choose kernels; `model_warmup` moves that into
+the load. Samples are requests as a client sends them, so that the model's work before and after
+the graph is warmed up too. Runs on the thread that loads.
 """
 
 from collections.abc import Callable, Sequence

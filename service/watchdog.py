@@ -1,8 +1,8 @@
-"""Turns liveness off while a run takes longer than any should, so that somebody restarts us.
+"""Turns liveness off while a run takes too long, so that a supervisor restarts the process.
 
 A session cannot be interrupted from outside in general: a run that never returns keeps its thread
 and its requests, and only a new process helps. Where it does return, liveness comes back. A lost
-device does not. Lives on the event loop; knows of models no more than since when they run.
+device does not. Lives on the event loop; of models it knows only since when they run.
 """
 
 import asyncio
@@ -65,7 +65,7 @@ class Watchdog:
         self._tell(is_live)
 
     def device_lost(self, name: str) -> None:
-        """A model's device fails every run from now on; told at the next check."""
+        """Note that a model's device fails every run from now on; the next check reports it."""
         self._has_lost_device = True
         logger.error("not live: the device of '%s' is lost until this process ends", name)
 

@@ -1,7 +1,8 @@
-"""What a few files say, read again when they change: secrets are renewed while a server runs.
+"""The contents of a few files, read again when they change: secrets are renewed while serving.
 
-A change that cannot be read, say half of it written, leaves what was, and is looked at again when
-the files change once more. Any thread may ask. A look costs one `stat` per file and second.
+A change that cannot be read, such as a half-written file, leaves the previous contents, and is
+tried again when the files change once more. Any thread may read. A check costs one `stat` per file
+and second.
 """
 
 import logging

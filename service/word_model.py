@@ -1,7 +1,7 @@
-"""A text model of word vectors: what it does not know has no vector.
+"""A text model of word vectors: unknown words have no vector.
 
-A text is the mean of its known words, so unknown ones among them are left out; a text without any
-known word would be zeros, alike to nothing and to everything, and is refused by its unknown words.
+A text's vector is the mean of its known words, and unknown ones are left out. A text without any
+known word would be zeros, and is refused with its unknown words named.
 """
 
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ class WordVectorModel(TextModel):
         return rows
 
     def _reason(self, text: Text) -> str:
-        """Why such a text has no vector."""
+        """The error text for a text without a known word."""
         assert isinstance(text, str), "an embedder takes no pairs"
         words = list(dict.fromkeys(self.tokenizer.unknown_words(text)))
         if not words:
