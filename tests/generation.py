@@ -19,6 +19,7 @@ from service.generation.scheduler import Scheduler, SchedulerLimits, StepPlan
 from service.generation.sequence import FinishReason, GenerationRequest, RanStep, Sequence
 from service.generation.speculation import Draft, Speculator, lookup
 from service.generation.stream import Generation
+from service.queue_policy import QueuePolicy
 from tests.fakes import END_ID, PATIENCE_S, FakeDecoder, byte_vocabulary
 
 VOCABULARY = byte_vocabulary()
@@ -205,6 +206,10 @@ class RecordingObserver:
         self.ended.append(sequence)
 
 
+# For tests that are not about waiting: on a busy machine, steps take far longer than a second.
+PATIENT = QueuePolicy(max_wait_s=PATIENCE_S)
+
+
 class _Eager(Speculator):
     """Drafts whatever it can for one of at most two: a test's runs have no cost to learn from."""
 
@@ -265,7 +270,7 @@ async def engine_on(
         decoder,
         VOCABULARY,
         SchedulerLimits(**limits),
-        queue or QueueLimits(),
+        queue or QueueLimits(policy=PATIENT),
         observer or RecordingObserver(),
         on_broken,
     )

@@ -102,6 +102,7 @@ DESELECTED = (
 NUM_SEEDS = 30  # of a simulation, instead of 200 and 300: a mutant that survives runs them all
 SETTINGS = f"""
 [tool.mutmut]
+debug = true # or the log does not say which test failed without a mutant
 source_paths = ["service"]
 process_isolation = "forkserver" # gRPC, which some tests start, does not survive a fork
 # A child imports our modules itself: what they call as they are imported is mutated as well.
@@ -113,10 +114,10 @@ pytest_add_cli_args = {
     json.dumps(
         [
             "--quiet",
-            "--timeout=60",
+            "--timeout=30",
             "--hypothesis-profile=ci",
             "-pno:cacheprovider",
-            "-ptests.quickest_first",
+            "-ptests.mutants_plugin",
             *(f"--deselect={test}" for test in DESELECTED),
         ]
     )
@@ -267,7 +268,9 @@ def results_of(mutants: Iterable[Mutant]) -> dict[str, int | None]:
 
 
 def start_mutmut(names: Iterable[str], children: int) -> subprocess.Popen[bytes]:
-    environment = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"}
+    # Without the compiled files, each process compiles all mutants of what it imports.
+    left_out = ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE")
+    environment = {name: text for name, text in os.environ.items() if name not in left_out}
     environment |= {"PYTHONHASHSEED": "0", "SIMULATION_SEEDS": str(NUM_SEEDS)}
     program = Path(sys.executable).parent / "mutmut"
     if not program.exists():

@@ -5,7 +5,7 @@ import ast
 import pytest
 
 from service import cpus
-from tests import mutants
+from tests import mutants, mutants_plugin
 from tests.service.test_imports import POLICY
 
 SERVICE = mutants.ROOT / "service"
@@ -45,7 +45,7 @@ def x_fit__mutmut_4(a: int, b: int) -> bool:
         raise ValueError(f"{a} is above 9")
     return a + b < 10
 
-class Pair:
+class Pair:  # noqa: D101 - stands for any
     def xǁPairǁ__repr____mutmut_orig(self) -> str:
         return "Pair"
 
@@ -81,6 +81,45 @@ def test_every_run_draws_the_same_sample() -> None:
 def test_a_mutant_that_no_test_reaches_is_not_found_and_one_that_hangs_is() -> None:
     """And what was not tried says nothing: 3 of 5 are found, a failure, a time limit, a signal."""
     assert mutants.share_of([1, 36, -9, 0, 33, None, 2]) == 0.6
+
+
+def one() -> None: ...
+
+
+class Pair:  # noqa: D101 - stands for any
+    def one(self) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("purpose", "kept"),
+    [
+        (f"{__name__}.x_one__mutmut_12", [one]),
+        (f"{__name__}.xǁPairǁone__mutmut_1", [Pair.one]),
+        ("service.pair.x_one__mutmut_12", []),
+        ("fail", [one, Pair.one]),  # mutmut's own check that a fault is noticed
+        ("", []),
+    ],
+)
+def test_only_the_mutated_function_goes_through_the_wrapper_of_mutmut(
+    purpose: str, kept: list[object]
+) -> None:
+    wrapped: list[object] = []
+
+    def mutmuts(_mutants: dict[str, object]) -> mutants_plugin.Decorator:
+        return wrapped.append  # type: ignore[return-value] # what it returns stands for a wrapper
+
+    decorate = mutants_plugin.cheaper(mutmuts, purpose, set())({})
+    for function in (one, Pair.one):
+        assert decorate(function) is (None if function in kept else function)
+    assert wrapped == kept
+
+
+def test_which_functions_a_test_reaches_is_noted() -> None:
+    reached: set[str] = set()
+    decorate = mutants_plugin.cheaper(lambda: lambda _: one, "stats", reached)()
+    decorate(one)()
+    decorate(Pair.one)(Pair())
+    assert reached == {f"{__name__}.x_one", f"{__name__}.xǁPairǁone"}
 
 
 def test_every_mutant_said_to_change_nothing_is_of_the_code_and_has_a_reason() -> None:
