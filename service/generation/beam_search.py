@@ -1,10 +1,10 @@
 """Beam search: go on with the likeliest beginnings of an output at once, and give the n best ends.
 
 A request's search is one sequence until its prompt is computed, then up to `beam_width` of them,
-its beams, which decode in the same steps as everybody else's. After each step
+its beams, which decode in the same steps as other requests. After each step
 
 1. every beam is continued by every token, and the sum of its log probabilities by that token's, as
-   the model gave it; what is banned is no token, and nobody else's share grows by it
+   the model gave it; a banned token is left out, and the other tokens' probabilities stay
 2. of the `beam_width` likeliest continuations those that end are finished; the likeliest that do
    not end are the beams of the next step, at `max_tokens` they are finished too
 3. the search is over when none of the beams can become one of the n best
@@ -37,7 +37,7 @@ class Beam:
 
     sequence: Sequence
     score: float = 0.0  # the sum of its tokens' natural log probabilities
-    logprobs: tuple[TokenLogprobs, ...] = ()  # one per token where they are asked for
+    logprobs: tuple[TokenLogprobs, ...] = ()  # one per token if they are requested
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +187,7 @@ class BeamSearch:
         logits: Mapping[Sequence, np.ndarray],
         scheduler: Scheduler,
     ) -> None:
-        """Give each continuation a sequence: its beam's own if nobody has it yet, or a copy."""
+        """Give each continuation a sequence: its beam's own if it is free, or a copy."""
         kept = {found.beam.sequence for found in going}
         spare = [sequence for sequence in self._sequences if sequence not in kept]
         spare.sort(key=lambda sequence: sequence.slot is None)  # a beam's slot has much already

@@ -63,7 +63,7 @@ class Decoder(Protocol):
 
     @property
     def max_logits_per_row(self) -> int:
-        """Of how many tokens of one row a run can give the logits; 1 where only of the last."""
+        """For how many tokens of one row a run can give logits; 1 if only for the last."""
         ...
 
     def run(
@@ -306,7 +306,7 @@ def padded(rows: Sequence[np.ndarray], pad_token_id: int = 0) -> dict[str, np.nd
 
 
 def without(signature: Signature, names: Collection[str]) -> Signature:
-    """A graph's tensors but for inputs that somebody else sees to."""
+    """A graph's tensors without inputs that are bound elsewhere."""
     return replace(
         signature, inputs=tuple(spec for spec in signature.inputs if spec.name not in names)
     )
@@ -344,7 +344,7 @@ def _described(tensor: _Tensor | None) -> str:
 
 
 def _cache_names(num_layers: int) -> list[tuple[str, str]]:
-    """Of each buffer, as an input and as an output."""
+    """The names of each buffer as an input and as an output."""
     return [
         (f"past_key_values.{layer}.{part}", f"present.{layer}.{part}")
         for layer in range(num_layers)

@@ -1,12 +1,12 @@
-"""Generate text: plan a step, run it, sample, hand out what is new; over and over on one thread.
+"""Generates text: one thread plans a step, runs it, samples, posts the new tokens, and repeats.
 
 Scheduler, cache and sequences are the engine thread's own, so they need no lock. What crosses from
 the event loop is an inbox of arrivals and leavers; what crosses back goes once per step by
 `call_soon_threadsafe`.
 
-Arrivals and leavers are looked at between two steps, so that a client's leaving, a deadline and a
-new prompt take effect within one. Who is late is told so by a timer of the event loop, however long
-the step takes.
+Arrivals and leavers are handled between two steps, so that a client's leaving, a deadline and a
+new prompt take effect within one. A timer of the event loop ends late requests, however long a
+step takes.
 """
 
 import asyncio
@@ -90,7 +90,7 @@ class GenerationEngine:
         self._num_failed_steps = 0
         self._step_started_s: float | None = None
         self._num_moved_rows = 0  # when the last step was observed
-        self._next_due_s = inf  # nobody is late before
+        self._next_due_s = inf  # no sequence is late before
         self._outbox: list[SequenceUpdate] = []  # for the event loop, when the next run begins
         self._is_checked = True  # nothing changed since the last check of integrity
         self._inbox = Inbox(queue)
@@ -532,7 +532,7 @@ class GenerationEngine:
         self._observer.sequence_ended(sequence)
 
     def _break(self, error: AttendantError) -> None:
-        """Take no more, and say so to whoever asks for the model's health."""
+        """Refuse new sequences, and report the model as unhealthy."""
         self.failure = error
         self.stop()
         try:
@@ -564,7 +564,7 @@ class GenerationEngine:
 
 
 def _lateness(sequence: Sequence, now_s: float) -> AttendantError | None:
-    """What its client is told where it is late."""
+    """The error for a late sequence's client."""
     deadline_s = sequence.request.deadline_s
     if sequence.due_s > now_s:
         return None

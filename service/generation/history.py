@@ -1,4 +1,4 @@
-"""What a sequence has said so far, kept as the penalties read it: updated per token, never re-read.
+"""A sequence's output so far, in the form that penalties read: updated per token, never re-read.
 
 Pure and of one sequence; grows with it, so it is bounded by the model's context.
 """

@@ -1,6 +1,6 @@
-"""What the event loop puts down for an engine's thread between two steps, and how much may wait.
+"""Arrivals and leavers between the event loop and an engine's thread, with bounds.
 
-The one place of the engine that two threads share: everything is guarded by one lock.
+It is the only state of the engine that two threads share: everything is guarded by one lock.
 """
 
 import threading
@@ -63,13 +63,13 @@ class Inbox:
             self._changed.notify()
 
     def close(self) -> None:
-        """Take nobody more, and let nobody wait for work."""
+        """Close: refuse new sequences and wake the worker."""
         with self._changed:
             self.is_closing = True
             self._changed.notify()
 
     def take(self, *, can_wait: bool) -> tuple[list[Sequence], list[Sequence]]:
-        """Arrivals and leavers, once there are any where it may wait for them."""
+        """Arrivals and leavers; with `can_wait`, waits until there are any."""
         with self._changed:
             while can_wait and not (self.is_closing or self._arrivals or self._leavers):
                 self._changed.wait()

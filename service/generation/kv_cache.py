@@ -1,4 +1,4 @@
-"""Which rows of the key/value buffers hold what, and for whom.
+"""Which rows of the key/value buffers belong to which sequence, and which tokens they hold.
 
 Pure accounting: the arrays belong to the session, and `copy` is how rows are copied in them.
 Everything here is the engine thread's own.
@@ -9,9 +9,9 @@ A slot is one row of `[slots, Hkv, T, Dh]` in every layer. Slots come in this or
     [num_decoding, num_slots)   sequences in prefill, idle slots, empty slots, in any order
 
 An idle slot keeps the tokens of a sequence that ended, so that a prompt which begins like them can
-copy what was computed. The least recently used idle slot is given up first. Slots are used from
-the lowest, no more than twice as many as had a sequence at once, or `MIN_REACH`: memory that was
-never written to is not there, so a cache takes what its load needs and not what it may take.
+copy what was computed. The least recently used idle slot is freed first. Slots are used from
+the lowest, at most twice as many as the sequences that ran at once, or `MIN_REACH`: memory that was
+never written is not allocated, so a cache takes what its load needs and not what it may take.
 
 When a sequence ends inside the first range, the range's last sequence takes its place: one running
 row moves, and what the ended one leaves behind moves out of the way if there is a slot worth less.
@@ -36,7 +36,7 @@ class KVCache:
     def __init__(
         self, num_slots: int, max_tokens: int, copy: Copy, *, can_save: bool = True
     ) -> None:
-        assert num_slots >= 1, "a cache without slots serves nobody"
+        assert num_slots >= 1, "a cache needs at least one slot"
         self.num_slots = num_slots
         self.max_tokens = max_tokens
         self.num_decoding = 0
@@ -233,7 +233,7 @@ class KVCache:
         """A sequence takes all it has to another slot, and leaves an empty one."""
         self._copy_row(source, target, int(self._lengths[source]))
         owner = self._owners[source]
-        assert owner is not None, "what nobody owns is saved, not moved"
+        assert owner is not None, "a slot without an owner is saved, not moved"
         self._owners[target], self._owners[source], owner.slot = owner, None, target
         self._last_used[target] = self._last_used[source]
         self._empty(source)

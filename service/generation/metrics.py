@@ -12,7 +12,7 @@ from service.generation.kv_cache import KVCache
 from service.generation.sequence import FinishReason, RanStep, Sequence
 
 LABELS = ("model", "version")
-# From 0.25 ms, where a small model answers, to 30 s, where nobody waits.
+# From 0.25 ms, the answer of a small model, to 30 s, longer than clients wait.
 SECONDS = (2.5e-4, 5e-4, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 POWERS_OF_2 = tuple(float(2**power) for power in range(8))
 # vLLM's buckets, for what has vLLM's names.
@@ -34,7 +34,7 @@ ITERATION_TOKENS = (1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 163
 
 
 class GenerationInstruments:
-    """Of all generative models, by their labels."""
+    """The metrics of all generative models, by their labels."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         def histogram(name: str, text: str, buckets: tuple[float, ...]) -> Histogram:

@@ -1,4 +1,4 @@
-"""A served generative model: prompts in, text out, whole or as it comes.
+"""A served generative model: prompts in, text out, whole or streamed.
 
 The typed API calls `generate`. The Open Inference Protocol's tensors, which are those of Triton's
 generative backends, go through `infer` and `infer_stream`. All methods run on the event loop.
@@ -163,7 +163,7 @@ class GenerativeModel(ServedModel):
         return np.array(prompt, np.int32)
 
     def _max_tokens(self, params: SamplingParams, num_prompt_tokens: int) -> int:
-        """Of output: as asked, or as many of the default as fit."""
+        """The output's number of tokens: as requested, or as many of the default as fit."""
         room = min(self._room.max_tokens - num_prompt_tokens, self._room.max_output_tokens)
         is_open = params.max_tokens is None
         name = "min_tokens" if is_open else "max_tokens"
@@ -231,7 +231,7 @@ def _text_output(texts: Sequence[str]) -> dict[str, np.ndarray]:
 
 
 def _timings(generation: Generation) -> Timings:
-    """Of the request as a whole: from the first sample's start to the last one's end."""
+    """The timings of the whole request: from the first sample's start to the last one's end."""
     all_timings = [sequence.timings for sequence in generation.sequences]
     started_s = min(timings.scheduled_s for timings in all_timings)
     finished_s = max(timings.finished_s for timings in all_timings)

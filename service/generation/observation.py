@@ -1,4 +1,4 @@
-"""What an engine tells those who count: each step that ran, and each sequence that ended."""
+"""Reports of an engine to its observers: each step that ran, and each sequence that ended."""
 
 from collections.abc import Sequence as Many
 from typing import Protocol

@@ -29,7 +29,7 @@ STEP_ROWS = 16.0  # rows whose work takes as long as a step's overhead, until st
 
 @dataclass(frozen=True, slots=True)
 class Slots:
-    """Of the cache, between two steps."""
+    """The slots of the cache between two steps."""
 
     num_free: int
     tokens_left: tuple[float, ...] = ()  # of those that run, least first
@@ -83,7 +83,7 @@ class Outlook:
         self._said_share = 1.0  # of the tokens that they might have said
 
     def decoded(self, num_rows: int, took_s: float, interval_s: float) -> None:
-        """A decoding step of so many rows ended, `interval_s` after the one before it."""
+        """Count a decoding step by its rows; it ended `interval_s` after the previous one."""
         self._num_steps += 1
         self._steps.learn(Work(1, num_rows), took_s)
         if self._num_steps > MIN_STEPS and num_rows <= self._fewest_rows:
@@ -99,7 +99,7 @@ class Outlook:
         self._prompt_token_s = _moved(self._prompt_token_s, took_s / num_tokens)
 
     def ended(self, sequence: Sequence) -> None:
-        """A sequence said all that it had to say."""
+        """Count the output tokens of a sequence that ended."""
         said = sequence.num_output_tokens
         self._output_tokens = _moved(self._output_tokens, said)
         self._said_share = _moved(self._said_share, said / sequence.request.max_tokens)
@@ -111,15 +111,15 @@ class Outlook:
         self.slots = Slots(num_free, tuple(left))
 
     def prompt_s(self, num_tokens: int) -> float:
-        """What computing a prompt takes."""
+        """The seconds that computing a prompt takes."""
         return num_tokens * self._prompt_token_s
 
     def token_s(self, num_rows: int) -> float:
-        """From one token to the next of each of so many sequences, among the prompts of others."""
+        """Seconds between two tokens of each of `num_rows` sequences, beside others' prompts."""
         return self._stretch * self._steps.price_s(Work(1, num_rows))
 
     def begins_s(self, ahead: Ahead) -> float:
-        """Until a sequence that comes now has a slot, and the prompts ahead are computed."""
+        """Seconds until a new sequence has a slot, and the prompts ahead are computed."""
         return max(self._slot_s(ahead.num_sequences), self.prompt_s(ahead.num_tokens))
 
     def check(
@@ -216,7 +216,7 @@ def _check_end(expected_s: float, left_s: float | None) -> None:
 
 
 def _moved(before: float, told: float) -> float:
-    """A mean that follows what is told, and jumps at nothing; the first is taken as it is."""
+    """A moving mean with bounded steps; the first value is taken as it is."""
     if not before:
         return told
     most = MAX_SURPRISE * before

@@ -17,7 +17,7 @@ is done to a row, in vLLM's order (its `v1/sample/sampler.py`):
    where nothing filters a large vocabulary, proposals are accepted by their weights instead,
    which gives the same distribution and looks at few tokens (`_propose`, `_race`)
 
-Every row has its own generator and its own numbers, so a result depends on nobody else in
+Every row has its own generator and its own numbers, so a result does not depend on the rest of
 the batch. Nothing sorts a vocabulary: cheap bounds leave few candidates that are proven to be
 enough.
 """
@@ -42,13 +42,13 @@ MASS_FLOORS = (0.018, 0.00034, 0.0)
 PROPOSALS = 48  # of one row at once; nearly flat text takes one of about 10
 SMALL_VOCABULARY = 8_192  # up to which computing every weight costs less
 MAX_SURPLUS = 8  # times as many candidates as are wanted are still few
-SAMPLED = 16  # every so many entries are looked at to guess where the best of all begin
+SAMPLED = 16  # one of this number of entries is read to estimate where the best begin
 LOWEST = np.finfo(np.float32).min  # what is below is banned: -inf
 
 
 @dataclass(frozen=True, slots=True)
 class TokenLogprobs:
-    """Of one chosen token, by the logits as they came: natural logarithms."""
+    """Natural logarithms of one chosen token's probability, by the model's own logits."""
 
     token_id: int
     logprob: float
@@ -61,7 +61,7 @@ class Sampled:
 
     token_ids: np.ndarray  # int64 [B]; 0 where not valid
     is_valid: np.ndarray  # bool [B]; False: logits not finite, or no token is left to choose
-    logprobs: list[TokenLogprobs | None]  # None where not asked for, or not valid
+    logprobs: list[TokenLogprobs | None]  # None if not requested, or not valid
 
 
 class SamplerState:
@@ -226,7 +226,7 @@ def _propose(
     """Rejection sampling: any token, kept with the probability of its weight; the first is chosen.
 
     All these rows at once. A row that keeps none of its proposals stays open: what is chosen for
-    it by other means has the same distribution, since the proposals told nothing of it.
+    it by other means has the same distribution, because it is independent of the proposals.
     """
     vocab_size = logits_BV.shape[1]
     uniforms_R2P = np.stack([states[row].random.random((2, PROPOSALS)) for row in rows])
@@ -273,7 +273,9 @@ def _race(logits_V: np.ndarray, highest: float, state: SamplerState) -> int:
     weight: that is few of them, and no other light token is looked at.
     """
     vocab_size, temperature = logits_V.size, state.params.temperature
-    limit = PROPOSALS / vocab_size  # of weights; so many proposals until 1, and heavy ones sum to 1
+    limit = (
+        PROPOSALS / vocab_size
+    )  # of weights: the proposals until time 1, and heavy ones sum to 1
     lowest = highest + np.float32(temperature * np.log(limit))
     heavy = (logits_V >= lowest).nonzero()[0]
     sums = np.cumsum(_weights(logits_V[heavy], highest, temperature), dtype=np.float64)
@@ -343,9 +345,9 @@ def _among_best(rows: Sequence[tuple[np.ndarray, float, SamplerState]]) -> np.nd
 
 
 def _candidates(rows: Sequence[tuple[np.ndarray, float, SamplerState]]) -> list[np.ndarray]:
-    """Of each row, ids among which its `top_k` best are, ascending, and not many more.
+    """For each row a few ids that include its `top_k` best, ascending.
 
-    What so many probably reach is guessed from every `SAMPLED`-th logit. -inf is no candidate.
+    The lowest logit of those is estimated from every `SAMPLED`-th logit. -inf is no candidate.
     """
     sampled_RS = np.stack([logits_V[::SAMPLED] for logits_V, _, _ in rows])
     size = sampled_RS.shape[1]
@@ -459,7 +461,7 @@ def log_total(logits_V: np.ndarray) -> float:
 
 
 def logprobs_of(logits_V: np.ndarray, token_id: int, num_top: int) -> TokenLogprobs:
-    """Of one token and of the most likely ones."""
+    """The log probabilities of one token and of the most likely ones."""
     total = log_total(logits_V)
     if num_top:
         ids = best_ids(logits_V, min(num_top, logits_V.size))

@@ -1,9 +1,9 @@
-"""How one request wants its tokens chosen, and when to stop.
+"""How one request's tokens are chosen, and when it stops.
 
 Names and meanings are vLLM's, which others share, so that clients of its Triton backend
-need no change; ours beside them are `banned_token_ids` and `no_repeat_ngram_size`
-(transformers'). Knows nothing of models: what depends on the vocabulary is checked by
-`check_for`, and what depends on the room in a context or a batch is the engine's to check.
+need no change; further ones are `banned_token_ids` and `no_repeat_ngram_size`
+(transformers'). Knows nothing of models: `check_for` checks against the vocabulary, and the
+engine against the room in a context or a batch.
 """
 
 import json
@@ -96,7 +96,7 @@ ALIASES: dict[str, dict[object, object]] = {"top_k": {-1: 0}, "seed": {-1: None}
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
-    """Checked when made: whoever holds one may rely on every bound above."""
+    """Checked when made: every value is within the bounds above."""
 
     temperature: float = 1.0  # 0: greedy. 1, as in vLLM: what the model says, as it says it
     top_k: int = 0  # 0: off

@@ -1,4 +1,4 @@
-"""Decide what the next session run computes: which sequences, how many tokens of each.
+"""Decides the work of the next session run: which sequences, how many tokens of each.
 
 Pure policy over the cache's accounting: no clock, thread, array of the session or metric. The
 engine passes sequences in and runs what comes out, so any decision can be replayed in a test.
@@ -12,8 +12,8 @@ for one row only, and starts several rows from nothing; hence the three kinds of
     prefill   several short prompts from their beginning, padded to the longest or packed
     chunk     a part of one prompt: it is too long for the budget, or its beginning was copied
 
-Waiting sequences go in the order of arrival; each priority counts as having come so much later, so
-that the last are late but never forgotten.
+Waiting sequences run in the order of arrival. Each priority level counts as a later arrival, so
+that the lowest levels are late but never starve.
 """
 
 from bisect import insort
@@ -30,7 +30,7 @@ from service.generation.sequence import Sequence
 from service.generation.speculation import Draft, Speculator
 
 Phase = Literal["prefill", "decode"]
-# Attention computes padding of packed prompts too: so many positions for each token of the budget.
+# Attention computes padding of packed prompts too: positions for each token of the budget.
 MAX_PADDED = 4
 
 
@@ -210,14 +210,14 @@ class Scheduler:
                 return self._start_several(sequence)
             else:
                 return None
-        # Chunks are of one size, whoever else is there: so are their roundings.
+        # Chunks have one size, independent of other requests, and so have their roundings.
         num_tokens = min(self._in_chunks.num_uncomputed_tokens, self._limits.max_prefill_tokens)
         if not self._can_afford(num_tokens):
             return None
         return StepPlan("prefill", (self._in_chunks,), (num_tokens,))
 
     def _can_afford(self, num_tokens: int) -> bool:
-        """Whether a run of so many tokens may come before the next decoding step."""
+        """Whether a run of this number of tokens may precede the next decoding step."""
         is_fresh = self._budget_tokens == self._limits.max_prefill_tokens
         return is_fresh or not self._cache.num_decoding or num_tokens < self._budget_tokens
 

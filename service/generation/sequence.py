@@ -21,7 +21,7 @@ from service.generation.sampling import SamplerState
 from service.generation.sampling_params import SamplingParams
 
 DRAFT_PRIOR = (2.0, 1.6)  # tried and agreed, of a sequence that nothing is known of
-DRAFT_MEMORY = 0.97  # what is left, per token, of what earlier drafts told
+DRAFT_MEMORY = 0.97  # the weight of earlier drafts that is left after each token
 
 
 class FinishReason(Enum):
@@ -164,7 +164,7 @@ class Sequence:
 
     @property
     def num_prompt_tokens_left(self) -> int:
-        """Of the prompt, to be computed."""
+        """The tokens of the prompt that are to be computed."""
         return max(0, self.num_prompt_tokens - self.num_computed_tokens)
 
     @property

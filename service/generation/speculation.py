@@ -1,13 +1,13 @@
-"""Draft what a sequence may say next from what it has said, where checking that pays.
+"""Speculative decoding: draft a sequence's next tokens from its own text, if that saves time.
 
-A text that summarises, edits or repeats says again what stands in its prompt or output: what
-followed the last few tokens there is a draft (prompt lookup decoding). A run over the draft tells
-what the model would have said after each of its tokens, for less than as many runs of one token
-cost. Tokens are still chosen from the model's logits, one after the other, so the text is what it
-would have been; a draft only decides how many are chosen per run.
+A text that summarises, edits or repeats has parts of its prompt or output again: the tokens that
+followed the last few tokens there are a draft (prompt lookup decoding). A run over the draft gives
+the model's logits after each of its tokens, at a lower cost than one run per token. Tokens are
+still chosen from the model's logits, one after the other, so the text stays the same; a draft
+only decides how many are chosen per run.
 
-Whether a draft pays is computed from what runs have cost, and from how many of a sequence's drafted
-tokens it has said. What guessing wrong may cost is bounded: it is paid from a credit, in decoding
+Whether a draft pays is computed from the cost of earlier runs, and from the share of a sequence's
+drafts that were right. The cost of wrong drafts is bounded: it is paid from a credit, in decoding
 steps, that grows by a hundredth per step (see docs/decisions/0020-drafts-from-the-text-itself.md).
 
 Pure policy: knows no run, clock or slot.
@@ -23,16 +23,16 @@ LENGTHS = (3, 7, 15, 31)  # of drafts: a run's products are computed by fours or
 MATCH_TOKENS = 3  # fewer in common and what follows is chance
 MAX_DRAFTING = 4  # sequences that decode; more are better off in one run
 LEAST_GAIN = 1.1  # a draft must promise a tenth more tokens in a time than decoding does
-RUN_MEMORY = 0.8  # what is left, per run, of what earlier ones cost
-COST_PER_TOKEN = 0.1  # of a step with one token, until such a run was measured
+RUN_MEMORY = 0.8  # the weight of earlier costs that is left after each run
+COST_PER_TOKEN = 0.1  # of a step with one token, until a longer run was measured
 EARNED_PER_STEP = 0.01  # credit in decoding steps: the most that drafts may cost in the long run
 FIRST_CREDIT, MAX_CREDIT = 1.0, 4.0
 
 
 def lookup(token_ids: np.ndarray, num_tokens: int) -> np.ndarray:
-    """What followed the last tokens where they stood before, the last time; empty if nowhere.
+    """The tokens after the latest earlier occurrence of the last tokens; empty if there is none.
 
-    Where that is shorter than asked for, the text repeats itself since: it is taken to go on so.
+    If they are fewer than `num_tokens`, the text repeats itself since, and is repeated further.
     """
     last = token_ids[-MATCH_TOKENS:]
     if len(token_ids) <= MATCH_TOKENS or not num_tokens:
@@ -89,13 +89,13 @@ class Speculator:
         return drafts[self._turn % len(drafts)]
 
     def stepped(self, num_rows: int, cost: float) -> None:
-        """A decoding step of so many sequences ran."""
+        """Count a decoding step by its number of sequences."""
         if num_rows <= MAX_DRAFTING:
             self._step_costs[num_rows] = _average(self._step_costs.get(num_rows), cost)
             self._credit = min(self._credit + EARNED_PER_STEP, MAX_CREDIT)
 
     def checked(self, draft: Draft, num_agreed: int, num_decoding: int, cost: float) -> None:
-        """A draft was run, and so many of its tokens are what the model said."""
+        """Count a draft that was run, and its tokens that agree with the model's."""
         num_drafted = len(draft.token_ids)
         num_run = num_drafted + 1
         self._check_costs[num_run] = _average(self._check_costs.get(num_run), cost)

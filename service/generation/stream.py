@@ -112,5 +112,5 @@ class Generation:
                 self._changed.clear()
                 await self._changed.wait()
             if self._error is not None:
-                raise self._error  # its chunk stays, so that whoever asks again is told again
+                raise self._error  # its chunk stays, so that a further read raises again
             yield self._pending.pop(next(iter(self._pending)))

@@ -1,6 +1,6 @@
-"""Who is inside: counts calls and bytes in flight, and refuses those beyond the bounds.
+"""Counts calls and bytes in flight, and refuses calls beyond the bounds.
 
-What gRPC accepts is answered, also while the server drains: its ports are closed then.
+Calls that gRPC accepts are answered, also while the server drains: its ports are closed then.
 
 Lives on the event loop; no locks. Queues have their own bounds. It is also where the server's
 services read in what state the process is, see `app.py`.
@@ -50,7 +50,7 @@ class Admission:
     """The calls that must be answered before the process may end."""
 
     def __init__(self, settings: Settings) -> None:
-        self.is_live = True  # False: restarting the process may help, nothing else will
+        self.is_live = True  # False: only a restart of the process may help
         self.is_leaving = False  # no longer ready; calls are admitted until it drains
         self.is_draining = False  # True: the ports are closed, and open streams are to end
         self.max_stream_requests = settings.max_stream_requests
@@ -90,7 +90,7 @@ class Admission:
 
     @contextmanager
     def taking(self, num_shared: int) -> Iterator[None]:
-        """What such a request takes from shared memory, once that is known."""
+        """Count the bytes that a request takes from shared memory, once they are known."""
         self._take(num_shared)
         try:
             yield

@@ -1,7 +1,7 @@
-"""Who may call what: bearer tokens for all calls, and keys for groups of calls.
+"""Access control: bearer tokens for all calls, and keys for groups of calls.
 
-Both are looked for before a message is read. Secrets are kept as digests and compared in constant
-time, each with all that are known, so that time tells nothing of them. Lives on the event loop.
+Both are checked before a message is read. Secrets are kept as digests and compared in constant
+time, each with all that are known, so that timing reveals nothing. Lives on the event loop.
 """
 
 import hashlib
@@ -163,7 +163,7 @@ def _warn_if_others_may_read(path: Path) -> None:
     except OSError:
         return  # reading it says so
     if mode & 0o004:
-        logger.warning("'%s' holds secrets, and everybody on this machine may read it", path)
+        logger.warning("'%s' holds secrets, and every user of this machine may read it", path)
 
 
 _Restriction: TypeAlias = tuple[str, WatchedFiles[_Digests]]

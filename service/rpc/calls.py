@@ -1,7 +1,7 @@
-"""Who is told of every request: which began, and how it ended.
+"""Reports every request to observers: its beginning and its end.
 
-Where nobody is, no method is wrapped and no record made. A request of `ModelStreamInfer` counts
-like a call of its own; probes, health and reflection are nobody's business.
+Without observers no method is wrapped and no record made. A request of `ModelStreamInfer` counts
+like a call of its own; probes, health and reflection calls are not recorded.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ _NOBODY = nullcontext()
 
 
 class CallObserver(Protocol):
-    """Who is told; called on the event loop, and must not raise."""
+    """An observer of requests; called on the event loop, and must not raise."""
 
     def began(self, call: Call, metadata: Iterable[tuple[str, str | bytes]]) -> None: ...
 

@@ -10,7 +10,7 @@ from service.datatypes import BF16, BYTES, Datatype
 from service.errors import InvalidArgument
 
 PARAMETER = "classification"
-MAX_ELEMENTS = 1_000_000  # of one output, all rows together: sorting them keeps everybody waiting
+MAX_ELEMENTS = 1_000_000  # of one output, all rows together: sorting them blocks the event loop
 _UNSUPPORTED = ("BOOL", "FP16", BF16, BYTES)
 
 

@@ -1,8 +1,8 @@
-"""TLS of the gRPC port: a certificate and its key, and whose clients' certificates are taken.
+"""TLS of the gRPC port: a certificate and its key, and the authorities of clients' certificates.
 
-The files are looked at when a client connects, and read again if they changed: a renewed
-certificate needs no restart. What is read is tried by OpenSSL first, so that a mistake is an error
-at start, with the file's name, and a later one leaves the certificate that works.
+The files are checked when a client connects, and read again if they changed: a renewed
+certificate needs no restart. OpenSSL tries new files first, so that a mistake is an error
+at start, with the file's name, and a later mistake leaves the working certificate in use.
 """
 
 import base64

@@ -1,4 +1,4 @@
-"""What every method of every service is wrapped in: bounds, and messages read with care.
+"""The wrapper of every method of every service: bounds, and careful reading of messages.
 
 Wrapped as it is registered: an interceptor would cost each call twenty microseconds more. A
 message that takes its time to inflate or count is read on another thread; parsing it holds the
@@ -151,7 +151,7 @@ def _measured(
 ) -> Handler:
     """The same method, whose messages are measured, and answered where they are none.
 
-    It is watched where anybody watches; requests of streams are watched one by one inside.
+    It is reported to observers; requests of streams are reported one by one inside.
     A handler is a named tuple that has no public type.
     """
     if handler is None or handler.request_deserializer is None:

@@ -1,7 +1,7 @@
 """`attendant.v1.GenerationService`: the typed API for text generation.
 
-Each method is convert in, ask, convert out. A call that ends early, for whatever reason, leaves
-`async with`, which ends its sequences within one step.
+Each method converts the request, calls the model, and converts the answer. A call that ends early
+leaves `async with`, which ends its sequences within one step.
 """
 
 from collections.abc import AsyncIterator, Sequence

@@ -30,7 +30,7 @@ _UNKNOWN = pb.HealthCheckResponse.SERVICE_UNKNOWN
 
 
 class HealthService(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
-    """NOT_SERVING until told otherwise; after `refuse`, for good."""
+    """NOT_SERVING until it is set; after `refuse`, for good."""
 
     def __init__(self, services: Iterable[str] = ()) -> None:
         self._of_server = (OVERALL, READINESS, *services)
@@ -86,7 +86,10 @@ class HealthService(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
         """The status now and whenever it differs from what was said last."""
         said = None
         while True:
-            changed, is_over = self._changed, self._is_over  # both may change while one is told
+            changed, is_over = (
+                self._changed,
+                self._is_over,
+            )  # both may change while a message is sent
             status = self._status.get(request.service, _UNKNOWN)
             if status != said:
                 await context.write(pb.HealthCheckResponse(status=status))

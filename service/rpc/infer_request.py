@@ -1,6 +1,6 @@
-"""A `ModelInfer` message to what a model is asked, its request parameters included.
+"""A `ModelInfer` message to a model's request, including its parameters.
 
-Shared by the unary method and the stream. The checks are Triton's, in its words.
+Shared by the unary method and the stream. The checks and their texts are Triton's.
 """
 
 from collections.abc import Iterator

@@ -23,9 +23,9 @@ def build_response(
     outputs: Mapping[str, np.ndarray],
     transfer: Transfer,
 ) -> pb.ModelInferResponse | LongInferResponse:
-    """The outputs asked for, in the model's order; the request has been checked.
+    """The requested outputs, in the model's order; the request has been checked.
 
-    Every one has its raw entry: clients read nothing else. That of an output in shared memory is
+    Each has its raw entry, which is all that clients read. That of an output in shared memory is
     empty. Regions are looked up again, since they may have been unregistered meanwhile.
     """
     wanted = {output.name: output for output in request.outputs}

@@ -1,6 +1,7 @@
 """`inference.GRPCInferenceService`: the Open Inference Protocol, and Triton's ModelConfig.
 
-Each method is convert in, ask, convert out; the calls of an extension are in its own file.
+Each method converts the request, calls the model, and converts the answer; the calls of an
+extension are in its own file.
 """
 
 from collections.abc import AsyncIterable

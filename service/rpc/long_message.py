@@ -2,9 +2,9 @@
 
 protobuf copies every field of a message while it holds the interpreter: 240 MB for a tenth of a
 second, and once more when the field is read. So the raw tensors of a long `ModelInfer` message
-stay where they came, and what is parsed is the rest. Those of a long answer are copied once, from
-the model's arrays to where gRPC takes the message: protobuf would copy them five times, one of
-them to tell the message's size. Works on any thread.
+stay where they are, and only the rest is parsed. Those of a long answer are copied once, from
+the model's arrays to gRPC's buffer: protobuf would copy them five times, one of
+them to compute the message's size. Works on any thread.
 """
 
 import io

@@ -1,4 +1,4 @@
-"""The calls that tell what the repository holds, and change it."""
+"""The calls that list the repository's models, load and unload them."""
 
 import asyncio
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""The calls that tell what models have done, and set what is traced and logged."""
+"""The calls for statistics of models, and for trace and log settings."""
 
 from dataclasses import asdict
 
@@ -58,7 +58,7 @@ class ObservabilityCalls:
         return response
 
     def _models(self, name: str, version: str) -> list[ServedModel]:
-        """Those asked for: all versions of all models where neither is named."""
+        """The requested ones: all versions of all models if neither is named."""
         number = parse_version(version)
         models = [model for model in self._repository.models() if name in ("", model.name)]
         if name and not models:

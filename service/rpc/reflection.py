@@ -1,4 +1,4 @@
-"""Server reflection: which services there are, for `grpcurl` and its like.
+"""Server reflection: lists the services, for tools like `grpcurl`.
 
 Clients ask `grpc.reflection.v1` first. The package grpcio-reflection has its forerunner v1alpha
 only, whose messages are the same but for the name of their package: one servicer answers both.

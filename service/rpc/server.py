@@ -52,7 +52,7 @@ SERVICES: tuple[str, ...] = (
 
 
 class RpcServer:
-    """Listens as soon as it starts; healthy once told so."""
+    """Listens as soon as it starts; health is set separately."""
 
     def __init__(
         self,
@@ -162,7 +162,7 @@ class RpcServer:
 
 
 def server_options(settings: Settings) -> list[tuple[str, int]]:
-    """What gRPC's core is told; it ignores a name that it does not know."""
+    """The options for gRPC's core, which ignores unknown names."""
     return [
         ("grpc.max_receive_message_length", settings.max_message_bytes),
         ("grpc.max_send_message_length", settings.max_message_bytes),

@@ -1,6 +1,6 @@
-"""The shared memory extensions: the six calls, and what tensors' parameters say of their place.
+"""The shared memory extensions: the six calls, and the parameters that place tensors in regions.
 
-There is no CUDA memory to share: what asks for it is answered as by a Triton built without.
+There is no CUDA memory to share: calls for it get the answers of a Triton built without CUDA.
 """
 
 from dataclasses import dataclass
@@ -47,7 +47,7 @@ def place_of(tensor: Tensor, regions: SharedMemoryRegions) -> Place | None:
 
 
 def shared_bytes(request: pb.ModelInferRequest) -> int:
-    """Of the inputs in shared memory, which are copied; the request has been checked."""
+    """The inputs in shared memory, copied; the request has been checked."""
     sizes = [
         tensor.parameters[_BYTE_SIZE].int64_param
         for tensor in request.inputs

@@ -1,8 +1,8 @@
 """From the domain's errors to status codes: one table per service, one decorator.
 
-`inference.GRPCInferenceService` answers as Triton does, since its clients match on
-that: whatever may succeed later is UNAVAILABLE. `attendant.v1` uses the code that
-says what happened, and a hint when to come back.
+`inference.GRPCInferenceService` answers as Triton does, because its clients match on
+that: an error that may pass is UNAVAILABLE. `attendant.v1` uses the code that
+describes the error, and a hint when to retry.
 """
 
 import functools
@@ -119,7 +119,7 @@ def retry_hint(code: StatusCode, error: errors.AttendantError) -> tuple[tuple[st
 
 
 def note_status(code: StatusCode, text: str = "") -> None:
-    """Tell who watches the request of this task, if anybody does, how it ends."""
+    """Report the end of this task's request to its observers, if there are any."""
     call = current_call.get()
     if call is not None:
         call.code, call.status, call.error = code.value[0], code.name, text

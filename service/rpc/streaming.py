@@ -2,13 +2,13 @@
 
 Each request is a task that starts as soon as it is read and writes its own answers. As in Triton,
 models that give one answer are answered in the order of their requests; generative ones answer
-whenever they have something, interleaved, matched by id. An error is an answer, and the stream
-goes on. Lives on the event loop.
+as text is generated, interleaved, matched by id. An error is an answer, and the stream
+continues. Lives on the event loop.
 
-What bounds memory: so many requests in flight, then no more are read; and one response in each
-task's hands, since a task waits until its response is written. While a client reads slowly its
-generations merge what is new (`generation/stream.py`), and nobody else waits; one that reads
-nothing for too long loses its stream (`Admission.send`).
+Memory is bounded by the number of requests in flight, beyond which no more are read, and by one
+response per task, because a task waits until its response is written. While a client reads slowly
+its generations merge their new text (`generation/stream.py`), and no other client waits; a client
+that does not read for too long loses its stream (`Admission.send`).
 """
 
 import asyncio
@@ -80,7 +80,7 @@ class InferStream:
             raise _first(group) from None
 
     async def _answer_all(self) -> None:
-        """Until the server drains: then what was read is answered, and the client is told."""
+        """Read until the server drains; then answer the read requests, and end the stream."""
         async with asyncio.TaskGroup() as tasks:
             reading = tasks.create_task(self._read(tasks))
             with self._admission.on_drain(reading.cancel):

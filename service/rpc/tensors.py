@@ -155,7 +155,7 @@ def _check_outputs(
     signature: Signature,
     regions: SharedMemoryRegions,
 ) -> None:
-    """What is asked of outputs can be done: by their parameters first, then by their names."""
+    """Check the requested outputs: their parameters first, then their names."""
     counts: dict[str, int | None] = {}
     for output in outputs:
         place = place_of(output, regions)

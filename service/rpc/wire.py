@@ -1,4 +1,4 @@
-"""What a message would take, told from its bytes before it is parsed: inflated size, and parts.
+"""The cost of a message, from its bytes before it is parsed: inflated size, and parts.
 
 Parsed, an empty message inside another takes ninety bytes of memory for two on the wire, and a
 third of a microsecond on the event loop: a request of 256 MiB of them took 11 GiB. Counting them
