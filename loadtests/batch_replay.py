@@ -1,4 +1,4 @@
-"""Replay a queue in virtual time, to see what its policy makes of a load.
+"""Replay a load on a queue in virtual time: padding, waits and efficiency of its policy.
 
     python -m loadtests.batch_replay
 
@@ -39,7 +39,7 @@ class _Run:
 
 @dataclass(slots=True)
 class Replay:
-    """What came of a load."""
+    """Runs, waits and padding of a load."""
 
     cost: CostCurve
     waits_s: list[float] = field(default_factory=list)  # in the queue
@@ -95,15 +95,15 @@ def replay(
 
     `cost` is what runs really cost, whatever the limits believe.
     """
-    queue, told, texts, now_s = BatchQueue(limits), Replay(cost), iter(sizes), 0.0
+    queue, result, texts, now_s = BatchQueue(limits), Replay(cost), iter(sizes), 0.0
     runs: list[_Run] = []
     _send(queue, texts, now_s, num_clients)
     while True:
         while len(runs) < num_runs and len(queue):
-            runs.append(told.add(queue.take(now_s)[0], now_s))
+            runs.append(result.add(queue.take(now_s)[0], now_s))
         if not runs:
-            told.seconds = now_s
-            return told
+            result.seconds = now_s
+            return result
         step = min(run.left for run in runs)
         now_s += step * len(runs) * cost.token_s  # each has its share of the processors
         for run in runs:
@@ -142,16 +142,16 @@ def main() -> None:
         }
         for way, (limits, cost) in ways.items():
             for num_clients in (8, 32):
-                told = replay(limits, cost, sizes, num_clients)
+                result = replay(limits, cost, sizes, num_clients)
                 table.add_row(
                     way,
                     str(num_clients),
-                    f"{told.num_rows / told.num_runs:.1f}",
-                    f"{told.padding_share:.1%}",
-                    f"{told.computed_padding_share:.1%}",
-                    f"{told.wait_s(0.5) * 1e3:.0f} ms",
-                    f"{told.wait_s(0.99) * 1e3:.0f} ms",
-                    f"{told.efficiency:.3f}",
+                    f"{result.num_rows / result.num_runs:.1f}",
+                    f"{result.padding_share:.1%}",
+                    f"{result.computed_padding_share:.1%}",
+                    f"{result.wait_s(0.5) * 1e3:.0f} ms",
+                    f"{result.wait_s(0.99) * 1e3:.0f} ms",
+                    f"{result.efficiency:.3f}",
                 )
     Console(width=140).print(table)
 

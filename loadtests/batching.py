@@ -1,4 +1,4 @@
-"""What does the server cost, and what does batching by cost gain? One run, interleaved.
+"""Measure what the server costs over a bare session, and what batching by cost gains.
 
     python -m loadtests.batching --model minilm                        # texts of real lengths
     python -m loadtests.batching --model minilm --texts sentences.txt
@@ -10,7 +10,7 @@ Ways to compute the same rows, in turns:
               length, the batch size tried out for the best, one run at a time.
     server    through gRPC, batches formed by the server's own policy, from measured costs
     counted   through gRPC, the same from counted tokens: a run costs 16, padding as much as text
-    first     through gRPC, batches of whatever waits, padded to the longest
+    first     through gRPC, first-come batches, padded to the longest
     single    through gRPC, batching off
 
 Server and client share the machine's processors; bare has them alone.
@@ -67,7 +67,7 @@ def main(
         Path | None, typer.Option(help="One text per line; by default some of real lengths.")
     ] = None,
     tokens: Annotated[
-        int, typer.Option(min=0, help="Texts of so many tokens each. 0: of real lengths.")
+        int, typer.Option(min=0, help="Tokens of each text; 0: texts of real lengths.")
     ] = 0,
     model: Annotated[str, typer.Option(help="A text model of the repository.")] = "minilm",
     repository: Annotated[Path, typer.Option(help="Where the model is.")] = Path(
@@ -139,7 +139,7 @@ def write_variants(model: Path, folder: Path, names: Sequence[str] = tuple(VARIA
 
 
 def _lines(loaded: LoadedVersion, texts: Path | None, tokens: int, limit: int) -> list[str]:
-    """Lines of the file, texts of so many tokens, or reviews, messages and passages mixed."""
+    """Lines of the file, texts of one length, or reviews, messages and passages mixed."""
     if texts is not None:
         return [line for line in texts.read_text(encoding="utf-8").splitlines() if line][:limit]
     generator = random.Random(SEED)
@@ -215,11 +215,13 @@ async def _closed_loop(port: int, requests: Requests, concurrency: int) -> float
 
 @dataclass(slots=True)
 class Counts:
-    """What a server's metrics say of one model."""
+    """What a server's metrics count of one model."""
 
     positions: float = 0.0  # B * S of all batches
     batches: float = 0.0
-    waits: dict[float, float] = field(default_factory=dict)  # requests that waited up to so long
+    waits: dict[float, float] = field(
+        default_factory=dict
+    )  # requests by the longest wait of their bucket
 
 
 def _read_counts(url: str) -> dict[str, Counts]:
@@ -256,7 +258,7 @@ def _batches(before: Counts, after: Counts, num_tokens: int) -> Batches:
 
 
 def _quantile(counts: Mapping[float, float], share: float) -> float:
-    """Where the share of a cumulative histogram is reached, linear within a bucket."""
+    """The quantile of a cumulative histogram, linear within a bucket."""
     low_s = reached = 0.0
     target = share * max(counts.values(), default=0.0)
     for high_s, count in sorted(counts.items()):

@@ -40,7 +40,7 @@ class Course:
     in_flight: list[float] = field(default_factory=list)
     due: list[int] = field(default_factory=list)
     bad: list[float] = field(default_factory=list)  # refused, or later than promised
-    ordered: list[int] = field(default_factory=list)  # what the autoscaler wanted
+    ordered: list[int] = field(default_factory=list)  # replicas that the autoscaler ordered
 
     @property
     def bad_share(self) -> float:
@@ -85,13 +85,13 @@ def simulate(
         if _is_time(now_s, service.scrape_s, step_s):
             total = waiting.sum() + served_per_s * service.service_s  # Little's law
         if _is_time(now_s, behavior.sync_s, step_s):
-            wanted = scaler.evaluate(now_s, ordered, total)
-            starting += [now_s + service.start_s] * (wanted - ordered)
-            num_leaving = max(0, ordered - wanted)
+            desired = scaler.evaluate(now_s, ordered, total)
+            starting += [now_s + service.start_s] * (desired - ordered)
+            num_leaving = max(0, ordered - desired)
             num_unborn = min(num_leaving, len(starting))  # those leave first
             starting = starting[: len(starting) - num_unborn]
             waiting = waiting[: max(1, len(waiting) - (num_leaving - num_unborn))]
-            ordered = wanted
+            ordered = desired
         if (step + 1) % steps_per_second == 0:
             course.replicas.append(len(waiting))
             course.in_flight.append(float(waiting.sum() + served_per_s * service.service_s))

@@ -276,8 +276,8 @@ def arrivals(
 
     Outputs of 8 to 200 tokens, as many short as long ones by logarithm; prompts of 16 to 128. A
     request's time from its arrival to its end is divided by its tokens. Static: a group starts
-    when the last one is done and it is full, or its first request has waited long enough; whoever
-    is done is answered at once.
+    when the last one is done and it is full, or its first request has waited long enough; each
+    request is answered as soon as its own tokens are done.
     """
     ways = way or ["continuous", "static"]
     table = Table("requests/s", *(f"{name}, p50, p95, ms per token" for name in ways))

@@ -1,7 +1,7 @@
 """Send requests when they are due, whatever became of earlier ones, and tally what comes of them.
 
 An open loop: a server that stalls gets the same requests as one that does not, as from users who
-know nothing of each other. The closed loop, with so many clients that each wait for an answer, is
+know nothing of each other. The closed loop, with clients that each wait for an answer, is
 for finding out what a server can do at most. One event loop; every duration is on its clock.
 """
 
@@ -101,7 +101,7 @@ class Generator:
             await asyncio.wait(open_tasks)
 
     async def closed_loop(self) -> None:
-        """So many clients, each of which sends when it has been answered."""
+        """Clients that each send when they have been answered."""
         await asyncio.sleep(max(0.0, -self._now_s()))
         await asyncio.gather(*(self._client() for _ in range(self._load.concurrency)))
 

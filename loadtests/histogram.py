@@ -2,7 +2,7 @@
 
 HdrHistogram's layout, kept sparse. Values are whole microseconds. Up to 2,047 each has a bucket of
 its own; above, every power of two is cut into 1,024. Two histograms add without loss, which
-percentiles do not: workers keep these, and only their sum is asked for percentiles.
+percentiles do not: workers keep these, and percentiles are taken of their sum.
 """
 
 from collections import Counter
@@ -21,7 +21,7 @@ def bucket_of(units: int) -> int:
 
 
 def highest_of(bucket: int) -> int:
-    """The largest value of a bucket: percentiles are never told too small."""
+    """The largest value of a bucket: a percentile is never too small."""
     shift = max(0, (bucket >> SUB_BUCKET_BITS) - 1)
     return ((bucket - (shift << SUB_BUCKET_BITS) + 1) << shift) - 1
 
@@ -54,7 +54,7 @@ class Histogram:
         self.max_s = max(self.max_s, other.max_s)
 
     def percentile_s(self, percent: float) -> float:
-        """The duration that so many percent do not exceed; 0 of nothing."""
+        """The duration that this percentage does not exceed; 0 of nothing."""
         remaining = self.count * percent / 100
         for bucket in sorted(self.counts):
             remaining -= self.counts[bucket]

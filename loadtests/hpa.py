@@ -16,7 +16,7 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class ScalingPolicy:
-    """So many pods, or percent of them, may come or go within a period."""
+    """A number of pods, or percent of them, that may come or go within a period."""
 
     kind: Literal["Pods", "Percent"]
     value: int
@@ -33,7 +33,7 @@ class Direction:
 
 @dataclass(frozen=True, slots=True)
 class Behavior:
-    """Everything that a HorizontalPodAutoscaler is told, and the controller's tolerance."""
+    """The settings of a HorizontalPodAutoscaler, and the controller's tolerance."""
 
     up: Direction
     down: Direction

@@ -158,7 +158,7 @@ class LoadTest:
         return report
 
     def _measure_capacity(self, report: Report) -> float:
-        """Answers per second of as many clients as wait at once, none of whom leaves or dawdles."""
+        """Answers per second to clients that wait for each; none of them leaves or is slow."""
         load = self._scenario.load
         closed = replace(load, arrivals="closed", seconds=load.capacity_s)
         traffic = tuple(

@@ -2,9 +2,9 @@
 
     python -m locust -f loadtests/locustfile.py --headless --users 16 --host 127.0.0.1:8001
 
-Locust's users wait for their answers: a closed loop, in which a slow server is asked less.
+Locust's users wait for their answers: a closed loop, in which a slow server gets fewer requests.
 For latency under a given rate, see `python -m loadtests.load`. Models are named by the environment:
-CLASSIFIER, EMBEDDER and GENERATOR, by default those of `make models`; an empty name is not asked.
+CLASSIFIER, EMBEDDER and GENERATOR, by default those of `make models`; an empty name: none.
 """
 
 import os

@@ -1,8 +1,8 @@
-"""How long do small calls wait beside large ones? Clients that send them without pause.
+"""Measure how long small calls wait beside large ones, which clients send without pause.
 
     python -m loadtests.neighbours --clients 8 --megabytes 40
 
-A bare server of `grpc.aio`, which gives back what comes, is measured first: no server in Python
+A bare server of `grpc.aio`, which returns its input, is measured first: no server in Python
 can do better. The clients of the large requests are a process of their own.
 """
 

@@ -1,4 +1,4 @@
-"""Measure what metrics cost: servers without and with them, asked in turns.
+"""Measure what metrics cost: servers without and with them, in turns.
 
     python -m loadtests.observability --rounds 90
 

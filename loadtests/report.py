@@ -24,7 +24,7 @@ TOKEN_HEADINGS = ("first token p99, ms", "between tokens p99, ms")
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One load and what came of it. `rate` is what was asked for, 0 of a closed loop."""
+    """One load and what came of it. `rate` is the due rate, 0 of a closed loop."""
 
     name: str  # capacity, main, curve or search
     rate: float

@@ -2,9 +2,10 @@
 
     python -m loadtests.restarts --rounds 20
 
-Each round starts a server, lets clients ask it, unary and on streams, and ends it by SIGTERM and
-SIGKILL in turn. A question is a number and its answer follows from it, so a wrong one or one that
-belongs to somebody else is seen. Every question must end, with its answer or with a status.
+Each round starts a server, lets clients send requests, unary and on streams, and ends it by
+SIGTERM and SIGKILL in turn. A question is a number and its answer follows from it, so that a wrong
+answer, or that of another question, is noticed. Every question must end, with its answer or with
+a status.
 """
 
 import asyncio
@@ -40,7 +41,7 @@ STREAM_LENGTH = 50  # questions
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of the questions."""
+    """Counts of questions by how they ended."""
 
     asked: int = 0
     answered: int = 0
@@ -76,7 +77,7 @@ def main(
 
 
 def write_sums(repository: Path, name: str) -> None:
-    """A model of rows of two numbers, INT64 [-1, 2], to their sums, [-1, 1]."""
+    """A model from rows of two numbers, INT64 [-1, 2], to their sums, [-1, 1]."""
     axes = helper.make_tensor("axes", TensorProto.INT64, [1], [1])
     graph = helper.make_graph(
         [helper.make_node("ReduceSum", ["x", "axes"], ["y"], keepdims=1)],

@@ -1,6 +1,6 @@
 """`Replicas`: servers over one repository, and restarting them one after the other under load.
 
-What a rolling update does in a cluster, without one: a replica is told to end (SIGTERM), says that
+What a rolling update does in a cluster, without one: a replica gets SIGTERM, says that
 it is not ready and serves on for `--drain-delay-s`, answers what it admitted, and is started anew
 on its port. The next one's turn comes when it has been ready for a while, since clients must have
 found it again: a cluster calls that `minReadySeconds`.
@@ -33,7 +33,7 @@ class Restart:
 
 
 class Replicas:
-    """So many servers; they are gone after the block."""
+    """Servers; they are gone after the block."""
 
     def __init__(self, repository: Path, plan: ServerPlan) -> None:
         self._repository = repository

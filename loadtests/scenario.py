@@ -188,7 +188,7 @@ def scenario_names() -> list[str]:
 
 
 def read_scenario(name_or_path: str) -> Scenario:
-    """A scenario of ours by its name, or anybody's by its path."""
+    """A scenario of ours by its name, or any other by its path."""
     path = Path(name_or_path)
     if path.suffix != ".toml":
         path = FOLDER / f"{name_or_path}.toml"
@@ -222,7 +222,7 @@ def _check_together(scenario: Scenario) -> None:
     known = known_lengths()
     for place, traffic in enumerate(scenario.traffic):
         if not traffic.model:
-            raise ScenarioError(f"traffic[{place}].model is missing: say which model is asked")
+            raise ScenarioError(f"traffic[{place}].model is missing: name a model")
         if traffic.lengths and traffic.lengths not in known:
             names = ", ".join(known)
             raise ScenarioError(

@@ -70,7 +70,7 @@ def main(
         urls = (
             f"gRPC 127.0.0.1:{app.grpc_port}  metrics http://127.0.0.1:{app.metrics_port}/metrics"
         )
-        print(urls, flush=True)  # noqa: T201 - who started it waits for this
+        print(urls, flush=True)  # noqa: T201 - the program that started it waits for this
 
     asyncio.run(serve(settings, on_ready, Openers(session=SleepingSession)))
 

@@ -1,11 +1,11 @@
-"""Does the server's memory grow? Much work, and its resident memory meanwhile.
+"""Measure whether the server's memory grows under long work.
 
     python -m loadtests.soak generations --count 10000
     python -m loadtests.soak reloads --count 50000 --cycles 100
     python -m loadtests.soak payloads --count 200
 
 What counts is the slope by least squares after the first tenth, which warms up: slots are touched
-for the first time, pools reach their size. Every request must be answered, and rightly.
+for the first time, pools reach their size. Every request must be answered, and correctly.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ Concurrency = Annotated[int, typer.Option(min=1, help="Requests in flight.")]
 
 @dataclass(slots=True)
 class Memory:
-    """Resident MiB of a process by how much work was done."""
+    """Resident MiB of a process, by the amount of work done."""
 
     process_id: int
     samples: list[tuple[int, float]] = field(default_factory=list)
@@ -55,12 +55,12 @@ class Memory:
         self.samples.append((num_done, resident_mib(self.process_id)))
 
     def report(self, unit: str, **counts: int) -> None:
-        """Print as JSON how it went after the first tenth."""
+        """Print the course after the first tenth as JSON."""
         samples = sorted(self.samples)
         settled = np.array(samples[len(samples) // 10 :])
         numbers, mebibytes = settled[:, 0], settled[:, 1]
         slope, _ = np.polyfit(numbers, mebibytes, 1)
-        found = {
+        figures = {
             **counts,
             "mib_before": round(samples[0][1], 1),
             "mib_after_a_tenth": round(float(mebibytes[0]), 1),
@@ -68,7 +68,7 @@ class Memory:
             "most_mib": round(float(mebibytes.max()), 1),
             f"bytes_per_{unit}": round(float(slope) * 2**20, 1),
         }
-        Console().print_json(json.dumps(found))
+        Console().print_json(json.dumps(figures))
 
 
 @app.command()
@@ -147,7 +147,9 @@ async def _send_all(
 @app.command()
 def reloads(
     repository: Repository = Path("model_repository"),
-    classifier: Annotated[str, typer.Option(help="Asked all the time, and reloaded.")] = "spam",
+    classifier: Annotated[
+        str, typer.Option(help="Answers all the time, and is reloaded.")
+    ] = "spam",
     generator: Annotated[str, typer.Option(help="Unloaded and loaded.")] = "gpt",
     count: Annotated[int, typer.Option(min=200, help="Requests.")] = 50_000,
     cycles: Annotated[int, typer.Option(min=2, help="Of unloading and loading.")] = 100,
@@ -170,25 +172,20 @@ def reloads(
     memory.report("cycle", requests=count, cycles=cycles)
 
 
+@dataclass(slots=True)
 class _Reloads:
     """One run of `reloads`."""
 
-    def __init__(
-        self, server: Server, memory: Memory, folder: Path, classifier: str, generator: str
-    ) -> None:
-        self._address = f"127.0.0.1:{server.port}"
-        self._memory = memory
-        self._folder = folder
-        self._classifier = classifier
-        self._generator = generator
+    server: Server
+    memory: Memory
+    folder: Path
+    classifier: str
+    generator: str
 
     async def run(self, count: int, cycles: int, concurrency: int) -> None:
-        async with grpc.aio.insecure_channel(self._address) as channel:
-            self._text: Any = text_pb2_grpc.TextServiceStub(channel)
-            self._generation: Any = generation_pb2_grpc.GenerationServiceStub(channel)
-            self._control: Any = service_pb2_grpc.GRPCInferenceServiceStub(channel)
+        async with grpc.aio.insecure_channel(self.server.address) as channel:
             texts = [f"{'free ' * (number % 30)}lunch {number}" for number in range(64)]
-            expected = [await self._classify(text) for text in texts]
+            expected = [await self._classify(channel, text) for text in texts]
             numbers = iter(range(count))
             with Progress(console=Console(stderr=True)) as progress:
                 requests = progress.add_task("requests", total=count)
@@ -196,44 +193,45 @@ class _Reloads:
 
                 async def client() -> None:
                     for number in numbers:
-                        scores = await self._classify(texts[number % len(texts)])
+                        scores = await self._classify(channel, texts[number % len(texts)])
                         np.testing.assert_allclose(scores, expected[number % len(texts)], atol=1e-4)
                         progress.advance(requests)
 
                 clients = [asyncio.create_task(client()) for _ in range(concurrency)]
                 for cycle in range(cycles):
-                    self._memory.sample(cycle)
-                    await self._cycle(cycle)
+                    self.memory.sample(cycle)
+                    await self._cycle(channel, cycle)
                     progress.advance(reloads)
                 await asyncio.gather(*clients)
-                self._memory.sample(cycles)
+                self.memory.sample(cycles)
 
-    async def _classify(self, text: str) -> list[float]:
-        request = text_pb2.ClassifyRequest(model=self._classifier, texts=[text], all_scores=True)
-        response = await self._text.Classify(request, timeout=TIMEOUT_S)
+    async def _classify(self, channel: grpc.aio.Channel, text: str) -> list[float]:
+        stub: Any = text_pb2_grpc.TextServiceStub(channel)
+        request = text_pb2.ClassifyRequest(model=self.classifier, texts=[text], all_scores=True)
+        response = await stub.Classify(request, timeout=TIMEOUT_S)
         ordered = sorted((label.label, label.score) for label in response.results[0].labels)
         return [score for _, score in ordered]
 
-    async def _cycle(self, number: int) -> None:
-        graph = self._folder / self._classifier / "1" / "model.onnx"
+    async def _cycle(self, channel: grpc.aio.Channel, number: int) -> None:
+        control: Any = service_pb2_grpc.GRPCInferenceServiceStub(channel)
+        graph = self.folder / self.classifier / "1" / "model.onnx"
         os.utime(graph, (number, number))  # changed, as far as the server can see
-        await self._load(self._classifier)
-        await self._control.RepositoryModelUnload(
-            service_pb2.RepositoryModelUnloadRequest(model_name=self._generator), timeout=TIMEOUT_S
+        load, unload = (
+            service_pb2.RepositoryModelLoadRequest,
+            service_pb2.RepositoryModelUnloadRequest,
         )
-        await self._load(self._generator)
-        prompt = generation_pb2.TokenIds(ids=[1, 2, 3])
-        params = generation_pb2.SamplingParams(max_tokens=4, temperature=0.0)
-        await self._generation.GenerateUnary(
+        await control.RepositoryModelLoad(load(model_name=self.classifier), timeout=TIMEOUT_S)
+        await control.RepositoryModelUnload(unload(model_name=self.generator), timeout=TIMEOUT_S)
+        await control.RepositoryModelLoad(load(model_name=self.generator), timeout=TIMEOUT_S)
+        stub: Any = generation_pb2_grpc.GenerationServiceStub(channel)
+        await stub.GenerateUnary(
             generation_pb2.GenerateRequest(
-                model=self._generator, token_ids=prompt, sampling_params=params
+                model=self.generator,
+                token_ids=generation_pb2.TokenIds(ids=[1, 2, 3]),
+                sampling_params=generation_pb2.SamplingParams(max_tokens=4, temperature=0.0),
             ),
             timeout=TIMEOUT_S,
         )
-
-    async def _load(self, name: str) -> None:
-        request = service_pb2.RepositoryModelLoadRequest(model_name=name)
-        await self._control.RepositoryModelLoad(request, timeout=TIMEOUT_S)
 
 
 async def _generate_all(
@@ -243,7 +241,7 @@ async def _generate_all(
     waiting = _generations(model, count)
     with Progress(console=Console(stderr=True)) as progress:
         task = progress.add_task("generations", total=count)
-        async with grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel:
+        async with grpc.aio.insecure_channel(server.address) as channel:
             stub: Any = generation_pb2_grpc.GenerationServiceStub(channel)
 
             async def client() -> None:

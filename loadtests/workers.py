@@ -58,7 +58,7 @@ async def _carry_out(order: Order) -> Tally:
 
 
 class Workers:
-    """So many processes; they are gone after the block."""
+    """Worker processes; they are gone after the block."""
 
     def __init__(self, count: int) -> None:
         context = multiprocessing.get_context("spawn")  # grpc does not survive a fork

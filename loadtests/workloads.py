@@ -23,7 +23,7 @@ OK = "OK"
 LEFT = "LEFT"  # the client cancelled, as the scenario wants
 WRONG = "WRONG"  # an answer, but to another question
 FAILED = "FAILED"  # an error of the client itself
-# Who balances on the client asks for health, and leaves a replica that says it will end.
+# A client that balances watches health, and leaves a replica that will end.
 ROUND_ROBIN = (
     '{"loadBalancingConfig": [{"round_robin": {}}], "healthCheckConfig": {"serviceName": ""}}'
 )
@@ -142,7 +142,7 @@ class Embed(Classify):
 
 
 class Generate(Workload):
-    """A prompt to a stream of tokens, as many as were asked for."""
+    """A prompt to a stream of tokens, as many as requested."""
 
     def _request(self, number: int) -> Any:  # noqa: ANN401
         params = generation_pb2.SamplingParams(
@@ -177,8 +177,8 @@ class Infer(Workload):
     """Zeros for every input of a tensor model, and the request's id back."""
 
     async def prepare(self, stubs: Stubs) -> None:
-        asked = service_pb2.ModelMetadataRequest(name=self.traffic.model)
-        self._inputs = (await stubs.inference.ModelMetadata(asked, timeout=10)).inputs
+        request = service_pb2.ModelMetadataRequest(name=self.traffic.model)
+        self._inputs = (await stubs.inference.ModelMetadata(request, timeout=10)).inputs
         await super().prepare(stubs)
 
     def _request(self, number: int) -> Any:  # noqa: ANN401

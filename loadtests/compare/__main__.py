@@ -8,7 +8,7 @@
 
 Each peer is installed into its own environment below `build/compare/`, opens the same two models,
 and is refused if its outputs disagree with float32 transformers. Then it takes turns with ours,
-A B B A, and each ratio is of one round. `peers.py` declares the peers, `traffic.py` what is asked.
+A B B A, and each ratio is of one round. `peers.py` declares the peers, `traffic.py` the load.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -70,7 +70,7 @@ CPUS = available_cpus()
 
 @dataclass(frozen=True, slots=True)
 class Contest:
-    """Peers of one kind, what is asked of them, and those of ours that they meet."""
+    """Peers of one kind, their traffic, and those of ours that they are compared with."""
 
     what: str
     peers: Sequence[Peer]
@@ -103,7 +103,7 @@ class Kind:
 
 
 def chosen_peers(peers: Sequence[Peer], names: Sequence[str] | None, *, quick: bool) -> list[Peer]:
-    """By beginnings of names, and only quick ones where that is asked for."""
+    """Peers by the beginnings of their names; with `quick` only the quick ones."""
     found = [
         peer
         for peer in peers
@@ -119,7 +119,7 @@ def chosen_peers(peers: Sequence[Peer], names: Sequence[str] | None, *, quick: b
 def chosen_kinds(
     known: Sequence[Traffic], names: Sequence[str] | None, texts: Sequence[Path], *, quick: bool
 ) -> list[Kind]:
-    """The kinds of traffic that are asked for, made."""
+    """The chosen kinds of traffic, with their work."""
     for name in names or ():
         if name not in (kind.name for kind in known):
             raise typer.BadParameter(f"traffic {name!r} is none of {[kind.name for kind in known]}")
@@ -188,7 +188,7 @@ def _compare(
     contest: Contest,
     names: list[str] | None,
     precisions: list[str] | None,
-    wanted: list[str] | None,
+    names_of_traffic: list[str] | None,
     texts: list[Path] | None,
     settings: list[str] | None,
     rounds: int,
@@ -196,20 +196,20 @@ def _compare(
     quick: bool,
 ) -> None:
     models()
-    kinds = chosen_kinds(contest.traffic, wanted, texts or (), quick=quick)
+    kinds = chosen_kinds(contest.traffic, names_of_traffic, texts or (), quick=quick)
     peers = chosen_peers(contest.peers, names, quick=quick)
     facts = machine() | {"threads": threads}
     for task in (CLASSIFY, GENERATE):
-        asked = [kind for kind in kinds if kind.traffic.task == task]
+        own_kinds = [kind for kind in kinds if kind.traffic.task == task]
         invited = [peer for peer in peers if peer.task == task]
-        if asked and invited:
+        if own_kinds and invited:
             own, _ = prepared(contest.ours(task, precisions, _settings(settings)))
             ready, absent = prepared(invited)
             for peer, fault in absent:
-                for kind in asked:
+                for kind in own_kinds:
                     reports.keep(_blank(peer, kind.traffic, facts, fault), RESULTS)
             if ready:
-                run(ready, own, asked, facts, threads, rounds)
+                run(ready, own, own_kinds, facts, threads, rounds)
 
 
 def _settings(named: Sequence[str] | None) -> dict[str, object]:
@@ -260,7 +260,7 @@ def check(peer: PeerNames = None, ours_too: bool = True) -> None:
 
 
 def _command_of(name: str) -> None:
-    """Engines and servers are asked in the same words."""
+    """Add a command; engines and servers have the same options."""
 
     @app.command(name, help=CONTESTS[name].what)
     def compare(

@@ -29,14 +29,14 @@ def logits_agree(
     reference: Sequence[Sequence[float]], found: Sequence[Sequence[float]], precision: str
 ) -> Agreement:
     """Logits of the same rows, [rows, labels]."""
-    wanted, given = np.array(reference), np.array(found)
-    if wanted.shape != given.shape:
-        return Agreement("", f"logits of shape {given.shape}, expected {wanted.shape}")
+    expected, given = np.array(reference), np.array(found)
+    if expected.shape != given.shape:
+        return Agreement("", f"logits of shape {given.shape}, expected {expected.shape}")
     if not np.isfinite(given).all():
         return Agreement("", "logits are not finite")
     # Around each label's mean: that one label is always the likelier says nothing of the rows.
-    spread, found_spread = (values - values.mean(0) for values in (wanted, given))
-    error = float(np.abs(wanted - given).max() / spread.std())
+    spread, found_spread = (values - values.mean(0) for values in (expected, given))
+    error = float(np.abs(expected - given).max() / spread.std())
     correlation = float(np.corrcoef(spread.ravel(), found_spread.ravel())[0, 1])
     text = f"error {error:.2g} of the spread, correlation {correlation:.4f}"
     if precision == FLOAT32 and error > MOST_FLOAT32_ERROR:
@@ -50,9 +50,9 @@ def tokens_agree(
     reference: Sequence[Sequence[int]], found: Sequence[Sequence[float]], precision: str
 ) -> Agreement:
     """New tokens of the same prompts, as many as were asked for."""
-    counts, wanted_counts = [len(row) for row in found], [len(row) for row in reference]
-    if counts != wanted_counts:
-        return Agreement("", f"{counts} tokens per row, expected {wanted_counts}")
+    counts, expected_counts = [len(row) for row in found], [len(row) for row in reference]
+    if counts != expected_counts:
+        return Agreement("", f"{counts} tokens per row, expected {expected_counts}")
     same = [_num_equal(a, b) for a, b in zip(reference, found, strict=True)]
     first = sum(count > 0 for count in same) / len(same)
     text = f"{sum(same)} of {sum(counts)} tokens equal before the first that differs"

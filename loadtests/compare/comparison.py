@@ -1,4 +1,4 @@
-"""Who takes turns with whom: every peer with ours, A B B A, after its outputs were checked."""
+"""Turns of every peer with ours, A B B A, after its outputs were checked."""
 
 import shlex
 import sys

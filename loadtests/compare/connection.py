@@ -51,13 +51,13 @@ class Worker:
     def run(self, work: Work) -> Answer:
         return Answer(**self._ask({"run": asdict(work)}, RUN_LIMIT_S))
 
-    def _ask(self, asked: dict[str, Any], limit_s: float) -> dict[str, Any]:
+    def _ask(self, message: dict[str, Any], limit_s: float) -> dict[str, Any]:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         timer = threading.Timer(limit_s, self._kill)
         timer.start()
         try:
-            print(json.dumps(asked), file=self._process.stdin, flush=True)
+            print(json.dumps(message), file=self._process.stdin, flush=True)
             line = self._process.stdout.readline()
         except BrokenPipeError:
             line = ""

@@ -20,7 +20,9 @@ from loadtests.compare.connection import ROOT
 BUILD = ROOT / "build" / "compare"
 MODELS = BUILD / "models"
 STEP_LIMIT_S = 3_600  # llama.cpp compiles for 20 minutes on one core
-NO_BYTECODE = {"PIP_COMPILE": "0"}  # of modules that nobody imports: most of an installation's time
+NO_BYTECODE = {
+    "PIP_COMPILE": "0"
+}  # of modules that are not imported: most of an installation's time
 
 
 class NotAvailable(Exception):  # noqa: N818 - a state of the peer, reported as such
@@ -142,7 +144,7 @@ class Conversion:
 
 
 def environ(threads: int) -> dict[str, str]:
-    """Of every worker and converter: so many threads, and nothing from a hub."""
+    """Variables of every worker and converter: its threads, and nothing from a hub."""
     count = str(threads)
     return {
         "OMP_NUM_THREADS": count,

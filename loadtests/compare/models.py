@@ -1,4 +1,4 @@
-"""The two models that everybody runs, as Hugging Face folders, and what transformers makes of them.
+"""The two models of all comparisons, as Hugging Face folders, with transformers' outputs.
 
 BERT-base with two labels and GPT-2, 109 and 124 million random weights: speed does not depend on
 what they know, and nothing has to be downloaded. Weights of layers are larger than fresh ones, so

@@ -266,7 +266,7 @@ def _server(
     *,
     quick: bool = False,
 ) -> Peer:
-    """With batches of so many rows; 1 is no batching."""
+    """A server with batches of `rows`; 1 is no batching."""
     options = {"server": environment.name, "rows": rows}
     name += " unbatched" * (rows == 1)
     return Peer(

@@ -1,4 +1,4 @@
-"""What is asked of everybody, by name: the same seeded rows and prompts for all.
+"""Kinds of traffic by name: the same seeded rows and prompts for all engines and servers.
 
 Lengths of the texts are those that `lengths.toml` counted in real ones; or give files of texts,
 one a line.
@@ -26,7 +26,7 @@ MIX = {"reviews": 9, "sms": 9, "passages": 2}
 SEED = 11
 
 
-Sizes: TypeAlias = Callable[[int], list[int]]  # so many lengths of texts, in tokens
+Sizes: TypeAlias = Callable[[int], list[int]]  # a number of texts to their lengths in tokens
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@
     either                      -> {"error": "why"}
 
 This module runs in every peer's environment, so it imports the standard library alone. A worker
-that nobody asks sleeps on stdin, and ends when stdin does. What libraries print to stdout goes to
+without a request sleeps on stdin, and ends when stdin does. What libraries print to stdout goes to
 stderr, which is a log file.
 """
 
@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What every engine is asked to do in one turn.
+    """The work of one turn, the same for every engine.
 
     Rows to classify, `concurrency` of them in a batch or in flight at a server; or prompts to
     continue greedily by `num_tokens` each, past any end token, `concurrency` of them in flight.
@@ -48,12 +48,12 @@ class Answer:
 
     seconds: float
     outputs: Sequence[Sequence[float]]
-    latencies_s: Sequence[float] = ()  # per request, where a server was asked
+    latencies_s: Sequence[float] = ()  # per request, of a server
 
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What a worker is told to open."""
+    """What a worker opens."""
 
     model: str  # folder
     threads: int
@@ -71,14 +71,14 @@ def serve(open_engine: Callable[[Setup], Run]) -> None:
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     run: Run | None = None
     for line in sys.stdin:
-        asked = json.loads(line)
+        message = json.loads(line)
         try:
-            if "open" in asked:
-                run, reply = open_engine(Setup(**asked["open"])), {}
+            if "open" in message:
+                run, reply = open_engine(Setup(**message["open"])), {}
             else:
                 assert run is not None, "run before open"
-                reply = asdict(run(Work(**asked["run"])))
-        except Exception as error:  # whatever it is, the other side is told
+                reply = asdict(run(Work(**message["run"])))
+        except Exception as error:  # of any kind: the other side reports it
             reply = {"error": f"{type(error).__name__}: {error}"[:2_000]}
         print(json.dumps(reply), file=replies, flush=True)
 
@@ -112,9 +112,9 @@ def generating_in_groups(generate: Callable[[Rows, int], Rows]) -> Run:
         outputs: Rows = []
         started_s = time.perf_counter()
         for prompts in work.batches():
-            wanted = work.num_tokens[len(outputs) : len(outputs) + len(prompts)]
-            rows = generate(prompts, max(wanted))
-            outputs += [row[:count] for row, count in zip(rows, wanted, strict=True)]
+            counts = work.num_tokens[len(outputs) : len(outputs) + len(prompts)]
+            rows = generate(prompts, max(counts))
+            outputs += [row[:count] for row, count in zip(rows, counts, strict=True)]
         return Answer(time.perf_counter() - started_s, outputs)
 
     return run

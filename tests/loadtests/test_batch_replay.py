@@ -31,11 +31,11 @@ def test_padding_is_less_than_three_hundredths_of_what_is_computed(cost: CostCur
 def test_the_hundredth_that_waits_longest_waits_for_three_times_what_is_in_flight(
     cost: CostCurve,
 ) -> None:
-    """Whoever comes has at most 31 before it: 99 % wait less than thrice the work of 32 texts."""
-    told = replayed(cost)
-    in_flight_s = CLIENTS * told.useful / len(SIZES) * cost.token_s
-    assert len(told.waits_s) == len(SIZES)
-    assert told.wait_s(0.99) < 3 * in_flight_s
+    """A text has at most 31 before it: 99 % wait less than thrice the work of 32 texts."""
+    result = replayed(cost)
+    in_flight_s = CLIENTS * result.useful / len(SIZES) * cost.token_s
+    assert len(result.waits_s) == len(SIZES)
+    assert result.wait_s(0.99) < 3 * in_flight_s
 
 
 @each_model
@@ -54,7 +54,7 @@ def test_a_graph_that_computes_padding_is_slower_at_its_best(cost: CostCurve) ->
 def test_rows_alike_are_never_padded_and_fill_the_runs() -> None:
     """Texts of 128 tokens: 4 are what fits 16 prices of a run, 576 tokens; nothing is padding."""
     cost = PACKED["BERT-base, int8"]
-    told = replay(limits_of(cost), cost, [128] * 512, CLIENTS)
-    assert told.padding_share == 0
-    assert told.num_rows / told.num_runs == 4
-    assert told.efficiency > 16 / 17.5  # of 16 parts and the overhead; the last runs are alone
+    result = replay(limits_of(cost), cost, [128] * 512, CLIENTS)
+    assert result.padding_share == 0
+    assert result.num_rows / result.num_runs == 4
+    assert result.efficiency > 16 / 17.5  # of 16 parts and the overhead; the last runs are alone

@@ -60,7 +60,7 @@ def open_server(setup: Setup) -> Run:
 
 
 def free_ports() -> tuple[int, int, int]:
-    """Nobody listens there now."""
+    """A port on which nothing listens now."""
     with ExitStack() as sockets:
         found = [sockets.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(3)]
         first, second, third = (each.getsockname()[1] for each in found)
@@ -69,7 +69,7 @@ def free_ports() -> tuple[int, int, int]:
 
 @contextmanager
 def started(launch: Launch, place: Place) -> Iterator["subprocess.Popen[bytes]"]:
-    """The server's process, which is asked to end, and made to."""
+    """The server's process: SIGTERM, then SIGKILL."""
     process = subprocess.Popen(  # noqa: S603 - as launching.py has it
         launch.command,
         stdin=subprocess.PIPE,

@@ -1,7 +1,7 @@
 """The folder that a server opens: a shared model, with the tokenizer that gives ids back.
 
 Large files are linked, never copied. Three shapes: a repository as ours exports it; the graph out
-of one, for whoever runs ONNX; a Hugging Face folder, for whoever runs PyTorch.
+of one, for servers of ONNX; a Hugging Face folder, for those of PyTorch.
 """
 
 import json

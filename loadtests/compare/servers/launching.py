@@ -1,4 +1,4 @@
-"""How each server is started over the same folder of a graph and a tokenizer, and asked.
+"""How each server is started over the same folder of a graph and a tokenizer, and called.
 
 A `Launch` is a command, what it finds in its environment, and a client of it. Files that a server
 wants beside are written below `scratch`. To add a server, write its function and name it below.
@@ -27,7 +27,7 @@ class Place:
     model: Path  # as exported, or as Hugging Face has it
     python: Path  # of its environment
     scratch: Path  # empty
-    ports: tuple[int, int, int]  # free; the first is asked
+    ports: tuple[int, int, int]  # free; the first takes the requests
     threads: int
     rows: int  # that a server may put into one batch; 1 is no batching
 
@@ -45,7 +45,7 @@ class Launch:
 
 
 def attendant(place: Place) -> Launch:
-    """Ours as it comes: a repository is all that it is told."""
+    """Ours with its defaults: only the repository is given."""
     port, metrics_port, _ = place.ports
     folder = repository(place.model, place.scratch / "repository")
     ports = ["--grpc-port", str(port), "--metrics-port", str(metrics_port)]
@@ -184,7 +184,7 @@ def environ_of(place: Place, launch: Launch) -> dict[str, str]:
 
 
 def app_environ(place: Place) -> dict[str, str]:
-    """What `apps/bert.py` is told, and where it is."""
+    """Variables for `apps/bert.py`, and where it is."""
     folder = graph(place.model, place.scratch / "graph")
     return {
         "PYTHONPATH": str(APPS),

@@ -45,7 +45,7 @@ def _open_encoder(setup: Setup) -> Run:
 
 
 def _open_generator(setup: Setup) -> Run:
-    """The engine, on an event loop that runs while it is asked."""
+    """The engine, on an event loop that runs during a turn."""
     loop, stack = asyncio.new_event_loop(), AsyncExitStack()
     settings = {"prefix_reuse": False, "num_threads": setup.threads}
     opened = serving(Path(setup.model), MODEL, **settings | setup.options.get("settings", {}))

@@ -2,8 +2,8 @@
 
 python -m loadtests.compare.workers.gguf LLAMA_CPP_SOURCE FOLDER OUTPUT.gguf f32|bf16|q8_0|q4_0
 
-The converter knows tokenizers by a hash, and ours was trained a minute ago: it is told that this
-one splits text as GPT-2's does.
+The converter knows tokenizers by a hash, and ours is not one of them: its hash is added as that of
+a tokenizer which splits text as GPT-2's does.
 """
 
 import importlib

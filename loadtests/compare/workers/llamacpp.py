@@ -56,7 +56,7 @@ def _call(method: str, path: str, body: str | None = None) -> tuple[int, bytes]:
 
 
 def _generate(prompt: list[int], num_tokens: int) -> list[int]:
-    asked = {
+    body = {
         "prompt": prompt,
         "n_predict": num_tokens,
         "ignore_eos": True,
@@ -65,7 +65,7 @@ def _generate(prompt: list[int], num_tokens: int) -> list[int]:
         "return_tokens": True,
         "cache_prompt": False,
     }
-    status, answer = _call("POST", "/completion", json.dumps(asked))
+    status, answer = _call("POST", "/completion", json.dumps(body))
     if status != http.HTTPStatus.OK:
         raise RuntimeError(f"{status}: {answer[:200]!r}")
     tokens: list[int] = json.loads(answer)["tokens"]

@@ -39,9 +39,9 @@ def _encoder(model: Any) -> Run:  # noqa: ANN401
     from vllm import PoolingParams
 
     def logits(rows: list[list[int]]) -> list[list[float]]:
-        asked = [{"prompt_token_ids": row} for row in rows]
+        prompts = [{"prompt_token_ids": row} for row in rows]
         params = PoolingParams(use_activation=False)  # logits, not probabilities
-        found = model.classify(asked, pooling_params=params, use_tqdm=False)
+        found = model.classify(prompts, pooling_params=params, use_tqdm=False)
         return [each.outputs.probs for each in found]
 
     return classifying(logits)
