@@ -4,11 +4,10 @@ from math import inf
 
 import pytest
 
-from service.batch_limits import MAX_PRIORITY_LEVELS, PATIENCE, batch_limits, with_cost
+from service.batch_limits import PATIENCE, batch_limits, with_cost
 from service.batching import BatchLimits
 from service.config_checks import check_generative
 from service.cost_curve import CostCurve
-from service.errors import LoadError
 from service.model_config import parse_config
 from service.queue_policy import QueuePolicies, QueuePolicy
 from service.settings import Settings
@@ -85,61 +84,6 @@ def test_a_request_may_ask_to_wait_less_where_it_is_allowed_to(
 ) -> None:
     policy = QueuePolicy(timeout_s=default_s, can_override=can_override)
     assert policy.timeout_of(asked_s) == timeout_s
-
-
-@pytest.mark.parametrize(
-    ("batching", "text"),
-    [
-        ("priority_levels: 2", "default_priority_level is 0, expected 1 to priority_levels, .* 2"),
-        ("priority_levels: 2 default_priority_level: 3", "default_priority_level is 3, expected 1"),
-        ("default_priority_level: 1", "default_priority_level is 1, but priority_levels is not"),
-        (
-            f"priority_levels: {MAX_PRIORITY_LEVELS + 1} default_priority_level: 1",
-            f"priority_levels is {MAX_PRIORITY_LEVELS + 1}, expected at most {MAX_PRIORITY_LEVELS}",
-        ),
-        (
-            "priority_levels: 2 default_priority_level: 1 priority_queue_policy {key: 3 value {}}",
-            "priority_queue_policy has the level 3, expected 1 to priority_levels, which is 2",
-        ),
-        (
-            "priority_levels: 2 default_priority_level: 1 priority_queue_policy {key: 0 value {}}",
-            "priority_queue_policy has the level 0",
-        ),
-        (
-            "priority_queue_policy { key: 1 value {} }",
-            "priority_queue_policy has the level 1, .* 0",
-        ),
-    ],
-)
-def test_levels_that_are_not_there_are_refused_by_name(batching: str, text: str) -> None:
-    config = parse_config(f"dynamic_batching {{ {batching} }}", "m")
-    with pytest.raises(LoadError, match=rf"^config.pbtxt: dynamic_batching\.{text}"):
-        batch_limits(config, Settings())
-
-
-@pytest.mark.parametrize(
-    ("text", "field"),
-    [
-        ("dynamic_batching { preferred_batch_size: [4] }", "preferred_batch_size is set"),
-        ("dynamic_batching { max_queue_delay_microseconds: 1 }", "max_queue_delay_microseconds is"),
-        (
-            "dynamic_batching { priority_levels: 1 default_priority_level: 1 }",
-            "priority_levels is set",
-        ),
-        (
-            "dynamic_batching { priority_queue_policy { key: 1 value {} } }",
-            "priority_queue_policy is set",
-        ),
-        (
-            "dynamic_batching { default_queue_policy { timeout_action: DELAY } }",
-            r"default_queue_policy\.timeout_action is DELAY, a generative model knows REJECT only",
-        ),
-        ("instance_group [{ count: 2 }]", "instance_group.count is 2, expected 1"),
-    ],
-)
-def test_what_a_generative_model_has_no_use_for_is_refused_by_name(text: str, field: str) -> None:
-    with pytest.raises(LoadError, match=field):
-        check_generative(parse_config(text, "m"))
 
 
 @pytest.mark.parametrize(

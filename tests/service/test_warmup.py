@@ -165,37 +165,25 @@ async def test_a_model_is_warm_before_it_is_ready(tmp_path: Path) -> None:
     [
         (sample(an_input("zero_data: true"), batch_size=0), "batch_size 0, expected 1 to 8"),
         (sample(an_input("zero_data: true"), batch_size=9), "batch_size 9, expected 1 to 8"),
-        (sample(an_input("zero_data: true"), count=1001), "count 1001, expected at most 1000"),
         (sample(""), "has inputs [], but the model takes ['x']"),
         (sample(an_input("zero_data: true", name="z")), "has inputs ['z'], but the model takes"),
         (
             sample(an_input("zero_data: true", kind="INT32")),
             "input 'x' is TYPE_INT32, but the model takes TYPE_FP32",
         ),
-        (sample(an_input("zero_data: true", dims="-1")), "has the dim -1, expected at least 1"),
         (sample(an_input("zero_data: true", dims="2, 2")), "has dims [2, 2], but the model takes"),
         (
             sample(an_input("zero_data: true", dims=str(2**40)), batch_size=8),
             "has more than 268435456 bytes of inputs",
         ),
-        (
-            sample(an_input("zero_data: true", dims=f"{2**40}, {2**40}")),
-            "elements, expected at most",
-        ),
-        (sample(an_input("")), "input 'x' has none of zero_data, random_data and input_data_file"),
         (sample(an_input("input_data_file: 'none'")), "none: not there, or no file"),
-        (sample(an_input("input_data_file: '..'")), "input_data_file is '..', expected a file's"),
-        (sample(an_input("input_data_file: '../secret'")), "expected a file's name without a path"),
-        (sample(an_input("input_data_file: '/etc/passwd'")), "a file's name without a path"),
         (sample(an_input("input_data_file: 'short'")), "its file has 4 bytes, expected 12"),
-        (sample(an_input("zero_data: true")) * 65, "65 model_warmup, expected at most 64"),
     ],
 )
 def test_a_wrong_sample_is_refused_with_its_name(tmp_path: Path, text: str, part: str) -> None:
     folder = write_model(tmp_path, "m") / "warmup"
     folder.mkdir()
     (folder / "short").write_bytes(b"1234")
-    (tmp_path / "m" / "secret").write_bytes(bytes(12))
     with pytest.raises(LoadError) as caught:
         load(tmp_path, f"max_batch_size: 8 {text}")
     assert part in str(caught.value)
