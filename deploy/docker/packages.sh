@@ -13,10 +13,10 @@ pip --python "$python" uninstall --yes huggingface_hub hf-xet \
 cd "$("$python" -c 'import sysconfig; print(sysconfig.get_path("platlib"))')"
 find . -type d -name tests -prune -exec rm -r '{}' + # 8 MB
 find . -type f '(' -name '*.pyi' -o -name '*.pxd' -o -name '*.h' -o -name '*.a' ')' -delete # 3 MB
-rm -rf numpy/f2py numpy/distutils # for who compiles: 3 MB
-# 4 MB for who makes models.
+rm -rf numpy/f2py numpy/distutils # only for compiling: 3 MB
+# 4 MB that only making models needs.
 rm -rf onnxruntime/backend onnxruntime/datasets onnxruntime/quantization onnxruntime/tools onnxruntime/transformers
-# Images are PNG or JPEG, and text is not drawn: 9 MB, and as many decoders that nobody can reach.
+# Images are PNG or JPEG, and text is not drawn: 9 MB of decoders that the server never uses.
 rm -rf PIL/_avif.* PIL/_webp.* PIL/_imagingft.* pillow.libs/libavif-* pillow.libs/libwebp* \
     pillow.libs/libfreetype-* pillow.libs/libharfbuzz-*
 strip --strip-unneeded ml_dtypes/*.so rapidjson.*.so tokenizers/*.so # debugging symbols: 33 MB

@@ -1,6 +1,6 @@
 """Write Grafana's dashboards: `make dashboards`.
 
-What they show; `grafana.py` has the form. A test fails where they are stale.
+Their panels and queries; `grafana.py` has the form. A test fails if the files are stale.
 """
 
 import json
@@ -105,14 +105,14 @@ OPERATORS = Dashboard(
                 "Servers ready",
                 "none",
                 {"": f"sum({server('attendant_ready')})"},
-                "Fewer than are up: they load, lack a model, or drain.",
+                "Fewer than servers up: the others load, lack a model, or drain.",
                 kind="stat",
             ),
             Panel(
                 "Models unserved",
                 "none",
                 {"": f"sum({server('attendant_models_unserved')})"},
-                "Wanted, and not served; each counts once per server.",
+                "Models that should be served and are not; each counts once per server.",
                 kind="stat",
             ),
             Panel(
@@ -147,7 +147,7 @@ OPERATORS = Dashboard(
                     )
                 },
                 "REJECTED: refused, or late in the queue. CANCELED: the client left. "
-                "BACKEND and OTHER: ours.",
+                "BACKEND and OTHER: the server's fault.",
             ),
             Panel(
                 "Refused: by reason",
@@ -159,7 +159,7 @@ OPERATORS = Dashboard(
                     )
                 },
                 "queue: full. wait: longer than --max-queue-s. deadline: the answer would come "
-                "after it. late: admitted, and no longer done in time.",
+                "after it. late: admitted, but runs became too slow for the deadline.",
             ),
             Panel(
                 "Errors: share of requests",
@@ -175,26 +175,26 @@ OPERATORS = Dashboard(
                 "Latency",
                 "s",
                 recorded("attendant_request_seconds", *ALL),
-                "From a request's arrival to its answer: half, 95 % and 99 % take no longer. Of "
-                "generative models this is the whole output.",
+                "From a request's arrival to its answer: p50, p95 and p99. For generative models "
+                "this is the whole output.",
             ),
             Panel(
                 "Answers after more than 1 s",
                 "percentunit",
                 by_model(mine("model:attendant_late_answers:ratio_rate5m")),
-                "Share of answers. Above 5 % AttendantAnswersLate, but for generative models.",
+                "Share of answers. Above 5 %: AttendantAnswersLate, except for generative models.",
             ),
             Panel(
                 "Saturation: in the queue",
                 "s",
                 recorded("attendant_queue_seconds", *ALL),
-                "Near 0 below capacity, then it explodes: an alarm, no signal to scale on.",
+                "Near 0 below capacity, and growing fast above it: for alerts, not for scaling.",
             ),
             Panel(
                 "Saturation: in flight",
                 "none",
                 by_model(mine("model:attendant_requests_in_flight:sum")),
-                "Waiting and running: what to scale on.",
+                "Waiting and running requests: the signal for scaling.",
             ),
         ],
         "Servers": [
@@ -211,7 +211,7 @@ OPERATORS = Dashboard(
                 "Running for",
                 "s",
                 by_instance(f"time() - {server('process_start_time_seconds')}"),
-                "Since the process began. A saw: it is restarted, see AttendantRestarts.",
+                "Since the start of the process. A sawtooth shows restarts: AttendantRestarts.",
             ),
             Panel(
                 "Calls in flight",
@@ -234,7 +234,7 @@ OPERATORS = Dashboard(
                         f"(bound:attendant_calls_refused:rate5m{{{RELEASE}}})"
                     )
                 },
-                "calls and bytes: full. token and key: not allowed. draining: the server leaves.",
+                "calls and bytes: full. token and key: not allowed. draining: the server stops.",
             ),
             Panel(
                 "Refused, share of calls",
@@ -255,21 +255,20 @@ OPERATORS = Dashboard(
                         f"({mine('attendant_model_loads_total')})"
                     )
                 },
-                "Of each model, with success and without, over all servers.",
+                "Successful and failed loads of each model, over all servers.",
             ),
             Panel(
                 "Resident memory",
                 "bytes",
                 by_instance(server("process_resident_memory_bytes")),
-                "What the kernel counts as the process's. It rises with models and caches, and "
+                "Resident memory by the kernel's count. It rises with models and caches, and "
                 "should then stay.",
             ),
             Panel(
                 "Processors in use",
                 "none",
                 by_instance(f"rate({server('process_cpu_seconds_total')}[$__rate_interval])"),
-                "Processor seconds per second. At the number of threads the server computes as "
-                "much as it can.",
+                "Processor seconds per second. At the number of threads the server is fully used.",
             ),
             Panel(
                 "Open files, of those allowed",
@@ -283,7 +282,7 @@ OPERATORS = Dashboard(
                 by_instance(
                     f"{server('attendant_tls_certificate_expiry_timestamp_seconds')} - time()"
                 ),
-                "Of the gRPC port, where it speaks TLS. Below 7 days: AttendantCertificateEnds.",
+                "Of the gRPC port, if it speaks TLS. Below 7 days: AttendantCertificateEnds.",
             ),
             Panel(
                 "Versions",
@@ -294,7 +293,7 @@ OPERATORS = Dashboard(
                         f"({server('attendant_build_info')})"
                     )
                 },
-                "And how many servers have them: two rows during an update.",
+                "Number of servers with each version: two rows during an update.",
                 kind="table",
             ),
         ],
@@ -316,7 +315,7 @@ OPERATORS = Dashboard(
                 "Rows of a batch, mean",
                 "none",
                 by_model(mine("model:attendant_batch_rows:mean5m")),
-                "1 where requests come one by one; more under load.",
+                "1 if requests come one by one; more under load.",
             ),
             Panel(
                 "Tokens of a batch, mean",
@@ -328,8 +327,8 @@ OPERATORS = Dashboard(
                 "Padding, mean share",
                 "percentunit",
                 by_model(mine("model:attendant_batch_padding_ratio:mean5m")),
-                "Share of a batch's tokens that fill up shorter rows. High where lengths differ "
-                "and few requests wait to choose from.",
+                "Share of a batch's tokens that fill up shorter rows. High if lengths differ "
+                "and few requests are waiting.",
             ),
             Panel(
                 "A batch computes",
@@ -370,7 +369,7 @@ OPERATORS = Dashboard(
                 "Response cache: answers",
                 "none",
                 by_instance(server("attendant_response_cache_entries")),
-                "How many are kept.",
+                "Number of kept answers.",
             ),
         ],
     },
@@ -391,7 +390,7 @@ GENERATION = Dashboard(
                 "Between two tokens",
                 "s",
                 recorded("attendant_inter_token_latency_seconds", *ALL),
-                "How fast text flows for a reader. Rises with sequences that run at once.",
+                "The pace of the text for a reader. Rises with the number of running sequences.",
             ),
             Panel(
                 "First tokens after more than 2.5 s",
@@ -427,7 +426,7 @@ GENERATION = Dashboard(
                         "sum by (namespace, job, model, finished_reason)",
                     )
                 },
-                "stop and length: as meant. abort: the client left, or its deadline passed. "
+                "stop and length: as requested. abort: the client left, or its deadline passed. "
                 "error: the server's fault.",
             ),
         ],
@@ -445,8 +444,7 @@ GENERATION = Dashboard(
                     there_are=total("attendant_kv_cache_slots"),
                     used=total("attendant_kv_cache_slots_used"),
                 ),
-                "One for each sequence that runs. How many there are follows from "
-                "--kv-cache-bytes.",
+                "One for each running sequence. Their number follows from --kv-cache-bytes.",
             ),
             Panel(
                 "Slots in use, of the fullest replica",

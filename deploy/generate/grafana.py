@@ -18,7 +18,7 @@ class Panel:
     title: str
     unit: str
     queries: dict[str, str]  # expression by legend
-    text: str  # what a reader sees who points at the title: what it is, and when to worry
+    text: str  # the tooltip of the title: the meaning, and the values that need attention
     kind: Literal["timeseries", "stat", "table"] = "timeseries"
 
 

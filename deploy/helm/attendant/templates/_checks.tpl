@@ -172,7 +172,7 @@
 {{- fail (printf "service.clusterIP.type is %s, and service.clusterIP.enabled is false" $balanced.type) }}
 {{- end }}
 {{- if and $v.admin.enabled $v.networkPolicy.enabled (not $v.networkPolicy.adminFrom) }}
-{{- fail "networkPolicy.adminFrom is empty, and admin.enabled is true: expected who may administer, as [{podSelector: {matchLabels: {app: deployer}}}]" }}
+{{- fail "networkPolicy.adminFrom is empty, and admin.enabled is true: expected at least one peer, such as [{podSelector: {matchLabels: {app: deployer}}}]" }}
 {{- end }}
 {{- if and $v.networkPolicy.adminFrom (not $v.admin.enabled) }}
 {{- fail "networkPolicy.adminFrom is set, and admin.enabled is false" }}

@@ -6,7 +6,7 @@
   value: {{ .Values.server.host | quote }}
 - name: ATTENDANT_METRICS_HOST
   value: {{ .Values.server.host | quote }}
-{{- /* The NetworkPolicy says who connects: an address for all is then no reason to warn. */}}
+{{- /* The NetworkPolicy restricts access: a public address is then no reason to warn. */}}
 {{- $policy := .Values.networkPolicy }}
 - name: ATTENDANT_TRUSTED_NETWORK
   value: {{ and $policy.enabled (gt (len $policy.grpcFrom) 0) (gt (len $policy.metricsFrom) 0) | quote }}

@@ -34,7 +34,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 
-{{- /* Every port, once: the container's, those of the Services by the end of their names, and who may connect. */}}
+{{- /* Every port, once: the container's, those of the Services by the end of their names, and the allowed peers. */}}
 {{- define "attendant.ports" -}}
 {{- $v := .Values }}
 {{- $ports := list
