@@ -1,7 +1,7 @@
 """How often a graph answers texts as the network does: what a precision costs without labels.
 
-Outputs may move while every answer stays, and an answer may change where hardly anything moved. So
-what is compared here is what a client is told: a text's label, its entities, the answer to a
+Outputs may change while every answer stays, and an answer may change with tiny changes of outputs.
+So the answers of clients are compared here: a text's label, its entities, the answer to a
 question, the word for a mask, the nearest of other texts. Figures are shares from 0 to 1.
 """
 
@@ -19,7 +19,7 @@ from service.answers import Window, best_spans
 from service.entities import Entity, Words, entities_of
 from service.reading import MAX_ANSWER_TOKENS
 
-# The least agreement with float32 for a precision that was not asked for by name: decision 0017.
+# The least agreement with float32 for a precision that was not requested by name: decision 0017.
 LEAST_AGREEMENT = {
     "same_labels": 0.98,  # of texts
     "same_entities": 0.95,  # texts of which all entities are the same
@@ -52,7 +52,7 @@ class TextOutputs:
 def sample_texts(
     task: str, tokenizer: Tokenizer, texts: Sequence[str], max_tokens: int, network: TextNetwork
 ) -> list[SampleText]:
-    """As rows of a task: of a text that questions are asked of, its beginning is the question."""
+    """Texts as rows of a task: for question answering, a text's beginning is the question."""
     is_asked = task == "question-answering"
     given = [(_beginning(text), text) if is_asked else text for text in texts]
     return [
@@ -98,7 +98,7 @@ def check_agreement(precision: str, figures: Mapping[str, float]) -> None:
 def _outputs(
     samples: Sequence[SampleText], network: TextNetwork, graph: Callable[[Arrays], np.ndarray]
 ) -> Iterator[TextOutputs]:
-    """Of texts of about one length at a time."""
+    """The outputs of the network and the graph, computed in batches of similar lengths."""
     ordered = sorted(samples, key=lambda sample: len(sample.ids))
     for start in range(0, len(ordered), BATCH_ROWS):
         chosen = ordered[start : start + BATCH_ROWS]
@@ -190,7 +190,7 @@ def _same_neighbours(outputs: Sequence[TextOutputs], _: Sequence[str]) -> dict[s
 
 
 def _nearest(vectors_TD: np.ndarray) -> np.ndarray:  # noqa: N803 - T texts, D values
-    """Of each text, which other one has the largest cosine with it."""
+    """For each text, the other text with the largest cosine."""
     lengths = np.linalg.norm(vectors_TD, axis=1, keepdims=True)
     units = vectors_TD / np.maximum(lengths, np.finfo(np.float32).tiny)
     cosines = units @ units.T

@@ -86,7 +86,7 @@ def longest_text(num_layers: int, num_heads: int) -> int:
 
 
 def output_name(checkpoint: Checkpoint) -> str:
-    """Of what the network gives without showing where it looks."""
+    """The name of the network's own output."""
     return str(getattr(checkpoint.model, "output_name", "logits"))
 
 
@@ -158,7 +158,7 @@ def _runner(graph: onnx.ModelProto) -> Callable[[Arrays], Arrays]:
 
 
 def _plain_output(network: nn.Module, inputs: Arrays) -> Tensor:
-    """Of the network as it is, which is given what it had written before."""
+    """The outputs of the original network, which reads its own earlier output."""
     tensors = {name: torch.from_numpy(values) for name, values in inputs.items()}
     if TARGET in tensors:
         start: int = network.config.start_token_id  # type: ignore[union-attr, assignment]

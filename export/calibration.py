@@ -1,6 +1,6 @@
 """Texts that stand for those to come: int8 finds its scales on some, and is checked on others.
 
-Where nobody gives any they are the messages that come with the project and paragraphs of Python's
+By default they are the messages that come with the project and paragraphs of Python's
 own documentation: short and long, chat and prose. Nothing is downloaded.
 """
 
@@ -17,7 +17,7 @@ from models.tokenizer import cutting_copy
 
 NUM_TEXTS = 192  # more did not measure better
 NUM_COMPARED = 160  # to compare answers on, none of them calibrated on: one is 0.6 per cent
-CHECKED_SHARE = 4  # every so many texts is for the check
+CHECKED_SHARE = 4  # one of this number of texts is for the check
 MIN_TEXTS = 2 * CHECKED_SHARE
 MAX_TOKENS = 256  # of a text: beyond, activations are as before, and take as long again
 

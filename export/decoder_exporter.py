@@ -1,6 +1,6 @@
 """Export one decoder: trace, quantise, check, measure, write. Each step may refuse.
 
-Knows nothing of the command line; progress is told to a callback.
+Knows nothing of the command line; a callback reports progress.
 """
 
 from collections.abc import Callable
@@ -41,7 +41,7 @@ LIMITS: dict[Precision, ParityLimits] = {
     "int8-weights": ParityLimits(UNLIMITED, 0.1, 1e-4, 0.75),
     "int4-weights": ParityLimits(UNLIMITED, 0.1, 1e-4, 0.75),
 }
-AUTO: tuple[Precision, ...] = ("fp32", "int8")  # written where nobody says otherwise
+AUTO: tuple[Precision, ...] = ("fp32", "int8")  # written by default
 FLOAT: tuple[Precision, ...] = ("fp32", "fp16")  # nothing is rounded in them, nor in their cache
 EXAMPLE = "The"
 
@@ -129,7 +129,7 @@ def export_decoder(
 
 
 def check_cost(variant: Variant) -> None:
-    """Raise `ExportError` for a precision that nobody asked for and whose cost is not known."""
+    """Raise `ExportError` for an unrequested precision whose cost is not known."""
     if not variant.perplexity:
         raise ExportError("no held-out text to measure its perplexity on")
 

@@ -1,6 +1,6 @@
 """An encoder-decoder as two ONNX graphs: one reads the source once, the other writes step by step.
 
-What the decoder asks of the source, its keys and values, does not change while the target grows:
+The keys and values of the source, which the decoder reads, do not change while the target grows:
 the encoder's graph computes them for every layer, and the decoder's takes them beside its own
 cache. So a step costs what it costs without a source, and one attention per layer more.
 
@@ -94,7 +94,7 @@ def trace_target_decoder(network: Transformer) -> onnx.ModelProto:
 
 
 def cross_names(num_layers: int) -> tuple[str, ...]:
-    """Of what the encoder gives and the decoder takes, in order."""
+    """The names of the encoder's outputs that the decoder takes, in order."""
     return tuple(
         f"cross.{layer}.{part}" for layer in range(num_layers) for part in ("key", "value")
     )

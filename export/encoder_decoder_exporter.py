@@ -1,6 +1,6 @@
 """Export one encoder-decoder: trace both graphs, check, write. Each step may refuse.
 
-Knows nothing of the command line; progress is told to a callback.
+Knows nothing of the command line; a callback reports progress.
 """
 
 from collections import Counter

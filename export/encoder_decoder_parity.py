@@ -74,7 +74,7 @@ def _check_encoder(network: Transformer, encoder: onnx.ModelProto, sources: Sequ
 
 
 def _cross_keys_and_values(network: Transformer, source: Row) -> list[np.ndarray]:
-    """Of each decoder layer in turn, [H, S, Dh]."""
+    """The keys and values of each decoder layer, [H, S, Dh]."""
     source_1S = torch.tensor([source])
     with torch.inference_mode():
         memory_1SD = network.encode(source_1S, torch.ones_like(source_1S))

@@ -1,6 +1,6 @@
 """Export one checkpoint: trace, quantise, check, write. Each step may refuse.
 
-Knows nothing of the command line; progress is told to a callback.
+Knows nothing of the command line; a callback reports progress.
 """
 
 from collections.abc import Callable, Sequence
@@ -32,8 +32,8 @@ from service.manifest import EXAMPLE, Manifest, Precision, Variant
 # for by name, to the agreement of answers (`export/agreement.py`).
 MAX_ABS_ERROR = {"fp32": 1e-4, "fp16": 5e-2, "int8": float("inf")}
 MIN_MEAN_COSINE = 0.995
-AUTO: tuple[Precision, ...] = ("fp32", "int8")  # what is written where nobody says otherwise
-# What neighbours may do to a row in a precision that nobody asked for.
+AUTO: tuple[Precision, ...] = ("fp32", "int8")  # written by default
+# The largest effect of neighbours on a row in a precision that was not requested.
 MAX_NEIGHBOUR_EFFECT = 0.01
 # Which operator measured faster where each precision runs: decision 0028.
 DEFAULT_OPERATOR: dict[str, Operator] = {
@@ -45,7 +45,7 @@ DEFAULT_OPERATOR: dict[str, Operator] = {
 
 @dataclass(frozen=True, slots=True)
 class ExportSettings:
-    """What an export is told, beside the checkpoint."""
+    """The settings of an export, beside the checkpoint."""
 
     name: str
     repository: Path
@@ -176,7 +176,7 @@ class _Encoder:
 
 
 def check_cost(variant: Variant) -> None:
-    """Raise `ExportError` for a precision that nobody asked for and that is too far off."""
+    """Raise `ExportError` for an unrequested precision that is too inaccurate."""
     effect = variant.parity["max_neighbour_effect"]
     if not effect <= MAX_NEIGHBOUR_EFFECT:
         raise ExportError(
@@ -186,7 +186,7 @@ def check_cost(variant: Variant) -> None:
 
 
 def check_fp32(settings: ExportSettings, whose: str) -> None:
-    """Raise `ExportError` unless that is all that is asked for: nothing else was measured."""
+    """Raise `ExportError` unless the precision is auto or fp32: only fp32 was measured."""
     precision = "fp16" if settings.with_fp16 else settings.precision
     if precision not in ("auto", "fp32"):
         raise ExportError(f"precision is {precision}, {whose} is fp32")
@@ -259,5 +259,5 @@ def example_of(checkpoint: Checkpoint) -> str:
 
 
 def versions() -> dict[str, str]:
-    """Of what an export depends on."""
+    """The versions of the packages that an export depends on."""
     return {name: version(name) for name in ("attendant", "onnx", "onnxruntime", "torch")}

@@ -1,4 +1,4 @@
-"""Which exporter writes which network, and how one is told what to export a checkpoint for.
+"""Which exporter writes which network, and the tasks that a checkpoint can be exported for.
 
 An exporter is one function of a checkpoint and settings. A network that is not in `EXPORTERS` is a
 text network: `export/exporter.py` traces, quantises and checks those all alike.

@@ -50,7 +50,7 @@ def fuse_attention(model: nn.Module, operator: Operator) -> int:
 
 
 def _reads_first_tokens(model: nn.Module) -> bool:
-    """Of the last layer, and nothing else."""
+    """Whether the head reads only the first token of the last layer."""
     if isinstance(model, SequenceClassifier):
         return model.head.pooling == "cls"
     return isinstance(model, TextEmbedder) and (model.pooling, model.layers) == ("cls", "last")

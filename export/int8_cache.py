@@ -2,7 +2,7 @@
 
 Each value is rounded to its channel's scale, which is constant: what a channel held at most in
 sample texts stands for 127, and what is larger is cut off. The operator reads and writes the cache
-as it is (`k_scale`, `v_scale`, `kv_cache_bit_width`), so nothing else of the graph changes. Keys
+as it is (`k_scale`, `v_scale`, `kv_cache_bit_width`), so the rest of the graph stays. Keys
 have a few channels that are always large, hence a scale for each (Liu et al. 2024, KIVI).
 
 https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md

@@ -1,4 +1,4 @@
-"""Does the graph compute what the network computes? Asked before anything is written.
+"""Checks that the graph computes what the network computes, before anything is written.
 
 The rows are ragged and right-padded, and run in the server's own session. Unless others are given
 they are of random tokens: one as long as the model takes, one of the shortest, and lengths between.

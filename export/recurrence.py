@@ -1,7 +1,7 @@
 """LSTMs as nodes of the exported graph, which know the lengths of their rows.
 
 The tracer would take the number of tokens for a constant. The node that is emitted stops at a row's
-own last token, or begins there where it reads backwards, so that padding says nothing to it:
+own last token, or begins there when it reads backwards, so that padding has no effect:
 https://onnx.ai/onnx/operators/onnx__LSTM.html
 """
 # ruff: noqa: N803, N806 - suffixes are array layouts: B rows, S tokens, N directions, D units
@@ -73,7 +73,7 @@ class LSTMNode(nn.Module):
 
 
 class _DirectedNode(LSTMNode):
-    """ELMo's: its last states are nobody's business."""
+    """ELMo's LSTM: final states are not exported."""
 
     def __init__(self, layer: DirectedLSTM) -> None:
         super().__init__(layer.lstm, "reverse" if layer.is_backward else "forward")

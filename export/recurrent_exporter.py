@@ -161,7 +161,7 @@ def _ragged_rows(network: RecurrentSeq2Seq) -> list[list[int]]:
 
 
 def _config(settings: ExportSettings, network: RecurrentSeq2Seq, num_steps: int) -> ModelConfig:
-    """What the server is told: rows of requests whose sources are as long run together."""
+    """The server's configuration: requests with sources of the same length run together."""
     config = ModelConfig(name=settings.name, max_batch_size=settings.max_batch_size)
     config.input.add(name=INPUTS[0], data_type="TYPE_INT64", dims=[-1])
     config.output.add(name=OUTPUTS[0], data_type="TYPE_INT64", dims=[num_steps])

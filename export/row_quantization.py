@@ -1,6 +1,6 @@
 """int8 for decoders: a scale per output channel for weights, and one per token for activations.
 
-A token's largest value is looked for when the graph runs, so nothing has to be calibrated, and no
+A token's largest value is found when the graph runs, so no calibration is needed, and no
 token's rounding depends on another: neither on its neighbours in the batch nor on whether its
 prompt was computed at once or in chunks. (ONNX's DynamicQuantizeLinear looks for the largest of
 the whole batch.) Yao et al. 2022, ZeroQuant, section 3.2, call it token-wise quantisation.

@@ -202,7 +202,7 @@ def _integer_product(
 
 
 def _replace(graph: onnx.GraphProto, replaced: Mapping[str, list[NodeProto]]) -> None:
-    """Put other nodes where those with certain outputs are, and drop weights that nobody reads."""
+    """Replace the nodes with certain outputs, and drop weights without a reader."""
     nodes: list[NodeProto] = []
     for node in graph.node:
         nodes += replaced.get(node.output[0], [NodeProto.FromString(node.SerializeToString())])

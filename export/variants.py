@@ -1,7 +1,7 @@
 """The graphs of one export: `model.onnx`, and those of other precisions beside it.
 
-The first precision must succeed. Each further one is there where it costs little enough, and left
-out with the reason where it does not.
+The first precision must succeed. Each further one is written if it is accurate enough, and left
+out with the reason otherwise.
 """
 
 from collections.abc import Callable, Sequence
@@ -47,7 +47,7 @@ def build_graphs(
 ) -> BuiltGraphs:
     """Build each, or raise `ExportError` where the first is refused.
 
-    `check_cost` raises it for one that nobody asked for by name and that costs too much.
+    `check_cost` raises it for one that was not requested by name and is too inaccurate.
     """
     main = build(precisions[0])
     others: list[Built] = []

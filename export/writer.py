@@ -41,7 +41,7 @@ class ExportedModel:
 
     @property
     def num_bytes(self) -> int:
-        """Of the graphs, which is nearly all."""
+        """The size of the graphs, which are nearly all of an export."""
         graphs = [self.graph, self.encoder, self.prefill]
         graphs += [graph for built in self.variants for graph in (built.graph, built.prefill)]
         return sum(graph.ByteSize() for graph in graphs if graph is not None)
@@ -96,7 +96,7 @@ def place_version(
 
 
 def choose_version(target: Path, version: int | None) -> int:
-    """The version to write: the one asked for, if it is free, or the next after the highest."""
+    """The version to write: the requested one, if it is free, or the next after the highest."""
     taken = [int(path.name) for path in target.glob("*") if path.name.isdecimal()]
     if version is None:
         return max(taken, default=0) + 1
