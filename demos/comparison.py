@@ -22,7 +22,8 @@ from models.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
 from models.datasets import Dataset, Splits, read_dataset, split
 from models.finetune import finetune
 from models.json_files import read_object
-from models.progress import ProgressBar
+from models.progress import TrainingBar
+from models.trainer import Session
 from models.training_state import digest_of
 from models.writing import replace_bytes
 from service.client import TextClient
@@ -125,8 +126,8 @@ def run(
     with console.status("preparing what it starts from"):
         start = recipe.start()
     training = replace(recipe.training, max_tokens=min(max_tokens, start.max_tokens))
-    with ProgressBar(console) as bar:
-        tuned = finetune(start, splits, training, listener=bar)
+    with TrainingBar(console=console) as bar:
+        tuned = finetune(start, splits, training, Session(listener=bar))
     seconds, cpu_s = time.monotonic() - began_s, time.process_time() - began_cpu_s
     save_checkpoint(tuned.checkpoint, checkpoint)
     with console.status("exporting"):

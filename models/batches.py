@@ -7,6 +7,7 @@ epoch's number, so a resumed run needs no stored order.
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache, partial
 from typing import Protocol
 
 import torch
@@ -136,6 +137,20 @@ def epoch_batches(
     ]
     shuffler.shuffle(batches)
     return batches
+
+
+class EpochBatches:
+    """The batches of all epochs, by the number of the step that learns from each."""
+
+    def __init__(self, lengths: Sequence[int], batch_size: int, seed: int) -> None:
+        self.per_epoch = -(-len(lengths) // batch_size)
+        order_of = partial(epoch_batches, lengths, batch_size, seed)
+        self._order = lru_cache(maxsize=1)(order_of)
+
+    def __getitem__(self, step: int) -> list[int]:
+        """Indices of rows."""
+        epoch, place = divmod(step, self.per_epoch)
+        return self._order(epoch)[place]
 
 
 def sorted_batches(lengths: Sequence[int], batch_size: int) -> Iterator[list[int]]:

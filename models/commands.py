@@ -5,12 +5,12 @@ the terminal meet; it imports PyTorch, so the command line imports it only when 
 """
 
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
-from typing import Any, Generic
+from typing import Any, Generic, TypeVar
 
 from rich.console import Console
 from rich.table import Table
@@ -26,7 +26,7 @@ from models.errors import SettingError, check_choice
 from models.finetune import TEXT_CLASSIFICATION, Recipe, default_rate, finetune_by
 from models.heads import TextEmbedder
 from models.kinds import kind_of
-from models.progress import ProgressBar
+from models.progress import TrainingBar
 from models.reading.answering import QUESTION_ANSWERING
 from models.reading.questions import QuestionDataset, read_questions
 from models.reading.reports import answer_table, entity_table
@@ -34,8 +34,11 @@ from models.reading.sentences import TaggedDataset, read_sentences
 from models.reading.tagging import TOKEN_CLASSIFICATION
 from models.reports import confusion_table, reports_of
 from models.settings import IMPORT_TASKS, TRAIN_TASKS, TrainingSettings
-from models.trainer import J, R
+from models.supervised import J, R
+from models.trainer import Session
 from models.training_state import state_path
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,27 +106,19 @@ def train_task(
     base = load_checkpoint(source)
     if not has_rate:
         settings = replace(settings, learning_rate=default_rate(base))
-    state_file = state_path(output)
-    with stop_requests() as should_stop, ProgressBar(Console(stderr=True)) as bar:
-        finetuned = finetune_by(
-            task.recipe,
-            base,
-            splits,
-            settings,
-            state_file=state_file,
-            resume=resume,
-            listener=bar,
-            should_stop=should_stop,
-        )
-    save_checkpoint(
-        finetuned.checkpoint, output, reports_of(finetuned, base.origin, splits, settings)
+    finetuned = run_training(
+        lambda session: finetune_by(task.recipe, base, splits, settings, session),
+        TrainingBar(),
+        state_path(output),
+        resume=resume,
     )
-    state_file.unlink(missing_ok=True)
+    reports = reports_of(finetuned, base.origin, splits, settings)
+    save_trained(finetuned.checkpoint, output, reports)
     console = Console()
     console.print(task.table(finetuned.evaluation, finetuned.evaluated_on))
     if learnt := finetuned.checkpoint.text_network.learnt_description:
         console.print(learnt, highlight=False)
-    console.print(f"{output}: epoch {finetuned.progress.best_epoch}", highlight=False)
+    console.print(f"{output}: epoch {finetuned.progress.best_number}", highlight=False)
 
 
 def read_splits(
@@ -209,6 +204,23 @@ def summary(checkpoint: Checkpoint, folder: Path) -> Table:
         table.add_row("pooling", f"{model.pooling} of {model.layers}")
         table.add_row("normalized", "yes" if model.normalize else "no")
     return table
+
+
+def run_training(
+    train: Callable[[Session], T], bar: TrainingBar, state_file: Path, *, resume: bool
+) -> T:
+    """What `train` returns, while the bar shows how it goes; the first signal stops it.
+
+    Raises TrainingInterruptedError after the state was saved.
+    """
+    with stop_requests() as should_stop, bar:
+        return train(Session(state_file, resume, bar, should_stop))
+
+
+def save_trained(checkpoint: Checkpoint, output: Path, reports: Mapping[str, bytes]) -> None:
+    """Write the checkpoint, after which the run needs no state."""
+    save_checkpoint(checkpoint, output, reports)
+    state_path(output).unlink(missing_ok=True)
 
 
 @contextmanager

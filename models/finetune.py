@@ -1,18 +1,15 @@
 """Fine-tune a checkpoint for a task: from files and settings to a better checkpoint.
 
-Knows nothing about terminals, signals or report files: a Listener hears what happens and
-`should_stop` is asked after every step. The loop itself is in `models/trainer.py`; what differs
-from task to task is a `Recipe`.
+Knows nothing about terminals, signals or report files. The loop itself is in `models/trainer.py`;
+what differs from task to task is a `Recipe`.
 """
 
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Generic
 
-import torch
 from tokenizers import Tokenizer
 
 from models.batches import tokenize
@@ -24,8 +21,10 @@ from models.gpt import GPT
 from models.gpt_classifier import GPTClassifier, ending_texts
 from models.heads import ClassificationHead, SequenceClassifier, TextEmbedder, TextNetwork
 from models.kinds import Task
+from models.optimizer import uses_bfloat16
 from models.settings import TrainingSettings
-from models.trainer import J, Listener, Objective, R, SilentListener, Trainer, classification
+from models.supervised import Criterion, J, R, RowObjective, classification, metrics_of, train_rows
+from models.trainer import Session, seeded
 from models.training_state import Progress, RunIdentity, digest_of
 from models.words.elmo import Elmo, ElmoNetwork
 from models.words.elmo_tasks import ElmoClassifier
@@ -45,18 +44,26 @@ class Recipe(Generic[D, R, J]):
     task: Task
     network: Callable[[Checkpoint, D], tuple[TextNetwork, tuple[str, ...]]]
     rows: Callable[[D, Sequence[str], Tokenizer, int, int], R]
-    objective: Callable[[Sequence[str]], Objective[R, J]]
+    criterion: Callable[[Sequence[str]], Criterion[R, J]]
 
 
 @dataclass(frozen=True, slots=True)
 class Finetuned(Generic[J]):
-    """The best epoch's model, and how the run went; `evaluation` is of `evaluated_on`."""
+    """The best epoch's model, and how the run went."""
 
     checkpoint: Checkpoint
-    evaluation: J
-    evaluated_on: str  # "test" where there is a held-out part, else "validation"
+    evaluations: dict[str, J]  # by the part's name: "validation", and "test" if there is one
     progress: Progress
     bfloat16: bool
+
+    @property
+    def evaluated_on(self) -> str:
+        """The part that training never saw where there is one, else that of the best epoch."""
+        return list(self.evaluations)[-1]
+
+    @property
+    def evaluation(self) -> J:
+        return self.evaluations[self.evaluated_on]
 
 
 def finetune_by(
@@ -64,40 +71,31 @@ def finetune_by(
     checkpoint: Checkpoint,
     splits: Splits[D],
     settings: TrainingSettings,
-    *,
-    state_file: Path | None = None,
-    resume: bool = True,
-    listener: Listener | None = None,
-    should_stop: Callable[[], bool] = lambda: False,
+    session: Session | None = None,
 ) -> Finetuned[J]:
     """Train a copy of the checkpoint's model; the global random state stays as it was.
 
-    With a `state_file` the run can be stopped and continued: raises TrainingInterruptedError after
-    saving once `should_stop` says so, and CheckpointError if the file belongs to another run.
+    Raises TrainingInterruptedError and CheckpointError, see `Session`.
     """
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(settings.seed)
+    with seeded(settings.seed):
         model, labels = recipe.network(checkpoint, splits.train)
         checkpoint = replace(checkpoint, tokenizer=_tokenizer_of(model, checkpoint))
         rows_of = _rows_of(recipe, checkpoint, model, labels, settings)
-        objective = recipe.objective(labels)
-        trainer = Trainer(
-            model=model,
-            train=rows_of(splits.train),
-            validation=rows_of(splits.validation),
-            objective=objective,
-            settings=settings,
-            identity=RunIdentity(settings.to_dict(), checkpoint.origin, digest_of(splits)),
-            listener=listener or SilentListener(),
+        criterion = recipe.criterion(labels)
+        objective = RowObjective(
+            rows_of(splits.train), rows_of(splits.validation), criterion, settings
+        )
+        progress = train_rows(
+            model,
+            objective,
+            settings,
+            RunIdentity(settings.to_dict(), checkpoint.origin, digest_of(splits)),
+            session or Session(),
             frozen=model.body if settings.freeze_encoder or model.has_fixed_body else None,
         )
-        if state_file is not None and resume and state_file.exists():
-            trainer.restore(state_file)
-        best = trainer.run(state_file, should_stop)
-    metrics = {f"validation_{name}": value for name, value in best.scores().items()}
+        evaluations = {"validation": criterion.judge(model, objective.validation)}
     if splits.test is not None:
-        best = objective.judge(model, rows_of(splits.test))
-        metrics |= {f"test_{name}": value for name, value in best.scores().items()}
+        evaluations["test"] = criterion.judge(model, rows_of(splits.test))
     tuned = Checkpoint(
         model=model,
         task=recipe.task,
@@ -105,10 +103,9 @@ def finetune_by(
         tokenizer=checkpoint.tokenizer,
         max_tokens=checkpoint.max_tokens,
         origin=f"{checkpoint.origin}, fine-tuned on {splits.train.name}",
-        metrics=metrics,
+        metrics=metrics_of(evaluations),
     )
-    evaluated_on = "validation" if splits.test is None else "test"
-    return Finetuned(tuned, best, evaluated_on, trainer.progress, trainer.bfloat16)
+    return Finetuned(tuned, evaluations, progress, uses_bfloat16(settings.precision))
 
 
 def classifier_from(

@@ -16,10 +16,10 @@ from models.byte_pairs import end_of_text_id, token_stream, train_tokenizer
 from models.corpus import Corpus
 from models.generation import generate
 from models.gpt import GPT, GPTConfig
-from models.language_trainer import Judgement
 from models.perplexity import HeldOut, mean_loss, next_token_loss
 from models.pretrain import Pretraining, digest_of, with_sizes
 from models.pretrain_settings import GPTSettings
+from models.trainer import Judgement
 from models.windows import TrainingWindows
 
 PRESETS: dict[str, Callable[[], GPTConfig]] = {
@@ -65,7 +65,7 @@ class NextToken:
             "perplexity": math.exp(loss),
             "bits_per_byte": self.held_out.bits_per_byte(loss),  # comparable between tokenizers
         }
-        return Judgement(loss, figures, self.sample(gpt))
+        return Judgement(figures, loss, self.sample(gpt))
 
 
 def next_token(

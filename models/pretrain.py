@@ -1,18 +1,15 @@
 """Train a language model, from nothing or on: from a corpus and settings to a checkpoint.
 
-Knows nothing about terminals, signals or report files: a listener hears what happens and
-`should_stop` is asked after every step. The loop itself is in `models/language_trainer.py`; what a
-kind of model is made of and learns is its `Pretraining`.
+Knows nothing about terminals, signals or report files. The loop itself is in `models/trainer.py`;
+what a kind of model is made of and learns is its `Pretraining`.
 """
 
 import copy
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
-import torch
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
@@ -21,17 +18,60 @@ from models.corpus import Corpus
 from models.encoder import EncoderConfig
 from models.gpt import GPTConfig
 from models.kinds import kind_of
-from models.language_trainer import (
-    LanguageTrainer,
-    Objective,
-    PretrainListener,
-    SilentPretrainListener,
-)
+from models.optimizer import build_optimizer, cosine_rate_at, uses_bfloat16
 from models.pretrain_settings import PretrainSettings, TransformerSettings
-from models.training_state import PretrainProgress, RunIdentity
+from models.trainer import Judgement, Schedule, Session, Trainer, seeded
+from models.training_state import FRESH, Progress, RunIdentity
 
-FRESH = "fresh weights"
 Config = TypeVar("Config", GPTConfig, EncoderConfig)
+
+
+class LanguageObjective(Protocol):
+    """What a language model learns from windows of text, and what it is judged by."""
+
+    @property
+    def num_train_tokens(self) -> int:
+        """Of the corpus, not of all epochs."""
+        ...
+
+    @property
+    def num_validation_tokens(self) -> int: ...
+
+    @property
+    def tokens_per_window(self) -> float:
+        """About: padding, if there is any, is no token."""
+        ...
+
+    def digest(self) -> str:
+        """Of everything that is learnt from and measured on."""
+        ...
+
+    def loss(self, model: nn.Module, first: int, count: int) -> Tensor:
+        """Mean loss of training windows `first`, `first + 1`, ...: functions of their numbers."""
+        ...
+
+    def judge(self, model: nn.Module) -> Judgement:
+        """The same text each time; the model is in evaluation mode."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class WindowObjective:
+    """To learn a language from windows of text; a step learns from some batches of them."""
+
+    language: LanguageObjective
+    settings: PretrainSettings
+
+    def batches(self, step: int) -> range:
+        """The first window of each."""
+        first = step * self.settings.windows_per_step
+        return range(first, first + self.settings.windows_per_step, self.settings.batch_size)
+
+    def loss(self, model: nn.Module, batch: int) -> Tensor:
+        return self.language.loss(model, batch, self.settings.batch_size)
+
+    def judge(self, model: nn.Module) -> Judgement:
+        return self.language.judge(model)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +81,7 @@ class Pretraining:
     train_tokenizer: Callable[[Sequence[str], Any], Tokenizer]  # of documents, settings
     config_of: Callable[[Any, Tokenizer], Any]  # of settings
     build: Callable[[Any, Tokenizer], nn.Module]  # of a config: fresh weights, by torch's state
-    objective: Callable[[Corpus, Tokenizer, Any, Any], Objective]  # of config and settings
+    objective: Callable[[Corpus, Tokenizer, Any, Any], LanguageObjective]  # of config and settings
     is_byte_level: bool = False  # how a tokenizer's folder without a tokenizer.json is read
     completed: Callable[[nn.Module], nn.Module] = lambda model: model  # with all it learns with
 
@@ -51,8 +91,8 @@ class Pretrained:
     """The best weights' model, and how the run went."""
 
     checkpoint: Checkpoint
-    progress: PretrainProgress
-    objective: Objective
+    progress: Progress
+    objective: LanguageObjective
     bfloat16: bool
 
 
@@ -61,39 +101,36 @@ def pretrain(
     corpus: Corpus,
     tokenizer: Tokenizer,
     settings: PretrainSettings,
-    *,
+    session: Session | None = None,
     start: Checkpoint | None = None,
-    state_file: Path | None = None,
-    resume: bool = True,
-    listener: PretrainListener | None = None,
-    should_stop: Callable[[], bool] = lambda: False,
 ) -> Pretrained:
     """Train a fresh model, or a copy of the start's; the global random state stays as it was.
 
-    The tokenizer must be the start's. With a `state_file` the run can be stopped and continued:
-    raises TrainingInterruptedError after saving once `should_stop` says so, and CheckpointError if
-    the file belongs to another run.
+    The tokenizer must be the start's. Raises TrainingInterruptedError and CheckpointError, see
+    `Session`.
     """
     config = start.config if start else pretraining.config_of(settings, tokenizer)
     objective = pretraining.objective(corpus, tokenizer, config, settings)
     data = hashlib.sha256((tokenizer.to_str() + objective.digest()).encode()).hexdigest()
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(settings.seed)
+    identity = RunIdentity(settings.to_dict(), start.origin if start else FRESH, data)
+    schedule = Schedule(
+        steps=settings.steps,
+        measure_every=settings.evaluate_every,
+        rate_at=lambda step: cosine_rate_at(step, settings.steps, settings),
+        clip_norm=settings.clip_norm,
+        bfloat16=uses_bfloat16(settings.precision),
+    )
+    with seeded(settings.seed):
         if start is None:
             model = pretraining.build(config, tokenizer)
         else:
             model = pretraining.completed(copy.deepcopy(start.model))
-        trainer = LanguageTrainer(
-            model=model,
-            objective=objective,
-            settings=settings,
-            identity=RunIdentity(settings.to_dict(), start.origin if start else FRESH, data),
-            listener=listener or SilentPretrainListener(),
+        optimizer = build_optimizer(model, settings, (settings.beta1, settings.beta2))
+        trainer = Trainer(
+            model, optimizer, WindowObjective(objective, settings), schedule, identity
         )
-        if state_file is not None and resume and state_file.exists():
-            trainer.restore(state_file)
-        trainer.run(state_file, should_stop)
-    best = trainer.progress.best
+        progress = trainer.run(session or Session())
+    best = progress.best
     assert best is not None, "the last step is measured"
     trained_on = f"trained on {', '.join(file.name for file in corpus.files)}"
     checkpoint = Checkpoint(
@@ -105,7 +142,7 @@ def pretrain(
         origin=f"{start.origin}, then {trained_on}" if start else trained_on,
         metrics={f"validation_{name}": value for name, value in best.figures.items()},
     )
-    return Pretrained(checkpoint, trainer.progress, objective, trainer.bfloat16)
+    return Pretrained(checkpoint, progress, objective, schedule.bfloat16)
 
 
 def with_sizes(

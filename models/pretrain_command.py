@@ -11,8 +11,8 @@ from pathlib import Path
 from rich.console import Console
 from tokenizers import Tokenizer
 
-from models.checkpoint import Checkpoint, check_replaceable, load_checkpoint, save_checkpoint
-from models.commands import stop_requests, summary
+from models.checkpoint import Checkpoint, check_replaceable, load_checkpoint
+from models.commands import run_training, save_trained, summary
 from models.corpus import Corpus, read_corpus
 from models.errors import CheckpointError, SettingError
 from models.kinds import kind_of
@@ -20,7 +20,7 @@ from models.pretrain import Pretraining, pretrain
 from models.pretrain_kinds import PretrainKind
 from models.pretrain_reports import pretrain_reports_of, tokens_per_s
 from models.pretrain_settings import PretrainSettings
-from models.progress import PretrainBar, spoken
+from models.progress import RateColumn, TrainingBar, spoken, step_line
 from models.tokenizer import load_tokenizer, read_tokenizer
 from models.training_state import state_path
 
@@ -51,29 +51,21 @@ def pretrain_kind(
         files.corpus, files.validation, settings.validation_fraction, settings.seed
     )
     pretraining = kind.load()
-    errors = Console(stderr=True)
     start = start_of(kind, files, settings)
     if start is None:
-        with errors.status("training the tokenizer"):
+        with Console(stderr=True).status("training the tokenizer"):
             tokenizer = tokenizer_for(files.tokenizer, pretraining, corpus, settings)
     else:
         tokenizer = start.tokenizer
-    state_file = state_path(output)
-    with stop_requests() as should_stop, PretrainBar(errors, settings.windows_per_step) as bar:
-        pretrained = pretrain(
-            pretraining,
-            corpus,
-            tokenizer,
-            settings,
-            start=start,
-            state_file=state_file,
-            resume=resume,
-            listener=bar,
-            should_stop=should_stop,
-        )
+    rate = RateColumn("windows", settings.windows_per_step)
+    pretrained = run_training(
+        lambda session: pretrain(pretraining, corpus, tokenizer, settings, session, start),
+        TrainingBar(rate, step_line),
+        state_path(output),
+        resume=resume,
+    )
     reports = pretrain_reports_of(pretrained, corpus, settings)
-    save_checkpoint(pretrained.checkpoint, output, reports)
-    state_file.unlink(missing_ok=True)
+    save_trained(pretrained.checkpoint, output, reports)
     best = pretrained.progress.best
     assert best is not None, "the last step is measured"
     table = summary(pretrained.checkpoint, output)

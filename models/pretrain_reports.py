@@ -4,7 +4,6 @@ Knows nothing about how the figures came about.
 """
 
 import json
-from dataclasses import asdict
 from typing import Any
 
 from matplotlib.figure import Figure
@@ -15,7 +14,7 @@ from models.pretrain import Pretrained
 from models.pretrain_settings import PretrainSettings
 from models.progress import spoken
 from models.reports import png_of
-from models.training_state import Measurement, PretrainProgress
+from models.training_state import Measurement, Progress
 
 ACCURACY = "accuracy"  # how the names of such figures end
 
@@ -62,11 +61,16 @@ def pretraining_json(pretrained: Pretrained, corpus: Corpus, settings: PretrainS
 
 
 def measured(measurement: Measurement) -> dict[str, Any]:
-    values = asdict(measurement)
-    return {**values, **values.pop("figures")}
+    return {
+        "step": measurement.step,
+        "train_loss": measurement.train_loss,
+        "validation_loss": measurement.validation_loss,
+        "sample": measurement.sample,
+        **measurement.figures,
+    }
 
 
-def pretraining_picture(progress: PretrainProgress) -> bytes:
+def pretraining_picture(progress: Progress) -> bytes:
     """Draw every step's training loss and every measurement; shares of what is right beside."""
     figure = Figure(figsize=(7.0, 4.6), layout="constrained")
     axes = figure.subplots()
@@ -74,7 +78,8 @@ def pretraining_picture(progress: PretrainProgress) -> bytes:
     losses = progress.step_losses
     axes.plot(range(1, len(losses) + 1), losses, alpha=0.35, label="training, per step")
     axes.plot(steps, [m.train_loss for m in progress.measurements], "o-", label="training, mean")
-    axes.plot(steps, [m.validation_loss for m in progress.measurements], "s-", label="validation")
+    validation: Any = [measurement.validation_loss for measurement in progress.measurements]
+    axes.plot(steps, validation, "s-", label="validation")
     if progress.best is not None:
         axes.axvline(progress.best.step, linestyle=":", label="best")
     axes.set(xlabel="step", ylabel="cross entropy, nats")

@@ -1,10 +1,10 @@
 """Show on a terminal how training goes: a bar with rate, loss and time left, lines in between.
 
-Knows nothing about training; these are the listeners of `models/trainer.py` and
-`models/language_trainer.py`. Where the output is no terminal, rich draws no bar and the lines per
+Knows nothing about training. Where the output is no terminal, rich draws no bar and the lines per
 epoch or measurement remain.
 """
 
+from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
@@ -21,7 +21,8 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from models.training_state import EpochRecord, Measurement
+from models.trainer import Listener
+from models.training_state import Measurement
 
 SMOOTHING = 0.9  # of the loss shown: about the last ten steps
 
@@ -42,21 +43,63 @@ class RateColumn(ProgressColumn):
         return Text(f"{speed * self._per_step:.{digits}f} {self._unit}/s")
 
 
-class TrainingBar:
-    """A context that draws the bar; leaving it by an error leaves the terminal in order."""
+def epoch_line(epoch: Measurement) -> str:
+    """What a run says of an epoch whose figures are scores."""
+    scores = ", ".join(f"{spoken(name)} {value:.4f}" for name, value in epoch.figures.items())
+    return (
+        f"epoch {epoch.number}: training loss {epoch.train_loss:.4f}, "
+        f"validation loss {epoch.validation_loss:.4f}, {scores}"
+    )
 
-    def __init__(self, console: Console, rate: RateColumn) -> None:
-        self._console = console
+
+def pairs_line(epoch: Measurement) -> str:
+    """What a run says of an epoch whose figures are shares of what is right."""
+    symbols, exact = epoch.figures["symbols"], epoch.figures["exact"]
+    return (
+        f"epoch {epoch.number}: training loss {epoch.train_loss:.4f}, on test "
+        f"{symbols:.2%} of symbols right, {exact:.2%} of whole targets"
+    )
+
+
+def step_line(measurement: Measurement) -> str:
+    """What a run says of a measurement between two steps."""
+    figures = (f"{spoken(name)} {value:.3f}" for name, value in measurement.figures.items())
+    losses = (
+        f"loss {measurement.train_loss:.4f}",
+        f"validation loss {measurement.validation_loss:.4f}",
+    )
+    return f"step {measurement.step}: {', '.join((*losses, *figures))}"
+
+
+def spoken(name: str) -> str:
+    """A figure's name as people read it."""
+    return name.replace("_", " ")
+
+
+class TrainingBar(Listener):
+    """A context that draws the bar; leaving it by an error leaves the terminal in order.
+
+    `line` is what it prints of each measurement.
+    """
+
+    def __init__(
+        self,
+        rate: RateColumn | None = None,
+        line: Callable[[Measurement], str] = epoch_line,
+        console: Console | None = None,
+    ) -> None:
+        self._console = console or Console(stderr=True)
+        self._line = line
         self._loss: float | None = None
         self._bar = Progress(
             TextColumn("training"),
             BarColumn(),
             MofNCompleteColumn(),
-            rate,
+            rate or RateColumn(),
             TextColumn("loss {task.fields[loss]}"),
             TextColumn("time left"),
             TimeRemainingColumn(),
-            console=console,
+            console=self._console,
         )
         self._task = self._bar.add_task("", total=None, loss="-")
 
@@ -82,39 +125,7 @@ class TrainingBar:
         self._loss = SMOOTHING * known + (1.0 - SMOOTHING) * loss
         self._bar.update(self._task, advance=advance, loss=f"{self._loss:.4f}")
 
-
-class ProgressBar(TrainingBar):
-    """The bar of fine-tuning."""
-
-    def __init__(self, console: Console) -> None:
-        super().__init__(console, RateColumn())
-
-    def evaluated(self, record: EpochRecord) -> None:
-        scores = record.scores.items()
-        self._console.print(
-            f"epoch {record.epoch}: training loss {record.train_loss:.4f}, "
-            f"validation loss {record.validation_loss:.4f}, "
-            + ", ".join(f"{spoken(name)} {value:.4f}" for name, value in scores)
-        )
-
-
-class PretrainBar(TrainingBar):
-    """The bar of training a language model, with a sample of text at every measurement."""
-
-    def __init__(self, console: Console, windows_per_step: int) -> None:
-        super().__init__(console, RateColumn("windows", windows_per_step))
-
     def measured(self, measurement: Measurement) -> None:
-        figures = (f"{spoken(name)} {value:.3f}" for name, value in measurement.figures.items())
-        losses = (
-            f"loss {measurement.train_loss:.4f}",
-            f"validation loss {measurement.validation_loss:.4f}",
-        )
-        self._console.print(f"step {measurement.step}: {', '.join((*losses, *figures))}")
+        self._console.print(self._line(measurement))
         if measurement.sample:
             self._console.print(Padding(Text(measurement.sample, style="dim"), (0, 4)))
-
-
-def spoken(name: str) -> str:
-    """A figure's name as people read it."""
-    return name.replace("_", " ")

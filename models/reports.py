@@ -15,7 +15,7 @@ from rich.table import Table
 from models.datasets import D, Splits
 from models.evaluation import Evaluation
 from models.finetune import Finetuned
-from models.trainer import J
+from models.supervised import J
 from models.training_state import Progress
 
 
@@ -60,7 +60,7 @@ def training_json(
     finetuned: Finetuned[J], origin: str, splits: Splits[D], settings: Described
 ) -> bytes:
     parts = {"train": splits.train, "validation": splits.validation, "test": splits.test}
-    progress = finetuned.progress.to_dict()
+    progress = finetuned.progress
     values = {
         "origin": origin,
         "data": {
@@ -72,10 +72,18 @@ def training_json(
         "bfloat16": finetuned.bfloat16,
         "evaluated_on": finetuned.evaluated_on,
         "evaluation": finetuned.evaluation.to_dict(),
-        "best_epoch": progress["best_epoch"],
-        "epochs": progress["epochs"],
-        "training_s": round(progress["seconds"], 1),
-        "step_losses": progress["step_losses"],
+        "best_epoch": progress.best_number,
+        "epochs": [
+            {
+                "epoch": epoch.number,
+                "train_loss": epoch.train_loss,
+                "validation_loss": epoch.validation_loss,
+                "scores": epoch.figures,
+            }
+            for epoch in progress.measurements
+        ],
+        "training_s": round(progress.seconds, 1),
+        "step_losses": progress.step_losses,
     }
     return (json.dumps(values, indent=2, ensure_ascii=False) + "\n").encode()
 
@@ -102,13 +110,14 @@ def loss_picture(progress: Progress) -> bytes:
     """Draw every step's training loss and every epoch's validation loss."""
     figure = Figure(figsize=(7.0, 4.0), layout="constrained")
     axes = figure.subplots()
-    num_steps = len(progress.step_losses)
-    steps_per_epoch = num_steps / len(progress.epochs)
-    ends = [record.epoch * steps_per_epoch for record in progress.epochs]
-    axes.plot(range(1, num_steps + 1), progress.step_losses, alpha=0.35, label="training, per step")
-    axes.plot(ends, [r.train_loss for r in progress.epochs], "o-", label="training, per epoch")
-    axes.plot(ends, [r.validation_loss for r in progress.epochs], "s-", label="validation")
-    axes.axvline(progress.best_epoch * steps_per_epoch, linestyle=":", label="best epoch")
+    losses, epochs, best = progress.step_losses, progress.measurements, progress.best
+    assert best is not None, "the last epoch is measured"
+    ends = [epoch.step for epoch in epochs]
+    axes.plot(range(1, len(losses) + 1), losses, alpha=0.35, label="training, per step")
+    axes.plot(ends, [epoch.train_loss for epoch in epochs], "o-", label="training, per epoch")
+    validation: Any = [epoch.validation_loss for epoch in epochs]
+    axes.plot(ends, validation, "s-", label="validation")
+    axes.axvline(best.step, linestyle=":", label="best epoch")
     axes.set(xlabel="step", ylabel="cross entropy", ylim=(0.0, None))
     axes.legend()
     return png_of(figure)

@@ -1,51 +1,73 @@
-"""The training loop: epochs of steps, each epoch judged on the validation rows.
+"""The training loop: steps, measurements, and a state from which a stopped run continues.
 
-Knows nothing about texts, files of reports or terminals.
+Knows nothing about texts, files of reports or terminals; what is learnt is the objective's.
 
 The one idea: all that a run depends on is the settings, the data and the state that is saved
-between two steps (weights, optimizer, random state, losses so far). Which rows come next follows
-from the number of steps done, so a resumed run repeats an uninterrupted one bit for bit.
+between two steps (weights, optimizer, random state, losses so far). Which batches come next
+follows from the number of steps done, so a resumed run repeats an uninterrupted one bit for bit.
 """
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
-from models.batches import LabelledRows, Rows, epoch_batches
 from models.errors import TrainingInterruptedError
-from models.evaluation import Evaluation, evaluate
-from models.optimizer import build_optimizer, learning_rate_at, uses_bfloat16
-from models.settings import TrainingSettings
-from models.training_state import (
-    EpochRecord,
-    Progress,
-    RunIdentity,
-    RunState,
-    copy_weights,
-)
+from models.training_state import Measurement, Progress, RunIdentity, RunState, copy_weights
 
-SAVE_INTERVAL_S = 300.0  # the most work that a crash may lose; an epoch's end saves too
+SAVE_INTERVAL_S = 300.0  # the most work that a crash may lose; a measurement saves too
 
 
-class Listener(Protocol):
-    """Hears how training goes."""
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """How a model does on data that it does not learn from."""
 
-    def started(self, total_steps: int, done_steps: int) -> None: ...
-
-    def stepped(self, loss: float) -> None: ...
-
-    def evaluated(self, record: EpochRecord) -> None: ...
+    figures: dict[str, float]  # by name
+    loss: float | None = None  # None where only figures are computed
+    sample: str = ""  # of what the model says
 
 
-class SilentListener:
-    """Hears nothing: the default."""
+class Objective(Protocol):
+    """What a model learns from, and what it is judged by."""
+
+    def batches(self, step: int) -> Sequence[Any]:
+        """Keys of the batches, of equal size, that a step learns from."""
+        ...
+
+    def loss(self, model: nn.Module, batch: Any) -> Tensor:  # noqa: ANN401 - the objective's own
+        """Mean loss of the batch with this key."""
+        ...
+
+    def judge(self, model: nn.Module) -> Judgement:
+        """The same data each time; the model is in evaluation mode."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """How long a run is, how far its steps go, and which of its weights are kept.
+
+    The best measurement has the highest figure `score`, or without one the lowest loss.
+    """
+
+    steps: int
+    measure_every: int  # steps; the last one is always measured
+    rate_at: Callable[[int], float]  # the learning rate of each step, counted from 0
+    clip_norm: float
+    bfloat16: bool = False  # in the passes; weights stay float32
+    steps_per_epoch: int | None = None  # where a message says the epoch too
+    patience: int | None = None  # measurements without a better one, after which the run ends
+    score: str = ""
+    keeps_best: bool = True  # else the last weights
+
+
+class Listener:
+    """Is told how training goes, and ignores it; a subclass does something with it."""
 
     def started(self, total_steps: int, done_steps: int) -> None:
         pass
@@ -53,158 +75,161 @@ class SilentListener:
     def stepped(self, loss: float) -> None:
         pass
 
-    def evaluated(self, record: EpochRecord) -> None:
+    def measured(self, measurement: Measurement) -> None:
         pass
 
 
-class Judgement(Protocol):
-    """How a model did on the rows that it was judged by."""
-
-    @property
-    def loss(self) -> float: ...
-
-    def scores(self) -> dict[str, float]:
-        """The task's figures by name, each better the higher it is."""
-        ...
-
-    def to_dict(self) -> dict[str, Any]:
-        """All that a report should tell."""
-        ...
-
-
-R = TypeVar("R", bound=Rows)
-J = TypeVar("J", bound=Judgement)
-
-
 @dataclass(frozen=True, slots=True)
-class Objective(Generic[R, J]):
-    """What a task wants: all in which training differs from task to task.
+class Session:
+    """How a run is watched, stopped and continued; by default none of it.
 
-    `loss` is of a batch: of the network's float32 outputs and the targets. The best epoch has the
-    highest `score`, or without one the lowest validation loss.
+    With a `state_file` a run raises TrainingInterruptedError after saving once `should_stop`
+    returns true, and continues from the file unless `resume` is false.
     """
 
-    loss: Callable[[Tensor, Tensor], Tensor]
-    judge: Callable[[nn.Module, R], J]
-    score: str = ""
+    state_file: Path | None = None
+    resume: bool = True
+    listener: Listener = field(default_factory=Listener)
+    should_stop: Callable[[], bool] = lambda: False
 
 
-def classification(labels: Sequence[str]) -> Objective[LabelledRows, Evaluation]:
-    """The right one of some labels for each row."""
-    return Objective(F.cross_entropy, partial(evaluate, labels=labels))
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Inside, torch's random state follows from the seed; outside it stays as it was."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        yield
 
 
-class Trainer(Generic[R, J]):
-    """One run over tokenized rows.
+class Trainer:
+    """One run.
 
     Mutable, and all of it in the saved state: the model, the optimizer, `progress`, the best
-    epoch's weights and torch's random state.
+    measurement's weights and torch's random state.
     """
 
     def __init__(
         self,
-        *,
         model: nn.Module,
-        train: R,
-        validation: R,
-        objective: Objective[R, J],
-        settings: TrainingSettings,
+        optimizer: torch.optim.Optimizer,
+        objective: Objective,
+        schedule: Schedule,
         identity: RunIdentity,
-        listener: Listener,
         frozen: nn.Module | None = None,  # a part of the model that does not learn
     ) -> None:
         self.progress = Progress()
-        self.bfloat16 = uses_bfloat16(settings.precision)
         self._model = model
-        self._train = train
-        self._validation = validation
+        self._optimizer = optimizer
         self._objective = objective
-        self._settings = settings
-        self._listener = listener
+        self._schedule = schedule
         self._frozen = frozen
-        self._model.requires_grad_(True)
-        if frozen is not None:
-            frozen.requires_grad_(False)
-        self._optimizer = build_optimizer(model, settings)
-        self._state = RunState(identity, model, self._optimizer)
-        self._steps_per_epoch = -(-len(train) // settings.batch_size)
-        self._total_steps = self._steps_per_epoch * settings.epochs
+        self._state = RunState(identity, model, optimizer)
 
-    def run(self, state_file: Path | None, should_stop: Callable[[], bool]) -> J:
-        """Train to the end, leave the best epoch's weights in the model and judge them."""
-        self._listener.started(self._total_steps, self._num_steps)
-        while not self._is_finished():
-            self._run_epoch(state_file, should_stop)
-            self._judge_epoch()
-            self._save(state_file)
-        self._model.load_state_dict(self._state.best_weights)
+    def run(self, session: Session) -> Progress:
+        """Train to the end, and leave the weights that are kept in the model.
+
+        Raises TrainingInterruptedError, and CheckpointError for the state of another run.
+        """
+        if session.state_file is not None and session.resume and session.state_file.exists():
+            values = self._state.restore(session.state_file)
+            self.progress = Progress.from_dict(values, self._schedule.measure_every)
+        session.listener.started(self._schedule.steps, self._num_steps)
+        self._start_learning()
+        saved_s = time.monotonic()
+        while True:
+            if self._is_measurement_due():
+                session.listener.measured(self._measure())
+                self._save(session)
+                saved_s = time.monotonic()
+            if self._is_finished():
+                break
+            session.listener.stepped(self._timed_step())
+            if session.should_stop():
+                self._save(session)
+                raise TrainingInterruptedError(self._place())
+            if time.monotonic() - saved_s > SAVE_INTERVAL_S:
+                self._save(session)
+                saved_s = time.monotonic()
+        if self._schedule.keeps_best:
+            self._model.load_state_dict(self._state.best_weights)
         self._model.requires_grad_(True).eval()
-        return self._objective.judge(self._model, self._validation)
-
-    def restore(self, state_file: Path) -> None:
-        """Continue from the file; raise CheckpointError if it belongs to another run."""
-        self.progress = Progress.from_dict(self._state.restore(state_file))
+        return self.progress
 
     @property
     def _num_steps(self) -> int:
         return len(self.progress.step_losses)
 
-    def _is_finished(self) -> bool:
-        done, best = len(self.progress.epochs), self.progress.best_epoch
-        return done >= self._settings.epochs or done - best >= self._settings.patience
+    def _is_measurement_due(self) -> bool:
+        """Also of a state that was saved after a step and before its measurement."""
+        steps, measurements = self._num_steps, self.progress.measurements
+        if not steps or (measurements and measurements[-1].step == steps):
+            return False
+        return steps % self._schedule.measure_every == 0 or steps == self._schedule.steps
 
-    def _run_epoch(self, state_file: Path | None, should_stop: Callable[[], bool]) -> None:
-        """Do what remains of the epoch under way, saving now and then."""
-        epoch = len(self.progress.epochs)
-        lengths, settings = self._train.lengths(), self._settings
-        batches = epoch_batches(lengths, settings.batch_size, settings.seed, epoch)
+    def _is_finished(self) -> bool:
+        progress, patience = self.progress, self._schedule.patience
+        if patience is not None and len(progress.measurements) - progress.best_number >= patience:
+            return True
+        return self._num_steps >= self._schedule.steps
+
+    def _place(self) -> str:
+        steps, steps_per_epoch = self._num_steps, self._schedule.steps_per_epoch
+        epoch = f", epoch {-(-steps // steps_per_epoch)}" if steps_per_epoch else ""
+        return f"after step {steps}{epoch}"
+
+    def _start_learning(self) -> None:
         self._model.train()
         if self._frozen is not None:
             self._frozen.eval()  # what does not learn needs no dropout
-        saved_s = time.monotonic()
-        for batch in batches[self._num_steps - epoch * self._steps_per_epoch :]:
-            started_s = time.monotonic()
-            self.progress.step_losses.append(self._step(*self._train.batch(batch)))
-            self._listener.stepped(self.progress.step_losses[-1])
-            self.progress.seconds += time.monotonic() - started_s
-            if should_stop():
-                self._save(state_file)
-                raise TrainingInterruptedError(f"after step {self._num_steps}, epoch {epoch + 1}")
-            if time.monotonic() - saved_s > SAVE_INTERVAL_S:
-                self._save(state_file)
-                saved_s = time.monotonic()
 
-    def _step(self, *batch: Tensor) -> float:
-        """Learn from one batch and return its loss."""
-        *inputs, targets = batch
-        rate = learning_rate_at(self._num_steps, self._total_steps, self._settings)
+    def _timed_step(self) -> float:
+        started_s, started_cpu_s = time.monotonic(), time.process_time()
+        loss = self._step()
+        self.progress.seconds += time.monotonic() - started_s
+        self.progress.cpu_seconds += time.process_time() - started_cpu_s
+        self.progress.step_losses.append(loss)
+        return loss
+
+    def _step(self) -> float:
+        """Learn from the next batches and return their mean loss."""
         for group in self._optimizer.param_groups:
-            group["lr"] = rate
-        with torch.autocast("cpu", torch.bfloat16, enabled=self.bfloat16):
-            outputs = self._model(*inputs)
-        loss = self._objective.loss(outputs.float(), targets)
+            group["lr"] = self._schedule.rate_at(self._num_steps)
         self._optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call] # PyTorch declares no types here
-        nn.utils.clip_grad_norm_(self._model.parameters(), self._settings.clip_norm)
+        batches = self._objective.batches(self._num_steps)
+        total = 0.0
+        for batch in batches:
+            with torch.autocast("cpu", torch.bfloat16, enabled=self._schedule.bfloat16):
+                loss = self._objective.loss(self._model, batch)
+            # All batches are of one size, so the mean of their gradients is the whole's.
+            (loss / len(batches)).backward()  # type: ignore[no-untyped-call]
+            total += loss.item()
+        nn.utils.clip_grad_norm_(self._model.parameters(), self._schedule.clip_norm)
         self._optimizer.step()
-        return loss.item()
+        return total / len(batches)
 
-    def _judge_epoch(self) -> None:
+    def _measure(self) -> Measurement:
         progress = self.progress
-        found = self._objective.judge(self._model, self._validation)
-        losses = progress.step_losses[-self._steps_per_epoch :]
-        record = EpochRecord(
-            epoch=len(progress.epochs) + 1,
+        self._model.eval()
+        with torch.inference_mode():
+            judged = self._objective.judge(self._model)
+        self._start_learning()
+        before = progress.measurements[-1].step if progress.measurements else 0
+        losses = progress.step_losses[before:]
+        measurement = Measurement(
+            number=len(progress.measurements) + 1,
+            step=self._num_steps,
             train_loss=sum(losses) / len(losses),
-            validation_loss=found.loss,
-            scores=found.scores(),
+            validation_loss=judged.loss,
+            figures=judged.figures,
+            sample=judged.sample,
         )
-        if progress.best is None or record.is_better_than(progress.best, self._objective.score):
-            progress.best_epoch = record.epoch
-            self._state.best_weights = copy_weights(self._model.state_dict())
-        progress.epochs.append(record)
-        self._listener.evaluated(record)
+        if progress.best is None or measurement.is_better_than(progress.best, self._schedule.score):
+            progress.best_number = measurement.number
+            if self._schedule.keeps_best:
+                self._state.best_weights = copy_weights(self._model.state_dict())
+        progress.measurements.append(measurement)
+        return measurement
 
-    def _save(self, state_file: Path | None) -> None:
-        if state_file is not None:
-            self._state.save(state_file, self.progress)
+    def _save(self, session: Session) -> None:
+        if session.state_file is not None:
+            self._state.save(session.state_file, self.progress)

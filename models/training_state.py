@@ -8,7 +8,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol, Self
+from typing import Any, BinaryIO
 
 import torch
 from torch import Tensor, nn
@@ -18,31 +18,32 @@ from models.errors import CheckpointError
 from models.writing import replace_file
 
 STATE_SUFFIX = ".resume.pt"
-STATE_FORMAT = "attendant-training-state-2"  # 1 had one figure per field, not by name
-
-
-class History(Protocol):
-    """What has happened so far, in numbers and strings."""
-
-    def to_dict(self) -> dict[str, Any]: ...
+STATE_FORMAT = "attendant-training-state-3"
+READ_FORMATS = ("attendant-training-state-2", STATE_FORMAT)  # 2 had three kinds of history
+FRESH = "fresh weights"  # the origin of a run that begins with nothing
 
 
 @dataclass(frozen=True, slots=True)
-class EpochRecord:
-    """One finished epoch, counted from 1."""
+class Measurement:
+    """How a model does after some steps, on what it does not learn from."""
 
-    epoch: int
-    train_loss: float
-    validation_loss: float
-    scores: dict[str, float]  # on the validation rows, by name
+    number: int  # of the measurements, counted from 1; of the epochs, where each is measured
+    step: int
+    train_loss: float  # mean since the measurement before
+    validation_loss: float | None  # None where only figures are computed
+    figures: dict[str, float]  # by name
+    sample: str = ""  # of what the model says
 
-    def is_better_than(self, other: "EpochRecord", score: str = "") -> bool:
-        """Compare a score where one is named, then the validation loss, which every row moves."""
+    def is_better_than(self, other: "Measurement", score: str = "") -> bool:
+        """Compare a figure where one is named, then the validation loss, which every row moves.
 
-        def key(record: EpochRecord) -> tuple[float, float]:
-            return record.scores[score] if score else 0.0, -record.validation_loss
-
-        return key(self) > key(other)
+        Without losses, the later one is better.
+        """
+        if self.validation_loss is None or other.validation_loss is None:
+            return self.number > other.number
+        if score and self.figures[score] != other.figures[score]:
+            return self.figures[score] > other.figures[score]
+        return self.validation_loss < other.validation_loss
 
 
 @dataclass(slots=True)
@@ -50,53 +51,45 @@ class Progress:
     """What has happened so far; the number of losses is the number of steps done."""
 
     step_losses: list[float] = field(default_factory=list)
-    epochs: list[EpochRecord] = field(default_factory=list)
-    best_epoch: int = 0  # counted from 1; 0 before the first evaluation
-    seconds: float = 0.0  # spent training, in this session and those before
-
-    @property
-    def best(self) -> EpochRecord | None:
-        return self.epochs[self.best_epoch - 1] if self.best_epoch else None
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        return cls(**{**values, "epochs": [EpochRecord(**record) for record in values["epochs"]]})
-
-
-@dataclass(frozen=True, slots=True)
-class Measurement:
-    """How a language model does after so many steps."""
-
-    step: int
-    train_loss: float  # mean since the measurement before
-    validation_loss: float  # the same loss, of held-out text
-    figures: dict[str, float]  # what else tells how well, by name
-    sample: str  # of what it says
-
-
-@dataclass(slots=True)
-class PretrainProgress:
-    """What has happened so far; the number of losses is the number of steps done."""
-
-    step_losses: list[float] = field(default_factory=list)
     measurements: list[Measurement] = field(default_factory=list)
+    best_number: int = 0  # of the best measurement; 0 before the first
     seconds: float = 0.0  # spent on steps, in this session and those before
+    cpu_seconds: float = 0.0  # of all threads
 
     @property
     def best(self) -> Measurement | None:
-        """The earliest of those with the least validation loss."""
-        return min(self.measurements, key=lambda m: m.validation_loss, default=None)
+        return self.measurements[self.best_number - 1] if self.best_number else None
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        measurements = [Measurement(**values) for values in values["measurements"]]
+    def from_dict(cls, values: Mapping[str, Any], measure_every: int) -> "Progress":
+        """Also of a state of format 2, where an epoch does not say after which step it ended."""
+        if "best_number" not in values:
+            return _of_format_2(values, measure_every)
+        measurements = [Measurement(**each) for each in values["measurements"]]
         return cls(**{**values, "measurements": measurements})
+
+
+def _of_format_2(values: Mapping[str, Any], measure_every: int) -> Progress:
+    """History of format 2: epochs with scores, epochs with an accuracy, or measurements."""
+    progress = Progress(values["step_losses"], seconds=values["seconds"])
+    progress.cpu_seconds = values.get("cpu_seconds", 0.0)
+    for number, record in enumerate(values.get("epochs") or values.get("measurements", ()), 1):
+        measurement = Measurement(
+            number=number,
+            step=record.get("step", number * measure_every),
+            train_loss=record["train_loss"],
+            validation_loss=record.get("validation_loss"),
+            figures=record.get("figures") or record.get("scores") or record["test"],
+            sample=record.get("sample", ""),
+        )
+        progress.measurements.append(measurement)
+        if progress.best is None or measurement.is_better_than(progress.best):
+            progress.best_number = number
+    progress.best_number = values.get("best_epoch", progress.best_number)
+    return progress
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +140,7 @@ class RunState:
     optimizer: torch.optim.Optimizer
     best_weights: dict[str, Tensor] = field(default_factory=dict)
 
-    def save(self, path: Path, progress: History) -> None:
+    def save(self, path: Path, progress: Progress) -> None:
         state = {
             "identity": self.identity.to_dict(),
             "model": self.model.state_dict(),
@@ -207,7 +200,7 @@ def read_state(path: Path) -> dict[str, Any]:
         raise CheckpointError(
             f"{path} is not a readable training state; start over with --no-resume"
         ) from error
-    if not isinstance(values, dict) or values.get("format") != STATE_FORMAT:
+    if not isinstance(values, dict) or values.get("format") not in READ_FORMATS:
         raise CheckpointError(f"{path} is not a {STATE_FORMAT}; start over with --no-resume")
     return values
 

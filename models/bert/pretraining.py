@@ -21,8 +21,8 @@ from models.bert.settings import BertSettings
 from models.bert.word_pieces import SpecialTokens, train_word_pieces
 from models.corpus import Corpus
 from models.encoder import Encoder, EncoderConfig
-from models.language_trainer import Judgement
 from models.pretrain import Pretraining, digest_of, with_sizes
+from models.trainer import Judgement
 
 NUM_SPECIAL = 3  # of a pair: the first token and two separators
 SAMPLE_TOKENS = 64  # of the text that each measurement shows
@@ -134,7 +134,7 @@ class MaskedLanguage:
             "commonest_word_accuracy": targets.most_common(1)[0][1] / targets.total(),
             "next_sentence_accuracy": relation_accuracy,
         }
-        return Judgement(word_loss + relation_loss, figures, self._sample(bert))
+        return Judgement(figures, word_loss + relation_loss, self._sample(bert))
 
     def _held_out_batches(self) -> Iterator[Batch]:
         for first in range(0, self.num_held_out, self.batch_size):

@@ -26,7 +26,7 @@ from models.reading.agreement import Agreement
 from models.reading.networks import QuestionAnswerer
 from models.reading.prediction import predict_rows
 from models.reading.questions import Answer, Question, QuestionDataset
-from models.trainer import Objective
+from models.supervised import Criterion
 
 MAX_OVERLAP_TOKENS = 128  # of two windows; half of what they have of the context if that is less
 MIN_CONTEXT_TOKENS = 8  # of a window, whatever the question takes
@@ -232,5 +232,5 @@ QUESTION_ANSWERING = Recipe(
     "question-answering",
     answerer_from,
     window_questions,
-    lambda _: Objective(span_loss, judge_answers, "f1"),
+    lambda _: Criterion(span_loss, judge_answers, "f1"),
 )

@@ -23,8 +23,8 @@ from models.reading.entities import OUTSIDE, EntityCounts, count_entities, total
 from models.reading.networks import TokenClassifier
 from models.reading.prediction import predict_rows
 from models.reading.sentences import TaggedDataset, TaggedSentence
+from models.supervised import Criterion
 from models.tokenizer import cutting_copy
-from models.trainer import Objective
 from models.words.elmo import Elmo, ElmoNetwork
 from models.words.elmo_tasks import ElmoTokenClassifier
 
@@ -173,5 +173,5 @@ TOKEN_CLASSIFICATION = Recipe(
     "token-classification",
     tagger_from,
     tokenize_tagged,
-    lambda labels: Objective(F.cross_entropy, partial(judge_tags, labels=labels), "entity_f1"),
+    lambda labels: Criterion(F.cross_entropy, partial(judge_tags, labels=labels), "entity_f1"),
 )

@@ -10,10 +10,10 @@ from pathlib import Path
 from rich.console import Console
 
 from models.checkpoint import Checkpoint, check_replaceable, save_checkpoint
-from models.commands import stop_requests
+from models.commands import run_training, save_trained
 from models.errors import CheckpointError, SettingError
 from models.kinds import kind_of
-from models.progress import RateColumn, TrainingBar
+from models.progress import TrainingBar, pairs_line
 from models.seq2seq.registry import NETWORKS, network_for, prepare
 from models.seq2seq.reports import (
     accuracy_table,
@@ -25,25 +25,11 @@ from models.seq2seq.reports import (
     reports_of,
 )
 from models.seq2seq.settings import ALL, ATTENTIONS, Seq2SeqSettings
-from models.seq2seq.training import Epoch, Trained, train
+from models.seq2seq.training import Trained, train
 from models.training_state import state_path
 from models.writing import replace_bytes
 
 COMPARISON_FILES = ("comparison.json", "curves.png", "attention.png")
-
-
-class Seq2SeqBar(TrainingBar):
-    """The bar of training on pairs."""
-
-    def __init__(self, console: Console) -> None:
-        super().__init__(console, RateColumn())
-        self._terminal = console
-
-    def tested(self, epoch: Epoch) -> None:
-        self._terminal.print(
-            f"epoch {epoch.epoch}: training loss {epoch.train_loss:.4f}, on test "
-            f"{epoch.test.symbols:.2%} of symbols right, {epoch.test.exact:.2%} of whole targets"
-        )
 
 
 def train_seq2seq(task: str, output: Path, settings: Seq2SeqSettings, *, resume: bool) -> None:
@@ -55,10 +41,8 @@ def train_seq2seq(task: str, output: Path, settings: Seq2SeqSettings, *, resume:
         compare_attentions(task, output, settings, resume=resume)
         return
     check_replaceable(output)  # now, rather than after the training
-    state_file = state_path(output)
-    trained = _train(task, settings, state_file, resume=resume)
-    save_checkpoint(checkpoint_of(trained), output, reports_of(trained))
-    state_file.unlink(missing_ok=True)
+    trained = _train(task, settings, state_path(output), resume=resume)
+    save_trained(checkpoint_of(trained), output, reports_of(trained))
     Console().print(accuracy_table(f"{output}: {trained.pairs.name}", {"": trained}))
 
 
@@ -108,16 +92,10 @@ def checkpoint_of(trained: Trained) -> Checkpoint:
 def _train(task: str, settings: Seq2SeqSettings, state_file: Path, *, resume: bool) -> Trained:
     pairs, completed = prepare(task, settings)
     training = NETWORKS[completed.network].load()
-    with stop_requests() as should_stop, Seq2SeqBar(Console(stderr=True)) as bar:
-        return train(
-            pairs,
-            training,
-            completed,
-            state_file=state_file,
-            resume=resume,
-            listener=bar,
-            should_stop=should_stop,
-        )
+    bar = TrainingBar(line=pairs_line)
+    return run_training(
+        lambda session: train(pairs, training, completed, session), bar, state_file, resume=resume
+    )
 
 
 def _check_comparison(output: Path) -> None:

@@ -40,7 +40,7 @@ def reports_of(trained: Trained) -> dict[str, bytes]:
 
 
 def figures_of(trained: Trained) -> dict[str, Any]:
-    course = trained.course
+    progress = trained.progress
     return {
         "settings": trained.settings.to_dict(),
         "weights": num_weights(trained),
@@ -48,16 +48,16 @@ def figures_of(trained: Trained) -> dict[str, Any]:
         "test_pairs": len(trained.pairs.test),
         "train": {"symbols": trained.train.symbols, "exact": trained.train.exact},
         "test": {"symbols": trained.test.symbols, "exact": trained.test.exact},
-        "training_s": round(course.seconds, 1),
-        "training_cpu_s": round(course.cpu_seconds, 1),
+        "training_s": round(progress.seconds, 1),
+        "training_cpu_s": round(progress.cpu_seconds, 1),
         "epochs": [
             {
-                "epoch": epoch.epoch,
+                "epoch": epoch.number,
                 "train_loss": epoch.train_loss,
-                "test_symbols": epoch.test.symbols,
-                "test_exact": epoch.test.exact,
+                "test_symbols": epoch.figures["symbols"],
+                "test_exact": epoch.figures["exact"],
             }
-            for epoch in course.epochs
+            for epoch in progress.measurements
         ],
     }
 
@@ -82,7 +82,7 @@ def accuracy_table(title: str, results: Mapping[str, Trained]) -> Table:
             f"{trained.train.symbols:.3%}",
             f"{trained.test.symbols:.3%}",
             f"{trained.test.exact:.2%}",
-            f"{trained.course.cpu_seconds:.1f}",
+            f"{trained.progress.cpu_seconds:.1f}",
         )
     return table
 
@@ -92,14 +92,14 @@ def curves_picture(title: str, results: Mapping[str, Trained]) -> bytes:
     figure = Figure(figsize=(8.0, 3.2), layout="constrained")
     losses, accuracies = figure.subplots(1, 2)
     for name, trained in results.items():
-        epochs = trained.course.epochs
-        numbers = [epoch.epoch for epoch in epochs]
+        epochs = trained.progress.measurements
+        numbers = [epoch.number for epoch in epochs]
         if len(results) == 1:
-            steps = trained.course.step_losses
+            steps = trained.progress.step_losses
             places = [(step + 1) * len(epochs) / len(steps) for step in range(len(steps))]
             losses.plot(places, steps, alpha=0.35)
         losses.plot(numbers, [epoch.train_loss for epoch in epochs], label=name)
-        accuracies.plot(numbers, [epoch.test.symbols for epoch in epochs], label=name)
+        accuracies.plot(numbers, [epoch.figures["symbols"] for epoch in epochs], label=name)
     losses.set(xlabel="epoch", ylabel="training loss, nats per token", yscale="log")
     accuracies.set(xlabel="epoch", ylabel="symbols right on test", ylim=(0.0, 1.02))
     if len(results) > 1:

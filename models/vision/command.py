@@ -8,14 +8,14 @@ from pathlib import Path
 
 from rich.console import Console
 
-from models.checkpoint import check_replaceable, save_checkpoint
-from models.commands import stop_requests
-from models.progress import ProgressBar
+from models.checkpoint import check_replaceable
+from models.commands import run_training, save_trained
+from models.progress import TrainingBar
 from models.reports import confusion_table, reports_of
-from models.training_state import state_path
+from models.training_state import FRESH, state_path
 from models.vision.images import digits, read_images
 from models.vision.settings import VisionSettings
-from models.vision.training import FRESH, split_images, train_vit
+from models.vision.training import split_images, train_vit
 
 
 def train_on_images(
@@ -24,18 +24,13 @@ def train_on_images(
     """Train a classifier of images, of digits without `data`; write checkpoint and reports."""
     check_replaceable(output)  # now, rather than after the training
     splits = split_images(read_images(data) if data else digits(), settings)
-    state_file = state_path(output)
-    with stop_requests() as should_stop, ProgressBar(Console(stderr=True)) as bar:
-        trained = train_vit(
-            splits,
-            settings,
-            state_file=state_file,
-            resume=resume,
-            listener=bar,
-            should_stop=should_stop,
-        )
-    save_checkpoint(trained.checkpoint, output, reports_of(trained, FRESH, splits, settings))
-    state_file.unlink(missing_ok=True)
+    trained = run_training(
+        lambda session: train_vit(splits, settings, session),
+        TrainingBar(),
+        state_path(output),
+        resume=resume,
+    )
+    save_trained(trained.checkpoint, output, reports_of(trained, FRESH, splits, settings))
     console = Console()
     console.print(confusion_table(trained.evaluation, trained.evaluated_on))
-    console.print(f"{output}: epoch {trained.progress.best_epoch}", highlight=False)
+    console.print(f"{output}: epoch {trained.progress.best_number}", highlight=False)

@@ -1,40 +1,28 @@
 """Train a Vision Transformer from nothing: from images and settings to a checkpoint.
 
-Knows nothing about terminals, signals or report files: a listener hears what happens and
-`should_stop` is asked after every step. The loop is that of fine-tuning, `models/trainer.py`.
+Knows nothing about terminals, signals or report files. What is learnt is what fine-tuning learns
+of rows, `models/supervised.py`.
 """
-
-from collections.abc import Callable
-from pathlib import Path
-
-import torch
 
 from models.checkpoint import NO_TOKENIZER, Checkpoint
 from models.datasets import Splits
 from models.evaluation import Evaluation
 from models.finetune import Finetuned
-from models.trainer import Listener, SilentListener, Trainer, classification
-from models.training_state import RunIdentity, digest_of
+from models.optimizer import uses_bfloat16
+from models.supervised import RowObjective, classification, metrics_of, train_rows
+from models.trainer import Session, seeded
+from models.training_state import FRESH, RunIdentity, digest_of
 from models.vision.images import ImageRows, LabelledImages
 from models.vision.settings import VisionSettings
 from models.vision.vit import VisionTransformer, ViTConfig
 
-FRESH = "fresh weights"
-
 
 def train_vit(
-    splits: Splits[LabelledImages],
-    settings: VisionSettings,
-    *,
-    state_file: Path | None = None,
-    resume: bool = True,
-    listener: Listener | None = None,
-    should_stop: Callable[[], bool] = lambda: False,
+    splits: Splits[LabelledImages], settings: VisionSettings, session: Session | None = None
 ) -> Finetuned[Evaluation]:
     """Train a fresh classifier of images; the global random state stays as it was.
 
-    With a `state_file` the run can be stopped and continued: raises TrainingInterruptedError after
-    saving once `should_stop` says so, and CheckpointError if the file belongs to another run.
+    Raises TrainingInterruptedError and CheckpointError, see `Session`.
     """
     assert splits.test is not None, "the figures are of images that training never sees"
     labels, config = splits.train.labels(), config_of(splits.train, settings)
@@ -43,23 +31,19 @@ def train_vit(
         targets = tuple(labels.index(image.label) for image in images.examples)
         return ImageRows(images.pixels(), targets, config.mean, config.std, max_shift)
 
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(settings.seed)
-        objective = classification(labels)
-        trainer = Trainer(
-            model=(model := VisionTransformer(config, len(labels))),
-            train=rows_of(splits.train, settings.max_shift),
-            validation=rows_of(splits.validation),
-            objective=objective,
-            settings=settings.of_training(),
-            identity=RunIdentity(settings.to_dict(), FRESH, digest_of(splits)),
-            listener=listener or SilentListener(),
+    criterion, training = classification(labels), settings.of_training()
+    train = rows_of(splits.train, settings.max_shift)
+    parts = {"validation": rows_of(splits.validation), "test": rows_of(splits.test)}
+    with seeded(settings.seed):
+        model = VisionTransformer(config, len(labels))
+        progress = train_rows(
+            model,
+            RowObjective(train, parts["validation"], criterion, training),
+            training,
+            RunIdentity(settings.to_dict(), FRESH, digest_of(splits)),
+            session or Session(),
         )
-        if state_file is not None and resume and state_file.exists():
-            trainer.restore(state_file)
-        best = trainer.run(state_file, should_stop)
-    found = objective.judge(model, rows_of(splits.test))
-    parts = {"validation": best, "test": found}
+    evaluations = {name: criterion.judge(model, rows) for name, rows in parts.items()}
     checkpoint = Checkpoint(
         model=model,
         task="image-classification",
@@ -67,13 +51,9 @@ def train_vit(
         tokenizer=NO_TOKENIZER,
         max_tokens=config.max_positions,
         origin=f"trained on {splits.train.name}{_polarity(splits.train)}",
-        metrics={
-            f"{part}_{name}": value
-            for part, evaluation in parts.items()
-            for name, value in evaluation.scores().items()
-        },
+        metrics=metrics_of(evaluations),
     )
-    return Finetuned(checkpoint, found, "test", trainer.progress, trainer.bfloat16)
+    return Finetuned(checkpoint, evaluations, progress, uses_bfloat16(settings.precision))
 
 
 def split_images(images: LabelledImages, settings: VisionSettings) -> Splits[LabelledImages]:

@@ -33,7 +33,7 @@ def train(corpus: Sequence[Path], output: Path, settings: WordSettings) -> None:
     files = [read_text_file(path) for path in corpus]
     origin = f"skip-gram on {', '.join(file.name for file in files)}"
     started_s = time.monotonic()
-    with TrainingBar(Console(stderr=True), RateColumn("words")) as bar:
+    with TrainingBar(RateColumn("words")) as bar:
         trained = train_words(
             paragraphs(files), settings, origin, lambda total: bar.started(total, 0), bar.stepped
         )

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from models.batches import epoch_batches, padded_inputs, sorted_batches
 from models.corpus import Corpus
 from models.errors import DatasetError
-from models.language_trainer import Judgement
 from models.pretrain import Pretraining, digest_of
+from models.trainer import Judgement
 from models.words.elmo import Elmo, ElmoConfig
 from models.words.settings import ElmoSettings
 from models.words.vocabulary import (
@@ -117,7 +117,7 @@ class BothWays:
             "forward_perplexity": math.exp(forwards),
             "backward_perplexity": math.exp(backwards),
         }
-        return Judgement((forwards + backwards) / 2, figures)
+        return Judgement(figures, (forwards + backwards) / 2)
 
 
 def both_ways(

@@ -18,9 +18,10 @@ from torch import Tensor, nn
 
 from models.bert.pretraining import PRETRAINING as BERT
 from models.bert.settings import BertSettings
+from models.checkpoint import Checkpoint
 from models.corpus import Corpus, TextFile
 from models.datasets import Splits
-from models.finetune import TEXT_CLASSIFICATION, Recipe, finetune_by
+from models.finetune import TEXT_CLASSIFICATION, Finetuned, Recipe, finetune_by
 from models.gpt_pretraining import PRETRAINING as GPT
 from models.pretrain import Pretraining, pretrain
 from models.pretrain_settings import GPTSettings, PretrainSettings
@@ -33,6 +34,7 @@ from models.seq2seq.registry import NETWORKS, prepare
 from models.seq2seq.settings import Seq2SeqSettings
 from models.seq2seq.training import train
 from models.settings import TrainingSettings
+from models.trainer import Session
 from models.vision.images import LabelledImage, LabelledImages
 from models.vision.settings import VisionSettings
 from models.vision.training import split_images, train_vit
@@ -69,21 +71,21 @@ class Ended:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)  # hashed by identity
 class Run:
-    """A training of `steps` steps that is judged after every `judged_every`.
+    """A training of `steps` steps that is measured after every `measure_every`.
 
-    `train` takes `has_other_data`, changes of settings by name in `changes`, and what all
-    trainings take: `state_file`, `resume`, `listener` and `should_stop`. `other` is a setting with
-    another value, and what a refusal says of it.
+    `train` takes changes of settings by name, whether to learn from `other_data`, and what a
+    `Session` has. `other` is a setting with another value, and what a refusal says of it.
     """
 
     name: str
-    steps: int
-    judged_every: int
     train: Callable[..., Ended]
     other: tuple[dict[str, Any], str]
-    has_precision: bool = True
+    steps: int = 9
+    measure_every: int = 3
+    where: str = ""  # what an interruption says after the step
+    is_cast: bool = False  # whether to try it in bfloat16 too
 
 
 def stop_after(steps: int) -> Callable[[], bool]:
@@ -95,6 +97,13 @@ def stop_after(steps: int) -> Callable[[], bool]:
 # Fine-tuning: 24 rows in batches of 8.
 
 TUNING = TrainingSettings(epochs=3, batch_size=8, learning_rate=5e-3, patience=3, precision="off")
+
+
+@cache
+def start() -> Checkpoint:
+    """What is fine-tuned; not to be changed."""
+    config = encoder_config(hidden_size=8, num_layers=1, intermediate_size=8)
+    return embedder(config, word_tokenizer())
 
 
 def tagged_splits() -> Splits[TaggedDataset]:
@@ -126,22 +135,26 @@ def question_splits() -> Splits[QuestionDataset]:
     return Splits(data, data)
 
 
+def ended_of(finetuned: Finetuned[Any]) -> Ended:
+    progress = finetuned.progress
+    history = [asdict(measurement) for measurement in progress.measurements]
+    judged = {"best": progress.best_number, **finetuned.evaluation.to_dict()}
+    return Ended(finetuned.checkpoint.model, progress.step_losses, [*history, judged])
+
+
 def tuning(
     recipe: Recipe[Any, Any, Any], splits: Callable[[], Splits[Any]]
 ) -> Callable[..., Ended]:
     def run(
         changes: dict[str, Any] | None = None, *, has_other_data: bool = False, **options: Any
     ) -> Ended:
-        config = encoder_config(hidden_size=8, num_layers=1, intermediate_size=8)
         data = splits()
         if has_other_data:
-            data = Splits(data.validation, data.validation)
+            fewer = replace(data.train, examples=data.train.examples[1:])
+            data = replace(data, train=fewer)
         settings = replace(TUNING, **changes or {})
-        ended = finetune_by(recipe, embedder(config, word_tokenizer()), data, settings, **options)
-        progress = ended.progress
-        history = [asdict(record) for record in progress.epochs]
-        judged = {"best": progress.best_epoch, **ended.evaluation.to_dict()}
-        return Ended(ended.checkpoint.model, progress.step_losses, [*history, judged])
+        ended = finetune_by(recipe, start(), data, settings, Session(**options))
+        return ended_of(ended)
 
     return run
 
@@ -180,10 +193,8 @@ def seeing(
     if has_other_data:
         shown = replace(shown, examples=shown.examples[:-2])
     settings = replace(SEEING, **changes or {})
-    ended = train_vit(split_images(shown, settings), settings, **options)
-    history = [asdict(record) for record in ended.progress.epochs]
-    judged = {"best": ended.progress.best_epoch, **ended.evaluation.to_dict()}
-    return Ended(ended.checkpoint.model, ended.progress.step_losses, [*history, judged])
+    ended = train_vit(split_images(shown, settings), settings, Session(**options))
+    return ended_of(ended)
 
 
 # Language models: 9 steps, measured after every third.
@@ -220,7 +231,7 @@ def speaking(pretraining: Pretraining, settings: PretrainSettings) -> Callable[.
         tokenizer = pretraining.train_tokenizer(texts.train, settings)
         if has_other_data:
             texts = replace(texts, train=texts.train[1:])
-        ended = pretrain(pretraining, texts, tokenizer, chosen, **options)
+        ended = pretrain(pretraining, texts, tokenizer, chosen, Session(**options))
         history = [asdict(measurement) for measurement in ended.progress.measurements]
         return Ended(ended.checkpoint.model, ended.progress.step_losses, history)
 
@@ -248,37 +259,40 @@ def pairing(**sizes: Any) -> Callable[..., Ended]:
         pairs, settings = prepare("reversal", replace(PAIRING, **sizes, **changes or {}))
         if has_other_data:
             pairs = PairSplits(pairs.name, pairs.train, pairs.test[1:])
-        ended = train(pairs, NETWORKS[settings.network].load(), settings, **options)
-        history = [asdict(epoch) for epoch in ended.course.epochs]
+        ended = train(pairs, NETWORKS[settings.network].load(), settings, Session(**options))
+        history = [asdict(epoch) for epoch in ended.progress.measurements]
         judged = {"train": asdict(ended.train), "test": asdict(ended.test)}
-        return Ended(ended.network, ended.course.step_losses, [*history, judged])
+        return Ended(ended.network, ended.progress.step_losses, [*history, judged])
 
     return run
 
 
 LONGER = {"epochs": 4}, "epochs 3 and not 4"
 MORE = {"steps": 20}, "steps 9 and not 20"
+EPOCH = r", epoch \d$"
 RUNS = (
     Run(
         "text-classification",
-        9,
-        3,
         tuning(TEXT_CLASSIFICATION, lambda: message_splits(labelled_messages())),
         LONGER,
+        where=EPOCH,
+        is_cast=True,
     ),
-    Run("token-classification", 9, 3, tuning(TOKEN_CLASSIFICATION, tagged_splits), LONGER),
-    Run("question-answering", 6, 2, tuning(QUESTION_ANSWERING, question_splits), LONGER),
-    Run("images", 9, 3, seeing, LONGER),
-    Run("gpt", 9, 3, speaking(GPT, GPTSettings(vocab_size=270, **SPEAKING, **SIZES)), MORE),
-    Run("bert", 9, 3, speaking(BERT, BertSettings(vocab_size=60, **SPEAKING, **SIZES)), MORE),
-    Run("elmo", 9, 3, speaking(ELMO, ElmoSettings(num_layers=1, **SPEAKING)), MORE),
-    Run("lstm", 9, 3, pairing(network="lstm"), LONGER, has_precision=False),
+    Run("token-classification", tuning(TOKEN_CLASSIFICATION, tagged_splits), LONGER, where=EPOCH),
+    Run("question-answering", tuning(QUESTION_ANSWERING, question_splits), LONGER, 6, 2, EPOCH),
+    Run("images", seeing, LONGER, where=EPOCH),
+    Run(
+        "gpt",
+        speaking(GPT, GPTSettings(vocab_size=270, **SPEAKING, **SIZES)),
+        MORE,
+        is_cast=True,
+    ),
+    Run("bert", speaking(BERT, BertSettings(vocab_size=60, **SPEAKING, **SIZES)), MORE),
+    Run("elmo", speaking(ELMO, ElmoSettings(num_layers=1, **SPEAKING)), MORE),
+    Run("lstm", pairing(network="lstm"), ({"attention": "none"}, "attention 'dot' and not 'none'")),
     Run(
         "transformer",
-        9,
-        3,
         pairing(network="transformer", num_layers=1, num_heads=2, dropout=0.1),
         LONGER,
-        has_precision=False,
     ),
 )

@@ -1,23 +1,21 @@
-"""Fine-tuning: it learns, it repeats, it resumes bit for bit, and it keeps the best epoch."""
+"""Fine-tuning: it learns, it starts from what a checkpoint has, and it keeps the best epoch."""
 
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
 from tokenizers.processors import TemplateProcessing
 from torch import Tensor
 
-from models.checkpoint import Checkpoint, CheckpointError
+from models.checkpoint import Checkpoint
 from models.datasets import Dataset, Example, Splits
-from models.errors import SettingError, TrainingInterruptedError
+from models.errors import SettingError
 from models.evaluation import Evaluation
 from models.finetune import Finetuned, finetune
 from models.heads import SequenceClassifier
 from models.settings import TrainingSettings
-from models.trainer import SilentListener
-from models.training_state import EpochRecord
+from models.trainer import Listener, Session
+from models.training_state import Measurement
 
 # 24 rows train: 3 steps per epoch, 9 in all.
 SETTINGS = TrainingSettings(epochs=3, batch_size=8, learning_rate=5e-3, patience=3, precision="off")
@@ -29,11 +27,6 @@ def weights(finetuned: Finetuned[Evaluation]) -> dict[str, Tensor]:
 
 def same_weights(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
     return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
-
-
-def stop_after(steps: int) -> Callable[[], bool]:
-    remaining = iter(range(steps - 1))
-    return lambda: next(remaining, None) is None
 
 
 def test_an_embedder_learns_to_classify(
@@ -71,16 +64,6 @@ def test_a_classifier_learns_what_two_texts_have_to_do_with_each_other(
     assert result.evaluation.accuracy == 1.0
 
 
-def test_the_same_seed_gives_the_same_weights_and_another_does_not(
-    embedder_checkpoint: Checkpoint, splits: Splits[Dataset]
-) -> None:
-    first = weights(finetune(embedder_checkpoint, splits, SETTINGS))
-    torch.rand(3)  # whatever the global random state is
-    assert same_weights(first, weights(finetune(embedder_checkpoint, splits, SETTINGS)))
-    other = weights(finetune(embedder_checkpoint, splits, replace(SETTINGS, seed=1)))
-    assert not same_weights(first, other)
-
-
 def test_the_callers_model_and_random_state_stay_as_they_were(
     embedder_checkpoint: Checkpoint, splits: Splits[Dataset]
 ) -> None:
@@ -91,100 +74,14 @@ def test_the_callers_model_and_random_state_stay_as_they_were(
     assert torch.equal(state, torch.get_rng_state())
 
 
-@pytest.mark.parametrize("precision", ["off", "on"])
-@pytest.mark.parametrize("steps", [1, 3, 5, 9])
-def test_a_resumed_run_ends_as_an_uninterrupted_one(
-    embedder_checkpoint: Checkpoint,
-    splits: Splits[Dataset],
-    tmp_path: Path,
-    steps: int,
-    precision: str,
-) -> None:
-    """Stopped within the first epoch, at its end, in the middle and after the very last step."""
-    settings = replace(SETTINGS, precision=precision)
-    expected = finetune(embedder_checkpoint, splits, settings)
-    state_file = tmp_path / "run.resume.pt"
-    with pytest.raises(TrainingInterruptedError, match=f"after step {steps}, epoch"):
-        finetune(
-            embedder_checkpoint,
-            splits,
-            settings,
-            state_file=state_file,
-            should_stop=stop_after(steps),
-        )
-
-    resumed = finetune(embedder_checkpoint, splits, settings, state_file=state_file)
-
-    assert same_weights(weights(resumed), weights(expected))
-    assert resumed.progress.step_losses == expected.progress.step_losses
-    assert resumed.progress.epochs == expected.progress.epochs
-    assert resumed.evaluation == expected.evaluation
-
-
-def test_a_run_stopped_again_and_again_ends_the_same(
-    embedder_checkpoint: Checkpoint, splits: Splits[Dataset], tmp_path: Path
-) -> None:
-    expected = finetune(embedder_checkpoint, splits, SETTINGS)
-    for _ in range(9):
-        with pytest.raises(TrainingInterruptedError):
-            finetune(
-                embedder_checkpoint,
-                splits,
-                SETTINGS,
-                state_file=tmp_path / "state",
-                should_stop=lambda: True,
-            )
-    resumed = finetune(embedder_checkpoint, splits, SETTINGS, state_file=tmp_path / "state")
-    assert same_weights(weights(resumed), weights(expected))
-
-
-def test_a_state_of_another_run_is_refused_with_the_difference(
-    embedder_checkpoint: Checkpoint, splits: Splits[Dataset], tmp_path: Path
-) -> None:
-    state_file = tmp_path / "state"
-    finetune(embedder_checkpoint, splits, replace(SETTINGS, epochs=1), state_file=state_file)
-    with pytest.raises(CheckpointError, match="epochs 1 and not 3; repeat that command"):
-        finetune(embedder_checkpoint, splits, SETTINGS, state_file=state_file)
-    fewer = Splits(splits.validation, splits.validation)
-    with pytest.raises(CheckpointError, match="epochs 1 and not 3; other data"):
-        finetune(embedder_checkpoint, fewer, SETTINGS, state_file=state_file)
-
-    started_over = finetune(
-        embedder_checkpoint, splits, SETTINGS, state_file=state_file, resume=False
-    )
-    assert len(started_over.progress.epochs) == 3
-
-
-def test_a_damaged_state_is_refused(
-    embedder_checkpoint: Checkpoint, splits: Splits[Dataset], tmp_path: Path
-) -> None:
-    (tmp_path / "state").write_bytes(b"half a file")
-    with pytest.raises(CheckpointError, match="not a readable training state; start over with"):
-        finetune(embedder_checkpoint, splits, SETTINGS, state_file=tmp_path / "state")
-
-
-def test_a_state_of_an_older_format_is_refused(
-    embedder_checkpoint: Checkpoint, splits: Splits[Dataset], tmp_path: Path
-) -> None:
-    """Format 1 had an epoch's accuracy and macro F1 where there are scores by name."""
-    state_file = tmp_path / "state"
-    finetune(embedder_checkpoint, splits, SETTINGS, state_file=state_file)
-    state = torch.load(state_file)
-    for record in state["progress"]["epochs"]:
-        record |= record.pop("scores")
-    torch.save({**state, "format": "attendant-training-state-1"}, state_file)
-    with pytest.raises(CheckpointError, match=r"is not a .*-state-2; start over with --no-resume"):
-        finetune(embedder_checkpoint, splits, SETTINGS, state_file=state_file)
-
-
-class Recorder(SilentListener):
-    """Remembers the epochs it heard of."""
+class Recorder(Listener):
+    """Keeps the epochs that were measured."""
 
     def __init__(self) -> None:
-        self.records: list[EpochRecord] = []
+        self.records: list[Measurement] = []
 
-    def evaluated(self, record: EpochRecord) -> None:
-        self.records.append(record)
+    def measured(self, measurement: Measurement) -> None:
+        self.records.append(measurement)
 
 
 def test_training_stops_early_and_the_best_epoch_is_kept(
@@ -193,13 +90,13 @@ def test_training_stops_early_and_the_best_epoch_is_kept(
     """A rate of 0.5 wrecks the model: later epochs are no better, and patience is one epoch."""
     recorder = Recorder()
     settings = replace(SETTINGS, epochs=50, patience=1, learning_rate=0.5, warmup_fraction=0.0)
-    result = finetune(embedder_checkpoint, splits, settings, listener=recorder)
+    result = finetune(embedder_checkpoint, splits, settings, Session(listener=recorder))
     assert len(recorder.records) < 50
-    assert len(recorder.records) == result.progress.best_epoch + 1
-    best = min(recorder.records, key=lambda record: record.validation_loss)
-    assert best.epoch == result.progress.best_epoch
-    assert result.checkpoint.metrics["validation_accuracy"] == best.scores["accuracy"]
-    assert result.checkpoint.metrics["validation_macro_f1"] == best.scores["macro_f1"]
+    assert len(recorder.records) == result.progress.best_number + 1
+    best = min(recorder.records, key=lambda record: record.validation_loss or 0.0)
+    assert best.number == result.progress.best_number
+    assert result.checkpoint.metrics["validation_accuracy"] == best.figures["accuracy"]
+    assert result.checkpoint.metrics["validation_macro_f1"] == best.figures["macro_f1"]
 
 
 def test_a_frozen_encoder_does_not_change_and_its_head_learns(
@@ -208,7 +105,7 @@ def test_a_frozen_encoder_does_not_change_and_its_head_learns(
     result = finetune(embedder_checkpoint, splits, replace(SETTINGS, freeze_encoder=True))
     tuned, base = result.checkpoint.encoder_model, embedder_checkpoint.encoder_model
     assert same_weights(tuned.encoder.state_dict(), base.encoder.state_dict())
-    assert result.progress.epochs[-1].train_loss < result.progress.epochs[0].train_loss
+    assert result.progress.measurements[-1].train_loss < result.progress.measurements[0].train_loss
     assert all(parameter.requires_grad for parameter in tuned.parameters())
 
 

@@ -1,26 +1,22 @@
-"""Training a language model: it learns, it repeats, it resumes bit for bit, and keeps the best."""
+"""Training a GPT: it learns, from accumulated batches too, and keeps the best weights."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from tokenizers import Tokenizer
-from torch import Tensor
 
 from models.byte_pairs import token_stream, train_tokenizer
 from models.corpus import Corpus, TextFile, hold_out
-from models.errors import CheckpointError, DatasetError, SettingError, TrainingInterruptedError
+from models.errors import DatasetError, SettingError
 from models.gpt import GPT, GPTConfig
 from models.gpt_pretraining import PRESETS, PRETRAINING, config_of, sampler
-from models.language_trainer import SilentPretrainListener
 from models.perplexity import HeldOut, mean_loss
-from models.pretrain import Pretrained
 from models.pretrain import pretrain as pretrain_any
 from models.pretrain_settings import SIZES, GPTSettings
+from models.trainer import Listener, Session
 from models.training_state import Measurement
 
 pretrain = partial(pretrain_any, PRETRAINING)
@@ -59,19 +55,6 @@ def byte_tokenizer(corpus: Corpus) -> Tokenizer:
     return train_tokenizer(corpus.train, SETTINGS.vocab_size)
 
 
-def weights(pretrained: Pretrained) -> dict[str, Tensor]:
-    return pretrained.checkpoint.model.state_dict()
-
-
-def same_weights(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
-    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
-
-
-def stop_after(steps: int) -> Callable[[], bool]:
-    remaining = iter(range(steps - 1))
-    return lambda: next(remaining, None) is None
-
-
 def test_perplexity_falls_and_samples_are_of_the_kind(
     corpus: Corpus, byte_tokenizer: Tokenizer
 ) -> None:
@@ -96,59 +79,6 @@ def test_perplexity_falls_and_samples_are_of_the_kind(
     assert not result.checkpoint.model.training
 
 
-def test_the_same_seed_gives_the_same_weights_and_another_does_not(
-    corpus: Corpus, byte_tokenizer: Tokenizer
-) -> None:
-    state = torch.get_rng_state()
-    first = weights(pretrain(corpus, byte_tokenizer, SETTINGS))
-    assert torch.equal(state, torch.get_rng_state())
-    torch.rand(3)  # whatever the global random state is
-    assert same_weights(first, weights(pretrain(corpus, byte_tokenizer, SETTINGS)))
-    other = weights(pretrain(corpus, byte_tokenizer, replace(SETTINGS, seed=1)))
-    assert not same_weights(first, other)
-
-
-@pytest.mark.parametrize("precision", ["off", "on"])
-@pytest.mark.parametrize("steps", [1, 3, 5, 9])
-def test_a_resumed_run_ends_as_an_uninterrupted_one(
-    corpus: Corpus, byte_tokenizer: Tokenizer, tmp_path: Path, steps: int, precision: str
-) -> None:
-    """Stopped before a measurement, after one, between two and after the very last step."""
-    settings = replace(SETTINGS, precision=precision, dropout=0.2, accumulation=2)
-    expected = pretrain(corpus, byte_tokenizer, settings)
-    state_file = tmp_path / "run.resume.pt"
-    with pytest.raises(TrainingInterruptedError, match=f"after step {steps}"):
-        pretrain(
-            corpus,
-            byte_tokenizer,
-            settings,
-            state_file=state_file,
-            should_stop=stop_after(steps),
-        )
-
-    resumed = pretrain(corpus, byte_tokenizer, settings, state_file=state_file)
-
-    assert same_weights(weights(resumed), weights(expected))
-    assert resumed.progress.step_losses == expected.progress.step_losses
-    assert resumed.progress.measurements == expected.progress.measurements
-
-
-def test_a_state_of_another_run_is_refused_with_the_difference(
-    corpus: Corpus, byte_tokenizer: Tokenizer, tmp_path: Path
-) -> None:
-    state_file = tmp_path / "state"
-    with pytest.raises(TrainingInterruptedError):
-        pretrain(corpus, byte_tokenizer, SETTINGS, state_file=state_file, should_stop=lambda: True)
-    longer = replace(SETTINGS, steps=20)
-    with pytest.raises(CheckpointError, match="steps 9 and not 20; repeat that command"):
-        pretrain(corpus, byte_tokenizer, longer, state_file=state_file)
-    other = replace(corpus, train=corpus.train[1:])
-    with pytest.raises(CheckpointError, match="other data"):
-        pretrain(other, byte_tokenizer, SETTINGS, state_file=state_file)
-    over = pretrain(corpus, byte_tokenizer, SETTINGS, state_file=state_file, resume=False)
-    assert len(over.progress.step_losses) == 9
-
-
 def test_accumulated_batches_learn_as_one_large_batch(
     corpus: Corpus, byte_tokenizer: Tokenizer
 ) -> None:
@@ -163,8 +93,8 @@ def test_accumulated_batches_learn_as_one_large_batch(
     torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=0)
 
 
-class Recorder(SilentPretrainListener):
-    """Remembers the measurements it heard of."""
+class Recorder(Listener):
+    """Keeps the measurements."""
 
     def __init__(self) -> None:
         self.measurements: list[Measurement] = []
@@ -177,8 +107,8 @@ def test_the_best_measured_weights_are_kept(corpus: Corpus, byte_tokenizer: Toke
     """After a few good steps a rate of 1 that never falls wrecks the model."""
     recorder = Recorder()
     wild = replace(SETTINGS, learning_rate=1.0, warmup_fraction=1.0, evaluate_every=1)
-    result = pretrain(corpus, byte_tokenizer, wild, listener=recorder)
-    losses = [measurement.validation_loss for measurement in recorder.measurements]
+    result = pretrain(corpus, byte_tokenizer, wild, Session(listener=recorder))
+    losses = [measurement.validation_loss or 0.0 for measurement in recorder.measurements]
     assert len(losses) == 9
     assert min(losses) < losses[-1]
     assert result.progress.best == recorder.measurements[losses.index(min(losses))]

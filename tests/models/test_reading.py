@@ -4,7 +4,6 @@ import json
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -13,10 +12,10 @@ from torch.nn import functional as F
 
 from models.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from models.data import invented
-from models.datasets import AnySplits, Splits
+from models.datasets import Splits
 from models.encoder import Encoder, EncoderConfig
-from models.errors import DatasetError, TrainingInterruptedError
-from models.finetune import Recipe, finetune_by
+from models.errors import DatasetError
+from models.finetune import finetune_by
 from models.reading.agreement import Agreement, exact_match, f1
 from models.reading.answering import (
     MAX_ANSWER_TOKENS,
@@ -40,7 +39,8 @@ from models.reading.questions import Answer, Question, QuestionDataset, read_que
 from models.reading.sentences import TaggedDataset, TaggedSentence, read_sentences
 from models.reading.tagging import IGNORED, TOKEN_CLASSIFICATION, judge_tags, tokenize_tagged
 from models.settings import TrainingSettings
-from models.training_state import EpochRecord
+from models.training_state import Measurement
+from tests.models.runs import question, question_splits, tagged_splits
 
 SETTINGS = TrainingSettings(
     epochs=25, batch_size=8, learning_rate=1e-2, patience=25, precision="off"
@@ -256,10 +256,6 @@ def pairs_tokenizer(tokenizer: Tokenizer) -> Tokenizer:
     return tokenizer
 
 
-def asked(context: str, *answers: tuple[str, int], question: str = "win") -> Question:
-    return Question(1, question, context, tuple(Answer(*answer) for answer in answers))
-
-
 def windows(tokenizer: Tokenizer, *examples: Question, max_tokens: int = 14) -> QuestionRows:
     return window_questions(QuestionDataset("a", examples), (), tokenizer, max_tokens, 0)
 
@@ -268,7 +264,7 @@ def test_a_long_context_is_read_in_windows_that_overlap(pairs_tokenizer: Tokeniz
     """Three special tokens and one of the question leave 10 of 14; 5 of them are shared."""
     words = ["free", "cash", "lunch", "home", "later"] * 4
     context = " ".join(words)
-    rows = windows(pairs_tokenizer, asked(context, ("lunch", context.rindex("lunch"))))
+    rows = windows(pairs_tokenizer, question(context, ("lunch", context.rindex("lunch"))))
     assert [len(window.ids) for window in rows.windows] == [14, 14, 14]
     covered = [
         context[window.offsets[3][0] : window.offsets[-2][1]].split()  # type: ignore[index]
@@ -287,7 +283,7 @@ def test_the_target_is_the_answers_first_and_last_token(
     pairs_tokenizer: Tokenizer, is_answered: bool
 ) -> None:
     answers = [("cash, lunch", 5)] if is_answered else []
-    (window,) = windows(pairs_tokenizer, asked("free cash, lunch", *answers)).windows
+    (window,) = windows(pairs_tokenizer, question("free cash, lunch", *answers)).windows
     assert window.target == ((4, 6) if is_answered else (0, 0))
 
 
@@ -295,7 +291,7 @@ def test_a_question_that_leaves_no_room_for_a_context_is_refused(
     pairs_tokenizer: Tokenizer,
 ) -> None:
     with pytest.raises(DatasetError, match="a:1: the question has 4 tokens, at most 3 leave room"):
-        windows(pairs_tokenizer, asked("free", question="win win win win"))
+        windows(pairs_tokenizer, question("free", text="win win win win"))
 
 
 def test_the_best_span_is_that_of_all_that_are_allowed() -> None:
@@ -319,7 +315,7 @@ def test_the_best_span_is_that_of_all_that_are_allowed() -> None:
 
 def test_an_answer_is_the_best_of_all_windows_or_none(pairs_tokenizer: Tokenizer) -> None:
     context = " ".join(["free", "cash", "lunch", "home", "later"] * 4)
-    rows = windows(pairs_tokenizer, asked(context))
+    rows = windows(pairs_tokenizer, question(context))
     logits = [torch.full((length, 2), -5.0) for length in rows.lengths()]
     logits[2][10, 0], logits[2][11, 1] = 4.0, 4.0  # lunch home, of the last window
     logits[0][5] = 3.0
@@ -355,31 +351,6 @@ def embedder(pairs_tokenizer: Tokenizer, embedder_checkpoint: Checkpoint) -> Che
     return embedder_checkpoint
 
 
-def tagged_splits() -> Splits[TaggedDataset]:
-    """`win` and `free` are always entities, and `cash` goes on with what is before it."""
-    sentences = []
-    for line, (first, second, third) in enumerate(
-        product(("win", "free"), ("cash", "lunch", "now"), ("home", "later", "win", "the")), 1
-    ):
-        tags = ("B-x", "I-x" if second == "cash" else "O", "B-x" if third == "win" else "O")
-        sentences.append(TaggedSentence(line, (first, second, third), tags))
-    data = TaggedDataset("a", tuple(sentences))
-    return Splits(*data.split([0.2], 0))
-
-
-def question_splits() -> Splits[QuestionDataset]:
-    """`win` is the answer to everything; half of the texts have none."""
-    examples = []
-    for question, *words in product(
-        ("now", "the"), ("cash", "lunch"), ("win", "free"), ("home", "later")
-    ):
-        context = " ".join(words)
-        answers = [("win", context.index("win"))] if "win" in context else []
-        examples.append(asked(context, *answers, question=question))
-    data = QuestionDataset("a", tuple(examples))
-    return Splits(data, data)
-
-
 def test_a_network_learns_to_tag(embedder: Checkpoint) -> None:
     result = finetune_by(TOKEN_CLASSIFICATION, embedder, tagged_splits(), SETTINGS)
     assert result.evaluation.overall.f1 == 1.0
@@ -399,42 +370,17 @@ def test_a_network_learns_to_answer_and_not_to(embedder: Checkpoint) -> None:
     assert result.evaluation.overall.num_questions == 16
 
 
-@pytest.mark.parametrize(
-    ("recipe", "splits"),
-    [(TOKEN_CLASSIFICATION, tagged_splits()), (QUESTION_ANSWERING, question_splits())],
-)
-def test_a_resumed_run_ends_as_an_uninterrupted_one(
-    embedder: Checkpoint, recipe: Recipe[Any, Any, Any], splits: AnySplits, tmp_path: Path
-) -> None:
-    settings = TrainingSettings(epochs=2, batch_size=8, precision="off")
-    expected = finetune_by(recipe, embedder, splits, settings)
-    steps = iter((False, False))
-    with pytest.raises(TrainingInterruptedError):
-        finetune_by(
-            recipe,
-            embedder,
-            splits,
-            settings,
-            state_file=tmp_path / "state",
-            should_stop=lambda: next(steps, True),
-        )
-    resumed = finetune_by(recipe, embedder, splits, settings, state_file=tmp_path / "state")
-    for name, tensor in expected.checkpoint.model.state_dict().items():
-        assert torch.equal(tensor, resumed.checkpoint.model.state_dict()[name])
-    assert resumed.evaluation == expected.evaluation
-
-
 def test_the_best_epoch_has_the_highest_f1_then_the_lowest_loss() -> None:
     """F1 is 0 for long where most tags are O, and the loss goes on falling meanwhile."""
     first, second, third = (
-        EpochRecord(epoch, 0.0, loss, {"f1": f1})
-        for epoch, (loss, f1) in enumerate([(0.9, 0.0), (0.5, 0.0), (0.6, 0.4)], 1)
+        Measurement(number, number, 0.0, loss, {"f1": f1})
+        for number, (loss, f1) in enumerate([(0.9, 0.0), (0.5, 0.0), (0.6, 0.4)], 1)
     )
     assert second.is_better_than(first, "f1")
     assert third.is_better_than(second, "f1")
     assert not third.is_better_than(second), "by the loss alone"
     assert not first.is_better_than(first, "f1")
-    assert TOKEN_CLASSIFICATION.objective(("O",)).score == "entity_f1"
+    assert TOKEN_CLASSIFICATION.criterion(("O",)).score == "entity_f1"
 
 
 def test_unknown_types_and_sets_without_entities_are_refused() -> None:
@@ -445,11 +391,11 @@ def test_unknown_types_and_sets_without_entities_are_refused() -> None:
     with pytest.raises(DatasetError, match="a has no entity: all tags are O"):
         Splits(TaggedDataset("a", (TaggedSentence(1, ("x",), ("O",)),)), other)
     with pytest.raises(DatasetError, match="a has no question with an answer"):
-        Splits(QuestionDataset("a", (asked("x"),)), QuestionDataset("a", ()))
+        Splits(QuestionDataset("a", (question("x"),)), QuestionDataset("a", ()))
 
 
 def test_questions_of_one_context_are_not_parted() -> None:
-    examples = tuple(asked(f"context {i // 3}") for i in range(30))
+    examples = tuple(question(f"context {i // 3}") for i in range(30))
     kept, held_out = QuestionDataset("a", examples).split([0.2], 0)
     assert len(held_out) == 6
     assert not {e.context for e in kept.examples} & {e.context for e in held_out.examples}

@@ -16,6 +16,7 @@ from torch import Tensor
 
 import tests
 from models.checkpoint import Checkpoint, load_checkpoint
+from models.trainer import Listener
 from tests.models.runs import RUNS, Run
 
 SAVED = Path(tests.__file__).parent / "saved"
@@ -53,22 +54,14 @@ def test_a_state_that_was_saved_before_continues_to_the_same_end(run: Run, tmp_p
     )
 
 
-class Counter:
-    """Remembers the loss of each step that it hears of."""
+class Counter(Listener):
+    """Keeps the loss of each step."""
 
     def __init__(self, steps: list[float]) -> None:
         self._steps = steps
 
-    def started(self, total_steps: int, done_steps: int) -> None:
-        pass
-
     def stepped(self, loss: float) -> None:
         self._steps.append(loss)
-
-    def evaluated(self, _: object) -> None:
-        pass
-
-    measured = tested = evaluated
 
 
 @pytest.mark.parametrize("kind", EXPECTED["checkpoints"])

@@ -13,8 +13,7 @@ from typer.testing import CliRunner
 
 from models.attention import attention_reference
 from models.checkpoint import load_checkpoint, save_checkpoint
-from models.errors import DatasetError, SettingError, TrainingInterruptedError
-from models.trainer import SilentListener
+from models.errors import DatasetError, SettingError
 from models.vision.cli import vision
 from models.vision.images import LabelledImages, digits, normalised, read_images, shifted
 from models.vision.settings import VisionSettings
@@ -133,21 +132,6 @@ def test_training_for_seconds_beats_chance_and_leaves_what_it_was_judged_by(
     assert trained.evaluation.accuracy > 0.3
     assert trained.checkpoint.metrics["test_accuracy"] == trained.evaluation.accuracy
     assert trained.checkpoint.labels == tuple("0123456789")
-
-
-def test_a_stopped_run_ends_as_an_uninterrupted_one(
-    some_digits: LabelledImages, tmp_path: Path
-) -> None:
-    """Shifts are drawn from the random state that is saved."""
-    splits, settings = split_images(some_digits, SMALL), replace(SMALL, max_shift=1)
-    expected = train_vit(splits, settings).progress.step_losses
-    state_file, steps = tmp_path / "run.resume.pt", iter(range(5))
-    with pytest.raises(TrainingInterruptedError):
-        train_vit(
-            splits, settings, state_file=state_file, should_stop=lambda: next(steps, None) is None
-        )
-    resumed = train_vit(splits, settings, state_file=state_file, listener=SilentListener())
-    assert resumed.progress.step_losses == expected
 
 
 def test_a_checkpoint_without_tokenizer_comes_back(

@@ -15,6 +15,7 @@ from models.seq2seq.settings import Seq2SeqSettings
 from models.seq2seq.training import target_loss, train
 from models.seq2seq.transformer import Transformer, TransformerConfig
 from models.seq2seq.transformer_training import TRAINING, build, rate_at, tokenizer_of
+from models.trainer import Session
 from models.training_state import read_state
 
 TINY = TransformerConfig(
@@ -230,10 +231,11 @@ def test_the_published_schedule_reaches_adam(
     )
     pairs, completed = prepare("dates", settings)
     state_file, answers = tmp_path / "run.resume.pt", iter([False, True])
+    session = Session(state_file, should_stop=lambda: next(answers))
     with pytest.raises(TrainingInterruptedError, match="after step 2"):
-        train(pairs, TRAINING, completed, state_file=state_file, should_stop=lambda: next(answers))
+        train(pairs, TRAINING, completed, session)
     first = _adam_of(state_file)
-    train(pairs, TRAINING, completed, state_file=state_file)
+    train(pairs, TRAINING, completed, Session(state_file))
     last = _adam_of(state_file)
     assert (first["lr"], last["lr"]) == (pytest.approx(at_2), pytest.approx(at_8))
     assert (last["eps"], last["betas"], last["weight_decay"]) == (1e-9, (0.9, 0.98), 0.0)
@@ -307,4 +309,4 @@ def test_a_few_dates_are_learnt_by_heart_in_seconds() -> None:
     pairs, completed = prepare("dates", settings)
     result = train(pairs, NETWORKS["transformer"].load(), completed)
     assert result.train.exact == result.train.symbols == 1.0
-    assert result.course.step_losses[0] > 3.0 > 1.0 > result.course.step_losses[-1]
+    assert result.progress.step_losses[0] > 3.0 > 1.0 > result.progress.step_losses[-1]
