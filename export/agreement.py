@@ -15,9 +15,8 @@ from export.errors import ExportError
 from export.parity import BATCH_ROWS, Arrays, pad, run_network
 from models.heads import TextNetwork
 from models.tokenizer import cutting_copy
-from service.answers import Window, best_spans
+from service.answers import MAX_ANSWER_TOKENS, Window, best_spans
 from service.entities import Entity, Words, entities_of
-from service.reading import MAX_ANSWER_TOKENS
 
 # The least agreement with float32 for a precision that was not requested by name: decision 0017.
 LEAST_AGREEMENT = {

@@ -1,4 +1,4 @@
-"""From the logits of tokens to the answers that a context has to a question (pure).
+"""The answers that a context has to a question, from the logits of its tokens.
 
 Each token has a logit for being an answer's first token and one for being its last. A span scores
 their sum, and "no answer" the sum of the first token's two (Devlin et al. 2018, section 4.3). A
@@ -11,6 +11,26 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from service.errors import InvalidArgument
+from service.request import Arrays
+from service.signature import Signature, TensorSpec
+from service.task import (
+    BYTES,
+    FP32,
+    INT32,
+    Asked,
+    Fields,
+    Method,
+    Outputs,
+    TextReply,
+    TextTask,
+    TextTaskModel,
+    column,
+    decode,
+)
+from service.tokenizer import Text, WindowTokenizer
+
+MAX_ANSWER_TOKENS = 30  # where a request does not say, as in SQuAD's baselines
 NUM_BEST = 20  # spans of each window that probabilities are among, and answers at most
 
 
@@ -81,3 +101,87 @@ def best_spans(window: Window, max_answer_tokens: int) -> list[tuple[float, int,
         for place in best[np.argsort(-flat[best], kind="stable")]
         if np.isfinite(flat[place])
     ]
+
+
+def _answers(reply: TextReply, max_answer_tokens: int, count: int) -> list[Answers]:
+    """The answers to each question, whose context may have been read in several windows."""
+    windows: dict[int, list[Window]] = {}
+    for row, logits in zip(reply.rows, reply.per_text(), strict=True):
+        assert row.encoding is not None, "the task's rows are of tokens"
+        is_context = np.array([part == 1 for part in row.encoding.sequence_ids])
+        window = Window(logits, np.array(row.encoding.offsets), is_context)
+        windows.setdefault(row.text_index, []).append(window)
+    return [answers_of(of_text, max_answer_tokens, count) for of_text in windows.values()]
+
+
+def _asked(fields: Fields, model: TextTaskModel) -> Asked:
+    longest, count = fields["max_answer_tokens"], fields["top_k"]
+    max_tokens = model.manifest.max_tokens
+    if longest > max_tokens:
+        raise InvalidArgument(f"max_answer_tokens is {longest}, the model takes {max_tokens}")
+    if count > NUM_BEST:
+        raise InvalidArgument(f"top_k is {count}, expected at most {NUM_BEST}")
+    context, must_answer = fields["context"], fields["must_answer"]
+
+    def answer(reply: TextReply) -> Fields:
+        (answers,) = _answers(reply, longest or MAX_ANSWER_TOKENS, count or 1)
+        spans = answers.spans if must_answer or answers.is_answered else []
+        return {
+            "answers": [
+                {
+                    "text": context[span.start : span.end],
+                    "start": span.start,
+                    "end": span.end,
+                    "score": span.score,
+                }
+                for span in spans
+            ],
+            "no_answer_score": answers.no_answer_score,
+            "num_windows": len(reply.rows),
+        }
+
+    return Asked([(fields["question"], context)], answer)
+
+
+def _questions_of(inputs: Arrays) -> Sequence[Text]:
+    questions, contexts = (decode(inputs[name]) for name in ("question", "context"))
+    return list(zip(questions, contexts, strict=True))
+
+
+def _tensors(texts: Sequence[Text], reply: TextReply) -> Outputs:
+    """The best answer to each question; empty, with the score of there being none."""
+    best = [
+        answers.spans[0] if answers.is_answered else Answer(0, 0, answers.no_answer_score)
+        for answers in _answers(reply, MAX_ANSWER_TOKENS, 1)
+    ]
+    spans = [
+        pair[1][each.start : each.end].encode() for pair, each in zip(texts, best, strict=True)
+    ]
+    return {
+        "answer": column(spans, object),
+        "score": column([each.score for each in best], np.float32),
+        "start": column([each.start for each in best], np.int32),
+        "end": column([each.end for each in best], np.int32),
+    }
+
+
+QUESTION_ANSWERING = TextTask(
+    name="question-answering",
+    verb="answer questions",
+    output="logits",  # of being an answer's start, and its end
+    dims=lambda _: (2,),
+    signature=lambda _: Signature(
+        (TensorSpec("question", BYTES, (1,)), TensorSpec("context", BYTES, (1,))),
+        (
+            TensorSpec("answer", BYTES, (1,)),
+            TensorSpec("score", FP32, (1,)),
+            TensorSpec("start", INT32, (1,)),
+            TensorSpec("end", INT32, (1,)),
+        ),
+    ),
+    rows="token",
+    tokenizer=WindowTokenizer,
+    texts_of=_questions_of,
+    tensors=lambda _model, _parameters: _tensors,
+)
+METHODS = (Method("Answer", QUESTION_ANSWERING, _asked, counted=()),)

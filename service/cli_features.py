@@ -98,7 +98,7 @@ def _word_in_texts(given: Sequence[str], patience_s: float, word: str, ask: Ask)
     """How alike a word's vectors are: cosines of the first occurrences in texts."""
     import numpy as np  # heavy, and all commands are read together
 
-    from service.features import similarity as likeness_of
+    from service.texts import similarity as likeness_of
 
     texts: list[str] = []
     vectors: list[np.ndarray] = []
@@ -183,7 +183,7 @@ class Likeness:
         self._num_drawn = 0
 
     def __iter__(self) -> Iterator[Answered[features_pb2.SimilarityResponse]]:
-        from service.features import similarity as likeness_of
+        from service.texts import similarity as likeness_of
 
         for part, vectors in zip(self._embedded, self._vectors, strict=True):
             answered = part.response

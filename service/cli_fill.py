@@ -31,7 +31,7 @@ from service.client import ReadingClient
 from service.errors import SettingError
 
 if TYPE_CHECKING:
-    from service.fills import ComparedWord  # numpy, which few commands need
+    from service.comparison import ComparedWord  # numpy, which few commands need
 
 COMPARED_WORDS = 20  # of each prompt, where nobody says
 MAX_PROMPTS = 8  # to compare: a column each
@@ -146,7 +146,7 @@ def compare(client: ReadingClient, request: pb.FillMaskRequest) -> "list[Compare
         words = [word for found in _by_prompt(client, request) for word in found]
         request.top_k = 0
         request.candidates.extend(dict.fromkeys(words))
-    from service.fills import compared, crossing_of  # heavy
+    from service.comparison import compared, crossing_of  # heavy
 
     found = compared(_by_prompt(client, request))
     crossing = crossing_of(request.texts)

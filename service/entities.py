@@ -1,14 +1,33 @@
-"""From the labels of tokens to the entities of a text (pure).
+"""The entities of texts, from the labels of their tokens.
 
 Labels are IOB tags: `B-person` begins an entity of that type, `I-person` goes on with one, `O` is
 outside of all. What a word is, its first token says. An `I-` that follows nothing of its type
 begins an entity as well, as in conlleval.
 """
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
+
+from service.signature import Signature, TensorSpec
+from service.task import (
+    BYTES,
+    TEXT,
+    Asked,
+    Fields,
+    Method,
+    Outputs,
+    TextReply,
+    TextTask,
+    TextTaskModel,
+    column,
+    row_fields,
+    softmax,
+)
+from service.tokenizer import EncodedText, Text
 
 OUTSIDE = "O"
 
@@ -78,3 +97,61 @@ def entities_of(probabilities: np.ndarray, labels: Sequence[str], words: Words) 
         first = found.pop().start if goes_on else start
         found.append(Entity(types[label], first, end, sum(members) / len(members)))
     return found
+
+
+def _found(model: TextTaskModel, texts: Sequence[Text], reply: TextReply) -> list[list[Fields]]:
+    """The entities of each text, in their order."""
+    return [
+        [_fields(text, entity) for entity in _entities(model, text, row, logits)]
+        for text, row, logits in zip(texts, reply.rows, reply.per_text(), strict=True)
+        if isinstance(text, str)  # the task takes no pairs
+    ]
+
+
+def _entities(
+    model: TextTaskModel, text: str, row: EncodedText, logits: np.ndarray
+) -> list[Entity]:
+    assert row.encoding is not None, "the task's rows are of tokens"
+    words = words_of(row.encoding.word_ids, row.encoding.offsets, text)
+    return entities_of(softmax(logits), model.manifest.labels, words)
+
+
+def _fields(text: str, entity: Entity) -> Fields:
+    return {
+        "label": entity.label,
+        "text": text[entity.start : entity.end],
+        "start": entity.start,
+        "end": entity.end,
+        "score": entity.score,
+    }
+
+
+def _asked(fields: Fields, model: TextTaskModel) -> Asked:
+    texts = fields["texts"]
+
+    def answer(reply: TextReply) -> Fields:
+        pairs = zip(reply.rows, _found(model, texts, reply), strict=True)
+        return {"results": [{"entities": each, **row_fields(row)} for row, each in pairs]}
+
+    return Asked(texts, answer)
+
+
+def _tensors(model: TextTaskModel, texts: Sequence[Text], reply: TextReply) -> Outputs:
+    """`entities`: a JSON list for each text."""
+    lists = [
+        [{**entity, "score": round(entity["score"], 6)} for entity in entities]
+        for entities in _found(model, texts, reply)
+    ]
+    return {"entities": column([json.dumps(each).encode() for each in lists], object)}
+
+
+TOKEN_CLASSIFICATION = TextTask(
+    name="token-classification",
+    verb="classify tokens",
+    output="logits",
+    dims=lambda manifest: (len(manifest.labels),),
+    signature=lambda _: Signature(TEXT, (TensorSpec("entities", BYTES, (1,)),)),  # JSON
+    rows="token",
+    tensors=lambda model, _: partial(_tensors, model),
+)
+METHODS = (Method("ClassifyTokens", TOKEN_CLASSIFICATION, _asked),)

@@ -1,10 +1,12 @@
-"""Of all hidden states of a text: which layers make its features, and how likeness is measured.
+"""The features of texts: each request says which hidden states they are made of, and how.
 
-Pure: arrays in, arrays out. The strategies are those of Devlin et al. 2018, table 7, as an export
-of an embedder has them, and a mix by given weights as in Peters et al. 2018. The embeddings count
-as the first layer, and are not among "all" the layers that are summed.
+Over the Open Inference Protocol the request parameters `layers`, `pooling` and `weights` say it,
+and a text has one vector: a tensor has rows of one length. The strategies are those of Devlin et
+al. 2018, table 7, as an export of an embedder has them, and a mix by given weights as in Peters et
+al. 2018. The embeddings count as the first layer, and are not among "all" the layers that are
+summed.
 """
-# ruff: noqa: N803, N806 - suffixes are array layouts: S tokens, L layers, D values, N and M vectors
+# ruff: noqa: N803, N806 - suffixes are array layouts: S tokens, L layers, D values, N texts
 
 import math
 from collections.abc import Callable, Sequence
@@ -13,6 +15,24 @@ from dataclasses import dataclass
 import numpy as np
 
 from service.errors import InvalidArgument
+from service.signature import Signature, TensorSpec
+from service.task import (
+    FP32,
+    MAX_VALUES,
+    TEXT,
+    Asked,
+    Fields,
+    Method,
+    Outputs,
+    Parameters,
+    TextReply,
+    TextTask,
+    TextTaskModel,
+    chosen,
+    row_fields,
+    tokens_of,
+)
+from service.tokenizer import EncodedText, Text
 
 LAYERS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "first": lambda states_SLD: states_SLD[:, 0],
@@ -26,16 +46,9 @@ MIX = "mix"
 NEEDS_FOUR_LAYERS = ("sum_last_four", "concat_last_four")
 POOLINGS = ("mean", "cls", "none")
 DEFAULT_LAYERS, DEFAULT_POOLING = "last", "mean"
-DEFAULT_MEASURE = "cosine"
-MEASURES: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
-    "cosine": lambda texts_ND, others_MD: unit(texts_ND) @ unit(others_MD).T,
-    "dot": lambda texts_ND, others_MD: texts_ND @ others_MD.T,
-    "scaled_dot": lambda texts_ND, others_MD: (
-        texts_ND @ others_MD.T / np.float32(math.sqrt(texts_ND.shape[1]))
-    ),
-}
 MAX_WEIGHTS_CHARACTERS = 4_096  # of a tensor request's, as text
-SMALLEST_LENGTH = 1e-12  # of a vector that has a direction
+# Of one request, 512 MiB: all layers of all its tokens, however little of them is asked for.
+MAX_STATES = 2**27
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,18 +96,6 @@ class Features:
         return pooled_1D
 
 
-def unit(vectors_ND: np.ndarray) -> np.ndarray:
-    """[N, D] of length 1; a vector without direction stays what it is."""
-    lengths_N1 = np.linalg.norm(vectors_ND, axis=1, keepdims=True)
-    units_ND: np.ndarray = vectors_ND / np.maximum(lengths_N1, SMALLEST_LENGTH)
-    return units_ND
-
-
-def similarity(measure: str, texts_ND: np.ndarray, others_MD: np.ndarray) -> np.ndarray:
-    """[N, M]: how alike each text is to each of the others."""
-    return MEASURES[measure](texts_ND, others_MD)
-
-
 def parse_weights(text: str) -> tuple[float, ...]:
     """Numbers with commas between them, as a tensor request's parameter has them."""
     if len(text) > MAX_WEIGHTS_CHARACTERS:
@@ -110,3 +111,74 @@ def parse_weights(text: str) -> tuple[float, ...]:
 def stacked(vectors: Sequence[np.ndarray]) -> np.ndarray:
     """[N, D'] of one vector per text."""
     return np.concatenate(vectors) if vectors else np.empty((0, 0), np.float32)
+
+
+def _check_states(model: TextTaskModel, _: Sequence[Text], rows: Sequence[EncodedText]) -> None:
+    per_token = (model.manifest.num_layers + 1) * model.manifest.embedding_size
+    num_tokens = sum(row.num_tokens for row in rows)
+    if num_tokens * per_token > MAX_STATES:
+        raise InvalidArgument(
+            f"the texts have {num_tokens} tokens in all, the server takes at most "
+            f"{MAX_STATES // per_token}: a token has {per_token} values of all layers"
+        )
+
+
+def _asked(fields: Fields, model: TextTaskModel) -> Asked:
+    features = Features(
+        chosen("Layers", fields["layers"], (*LAYERS, MIX), DEFAULT_LAYERS),
+        chosen("Pooling", fields["pooling"], POOLINGS, DEFAULT_POOLING),
+        fields["weights"],
+    )
+    features.check(model.manifest.num_layers)
+    return Asked(fields["texts"], lambda reply: {"results": _results(reply, features)})
+
+
+def _results(reply: TextReply, features: Features) -> list[Fields]:
+    """A list for each text, or `InvalidArgument` where they are too much for one answer."""
+    by_text = [features.of(states) for states in reply.per_text()]
+    if (num_values := sum(vectors.size for vectors in by_text)) > MAX_VALUES:
+        raise InvalidArgument(
+            f"the features of these texts are {num_values} values, an answer has at most "
+            f"{MAX_VALUES}: ask for fewer texts, fewer layers or pooling"
+        )
+    return [
+        {
+            "vectors": [{"values": values} for values in vectors.tolist()],
+            "tokens": tokens_of(row) if features.pooling == "none" else [],
+            **row_fields(row),
+        }
+        for row, vectors in zip(reply.rows, by_text, strict=True)
+    ]
+
+
+def _tensors(
+    model: TextTaskModel, parameters: Parameters
+) -> Callable[[Sequence[Text], TextReply], Outputs]:
+    features = Features(
+        str(parameters.get("layers", DEFAULT_LAYERS)),
+        str(parameters.get("pooling", DEFAULT_POOLING)),
+        parse_weights(str(parameters.get("weights", ""))),
+    )
+    features.check(model.manifest.num_layers)
+    if features.pooling == "none":
+        raise InvalidArgument(
+            "pooling is 'none', expected mean or cls: a tensor has no rows of different "
+            "lengths, ExtractFeatures has"
+        )
+    return lambda _texts, reply: {
+        "features": stacked([features.of(states) for states in reply.per_text()])
+    }
+
+
+FEATURES = TextTask(
+    name="features",
+    verb="extract features",
+    output="hidden_states",
+    dims=lambda manifest: (manifest.num_layers + 1, manifest.embedding_size),
+    signature=lambda _: Signature(TEXT, (TensorSpec("features", FP32, (-1,)),)),
+    rows="token",
+    inline_rows=8,  # each has thousands of values, of 50 ns in a message
+    check=_check_states,
+    tensors=_tensors,
+)
+METHODS = (Method("ExtractFeatures", FEATURES, _asked),)

@@ -8,8 +8,8 @@ from textwrap import fill
 from typing import TYPE_CHECKING
 
 from service.cli_common import plotted
+from service.comparison import ComparedWord, Crossing, crossing_of, short_names
 from service.errors import SettingError
-from service.fills import ComparedWord, Crossing, crossing_of, short_names
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

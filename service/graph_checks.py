@@ -3,7 +3,7 @@
 from service.errors import LoadError
 from service.manifest import Manifest
 from service.signature import Signature
-from service.tasks import TEXT_TASKS, text_signature
+from service.tasks import text_signature, text_task
 
 
 def check_graph(graph: Signature, manifest: Manifest) -> None:
@@ -21,7 +21,7 @@ def _check_text_graph(graph: Signature, manifest: Manifest) -> None:
     inputs = {spec.name for spec in graph.inputs}
     if "input_ids" not in inputs or not inputs <= known:
         raise LoadError(f"a text model takes input_ids and {sorted(known)}, not {sorted(inputs)}")
-    task = TEXT_TASKS[manifest.task]
+    task = text_task(manifest)
     expected = task.dims(manifest)
     outputs = {spec.name: spec.dims for spec in graph.outputs}
     dims = outputs.get(task.output, ())[1:]

@@ -5,8 +5,9 @@ methods run on the event loop.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
@@ -18,6 +19,8 @@ from service.interface import ModelInterface
 from service.models import Caller, Host, TensorModel, first_outputs
 from service.request import Item, Timings
 from service.tokenizing import Tokenizing
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +50,12 @@ class ImageModel(TensorModel):
         """What an image takes once it is as the graph takes it: a small file may become much."""
         return 4 * self._image.channels * self._image.height * self._image.width  # float32
 
-    async def classify(self, files: Sequence[bytes], caller: Caller) -> ImageReply:
+    async def compute(
+        self,
+        files: Sequence[bytes],
+        caller: Caller,
+        can_truncate: bool = False,  # noqa: ARG002 - texts are cut, images are not
+    ) -> ImageReply:
         """Decode files and run them, each as an item of its own."""
         is_left, deadline_s = False, caller.deadline_s
 
@@ -73,3 +81,7 @@ class ImageModel(TensorModel):
             )
             logits = await self._run(request, "", first_outputs)
         return ImageReply(logits, decoded.sizes, request.timings)
+
+    async def interpreted(self, _: ImageReply, read: Callable[[], T]) -> T:
+        """What `read` makes of a reply, whose values are few."""
+        return read()

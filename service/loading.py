@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from service.attention_model import AttentionModel
 from service.background import release_freed_memory
 from service.batch_limits import with_cost
 from service.collate import concatenate_rows, pad_rows
@@ -18,13 +17,11 @@ from service.config_files import read_config
 from service.cost_curve import CostCurve
 from service.engine import BatchEngine, Collate
 from service.errors import LoadError
-from service.feature_model import FeatureModel
-from service.fill_model import FillMaskModel
 from service.generation.decoder import open_decoder
 from service.generation.loading import LoadedDecoder, OpenDecoder, load_decoder, start_decoder
 from service.image_model import ImageModel
 from service.interface import ModelInterface
-from service.manifest import Manifest, Task
+from service.manifest import Manifest
 from service.measuring import made_up_items, measure_cost
 from service.model_config import parse_config, parse_config_json, versions_to_serve
 from service.model_files import ModelSource, find_versions
@@ -38,15 +35,13 @@ from service.models import (
     to_graph,
 )
 from service.plan import ModelPlan, plan_of
-from service.reading import QuestionAnswerer, TokenClassifier
 from service.request import Arrays, Item, Request, Timings
 from service.runtime import OnnxSession, RunStop, Session, SessionOptions
 from service.sequence_model import SequenceModel
 from service.settings import Settings
-from service.tasks import TEXT_TASKS
+from service.tasks import text_task
 from service.tokenizer import TextTokenizer
 from service.warmup import warm_up
-from service.word_model import WordVectorModel
 
 OpenSession = Callable[[Path, SessionOptions], Session]
 
@@ -57,16 +52,6 @@ class Openers:
 
     session: OpenSession = OnnxSession
     decoder: OpenDecoder = open_decoder
-
-
-# Of the tasks whose answers are not those of `TextModel`.
-TEXT_MODELS: dict[Task, type[TextModel]] = {
-    "attention": AttentionModel,
-    "features": FeatureModel,
-    "fill-mask": FillMaskModel,
-    "token-classification": TokenClassifier,
-    "question-answering": QuestionAnswerer,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,12 +142,9 @@ def _open_tokenizer(plan: ModelPlan, manifest: Manifest) -> TextTokenizer:
     file, max_characters = plan.graph.with_name("tokenizer.json"), plan.settings.max_text_characters
     if manifest.is_recurrent:
         return TextTokenizer(file, manifest.max_source_tokens, max_characters)
-    return _kind_of(manifest).tokenizer_type(
-        file,
-        manifest.max_tokens,
-        max_characters,
-        has_encodings=TEXT_TASKS[manifest.task].needs_encodings,
-    )
+    task = text_task(manifest)
+    has_encodings = task.needs_encodings
+    return task.tokenizer(file, manifest.max_tokens, max_characters, has_encodings=has_encodings)
 
 
 def start_model(version: LoadedVersion, host: Host, on_broken: Callable[[], None]) -> ServedModel:
@@ -173,8 +155,8 @@ def start_model(version: LoadedVersion, host: Host, on_broken: Callable[[], None
     manifest = interface.manifest
     if manifest is not None and tokenizer is not None and manifest.reads_texts:
         collate = _padding(version.sessions[0], manifest)
-        engine = _engine(version, host, on_broken, [TEXT_TASKS[manifest.task].output], collate)
-        return _kind_of(manifest)(host, interface, engine, tokenizer)
+        engine = _engine(version, host, on_broken, [text_task(manifest).output], collate)
+        return TextModel(host, interface, engine, tokenizer)
     outputs = [spec.name for spec in interface.signature.outputs]
     engine = _engine(version, host, on_broken, outputs, concatenate_rows)
     if manifest is None:
@@ -204,10 +186,6 @@ def _engine(
     )
 
 
-def _kind_of(manifest: Manifest) -> type[TextModel]:
-    return WordVectorModel if manifest.has_words else TEXT_MODELS.get(manifest.task, TextModel)
-
-
 def _padding(session: Session, manifest: Manifest) -> Callable[[Sequence[Item]], Arrays]:
     return pad_rows(manifest.pad_token_id, [spec.name for spec in session.signature.inputs])
 
@@ -230,9 +208,9 @@ def _run_texts(
     stopping: RunStop,
 ) -> None:
     """What `TextModel` does, without a queue."""
-    rows = tokenizer.encode(_kind_of(manifest).texts_of(inputs), can_truncate=True)
+    rows = tokenizer.encode(text_task(manifest).texts_of(inputs), can_truncate=True)
     items = text_items(Request(Timings(0.0)), rows, manifest)
-    session.run(_padding(session, manifest)(items), [TEXT_TASKS[manifest.task].output], stopping)
+    session.run(_padding(session, manifest)(items), [text_task(manifest).output], stopping)
 
 
 def _run_lengths(
@@ -240,4 +218,4 @@ def _run_lengths(
 ) -> None:
     """One batch of rows of these lengths."""
     batch = _padding(session, manifest)(made_up_items(lengths))
-    session.run(batch, [TEXT_TASKS[manifest.task].output], stopping)
+    session.run(batch, [text_task(manifest).output], stopping)

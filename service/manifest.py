@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args
 
 from service.errors import LoadError
 
-Task = Literal[
+TaskName = Literal[
     "text-classification",
     "embedding",
     "text-generation",
@@ -84,7 +84,7 @@ class Manifest:
     `precision` and what was measured are those of `model.onnx`; `variants` stand beside it.
     """
 
-    task: Task
+    task: TaskName
     precision: Precision
     max_tokens: int  # longest row, special tokens included; generating: prompt and output
     pad_token_id: int
@@ -113,7 +113,7 @@ class Manifest:
     left_out: dict[str, str] = field(default_factory=dict)  # precisions, and why they are not there
 
     def __post_init__(self) -> None:
-        _check_choice("task", self.task, Task)
+        _check_choice("task", self.task, TaskName)
         _check_choice("precision", self.precision, Precision)
         precisions = [self.precision, *(variant.precision for variant in self.variants)]
         if len(set(precisions)) < len(precisions):

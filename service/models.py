@@ -8,13 +8,12 @@ third. Knows nothing of protocols, files and sessions. All methods run on the ev
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from itertools import accumulate
 from types import TracebackType
-from typing import ClassVar, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import numpy as np
 
@@ -25,7 +24,6 @@ from service.errors import (
     AttendantError,
     DeadlineExceeded,
     DeviceFailed,
-    InvalidArgument,
     ModelFailed,
     Overloaded,
     TimedOut,
@@ -43,7 +41,8 @@ from service.response_cache import LoadCache, ResponseCache
 from service.settings import Settings
 from service.signature import Signature
 from service.statistics import FailureReason, Refusal, Statistics
-from service.tasks import TEXT_TASKS
+from service.task import Parameters, TextReply, TextTask, decode
+from service.tasks import text_task
 from service.tokenizer import EncodedText, Text, TextTokenizer, TokenPieces
 from service.tokenizing import Tokenizing
 
@@ -80,7 +79,7 @@ class InferRequest:
     caller: Caller
     can_truncate: bool = False
     # Request parameters that the protocol leaves to models.
-    parameters: Mapping[str, bool | int | float | str] = field(default_factory=dict)
+    parameters: Parameters = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,20 +89,6 @@ class InferReply:
     outputs: dict[str, np.ndarray]
     timings: Timings
     is_last: bool = True  # False: another follows, for the same request
-
-
-@dataclass(frozen=True, slots=True)
-class TextReply:
-    """A text model's raw output, float32, and what went in: rows per text, token or mask."""
-
-    values: np.ndarray
-    rows: list[EncodedText]
-    timings: Timings
-    counts: list[int]  # of rows of `values`, by text
-
-    def per_text(self) -> list[np.ndarray]:
-        """Each text's rows of the output."""
-        return np.split(self.values, list(accumulate(self.counts))[:-1]) if self.counts else []
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,14 +309,7 @@ class TensorModel(BatchedModel):
 
 
 class TextModel(BatchedModel):
-    """A model that reads texts, as its manifest says.
-
-    Subclasses answer for the tasks that are neither classification nor embedding of whole texts.
-    """
-
-    tokenizer_type: ClassVar[type[TextTokenizer]] = TextTokenizer
-    # Of a reply: reading tokens takes about a microsecond each, and a hop to another thread 100.
-    inline_rows: ClassVar[int] = 1_024
+    """A model that reads texts, for the task that its manifest names."""
 
     def __init__(
         self, host: Host, interface: ModelInterface, engine: BatchEngine, tokenizer: TextTokenizer
@@ -339,42 +317,19 @@ class TextModel(BatchedModel):
         assert interface.manifest is not None, "a text model has one"
         super().__init__(host, interface, engine)
         self.manifest = interface.manifest
+        self.task = text_task(interface.manifest)
         self.tokenizer = tokenizer
         self._executor = host.executor
         self._tokenizing = Tokenizing(host.executor)
         self._tokens_per_character = 0.0  # of texts so far; 0: the first one is admitted unseen
-        self._labels = np.array([label.encode() for label in self.manifest.labels], object)
 
     async def _compute_reply(self, request: InferRequest) -> InferReply:
         with self.counted_failures(request.caller.received_s):
-            texts = self.texts_of(request.inputs)
+            read = self.task.tensors(self, request.parameters)
+            texts = self.task.texts_of(request.inputs)
         reply = await self.compute(texts, request.caller, request.can_truncate)
-        outputs = await self.interpreted(reply, lambda: self._outputs_of(reply, request))
+        outputs = await self.interpreted(reply, lambda: read(texts, reply))
         return InferReply(outputs, reply.timings)
-
-    @staticmethod
-    def texts_of(inputs: Arrays) -> Sequence[Text]:
-        """What a request's tensors ask to be read: texts, or pairs."""
-        texts = decode(inputs["text"])
-        if "text_pair" not in inputs:
-            return texts
-        return list(zip(texts, decode(inputs["text_pair"]), strict=True))
-
-    def _outputs_of(
-        self,
-        reply: TextReply,
-        request: InferRequest,  # noqa: ARG002 - others read its parameters
-    ) -> dict[str, np.ndarray]:
-        """The tensors that clients are given."""
-        if self.manifest.task == "embedding":
-            return {"embedding": reply.values}
-        scores = softmax(reply.values)
-        best = scores.argmax(axis=1)
-        return {
-            "label": self._labels[best][:, None],
-            "score": scores.max(axis=1, keepdims=True),
-            "logits": reply.values,
-        }
 
     async def compute(
         self, texts: Sequence[Text], caller: Caller, can_truncate: bool = False
@@ -390,8 +345,7 @@ class TextModel(BatchedModel):
                 now_s = time.monotonic()
                 timings = Timings.without_batch(caller.received_s, now_s)
                 self._count_success(0, timings, caller.request_id)
-                dims = TEXT_TASKS[self.manifest.task].dims(self.manifest)
-                shape = 0, *(max(0, dim) for dim in dims)
+                shape = 0, *(max(0, dim) for dim in self.task.dims(self.manifest))
                 return TextReply(np.empty(shape, np.float32), rows, timings, [])
             request = caller.new_request()
             request.items = text_items(request, rows, self.manifest)
@@ -404,15 +358,15 @@ class TextModel(BatchedModel):
 
     async def interpreted(self, reply: TextReply, read: Callable[[], T]) -> T:
         """What `read` makes of a reply: on another thread where that has many rows to read."""
-        if len(reply.values) <= self.inline_rows:
+        if len(reply.values) <= self.task.inline_rows:
             return read()
         return await asyncio.get_running_loop().run_in_executor(self._executor, read)
 
-    async def pieces(self, texts: Sequence[str], told: Callable[[TokenPieces], T]) -> list[T]:
-        """The tokens of texts of any length, as `told` tells them: where they are found."""
+    async def pieces(self, texts: Sequence[str], read: Callable[[list[TokenPieces]], T]) -> T:
+        """What `read` makes, where they are found, of the tokens of texts of any length."""
         num_characters = self.tokenizer.check_sizes(texts)
         return await self._tokenizing.run(
-            lambda: [told(self.tokenizer.pieces(text)) for text in texts], num_characters
+            lambda: read([self.tokenizer.pieces(text) for text in texts]), num_characters
         )
 
     def _size_of(self, texts: Sequence[Text]) -> Size:
@@ -426,22 +380,24 @@ class TextModel(BatchedModel):
 
     async def _encode(self, texts: Sequence[Text], can_truncate: bool) -> list[EncodedText]:
         num_characters = self.tokenizer.check_sizes(texts)
-        return await self._tokenizing.run(
+        rows = await self._tokenizing.run(
             lambda: self.tokenizer.encode(texts, can_truncate), num_characters
         )
+        self.task.check(self, texts, rows)
+        return rows
 
 
 def text_items(
     request: Request, rows: Sequence[EncodedText], manifest: Manifest
 ) -> tuple[Item, ...]:
     """One item per text."""
-    unit = TEXT_TASKS[manifest.task].rows
+    task = text_task(manifest)
     return tuple(
         Item(
             request,
             _inputs_of(row),
             num_tokens=row.num_tokens,
-            num_outputs=_num_outputs(row, manifest) if unit != "text" else None,
+            num_outputs=_num_outputs(row, task, manifest) if task.rows != "text" else None,
         )
         for row in rows
     )
@@ -452,8 +408,8 @@ def _inputs_of(row: EncodedText) -> Arrays:
     return inputs if row.target is None else {**inputs, "target_ids": row.target.input_ids}
 
 
-def _num_outputs(row: EncodedText, manifest: Manifest) -> int:
-    if TEXT_TASKS[manifest.task].rows == "token":
+def _num_outputs(row: EncodedText, task: TextTask, manifest: Manifest) -> int:
+    if task.rows == "token":
         return row.num_tokens
     return int((row.input_ids == manifest.mask_token_id).sum())
 
@@ -463,13 +419,6 @@ def first_outputs(results: list[list[np.ndarray]]) -> np.ndarray:
     rows = [outputs[0] for outputs in results]
     values: np.ndarray = np.concatenate(rows) if len(rows) > 1 else rows[0]
     return values.astype(np.float32, copy=False)
-
-
-def softmax(logits: np.ndarray) -> np.ndarray:
-    """Probabilities along the last axis, float32."""
-    exponentials = np.exp(logits - logits.max(axis=-1, keepdims=True))
-    probabilities: np.ndarray = exponentials / exponentials.sum(axis=-1, keepdims=True)
-    return probabilities
 
 
 def to_graph(inputs: Arrays, signature: Signature, has_rows: bool) -> dict[str, np.ndarray]:
@@ -502,14 +451,6 @@ def _to_session_array(array: np.ndarray) -> np.ndarray:
     if array.dtype != object:
         return array
     return np.array(decode(array), object).reshape(array.shape)
-
-
-def decode(array: np.ndarray) -> list[str]:
-    """The texts of a BYTES tensor, or `InvalidArgument` where one is not UTF-8."""
-    try:
-        return [element.decode() for element in array.ravel().tolist()]
-    except UnicodeDecodeError as error:
-        raise InvalidArgument(f"a BYTES element is not UTF-8: {error}") from error
 
 
 def _failure_reason(error: BaseException) -> FailureReason:

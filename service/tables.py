@@ -19,7 +19,7 @@ from service.errors import InvalidArgument
 if TYPE_CHECKING:
     import numpy as np
 
-    from service.fills import ComparedWord  # numpy, which few commands need
+    from service.comparison import ComparedWord  # numpy, which few commands need
 
 Computed = (
     pb.ClassifyResponse
@@ -129,7 +129,10 @@ def fills(texts: Sequence[str], response: reading_pb2.FillMaskResponse) -> Table
 
 def comparison(prompts: "Sequence[str]", found: "Sequence[ComparedWord]") -> Table:
     """One row per word, one column per prompt, and what the prompts differ in."""
-    from service.fills import crossing_of, short_names  # heavy, and every command reads this file
+    from service.comparison import (  # heavy, and every command reads this file
+        crossing_of,
+        short_names,
+    )
 
     names, crossing = short_names(prompts), crossing_of(prompts)
     legend = "".join(f"{name}: {prompt}\n" for name, prompt in zip(names, prompts, strict=True))

@@ -18,8 +18,9 @@ from service.generation.sampling_params import SamplingParams
 from service.generation.sequence import GenerationRequest
 from service.generation.stream import Generation
 from service.interface import ModelInterface
-from service.models import Caller, Host, InferReply, InferRequest, ServedModel, decode
+from service.models import Caller, Host, InferReply, InferRequest, ServedModel
 from service.request import Timings
+from service.task import decode
 from service.tokenizer import PromptTokenizer, TokenPieces
 from service.tokenizing import Tokenizing
 
@@ -121,11 +122,11 @@ class GenerativeModel(ServedModel):
                     outputs, is_last = _text_output(texts), not num_unfinished
                     yield InferReply(outputs, _timings(generation), is_last)
 
-    async def pieces(self, texts: Sequence[str], told: Callable[[TokenPieces], T]) -> list[T]:
-        """The tokens of texts of any length, as `told` tells them: where they are found."""
+    async def pieces(self, texts: Sequence[str], read: Callable[[list[TokenPieces]], T]) -> T:
+        """What `read` makes, where they are found, of the tokens of texts of any length."""
         num_characters = self.tokenizer.check_sizes(texts)
         return await self._tokenizing.run(
-            lambda: [told(self.tokenizer.pieces(text)) for text in texts], num_characters
+            lambda: read([self.tokenizer.pieces(text) for text in texts]), num_characters
         )
 
     def _start(

@@ -17,10 +17,10 @@ import grpc
 from grpc import StatusCode
 
 from service.errors import SettingError
-from service.rpc.own_services import OWN_METHODS
 from service.rpc.reflection import METHOD as REFLECT
 from service.rpc.reflection import REFLECTION_SERVICES
 from service.rpc.status import Context, keeping_nothing
+from service.rpc.typed import OWN_METHODS
 from service.server_metrics import Bound
 from service.settings import Settings
 from service.watched_files import WatchedFiles, read_bytes

@@ -21,8 +21,9 @@ from service.models import TextModel
 from service.repository import ModelRepository
 from service.rpc.admission import Admission
 from service.rpc.status import ATTENDANT_CODES, Context, answers_errors, caller_of
-from service.rpc.text_calls import wrong_task
 from service.sequence_model import SequenceModel
+from service.text_generation import TEXT_GENERATION
+from service.typed import wrong_task
 
 _REASONS = {
     FinishReason.STOP: pb.FINISH_REASON_STOP,
@@ -112,7 +113,7 @@ class GenerationService(generation_pb2_grpc.GenerationServiceServicer):
         model = self._repository.find(request.model, request.version)
         with model.users:
             if isinstance(model, TextModel):
-                raise wrong_task(model, "text-generation")
+                raise wrong_task(model, TEXT_GENERATION)
             if not isinstance(model, GenerativeModel):
                 raise WrongTask(f"model '{model.name}' takes tensors, not prompts")
             prompt, params = _prompt(request), _to_params(request.sampling_params)

@@ -22,19 +22,22 @@ from service.rpc.auth import ADMIN_METHODS, Guard
 from service.rpc.calls import Calls
 from service.rpc.credentials import server_credentials, watched_certificate
 from service.rpc.door import Door
-from service.rpc.features import FeatureService
 from service.rpc.generation import GenerationService
 from service.rpc.health import HealthService
 from service.rpc.inference import InferenceService
-from service.rpc.own_services import OWN_SERVICES
-from service.rpc.reading import ReadingService
 from service.rpc.reflection import REFLECTION_SERVICES, add_reflection
 from service.rpc.shared_memory import Transfer
-from service.rpc.text import TextService
-from service.rpc.vision import VisionService
+from service.rpc.typed import (
+    OWN_SERVICES,
+    FeatureService,
+    ReadingService,
+    TextService,
+    VisionService,
+)
 from service.settings import Settings, join_address
 from service.shared_memory import SharedMemoryRegions
 from service.trace import Tracing
+from service.typed import TypedCalls
 
 PROBE_ROOM = 1_024  # calls beyond `max_concurrent_rpcs`, for probes and for refusals
 HANDSHAKE_TIMEOUT_S = 20.0  # for TLS and HTTP/2 together, then a silent connection is cut
@@ -70,9 +73,9 @@ class RpcServer:
         self._inference = InferenceService(
             repository, admission, settings.server_name, _transfer(settings), tracing, calls
         )
-        texts = repository, admission, settings.max_texts
-        self._text, self._reading = TextService(*texts), ReadingService(*texts)
-        self._features, self._vision = FeatureService(*texts), VisionService(*texts)
+        typed = TypedCalls(repository, admission, settings.max_texts), repository
+        self._text, self._reading = TextService(*typed), ReadingService(*typed)
+        self._features, self._vision = FeatureService(*typed), VisionService(*typed)
         self._generation = GenerationService(repository, admission)
         self._certificate = watched_certificate(settings)
         self._doors: list[Door] = []

@@ -32,7 +32,7 @@ from models.gpt import GPT
 from models.heads import SequenceClassifier
 from models.seq2seq.recurrent import RecurrentConfig, RecurrentSeq2Seq
 from models.seq2seq.transformer import Transformer
-from service import attention_model
+from service import attention as attention_task
 from service.cli import app
 from service.errors import LoadError
 from service.manifest import Manifest
@@ -337,7 +337,7 @@ async def test_what_cannot_be_shown_is_refused(served: Served, case: str) -> Non
 
 @pytest.mark.asyncio(loop_scope="module")
 async def test_an_answer_has_a_bound(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attention_model, "MAX_VALUES", 99)
+    monkeypatch.setattr(attention_task, "MAX_VALUES", 99)
     assert len((await attend(served, model="classifier", text=TEXT, heads=[0])).matrices) == 2
     code, message = await refusal(attend(served, model="classifier", text=TEXT))
     assert code == INVALID

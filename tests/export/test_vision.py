@@ -31,7 +31,7 @@ from models.vision.training import split_images, train_vit
 from models.vision.vit import VisionTransformer
 from service.cli import app
 from service.errors import SettingError
-from service.models import softmax
+from service.task import softmax
 from tests.fakes import RealSessions
 from tests.service.serving import Served, serving
 

@@ -12,7 +12,8 @@ from typer.testing import CliRunner, Result
 from service.cli import app
 from service.client import try_models
 from service.errors import InvalidArgument
-from service.features import LAYERS, MIX, unit
+from service.features import LAYERS, MIX
+from service.texts import unit
 from tests.fakes import FakeSessions, text_values, token_ids, write_model
 from tests.service.serving import Served, default_sessions, serving, within_patience, write_models
 from tests.service.test_rpc_features import features_manifest, hidden_states_session, states_of

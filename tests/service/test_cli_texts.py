@@ -11,8 +11,8 @@ from typer.testing import CliRunner, Result
 
 from service.cli import app
 from service.errors import InvalidArgument, SettingError
-from service.features import unit
 from service.in_flight import REQUEST_TEXTS
+from service.texts import unit
 from tests.fakes import FakeSessions, text_values, token_ids, write_model
 from tests.service.serving import Served, default_sessions, serving, within_patience, write_models
 from tests.service.test_rpc_features import features_manifest, hidden_states_session

@@ -7,7 +7,7 @@ import pytest
 
 from models.reading.entities import entities_of as entities_of_tags
 from service.entities import Entity, Words, entities_of, words_of
-from service.models import softmax
+from service.task import softmax
 
 LABELS = ("O", "B-a", "I-a", "B-b", "I-b")
 

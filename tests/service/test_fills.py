@@ -6,16 +6,9 @@ import struct
 import numpy as np
 import pytest
 
+from service.comparison import ComparedWord, Crossing, compared, crossing_of, short_names
+from service.fill_mask import best_fills, fills_among
 from service.fill_picture import picture
-from service.fills import (
-    ComparedWord,
-    Crossing,
-    best_fills,
-    compared,
-    crossing_of,
-    fills_among,
-    short_names,
-)
 
 LOGITS = np.array([0.0, 3.0, -1.0, 3.0, 2.0], np.float32)
 TOTAL = sum(map(math.exp, LOGITS.tolist()))

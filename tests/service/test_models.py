@@ -20,9 +20,10 @@ from service.interface import ModelInterface
 from service.manifest import Manifest
 from service.metrics import Metrics, ModelMetrics
 from service.model_config import complete_from_graph, parse_config, signature_of
-from service.models import Caller, Host, InferRequest, TensorModel, TextModel, softmax
+from service.models import Caller, Host, InferRequest, TensorModel, TextModel
 from service.request import Item, Request, Timings
 from service.settings import Settings
+from service.task import softmax
 from service.tasks import text_signature
 from service.tokenizer import TextTokenizer
 from service.tokenizing import INLINE_CHARACTERS

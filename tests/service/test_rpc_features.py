@@ -11,21 +11,20 @@ from attendant.v1 import features_pb2 as pb
 from attendant.v1 import features_pb2_grpc
 from grpc import StatusCode
 
-from service import feature_model
+from service import features as features_task
 from service.errors import InvalidArgument
 from service.features import (
     LAYERS,
     MAX_WEIGHTS_CHARACTERS,
     Features,
     parse_weights,
-    similarity,
     stacked,
 )
 from service.manifest import Manifest
-from service.models import TextReply
 from service.request import Arrays
-from service.rpc import features as rpc_features
 from service.signature import Signature
+from service.task import Fields, TextReply
+from service.texts import similarity
 from tests.fakes import PAD_ID, FakeSession, FakeSessions, spec, text_values, token_ids, write_model
 from tests.service.serving import (
     Served,
@@ -183,7 +182,7 @@ async def test_an_answer_is_no_larger_than_its_bound(
     stub: Any,  # noqa: ANN401
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(rpc_features, "MAX_VALUES", 20)
+    monkeypatch.setattr(features_task, "MAX_VALUES", 20)
     request = extract(texts=["win a prize now later"], pooling=pb.POOLING_NONE)
     code, message = await refusal(stub.ExtractFeatures(request))
     assert code is StatusCode.INVALID_ARGUMENT
@@ -197,13 +196,13 @@ async def test_features_of_more_than_a_few_tokens_are_made_beside_the_event_loop
 ) -> None:
     """2^21 values, of 1,024 tokens or less, take a tenth of a second."""
     where = []
-    features_of = rpc_features._features_of
+    results_of = features_task._results
 
-    def noted(reply: TextReply, features: Features) -> list[pb.TextFeatures]:
+    def noted(reply: TextReply, features: Features) -> list[Fields]:
         where.append(threading.current_thread() is threading.main_thread())
-        return features_of(reply, features)
+        return results_of(reply, features)
 
-    monkeypatch.setattr(rpc_features, "_features_of", noted)
+    monkeypatch.setattr(features_task, "_results", noted)
     await stub.ExtractFeatures(extract(texts=["win a prize"]))
     await stub.ExtractFeatures(extract(texts=["win a prize"] * 2))
     assert where == [True, False], "five tokens, and ten"
@@ -215,7 +214,7 @@ async def test_texts_have_no_more_hidden_states_than_their_bound(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Whatever is asked of them, all are kept until the last is computed: nothing runs."""
-    monkeypatch.setattr(feature_model, "MAX_STATES", 11 * (NUM_LAYERS + 1) * SIZE)
+    monkeypatch.setattr(features_task, "MAX_STATES", 11 * (NUM_LAYERS + 1) * SIZE)
     session = server.sessions["deep"]
     await stub.ExtractFeatures(extract(texts=["win a prize", "win the cash now"]))
     num_runs = len(session.batches)

@@ -16,7 +16,7 @@ from grpc import StatusCode
 from tokenizers import Tokenizer
 from typer.testing import CliRunner, Result
 
-from service import fill_model
+from service import fill_mask
 from service.cli import app
 from service.client import try_models
 from service.errors import SettingError
@@ -234,7 +234,7 @@ async def test_an_answer_has_bounds(
     reading: Any,  # noqa: ANN401
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(fill_model, "MAX_FILLS_OF_REQUEST", 7)
+    monkeypatch.setattr(fill_mask, "MAX_FILLS_OF_REQUEST", 7)
     code, message = await refusal(reading.FillMask(request("[MASK] a [MASK]", top_k=4)))
     assert code == StatusCode.INVALID_ARGUMENT
     assert message == "2 masks with 4 fills each are 8, an answer has at most 7"

@@ -4,6 +4,7 @@ import asyncio
 import json
 import threading
 from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +20,16 @@ from typer.testing import CliRunner
 
 from models.reading.answering import window_questions
 from models.reading.questions import Question, QuestionDataset
+from service import entities as entities_task
 from service import tokenizer as tokenizers
 from service.cli import app
-from service.entities import Entity
 from service.errors import InvalidArgument, SettingError
 from service.manifest import Manifest
-from service.models import TextReply
-from service.reading import TokenClassifier
+from service.models import TextModel
 from service.request import Arrays
 from service.signature import Signature
-from service.tokenizer import WindowTokenizer
+from service.task import Fields, TextReply, TextTaskModel
+from service.tokenizer import Text, WindowTokenizer
 from tests.fakes import (
     FIRST_ID,
     LAST_ID,
@@ -150,17 +151,17 @@ async def test_many_tokens_are_read_beside_the_event_loop(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = served.app.repository.find("tags")
-    assert isinstance(model, TokenClassifier)
+    assert isinstance(model, TextModel)
     where = []
 
-    def entities(texts: Sequence[str], reply: TextReply) -> list[list[Entity]]:
+    def found(_: TextTaskModel, texts: Sequence[Text], __: TextReply) -> list[list[Fields]]:
         where.append(threading.current_thread() is threading.main_thread())
         return [[] for _ in texts]
 
-    monkeypatch.setattr(model, "entities", entities)
+    monkeypatch.setattr(entities_task, "_found", found)
     reading = reading_pb2_grpc.ReadingServiceStub(served.channel)
     for inline_rows in (15, 14):
-        monkeypatch.setattr(TokenClassifier, "inline_rows", inline_rows)
+        monkeypatch.setattr(model, "task", replace(model.task, inline_rows=inline_rows))
         await reading.ClassifyTokens(pb.ClassifyTokensRequest(model="tags", texts=["now a a"] * 3))
     assert where == [True, False], "three texts of five tokens"
 

@@ -17,9 +17,10 @@ from grpc import StatusCode
 from prometheus_client import generate_latest
 
 from service.generation.model import GenerativeModel
-from service.models import TextModel, softmax
+from service.models import TextModel
 from service.pace import MIN_RUNS
 from service.request import Arrays
+from service.task import softmax
 from service.tokenizer import TokenPieces
 from tests.fakes import LABELS, SPECIAL, WORDS, classifier_manifest, text_values, token_ids
 from tests.service.serving import (
@@ -158,12 +159,12 @@ async def test_many_tokens_are_told_where_they_are_found(served: Served, name: s
     model = served.app.repository.find(name)
     assert isinstance(model, TextModel | GenerativeModel)
 
-    def told(text: TokenPieces) -> str:
+    def read(_: list[TokenPieces]) -> str:
         return threading.current_thread().name
 
     here = threading.current_thread().name
-    assert await model.pieces(["lunch"], told) == [here]
-    (there,) = await model.pieces(["lunch " * 1_000], told)
+    assert await model.pieces(["lunch"], read) == here
+    there = await model.pieces(["lunch " * 1_000], read)
     assert there.startswith("tokenizer")
 
 

@@ -20,9 +20,9 @@ from service import image_model
 from service.errors import NotFound
 from service.images import decode_images
 from service.manifest import ImageInput, Manifest
-from service.models import softmax
 from service.request import Arrays
 from service.signature import Signature
+from service.task import softmax
 from tests.fakes import FakeSession, FakeSessions, spec, write_model
 from tests.service.serving import Served, eventually, refusal, serving, within_patience
 

@@ -5,7 +5,7 @@ from attendant.v1 import text_pb2 as pb
 from rich.console import Console, RenderableType
 
 from service import tables
-from service.fills import ComparedWord
+from service.comparison import ComparedWord
 
 TIMINGS = pb.Timings(queue_seconds=0.0001, compute_seconds=0.0016)
 

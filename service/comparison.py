@@ -1,46 +1,12 @@
-"""What may stand where a mask stands: logits to words' probabilities.
+"""Prompts compared by the words that a model fills in, as commands show them.
 
-Knows nothing of tokenizers, requests or messages.
+Knows nothing of servers, messages or pictures.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 MAX_NAME = 24  # characters of a prompt's short name
-
-
-@dataclass(frozen=True, slots=True)
-class Fill:
-    """One token of the vocabulary, and how likely it stands there."""
-
-    token_id: int
-    logprob: float  # natural logarithm, of a softmax over the whole vocabulary
-
-    @property
-    def score(self) -> float:
-        """Probability, 0 to 1."""
-        return math.exp(self.logprob)
-
-
-def best_fills(logits: np.ndarray, top_k: int) -> list[Fill]:
-    """The `top_k` likeliest tokens of one mask's logits [V], best first; of equals the lower id."""
-    least = np.partition(logits, -top_k)[-top_k]
-    return _ranked(logits, np.flatnonzero(logits >= least), top_k)
-
-
-def fills_among(logits: np.ndarray, token_ids: Sequence[int]) -> list[Fill]:
-    """These tokens at one mask, best first."""
-    return _ranked(logits, np.array(token_ids), len(token_ids))
-
-
-def _ranked(logits: np.ndarray, token_ids: np.ndarray, count: int) -> list[Fill]:
-    largest = logits.max()  # exp() of what remains cannot overflow
-    total = largest + np.log(np.exp(logits - largest).sum())
-    best = token_ids[np.argsort(-logits[token_ids], kind="stable")[:count]]
-    return list(map(Fill, best.tolist(), (logits[best] - total).tolist()))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,181 @@
+"""The typed API over gRPC: each method's message to fields, and the answer's fields to a message.
+
+The methods of tasks are those of `tasks.py`, and their messages those that the protobuf files give
+them: a service is made of both, and has no code of its own.
+"""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from attendant.v1 import (
+    features_pb2,
+    features_pb2_grpc,
+    generation_pb2,
+    reading_pb2,
+    reading_pb2_grpc,
+    text_pb2,
+    text_pb2_grpc,
+    vision_pb2,
+    vision_pb2_grpc,
+)
+from google.protobuf.descriptor import (
+    EnumDescriptor,
+    FileDescriptor,
+    MethodDescriptor,
+)
+from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
+
+from service.generation.model import GenerativeModel
+from service.image_model import ImageModel
+from service.models import ServedModel, TextModel
+from service.repository import ModelRepository
+from service.rpc.status import ATTENDANT_CODES, Context, answers_errors, caller_of
+from service.sequence_model import SequenceModel
+from service.task import Choice, Fields
+from service.tasks import METHODS
+from service.typed import TypedCalls
+
+Servicer = TypeVar("Servicer", bound="TypedService")
+MAX_LISTED_SYMBOLS = 256  # of a model
+_SERVICES = tuple(
+    service
+    for file in (text_pb2, generation_pb2, reading_pb2, features_pb2, vision_pb2)
+    for service in file.DESCRIPTOR.services_by_name.values()
+)
+OWN_SERVICES: tuple[str, ...] = tuple(service.full_name for service in _SERVICES)
+OWN_METHODS: tuple[str, ...] = tuple(
+    f"/{service.full_name}/{method.name}" for service in _SERVICES for method in service.methods
+)
+
+
+class TypedService:
+    """The methods of tasks of one service; a base of servicers."""
+
+    def __init__(self, calls: TypedCalls, repository: ModelRepository) -> None:
+        self.calls = calls
+        self._repository = repository
+
+
+def answering(file: FileDescriptor) -> Callable[[type[Servicer]], type[Servicer]]:
+    """A decorator that gives a servicer the methods of tasks that its protobuf file names."""
+    (service,) = file.services_by_name.values()
+
+    def decorated(servicer: type[Servicer]) -> type[Servicer]:
+        for method in service.methods:
+            if method.name in METHODS:
+                setattr(servicer, method.name, _answer_of(method))
+        return servicer
+
+    return decorated
+
+
+def _answer_of(method: MethodDescriptor) -> Any:  # noqa: ANN401 - a coroutine function
+    """A servicer's method that answers as the task of its name does."""
+    task_method, fields_of = METHODS[method.name], reader_of(GetMessageClass(method.input_type))
+    response: Callable[..., Message] = GetMessageClass(method.output_type)
+
+    async def answer(service: TypedService, request: Message, context: Context) -> Message:
+        caller = caller_of(context)
+        return await service.calls.answer(
+            task_method, fields_of(request), caller, lambda fields: response(**fields)
+        )
+
+    answer.__name__ = method.name
+    return answers_errors(ATTENDANT_CODES)(answer)
+
+
+def reader_of(kind: type[Message]) -> Callable[[Any], Fields]:
+    """A function from messages of a kind to their fields, the names of enumerated values as such.
+
+    The first value of an enumeration is without a name, and a number without a value stays one.
+    """
+    plain = [field.name for field in kind.DESCRIPTOR.fields if field.enum_type is None]
+    enums = {
+        field.name: _names_of(field.enum_type)
+        for field in kind.DESCRIPTOR.fields
+        if field.enum_type is not None
+    }
+
+    def fields_of(message: Any) -> Fields:  # noqa: ANN401 - of that kind
+        fields = {name: getattr(message, name) for name in plain}
+        for name, names in enums.items():
+            number = getattr(message, name)
+            fields[name] = names.get(number, number)
+        return fields
+
+    return fields_of
+
+
+def _names_of(kind: EnumDescriptor) -> dict[int, Choice]:
+    """`LAYERS_SUM_ALL` is "sum_all"."""
+    prefix = kind.values_by_number[0].name.removesuffix("UNSPECIFIED")
+    return {
+        value.number: value.name.removeprefix(prefix).lower() if value.number else ""
+        for value in kind.values
+    }
+
+
+_TOKENIZED = reader_of(text_pb2.TokenizeRequest)
+
+
+def _tokenize_response(fields: Fields) -> text_pb2.TokenizeResponse:
+    return text_pb2.TokenizeResponse(**fields)
+
+
+@answering(text_pb2.DESCRIPTOR)
+class TextService(TypedService, text_pb2_grpc.TextServiceServicer):
+    """The same, and what is known of every model."""
+
+    @answers_errors(ATTENDANT_CODES)
+    async def Tokenize(
+        self, request: text_pb2.TokenizeRequest, context: Context
+    ) -> text_pb2.TokenizeResponse:
+        caller = caller_of(context)
+        return await self.calls.tokens(_TOKENIZED(request), caller, _tokenize_response)
+
+    @answers_errors(ATTENDANT_CODES)
+    async def ListModels(
+        self, request: text_pb2.ListModelsRequest, context: Context
+    ) -> text_pb2.ListModelsResponse:
+        return text_pb2.ListModelsResponse(models=map(_described, self._repository.models()))
+
+
+@answering(reading_pb2.DESCRIPTOR)
+class ReadingService(TypedService, reading_pb2_grpc.ReadingServiceServicer):
+    """Models that read texts word by word."""
+
+
+@answering(features_pb2.DESCRIPTOR)
+class FeatureService(TypedService, features_pb2_grpc.FeatureServiceServicer):
+    """What models make of texts on the way."""
+
+
+@answering(vision_pb2.DESCRIPTOR)
+class VisionService(TypedService, vision_pb2_grpc.VisionServiceServicer):
+    """Image classifiers."""
+
+
+def _described(model: ServedModel) -> text_pb2.Model:
+    message = text_pb2.Model(
+        name=model.name,
+        version=str(model.version),
+        task="tensors",
+        max_batch_size=model.interface.max_batch_size,
+    )
+    if isinstance(model, TextModel | GenerativeModel | ImageModel | SequenceModel):
+        manifest = model.manifest
+        text_fields = text_pb2.Model(
+            task=manifest.task,
+            precision=manifest.precision,
+            max_tokens=manifest.max_tokens,
+            labels=manifest.labels,
+            embedding_size=manifest.embedding_size,
+            pooling=manifest.pooling,
+            example=manifest.example,
+            origin=manifest.origin,
+        )
+        message.MergeFrom(text_fields)
+    if isinstance(model, SequenceModel):
+        message.symbols.extend(model.symbols[:MAX_LISTED_SYMBOLS])
+    return message
