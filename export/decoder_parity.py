@@ -66,7 +66,7 @@ class ParityLimits:
             found, limit = getattr(parity, name), getattr(self, name)
             if not found <= limit:
                 raise ExportError(
-                    "cached decoding is not what recomputing from scratch gives: "
+                    "cached decoding differs from recomputing from scratch: "
                     f"{name} is {found:.2e}, the limit is {limit:g}"
                 )
 

@@ -102,7 +102,7 @@ class App:
         numbers.build = {"version": __version__, "onnxruntime": onnxruntime_version()}
 
     def _tell_health(self, name: str, *, is_serving: bool) -> None:
-        """The health of one model; a model that fails while serving changes the server's too."""
+        """Report a model's health; a model that fails while serving changes the server's too."""
         self._health.set_model(name, is_serving=is_serving)
         if not self.repository.readiness.is_loading:
             self._health.set_overall(is_serving=self.repository.readiness.is_ready)
@@ -197,7 +197,7 @@ def log_what_is_open(settings: Settings, grpc_port: int, metrics_port: int) -> N
     logger.info("metrics are open on %s", join_address(settings.metrics_host, metrics_port))
     if settings.otlp_endpoint:
         logger.info(
-            "traces go to %s, %g %% of requests where their caller has not decided",
+            "traces go to %s: %g %% of the requests whose caller does not decide",
             settings.otlp_endpoint,
             100 * settings.trace_sample_ratio,
         )

@@ -291,7 +291,7 @@ class BatchEngine:
         try:
             ran, outputs = self._compute(session, run)
         except DeviceFailed as error:
-            logger.error("the device failed, and the model serves no more: %s", error)  # noqa: TRY400
+            logger.error("the device failed, and the model stops serving: %s", error)  # noqa: TRY400
             self._break(error)
             return False
         except AttendantError as error:

@@ -104,7 +104,7 @@ def take_snapshot(source: ModelSource) -> Snapshot:
         try:
             status = path.stat()
         except OSError as error:
-            raise LoadError(f"{inner} is a link to nothing, or was removed meanwhile") from error
+            raise LoadError(f"{inner} is a broken link, or was removed meanwhile") from error
         if not stat.S_ISREG(status.st_mode):
             raise LoadError(f"{inner} is neither a file nor a folder")
         snapshot[inner] = (status.st_mtime_ns, status.st_size, status.st_ino)

@@ -52,7 +52,7 @@ def choose_precision(
     assert present, "the caller checked that a graph exists"
     for precision in present:
         if precision == wanted:
-            return Choice(precision, f"asked for by {asked_by}")
+            return Choice(precision, f"requested by {asked_by}")
     if wanted != AUTO:
         raise LoadError(f"{asked_by} asks for precision {wanted}, there is {', '.join(present)}")
     if len(present) == 1:

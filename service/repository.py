@@ -448,4 +448,4 @@ class ModelRepository:
             except (AttendantError, OSError) as error:
                 logger.error("cannot read the model repository: %s", error)  # noqa: TRY400
             except Exception:
-                logger.exception("a look at the model repository failed")
+                logger.exception("a poll of the model repository failed")

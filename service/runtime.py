@@ -130,7 +130,7 @@ def choose_device(wanted: str) -> str:
         return "cuda" if CUDA_PROVIDER in available else "cpu"
     if wanted == "cuda" and CUDA_PROVIDER not in available:
         raise LoadError(
-            f"device cuda is asked for, but this build of ONNX Runtime offers {available}: "
+            f"device cuda is requested, but this build of ONNX Runtime offers {available}: "
             "install attendant[gpu] on a machine with CUDA"
         )
     return wanted

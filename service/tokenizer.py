@@ -180,7 +180,7 @@ class WindowTokenizer(TextTokenizer):
     """Encodes questions with their contexts, long ones in windows that overlap: nothing is cut."""
 
     def encode(self, texts: Sequence[Text], can_truncate: bool) -> list[EncodedText]:  # noqa: ARG002
-        """One row per window. Raises `InvalidArgument` if no room is left for the context."""
+        """One row per window. Raises `InvalidArgument` for an empty part or too long a question."""
         rows: list[EncodedText] = []
         for index, text in enumerate(texts):
             rows += self._windows(index, text, len(rows))

@@ -57,7 +57,7 @@ class WatchedFiles(Generic[T]):
         except SettingError as error:
             if stamps == self._stamps():
                 self._seen = stamps
-                logger.error("what was read before stays in force: %s", error)  # noqa: TRY400
+                logger.error("the previous contents stay in use: %s", error)  # noqa: TRY400
             return
         if stamps == self._stamps():  # else it changed while it was read
             self._seen, self._value = stamps, value

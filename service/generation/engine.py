@@ -118,8 +118,8 @@ class GenerationEngine:
         num_sequences, beam_width = request.params.n, request.params.beam_width
         if beam_width > self._scheduler.max_running:
             raise InvalidArgument(
-                f"beam_width is {beam_width}, expected at most {self._scheduler.max_running}: so "
-                "many sequences the model runs at once"
+                f"beam_width is {beam_width}, expected at most {self._scheduler.max_running}, the "
+                "number of sequences that the model runs at once"
             )
         num_tokens = request.num_prompt_tokens * num_sequences
         self._queue.check(num_sequences, num_tokens)
@@ -505,7 +505,7 @@ class GenerationEngine:
         self._num_failed_steps += 1
         if isinstance(error, DeviceFailed) or self._num_failed_steps >= MAX_FAILED_STEPS:
             logger.error(
-                "%d steps in a row failed: the model serves no more: %s",
+                "%d steps in a row failed: the model stops serving: %s",
                 self._num_failed_steps,
                 error,
             )

@@ -145,7 +145,7 @@ class SamplingParams:
             self._check_beams()
         elif self.n > 1 and self.is_greedy:
             raise InvalidArgument(
-                f"n is {self.n}, expected 1 where temperature is 0: all would be equal"
+                f"n is {self.n}, expected 1 where temperature is 0: all samples would be equal"
             )
 
     def _check_beams(self) -> None:
@@ -156,14 +156,14 @@ class SamplingParams:
         if self.temperature != 1.0 and not self.is_greedy:
             raise InvalidArgument(
                 f"temperature is {self.temperature:g}, expected 0 or 1 where beam_width is "
-                f"{self.beam_width}: a search draws nothing"
+                f"{self.beam_width}: beam search does not sample"
             )
         for name, off in OFF_WITH_BEAMS.items():
             if (value := getattr(self, name)) != off:
                 expected = off if isinstance(off, int | float) else "none"
                 raise InvalidArgument(
                     f"{name} is {_shown(value)}, expected {expected} where beam_width is "
-                    f"{self.beam_width}: a search ranks by what the model says, token by token"
+                    f"{self.beam_width}: beam search ranks by the model's own probabilities"
                 )
 
     @property

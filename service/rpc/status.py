@@ -119,7 +119,7 @@ def retry_hint(code: StatusCode, error: errors.AttendantError) -> tuple[tuple[st
 
 
 def note_status(code: StatusCode, text: str = "") -> None:
-    """Report the end of this task's request to its observers, if there are any."""
+    """Note the status in the record of this task's request, if there is one."""
     call = current_call.get()
     if call is not None:
         call.code, call.status, call.error = code.value[0], code.name, text

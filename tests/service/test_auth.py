@@ -145,7 +145,7 @@ def test_a_change_that_is_no_good_leaves_what_was(
         assert files.value == [FIRST]
     errors = [record for record in caplog.records if record.levelno == logging.ERROR]
     assert [error.message.split(":")[0] for error in errors] == [
-        "what was read before stays in force"
+        "the previous contents stay in use"
     ]
     path.write_text(SECOND)
     clock.now_s += LOOK_INTERVAL_S

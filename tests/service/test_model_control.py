@@ -493,7 +493,7 @@ async def test_a_link_to_itself_is_reported_and_polling_goes_on(repository: Path
     write(repository, "m", 2)
     async with controlled(repository, "poll", repository_poll_s=0.1) as (models, _):
         (repository / "m/1/loop").symlink_to("loop")
-        await eventually(lambda: "loop is a link to nothing" in models.failures.get("m", ""))
+        await eventually(lambda: "loop is a broken link" in models.failures.get("m", ""))
         (repository / "m/1/loop").unlink()
         write(repository, "n", 3)
         await eventually(lambda: models.has("n") and not models.failures)

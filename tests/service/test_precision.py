@@ -46,14 +46,14 @@ DECODER: tuple[Precision, ...] = ("fp32", "int8-weights", "int4-weights")
         (ENCODER[:2], "auto", "cuda", VNNI, "fp32", "there is no fp16 for the GPU"),
         (("fp32", "fp16"), "auto", "cpu", VNNI, "fp32", "there is no int8 for the processor"),
         (ENCODER, "auto", "openvino", VNNI, "fp32", "OpenVINO rounds float32 as its load_config"),
-        (ENCODER, "int8", "openvino", VNNI, "int8", "asked for by --precision"),
+        (ENCODER, "int8", "openvino", VNNI, "int8", "requested by --precision"),
         (DECODER, "auto", "cpu", VNNI, "int8-weights", "the processor has avx512_vnni"),
         (DECODER[::2], "auto", "cpu", VNNI, "int4-weights", "the processor has avx512_vnni"),
         (("int8",), "auto", "cpu", PLAIN, "int8", "the only one there is"),
         (("fp16",), "auto", "cpu", PLAIN, "fp16", "the only one there is"),
         (("fp16", "int8"), "auto", "cpu", PLAIN, "fp16", "the processor has none of"),
-        (ENCODER, "fp32", "cpu", VNNI, "fp32", "asked for by --precision"),
-        (ENCODER, "int8", "cuda", PLAIN, "int8", "asked for by --precision"),
+        (ENCODER, "fp32", "cpu", VNNI, "fp32", "requested by --precision"),
+        (ENCODER, "int8", "cuda", PLAIN, "int8", "requested by --precision"),
     ],
 )
 def test_machine_and_wish_choose(
@@ -146,8 +146,8 @@ def test_the_model_s_wish_goes_before_the_server_s(
     version, opened = load(tmp_path, precision=setting)
     precision, asked_by = expected
     assert opened == ["model.onnx" if precision == "fp32" else f"model.{precision}.onnx"]
-    assert version.plan.choice == Choice(precision, f"asked for by {asked_by}")
-    assert f"text-classification, {precision} (asked for by {asked_by})" in version.description
+    assert version.plan.choice == Choice(precision, f"requested by {asked_by}")
+    assert f"text-classification, {precision} (requested by {asked_by})" in version.description
 
 
 def test_what_was_measured_is_that_of_the_graph_that_runs(tmp_path: Path) -> None:

@@ -292,7 +292,7 @@ REFUSED: dict[str, tuple[pb.GenerateRequest, StatusCode, str]] = {
     "greedy n": (
         request_of(n=2),
         INVALID,
-        "n is 2, expected 1 where temperature is 0: all would be equal",
+        "n is 2, expected 1 where temperature is 0: all samples would be equal",
     ),
     "seed": (
         request_of(seed=2**63),

@@ -164,7 +164,7 @@ def test_fields_that_contradict_each_other_are_refused() -> None:
         "min_tokens is 6, expected at most max_tokens, which is 5"
     )
     assert refusal_of(n=2, temperature=0) == (
-        "n is 2, expected 1 where temperature is 0: all would be equal"
+        "n is 2, expected 1 where temperature is 0: all samples would be equal"
     )
 
 

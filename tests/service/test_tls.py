@@ -183,7 +183,7 @@ async def test_a_renewed_certificate_is_shown_without_a_restart(
 
         assert await shown() == der(server_pair.cert)
         shutil.copy(renewed.cert, pair.cert)
-        await within_patience(until_logged("what was read before stays in force: --tls-cert"))
+        await within_patience(until_logged("the previous contents stay in use: --tls-cert"))
         shutil.copy(renewed.key, pair.key)
 
         async def until_renewed() -> None:
