@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from service.manifest import Manifest
+from service.model_config import PLATFORM
 from service.signature import Signature
 
 
@@ -19,6 +20,7 @@ class ModelInterface:
     manifest: Manifest | None = None  # None: a tensor model
     is_cached: bool = False  # whether the configuration asks for a response cache
     shown: bytes = b""  # the completed configuration, a serialized `ModelConfig`
+    platform: str = PLATFORM
 
     @property
     def has_rows(self) -> bool:

@@ -5,8 +5,9 @@ Reads `instance_group` and the parameters of sessions; opens none.
 
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
+from service.completion import copy_of
 from service.cpus import available_cpus
-from service.model_config import copy_of, parameter
+from service.model_config import parameter
 from service.runtime import SessionOptions, choose_device
 from service.session_config import session_tuning
 from service.settings import Settings

@@ -15,6 +15,7 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from service.batch_limits import batch_limits, scheduler_limits
 from service.batching import BatchLimits
+from service.completion import complete_from_graph, copy_of, signature_of
 from service.config_checks import check_generative
 from service.config_files import read_labels, read_version
 from service.cpus import cpu_flags
@@ -23,7 +24,7 @@ from service.generation.scheduler import SchedulerLimits
 from service.graph_checks import check_graph
 from service.interface import ModelInterface
 from service.manifest import Manifest
-from service.model_config import complete_from_graph, copy_of, parameter, signature_of
+from service.model_config import parameter
 from service.placement import place
 from service.precision import Choice, choose_graph
 from service.runtime import SessionOptions

@@ -11,8 +11,8 @@ from service import (
     image_classification,
     texts,
 )
+from service.completion import complete_for_text
 from service.manifest import Manifest, TaskName
-from service.model_config import complete_for_text
 from service.signature import Signature
 from service.task import Method, Task, TextTask
 from service.text_generation import TEXT_GENERATION

@@ -69,6 +69,7 @@ TESTS = (
     "models",
     "outlook",
     "overload_simulation",
+    "plan",
     "precision",
     "reshape",
     "response_cache",

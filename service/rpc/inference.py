@@ -12,7 +12,6 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from service import __version__
 from service.log_settings import LogFilter
-from service.model_config import PLATFORM
 from service.repository import ModelRepository
 from service.rpc.admission import Admission
 from service.rpc.calls import Calls
@@ -105,7 +104,7 @@ class InferenceService(
         response = pb.ModelMetadataResponse(
             name=model.name,
             versions=[str(version) for version in self._repository.versions(model.name)],
-            platform=PLATFORM,
+            platform=model.interface.platform,
         )
         batch_axis = [-1] if model.interface.has_rows else []
         for field, specs in (

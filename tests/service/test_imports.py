@@ -30,6 +30,7 @@ POLICY = (
     "graph_checks",
     "warmup_samples",
     "model_config",
+    "completion",
     "config_checks",
     "session_config",
     "reshape",

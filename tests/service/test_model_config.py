@@ -7,16 +7,10 @@ from google.protobuf import json_format, text_format
 from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelInstanceGroup
 
 from service.batch_limits import queue_policies
+from service.completion import complete_from_graph, signature_of
 from service.errors import LoadError
 from service.manifest import Manifest
-from service.model_config import (
-    complete_from_graph,
-    parameter,
-    parse_config,
-    parse_config_json,
-    signature_of,
-    versions_to_serve,
-)
+from service.model_config import parameter, parse_config, parse_config_json, versions_to_serve
 from service.settings import Settings
 from service.signature import Signature
 from service.tasks import complete_config, text_signature

@@ -14,12 +14,13 @@ from hypothesis import strategies as st
 
 from service.batching import BatchLimits
 from service.collate import concatenate_rows, pad_rows
+from service.completion import complete_from_graph, signature_of
 from service.engine import BatchEngine
 from service.errors import InvalidArgument, ModelFailed, Overloaded
 from service.interface import ModelInterface
 from service.manifest import Manifest
 from service.metrics import Metrics, ModelMetrics
-from service.model_config import complete_from_graph, parse_config, signature_of
+from service.model_config import parse_config
 from service.models import Caller, Host, InferRequest, TensorModel, TextModel
 from service.request import Item, Request, Timings
 from service.settings import Settings

@@ -12,8 +12,9 @@ from tritonclient.grpc import InferenceServerException, InferInput, aio
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from service.app import App
+from service.completion import complete_from_graph
 from service.errors import LoadError
-from service.model_config import complete_from_graph, parse_config
+from service.model_config import parse_config
 from service.runtime import OnnxSession, SessionOptions
 from service.settings import Settings
 from service.signature import Signature

@@ -9,8 +9,9 @@ from grpc import StatusCode
 from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
+from service.completion import complete_from_graph, signature_of
 from service.errors import LoadError
-from service.model_config import complete_from_graph, parse_config, signature_of
+from service.model_config import parse_config
 from service.reshape import can_reshape, reshaped
 from service.signature import Signature
 from tests.fakes import FakeSession, FakeSessions, spec, write_model
