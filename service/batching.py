@@ -48,6 +48,9 @@ from service.queue_policy import QueuePolicies
 from service.request import Item, Request
 
 MAX_BATCHES_AHEAD = 4  # full ones, that items of requests of several texts are chosen from
+# Of the time to a deadline: an answer so shortly before it counts as late. It is half of what is
+# kept free (`SPARE_SHARE`), so that expectations become longer before requests are late.
+NARROW_SHARE = 0.05
 ROUNDING = 1e-6  # tokens; sums of prices are off by less
 
 
@@ -237,9 +240,13 @@ class BatchQueue:
 
         Called where requests are put in, on the event loop: sending takes its time too.
         """
-        timings = request.timings
-        if timings.expected_s:
-            self._backlog.trust.answered(timings.expected_s, now_s - timings.queued_s)
+        timings, trust = request.timings, self._backlog.trust
+        if timings.expected_s and request.deadline_s is not None:
+            # What took longer than expected and is in time does no harm.
+            left_s = request.deadline_s - timings.queued_s
+            trust.add(is_late=now_s - timings.queued_s > left_s * (1 - NARROW_SHARE))
+        elif timings.expected_s:
+            trust.answered(timings.expected_s, now_s - timings.queued_s)
 
     def give_up(self, now_s: float) -> dict[Request, AttendantError]:
         """Remove and return requests that cannot meet their deadlines any more, with their errors.

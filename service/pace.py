@@ -20,7 +20,7 @@ MAX_SURPRISE = 1.0  # of the price, in either direction, that one run may count 
 MIN_RUNS = 3  # until unmeasured prices are used: the first runs of a session are slow
 
 LATE_SHARE = 0.01  # of answers, that may be late: `Trust.factor` follows it
-TRUST_GAIN = 0.15
+TRUST_GAIN = 0.08  # of the factor; larger steps refuse more than is needed, between two of them
 MAX_FACTOR = 4.0
 
 

@@ -1,6 +1,7 @@
 """Prices of runs, and who is refused by them: all in virtual time."""
 
 from dataclasses import replace
+from math import inf
 
 import pytest
 
@@ -154,6 +155,19 @@ def test_runs_at_once_are_counted_by_their_shares() -> None:
     second.is_sound = False
     pace.end(second, 9.0)
     assert pace.price_s(Work(1, 10.0)) == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize(("took_s", "is_late"), [(0.9, False), (0.96, True), (inf, True)])
+def test_an_answer_before_its_deadline_makes_no_expectation_longer(
+    took_s: float, is_late: bool
+) -> None:
+    """0.4 s were expected and 1 s is left: only the last twentieth of it counts as late."""
+    queue = busy()
+    request = make(0.0, deadline_s=1.0)
+    queue.put(request)
+    assert request.timings.expected_s == pytest.approx(0.4)
+    queue.answered(request, took_s)
+    assert (queue._backlog.trust.factor > 1) == is_late
 
 
 def test_answers_that_take_longer_than_expected_are_expected_to() -> None:

@@ -18,7 +18,7 @@ from service.generation.outlook import (
 )
 from service.generation.scheduler import SchedulerLimits
 from service.generation.sequence import Sequence
-from service.pace import MAX_FACTOR
+from service.pace import MAX_FACTOR, TRUST_GAIN
 from tests.generation import Steps, sequence_of
 
 NUM_SLOTS = 4
@@ -137,7 +137,7 @@ def test_outputs_cut_off_by_their_deadlines_are_learned_from() -> None:
     assert outlook.end_trust.factor == 1.0
     forecasts.ended(requests[1], is_late=True)
     forecasts.ended(requests[1], is_late=True)
-    assert outlook.end_trust.factor == pytest.approx(1.1485)
+    assert outlook.end_trust.factor == pytest.approx(1 + 0.99 * TRUST_GAIN)
 
 
 @dataclass(frozen=True, slots=True)
