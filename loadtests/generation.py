@@ -8,13 +8,10 @@
 """
 
 import asyncio
-import gc
 import json
 import statistics
 import time
-from collections.abc import AsyncIterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
@@ -24,20 +21,12 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from loadtests.engine import Prompt, random_prompts, run_all, run_one, serving
 from loadtests.turns import times_faster, turns
-from service.errors import LoadError
 from service.generation.decoder import OnnxDecoder
 from service.generation.model import GenerativeModel
-from service.generation.observation import EngineObserver
-from service.generation.sampling_params import SamplingParams
 from service.generation.sequence import RanStep
-from service.generation.sequence import Sequence as Sample
-from service.loading import Openers, load_model, start_model
-from service.metrics import Metrics
-from service.model_files import ModelSource
-from service.models import Caller, Host
 from service.runtime import Binding
-from service.settings import Settings
 
 app = typer.Typer(help="Measure generation.")
 console = Console()
@@ -45,7 +34,6 @@ console = Console()
 Repository = Annotated[Path, typer.Option(help="Where the exported models are.")]
 Model = Annotated[str, typer.Option(help="A generative model of the repository.")]
 Rounds = Annotated[int, typer.Option(min=1, help="Rounds that count.")]
-KV_CACHE_BYTES = 4 * 2**30
 
 
 SAMPLING: dict[str, dict[str, object]] = {
@@ -53,91 +41,6 @@ SAMPLING: dict[str, dict[str, object]] = {
     "temperature": {"temperature": 1.0, "seed": 1},
     "top_k 50, top_p 0.9": {"temperature": 1.0, "top_k": 50, "top_p": 0.9, "seed": 1},
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Ask:
-    """One request: a prompt of token ids, and how many tokens to generate."""
-
-    prompt: list[int]
-    num_tokens: int
-
-
-def asks(count: int, seed: int, prompts: tuple[int, int], outputs: tuple[int, int]) -> list[Ask]:
-    """Random requests; both bounds are included."""
-    generator = np.random.default_rng(seed)
-    return [
-        Ask(
-            generator.integers(1, 50_000, generator.integers(prompts[0], prompts[1] + 1)).tolist(),
-            int(generator.integers(outputs[0], outputs[1] + 1)),
-        )
-        for _ in range(count)
-    ]
-
-
-@asynccontextmanager
-async def serving(
-    repository: Path, name: str, observed: list[RanStep] | None = None, **settings: object
-) -> AsyncIterator[GenerativeModel]:
-    """A model of the repository with its engine, in this process."""
-    values = {"kv_cache_bytes": KV_CACHE_BYTES, **settings}
-    chosen = Settings(model_repository=repository, **values)  # type: ignore[arg-type]
-    version = load_model(ModelSource.of(repository, name), chosen, Openers()).versions[-1]
-    with ThreadPoolExecutor(1) as executor:
-        model = start_model(version, Host(chosen, Metrics(), executor), lambda: None)
-        if not isinstance(model, GenerativeModel):
-            raise LoadError(f"{name} does not generate")
-        if observed is not None:
-            metrics_observer = model.engine._observer  # noqa: SLF001 - ours to look into
-            model.engine._observer = _Observer(observed, metrics_observer)  # noqa: SLF001
-        try:
-            yield model
-        finally:
-            await asyncio.to_thread(model.close, 10.0)
-            del model
-            gc.collect()  # an engine and its thread know each other; its cache is large
-
-
-class _Observer:
-    """Keeps the steps, and passes them on to the metrics."""
-
-    def __init__(self, steps: list[RanStep], metrics: EngineObserver) -> None:
-        self._steps = steps
-        self._metrics = metrics
-
-    def step_ran(self, step: RanStep) -> None:
-        self._steps.append(step)
-        self._metrics.step_ran(step)
-
-    def sequence_ended(self, sequence: Sample) -> None:
-        self._metrics.sequence_ended(sequence)
-
-
-async def run_one(model: GenerativeModel, ask: Ask, **params: object) -> Sample:
-    """Generate, and return the sequence with its timings."""
-    sampling_params = SamplingParams.from_mapping(
-        {"temperature": 0.0, "max_tokens": ask.num_tokens, "ignore_eos": True, **params}
-    )
-    started_s = time.monotonic()
-    async with model.generate(ask.prompt, sampling_params, Caller(started_s)) as generation:
-        async for _ in generation:
-            pass
-    return generation.sequences[0]
-
-
-async def run_all(
-    model: GenerativeModel, requests: Sequence[Ask], concurrency: int, **params: object
-) -> float:
-    """Seconds that all requests take, `concurrency` of them in flight."""
-    waiting = iter(requests)
-
-    async def work() -> None:
-        for ask in waiting:
-            await run_one(model, ask, **params)
-
-    started_s = time.perf_counter()
-    await asyncio.gather(*(work() for _ in range(concurrency)))
-    return time.perf_counter() - started_s
 
 
 @app.command()
@@ -163,7 +66,7 @@ async def _decoding_steps(
 ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """By kind of sampling, ms per step: from one call to the next, and within the call."""
     steps: list[RanStep] = []
-    requests = asks(rows, 5, (32, 64), (num_tokens, num_tokens))
+    requests = random_prompts(rows, 5, (32, 64), (num_tokens, num_tokens))
     durations_ms = {}
     async with serving(repository, name, steps) as model:
         times_s = _time_calls(model)
@@ -208,7 +111,7 @@ def latency(
 
 
 async def _latency(repository: Path, name: str, load: float, count: int) -> None:
-    requests = asks(count, 7, (16, 128), (16, 64))
+    requests = random_prompts(count, 7, (16, 128), (16, 64))
     steps: list[RanStep] = []
     async with serving(repository, name, steps, prefix_reuse=False) as model:
         await run_all(model, requests[:4], 4)
@@ -217,10 +120,10 @@ async def _latency(repository: Path, name: str, load: float, count: int) -> None
         gaps = np.random.default_rng(3).exponential(1 / (load * capacity), count)
         tasks = []
         due_s = time.monotonic()
-        for ask, gap_s in zip(requests, gaps, strict=True):
+        for prompt, gap_s in zip(requests, gaps, strict=True):
             due_s += gap_s
             await asyncio.sleep(max(0.0, due_s - time.monotonic()))
-            tasks.append(asyncio.create_task(run_one(model, ask)))
+            tasks.append(asyncio.create_task(run_one(model, prompt)))
         samples = await asyncio.gather(*tasks)
     first_s = [sample.timings.time_to_first_token_s for sample in samples]
     between_s = [value for step in steps for value in step.inter_token_s]
@@ -253,8 +156,8 @@ async def _prefix(repository: Path, name: str, shared: int, own: int, rounds: in
     ):
         engines = dict(zip(times_s, (without, reusing), strict=True))
         for way, counts in turns(engines, rounds):
-            ask = Ask(beginning + generator.integers(1, 50_000, own).tolist(), 2)
-            sample = await run_one(engines[way], ask)
+            prompt = Prompt(beginning + generator.integers(1, 50_000, own).tolist(), 2)
+            sample = await run_one(engines[way], prompt)
             if counts:
                 times_s[way].append(sample.timings.time_to_first_token_s)
     medians = {f"{way}_ms": statistics.median(each) * 1e3 for way, each in times_s.items()}
@@ -288,13 +191,15 @@ def arrivals(
     console.print(table)
 
 
-def mixed_asks(count: int, seed: int) -> list[Ask]:
+def mixed_prompts(count: int, seed: int) -> list[Prompt]:
     """Outputs log-uniform from 8 to 200 tokens."""
     generator = np.random.default_rng(seed)
     outputs = np.exp(generator.uniform(np.log(8), np.log(201), count)).astype(int)
     return [
-        Ask(ask.prompt, int(num_tokens))
-        for ask, num_tokens in zip(asks(count, seed, (16, 128), (1, 1)), outputs, strict=True)
+        Prompt(prompt.ids, int(num_tokens))
+        for prompt, num_tokens in zip(
+            random_prompts(count, seed, (16, 128), (1, 1)), outputs, strict=True
+        )
     ]
 
 
@@ -313,22 +218,22 @@ class _Arrivals:
         """Milliseconds per token of each request, by rate and way."""
         answers: dict[float, dict[str, list[float]]] = {}
         async with serving(repository, name, prefix_reuse=False) as model:
-            warm_up = mixed_asks(self.group, 1)  # touches all memory there is
+            warm_up = mixed_prompts(self.group, 1)  # touches all memory there is
             await run_all(model, warm_up, self.group)
             for rate in rates:
                 gaps_s = np.random.default_rng(3).exponential(1 / rate, int(rate * self.seconds))
-                requests = mixed_asks(len(gaps_s), 7)
+                requests = mixed_prompts(len(gaps_s), 7)
                 for way in self.ways:
                     arrive = self._in_groups if way == "static" else _at_once
                     times_s = await arrive(model, requests, gaps_s)
                     answers.setdefault(rate, {})[way] = [
-                        1e3 * time_s / ask.num_tokens
-                        for time_s, ask in zip(times_s, requests, strict=True)
+                        1e3 * time_s / prompt.num_tokens
+                        for time_s, prompt in zip(times_s, requests, strict=True)
                     ]
         return answers
 
     async def _in_groups(
-        self, model: GenerativeModel, requests: Sequence[Ask], gaps_s: np.ndarray
+        self, model: GenerativeModel, requests: Sequence[Prompt], gaps_s: np.ndarray
     ) -> list[float]:
         """Seconds from arrival to end; a group has those that have arrived when it starts."""
         dues_s: list[float] = (time.monotonic() + np.cumsum(gaps_s)).tolist()
@@ -348,7 +253,7 @@ class _Arrivals:
 
 
 async def _at_once(
-    model: GenerativeModel, requests: Sequence[Ask], gaps_s: np.ndarray
+    model: GenerativeModel, requests: Sequence[Prompt], gaps_s: np.ndarray
 ) -> list[float]:
     """Seconds from arrival to end; each request is generated from its arrival on."""
     dues_s = time.monotonic() + np.cumsum(gaps_s)
@@ -356,10 +261,10 @@ async def _at_once(
     return list(await asyncio.gather(*answers))
 
 
-async def _answer(model: GenerativeModel, ask: Ask, due_s: float) -> float:
+async def _answer(model: GenerativeModel, prompt: Prompt, due_s: float) -> float:
     """Seconds from when the request was due to its end."""
     await asyncio.sleep(max(0.0, due_s - time.monotonic()))
-    await run_one(model, ask)
+    await run_one(model, prompt)
     return time.monotonic() - due_s
 
 

@@ -45,12 +45,12 @@ class Launch:
 
 
 def attendant(place: Place) -> Launch:
-    """Ours with its defaults: only the repository is given."""
+    """Ours with its defaults, but for the longest wait in the queue: a refusal would end a turn."""
     port, metrics_port, _ = place.ports
     folder = repository(place.model, place.scratch / "repository")
     ports = ["--grpc-port", str(port), "--metrics-port", str(metrics_port)]
     command = [*SERVE, "--model-repository", str(folder), "--log-level", "warning", *ports]
-    return Launch(command, lambda: OipClient(port))
+    return Launch([*command, "--max-queue-s", "0"], lambda: OipClient(port))
 
 
 def triton(place: Place) -> Launch:

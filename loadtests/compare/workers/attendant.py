@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from loadtests.compare.worker import Answer, Run, Setup, Work, padded, serve
-from loadtests.generation import Ask, run_one, serving
+from loadtests.engine import Prompt, run_one, serving
 from service.generation.model import GenerativeModel
 from service.request import Arrays
 from service.runtime import OnnxSession, SessionOptions
@@ -60,7 +60,7 @@ async def _generate(model: GenerativeModel, work: Work) -> Answer:
 
     async def client() -> None:
         for index, (prompt, num_tokens) in waiting:
-            sample = await run_one(model, Ask(prompt, num_tokens))
+            sample = await run_one(model, Prompt(prompt, num_tokens))
             tokens[index] = [int(token) for token in sample.token_ids[len(prompt) :]]
 
     started_s = time.perf_counter()
