@@ -62,6 +62,24 @@ def test_only_what_an_error_an_assertion_or_a_repr_says_is_left_out() -> None:
     assert [mutant.function for mutant in found] == [*["fit"] * 4, "Pair.__repr__"]
 
 
+@pytest.mark.parametrize(
+    ("mutant", "is_text"),
+    [
+        ("zip(a, b, strict=None)", True),
+        ("zip(a, b)", True),
+        ("zip(b, strict=True)", False),
+        ("zip(a, None, strict=True)", False),
+        ("dict(zip(a, b, strict=True), strict=True)", False),
+    ],
+)
+def test_whether_zip_asserts_equal_lengths_is_no_fault(mutant: str, is_text: bool) -> None:
+    original, changed = (
+        next(iter(mutants.functions_of(f"def x_f__mutmut_1(a, b):\n return {code}").values()))
+        for code in ("zip(a, b, strict=True)", mutant)
+    )
+    assert mutants.changes_text_only(original, changed, "x_f") is is_text
+
+
 def test_a_mutant_is_shown_by_the_lines_that_differ() -> None:
     mutant = mutants.mutants_of("pair", SOURCE, NAMES)[2]
     assert (mutant.before, mutant.after) == ("if a > 9:", "if a >= 9:")

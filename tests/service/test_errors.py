@@ -1,0 +1,106 @@
+"""What errors keep, and what they say in numbers."""
+
+import gc
+import weakref
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from service.errors import WaitTooLong, forget_frames
+
+
+class Message:
+    """What a function has in hand when it fails."""
+
+
+Failure = Callable[[list["weakref.ref[Message]"]], BaseException]
+
+
+def failing(messages: list["weakref.ref[Message]"], text: str = "failed") -> None:
+    message = Message()
+    messages.append(weakref.ref(message))
+    raise ValueError(text)
+
+
+def caught(messages: list["weakref.ref[Message]"], text: str = "failed") -> ValueError:
+    try:
+        failing(messages, text)
+    except ValueError as error:
+        return error
+    raise AssertionError
+
+
+def raised(error: Exception, cause: Exception) -> None:
+    raise error from cause
+
+
+def with_a_cause(messages: list["weakref.ref[Message]"]) -> RuntimeError:
+    try:
+        raised(RuntimeError(), caught(messages))
+    except RuntimeError as error:
+        return error
+    raise AssertionError
+
+
+def while_handling(messages: list["weakref.ref[Message]"]) -> BaseException:
+    try:
+        try:
+            failing(messages)
+        finally:
+            failing(messages)
+    except ValueError as error:
+        return error
+    raise AssertionError
+
+
+def in_a_group(messages: list["weakref.ref[Message]"]) -> BaseException:
+    """Of two errors, and raised from a third."""
+    members = [caught(messages), with_a_cause(messages)]
+    try:
+        raised(ExceptionGroup("several", members), caught(messages))
+    except ExceptionGroup as error:
+        return error
+    raise AssertionError
+
+
+@pytest.fixture
+def without_collector() -> Iterator[None]:
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("without_collector")
+@pytest.mark.parametrize("fail", [caught, with_a_cause, while_handling, in_a_group])
+def test_nothing_that_a_failed_call_had_in_hand_is_kept_by_its_error(fail: Failure) -> None:
+    """Without a run of the garbage collector, though the error itself is kept."""
+    messages: list[weakref.ref[Message]] = []
+    error = fail(messages)
+    assert messages
+    assert all(message() for message in messages), "an error keeps what its functions had"
+    forget_frames(error)
+    assert not any(message() for message in messages)
+    assert (error.__traceback__, error.__cause__, error.__context__) == (None, None, None)
+
+
+@pytest.mark.usefixtures("without_collector")
+def test_nothing_is_kept_by_a_traceback_that_another_one_holds() -> None:
+    messages: list[weakref.ref[Message]] = []
+    error = caught(messages)
+    traceback = error.__traceback__
+    forget_frames(error)
+    assert traceback is not None
+    assert not any(message() for message in messages)
+
+
+def test_the_text_of_an_error_stays() -> None:
+    error = caught([], "the text")
+    forget_frames(error)
+    assert str(error) == "the text"
+
+
+def test_a_wait_that_is_too_long_is_stated_with_its_limit() -> None:
+    error = WaitTooLong(1.5, 1.0, "wait")
+    assert "1.500 s" in str(error)
+    assert "1.000 s" in str(error)
+    assert (error.excess_s, error.bound) == (0.5, "wait")
