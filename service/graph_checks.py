@@ -3,25 +3,25 @@
 from service.errors import LoadError
 from service.manifest import Manifest
 from service.signature import Signature
-from service.tasks import text_signature, text_task
+from service.task import TextTask
+from service.tasks import text_signature
 
 
-def check_graph(graph: Signature, manifest: Manifest) -> None:
-    """Raise `LoadError` unless the graph of a text or image model is as its manifest says."""
-    if manifest.image is None:
-        _check_text_graph(graph, manifest)
+def check_graph(graph: Signature, manifest: Manifest, task: TextTask | None) -> None:
+    """Raise `LoadError` unless a graph is as its manifest says; without a task it is of images."""
+    if task is not None:
+        _check_text_graph(graph, manifest, task)
     else:
         _check_image_graph(graph, manifest)
 
 
-def _check_text_graph(graph: Signature, manifest: Manifest) -> None:
+def _check_text_graph(graph: Signature, manifest: Manifest, task: TextTask) -> None:
     known = {"input_ids", "attention_mask", "token_type_ids"}
     if manifest.has_source:
         known.add("target_ids")
     inputs = {spec.name for spec in graph.inputs}
     if "input_ids" not in inputs or not inputs <= known:
         raise LoadError(f"a text model takes input_ids and {sorted(known)}, not {sorted(inputs)}")
-    task = text_task(manifest)
     expected = task.dims(manifest)
     outputs = {spec.name: spec.dims for spec in graph.outputs}
     dims = outputs.get(task.output, ())[1:]

@@ -39,7 +39,7 @@ from service.request import Arrays, Item, Request, Timings
 from service.runtime import OnnxSession, RunStop, Session, SessionOptions
 from service.sequence_model import SequenceModel
 from service.settings import Settings
-from service.tasks import text_task
+from service.task import TextTask
 from service.tokenizer import TextTokenizer
 from service.warmup import warm_up
 
@@ -125,13 +125,13 @@ def _load_version(plan: ModelPlan, openers: Openers) -> LoadedVersion:
     plan = plan.completed(session.signature)
     manifest, tokenizer, cost = plan.manifest, None, None
     run = partial(_run_tensors, session, plan.interface)
-    if manifest is not None and (manifest.reads_texts or manifest.is_recurrent):
+    if manifest is not None and (plan.task is not None or manifest.is_recurrent):
         tokenizer = _open_tokenizer(plan, manifest)
-        if manifest.reads_texts:
-            run = partial(_run_texts, session, manifest, tokenizer)
+        if plan.task is not None:
+            run = partial(_run_texts, session, manifest, plan.task, tokenizer)
     warm_up(plan.samples, plan.interface, plan.folder, run)
-    if manifest is not None and plan.can_measure_cost:
-        run_lengths = partial(_run_lengths, session, manifest)
+    if manifest is not None and plan.task is not None and plan.can_measure_cost:
+        run_lengths = partial(_run_lengths, session, manifest, plan.task)
         cost = measure_cost(run_lengths, manifest.max_tokens, plan.settings.measure_cost_s)
     sessions = (session,) * plan.instances  # one copy of the weights
     return LoadedVersion(plan, sessions, tokenizer, cost=cost)
@@ -140,22 +140,22 @@ def _load_version(plan: ModelPlan, openers: Openers) -> LoadedVersion:
 def _open_tokenizer(plan: ModelPlan, manifest: Manifest) -> TextTokenizer:
     """Of symbols for a recurrent network, and of texts for others."""
     file, max_characters = plan.graph.with_name("tokenizer.json"), plan.settings.max_text_characters
-    if manifest.is_recurrent:
+    if plan.task is None:
         return TextTokenizer(file, manifest.max_source_tokens, max_characters)
-    task = text_task(manifest)
-    has_encodings = task.needs_encodings
-    return task.tokenizer(file, manifest.max_tokens, max_characters, has_encodings=has_encodings)
+    has_encodings = plan.task.needs_encodings
+    tokenizer = plan.task.tokenizer
+    return tokenizer(file, manifest.max_tokens, max_characters, has_encodings=has_encodings)
 
 
 def start_model(version: LoadedVersion, host: Host, on_broken: Callable[[], None]) -> ServedModel:
     """A loaded version with its engine. Call it on the event loop that will use it."""
     if version.decoder is not None:
         return start_decoder(version.plan, version.decoder, host, on_broken)
-    interface, tokenizer = version.plan.interface, version.tokenizer
+    interface, tokenizer, task = version.plan.interface, version.tokenizer, version.plan.task
     manifest = interface.manifest
-    if manifest is not None and tokenizer is not None and manifest.reads_texts:
+    if manifest is not None and tokenizer is not None and task is not None:
         collate = _padding(version.sessions[0], manifest)
-        engine = _engine(version, host, on_broken, [text_task(manifest).output], collate)
+        engine = _engine(version, host, on_broken, [task.output], collate)
         return TextModel(host, interface, engine, tokenizer)
     outputs = [spec.name for spec in interface.signature.outputs]
     engine = _engine(version, host, on_broken, outputs, concatenate_rows)
@@ -203,19 +203,24 @@ def _run_tensors(
 def _run_texts(
     session: Session,
     manifest: Manifest,
+    task: TextTask,
     tokenizer: TextTokenizer,
     inputs: Arrays,
     stopping: RunStop,
 ) -> None:
     """What `TextModel` does, without a queue."""
-    rows = tokenizer.encode(text_task(manifest).texts_of(inputs), can_truncate=True)
+    rows = tokenizer.encode(task.texts_of(inputs), can_truncate=True)
     items = text_items(Request(Timings(0.0)), rows, manifest)
-    session.run(_padding(session, manifest)(items), [text_task(manifest).output], stopping)
+    session.run(_padding(session, manifest)(items), [task.output], stopping)
 
 
 def _run_lengths(
-    session: Session, manifest: Manifest, lengths: Sequence[int], stopping: RunStop
+    session: Session,
+    manifest: Manifest,
+    task: TextTask,
+    lengths: Sequence[int],
+    stopping: RunStop,
 ) -> None:
     """One batch of rows of these lengths."""
     batch = _padding(session, manifest)(made_up_items(lengths))
-    session.run(batch, [text_task(manifest).output], stopping)
+    session.run(batch, [task.output], stopping)

@@ -30,7 +30,8 @@ from service.precision import Choice, choose_graph
 from service.runtime import SessionOptions
 from service.settings import Settings
 from service.signature import Signature
-from service.tasks import complete_config
+from service.task import TextTask
+from service.tasks import complete_config, text_task
 from service.warmup_samples import WarmupSample, warmup_samples
 
 
@@ -43,6 +44,7 @@ class ModelPlan:
     config: ModelConfig  # shared, and never changed
     settings: Settings
     manifest: Manifest | None  # of the graph that was chosen; None: a tensor model
+    task: TextTask | None  # of a model whose requests are texts, each an item of a batch
     graph: Path
     choice: Choice | None  # of the graph; None: there is nothing to choose from
     options: SessionOptions
@@ -62,10 +64,6 @@ class ModelPlan:
         return self.manifest is not None and self.manifest.is_generative
 
     @property
-    def reads_texts(self) -> bool:
-        return self.manifest is not None and self.manifest.reads_texts
-
-    @property
     def can_measure_cost(self) -> bool:
         """Whether runs of texts are cheap to try, and their cost decides something.
 
@@ -74,7 +72,7 @@ class ModelPlan:
         is_stated = "batch_overhead_tokens" in self.config.parameters
         has_batches = self.config.max_batch_size != 1
         is_cheap = self.options.device == "cpu" and self.settings.measure_cost_s > 0
-        return self.reads_texts and is_cheap and has_batches and not is_stated
+        return self.task is not None and is_cheap and has_batches and not is_stated
 
     @property
     def max_context_tokens(self) -> int:
@@ -122,13 +120,13 @@ class ModelPlan:
         Raises `LoadError` where the graph is not what the files promise.
         """
         if self.manifest is not None and not self.manifest.is_recurrent:
-            check_graph(graph, self.manifest)
+            check_graph(graph, self.manifest, self.task)
             plan = self
         else:
             default_rows = self.settings.default_max_batch_size
             plan = replace(self, config=complete_from_graph(self.config, graph, default_rows))
         max_rows, max_tokens = plan.limits.max_rows, plan.limits.max_tokens
-        if plan.manifest is not None and plan.reads_texts:
+        if plan.manifest is not None and plan.task is not None:
             if plan.manifest.max_tokens > max_tokens:
                 raise LoadError(
                     f"max_batch_tokens is {max_tokens}, but a text of this model may have "
@@ -153,7 +151,9 @@ def plan_of(folder: Path, number: int, config: ModelConfig, settings: Settings) 
     is_generative = manifest is not None and manifest.is_generative
     label_files = {output.name: output.label_filename for output in config.output}
     labels = {} if is_generative else read_labels(folder, label_files)
+    task = None
     if manifest is not None and manifest.reads_texts:
+        task = text_task(manifest)
         labels = {"logits": list(manifest.labels), **labels}
     if is_generative:
         check_generative(config)
@@ -169,5 +169,15 @@ def plan_of(folder: Path, number: int, config: ModelConfig, settings: Settings) 
         manifest = manifest.computed_in(choice.precision)
         if not manifest.is_recurrent:
             config = complete_config(config, manifest, settings.default_max_batch_size)
-    graph = files.folder / filename
-    return ModelPlan(folder, number, config, settings, manifest, graph, choice, options, labels)
+    return ModelPlan(
+        folder=folder,
+        number=number,
+        config=config,
+        settings=settings,
+        manifest=manifest,
+        task=task,
+        graph=files.folder / filename,
+        choice=choice,
+        options=options,
+        labels=labels,
+    )
