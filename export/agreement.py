@@ -1,4 +1,4 @@
-"""How often a graph answers texts as the network does: what a precision costs without labels.
+"""The share of texts that a graph answers like the network: a precision's cost without labels.
 
 Outputs may change while every answer stays, and an answer may change with tiny changes of outputs.
 So the answers of clients are compared here: a text's label, its entities, the answer to a
@@ -41,7 +41,7 @@ class SampleText:
 
 @dataclass(frozen=True, slots=True)
 class TextOutputs:
-    """What graph and network give for one text: float32 [rows of its own, values]."""
+    """The outputs of graph and network for one text: float32 [its rows, values]."""
 
     sample: SampleText
     found: np.ndarray
@@ -111,7 +111,7 @@ def _outputs(
 
 
 def _rows_of_texts(num_rows: int, ids: Sequence[Sequence[int]], mask_token_id: int) -> list[int]:
-    """How many rows of a batch's output are each text's: one, one per token or one per mask."""
+    """The number of each text's rows in a batch's output: one, one per token or one per mask."""
     of_tokens = [len(row) for row in ids]
     of_masks = [row.count(mask_token_id) for row in ids]
     for counts in ([1] * len(ids), of_tokens, of_masks):
@@ -153,7 +153,7 @@ def _same_entities(outputs: Sequence[TextOutputs], labels: Sequence[str]) -> dic
 def _entities(
     logits: np.ndarray, labels: Sequence[str], first_tokens: list[int]
 ) -> set[tuple[str, int, int]]:
-    """As a server decodes them, in words instead of characters."""
+    """Entities as a server decodes them, in words instead of characters."""
     spans = [(place, place + 1) for place in range(len(first_tokens))]
     entities: list[Entity] = entities_of(logits, labels, Words(first_tokens, spans))
     return {(entity.label, entity.start, entity.end) for entity in entities}
@@ -203,7 +203,7 @@ def _beginning(text: str) -> str:
 
 
 def _first_tokens(word_ids: Sequence[int | None]) -> list[int]:
-    """Where each word begins; special tokens are of none."""
+    """The first token of each word; special tokens belong to no word."""
     before = [None, *word_ids]
     return [
         token for token, word in enumerate(word_ids) if word is not None and word != before[token]

@@ -61,7 +61,7 @@ def sample_rows(
 
 
 def default_texts() -> tuple[str, ...]:
-    """As many messages as paragraphs."""
+    """Texts, half of them messages and half paragraphs."""
     table = files("models.data").joinpath("spam.tsv").read_text(encoding="utf-8")
     messages = [line.split("\t", 1)[1] for line in table.splitlines() if "\t" in line]
     paragraphs = [text for topic in python_topics() for text in topic.split("\n\n") if text.strip()]

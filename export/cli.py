@@ -204,7 +204,7 @@ def export(
 
 
 def _add_rows(table: Table, manifest: Manifest) -> None:
-    """What was counted and measured, a column per graph."""
+    """The counts and measurements, a column per graph."""
     columns = [manifest.computed_in(precision) for precision in manifest.filenames]
     table.add_row("precision", *(column.precision for column in columns))
     measured = [

@@ -155,7 +155,7 @@ def _largest_cached(
     settings: ExportSettings,
     on_step: Callable[[str], None],
 ) -> Largest:
-    """By the float32 graph, over the sample texts one after the other: at all its positions."""
+    """The largest values by the float32 graph, over the joined sample texts, at all positions."""
     samples = sample_rows(checkpoint.tokenizer, settings.calibration, checkpoint.max_tokens)
     ids = [token_id for row in (*samples.calibration, *samples.checked) for token_id in row]
     if not ids:

@@ -32,7 +32,7 @@ Recompute = Callable[[int, Row], np.ndarray]  # prompt tokens, row -> logits [st
 
 @dataclass(frozen=True, slots=True)
 class DecoderParity:
-    """How far cached decoding is from recomputing, over all rows and steps."""
+    """The differences between cached decoding and recomputing, over all rows and steps."""
 
     max_abs_error: float  # of logits
     changed_tokens: float  # share of greedy tokens that differ, ties aside
@@ -53,7 +53,7 @@ class DecoderParity:
 
 @dataclass(frozen=True, slots=True)
 class ParityLimits:
-    """How far a precision's graph may be off; infinite where it is only measured."""
+    """The largest allowed difference of a precision; infinite if it is only measured."""
 
     max_abs_error: float
     changed_tokens: float

@@ -61,7 +61,7 @@ class ExportSettings:
     calibration: tuple[str, ...] = ()  # texts for int8's scales; none: those at hand
 
     def precisions(self, auto: tuple[Precision, ...]) -> tuple[Precision, ...]:
-        """What to write, `model.onnx` first."""
+        """The precisions to write, `model.onnx` first."""
         if self.precision != "auto":
             return (self.precision,)
         return (*auto, "fp16") if self.with_fp16 else auto

@@ -24,7 +24,7 @@ from service.manifest import Manifest
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """What was written, and what was measured of it."""
+    """The written version and its measurements."""
 
     folder: Path
     manifest: Manifest | None = None  # None: a model of tensors has none
@@ -33,7 +33,7 @@ class Exported:
 
 @dataclass(frozen=True, slots=True)
 class HeldOut:
-    """What training has not seen, to measure on; a network uses what it can."""
+    """Held-out data to measure on; each network uses its part."""
 
     labelled: tuple[Example, ...] = ()
     text: str | None = None

@@ -108,7 +108,7 @@ class _PackedDecoder(nn.Module):
 
 
 class Packing:
-    """Where the tokens of a right-padded batch are, packed and not."""
+    """The places of a right-padded batch's tokens, packed and padded."""
 
     def __init__(self, attention_mask_BS: Tensor) -> None:
         self.padding_mask_BS = attention_mask_BS != 0
@@ -132,7 +132,7 @@ class Packing:
         return hidden_1ND
 
     def mask(self, is_causal: bool) -> Tensor | None:
-        """What no token may look at; padding comes after all that looks back."""
+        """The mask of keys; padding comes after all tokens that attend backwards."""
         return None if is_causal else self.padding_mask_BS
 
     unpack_queries = unpack

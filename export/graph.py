@@ -77,7 +77,7 @@ def check_fused(model: onnx.ModelProto, operator: str, num_layers: int) -> None:
 
 
 def fused_ops(model: onnx.ModelProto) -> dict[str, int]:
-    """How often each operator that stands for several simple ones occurs."""
+    """The number of occurrences of each fused operator."""
     attentions = ("Attention", "MultiHeadAttention", "GroupQueryAttention")
     fused = (*attentions, "LSTM", "LayerNormalization", "Gelu")
     found = Counter(node.op_type for node in model.graph.node)

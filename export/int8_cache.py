@@ -32,7 +32,7 @@ def largest_values(
     rows: Sequence[Sequence[int]],
     on_row: Callable[[int], None] = lambda _: None,
 ) -> Largest:
-    """What every channel of every key and value holds at most, by a float32 graph, over `rows`.
+    """The largest value of every channel of keys and values, by a float32 graph, over `rows`.
 
     Zeros where there are no rows; a row has at least one token.
     """
@@ -59,7 +59,7 @@ def largest_values(
 
 
 def scales_of(largest: Largest) -> dict[str, np.ndarray]:
-    """What one step of an int8 stands for, float32 [H, Dh]."""
+    """The value of one step of an int8, float32 [H, Dh]."""
     return {
         name: (np.maximum(values_HDh, LEAST) / MAX_STEP).astype(np.float32)
         for name, values_HDh in largest.items()

@@ -27,7 +27,7 @@ Arrays = dict[str, np.ndarray]
 
 @dataclass(frozen=True, slots=True)
 class Parity:
-    """How far the graph's outputs are from the network's, over all values of a batch."""
+    """The differences between the graph's outputs and the network's, over all values of a batch."""
 
     max_abs_error: float
     mean_abs_error: float

@@ -1,4 +1,4 @@
-"""What a precision costs: perplexity on held-out text, of the network and of its graph.
+"""The cost of a precision: perplexity on held-out text, of the network and of its graph.
 
 The text is cut into windows, which the graph is fed token by token, in a batch: the way it decodes
 when it is served. Perplexity is exp of the mean negative log-likelihood per token (Jelinek et al.
@@ -34,7 +34,7 @@ def windows_of(token_ids: Sequence[int], max_tokens: int) -> np.ndarray:
 
 
 def network_perplexity(network: GPT, windows: np.ndarray) -> float:
-    """By PyTorch, in float32."""
+    """The network's perplexity by PyTorch, in float32."""
 
     def logits_of(rows: np.ndarray) -> np.ndarray:
         with torch.inference_mode():
@@ -50,7 +50,7 @@ def graph_perplexity(
     windows: np.ndarray,
     on_step: Callable[[int], None] = lambda _: None,
 ) -> float:
-    """By the graph, decoding; `on_step` hears how many of a window's tokens are done."""
+    """The graph's perplexity in decoding; `on_step` gets the number of finished tokens."""
     num_windows, size = windows.shape
     decoder = open_graph(model, size, num_slots=num_windows)
     losses = []

@@ -44,7 +44,7 @@ class _Product:
 
 @dataclass(frozen=True, slots=True)
 class _Rounding:
-    """How an activation becomes 8 bits: divided by `factors_K`, then by `scale`."""
+    """The rounding of an activation to 8 bits: divided by `factors_K`, then by `scale`."""
 
     factors_K: np.ndarray
     scale: np.ndarray

@@ -32,7 +32,7 @@ class BuiltGraphs:
     left_out: tuple[tuple[Precision, str], ...] = ()  # and why
 
     def manifest_fields(self) -> dict[str, Any]:
-        """What a manifest says of graphs."""
+        """The manifest's entries of graphs."""
         return {
             **asdict(self.main.variant),
             "variants": tuple(built.variant for built in self.others),

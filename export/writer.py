@@ -117,7 +117,7 @@ def _write_version(exported: ExportedModel, folder: Path) -> None:
 
 
 def save_tokenizer(tokenizer: Tokenizer, path: Path) -> None:
-    """As `tokenizer.save`, whose errors are no OSError."""
+    """Like `tokenizer.save`, with its errors as OSError."""
     path.write_text(tokenizer.to_str(pretty=True), encoding="utf-8")
 
 

@@ -47,7 +47,7 @@ def read_access(
     tls_name: str,
     token_file: Path | None,
 ) -> Access:
-    """What the flags of a command name. Raises `SettingError`."""
+    """The TLS files and token that a command's flags name. Raises `SettingError`."""
     if tls_ca is None and (tls_cert or tls_key):
         raise SettingError("--tls-cert is set, expected --tls-ca with it: TLS is off")
     if (tls_cert is None) != (tls_key is None):

@@ -30,7 +30,7 @@ def _c_library() -> ctypes.CDLL:
 
 
 async def in_thread(work: Callable[[], T]) -> T:
-    """As `asyncio.to_thread`, on a thread that does not keep the process from ending."""
+    """Like `asyncio.to_thread`, on a thread that does not keep the process from ending."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
 

@@ -19,7 +19,7 @@ SPARE_SHARE = 0.1  # of the time to a deadline: the client's clock started befor
 
 @dataclass(slots=True)
 class Load:
-    """What runs have to compute of items."""
+    """The work of items in runs."""
 
     num_rows: int = 0
     num_tokens: int = 0
@@ -33,14 +33,14 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class RunBounds:
-    """How much one run takes at most."""
+    """The bounds of one run."""
 
     num_rows: int
     num_tokens: int
     amount: float
 
     def runs_of(self, load: Load) -> float:
-        """How many runs a load takes, at least one."""
+        """The number of runs that a load takes, at least one."""
         return max(
             1.0,
             load.num_rows / self.num_rows,
@@ -91,7 +91,7 @@ class Backlog:
         return self.pace.begin(work, now_s)
 
     def ahead_of(self, lane: Lane) -> Load:
-        """What goes before one that comes now."""
+        """The work ahead of a new request."""
         ahead = Load()
         for other, load in self._loads.items():
             if other <= lane:

@@ -84,7 +84,7 @@ NOTHING = Size()
 
 @dataclass(slots=True)
 class _Place:
-    """Where the items of one request wait."""
+    """The place of one request's items."""
 
     lane: Lane
     num_items: int

@@ -46,7 +46,7 @@ def read_config(folder: Path) -> str:
 
 @dataclass(frozen=True, slots=True)
 class VersionFiles:
-    """What a version's folder says of its model."""
+    """The manifest and the graphs in a version's folder."""
 
     folder: Path
     manifest: Manifest | None  # None: there is none, so it is a tensor model

@@ -1,4 +1,4 @@
-"""What a run costs, by its shape; pure.
+"""The cost of a run by its shape; pure.
 
 A run of B right-padded rows of S tokens, of which N in all are text, takes
 
@@ -69,6 +69,6 @@ def fit(samples: Sequence[tuple[Sequence[int], float]]) -> CostCurve | None:
 
 
 def _terms(lengths: Sequence[int]) -> tuple[int, int, int, int]:
-    """What the four prices are multiplied with."""
+    """The factors of the four prices."""
     positions, num_tokens = len(lengths) * max(lengths), sum(lengths)
     return 1, num_tokens, positions - num_tokens, positions * max(lengths)

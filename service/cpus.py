@@ -1,4 +1,4 @@
-"""How many processors this process may really use, and what they can.
+"""The number of processors that this process may use, and their instruction sets.
 
 ONNX Runtime and `os.cpu_count()` see the host's cores. In a container the
 scheduler gives us our affinity mask and a quota of time, and a thread above the

@@ -1,4 +1,4 @@
-"""What can go wrong, in the domain's words. Knows nothing of gRPC or HTTP.
+"""The errors of the domain. Knows nothing of gRPC or HTTP.
 
     AttendantError
     ├── InvalidArgument    the request can never succeed as it is

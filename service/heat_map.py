@@ -170,6 +170,6 @@ def _named(noun: str, indices: set[int]) -> str:
 
 
 def _pieces(tokens: Sequence[text_pb2.Token]) -> list[str]:
-    """As the tokenizer spells them, its mark for a blank as a blank."""
+    """Tokens as the tokenizer spells them, with its mark for a blank as a blank."""
     pieces = [token.piece.replace("Ġ", " ").replace("▁", " ") for token in tokens]
     return [piece if len(piece) <= MAX_PIECE else f"{piece[: MAX_PIECE - 1]}…" for piece in pieces]

@@ -27,7 +27,7 @@ MAX_IMAGES_OF_FULL_SIZE = 4  # of one request, so that all of it stays a bounded
 
 @dataclass(frozen=True, slots=True)
 class ImageLimits:
-    """What is taken of one image."""
+    """The bounds of one image."""
 
     max_bytes: int
     max_pixels: int

@@ -10,7 +10,7 @@ from service.signature import Signature
 
 @dataclass(frozen=True, slots=True)
 class ModelInterface:
-    """What a client can read of a version, and what a server needs to answer for it."""
+    """The metadata of a version for clients, and the parts that a server needs to answer."""
 
     name: str
     version: int

@@ -14,7 +14,7 @@ Fingerprint: TypeAlias = tuple[Path, str | None, Snapshot]  # root, configuratio
 
 @dataclass(frozen=True, slots=True)
 class IndexRow:
-    """What the index says of one version; nothing but its name where it was never loaded."""
+    """The index's entry of one version; only its name if it was never loaded."""
 
     name: str
     version: str = ""
@@ -52,7 +52,7 @@ class KnownModel:
         return not (self.is_wanted or self.retiring or self.turn.locked())
 
     def rows(self) -> list[IndexRow]:
-        """What the index says of it."""
+        """The index's entries of the model."""
         rows = {
             number: IndexRow(self.name, str(number), "READY", self.failure)
             for number in self.versions

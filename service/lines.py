@@ -28,16 +28,16 @@ class Line(NamedTuple):
 
 
 class Texts(Protocol):
-    """Where texts come from."""
+    """A source of texts."""
 
     @property
     def noun(self) -> str:
-        """What one of them is called."""
+        """The name of one of them."""
         ...
 
     @property
     def num_empty(self) -> int:
-        """How many were skipped."""
+        """The number of skipped lines."""
         ...
 
     @property
@@ -138,7 +138,7 @@ def _is_unicode(text: str) -> bool:
 
 
 def _take(lines: deque[Line], most: int) -> list[Line]:
-    """From the front, at least one where there is one."""
+    """The first lines, at least one if there is any."""
     taken: list[Line] = []
     num_characters = 0
     while lines and len(taken) < most:

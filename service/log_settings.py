@@ -13,7 +13,7 @@ from service.logs import CONSOLE_TIMES, set_times
 
 @dataclass(frozen=True, slots=True)
 class LogValues:
-    """By the protocol's names."""
+    """Log settings by the protocol's names."""
 
     log_file: str = ""  # cannot be set: what is logged goes to standard error
     log_info: bool = True
@@ -32,7 +32,7 @@ class LogValues:
 
 
 class LogFilter(logging.Filter):
-    """What the logger's handlers let pass; as its level says until it is changed."""
+    """The filter of the logger's handlers; it follows the logger's level until it is changed."""
 
     def __init__(self, logger: logging.Logger | None = None) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""How log lines look: for people on a console, or a JSON object a line for programs.
+"""The form of log lines: for people on a console, or a JSON object a line for programs.
 
 What clients send may be in any message, so that no character of it may end a line or steer a
 terminal. Errors that repeat are counted instead of written.
@@ -149,7 +149,7 @@ def _open_call() -> Call | None:
 
 
 def _call_fields(call: Call | None) -> dict[str, str | float]:
-    """What is known of a request, by the names that lines have for it."""
+    """The known data of a request, by the names in log lines."""
     if call is None:
         return {}
     fields: dict[str, str | float] = {

@@ -1,4 +1,4 @@
-"""What an exported text model promises: the `manifest.json` beside its graph.
+"""The `manifest.json` beside a graph: the properties of an exported model.
 
 Written by the export package, read by the server; the one schema both share.
 Knows nothing of files, graphs or requests. Fields the server does not act on
@@ -168,7 +168,7 @@ class Manifest:
         }
 
     def computed_in(self, precision: Precision) -> "Manifest":
-        """That graph alone, with what was measured of it."""
+        """The manifest of that graph alone, with its measurements."""
         for variant in self.variants:
             if variant.precision == precision:
                 return replace(self, variants=(), **asdict(variant))

@@ -194,7 +194,7 @@ class Metrics:
         self._cache_entries.set_function(lambda: cache.num_entries)
 
     def for_generation(self, model: "ModelMetrics") -> "GenerationMetrics":
-        """What a generative model version has besides."""
+        """The further metrics of a generative model version."""
         if model.generation is None:
             model.generation = GenerationMetrics(self.generation, model)
         return model.generation
@@ -444,7 +444,7 @@ class _TritonNames(Collector):
 
 
 def _taken(waiting: deque[T]) -> Iterator[T]:
-    """What waits now; only one thread at a time may take."""
+    """The collected events; only one thread at a time may take them."""
     for _ in range(len(waiting)):
         yield waiting.popleft()
 

@@ -89,7 +89,7 @@ def parse_config_json(text: str, model_name: str) -> ModelConfig:
 
 
 def _shown(error: Exception) -> str:
-    """What a library says, but for the whole of what it could not read."""
+    """A library's error text, without the whole of the unreadable input."""
     text = str(error).encode(errors="backslashreplace").decode()
     return text if len(text) <= MAX_ERROR else f"{text[:MAX_ERROR]}..."
 
@@ -116,7 +116,7 @@ def _checked(config: ModelConfig, model_name: str) -> ModelConfig:
 
 
 def versions_to_serve(config: ModelConfig, found: list[int]) -> list[int]:
-    """Which of the version folders the policy selects; by default the highest one."""
+    """The version folders that the policy selects; by default the highest one."""
     ordered = sorted(found)
     policy = config.version_policy
     if policy.HasField("all"):

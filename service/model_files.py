@@ -25,7 +25,7 @@ Snapshot: TypeAlias = Mapping[str, Stamp]  # by path within the model's folder
 
 @dataclass(frozen=True, slots=True)
 class ModelSource:
-    """Where a model is read from: a folder of the repository, or what a client sent."""
+    """The source of a model: a folder of the repository, or files that a client sent."""
 
     name: str
     folder: Path
@@ -118,7 +118,7 @@ def versions_in(snapshot: Snapshot) -> set[int]:
 
 
 def stamps_of_version(snapshot: Snapshot, number: int) -> Snapshot:
-    """Those of one version folder, and those that all versions share."""
+    """The files of one version folder, and the files that all versions share."""
     return {
         path: stamp
         for path, stamp in snapshot.items()

@@ -54,7 +54,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """What a front says of a request beside its content: when it came, and how long it may wait.
+    """A front's data of a request beside its content: its arrival and how long it may wait.
 
     Clocks are `time.monotonic()` seconds.
     """
@@ -66,7 +66,7 @@ class Caller:
     request_id: str = ""  # the client's name for it
 
     def new_request(self) -> Request:
-        """What a batch engine takes, still without items."""
+        """The request for a batch engine, still without items."""
         return Request(Timings(self.received_s), self.deadline_s, self.priority, self.timeout_s)
 
 
@@ -93,7 +93,7 @@ class InferReply:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """What the models of one server share."""
+    """The parts that the models of one server share."""
 
     settings: Settings
     metrics: Metrics
@@ -114,7 +114,7 @@ class Host:
 
 
 class Engine(Protocol):
-    """What computes for one model, on threads of its own."""
+    """The engine of one model, with its own threads."""
 
     @property
     def num_waiting(self) -> int: ...
@@ -174,7 +174,7 @@ class ServedModel:
         self._metrics.unwatch()
 
     def statistics(self) -> AbstractContextManager[Statistics]:
-        """What this version has done, also before it was last loaded."""
+        """The statistics of this version, also from before its last load."""
         return self._metrics.reading()
 
     def _count_success(self, num_rows: int, timings: Timings, request_id: str) -> None:
@@ -370,7 +370,7 @@ class TextModel(BatchedModel):
         )
 
     def _size_of(self, texts: Sequence[Text]) -> Size:
-        """What texts will have in tokens, as those before them had."""
+        """The expected tokens of texts, from the ratio of earlier ones."""
         num_characters = self.tokenizer.check_sizes(texts)
         return Size(len(texts), int(CAUTION * self._tokens_per_character * num_characters))
 

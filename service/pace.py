@@ -26,7 +26,7 @@ MAX_FACTOR = 4.0
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What runs compute: `amount` in tokens of text, without overheads."""
+    """The work of runs: `amount` in tokens of text, without overheads."""
 
     num_runs: float
     amount: float
@@ -42,7 +42,7 @@ class PacedRun:
 
 
 class Prices:
-    """What runs of one kind take: an overhead, and so much for a unit of work."""
+    """The duration of runs of one kind: an overhead, and a price per unit of work."""
 
     def __init__(self, cost: CostCurve, gain: float = GAIN) -> None:
         self._overhead, self._unit = cost.overhead, 1.0  # in tokens, until `_scale_s` is known
@@ -118,7 +118,7 @@ class Pace:
             self._prices.learn(run.work, self._share_s - run.began_share_s)
 
     def left_s(self, now_s: float) -> float:
-        """What is left of the runs under way."""
+        """The seconds left of the current runs."""
         self._count(now_s)
         return sum(
             max(0.0, self.price_s(run.work) - (self._share_s - run.began_share_s))
@@ -133,7 +133,7 @@ class Pace:
 
 
 class Trust:
-    """How much longer than expected answers take, but for the last few in a hundred.
+    """The factor by which answers take longer than expected, without the last few in a hundred.
 
     Followed by steps: up at each answer that was late, down a little at each that was not.
     """

@@ -1,4 +1,4 @@
-"""Where a version is computed: on which device, by how many threads, in how many runs at once.
+"""The placement of a version: its device, threads, and concurrent runs.
 
 Reads `instance_group` and the parameters of sessions; opens none.
 """

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class QueuePolicy:
-    """What one level does with requests that come when it is full, or wait too long."""
+    """One level's policy for requests that come when it is full, or wait too long."""
 
     max_requests: int = 512
     timeout_s: float | None = None  # None: no limit
@@ -18,7 +18,7 @@ class QueuePolicy:
     max_wait_s: float = 1.0  # a request that is expected to wait longer is refused at once
 
     def timeout_of(self, asked_s: float | None) -> float | None:
-        """How long a request may wait that asks for so much; 0 or less asks for nothing."""
+        """The longest wait of a request with this timeout; 0 or less is no timeout."""
         if not self.can_override or asked_s is None or asked_s <= 0:
             return self.timeout_s
         return asked_s if self.timeout_s is None else min(asked_s, self.timeout_s)

@@ -72,7 +72,7 @@ class ModelRepository:
         self._openers = openers
         self._models: dict[str, KnownModel] = {}
         self._listener: Listener = _nobody
-        self.on_device_lost: Callable[[str], None] = lambda _: None  # told the model's name
+        self.on_device_lost: Callable[[str], None] = lambda _: None  # called with the model's name
         self._executor = ThreadPoolExecutor(settings.tokenizer_threads, "tokenizer")
         self._host = Host(
             settings, metrics, self._executor, ResponseCache(settings.response_cache_bytes)

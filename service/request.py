@@ -1,4 +1,4 @@
-"""What waits, runs and is answered: requests, their items, and the stamps they carry.
+"""Requests, their items, and their time stamps.
 
 A request is admitted whole and answered once. It holds one or more items, and
 an item is what batching may not split: one text, or all rows of one tensor

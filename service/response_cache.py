@@ -82,7 +82,7 @@ class ResponseCache:
 
 
 class LoadCache:
-    """What one load of a model keeps in the cache of the server."""
+    """The part of the server's cache that belongs to one load of a model."""
 
     def __init__(self, cache: ResponseCache, load: int) -> None:
         self._cache = cache

@@ -59,7 +59,7 @@ class RunStop:
             self._end()
 
     def then(self, end: Callable[[], None]) -> None:
-        """What ends the run; it may be called twice, and on another thread."""
+        """A function that ends the run; it may be called twice, and on another thread."""
         self._end = end
         if self.is_stopped:
             end()
@@ -83,7 +83,7 @@ class Session(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SessionOptions:
-    """How one session computes."""
+    """The options of one session."""
 
     device: str = "cpu"  # cpu or cuda
     device_id: int = 0

@@ -54,7 +54,7 @@ def snapshots(settings: Settings) -> dict[str, Snapshot | None]:
 
 
 def _selected(settings: Settings) -> list[str]:
-    """What `--load-models` names, each once; empty where it names none in particular."""
+    """The names in `--load-models`, each once; empty if it names none in particular."""
     names = (name.strip() for name in settings.load_models.split(","))
     selected = list(dict.fromkeys(name for name in names if name))
     return [] if selected == ["*"] else selected

@@ -24,7 +24,7 @@ MAX_NAMED_SYMBOLS = 16  # in one error
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What a network wrote of one source."""
+    """A network's output for one source."""
 
     text: str
     token_ids: list[int]

@@ -31,7 +31,7 @@ class Accelerator:
 
 @dataclass(frozen=True, slots=True)
 class SessionTuning:
-    """What a configuration says of its session."""
+    """A configuration's options for its session."""
 
     precision: str = ""  # of the graph that is opened; "" leaves it to the server
     num_inter_threads: int = 0  # for branches of the graph; 0 is as many as within an operator
@@ -50,7 +50,7 @@ class SessionTuning:
         return bool(self.gpu_accelerators or self.cuda_options)
 
 
-Read = Callable[[str, str], str]  # a field's path and its value to what ONNX Runtime is told
+Read = Callable[[str, str], str]  # a field's path and its value to ONNX Runtime's option
 
 
 def _refusal(path: str, value: str, expected: str) -> LoadError:
@@ -255,7 +255,7 @@ _ACCELERATORS: dict[str, dict[str, tuple[str, Mapping[str, Read]]]] = {
 
 
 def session_tuning(config: ModelConfig) -> SessionTuning:
-    """What a parsed configuration asks for, or `LoadError` naming the field that is wrong.
+    """The options of a parsed configuration. Raises `LoadError` naming the wrong field.
 
     Parameters of other names are not looked at.
     """

@@ -39,7 +39,7 @@ class Region:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where one tensor lies: `byte_size` bytes from `offset` of a region."""
+    """The place of one tensor: `byte_size` bytes from `offset` of a region."""
 
     region: Region
     offset: int

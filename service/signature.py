@@ -18,7 +18,7 @@ class TensorSpec:
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """What a graph takes and gives, dims complete."""
+    """A graph's inputs and outputs, with complete dims."""
 
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]

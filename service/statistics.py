@@ -18,7 +18,7 @@ Refusal = Literal["queue", "wait", "deadline", "late"]
 
 @dataclass(slots=True)
 class Duration:
-    """How often, and how long in all."""
+    """A count, and the duration in all."""
 
     count: int = 0
     ns: int = 0

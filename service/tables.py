@@ -278,7 +278,7 @@ def generated(response: generation_pb2.GenerateResponse) -> Table:
 def account(
     usage: generation_pb2.GenerationUsage, timings: generation_pb2.GenerationTimings
 ) -> Text:
-    """What a generation took, in one line."""
+    """The usage and times of a generation, in one line."""
     generating_s = timings.total_seconds - timings.time_to_first_token_seconds
     # The first token is the prompt's: what follows it is what the rate is of.
     rate = f"{(usage.output_tokens - 1) / generating_s:.1f}" if generating_s > 0 else "-"
@@ -298,7 +298,7 @@ def _ended_by(result: generation_pb2.GeneratedText) -> str:
 
 
 def trials(found: Iterable[Trial]) -> Table:
-    """What each model answered to its example, and how long that took."""
+    """Each model's answer to its example, with its duration."""
     table = Table("model", "version", "precision", "asked", "answered", "latency")
     for trial in found:
         table.add_row(

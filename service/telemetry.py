@@ -52,7 +52,7 @@ Attributes = dict[str, AttributeValue]
 
 @dataclass(frozen=True, slots=True)
 class _BatchSpan:
-    """What the requests of a batch tell of its span."""
+    """The data of a batch's span for its requests."""
 
     link: Link
     attributes: Attributes
@@ -212,7 +212,7 @@ def _batch_attributes(batch: RanBatch) -> Attributes:
 
 
 def _call_attributes(call: Call) -> Attributes:
-    """By OpenTelemetry's conventions for RPC and for generation; what they lack is `attendant.`."""
+    """Attributes by OpenTelemetry's conventions; others begin with `attendant.`."""
     attributes: Attributes = {
         "rpc.service": call.service,
         "rpc.method": call.method,

@@ -102,7 +102,7 @@ class _Tokenizer:
         return frozenset(special if unknown_id is None else [*special, unknown_id])
 
     def unknown_words(self, text: str) -> list[str]:
-        """What the vocabulary does not have, as the text spells it."""
+        """The words of a text that the vocabulary lacks, as the text spells them."""
         encoding = self._whole.encode(text, add_special_tokens=False)
         unknown_id = self._whole.token_to_id(self._unknown_token)
         return [
@@ -113,7 +113,7 @@ class _Tokenizer:
 
     @property
     def _unknown_token(self) -> str:
-        """As the vocabulary spells it; empty where every text has tokens."""
+        """The unknown token as the vocabulary spells it; empty if every text has tokens."""
         return getattr(self._whole.model, "unk_token", None) or ""
 
     def pieces(self, text: str) -> TokenPieces:
@@ -261,7 +261,7 @@ def _read(path: Path) -> tokenizers.Tokenizer:
 
 
 def _token_bytes(tokenizer: tokenizers.Tokenizer) -> tuple[bytes, ...]:
-    """What the library's ByteLevel decoder makes of each token alone, before it is UTF-8."""
+    """Each token's bytes by the library's ByteLevel decoder, before they are decoded as UTF-8."""
     byte_of = _byte_of_character()
     special = {id_ for id_, token in tokenizer.get_added_tokens_decoder().items() if token.special}
     vocabulary = tokenizer.get_vocab(with_added_tokens=True)

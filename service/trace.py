@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class TraceSettings:
-    """By the protocol's names; the defaults are Triton's."""
+    """Trace settings by the protocol's names, with Triton's defaults."""
 
     trace_level: tuple[str, ...] = ("OFF",)
     trace_rate: int = 1_000  # one of this number of requests
@@ -80,7 +80,7 @@ class Sampler:
 
 
 class ModelTracer:
-    """What a model tells of its requests."""
+    """The events that a model reports of its requests."""
 
     def __init__(self, name: str, sampler: Sampler, write: Callable[[str, str], None]) -> None:
         self.sampler = sampler
@@ -119,7 +119,7 @@ class Tracing:
         return self._tracers[name]
 
     def settings(self, name: str = "") -> dict[str, list[str]]:
-        """Those in effect for a model, or for all that have none of their own."""
+        """The settings in effect for a model, or for all models without their own."""
         return (self._tracers[name].sampler if name else self._sampler).to_protocol()
 
     def update(self, settings: Mapping[str, Sequence[str]], name: str = "") -> None:

@@ -91,7 +91,7 @@ class BeamSearch:
         width, num_tokens = self._params.beam_width, self._beams[0].sequence.num_output_tokens + 1
         ends = self._beams[0].sequence.sampler.ends
         going: list[Continuation] = []
-        # Of one beam's continuations at most these come into question, whatever the others' are.
+        # At most these of one beam's continuations can be chosen, independent of the others'.
         for place, found in enumerate(self._continuations(logits, width + len(ends))):
             if found.token_id not in ends:
                 going.append(found)
@@ -122,7 +122,7 @@ class BeamSearch:
                 scheduler.end(sequence, is_sound=is_sound)
 
     def take_best(self) -> list[tuple[Sequence, Hypothesis]]:
-        """Once it is over and closed: the results, as what they have become."""
+        """The results of a search that is over and closed."""
         for sequence, found in zip(self.results, self._finished, strict=True):
             num_prompt, num_output = sequence.num_prompt_tokens, len(found.token_ids)
             sequence.num_tokens = num_prompt + num_output
@@ -135,7 +135,7 @@ class BeamSearch:
     def _continuations(
         self, logits: Mapping[Sequence, np.ndarray], count: int
     ) -> list[Continuation]:
-        """So many of each beam, all best first; at a tie the likelier beam, then the lower id."""
+        """The `count` best of each beam, best first; at a tie the likelier beam, then lower ids."""
         found: list[Continuation] = []
         scratch_V = np.empty_like(next(iter(logits.values())))
         for beam in self._beams:

@@ -120,7 +120,7 @@ class DecoderShape:
 
 @dataclass(frozen=True, slots=True)
 class CacheLimits:
-    """How large a decoder's buffers may be."""
+    """The bounds of a decoder's buffers."""
 
     max_tokens: int  # of one sequence
     max_rows: int  # of one run

@@ -34,7 +34,7 @@ class TextStream:
         return self._advance(self._decoder.decode(self._token_bytes[token_id]), may_stop)
 
     def finish(self) -> str:
-        """What was held back, unless a stop string was found; a cut character as U+FFFD."""
+        """The text held back, unless a stop string was found; a cut character as U+FFFD."""
         if self.matched_stop is not None:
             return ""
         text = self._advance(self._decoder.decode(b"", final=True), may_stop=True) + self._held
@@ -58,7 +58,7 @@ class TextStream:
 
 
 class _Search:
-    """Where the text's end stands in one pattern: `num_matched` characters, never all of them."""
+    """The match of the text's end with one pattern: `num_matched` characters, never all of them."""
 
     def __init__(self, pattern: str) -> None:
         assert pattern, "nothing to look for"

@@ -40,7 +40,7 @@ SOURCE_LENGTHS = "source_lengths"
 
 @dataclass(frozen=True, slots=True)
 class SourceLimits:
-    """How sources are given to an encoder, and what an output starts with."""
+    """The form of an encoder's sources, and the start token of outputs."""
 
     max_tokens: int  # of one source
     pad_token_id: int

@@ -50,7 +50,7 @@ MAX_FAILED_STEPS = 3  # in a row; then the model is taken for broken
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """What an engine needs of a tokenizer."""
+    """The part of a tokenizer that an engine needs."""
 
     token_bytes: Many[bytes]  # by id; empty for special tokens
     eos_token_ids: tuple[int, ...]
@@ -104,7 +104,7 @@ class GenerationEngine:
 
     @property
     def vocab_size(self) -> int:
-        """How many token ids the model knows."""
+        """The number of token ids that the model knows."""
         return self._decoder.vocab_size
 
     def generate(self, request: GenerationRequest) -> Generation:
@@ -173,7 +173,7 @@ class GenerationEngine:
         self.stop()
         self._thread.join(timeout_s)
         if self._thread.is_alive():
-            with suppress(RuntimeError):  # the loop is closed: nobody asks
+            with suppress(RuntimeError):  # the loop is closed, so no task waits
                 error = Unavailable("Server is stopping")
                 self._loop.call_soon_threadsafe(self._fail_all, error)
 
@@ -538,7 +538,7 @@ class GenerationEngine:
         try:
             self._end_all(FinishReason.ERROR, error)
         finally:
-            with suppress(RuntimeError):  # the loop is closed: nobody asks
+            with suppress(RuntimeError):  # the loop is closed, so no task waits
                 self._loop.call_soon_threadsafe(self._give_up, error)
 
     def _end_all(self, reason: FinishReason, error: AttendantError) -> None:

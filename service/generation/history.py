@@ -40,7 +40,7 @@ class TokenCounts:
 
 
 class NgramFollowers:
-    """Which tokens followed the last `size - 1` tokens wherever those occurred before."""
+    """The tokens that followed earlier occurrences of the last `size - 1` tokens."""
 
     def __init__(self, size: int, prompt_ids: Iterable[int]) -> None:
         self._last: deque[int] = deque(maxlen=size - 1)

@@ -15,7 +15,7 @@ from service.queue_policy import QueuePolicy
 
 @dataclass(frozen=True, slots=True)
 class QueueLimits:
-    """How much may wait for a slot; one more is refused at once."""
+    """Bounds of the sequences that wait for a slot; one more is refused at once."""
 
     max_sequences: int = 512
     max_tokens: int = 262_144  # of prompts
@@ -83,7 +83,7 @@ class Inbox:
             self._count(sequences, -1)
 
     def ahead_of(self, priority: int) -> Ahead:
-        """What waits and goes before a sequence that comes now."""
+        """The waiting sequences and tokens ahead of a new sequence."""
         with self._changed:
             waiting = [ahead for each, ahead in self._waiting.items() if each <= priority]
         return Ahead(

@@ -125,7 +125,7 @@ class KVCache:
         self.num_decoding += 1
 
     def fork(self, source: Sequence, target: Sequence) -> None:
-        """What a sequence that decodes has computed is another's too, which decodes beside it.
+        """Copy a decoding sequence's tokens to another sequence, which decodes beside it.
 
         The other one may have a slot already, of which it keeps what is the same.
         """

@@ -30,7 +30,7 @@ MESSAGE_PER_TOKEN = "message_per_token"  # noqa: S105 - a request parameter of s
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """How many tokens a prompt and its output may have."""
+    """The bounds on the tokens of a prompt and its output."""
 
     max_tokens: int  # both together
     max_prompt_tokens: int

@@ -37,7 +37,7 @@ class Slots:
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """What goes before a sequence that comes now."""
+    """The sequences and prompt tokens ahead of a new sequence."""
 
     num_sequences: int
     num_tokens: int  # of prompts
@@ -45,7 +45,7 @@ class Ahead:
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What a request asks of the engine."""
+    """A request's demand on the engine."""
 
     num_prompt_tokens: int = 1
     max_tokens: int = 1  # of output
@@ -60,7 +60,7 @@ class Demand:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What is expected of a request that is admitted."""
+    """The expected times of an admitted request."""
 
     first_token_s: float = 0.0  # from its arrival; 0: not known
     ends_in_time: bool = False  # before its deadline; False: not known, or it has none
@@ -160,7 +160,7 @@ class Outlook:
         return Forecast(first_s, ends_in_time=True)
 
     def _num_rows_with(self, ahead: Ahead, demand: Demand) -> int:
-        """How many rows a step has while a sequence runs that comes now."""
+        """The expected number of rows of a step while a new sequence runs."""
         num_rows = len(self.slots.tokens_left) + ahead.num_sequences + demand.num_rows
         return min(self._num_slots, num_rows)
 
@@ -175,7 +175,7 @@ class Outlook:
 
 
 class Forecasts:
-    """What was expected of admitted requests, compared with what became of them.
+    """The expected times of admitted requests, compared with the actual ones.
 
     The event loop's. A first token is late where it took longer than expected. An end is late only
     after the deadline: how long an output takes depends on what comes after it, and within the

@@ -65,7 +65,7 @@ class Sampled:
 
 
 class SamplerState:
-    """What choosing the tokens of one sequence depends on, and nothing of its neighbours.
+    """The state for choosing one sequence's tokens, independent of its neighbours.
 
     With a seed, the same tokens for the same logits: the samples of one request differ by
     `sample_index`. Ids must be within the vocabulary (`SamplingParams.check_for`).
@@ -455,7 +455,7 @@ def _locate(weights: np.ndarray, mass: float) -> tuple[int, float]:
 
 
 def log_total(logits_V: np.ndarray) -> float:
-    """What is subtracted from a logit to get its natural log probability; not finite: no logits."""
+    """The logarithm of the summed exponentials; not finite if the logits are not."""
     highest = float(logits_V.max())
     return highest + float(np.log(_weights(logits_V, highest, 1.0).sum()))
 

@@ -204,7 +204,7 @@ class SamplingParams:
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, object]) -> "SamplingParams":
-        """From names to values; numbers and booleans also as text, None for not given."""
+        """Parameters from names and values; numbers and booleans also as text, None if absent."""
         known = [known_field.name for known_field in fields(cls)]
         for name in values:
             if name not in known:
@@ -220,7 +220,7 @@ class SamplingParams:
 
     @classmethod
     def from_json(cls, text: str) -> "SamplingParams":
-        """From a JSON object, as in Triton's input `sampling_parameters`."""
+        """Parameters from a JSON object, as in Triton's input `sampling_parameters`."""
         if len(text) > MAX_TEXT_CHARACTERS:
             raise InvalidArgument(
                 f"sampling_parameters has {len(text)} characters, "
@@ -240,7 +240,7 @@ class SamplingParams:
 
 
 def _nesting(text: str) -> int:
-    """How deep the brackets of JSON stand in each other, without those in strings."""
+    """The nesting depth of JSON's brackets, without those in strings."""
     depth = deepest = 0
     is_in_string = False
     for mark in _MARKS.findall(text):

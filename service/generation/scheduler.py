@@ -38,7 +38,7 @@ MAX_PADDED = 4
 class SchedulerLimits:
     """Bounds of one model's steps."""
 
-    max_running: int = 64  # sequences with a slot, whatever the cache could hold
+    max_running: int = 64  # sequences with a slot, also if the cache could hold more
     max_prefill_tokens: int = 256  # between two decoding steps
     overhead_tokens: int = 16  # what one more run costs, in tokens; decision 0018
     priority_step_s: float = 5.0  # how much later each priority counts as having come
@@ -120,7 +120,7 @@ class Scheduler:
         insort(self._waiting, sequence, key=self._order)
 
     def plan(self) -> StepPlan | None:
-        """What to compute next; None while there is nothing.
+        """The plan of the next run; None without work.
 
         The caller runs the step and says `computed`, then `settle` for each of its sequences that
         goes on, or `end`.
@@ -143,7 +143,7 @@ class Scheduler:
             self._cache.advance(sequence, num_tokens)
 
     def ran(self, plan: StepPlan, run_s: float, num_agreed: int, num_decoding: int) -> None:
-        """How long a plan's run took, and how much of its draft was said."""
+        """Note the duration of a plan's run, and how many tokens of its draft were accepted."""
         if plan.draft is not None:
             self._speculator.checked(plan.draft, num_agreed, num_decoding, run_s)
         elif plan.phase == "decode":
@@ -302,7 +302,7 @@ class Scheduler:
 
 
 def _num_same(one: Sequence, other: Sequence) -> int:
-    """How many tokens two prompts have in common at their beginning."""
+    """The number of equal tokens at the beginning of two prompts."""
     count = min(one.num_tokens, other.num_tokens)
     is_same = one.token_ids[:count] == other.token_ids[:count]
     return count if is_same.all() else int(np.argmin(is_same))

@@ -35,7 +35,7 @@ class FinishReason(Enum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GenerationRequest:
-    """What a client asked, after tokenizing; `max_tokens` and `prompt_ids` fit the context."""
+    """A client's request after tokenizing; `max_tokens` and `prompt_ids` fit the context."""
 
     prompt_ids: np.ndarray  # int32 [prompt tokens], at least one
     params: SamplingParams
@@ -85,7 +85,7 @@ class SequenceTimings:
 
 @dataclass(slots=True)
 class DraftRecord:
-    """How often a sequence says what was drafted for it; what is long ago is half forgotten."""
+    """The share of drafted tokens that agreed with a sequence's output; older drafts weigh less."""
 
     tried: float = 0.0  # drafted tokens up to the first that it did not say
     agreed: float = 0.0
@@ -146,7 +146,7 @@ class Sequence:
 
     @property
     def num_output_tokens_left(self) -> int:
-        """How many more it may say."""
+        """The number of further tokens that it may generate."""
         return self.request.max_tokens - self.num_output_tokens
 
     @property
@@ -169,7 +169,7 @@ class Sequence:
 
     @property
     def num_slots(self) -> int:
-        """That are set aside for it: one, or one for each beam of a search."""
+        """The slots reserved for it: one, or one for each beam of a search."""
         return max(1, self.request.params.beam_width)
 
     @property

@@ -105,7 +105,7 @@ class Speculator:
 
     def _draft_of(self, sequence: Sequence, token_cost: float) -> np.ndarray:
         """The draft that gains most, or an empty one where none gains enough."""
-        if sequence.request.params.has_beams:  # which of them goes on is known after each token
+        if sequence.request.params.has_beams:  # which beam continues is known only after each token
             return sequence.token_ids[:0]
         most = sequence.num_output_tokens_left - 1  # what is said after the draft is one more
         token_ids = lookup(sequence.token_ids[: sequence.num_tokens], min(most, self._lengths[-1]))

@@ -19,7 +19,7 @@ from service.generation.sequence import GenerationRequest, Sequence
 
 @dataclass(frozen=True, slots=True)
 class SequenceUpdate:
-    """What one step made of one sequence: a token and the text that is certain, or an error."""
+    """One step's output for one sequence: a token and the text that is certain, or an error."""
 
     sequence: Sequence
     text: str = ""
@@ -31,7 +31,7 @@ class SequenceUpdate:
 
     @property
     def gaps_s(self) -> list[float]:
-        """From each of its tokens' predecessors to it; of a search's outputs all the same."""
+        """Seconds from each token's predecessor to it; equal for all tokens of a search."""
         timings, num_tokens = self.sequence.timings, len(self.token_ids)
         if self.since_s:
             return [timings.last_token_s - self.since_s]
@@ -45,7 +45,7 @@ def failed(sequence: Sequence, error: AttendantError) -> SequenceUpdate:
 
 @dataclass(slots=True)
 class Chunk:
-    """What is new of one sample. `sequence` may be read for usage and timings once it ended."""
+    """The new part of one sample. `sequence` may be read for usage and timings once it ended."""
 
     sequence: Sequence
     text: str = ""

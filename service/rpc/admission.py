@@ -140,7 +140,7 @@ class Admission:
         self._closing.set()
 
     async def end_when_closed(self) -> None:
-        """What a stream waits for beside its requests, and ends with."""
+        """Wait for the server's end, then raise `Unavailable`, which ends a stream."""
         await self._closing.wait()
         raise Unavailable(SHUTTING_DOWN)
 

@@ -170,7 +170,7 @@ _Restriction: TypeAlias = tuple[str, WatchedFiles[_Digests]]
 
 
 def _keys(text: str) -> dict[str, _Restriction]:
-    """By method, the header that it needs and what that must be.
+    """The required header of each method, and its value.
 
     `text` is `<protocol>,<protocol>:<key>=<value>`, several of them separated by `;`, where a value
     `@<path>` is in that file.

@@ -15,7 +15,7 @@ _UNSUPPORTED = ("BOOL", "FP16", BF16, BYTES)
 
 
 def class_count(output: pb.ModelInferRequest.InferRequestedOutputTensor) -> int | None:
-    """How many classes an output shall be given as; None where it is wanted as it is."""
+    """The number of classes requested of an output; None for the plain output."""
     if PARAMETER not in output.parameters:
         return None
     parameter = output.parameters[PARAMETER]
@@ -73,5 +73,5 @@ def _label(labels: Sequence[str], index: int) -> str:
 
 
 def _written(value: float | int) -> str:
-    """As C++ writes numbers: six decimals, or none for whole types."""
+    """Numbers as C++ writes them: six decimals, or none for whole types."""
     return f"{value:f}" if isinstance(value, float) else str(value)

@@ -26,7 +26,7 @@ VERSION_TAG, UTC_TIME_TAG = 0xA0, 0x17  # of DER
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """What gRPC is given, and the end of the server's certificate, seconds since 1970."""
+    """gRPC's certificate configuration, and the certificate's end in seconds since 1970."""
 
     configuration: grpc.ServerCertificateConfiguration
     ends_s: float

@@ -98,7 +98,7 @@ class Door:
         """The same methods again, for servers that look them up otherwise than `grpc.aio` does."""
 
     def _enter(self, path: str, method: Handler) -> Handler:
-        """How a call is answered, in the task that will."""
+        """The handler of a call, which runs in the call's task."""
         self.num_entered += 1
         if path not in self._wrapped:
             self._wrapped[path] = self._wrap(method, path)

@@ -131,7 +131,7 @@ def _prompt(request: pb.GenerateRequest) -> str | Sequence[int]:
 
 
 def _to_params(message: pb.SamplingParams) -> SamplingParams:
-    """What is set of the message; the record has the defaults and the bounds."""
+    """The set fields of a message; the record has the defaults and the bounds."""
     return SamplingParams(**{field.name: _plain(value) for field, value in message.ListFields()})
 
 

@@ -111,7 +111,7 @@ def _refuse_sequence(request: pb.ModelInferRequest) -> None:
 def _own_parameters(
     request: pb.ModelInferRequest,
 ) -> Iterator[tuple[str, bool | int | float | str]]:
-    """Those that the protocol leaves to models."""
+    """The parameters that the protocol leaves to models."""
     for key, value in request.parameters.items():
         if key not in _TYPES:
             yield key, getattr(value, value.WhichOneof("parameter_choice"))

@@ -82,7 +82,7 @@ def _deliver(
     asked: pb.ModelInferRequest.InferRequestedOutputTensor,
     regions: SharedMemoryRegions,
 ) -> bytes:
-    """What of an output goes into the message: nothing, if it went into shared memory."""
+    """The part of an output for the message; empty if the output is in shared memory."""
     place = place_of(asked, regions)
     if place is None:
         return raw

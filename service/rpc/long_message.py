@@ -41,7 +41,7 @@ class LongInferRequest:
 
 
 def parse_long(parse: Callable[[bytes], Any], message: bytes | bytearray) -> Any:  # noqa: ANN401
-    """What `parse` of a class of messages gives; raises `DecodeError`."""
+    """The parsed message of a class. Raises `DecodeError`."""
     if getattr(parse, "__self__", None) is not _KIND:
         return parse(bytes(message))
     try:

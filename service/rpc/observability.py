@@ -75,7 +75,7 @@ _CHOICES = {bool: "bool_param", int: "uint32_param", str: "string_param"}
 
 
 def _value(setting: pb.LogSettingsRequest.SettingValue) -> bool | int | str | None:
-    """What a client sent, of whatever type; None where it sent nothing."""
+    """The value that a client sent, of any type; None if it sent none."""
     choice = setting.WhichOneof("parameter_choice")
     value: bool | int | str | None = getattr(setting, choice) if choice else None
     return value

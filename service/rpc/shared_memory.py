@@ -22,7 +22,7 @@ _BYTE_SIZE = "shared_memory_byte_size"
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """How a server's tensors come and go: the regions, and how large they may be."""
+    """The transfer of a server's tensors: the regions, and their bounds."""
 
     regions: SharedMemoryRegions
     max_message_bytes: int
@@ -30,7 +30,7 @@ class Transfer:
 
 
 def place_of(tensor: Tensor, regions: SharedMemoryRegions) -> Place | None:
-    """Where its parameters say that a tensor lies; None where it is in the message."""
+    """A tensor's place by its parameters; None if it is in the message."""
     if not tensor.parameters:
         return None
     name = _parameter(tensor, REGION, "string_param")

@@ -1,4 +1,4 @@
-"""From the domain's errors to status codes: one table per service, one decorator.
+"""Maps the domain's errors to status codes: one table per service, one decorator.
 
 `inference.GRPCInferenceService` answers as Triton does, because its clients match on
 that: an error that may pass is UNAVAILABLE. `attendant.v1` uses the code that
@@ -126,7 +126,7 @@ def note_status(code: StatusCode, text: str = "") -> None:
 
 
 def caller_of(context: Context, *, priority: int = 0, request_id: str = "") -> Caller:
-    """What is known of a call that came just now."""
+    """The record of a call that has just arrived."""
     received_s = time.monotonic()
     remaining_s = context.time_remaining()
     deadline_s = None if remaining_s is None else received_s + remaining_s
@@ -134,7 +134,7 @@ def caller_of(context: Context, *, priority: int = 0, request_id: str = "") -> C
 
 
 def details(error: errors.AttendantError) -> str:
-    """What a client reads: the error's text, cut where it is too long for a header."""
+    """The error's text for the client, cut if it is too long for a header."""
     text = str(error).encode()
     cut = text[:MAX_DETAILS_BYTES].decode(errors="ignore")
     return cut if len(text) <= MAX_DETAILS_BYTES else f"{cut}..."

@@ -98,7 +98,7 @@ class InferStream:
             await self._places.acquire()
 
     def _turn(self, request: pb.ModelInferRequest) -> tuple[asyncio.Event, asyncio.Event]:
-        """What a request's answer waits for, and what is set when that is written."""
+        """The events that a request's answer waits for, and that its writing sets."""
         done = asyncio.Event()
         if self._is_decoupled(request):
             return self._nobody_before, done

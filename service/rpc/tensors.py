@@ -207,7 +207,7 @@ def _check_batch(
 
 
 def _check_count(model: str, given: Sequence[str], signature: Signature) -> None:
-    """As many inputs as there may be, and none missing that the model needs."""
+    """Check the number of inputs, and that no required one is missing."""
     required = [spec.name for spec in signature.inputs if not spec.is_optional]
     missing = [name for name in required if name not in given]
     most = len(signature.inputs)

@@ -148,7 +148,7 @@ class ReadingService(TypedService, reading_pb2_grpc.ReadingServiceServicer):
 
 @answering(features_pb2.DESCRIPTOR)
 class FeatureService(TypedService, features_pb2_grpc.FeatureServiceServicer):
-    """What models make of texts on the way."""
+    """The results that models make from texts."""
 
 
 @answering(vision_pb2.DESCRIPTOR)

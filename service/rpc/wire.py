@@ -55,7 +55,7 @@ def is_compressed(message: bytes) -> bool:
 
 
 def inflated(message: bytes, limit: int) -> bytes | bytearray:
-    """What a client compressed, by gzip or deflate; other messages as they are.
+    """The decompressed message of gzip or deflate; other messages unchanged.
 
     Never much more than `limit` bytes, for the caller to refuse: gRPC would inflate all of it
     before it looks at its size, and a thousandth of that is enough to send. In pieces: zlib joins
@@ -112,7 +112,7 @@ def cut_out(message: memoryview, number: int) -> tuple[bytes, list[memoryview]]:
 
 
 def bytes_prefix(number: int, size: int) -> bytes:
-    """What stands before the bytes of a field: its number and their count."""
+    """The prefix of a field's bytes: its number and their count."""
     prefix = bytearray()
     for value in (number << 3 | _BYTES, size):
         while value >= 0x80:
