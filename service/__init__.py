@@ -4,7 +4,7 @@ __version__: str
 
 
 def __getattr__(name: str) -> str:
-    """The version, when it is asked for: to look it up takes longer than a health check may."""
+    """The version, looked up when it is read: that takes longer than a health check may."""
     if name != "__version__":
         raise AttributeError(f"module 'service' has no attribute '{name}'")
     from importlib.metadata import version

@@ -28,7 +28,7 @@ TRIAL_TOKENS = 24  # of output, when a generative model is tried
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One model asked one example."""
+    """One model's answer to its example."""
 
     model: pb.Model
     answer: str

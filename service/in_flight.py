@@ -48,7 +48,7 @@ class Refused:
 
     line: Line
     reason: str
-    error: grpc.RpcError | None = None  # None: it was not asked
+    error: grpc.RpcError | None = None  # None: it was not sent
 
     @property
     def first(self) -> Line:
@@ -62,7 +62,7 @@ class InFlight(Generic[R]):
     """
 
     def __init__(self, texts: Texts, ask: Callable[[Sequence[str]], R], patience_s: float) -> None:
-        """A request that was refused for want of room is asked again for `patience_s`."""
+        """A request that a full server refused is repeated for `patience_s`."""
         self._texts = texts
         self._ask = ask
         self._patience_s = patience_s
@@ -164,7 +164,7 @@ class InFlight(Generic[R]):
 
 
 def _pushback_s(error: grpc.RpcError) -> float:
-    """When the server wants to be asked again; 0 where it does not say."""
+    """The server's delay for a retry in seconds; 0 if it does not say."""
     for entry in error.trailing_metadata() or ():
         if entry.key == PUSHBACK and str(entry.value).isdecimal():
             return int(entry.value) / 1_000

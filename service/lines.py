@@ -19,7 +19,7 @@ BYTE_ORDER_MARK = "\ufeff"
 
 
 class Line(NamedTuple):
-    """One text; `fault` says why it cannot be asked."""
+    """One text; `fault` is the reason why it cannot be sent."""
 
     number: int  # from 1
     text: str

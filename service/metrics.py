@@ -189,7 +189,7 @@ class Metrics:
                 self.generation.forget(*model.labels.values())
 
     def watch_cache(self, cache: ResponseCache) -> None:
-        """Read the cache's gauges when somebody scrapes."""
+        """Read the cache's gauges at a scrape."""
         self._cache_bytes.set_function(lambda: cache.num_bytes)
         self._cache_entries.set_function(lambda: cache.num_entries)
 
@@ -229,7 +229,7 @@ class ModelMetrics:
         self._running = metrics.running.labels(name, version)
 
     def watch(self, num_waiting: Callable[[], int], num_running: Callable[[], int]) -> None:
-        """Read the queue's gauges when somebody scrapes."""
+        """Read the queue's gauges at a scrape."""
         self.num_waiting = num_waiting
         self._waiting.set_function(num_waiting)
         self._running.set_function(num_running)

@@ -58,7 +58,7 @@ def _refusal(path: str, value: str, expected: str) -> LoadError:
 
 
 def _value(expected: str, parse: Callable[[str], str | None]) -> Read:
-    """A rule: `parse` gives what ONNX Runtime is told, or None for what cannot be."""
+    """A rule: `parse` gives ONNX Runtime's option, or None for an invalid value."""
 
     def read(path: str, value: str) -> str:
         parsed = parse(value)

@@ -33,7 +33,7 @@ class EncodedText:
     is_truncated: bool
     encoding: tokenizers.Encoding | None = None  # where tokens are found in the text, if requested
     text_index: int = 0  # among the texts, where one may be read in several rows
-    target: "EncodedText | None" = None  # what was written of it, where that is asked about
+    target: "EncodedText | None" = None  # the output of an encoder-decoder, if it is read too
 
     @property
     def num_tokens(self) -> int:

@@ -131,7 +131,7 @@ class GenerationMetrics:
         }
 
     def watch(self, cache: KVCache) -> None:
-        """Read the cache's gauges when somebody scrapes."""
+        """Read the cache's gauges at a scrape."""
         self._bound.slots.set(cache.num_slots)
         self._bound.slots_used.set_function(lambda: cache.num_used)
         self._bound.usage.set_function(lambda: cache.num_used / cache.num_slots)

@@ -29,7 +29,7 @@ from service.settings import Settings
 
 SHUTTING_DOWN = "GRPC server is shutting down and has stopped accepting new requests."
 # Of messages that came and went. gRPC has them in pieces of some kilobytes, between which others
-# are allocated: freed, the system gets them back where glibc is asked to look for them.
+# are allocated: after a free, glibc returns them to the system only on request.
 GIVE_BACK_BYTES = 2**24
 GIVE_BACK_AFTER_S = 0.05  # a call counts as ended a little before gRPC frees what it has of it
 message_bytes: ContextVar[int] = ContextVar("bytes of the message that was read last", default=0)

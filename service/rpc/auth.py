@@ -88,7 +88,7 @@ class Guard(grpc.aio.ServerInterceptor):
 
     @property
     def has_rules(self) -> bool:
-        """Whether anything could be refused; else it need not be asked."""
+        """Whether any call could be refused; otherwise no check is needed."""
         return bool(self._tokens or self._keys)
 
     async def intercept_service(

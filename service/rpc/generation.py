@@ -76,7 +76,7 @@ class GenerationService(generation_pb2_grpc.GenerationServiceServicer):
     async def _written(
         self, request: pb.GenerateRequest, context: Context
     ) -> tuple[pb.GeneratedText, dict[str, Any]] | None:
-        """The whole answer of a network that writes it in one run; None where another is asked."""
+        """The whole answer of a network that writes it in one run; None for other models."""
         caller = caller_of(context, priority=request.priority)
         model = self._repository.find(request.model, request.version)
         if not isinstance(model, SequenceModel):

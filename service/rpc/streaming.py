@@ -59,9 +59,9 @@ class InferStream:
         self._ends_on_errors = _asks_for_statuses(context)
         self._places = asyncio.Semaphore(admission.max_stream_requests)
         self._writing = asyncio.Lock()  # first come, first written
-        self._nobody_before = asyncio.Event()
-        self._nobody_before.set()
-        self._last_in_order = self._nobody_before  # set once that request is answered
+        self._no_predecessor = asyncio.Event()
+        self._no_predecessor.set()
+        self._tail = self._no_predecessor  # set once that request is answered
 
     async def serve(self) -> None:
         """Answer all that is read, until the client closes its side or leaves.
@@ -101,8 +101,8 @@ class InferStream:
         """The events that a request's answer waits for, and that its writing sets."""
         done = asyncio.Event()
         if self._is_decoupled(request):
-            return self._nobody_before, done
-        before, self._last_in_order = self._last_in_order, done
+            return self._no_predecessor, done
+        before, self._tail = self._tail, done
         return before, done
 
     def _is_decoupled(self, request: pb.ModelInferRequest) -> bool:
