@@ -62,14 +62,14 @@ class FeatureServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Similarity(self, request, context):
-        """How alike texts are, by the vectors of an embedder.
+        """The similarity of texts, by the vectors of an embedder.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Attend(self, request, context):
-        """What each token looked at, by layer and head.
+        """The attention weights of each token, by layer and head.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

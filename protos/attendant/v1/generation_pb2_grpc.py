@@ -50,7 +50,7 @@ class GenerationServiceServicer:
     """Missing associated documentation comment in .proto file."""
 
     def Generate(self, request, context):
-        """Text as it comes. A slow reader gets fewer and larger chunks, and holds up nobody.
+        """A stream of text. A slow reader gets fewer and larger chunks, and delays no other request.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
