@@ -175,6 +175,9 @@ def test_padding_of_packed_prompts_is_bounded_too() -> None:
     sequences = [sequence_of(different(number, n)) for number, n in enumerate((26, 1, 1, 1, 1))]
     steps = steps_of(*sequences, pads_prompts=False, overhead_tokens=0)
     assert shapes(steps.drain())[0] == ("prefill", (26, 1, 1, 1))
+    sequences = [sequence_of(different(number, n)) for number, n in enumerate((16, *[1] * 8))]
+    steps = steps_of(*sequences, pads_prompts=False, overhead_tokens=0)
+    assert shapes(steps.drain())[0] == ("prefill", (16, *[1] * 7)), "8 of 16 are the 128 exactly"
 
 
 def test_packed_prompts_are_bounded_between_two_decoding_steps() -> None:

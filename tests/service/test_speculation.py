@@ -311,6 +311,18 @@ def test_the_length_of_a_draft_is_the_one_that_says_most_in_a_time() -> None:
         assert (0 if draft is None else len(draft.token_ids)) == expected, (rate, costs)
 
 
+def test_costs_follow_the_last_runs_and_none_of_them_at_once() -> None:
+    """A step that took twice as long moves what steps are taken to cost by a fifth."""
+    speculator = Speculator(3)
+    for cost in (10.0, 20.0):
+        speculator.stepped(1, cost)
+        speculator.stepped(2, 3 * cost)
+        draft = Draft(sequence_of(REPEATING, max_tokens=50), np.zeros(3, np.int32))
+        speculator.checked(draft, 3, 1, 2 * cost)
+    assert speculator._step_costs == pytest.approx({1: 12.0, 2: 36.0})
+    assert speculator._check_costs == pytest.approx({4: 24.0})
+
+
 @pytest.mark.parametrize(("num_agreed", "num_tried"), [(0, 1), (2, 3), (4, 4)])
 def test_a_draft_is_tried_up_to_the_first_token_that_the_sequence_does_not_say(
     num_agreed: int, num_tried: int
