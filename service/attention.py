@@ -5,7 +5,7 @@ its length at export. A model with a target shows where it looked in the source 
 """
 # ruff: noqa: N803 - suffixes are array layouts: L layers, H heads, T queries, S keys
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -97,12 +97,13 @@ def _asked(fields: Fields, model: TextTaskModel) -> Asked:
     return Asked([text], answer)
 
 
-def _matrix_fields(asked: Matrices, reply: TextReply) -> list[Fields]:
-    return [
+def _matrix_fields(asked: Matrices, reply: TextReply) -> Iterator[Fields]:
+    matrices = asked.of(reply.values[0])
+    return (
         {"layer": layer, "head": head, "weights": weights.ravel().tolist()}
-        for layer, of_heads in zip(asked.layers, asked.of(reply.values[0]), strict=True)
+        for layer, of_heads in zip(asked.layers, matrices, strict=True)
         for head, weights in zip(asked.heads, of_heads, strict=True)
-    ]
+    )
 
 
 def _texts_of(inputs: Arrays) -> Sequence[Text]:

@@ -9,7 +9,7 @@ summed.
 # ruff: noqa: N803, N806 - suffixes are array layouts: S tokens, L layers, D values, N texts
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -133,22 +133,22 @@ def _asked(fields: Fields, model: TextTaskModel) -> Asked:
     return Asked(fields["texts"], lambda reply: {"results": _results(reply, features)})
 
 
-def _results(reply: TextReply, features: Features) -> list[Fields]:
-    """A list for each text, or `InvalidArgument` where they are too much for one answer."""
+def _results(reply: TextReply, features: Features) -> Iterator[Fields]:
+    """The features of each text; `InvalidArgument` where they are too much for one answer."""
     by_text = [features.of(states) for states in reply.per_text()]
     if (num_values := sum(vectors.size for vectors in by_text)) > MAX_VALUES:
         raise InvalidArgument(
             f"the features of these texts are {num_values} values, an answer has at most "
             f"{MAX_VALUES}: ask for fewer texts, fewer layers or pooling"
         )
-    return [
+    return (
         {
-            "vectors": [{"values": values} for values in vectors.tolist()],
+            "vectors": ({"values": vector.tolist()} for vector in vectors),
             "tokens": tokens_of(row) if features.pooling == "none" else [],
             **row_fields(row),
         }
         for row, vectors in zip(reply.rows, by_text, strict=True)
-    ]
+    )
 
 
 def _tensors(

@@ -82,8 +82,10 @@ def _class_tensors(model: TextTaskModel, _: Sequence[Text], reply: TextReply) ->
 
 def _embedded(fields: Fields, _: TextTaskModel) -> Asked:
     def answer(reply: TextReply) -> Fields:
-        pairs = zip(reply.rows, reply.values.tolist(), strict=True)
-        return {"results": [{"values": values, **row_fields(row)} for row, values in pairs]}
+        pairs = zip(reply.rows, reply.values, strict=True)
+        return {
+            "results": ({"values": vector.tolist(), **row_fields(row)} for row, vector in pairs)
+        }
 
     return Asked(fields["texts"], answer)
 
@@ -95,7 +97,7 @@ def _compared(fields: Fields, _: TextTaskModel) -> Asked:
     def answer(reply: TextReply) -> Fields:
         vectors, compared_with = np.split(reply.values, [len(texts)])
         found = similarity(measure, vectors, compared_with if len(others) else vectors)
-        return {"rows": [{"values": values} for values in found.tolist()]}
+        return {"rows": ({"values": row.tolist()} for row in found)}
 
     return Asked([*texts, *others], answer)
 

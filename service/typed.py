@@ -79,7 +79,7 @@ class TypedCalls:
     def _find(self, task: Task, fields: Fields) -> TypedModel:
         """The model that a request names, which does the task."""
         model = self._repository.find(fields["model"], fields["version"])
-        if isinstance(model, TextModel | ImageModel) and model.manifest.task == task.name:
+        if isinstance(model, (TextModel, ImageModel)) and model.manifest.task == task.name:
             return model
         if isinstance(task, TextTask):
             raise wrong_task(_reader(model), task)

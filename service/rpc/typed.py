@@ -5,6 +5,7 @@ them: a service is made of both, and has no code of its own.
 """
 
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Any, TypeVar
 
 from attendant.v1 import (
@@ -90,7 +91,8 @@ def reader_of(kind: type[Message]) -> Callable[[Any], Fields]:
 
     The first value of an enumeration is without a name, and a number without a value stays one.
     """
-    plain = [field.name for field in kind.DESCRIPTOR.fields if field.enum_type is None]
+    names = tuple(field.name for field in kind.DESCRIPTOR.fields)
+    values_of = attrgetter(*names)
     enums = {
         field.name: _names_of(field.enum_type)
         for field in kind.DESCRIPTOR.fields
@@ -98,10 +100,9 @@ def reader_of(kind: type[Message]) -> Callable[[Any], Fields]:
     }
 
     def fields_of(message: Any) -> Fields:  # noqa: ANN401 - of that kind
-        fields = {name: getattr(message, name) for name in plain}
-        for name, names in enums.items():
-            number = getattr(message, name)
-            fields[name] = names.get(number, number)
+        fields = dict(zip(names, values_of(message), strict=True))
+        for name, choices in enums.items():
+            fields[name] = choices.get(fields[name], fields[name])
         return fields
 
     return fields_of

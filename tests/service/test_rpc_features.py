@@ -1,7 +1,7 @@
 """`attendant.v1.FeatureService` over the wire: features by layer, likeness, and every refusal."""
 
 import threading
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -198,7 +198,7 @@ async def test_features_of_more_than_a_few_tokens_are_made_beside_the_event_loop
     where = []
     results_of = features_task._results
 
-    def noted(reply: TextReply, features: Features) -> list[Fields]:
+    def noted(reply: TextReply, features: Features) -> Iterator[Fields]:
         where.append(threading.current_thread() is threading.main_thread())
         return results_of(reply, features)
 
