@@ -26,7 +26,7 @@ IDS, MASK, TYPES, TARGET = "input_ids", "attention_mask", "token_type_ids", "tar
 
 
 class ShownAttention(nn.Module):
-    """The core of an attention, which leaves its weights in a list; None where nobody looks."""
+    """The core of an attention, which appends its weights to a list; None discards them."""
 
     def __init__(self, shown: list[Tensor] | None) -> None:
         super().__init__()
@@ -82,7 +82,7 @@ class Attending(nn.Module):
 
 
 class AttendingToSource(Attending):
-    """A Transformer told what it wrote: weights [B, L, H, T, S] of the decoder over the source.
+    """A Transformer that reads its output: weights [B, L, H, T, S] of the decoder over the source.
 
     Row t says where it looked before it wrote token t of the target. Its logits [B, T, V] are of
     those tokens.
@@ -103,7 +103,7 @@ class AttendingToSource(Attending):
 
 
 class AttendingRecurrence(Attending):
-    """A recurrent network told what it wrote: the same with one layer and one head."""
+    """A recurrent network that reads its output: the same with one layer and one head."""
 
     has_target = True
 

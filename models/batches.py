@@ -18,7 +18,7 @@ from models.datasets import Dataset
 from models.remarks import remark
 from models.tokenizer import cutting_copy
 
-POOL_BATCHES = 32  # rows are sorted by length within pools of so many batches
+POOL_BATCHES = 32  # rows are sorted by length within pools of this number of batches
 
 
 class Rows(Protocol):

@@ -21,13 +21,13 @@ ENCODED_DOCUMENTS = 256  # encoded at once, by all cores
 
 
 def train_tokenizer(documents: Sequence[str], vocab_size: int) -> Tokenizer:
-    """At most `vocab_size` tokens, fewer where the texts have not so many different pairs."""
+    """At most `vocab_size` tokens, fewer if the texts have fewer different pairs."""
     tokenizer = byte_level(BPE())
     trainer = BpeTrainer(
         vocab_size=vocab_size,
         special_tokens=[END_OF_TEXT],
         initial_alphabet=ByteLevel.alphabet(),
-        show_progress=False,  # whoever calls has the terminal
+        show_progress=False,  # the caller owns the terminal
     )
     tokenizer.train_from_iterator(documents, trainer, length=len(documents))
     return tokenizer

@@ -1,6 +1,6 @@
 """All hidden states of an encoder, as features of tokens (Devlin et al. 2018, section 5.3).
 
-Which layers to take, and how to pool them, is decided by who asks for them.
+A request decides which layers to take, and how to pool them.
 """
 # ruff: noqa: N806 - suffixes are array layouts: B rows, S tokens, L layers, D hidden size
 

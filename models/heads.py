@@ -129,7 +129,7 @@ class TextNetwork(nn.Module):
 
     @property
     def mask_token_id(self) -> int:
-        """What stands where a word is to be filled in; 0 for who fills none."""
+        """The id of the mask token; 0 for a network that fills no masks."""
         return 0
 
     def as_sample(self, row: list[int]) -> list[int]:

@@ -32,7 +32,7 @@ CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
 CLASSIFIER = "ForSequenceClassification"
 TAGGER, ANSWERER = "ForTokenClassification", "ForQuestionAnswering"
-# How the one linear map of such a head is called, in all families.
+# The name of the one linear map of this head, in all families.
 TOKEN_HEADS = {TAGGER: {"output": "classifier"}, ANSWERER: {"output": "qa_outputs"}}
 FILLS_MASKS = ("ForMaskedLM", "ForPreTraining")
 SINGLE_LABEL = "single_label_classification"

@@ -1,6 +1,6 @@
 """Read the tokenizer of a checkpoint, with padding and truncation switched off.
 
-Knows nothing about models. Who batches decides about padding, and who takes a text decides whether
+Knows nothing about models. Batching decides about padding, and the reader of a text decides whether
 it may be cut, so a tokenizer that does either by itself would hide both.
 """
 

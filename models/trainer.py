@@ -67,7 +67,7 @@ class Schedule:
 
 
 class Listener:
-    """Is told how training goes, and ignores it; a subclass does something with it."""
+    """An observer of training that ignores all events; subclasses use them."""
 
     def started(self, total_steps: int, done_steps: int) -> None:
         pass

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from models.errors import CheckpointError
 
-MAX_NAMED_KEYS = 6  # an error message names so many keys and counts the rest
+MAX_NAMED_KEYS = 6  # an error message names this number of keys and counts the rest
 
 Module = TypeVar("Module", bound=nn.Module)
 

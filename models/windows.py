@@ -66,7 +66,7 @@ def cut_and_order(
 def validation_windows(stream: Tensor, context: int, max_windows: int) -> Iterator[Tensor]:
     """Yield [1, S + 1] int64: the whole stream [T] once, S being `context` but in the last window.
 
-    Where there are more than `max_windows`, so many of them, spread evenly.
+    If there are more than `max_windows`, that many of them, spread evenly.
     """
     num_targets = len(stream) - 1
     if num_targets < 1:

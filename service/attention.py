@@ -1,7 +1,7 @@
-"""The attention of texts: what every token looked at, by layer and head.
+"""The attention weights of every token of a text, by layer and head.
 
-A text is computed alone: its matrices take layers x heads x tokens^2 values, which is what bounds
-its length at export. A model with a target shows where it looked in the source while it wrote that.
+A text is computed alone: its matrices take layers x heads x tokens^2 values, which bounds its
+length at export. A model with a target gives the target's attention to the source.
 """
 # ruff: noqa: N803 - suffixes are array layouts: L layers, H heads, T queries, S keys
 

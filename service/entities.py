@@ -1,7 +1,7 @@
 """The entities of texts, from the labels of their tokens.
 
-Labels are IOB tags: `B-person` begins an entity of that type, `I-person` goes on with one, `O` is
-outside of all. What a word is, its first token says. An `I-` that follows nothing of its type
+Labels are IOB tags: `B-person` begins an entity of that type, `I-person` continues one, `O` is
+outside of all. A word has the label of its first token. An `I-` without a predecessor of its type
 begins an entity as well, as in conlleval.
 """
 

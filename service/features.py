@@ -1,6 +1,6 @@
-"""The features of texts: each request says which hidden states they are made of, and how.
+"""The features of texts: each request chooses the hidden states and their pooling.
 
-Over the Open Inference Protocol the request parameters `layers`, `pooling` and `weights` say it,
+Over the Open Inference Protocol the request parameters `layers`, `pooling` and `weights` do that,
 and a text has one vector: a tensor has rows of one length. The strategies are those of Devlin et
 al. 2018, table 7, as an export of an embedder has them, and a mix by given weights as in Peters et
 al. 2018. The embeddings count as the first layer, and are not among "all" the layers that are
@@ -47,7 +47,7 @@ NEEDS_FOUR_LAYERS = ("sum_last_four", "concat_last_four")
 POOLINGS = ("mean", "cls", "none")
 DEFAULT_LAYERS, DEFAULT_POOLING = "last", "mean"
 MAX_WEIGHTS_CHARACTERS = 4_096  # of a tensor request's, as text
-# Of one request, 512 MiB: all layers of all its tokens, however little of them is asked for.
+# Of one request, 512 MiB: all layers of all its tokens, however few of them it requests.
 MAX_STATES = 2**27
 
 
@@ -60,7 +60,7 @@ class Features:
     weights: Sequence[float] = ()  # of a mix: one per layer, the embeddings' first
 
     def check(self, num_layers: int) -> None:
-        """Raise `InvalidArgument` for what a model of so many layers, embeddings aside, has not."""
+        """Raise `InvalidArgument` for layers that a model of this depth does not have."""
         if self.layers not in (*LAYERS, MIX):
             raise InvalidArgument(
                 f"layers is '{self.layers}', expected one of {', '.join((*LAYERS, MIX))}"

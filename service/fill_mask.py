@@ -1,7 +1,7 @@
 """The words that may stand at the masks of texts: a softmax over the vocabulary at each mask.
 
 Over the Open Inference Protocol the request parameters `top_k` and `candidates` (words with spaces
-between) say how many fills are wanted, or which.
+between) choose the number of fills, or the words.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""The classes of images; how a model decodes and runs them is the business of `image_model.py`."""
+"""The classes of images; `image_model.py` decodes and runs them."""
 
 from collections.abc import Sequence
 from typing import Protocol

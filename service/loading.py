@@ -1,4 +1,4 @@
-"""From a folder of the repository to models that run.
+"""Loads models from folders of the repository.
 
 `load_model` reads and checks files and opens sessions; it blocks, so it runs on a
 worker thread. `start_model` only wires what was loaded to an engine, on the event

@@ -1,6 +1,6 @@
-"""How one version of a model is to be loaded and served, read once from its files and settings.
+"""The plan for loading and serving one version of a model, read once from files and settings.
 
-What loads, warms up and serves a version takes plain values from its plan: beside the plan only
+Loading, warm-up and serving take plain values from the plan: beside the plan only
 `placement.py` and `batch_limits.py`, which read parts of it, know the configuration's protobuf.
 Opens no session.
 """

@@ -1,10 +1,10 @@
-"""The models that are served, by name and version, and how they come and go.
+"""The served models by name and version: loading, replacing and unloading.
 
 `none` loads a directory in Triton's layout once, or the models of it that a setting names; `poll`
 looks for changes in these from time to time; `explicit` loads and unloads what clients name.
-Whatever the mode, a new version is loaded and warmed beside the old one and takes its place at
-once; the old one answers what it was asked and is closed. A load that fails leaves what was
-served before.
+In every mode a new version is loaded and warmed beside the old one and replaces it at
+once; the old one answers its requests and is closed. A failed load leaves the earlier version
+in service.
 
 Lookups and changes happen on the event loop; reading files and opening sessions do not.
 """
@@ -50,7 +50,7 @@ from service.server_metrics import Outcome
 from service.settings import Settings
 
 MAX_MODELS = 1_024  # names that are or were served
-MAX_LOADS = 64  # that clients asked for and that are not over; each may hold a whole model's files
+MAX_LOADS = 64  # unfinished loads for clients; each may hold a whole model's files
 logger = logging.getLogger(__name__)
 
 
@@ -127,7 +127,7 @@ class ModelRepository:
         return sorted(self._served.get(name, ()))
 
     def find(self, name: str, version: str = "") -> ServedModel:
-        """The model asked for, the highest version where none is named.
+        """The requested model, in the highest version if none is named.
 
         Whoever asks it enters its `users` before anything else happens on the event loop: then it
         is not closed while it answers, though it be replaced.
@@ -162,7 +162,7 @@ class ModelRepository:
 
     async def index(self) -> list[IndexRow]:
         """Every version that is or was served or failed to be, and folders never loaded."""
-        if self._looking is None or self._looking.done():  # one look serves all who ask meanwhile
+        if self._looking is None or self._looking.done():  # one poll serves all concurrent requests
             look = partial(find_models, self._settings.model_repository)
             self._looking = asyncio.ensure_future(in_thread(look))
         names = await asyncio.shield(self._looking)
@@ -205,7 +205,7 @@ class ModelRepository:
         self._num_asked -= 1
 
     async def unload(self, name: str) -> None:
-        """Serve a model no more; returns at once, and it answers what it was asked.
+        """Stop serving a model; returns at once, and the model answers its accepted requests.
 
         One that is not served is left as it is.
         """
@@ -414,7 +414,7 @@ class ModelRepository:
             self._retire(model, version)
 
     def _retire(self, model: KnownModel, version: ServedModel) -> None:
-        """Let a version that is not found any more answer what it was asked, and close it."""
+        """Let a replaced version answer its accepted requests, then close it."""
         model.retiring[version] = None
         self._start(self._close(model, version))
 

@@ -1,4 +1,4 @@
-"""What a task is: how a model of it is run, what clients ask of it, and what they are answered.
+"""The record of a task: how its models are run, and the form of requests and answers.
 
 Every task is a record in a file of its own, and `tasks.py` has them all. Answers are made of plain
 values, so that one answer serves a message of the typed API and, later, JSON. Knows nothing of

@@ -1,7 +1,7 @@
-"""Whole texts: their class by a classifier, their vector by an embedder, and how alike vectors are.
+"""Whole texts: their class by a classifier, their vector by an embedder, and vectors' similarity.
 
 A model of word vectors embeds the mean of a text's known words. A text without any would be zeros,
-alike to nothing and to everything, and is refused by its unknown words.
+and is refused with its unknown words named.
 """
 # ruff: noqa: N803, N806 - suffixes are array layouts: D values, N and M vectors
 

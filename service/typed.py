@@ -1,6 +1,6 @@
-"""One path for every method of the typed API: find, count, admit, ask, compute, answer.
+"""One path for every method of the typed API: find the model, count, admit, check, compute, answer.
 
-Fields come in and go out, so that any front may use it: gRPC makes messages of them. Lives on the
+Fields come in and go out, so that any front can use it: gRPC makes messages of them. Lives on the
 event loop.
 """
 
@@ -107,7 +107,7 @@ def _reader(model: ServedModel) -> TextModel | GenerativeModel:
 
 
 def wrong_task(model: TextModel | GenerativeModel, task: Task) -> WrongTask:
-    """The error of a model that takes texts, and does another task than it was asked for."""
+    """The error of a text model whose task is not the requested one."""
     return WrongTask(f"model '{model.name}' does {model.manifest.task}, it cannot {task.verb}")
 
 

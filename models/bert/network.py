@@ -15,7 +15,7 @@ from models.errors import check_choice, check_range
 from models.feed_forward import ACTIVATIONS
 from models.heads import EncoderNetwork
 
-SAMPLE_STRIDE = 7  # of a sample, every so many tokens are masks; about as many as in training
+SAMPLE_STRIDE = 7  # one of this number of a sample's tokens is a mask; about as many as in training
 
 
 class PredictionHead(nn.Module):

@@ -111,7 +111,7 @@ class Pairs:
         return Pair(tokens[split - num_first : split], second, relation)
 
     def _stretch(self, source: random.Random, wanted: int) -> tuple[int, int, int]:
-        """Two sentences or more, of so many tokens if there are: first, where to split, and end."""
+        """Two sentences or more, of this number of tokens if possible: first, split, and end."""
         sentences = self.sentences
         starts = sentences.starts
         drawn = source.randrange(len(sentences))

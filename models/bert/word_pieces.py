@@ -65,7 +65,7 @@ def train_word_pieces(
         special_tokens=[*SPECIAL, *(f"##{letter}" for letter in letters)],
         initial_alphabet=letters,
         limit_alphabet=len(letters),
-        show_progress=False,  # whoever calls has the terminal
+        show_progress=False,  # the caller owns the terminal
     )
     tokenizer.train_from_iterator(documents, trainer, length=len(documents))
     vocabulary = dict(sorted(tokenizer.get_vocab().items(), key=lambda item: item[1]))

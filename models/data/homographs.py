@@ -19,7 +19,7 @@ from pathlib import Path
 NUM_SENTENCES = 12_000
 NUM_TAGGED = 400  # of each word
 WITH_FULL_STOP = 0.5  # of all: people leave it out
-# Of each word: sentences of its one meaning and of the other, to be told apart.
+# For each word: sentences with each of its two meanings.
 ASKED = {
     "train": (
         ("He took a train", "We left the city by train"),

@@ -1,1 +1,1 @@
-"""What the layers of a network know of words, asked of by a linear classifier."""
+"""Linear probes: what the frozen layers of a network know of words."""

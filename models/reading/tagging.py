@@ -2,7 +2,7 @@
 
 A text's words are those of the tokenizer, at serving as in training: they may be parts of the
 words that a file tags ("U.S." is four), whose parts then go on with its entity. What a word is
-tagged is asked of its first token; the loss knows nothing of the others.
+tagged by its first token; the loss ignores the others.
 """
 
 import copy

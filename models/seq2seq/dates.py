@@ -43,7 +43,7 @@ NUMERIC = (
 CASES: tuple[Callable[[str], str], ...] = (str, str.lower, str.upper)
 # From the 10th of a month, from October, and in May.
 MERGED = (("{d:02}", "{d}"), ("{m:02}", "{m}"), ("{mon}", "{month}"))
-HELD_OUT = 10  # one pattern in so many is never trained on
+HELD_OUT = 10  # one of this number of patterns is never trained on
 
 
 def patterns() -> list[str]:

@@ -1,7 +1,7 @@
 """All settings of training a sequence-to-sequence network, each with its limits and reason.
 
 Knows nothing about PyTorch: the command line draws its flags from here without importing it.
-What is None at first follows from the task and the network, and is filled in before anybody reads
+Settings that are None at first follow from the task and the network, and are filled in before use
 it: `models/seq2seq/registry.py` has those values.
 """
 

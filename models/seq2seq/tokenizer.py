@@ -2,7 +2,7 @@
 
 Bytes, and the pairs of them that are most frequent within words; a digit is always a token of its
 own, so that a number is read as it is written and 2021 has no token that says nothing of 2022. The
-tokenizer itself ends each text with END: whoever encodes a source, the server too, gets it whole.
+tokenizer itself ends each text with END: every reader of a source, also the server, gets it whole.
 
 Knows nothing about models.
 """
@@ -33,7 +33,7 @@ def train_pair_tokenizer(texts: Sequence[str], vocab_size: int) -> Tokenizer:
         vocab_size=vocab_size,
         special_tokens=list(SPECIAL),
         initial_alphabet=ByteLevel.alphabet(),
-        show_progress=False,  # whoever calls has the terminal
+        show_progress=False,  # the caller owns the terminal
     )
     tokenizer.train_from_iterator(texts, trainer, length=len(texts))
     tokenizer.post_processor = TemplateProcessing(

@@ -5,7 +5,7 @@ class token goes before them, learned positions are added, and what the last lay
 class token is classified. Nothing else knows that the tokens were pixels.
 
 Knows nothing about files or training. The pixels are normalised already: `ViTConfig` tells with
-what, for whoever prepares them.
+what, for the code that prepares them.
 """
 # ruff: noqa: N803, N806 - suffixes are array layouts: B rows, C channels, H and W pixels, N patches,
 # P values of a patch, S = N + 1 tokens, D hidden size

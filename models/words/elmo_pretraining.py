@@ -71,7 +71,7 @@ class Rows:
         return self.batch(_order(self, size, epoch)[place])
 
     def first(self, max_rows: int) -> Iterator[tuple[Tensor, ...]]:
-        """Batches of so many rows, for measuring."""
+        """Batches of this number of rows, for measuring."""
         lengths = list(map(len, self.rows[:max_rows]))
         return map(self.batch, sorted_batches(lengths, ElmoSettings().batch_size))
 

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from models.words.neighbours import WordSpace
 from models.words.questions import KINDS, analogies
 
-NEIGHBOURS = 5  # an answer counts where it is among so many
+NEIGHBOURS = 5  # an answer counts if it is among this number of nearest words
 
 
 @dataclass(frozen=True, slots=True)

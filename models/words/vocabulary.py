@@ -40,7 +40,7 @@ def train_word_tokenizer(
         vocab_size=max_words + len(SPECIAL),
         min_frequency=min_count,
         special_tokens=list(SPECIAL),
-        show_progress=False,  # whoever calls has the terminal
+        show_progress=False,  # the caller owns the terminal
     )
     tokenizer.train_from_iterator(texts, trainer, length=len(texts))
     if tokenizer.get_vocab_size() < len(SPECIAL) + 2:
