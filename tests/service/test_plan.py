@@ -4,21 +4,26 @@
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from service.batch_limits import MAX_PRIORITY_LEVELS
 from service.errors import LoadError
+from service.loading import Openers, load_model
 from service.manifest import Manifest
 from service.model_config import parse_config
+from service.model_files import ModelSource
 from service.plan import ModelPlan, plan_of
+from service.runtime import SessionOptions
 from service.session_config import PARAMETERS
 from service.settings import Settings
 from service.signature import Signature
-from tests.fakes import classifier_manifest, generator_manifest, spec, write_model
+from tests.fakes import FakeSession, classifier_manifest, generator_manifest, spec, write_model
 
 GRAPH = Signature(
     (spec("x", "FP32", -1, 4), spec("s", "BYTES", -1, -1)), (spec("y", "INT64", -1, 2),)
@@ -299,3 +304,36 @@ def test_what_cannot_be_is_refused_with_a_short_answer_that_names_it(
     assert part in message
     assert len(message) < 1_500
     message.encode()  # it goes into logs and over the wire
+
+
+def test_a_plan_leaves_the_configuration_as_it_was_parsed(tmp_path: Path) -> None:
+    """All versions of a model, and loads that fail, begin with the same one."""
+    settings = Settings(device="cpu", instances=3)
+    for manifest, count in ((None, 3), (classifier_manifest(), 3), (generator_manifest(), 1)):
+        config = parse_config("instance_group [{ kind: KIND_AUTO }]", "m")
+        before = config.SerializeToString(deterministic=True)
+        folder = write_model(tmp_path / (manifest.task if manifest else "tensors"), "m", manifest)
+        plan = plan_of(folder, 1, config, settings)
+        if manifest is None:
+            plan = plan.completed(GRAPH)
+        assert config.SerializeToString(deterministic=True) == before
+        shown = ModelConfig.FromString(plan.interface.shown)
+        assert [group.count for group in shown.instance_group] == [count]
+
+
+@pytest.mark.parametrize(("width", "is_served"), [(2, True), (3, False)])
+def test_what_one_version_completes_holds_for_the_next(
+    width: int, is_served: bool, tmp_path: Path
+) -> None:
+    """An empty configuration gets its tensors from version 1, and version 2 has to fit them."""
+    for version in (1, 2):
+        write_model(tmp_path, "m", config="version_policy { all {} }", version=version)
+
+    def opened(graph: Path, _: SessionOptions) -> FakeSession:
+        outputs = spec("y", "INT64", -1, 2 if graph.parent.name == "1" else width)
+        return FakeSession(Signature(GRAPH.inputs, (outputs,)), lambda _: {})
+
+    source, settings = ModelSource.of(tmp_path, "m"), Settings(device="cpu")
+    refusal = pytest.raises(LoadError, match=r"output 'y' has dims \[2\], but the model has \[3\]")
+    with nullcontext() if is_served else refusal:
+        load_model(source, settings, Openers(opened))
