@@ -51,7 +51,7 @@ models: $(REPOSITORY)/minilm $(REPOSITORY)/spam $(REPOSITORY)/gpt ## build the d
 
 benchmark: $(VENV)/dev.stamp models ## server against bare session; TEXTS=file, one text a line
 	@test -n "$(TEXTS)" || { echo "give TEXTS=file, one text a line"; exit 2; }
-	$(BIN)/python -m loadtests.batching --texts $(TEXTS)
+	$(BIN)/python -m loadtests.measure.batching --texts $(TEXTS)
 
 compare: $(VENV)/dev.stamp ## ours beside other engines and servers, in minutes; FULL=1 for all of them
 	$(BIN)/python -m loadtests.compare all $(if $(FULL),,--quick)
@@ -105,7 +105,7 @@ build/checkpoints/spam: | build/checkpoints/minilm
 
 build/topics: | $(VENV)/train.stamp
 	rm -rf $@.part
-	$(BIN)/python -m models.data.python_topics $@.part
+	$(BIN)/python -m models.data.generated.python_topics $@.part
 	mv $@.part $@
 
 build/checkpoints/gpt: | build/topics

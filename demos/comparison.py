@@ -13,20 +13,21 @@ from typing import Any
 
 from rich.console import Console
 
+from commands.ask.client import TextClient
+from commands.train.progress import TrainingBar
 from demos.ladder_report import Result, ladder_json, ladder_picture, ladder_table
 from demos.ladder_settings import LadderSettings
 from demos.recipes import Recipe, recipes_of
 from demos.server import serving
-from export.exporter import ExportSettings, export_checkpoint
-from models.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
-from models.datasets import Dataset, Splits, read_dataset, split
-from models.finetune import finetune
+from export.recipes.texts import export_checkpoint
+from export.settings import ExportSettings
+from models.checkpoints.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
+from models.data.datasets import Dataset, Splits, read_dataset, split
 from models.json_files import read_object
-from models.progress import TrainingBar
-from models.trainer import Session
-from models.training_state import digest_of
+from models.recipes.finetune import finetune
+from models.training.state import digest_of
+from models.training.trainer import Session
 from models.writing import replace_bytes
-from service.client import TextClient
 
 VALIDATION_FRACTION = 0.1  # of the training texts: to choose the best epoch by
 NUM_CLIENTS = 8  # at once, as on a busy server

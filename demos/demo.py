@@ -17,9 +17,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from commands.flags import completing
 from demos.server import ATTENDANT, serving
 from demos.systems import DEMOS, Demo, Places, Step
-from models.flags import completing
 from service.errors import AttendantError
 
 DEFAULT_FOLDER = Path("build/demos")

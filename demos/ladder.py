@@ -6,9 +6,9 @@ Imports no PyTorch until the command runs; what it does is in `demos/comparison.
 from pathlib import Path
 from typing import Any
 
+from commands.flags import argument, command_of, flag, flags_of
+from commands.train.messages import messages
 from demos.ladder_settings import LadderSettings
-from models.cli import messages
-from models.flags import argument, command_of, flag, flags_of
 
 PREFIX = "ATTENDANT_LADDER"
 

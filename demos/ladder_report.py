@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass
 from matplotlib.figure import Figure
 from rich.table import Table
 
-from models.datasets import Dataset, Splits
-from models.reports import Described, png_of
+from commands.train.reports import Described, png_of
+from models.data.datasets import Dataset, Splits
 
 PANELS = {  # what is drawn of a result, and how it is written
     "accuracy": ("accuracy", "{:.1%}"),

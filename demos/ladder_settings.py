@@ -3,7 +3,7 @@
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from models.settings import MAX_SEED, check_fields, setting
+from models.training.settings import MAX_SEED, check_fields, setting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,19 +9,19 @@ from dataclasses import dataclass, replace
 import torch
 
 from demos.ladder_settings import LadderSettings
-from models.checkpoint import Checkpoint, load_checkpoint
-from models.corpus import Corpus, hold_out
-from models.datasets import Dataset
-from models.encoder import Encoder, EncoderConfig
-from models.gpt_pretraining import PRETRAINING
-from models.heads import TextEmbedder
-from models.pretrain import pretrain
-from models.pretrain_settings import GPTSettings
-from models.settings import TrainingSettings
-from models.words.initialise import initialise_words
-from models.words.settings import WordSettings
-from models.words.training import train_words
-from models.words.vocabulary import train_word_tokenizer
+from models.checkpoints.checkpoint import Checkpoint, load_checkpoint
+from models.data.corpus import Corpus, hold_out
+from models.data.datasets import Dataset
+from models.data.vocabulary import train_word_tokenizer
+from models.networks.encoder import Encoder, EncoderConfig
+from models.networks.heads import TextEmbedder
+from models.recipes.gpt import PRETRAINING
+from models.recipes.initialise import initialise_words
+from models.recipes.pretrain import pretrain
+from models.recipes.skip_gram import train_words
+from models.recipes.word_settings import WordSettings
+from models.training.pretrain_settings import GPTSettings
+from models.training.settings import TrainingSettings
 
 FRESH_RATE = 1e-3  # learning rate of weights that know nothing yet: small networks, and heads
 VECTOR_DEVIATION = 0.1  # of word vectors in an encoder: above the noise that fresh ones begin with

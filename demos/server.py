@@ -9,7 +9,7 @@ from pathlib import Path
 
 from service.errors import AttendantError
 
-ATTENDANT = (sys.executable, "-c", "from service.cli import main; main()")
+ATTENDANT = (sys.executable, "-c", "from commands.main import main; main()")
 READY = re.compile(r"gRPC (\S+)\s+metrics")
 STOP_LIMIT_S = 30.0
 

@@ -51,7 +51,9 @@ class Demo:
 
 def data(program: str, makes: str) -> Step:
     """Write texts that are generated or come with Python."""
-    return Step(f"python -m models.data.{program} {{folder}}/{makes}", f"{{folder}}/{makes}")
+    return Step(
+        f"python -m models.data.generated.{program} {{folder}}/{makes}", f"{{folder}}/{makes}"
+    )
 
 
 def encoder() -> Step:
@@ -202,7 +204,8 @@ DEMOS: dict[str, Demo] = {
         "learns which layers tell them apart",
         (
             Step(
-                "python -m models.data.homographs {folder}/homographs.txt {folder}/meanings.conll",
+                "python -m models.data.generated.homographs "
+                "{folder}/homographs.txt {folder}/meanings.conll",
                 "{folder}/meanings.conll",
             ),
             trained("pretrain elmo --corpus {folder}/homographs.txt", "elmo", "--steps 4"),

@@ -1,263 +1,116 @@
-"""Export one checkpoint: trace, quantise, check, write. Each step may refuse.
+"""Which exporter writes which network, and the tasks that a checkpoint can be exported for.
 
-Knows nothing of the command line; a callback reports progress.
+An exporter is one function of a checkpoint and settings. A network that is not in `EXPORTERS` is a
+text network: `export/recipes/texts.py` traces, quantises and checks those all alike.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cache
-from importlib.metadata import version
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
 
-import numpy as np
-import onnx
-
-from export.agreement import check_agreement, measure_agreement, sample_texts
-from export.calibration import MAX_TOKENS, SampleRows, sample_rows
 from export.errors import ExportError
-from export.fused_attention import Operator
-from export.graph import check_fused, fused_ops, trace
-from export.parity import GraphRunner, Parity, check_parity, outputs_of_texts, pad
-from export.static_int8 import quantize_static
-from export.variants import Built, BuiltGraphs, build_graphs
-from export.writer import ExportedModel, write_model
-from models.checkpoint import Checkpoint
-from models.datasets import Example
-from models.words.vocabulary import SPECIAL, words_of
-from service.manifest import EXAMPLE, Manifest, Precision, Variant
-
-# Largest difference to PyTorch on the outputs that is let through. int8 is held to the accuracy
-# on labelled data; without labelled data to the mean cosine of outputs and, unless int8 was asked
-# for by name, to the agreement of answers (`export/agreement.py`).
-MAX_ABS_ERROR = {"fp32": 1e-4, "fp16": 5e-2, "int8": float("inf")}
-MIN_MEAN_COSINE = 0.995
-AUTO: tuple[Precision, ...] = ("fp32", "int8")  # written by default
-# The largest effect of neighbours on a row in a precision that was not requested.
-MAX_NEIGHBOUR_EFFECT = 0.01
-# Which operator measured faster where each precision runs: decision 0028.
-DEFAULT_OPERATOR: dict[str, Operator] = {
-    "fp32": "Attention",
-    "fp16": "MultiHeadAttention",
-    "int8": "Attention",
-}
+from export.recipes.attention import export_attention
+from export.recipes.decoders import export_decoder
+from export.recipes.encoder_decoders import export_encoder_decoder
+from export.recipes.recurrent import export_recurrent
+from export.recipes.texts import export_checkpoint
+from export.recipes.vision import export_vision
+from export.settings import ExportSettings
+from models.checkpoints.checkpoint import Checkpoint
+from models.checkpoints.uses import used_for
+from models.data.datasets import Example
+from models.networks.kinds import kind_of
+from service.contract.manifest import Manifest
 
 
 @dataclass(frozen=True, slots=True)
-class ExportSettings:
-    """The settings of an export, beside the checkpoint."""
+class Exported:
+    """The written version and its measurements."""
 
-    name: str
-    repository: Path
-    precision: Precision | Literal["auto"] = "fp32"
-    with_fp16: bool = False  # under auto, for servers with a GPU
-    operator: Operator | None = None  # None: what measured faster for the precision
-    version: int | None = None  # None: the next free one
-    max_batch_size: int = 64
-    max_accuracy_drop: float = 0.005  # half a point
-    max_perplexity_rise: float = 0.05  # by a twentieth
-    kv_cache: Literal["float", "int8"] = "float"  # of decoders whose weights are rounded
-    example: str = ""
-    calibration: tuple[str, ...] = ()  # texts for int8's scales; none: those at hand
-
-    def precisions(self, auto: tuple[Precision, ...]) -> tuple[Precision, ...]:
-        """The precisions to write, `model.onnx` first."""
-        if self.precision != "auto":
-            return (self.precision,)
-        return (*auto, "fp16") if self.with_fp16 else auto
+    folder: Path
+    manifest: Manifest | None = None  # None: a model of tensors has none
+    measured: Mapping[str, float] = field(default_factory=dict)  # where there is no manifest
 
 
-def export_checkpoint(
+@dataclass(frozen=True, slots=True)
+class HeldOut:
+    """Held-out data to measure on; each network uses its part."""
+
+    labelled: tuple[Example, ...] = ()
+    text: str | None = None
+
+
+OnStep = Callable[[str], None]
+Exporter = Callable[[Checkpoint, ExportSettings, HeldOut, OnStep], Exported]
+
+
+def _export_text_network(
+    checkpoint: Checkpoint, settings: ExportSettings, held_out: HeldOut, on_step: OnStep
+) -> Exported:
+    return Exported(*export_checkpoint(checkpoint, settings, held_out.labelled, on_step))
+
+
+def _export_gpt(
+    checkpoint: Checkpoint, settings: ExportSettings, held_out: HeldOut, on_step: OnStep
+) -> Exported:
+    return Exported(*export_decoder(checkpoint, settings, held_out.text, on_step))
+
+
+def _export_recurrent(
+    checkpoint: Checkpoint, settings: ExportSettings, _: HeldOut, on_step: OnStep
+) -> Exported:
+    folder, measured = export_recurrent(checkpoint, settings, on_step)
+    return Exported(folder, measured=measured)
+
+
+def _export_encoder_decoder(
+    checkpoint: Checkpoint, settings: ExportSettings, held_out: HeldOut, on_step: OnStep
+) -> Exported:
+    if held_out.text is not None:
+        raise ExportError("held-out text is for decoders that continue texts; this one needs pairs")
+    return Exported(*export_encoder_decoder(checkpoint, settings, on_step))
+
+
+def _export_vision(
     checkpoint: Checkpoint,
     settings: ExportSettings,
-    labelled: Sequence[Example] = (),
-    on_step: Callable[[str], None] = lambda _: None,
-) -> tuple[Path, Manifest]:
-    """Write a version into the repository; returns its folder and manifest.
+    _: HeldOut,
+    on_step: OnStep,
+) -> Exported:
+    return Exported(*export_vision(checkpoint, settings, on_step))
 
-    Accuracy is measured on `labelled`, where there are any. Raises `ExportError`, and then the
-    repository is as it was.
-    """
-    check_name(settings.name)
-    precisions = settings.precisions(AUTO)
-    if precisions[0] not in MAX_ABS_ERROR:
+
+EXPORTERS: dict[str, Exporter] = {  # by the network's name in models/networks/kinds.py
+    "gpt": _export_gpt,
+    "vision-transformer": _export_vision,
+    "recurrent": _export_recurrent,
+    "transformer": _export_encoder_decoder,
+}
+
+
+# What may be exported of many networks beside what they are for; `models/checkpoints/uses.py` has
+# those that are networks of their own.
+VARIANTS: dict[str, Exporter] = {
+    "attention": lambda checkpoint, settings, _, on_step: Exported(
+        *export_attention(checkpoint, settings, on_step)
+    ),
+}
+
+
+def export_any(
+    checkpoint: Checkpoint,
+    settings: ExportSettings,
+    held_out: HeldOut = HeldOut(),
+    on_step: OnStep = lambda _: None,
+    task: str | None = None,
+) -> Exported:
+    """Write a version into the repository; raises `ExportError`, and then nothing is written."""
+    exporter = VARIANTS.get(task or "")
+    if exporter is None:
+        checkpoint = used_for(checkpoint, task, also=VARIANTS)
+        exporter = EXPORTERS.get(kind_of(checkpoint.model).name, _export_text_network)
+    if settings.kv_cache != "float" and exporter is not _export_gpt:
         raise ExportError(
-            f"precision is {precisions[0]}, an encoder's is one of {', '.join(MAX_ABS_ERROR)}"
+            f"kv_cache is {settings.kv_cache}, which is for decoders that continue texts"
         )
-    _check_labels(checkpoint, labelled)
-    checkpoint.text_network.eval()
-    encoder = _Encoder(checkpoint, settings, labelled, on_step)
-    graphs = build_graphs(precisions, encoder.build, check_cost)
-    manifest = _manifest(checkpoint, settings, graphs)
-    on_step("writing")
-    exported = ExportedModel(graphs.main.graph, checkpoint.tokenizer, manifest, graphs.others)
-    folder = write_model(
-        exported, settings.repository, settings.name, settings.version, settings.max_batch_size
-    )
-    return folder, manifest
-
-
-class _Encoder:
-    """One network in any precision; what several of them need is computed once."""
-
-    def __init__(
-        self,
-        checkpoint: Checkpoint,
-        settings: ExportSettings,
-        labelled: Sequence[Example],
-        on_step: Callable[[str], None],
-    ) -> None:
-        self._checkpoint = checkpoint
-        self._settings = settings
-        self._labelled = labelled
-        self._on_step = on_step
-        network = checkpoint.text_network
-        self._samples: Callable[[], SampleRows] = cache(
-            lambda: sample_rows(
-                checkpoint.tokenizer,
-                settings.calibration,
-                checkpoint.max_tokens,
-                network.as_sample,
-            )
-        )
-        self._trace = cache(lambda operator, is_half: trace(network, operator, is_half=is_half))
-        self._float_accuracy = cache(
-            lambda operator: _accuracy(checkpoint, self._trace(operator, False), labelled)
-        )
-
-    def build(self, precision: Precision) -> Built:
-        """A graph that computes what the network does, or `ExportError`."""
-        settings, network = self._settings, self._checkpoint.text_network
-        operator = settings.operator or DEFAULT_OPERATOR[precision]
-        self._on_step(f"{precision}: tracing the graph")
-        graph = self._trace(operator, precision == "fp16")
-        if precision == "int8":
-            self._on_step("int8: looking for the scales of activations")
-            pad_id = network.pad_token_id
-            rows = self._samples().calibration
-            graph = quantize_static(graph, (pad([row], pad_id) for row in rows))
-            check_fused(graph, operator, network.num_attentions)
-        self._on_step(f"{precision}: comparing with PyTorch")
-        parity = self._check_parity(precision, graph).to_dict()
-        if precision == "int8" and not self._labelled:
-            parity |= self._agreement(graph)
-        accuracy: dict[str, float] = {}
-        if self._labelled:
-            self._on_step(f"{precision}: measuring accuracy on {len(self._labelled)} texts")
-            expected = self._float_accuracy(operator)
-            is_float = precision == "fp32"
-            found = expected if is_float else _accuracy(self._checkpoint, graph, self._labelled)
-            accuracy = {"texts": len(self._labelled), "float": expected, "exported": found}
-            _check_accuracy(accuracy, settings.max_accuracy_drop)
-        return Built(graph, Variant(precision, fused_ops(graph), parity, accuracy))
-
-    def _agreement(self, graph: onnx.ModelProto) -> dict[str, float]:
-        """Agreement of answers to texts: what int8 costs without labelled data."""
-        checkpoint, network = self._checkpoint, self._checkpoint.text_network
-        texts = self._samples().compared
-        max_tokens = min(checkpoint.max_tokens, MAX_TOKENS)
-        samples = sample_texts(checkpoint.task, checkpoint.tokenizer, texts, max_tokens, network)
-        self._on_step(f"int8: comparing answers to {len(samples)} texts")
-        run = GraphRunner(graph)
-        return measure_agreement(checkpoint.task, checkpoint.labels, samples, network, run)
-
-    def _check_parity(self, precision: Precision, graph: onnx.ModelProto) -> Parity:
-        """On any tokens, or in int8, which is made for some, on texts."""
-        network, limit = self._checkpoint.text_network, MAX_ABS_ERROR[precision]
-        rows = self._samples().checked if precision == "int8" else None
-        parity = check_parity(network, graph, self._checkpoint.max_tokens, limit, rows)
-        is_bounded = precision == "int8" and not self._labelled
-        if is_bounded and not parity.mean_cosine >= MIN_MEAN_COSINE:
-            raise ExportError(
-                f"the mean cosine of int8's outputs with PyTorch's is {parity.mean_cosine:.4f}, "
-                f"the limit is {MIN_MEAN_COSINE}: calibrate on texts like yours, see --calibration"
-            )
-        return parity
-
-
-def check_cost(variant: Variant) -> None:
-    """Raise `ExportError` for an unrequested precision that is too inaccurate."""
-    effect = variant.parity["max_neighbour_effect"]
-    if not effect <= MAX_NEIGHBOUR_EFFECT:
-        raise ExportError(
-            f"a row's neighbours move its output by {effect}, the limit is {MAX_NEIGHBOUR_EFFECT}"
-        )
-    check_agreement(variant.precision, variant.parity)
-
-
-def check_fp32(settings: ExportSettings, whose: str) -> None:
-    """Raise `ExportError` unless the precision is auto or fp32: only fp32 was measured."""
-    precision = "fp16" if settings.with_fp16 else settings.precision
-    if precision not in ("auto", "fp32"):
-        raise ExportError(f"precision is {precision}, {whose} is fp32")
-
-
-def check_name(name: str) -> None:
-    if not name or name.startswith(".") or "/" in name:
-        raise ExportError(f"name is '{name}', expected a folder name that does not start with '.'")
-
-
-def _check_labels(checkpoint: Checkpoint, labelled: Sequence[Example]) -> None:
-    unknown = {example.label for example in labelled} - set(checkpoint.labels)
-    if unknown:
-        raise ExportError(
-            f"labelled data has labels {sorted(unknown)}, the model knows {checkpoint.labels}"
-        )
-
-
-def _accuracy(checkpoint: Checkpoint, model: onnx.ModelProto, labelled: Sequence[Example]) -> float:
-    """Share of texts whose best label is the given one."""
-    wanted = np.array([checkpoint.labels.index(example.label) for example in labelled])
-    outputs = outputs_of_texts(
-        GraphRunner(model),
-        checkpoint.tokenizer,
-        [example.text_or_pair for example in labelled],
-        checkpoint.max_tokens,
-        checkpoint.text_network.pad_token_id,
-    )
-    return round(float((np.concatenate(list(outputs)).argmax(axis=1) == wanted).mean()), 5)
-
-
-def _check_accuracy(accuracy: dict[str, float], max_drop: float) -> None:
-    drop = accuracy["float"] - accuracy["exported"]
-    if drop > max_drop:
-        raise ExportError(
-            f"accuracy drops by {drop:.4f}, from {accuracy['float']} to {accuracy['exported']}; "
-            f"the limit is {max_drop}"
-        )
-
-
-def _manifest(checkpoint: Checkpoint, settings: ExportSettings, graphs: BuiltGraphs) -> Manifest:
-    network = checkpoint.text_network
-    assert checkpoint.task != "sequence-to-sequence", "others have their own exporter"
-    return Manifest(
-        task=checkpoint.task,
-        max_tokens=checkpoint.max_tokens,
-        pad_token_id=network.pad_token_id,
-        labels=checkpoint.labels,
-        network=network.served_name,
-        embedding_size=network.embedding_size,
-        num_layers=checkpoint.config.num_layers if checkpoint.task == "features" else 0,
-        pooling=network.pooling_description,
-        origin=checkpoint.origin,
-        versions=versions(),
-        mask_token_id=network.mask_token_id,
-        example=settings.example or example_of(checkpoint),
-        **graphs.manifest_fields(),
-    )
-
-
-def example_of(checkpoint: Checkpoint) -> str:
-    """A text to try the model with: with a mask, where it fills those, of words that it knows."""
-    if checkpoint.text_network.served_name == "words":
-        return words_of(checkpoint.tokenizer)[len(SPECIAL)]
-    if checkpoint.task != "fill-mask":
-        return EXAMPLE
-    mask = checkpoint.tokenizer.id_to_token(checkpoint.text_network.mask_token_id)
-    assert mask is not None, "the network was trained with it"
-    return EXAMPLE.replace("day", mask)
-
-
-def versions() -> dict[str, str]:
-    """The versions of the packages that an export depends on."""
-    return {name: version(name) for name in ("attendant", "onnx", "onnxruntime", "torch")}
+    return exporter(checkpoint, settings, held_out, on_step)

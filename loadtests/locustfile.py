@@ -18,7 +18,7 @@ import grpc.experimental.gevent as grpc_gevent
 from attendant.v1 import generation_pb2, generation_pb2_grpc, text_pb2, text_pb2_grpc
 from locust import User, between, task
 
-from loadtests.lengths import known_lengths
+from loadtests.load.lengths import known_lengths
 
 grpc_gevent.init_gevent()  # calls give way to other users, as everything does in Locust
 

@@ -4,39 +4,11 @@ Knows nothing about terminals: a command says how each is shown, a test catches 
 """
 
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
-
-from attendant.pictures import MissingFontWarning
 
 
 class DataWarning(UserWarning):
     """Something about the data; names the file, how many rows and the first."""
 
 
-SHOWN = (DataWarning, MissingFontWarning)
-
-
 def remark(message: str) -> None:
     warnings.warn(message, DataWarning, stacklevel=2)
-
-
-@contextmanager
-def showing_remarks(show: Callable[[str], None]) -> Iterator[None]:
-    """While this is entered, `show` each remark once, when it is made."""
-    shown: set[str] = set()
-    with warnings.catch_warnings():
-        usual = warnings.showwarning
-
-        def show_warning(message: Any, category: type[Warning], *place: Any) -> None:  # noqa: ANN401
-            if not issubclass(category, SHOWN):
-                usual(message, category, *place)
-            elif str(message) not in shown:
-                shown.add(str(message))
-                show(str(message))
-
-        for category in SHOWN:
-            warnings.simplefilter("always", category)
-        warnings.showwarning = show_warning  # type: ignore[assignment] # called with places
-        yield

@@ -20,22 +20,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from service import __version__
+from service.api.admission import Admission
 from service.errors import LoadError, SettingError
-from service.loading import Openers
-from service.logs import RequestLog
-from service.metrics import Metrics
-from service.repository import ModelRepository
-from service.rpc.admission import Admission
+from service.observe.logs import RequestLog
+from service.observe.metrics import Metrics
+from service.observe.trace_files import Tracing
+from service.observe.watchdog import Watchdog
+from service.repository.loading import Openers
+from service.repository.repository import ModelRepository
 from service.rpc.calls import CallObserver, Calls
 from service.rpc.health import LIVENESS
 from service.rpc.server import RpcServer
-from service.runtime import load_onnxruntime, onnxruntime_version
+from service.runtime.session import load_onnxruntime, onnxruntime_version
 from service.settings import Settings, is_loopback, join_address
-from service.trace import Tracing
-from service.watchdog import Watchdog
 
 if TYPE_CHECKING:
-    from service.telemetry import Telemetry
+    from service.observe.telemetry import Telemetry
 
 logger = logging.getLogger(__name__)
 # How long a thread may keep the interpreter while another wants it. The default, 5 ms, is
@@ -164,7 +164,7 @@ def _telemetry(settings: Settings) -> "Telemetry | None":
     if not settings.otlp_endpoint:
         return None
     try:
-        from service.telemetry import Telemetry  # an extra
+        from service.observe.telemetry import Telemetry  # an extra
     except ImportError as error:
         raise SettingError(
             "--otlp-endpoint is set, and OpenTelemetry is not installed: "

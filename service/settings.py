@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from service.contract.precision import AUTO, CHOICES, MAX_DRAFT_TOKENS
 from service.errors import SettingError
-from service.precision import AUTO, CHOICES
 
 ONE_OF = {  # what a shell completes these settings to
     "device": ("auto", "cpu", "cuda"),
@@ -19,7 +19,6 @@ ONE_OF = {  # what a shell completes these settings to
     "model_control_mode": ("none", "poll", "explicit"),
     "log_format": ("console", "json"),
 }
-MAX_DRAFT_TOKENS = 31  # beyond that no text was measured to gain
 MAX_READ_BYTES = 2**31 - 4096  # what Linux reads from a file at once
 
 

@@ -33,7 +33,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Column, Table
 
-from tests.service.test_imports import POLICY
+from tests.test_imports import POLICY
 
 console = Console(highlight=False, markup=False, soft_wrap=True)
 ROOT = Path(__file__).parents[1]
@@ -42,53 +42,54 @@ EQUIVALENT = ROOT / "tests" / "mutants_equivalent.toml"
 LEAST_SHARE = 0.95
 REPORT_INTERVAL_S = 15.0
 SEED = "attendant"
-FIRST = "service.cpus.x_available_cpus__mutmut_1"
+FIRST = "service.runtime.cpus.x_available_cpus__mutmut_1"
 # The tests of each policy module and of what stands directly on it, in seconds rather than minutes.
 TESTS = (
-    "answers",
-    "backlog",
-    "batch_limits",
-    "batching",
-    "batching_simulation",
-    "beam_search",
-    "beam_steps",
-    "collate",
-    "config_checks",
-    "config_fields",
-    "cost_curve",
-    "cpus",
-    "datatypes",
-    "detokenizer",
-    "engine",
-    "entities",
-    "errors",
-    "fills",
-    "generation_engine",
-    "generation_simulation",
-    "images",
-    "kv_cache",
-    "manifest",
-    "metrics",
-    "model_config",
-    "models",
-    "outlook",
-    "overload_simulation",
-    "plan",
-    "precision",
-    "records",
-    "reshape",
-    "response_cache",
-    "rpc_features",
-    "rpc_fill_mask",
-    "rpc_vision",
-    "sampling",
-    "sampling_params",
-    "scheduler",
-    "session_config",
-    "settings",
-    "speculation",
-    "statistics",
-    "tensors",
+    "api/test_tensors",
+    "batching/test_backlog",
+    "batching/test_collate",
+    "batching/test_engine",
+    "batching/test_queue",
+    "batching/test_simulation",
+    "contract/test_config_checks",
+    "contract/test_config_fields",
+    "contract/test_datatypes",
+    "contract/test_manifest",
+    "contract/test_model_config",
+    "contract/test_precision",
+    "contract/test_reshape",
+    "contract/test_tuning",
+    "generation/test_beam_steps",
+    "generation/test_beams",
+    "generation/test_engine",
+    "generation/test_kv_cache",
+    "generation/test_outlook",
+    "generation/test_params",
+    "generation/test_sampling",
+    "generation/test_scheduler",
+    "generation/test_simulation",
+    "generation/test_speculation",
+    "generation/test_text_stream",
+    "observe/test_metrics",
+    "observe/test_statistics",
+    "repository/test_limits",
+    "repository/test_plan",
+    "rpc/test_features",
+    "rpc/test_fill_mask",
+    "rpc/test_vision",
+    "runtime/test_cost",
+    "runtime/test_cpus",
+    "runtime/test_images",
+    "runtime/test_tokenizer",
+    "serving/tasks/test_answers",
+    "serving/tasks/test_entities",
+    "serving/tasks/test_fills",
+    "serving/test_models",
+    "serving/test_response_cache",
+    "test_errors",
+    "test_overload_simulation",
+    "test_records",
+    "test_settings",
 )
 # Of others, which take long to import.
 PRELOADED = (
@@ -104,9 +105,9 @@ PRELOADED = (
 # times the capacity, which takes long and fails where twice the capacity does.
 DESELECTED = (
     "tests/service/test_overload_simulation.py::test_goodput_under_overload_stays_at_capacity[3-",
-    "tests/service/test_batching_simulation.py::"
+    "tests/service/batching/test_simulation.py::"
     "test_the_simulation_meets_refusals_deadlines_and_timeouts",
-    "tests/service/test_generation_simulation.py::test_the_simulation_meets_what_it_is_about",
+    "tests/service/generation/test_simulation.py::test_the_simulation_meets_what_it_is_about",
 )
 NUM_SEEDS = 30  # of a simulation, instead of 200 and 300: a mutant that survives runs them all
 SETTINGS = f"""
@@ -118,7 +119,7 @@ process_isolation = "forkserver" # gRPC, which some tests start, does not surviv
 forkserver_warmup = "import"
 preload_modules_file = "preload.txt"
 only_mutate = {json.dumps([f"service/{name}.py" for name in POLICY])}
-also_copy = ["demos", "deploy", "docs", "export", "loadtests", "models", "protos"]
+also_copy = ["commands", "demos", "deploy", "docs", "export", "loadtests", "models", "protos"]
 pytest_add_cli_args = {
     json.dumps(
         [
@@ -131,9 +132,7 @@ pytest_add_cli_args = {
         ]
     )
 }
-pytest_add_cli_args_test_selection = {
-    json.dumps([f"tests/service/test_{name}.py" for name in TESTS])
-}
+pytest_add_cli_args_test_selection = {json.dumps([f"tests/service/{name}.py" for name in TESTS])}
 """
 # What mutmut keeps as the result of a mutant: the exit status of pytest, or of the signal's end.
 SURVIVED = 0

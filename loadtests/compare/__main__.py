@@ -29,17 +29,10 @@ from loadtests.compare.machine import machine
 from loadtests.compare.models import BERT, Reference, write_models
 from loadtests.compare.peer import Peer
 from loadtests.compare.peers import ENGINES, SERVERS, our_engines, our_servers
-from loadtests.compare.traffic import (
-    CLASSIFY,
-    GENERATE,
-    SERVER_TRAFFIC,
-    TRAFFIC,
-    Traffic,
-    mixed_sizes,
-    sizes_of_texts,
-)
+from loadtests.compare.traffic import CLASSIFY, GENERATE, SERVER_TRAFFIC, TRAFFIC, Traffic
 from loadtests.compare.worker import Work
-from service.cpus import available_cpus
+from loadtests.load.lengths import mixed_sizes, sizes_of_texts
+from service.runtime.cpus import available_cpus
 
 app = typer.Typer(help=__doc__, no_args_is_help=True)
 console = Console()

@@ -15,7 +15,7 @@ from loadtests.compare.models import Reference
 from loadtests.compare.peer import Peer
 from loadtests.compare.traffic import CLASSIFY
 from loadtests.compare.worker import Answer, Setup, Work
-from loadtests.turns import turns
+from loadtests.load.turns import turns
 
 CHECK_CONCURRENCY = 4
 

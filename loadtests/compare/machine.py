@@ -4,7 +4,7 @@ import os
 import platform
 from pathlib import Path
 
-from service.cpus import available_cpus
+from service.runtime.cpus import available_cpus
 
 INSTRUCTIONS = ("avx2", "avx512f", "avx512_vnni", "avx_vnni", "avx512_bf16", "amx_int8", "amx_bf16")
 

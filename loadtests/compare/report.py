@@ -16,7 +16,7 @@ from loadtests.compare import panels
 from loadtests.compare.comparison import Result
 from loadtests.compare.panels import Bar, Panel
 from loadtests.compare.traffic import CLASSIFY, TRAFFIC
-from loadtests.turns import Spread, per_second, times_faster
+from loadtests.load.turns import Spread, per_second, times_faster
 
 PERCENTS = (50, 99)
 LATENCY = "p50 / p99 ms"

@@ -4,29 +4,17 @@ Lengths of the texts are those that `lengths.toml` counted in real ones; or give
 one a line.
 """
 
-import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import TypeAlias
 
 import numpy as np
 
 from loadtests.compare.models import random_prompt, random_row
 from loadtests.compare.worker import Work
-from loadtests.lengths import Lengths, known_lengths
+from loadtests.load.lengths import SEED, WINDOW_ROWS, Sizes
 
 CLASSIFY, GENERATE = "classify", "generate"
-MAX_TOKENS = 512  # what BERT has positions for
 BATCH_ROWS = 8
-WINDOW_ROWS = 32  # as many texts as wait at a server with 32 clients: those are sorted by length
-# Long passages among short texts: a tenth, as a mailbox or a page of reviews has them.
-PASSAGES = Lengths(((80, 320, 1),))
-MIX = {"reviews": 9, "sms": 9, "passages": 2}
-SEED = 11
-
-
-Sizes: TypeAlias = Callable[[int], list[int]]  # a number of texts to their lengths in tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,31 +40,6 @@ def real_rows(sizes: Sequence[int]) -> Work:
     rows = [random_row(generator, size) for size in sizes]
     windows = (rows[start : start + WINDOW_ROWS] for start in range(0, len(rows), WINDOW_ROWS))
     return Work([row for window in windows for row in sorted(window, key=len)], BATCH_ROWS)
-
-
-def mixed_sizes(count: int) -> list[int]:
-    """Lengths in tokens of reviews, SMS and passages, mixed: a word is about 1.3 tokens."""
-    generator = random.Random(SEED)
-    known = known_lengths() | {"passages": PASSAGES}
-    kinds = generator.choices(list(MIX), list(MIX.values()), k=count)
-    drawn = (known[kind].draw(generator) for kind in kinds)
-    return [min(MAX_TOKENS, round(1.3 * words) + 2) for words in drawn]
-
-
-def sizes_of_texts(files: Sequence[Path], tokenizer: Path) -> Sizes:
-    """Lengths of texts drawn from all files, as often from each."""
-    from tokenizers import Tokenizer
-
-    encoder = Tokenizer.from_file(str(tokenizer))
-    texts = [[line for line in file.read_text().splitlines() if line.strip()] for file in files]
-
-    def sizes(count: int) -> list[int]:
-        generator = random.Random(SEED)
-        chosen = [generator.choice(texts[index % len(texts)]) for index in range(count)]
-        generator.shuffle(chosen)
-        return [min(MAX_TOKENS, len(encoder.encode(text).ids)) for text in chosen]
-
-    return sizes
 
 
 def prompts(

@@ -1,1 +1,1 @@
-"""Example data that the project ships; see the README beside it."""
+"""Texts, images and their labels, as rows to train on."""

@@ -1,1 +1,1 @@
-"""Text generation: many sequences at once, each step one token longer."""
+"""From prompts to tokens."""

@@ -6,7 +6,8 @@ takes neighbouring slots by binding a range of rows: nothing is copied per step.
 
 What ONNX Runtime's GroupQueryAttention takes on the CPU, and so what `run` takes: one token each
 for any rows; several tokens for rows without a past; or several tokens for one row. Rows without a
-past go to a graph of their own where there is one beside the decoder's, see `export/prefill.py`.
+past go to a graph of their own where there is one beside the decoder's, see
+`export/graphs/prefill.py`.
 """
 # ruff: noqa: N806 - suffixes are array layouts: B rows, S tokens in this pass, V vocabulary, N logits
 
@@ -18,10 +19,10 @@ from typing import Protocol
 
 import numpy as np
 
+from service.contract.precision import MAX_DRAFT_TOKENS
+from service.contract.tensors import Signature, TensorSpec
 from service.errors import LoadError
-from service.runtime import Binding, OnnxSession, SessionOptions
-from service.settings import MAX_DRAFT_TOKENS
-from service.signature import Signature, TensorSpec
+from service.runtime.session import Binding, OnnxSession, SessionOptions
 
 INPUTS = ("input_ids", "position_ids", "seqlens_k", "total_sequence_length")
 PREFILL_SUFFIX = ".prefill.onnx"  # of the graph for prompts: beside model.onnx, model.prefill.onnx

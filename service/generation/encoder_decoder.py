@@ -20,6 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
+from service.contract.tensors import Signature, TensorSpec
 from service.errors import LoadError
 from service.generation.decoder import (
     MAX_SLOTS,
@@ -31,8 +32,7 @@ from service.generation.decoder import (
     padded,
     without,
 )
-from service.runtime import OnnxSession, SessionOptions
-from service.signature import Signature, TensorSpec
+from service.runtime.session import OnnxSession, SessionOptions
 
 ENCODER_FILENAME = "encoder.onnx"  # beside the decoder, which is the model's graph
 SOURCE_LENGTHS = "source_lengths"

@@ -31,17 +31,18 @@ from service.errors import (
     TooLate,
     Unavailable,
 )
-from service.generation.beam_search import BeamSearch, Hypothesis
+from service.generation.beams import BeamSearch, Hypothesis
 from service.generation.decoder import Decoder
-from service.generation.detokenizer import TextStream
 from service.generation.inbox import Inbox, QueueLimits
 from service.generation.kv_cache import KVCache
-from service.generation.observation import EngineObserver, ran_step
 from service.generation.outlook import Demand, Forecast, Forecasts, Outlook
-from service.generation.sampling import SamplerState, TokenLogprobs, sample
+from service.generation.sampler import SamplerState
+from service.generation.sampling import TokenLogprobs, sample
 from service.generation.scheduler import Scheduler, SchedulerLimits, StepPlan
-from service.generation.sequence import FinishReason, GenerationRequest, Sequence
-from service.generation.stream import Generation, SequenceUpdate, failed
+from service.generation.sequence import GenerationRequest, Sequence
+from service.generation.stream import EngineObserver, Generation, SequenceUpdate, failed, ran_step
+from service.generation.text_stream import TextStream
+from service.records import FinishReason
 
 logger = logging.getLogger(__name__)
 MAX_NEXT = 16  # waiting sequences that are looked at between two steps, whether they are too late

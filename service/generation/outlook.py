@@ -15,11 +15,10 @@ not end in time on an idle server either is admitted: its stream delivers tokens
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from service.backlog import SPARE_SHARE
-from service.cost_curve import CostCurve
 from service.errors import WaitTooLong
 from service.generation.sequence import GenerationRequest, Sequence
-from service.pace import Prices, Trust, Work
+from service.runtime.cost import CostCurve
+from service.runtime.pace import SPARE_SHARE, Prices, Trust, Work
 
 GAIN = 0.1  # of what a step or sequence tells, towards what is expected of the next
 MAX_SURPRISE = 1.0  # of what was expected, in either direction, that one may count for

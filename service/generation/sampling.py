@@ -25,14 +25,13 @@ enough.
 # ruff: noqa: N803, N806 - suffixes are array layouts: B rows, V vocabulary, R some of the rows,
 # P proposals, C candidates
 
-import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from service.generation.history import NgramFollowers, TokenCounts
-from service.generation.sampling_params import SamplingParams
+from service.generation.params import SamplingParams
+from service.generation.sampler import SamplerState
 
 GROUP = 64  # entries of which one maximum is looked at when the best of a row are searched
 BLOCK = 256  # entries whose sum is taken first when a number is looked up in a row's sums
@@ -62,109 +61,6 @@ class Sampled:
     token_ids: np.ndarray  # int64 [B]; 0 where not valid
     is_valid: np.ndarray  # bool [B]; False: logits not finite, or no token is left to choose
     logprobs: list[TokenLogprobs | None]  # None if not requested, or not valid
-
-
-class SamplerState:
-    """The state for choosing one sequence's tokens, independent of its neighbours.
-
-    With a seed, the same tokens for the same logits: the samples of one request differ by
-    `sample_index`. Ids must be within the vocabulary (`SamplingParams.check_for`).
-    """
-
-    def __init__(
-        self,
-        params: SamplingParams,
-        prompt_ids: np.ndarray,
-        eos_token_ids: tuple[int, ...],
-        sample_index: int = 0,
-    ) -> None:
-        self.params = params
-        self.is_greedy = params.is_greedy
-        self.is_unfiltered = params.is_unfiltered
-        self.num_generated = 0
-        seeds = None if params.seed is None else [params.seed, sample_index]
-        self.random = np.random.Generator(np.random.PCG64(np.random.SeedSequence(seeds)))
-        # An ignored end is a token like others.
-        ends = params.stop_token_ids + (() if params.ignore_eos else eos_token_ids)
-        self.ends = frozenset(ends)
-        self._ends = np.array(ends, np.int64)
-        self._allowed = np.array(params.allowed_token_ids, np.int64)
-        self._banned = np.array(params.banned_token_ids, np.int64)
-        self._biased = np.fromiter(params.logit_bias.keys(), np.int64)
-        self._biases = np.fromiter(params.logit_bias.values(), np.float32)
-        self._counts = _counts_for(params, prompt_ids)
-        self._followers: NgramFollowers | None = None
-        if params.no_repeat_ngram_size:
-            self._followers = NgramFollowers(params.no_repeat_ngram_size, prompt_ids.tolist())
-        self._always_edits = bool(
-            self._allowed.size
-            or self._banned.size
-            or self._biased.size
-            or self._counts is not None
-            or self._followers is not None
-        )
-
-    def append(self, token_id: int) -> None:
-        """Count a token as generated; `sample` does so for what it chooses."""
-        self.num_generated += 1
-        if self._counts is not None:
-            self._counts.add(token_id)
-        if self._followers is not None:
-            self._followers.add(token_id)
-
-    def fork(self) -> "SamplerState":
-        """One that has seen the same, and goes on by itself; both draw from one generator."""
-        other = copy.copy(self)
-        other._counts = copy.deepcopy(self._counts)  # noqa: SLF001 - of its own class
-        other._followers = copy.deepcopy(self._followers)  # noqa: SLF001 - the same
-        return other
-
-    def draw(self) -> float:
-        """The next uniform number in [0, 1)."""
-        return self.random.random()
-
-    @property
-    def edits(self) -> bool:
-        """Whether the next token is chosen from other logits than come from the model."""
-        is_early = self.num_generated < self.params.min_tokens and self._ends.size > 0
-        return self._always_edits or is_early
-
-    def edit(self, logits_V: np.ndarray, edited_V: np.ndarray) -> np.ndarray:
-        """The logits after bans, biases and penalties: in `edited_V`, or as they came if none."""
-        if not self.edits:
-            return logits_V
-        is_early = self.num_generated < self.params.min_tokens and self._ends.size
-        if self._allowed.size:
-            edited_V.fill(-np.inf)
-            edited_V[self._allowed] = logits_V[self._allowed]
-        else:
-            np.copyto(edited_V, logits_V)
-        if is_early:
-            edited_V[self._ends] = -np.inf
-        edited_V[self._banned] = -np.inf
-        edited_V[self._biased] += self._biases
-        if self._followers is not None:
-            edited_V[self._followers.of_last()] = -np.inf
-        if self._counts is not None:
-            _penalize(edited_V, self._counts, self.params)
-        return edited_V
-
-
-def _counts_for(params: SamplingParams, prompt_ids: np.ndarray) -> TokenCounts | None:
-    """Counts where a penalty reads them, of the prompt too where it matters."""
-    if params.repetition_penalty != 1.0:
-        return TokenCounts(prompt_ids)
-    is_read = params.presence_penalty != 0.0 or params.frequency_penalty != 0.0
-    return TokenCounts(prompt_ids[:0]) if is_read else None
-
-
-def _penalize(logits_V: np.ndarray, counts: TokenCounts, params: SamplingParams) -> None:
-    ids, generated = counts.ids, counts.generated
-    logits, factor = logits_V[ids], np.float32(params.repetition_penalty)
-    logits = np.where(logits > 0, logits / factor, logits * factor)
-    logits -= np.float32(params.frequency_penalty) * generated
-    logits -= np.float32(params.presence_penalty) * (generated > 0)
-    logits_V[ids] = logits
 
 
 def sample(logits_BV: np.ndarray, states: Sequence[SamplerState]) -> Sampled:

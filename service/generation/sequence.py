@@ -11,26 +11,17 @@ Clocks are `time.monotonic()` seconds throughout.
 """
 
 from dataclasses import dataclass, field
-from enum import Enum
 from math import inf
 
 import numpy as np
 
-from service.generation.detokenizer import TextStream
-from service.generation.sampling import SamplerState
-from service.generation.sampling_params import SamplingParams
+from service.generation.params import SamplingParams
+from service.generation.sampler import SamplerState
+from service.generation.text_stream import TextStream
+from service.records import FinishReason, SequenceTimings
 
 DRAFT_PRIOR = (2.0, 1.6)  # tried and agreed, of a sequence that nothing is known of
 DRAFT_MEMORY = 0.97  # the weight of earlier drafts that is left after each token
-
-
-class FinishReason(Enum):
-    """Why a sequence ended; values are the metric's labels, in vLLM's words."""
-
-    STOP = "stop"  # the end-of-text token, a stop token or a stop string
-    LENGTH = "length"  # max_tokens, or the model's context is full
-    ABORT = "abort"  # the client left, or its deadline passed
-    ERROR = "error"  # the model failed
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,38 +40,6 @@ class GenerationRequest:
     @property
     def num_prompt_tokens(self) -> int:
         return len(self.prompt_ids)
-
-
-@dataclass(slots=True)
-class SequenceTimings:
-    """When a sequence passed each station; 0 where it has not."""
-
-    received_s: float
-    queued_s: float = 0.0
-    scheduled_s: float = 0.0  # entered its first step
-    first_token_s: float = 0.0
-    last_token_s: float = 0.0
-    finished_s: float = 0.0
-
-    @property
-    def queue_s(self) -> float:
-        return (self.scheduled_s or self.finished_s) - self.queued_s
-
-    @property
-    def prefill_s(self) -> float:
-        return self.first_token_s - self.scheduled_s
-
-    @property
-    def decode_s(self) -> float:
-        return self.last_token_s - self.first_token_s
-
-    @property
-    def time_to_first_token_s(self) -> float:
-        return self.first_token_s - self.received_s
-
-    @property
-    def total_s(self) -> float:
-        return self.finished_s - self.received_s
 
 
 @dataclass(slots=True)
@@ -187,19 +146,3 @@ class Sequence:
         self.token_ids[: self.num_tokens] = other.token_ids[: self.num_tokens]
         self.sampler = other.sampler.fork()
         self.timings.scheduled_s = other.timings.scheduled_s
-
-
-@dataclass(frozen=True, slots=True)
-class RanStep:
-    """One step: what it computed, and how long each part took."""
-
-    phase: str  # prefill or decode
-    num_rows: int
-    num_tokens: int
-    run_s: float  # in the session
-    other_s: float  # planning, sampling, detokenizing
-    num_moved_rows: int  # copied between slots since the step before
-    num_drafted: int  # tokens computed before it was known whether they are said
-    num_agreed: int  # of those, that were said
-    time_to_first_token_s: tuple[float, ...]  # of sequences whose first token this was
-    inter_token_s: tuple[float, ...]  # of the others

@@ -3,6 +3,8 @@
 What the engine adds is merged, per sample, until the reader takes it: a slow reader gets fewer and
 larger chunks, costs no more memory than the output itself, and delays no other request. Where the
 request wants a chunk per token, those wait one by one, as many as its output has tokens.
+
+Reports of an engine to its observers: each step that ran, and each sequence that ended.
 """
 
 import asyncio
@@ -10,11 +12,13 @@ from collections.abc import AsyncIterator, Callable
 from collections.abc import Sequence as Many
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
 from service.errors import AttendantError
 from service.generation.sampling import TokenLogprobs
+from service.generation.scheduler import StepPlan
 from service.generation.sequence import GenerationRequest, Sequence
+from service.records import RanStep
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,3 +118,38 @@ class Generation:
             if self._error is not None:
                 raise self._error  # its chunk stays, so that a further read raises again
             yield self._pending.pop(next(iter(self._pending)))
+
+
+class EngineObserver(Protocol):
+    """Who counts. Called on the engine thread."""
+
+    def step_ran(self, step: RanStep) -> None: ...
+
+    def sequence_ended(self, sequence: Sequence) -> None: ...
+
+
+def ran_step(
+    plan: StepPlan,
+    updates: Many[SequenceUpdate],
+    *,
+    run_s: float,
+    step_s: float,
+    num_moved_rows: int,
+    num_agreed: int,
+) -> RanStep:
+    """A step, and what it made of its sequences."""
+    told = [update for update in updates if update.token_ids]
+    return RanStep(
+        phase=plan.phase,
+        num_rows=len(plan.sequences),
+        num_tokens=plan.num_tokens,
+        run_s=run_s,
+        other_s=step_s - run_s,
+        num_moved_rows=num_moved_rows,
+        num_drafted=plan.num_drafted,
+        num_agreed=num_agreed,
+        time_to_first_token_s=tuple(
+            update.sequence.timings.time_to_first_token_s for update in told if not update.since_s
+        ),
+        inter_token_s=tuple(gap_s for update in told for gap_s in update.gaps_s),
+    )

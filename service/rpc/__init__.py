@@ -1,1 +1,1 @@
-"""The edge: protobuf messages in and out. The only place that serves grpc."""
+"""The gRPC front."""

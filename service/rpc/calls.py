@@ -13,8 +13,8 @@ from typing import Any, Protocol
 
 from grpc import StatusCode
 
-from service.call import Call, current_call
 from service.errors import AttendantError
+from service.records import Call, current_call
 from service.rpc.status import INFERENCE_CODES, Context, details, note_status
 
 MAX_CHARACTERS = 256  # of a name that came from a client

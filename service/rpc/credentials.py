@@ -15,9 +15,9 @@ from pathlib import Path
 
 import grpc
 
+from service.api.secrets import WatchedFiles, read_bytes
 from service.errors import SettingError
 from service.settings import Settings
-from service.watched_files import WatchedFiles, read_bytes
 
 MAX_PEM_BYTES = 2**20
 CERTIFICATE = re.compile(rb"-BEGIN (?:X509 |TRUSTED )?CERTIFICATE-----(.+?)-----END ", re.DOTALL)

@@ -17,13 +17,9 @@ import grpc
 from google.protobuf.message import DecodeError
 from grpc import StatusCode
 
-from service.errors import InvalidArgument, forget_frames
-from service.rpc.admission import Admission, Stay, current_stay, message_bytes
-from service.rpc.auth import Handler, refusing
-from service.rpc.calls import WATCHED, Calls
-from service.rpc.long_message import LongInferResponse, parse_long
-from service.rpc.status import RETRY_HINT, UNREADABLE, Context, keeping_nothing, note_status
-from service.rpc.wire import (
+from service.api.admission import Admission, Stay, current_stay, message_bytes
+from service.api.long_message import LongInferResponse, parse_long
+from service.api.wire import (
     MAX_INFLATION,
     PACKED_BYTES,
     Inner,
@@ -32,6 +28,10 @@ from service.rpc.wire import (
     inner_messages,
     is_compressed,
 )
+from service.errors import InvalidArgument, forget_frames
+from service.rpc.calls import WATCHED, Calls
+from service.rpc.guard import Handler, refusing
+from service.rpc.status import RETRY_HINT, UNREADABLE, Context, keeping_nothing, note_status
 from service.settings import Settings
 
 READ_AT_ONCE_BYTES = 2**18  # of a message, inflated; 130,000 parts at most take 0.3 s to count

@@ -11,19 +11,20 @@ from typing import Any
 from attendant.v1 import generation_pb2 as pb
 from attendant.v1 import generation_pb2_grpc
 
+from service.api.admission import Admission
+from service.api.typed import wrong_task
 from service.errors import InvalidArgument, WrongTask
-from service.generation.model import GenerativeModel
+from service.generation.params import SamplingParams
 from service.generation.sampling import TokenLogprobs
-from service.generation.sampling_params import SamplingParams
-from service.generation.sequence import FinishReason
 from service.generation.stream import Chunk, Generation
-from service.models import TextModel
-from service.repository import ModelRepository
-from service.rpc.admission import Admission
+from service.records import FinishReason
+from service.repository.repository import ModelRepository
+from service.rpc.sending import send
 from service.rpc.status import ATTENDANT_CODES, Context, answers_errors, caller_of
-from service.sequence_model import SequenceModel
-from service.text_generation import TEXT_GENERATION
-from service.typed import wrong_task
+from service.serving.generative_model import GenerativeModel
+from service.serving.sequence_model import SequenceModel
+from service.serving.tasks.text_generation import TEXT_GENERATION
+from service.serving.text_model import TextModel
 
 _REASONS = {
     FinishReason.STOP: pb.FINISH_REASON_STOP,
@@ -48,7 +49,7 @@ class GenerationService(generation_pb2_grpc.GenerationServiceServicer):
                 finish_reason=result.finish_reason,
                 **summary,
             )
-            await self._admission.send(context, whole)
+            await send(context, whole, self._admission.send_timeout_s)
             return
         async with self._started(request, context) as (model, generation):
             num_unfinished = len(generation.sequences)
@@ -58,7 +59,7 @@ class GenerationService(generation_pb2_grpc.GenerationServiceServicer):
                 num_unfinished -= chunk.is_last
                 if not num_unfinished:
                     message.MergeFrom(pb.GenerateChunk(**_summary(model, generation)))
-                await self._admission.send(context, message)
+                await send(context, message, self._admission.send_timeout_s)
 
     @answers_errors(ATTENDANT_CODES)
     async def GenerateUnary(

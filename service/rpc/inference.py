@@ -11,19 +11,19 @@ from tritonclient.grpc import service_pb2_grpc
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from service import __version__
-from service.log_settings import LogFilter
-from service.repository import ModelRepository
-from service.rpc.admission import Admission
+from service.api.admission import Admission
+from service.api.infer import build_response, to_infer_request
+from service.api.long_message import LongInferResponse
+from service.api.regions import Transfer, shared_bytes
+from service.observe.logs import LogFilter
+from service.observe.trace_files import Tracing
+from service.repository.repository import ModelRepository
 from service.rpc.calls import Calls
-from service.rpc.infer_request import to_infer_request
-from service.rpc.infer_response import build_response
-from service.rpc.long_message import LongInferResponse
 from service.rpc.model_control import ModelControlCalls
 from service.rpc.observability import ObservabilityCalls
-from service.rpc.shared_memory import SharedMemoryCalls, Transfer, shared_bytes
+from service.rpc.shared_memory import SharedMemoryCalls
 from service.rpc.status import INFERENCE_CODES, Context, answers_errors, caller_of
 from service.rpc.streaming import InferStream
-from service.trace import Tracing
 
 EXTENSIONS = (
     "binary_tensor_data",

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 
 from tritonclient.grpc import service_pb2 as pb
 
+from service.api.admission import Admission
 from service.errors import InvalidArgument, Unimplemented
-from service.repository import ModelRepository
-from service.rpc.admission import Admission
+from service.repository.repository import ModelRepository
 from service.rpc.status import INFERENCE_CODES, Context, answers_errors
 
 FILE_PREFIX = "file:"

@@ -5,13 +5,13 @@ from dataclasses import asdict
 from tritonclient.grpc import service_pb2 as pb
 
 from service.errors import InvalidArgument
-from service.log_settings import LogFilter
-from service.model_version import parse_version
-from service.models import ServedModel
-from service.repository import ModelRepository
+from service.observe.logs import LogFilter
+from service.observe.statistics import ComputeDurations, Duration, Statistics
+from service.observe.trace_files import Tracing
+from service.repository.repository import ModelRepository
+from service.repository.version import parse_version
 from service.rpc.status import INFERENCE_CODES, Context, answers_errors
-from service.statistics import ComputeDurations, Duration, Statistics
-from service.trace import Tracing
+from service.serving.model import ServedModel
 
 
 class ObservabilityCalls:

@@ -13,11 +13,7 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from grpc_reflection.v1alpha import reflection
 from grpc_reflection.v1alpha import reflection_pb2 as pb
 
-METHOD = "ServerReflectionInfo"
-REFLECTION_SERVICES: tuple[str, ...] = (
-    reflection.SERVICE_NAME.replace("v1alpha", "v1"),
-    reflection.SERVICE_NAME,
-)
+from service.api.services import REFLECT, REFLECTION_SERVICES
 
 
 def add_reflection(service_names: Iterable[str], server: Any) -> None:  # noqa: ANN401
@@ -29,7 +25,7 @@ def add_reflection(service_names: Iterable[str], server: Any) -> None:  # noqa: 
         response_serializer=pb.ServerReflectionResponse.SerializeToString,
     )
     for name in REFLECTION_SERVICES:
-        methods = grpc.method_handlers_generic_handler(name, {METHOD: handler})
+        methods = grpc.method_handlers_generic_handler(name, {REFLECT: handler})
         server.add_generic_rpc_handlers((methods,))
 
 

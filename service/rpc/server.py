@@ -15,29 +15,24 @@ from attendant.v1 import (
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
+from service.api.access import ADMIN_METHODS
+from service.api.admission import Admission
+from service.api.regions import SharedMemoryRegions, Transfer
+from service.api.services import OWN_SERVICES, REFLECTION_SERVICES
+from service.api.typed import TypedCalls
 from service.errors import LoadError
-from service.repository import ModelRepository
-from service.rpc.admission import Admission
-from service.rpc.auth import ADMIN_METHODS, Guard
+from service.observe.trace_files import Tracing
+from service.repository.repository import ModelRepository
 from service.rpc.calls import Calls
 from service.rpc.credentials import server_credentials, watched_certificate
 from service.rpc.door import Door
 from service.rpc.generation import GenerationService
+from service.rpc.guard import Guard
 from service.rpc.health import HealthService
 from service.rpc.inference import InferenceService
-from service.rpc.reflection import REFLECTION_SERVICES, add_reflection
-from service.rpc.shared_memory import Transfer
-from service.rpc.typed import (
-    OWN_SERVICES,
-    FeatureService,
-    ReadingService,
-    TextService,
-    VisionService,
-)
+from service.rpc.reflection import add_reflection
+from service.rpc.typed import FeatureService, ReadingService, TextService, VisionService
 from service.settings import Settings, join_address
-from service.shared_memory import SharedMemoryRegions
-from service.trace import Tracing
-from service.typed import TypedCalls
 
 PROBE_ROOM = 1_024  # calls beyond `max_concurrent_rpcs`, for probes and for refusals
 HANDSHAKE_TIMEOUT_S = 20.0  # for TLS and HTTP/2 together, then a silent connection is cut
@@ -169,7 +164,7 @@ def server_options(settings: Settings) -> list[tuple[str, int]]:
     return [
         ("grpc.max_receive_message_length", settings.max_message_bytes),
         ("grpc.max_send_message_length", settings.max_message_bytes),
-        ("grpc.per_message_decompression", 0),  # `wire.py` does it, within the bound of sizes
+        ("grpc.per_message_decompression", 0),  # `api/wire.py` does it, within the bound of sizes
         ("grpc.max_metadata_size", MAX_METADATA_BYTES),
         ("grpc.max_allowed_incoming_connections", settings.max_connections),
         ("grpc.max_concurrent_streams", settings.max_streams_per_connection),

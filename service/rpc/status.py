@@ -16,9 +16,9 @@ from google.protobuf.message import DecodeError
 from grpc import StatusCode
 
 from service import errors
-from service.call import current_call
 from service.errors import forget_frames
-from service.models import Caller
+from service.records import current_call
+from service.serving.model import Caller
 
 Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 S = TypeVar("S")  # service

@@ -22,17 +22,17 @@ import grpc
 import numpy as np
 from tritonclient.grpc import service_pb2 as pb
 
+from service.api.admission import SHUTTING_DOWN, Admission
+from service.api.infer import EMPTY_FINAL, build_response, is_set, to_infer_request
+from service.api.long_message import LongInferResponse
+from service.api.regions import Transfer, shared_bytes
 from service.errors import AttendantError, Unavailable
-from service.generation.model import GenerativeModel
-from service.models import Caller, InferRequest, ServedModel
-from service.repository import ModelRepository
-from service.rpc.admission import SHUTTING_DOWN, Admission
+from service.repository.repository import ModelRepository
 from service.rpc.calls import Calls
-from service.rpc.infer_request import EMPTY_FINAL, is_set, to_infer_request
-from service.rpc.infer_response import build_response
-from service.rpc.long_message import LongInferResponse
-from service.rpc.shared_memory import Transfer, shared_bytes
+from service.rpc.sending import send
 from service.rpc.status import INFERENCE_CODES, INTERNAL_ERROR, Context, details, note_status
+from service.serving.generative_model import GenerativeModel
+from service.serving.model import Caller, InferRequest, ServedModel
 
 FINAL = "triton_final_response"
 PATH = "/inference.GRPCInferenceService/ModelStreamInfer"
@@ -135,7 +135,7 @@ class InferStream:
                 raise answer
             answer = _error(request, details(answer))
         async with self._writing:
-            await self._admission.send(self._context, answer)
+            await send(self._context, answer, self._admission.send_timeout_s)
 
     async def _answers(
         self, request: pb.ModelInferRequest, received_s: float

@@ -1,7 +1,7 @@
 """The typed API over gRPC: each method's message to fields, and the answer's fields to a message.
 
-The methods of tasks are those of `tasks.py`, and their messages those that the protobuf files give
-them: a service is made of both, and has no code of its own.
+The methods of tasks are those of `serving/tasks/table.py`, and their messages those that the
+protobuf files give them: a service is made of both, and has no code of its own.
 """
 
 from collections.abc import Callable
@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 from attendant.v1 import (
     features_pb2,
     features_pb2_grpc,
-    generation_pb2,
     reading_pb2,
     reading_pb2_grpc,
     text_pb2,
@@ -27,27 +26,19 @@ from google.protobuf.descriptor import (
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
-from service.generation.model import GenerativeModel
-from service.image_model import ImageModel
-from service.models import ServedModel, TextModel
-from service.repository import ModelRepository
+from service.api.typed import TypedCalls
+from service.repository.repository import ModelRepository
 from service.rpc.status import ATTENDANT_CODES, Context, answers_errors, caller_of
-from service.sequence_model import SequenceModel
-from service.task import Choice, Fields
-from service.tasks import METHODS
-from service.typed import TypedCalls
+from service.serving.generative_model import GenerativeModel
+from service.serving.image_model import ImageModel
+from service.serving.model import ServedModel
+from service.serving.sequence_model import SequenceModel
+from service.serving.tasks.table import METHODS
+from service.serving.tasks.task import Choice, Fields
+from service.serving.text_model import TextModel
 
 Servicer = TypeVar("Servicer", bound="TypedService")
 MAX_LISTED_SYMBOLS = 256  # of a model
-_SERVICES = tuple(
-    service
-    for file in (text_pb2, generation_pb2, reading_pb2, features_pb2, vision_pb2)
-    for service in file.DESCRIPTOR.services_by_name.values()
-)
-OWN_SERVICES: tuple[str, ...] = tuple(service.full_name for service in _SERVICES)
-OWN_METHODS: tuple[str, ...] = tuple(
-    f"/{service.full_name}/{method.name}" for service in _SERVICES for method in service.methods
-)
 
 
 class TypedService:

@@ -24,7 +24,7 @@ from tritonclient.grpc import InferenceServerClient
 
 from tests.conformance.models import write_examples
 from tests.e2e.server import ServerProcess
-from tests.service.certificates import Authority
+from tests.fakes.certificates import Authority
 
 LIMIT_S = 60.0  # for one script
 DELAY_S = 3.0  # of the model that the public tests want slow

@@ -14,7 +14,7 @@ from tritonclient.grpc import InferenceServerClientPlugin, aio
 from tests.conformance.messages import LIMIT_S, refused
 from tests.conformance.models import write_add_sub
 from tests.e2e.server import ServerProcess
-from tests.service.certificates import Authority
+from tests.fakes.certificates import Authority
 
 pytestmark = pytest.mark.skipif(not shutil.which("openssl"), reason="makes the certificates")
 TOKEN = "conformance-0123456789abcdef"

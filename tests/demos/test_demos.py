@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from commands.main import app
 from demos.demo import run_demo
 from demos.systems import DEMOS, Places
-from models.checkpoint import save_checkpoint
-from service.cli import add_commands, app
+from models.checkpoints.checkpoint import save_checkpoint
 from tests.e2e.server import PLAIN
-from tests.export.tiny import tiny_embedder
+from tests.fakes.tiny import tiny_embedder
 
 ROOT = Path(__file__).parents[2]
 
@@ -23,12 +23,6 @@ ROOT = Path(__file__).parents[2]
 def _at_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the Makefile is, and what it built."""
     monkeypatch.chdir(ROOT)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _commands() -> None:
-    """Those of entry points."""
-    add_commands()
 
 
 @pytest.mark.timeout(600)

@@ -15,10 +15,10 @@ from demos.comparison import VALIDATION_FRACTION, Files, run_all
 from demos.ladder_report import Result
 from demos.ladder_settings import LadderSettings
 from demos.recipes import VECTOR_DEVIATION, Recipe, from_scratch, from_words
-from models.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
+from models.checkpoints.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
+from models.data.vocabulary import SPECIAL
 from models.errors import SettingError
-from models.words.vocabulary import SPECIAL
-from tests.export.tiny import one_torch_thread, tiny_embedder
+from tests.fakes.tiny import one_torch_thread, tiny_embedder
 
 DATA = Path(__file__).parents[2] / "models/data"
 NUM_TRAINING, NUM_TEST = 60, 24

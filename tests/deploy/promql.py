@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from service.metrics import Metrics
+from service.observe.metrics import Metrics
 from tests.deploy.dockerfile import ROOT
 
 RULES = ROOT / "deploy/prometheus/rules/attendant.yml"

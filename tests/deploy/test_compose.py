@@ -170,4 +170,4 @@ def test_the_load_test_names_a_scenario_and_asks_the_server() -> None:
     assert flags == ["--address", f"server:{Settings().grpc_port}"]
     assert service["profiles"] == ["loadtest"], "not started unasked"
     entry = Dockerfile(ROOT / "deploy/docker/Dockerfile").stages["loadtest"].command("ENTRYPOINT")
-    assert (ROOT / f"{entry[-1].replace('.', '/')}.py").exists()
+    assert (ROOT / entry[-1].replace(".", "/") / "__main__.py").exists()

@@ -24,13 +24,13 @@ import yaml
 from attendant.v1 import generation_pb2
 from tritonclient import grpc as triton
 
-from service.access import Access
-from service.client import GenerationClient, TextClient
+from commands.ask.access import Access
+from commands.ask.client import GenerationClient, TextClient
 from tests.deploy import promql
 from tests.deploy.dockerfile import ROOT
 from tests.e2e.calls import text_inputs
 from tests.e2e.server import ServerProcess, eventually
-from tests.service.certificates import Authority
+from tests.fakes.certificates import Authority
 
 UNIT_TESTS = sorted((ROOT / "deploy/prometheus/tests").glob("*.yml"))
 ALERTS = [rule for rule in promql.rules() if "alert" in rule]

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 from tritonclient import grpc as triton
 
-from export.exporter import ExportSettings, export_checkpoint
-from models.checkpoint import Checkpoint
+from export.recipes.texts import export_checkpoint
+from export.settings import ExportSettings
+from models.checkpoints.checkpoint import Checkpoint
 from tests.e2e.graphs import (
     add_sub,
     iterations_per_s,
@@ -18,7 +19,7 @@ from tests.e2e.graphs import (
     write_slow_text,
 )
 from tests.e2e.server import ServerProcess
-from tests.export.tiny import MAX_TOKENS, one_torch_thread, tiny_classifier, tiny_embedder
+from tests.fakes.tiny import MAX_TOKENS, one_torch_thread, tiny_classifier, tiny_embedder
 
 MAX_QUEUE_REQUESTS = 2
 LONG_S = 1.0  # of an idle machine: long beside everything that must be quick

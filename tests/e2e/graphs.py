@@ -9,9 +9,9 @@ import onnx
 import onnxruntime
 from onnx import NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
-from service.cpus import available_cpus
-from service.manifest import Manifest
-from tests.export.tiny import MAX_TOKENS, tiny_tokenizer
+from service.contract.manifest import Manifest
+from service.runtime.cpus import available_cpus
+from tests.fakes.tiny import MAX_TOKENS, tiny_tokenizer
 
 OPSET = 21
 TABLE_SIZE = 10

@@ -16,13 +16,13 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
-from models.checkpoint import Checkpoint
-from service.cli import app
+from commands.main import app
+from models.checkpoints.checkpoint import Checkpoint
 from service.errors import InvalidArgument
 from tests.e2e.calls import TEXTS
 from tests.e2e.graphs import add_sub, write_graph
 from tests.e2e.server import ATTENDANT, PLAIN, START_LIMIT_S, ServerProcess, eventually
-from tests.export.tiny import torch_outputs_of_texts
+from tests.fakes.tiny import torch_outputs_of_texts
 
 
 def run(server: ServerProcess, *arguments: str, stdin: str = "") -> Result:

@@ -12,7 +12,7 @@ COMPLETE = {"_ATTENDANT_COMPLETE": "complete_bash"}
 def completions(line: str) -> set[str]:
     words = line.split(" ")
     values = {"COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)}
-    program = "import sys; sys.argv[0] = 'attendant'; from service.cli import main; main()"
+    program = "import sys; sys.argv[0] = 'attendant'; from commands.main import main; main()"
     ended = subprocess.run(  # noqa: S603 - our own interpreter
         [sys.executable, "-c", program],
         env=os.environ | COMPLETE | values,

@@ -9,12 +9,12 @@ import pytest
 from tritonclient import grpc as triton
 from tritonclient.grpc import aio
 
-from models.checkpoint import load_checkpoint
-from models.datasets import read_dataset
+from models.checkpoints.checkpoint import load_checkpoint
+from models.data.datasets import read_dataset
 from tests.e2e.calls import LIMIT_S, text_inputs
 from tests.e2e.conftest import ROOT
 from tests.e2e.server import ServerProcess
-from tests.export.tiny import cosines, one_torch_thread, torch_outputs_of_texts
+from tests.fakes.tiny import cosines, one_torch_thread, torch_outputs_of_texts
 
 NUM_SENTENCES = 100
 EMBEDDING_SIZE = 384

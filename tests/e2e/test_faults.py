@@ -17,7 +17,8 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from onnx import TensorProto, helper
 from tritonclient import grpc as triton
 
-from loadtests.restarts import MODEL, Outcome, run_round, write_sums
+from loadtests.load.graphs import write_sums
+from loadtests.measure.restarts import MODEL, Outcome, run_round
 from tests.e2e.calls import LIMIT_S, code_of, slow_inputs, tensor_inputs
 from tests.e2e.conftest import ROOT
 from tests.e2e.graphs import (

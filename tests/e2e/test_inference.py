@@ -16,10 +16,10 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
 from tritonclient import grpc as triton
 from tritonclient.grpc import aio
 
-from models.checkpoint import Checkpoint
+from models.checkpoints.checkpoint import Checkpoint
 from tests.e2e.calls import LIMIT_S, TEXTS, code_of, tensor_inputs, text_inputs
 from tests.e2e.server import ServerProcess
-from tests.export.tiny import cosines, torch_outputs_of_texts
+from tests.fakes.tiny import cosines, torch_outputs_of_texts
 
 MODELS = ("add-sub", "lookup", "slow", "tiny-embed", "tiny-spam")
 # float32 through other kernels and other batches than PyTorch's; logits here are near 1.

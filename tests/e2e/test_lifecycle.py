@@ -14,11 +14,11 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from tritonclient import grpc as triton
 from tritonclient.grpc import aio
 
-from models.checkpoint import Checkpoint
+from models.checkpoints.checkpoint import Checkpoint
 from tests.e2e.calls import LIMIT_S, code_of, slow_inputs, tensor_inputs, text_inputs
 from tests.e2e.graphs import add_sub, write_graph
 from tests.e2e.server import ATTENDANT, PLAIN, START_LIMIT_S, ServerProcess, within
-from tests.export.tiny import torch_outputs_of_texts
+from tests.fakes.tiny import torch_outputs_of_texts
 
 READY_LIMIT_S = 3.0
 # What runs may take a second or two, everything else nothing; the cores are shared.

@@ -13,9 +13,9 @@ from onnx import TensorProto, helper, numpy_helper
 from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc
 
-from loadtests.neighbours import IDENTITY, beside
-from loadtests.restarts import write_identity
-from loadtests.soak import NO_COLLECTION, Memory
+from loadtests.load.graphs import write_identity
+from loadtests.measure.neighbours import IDENTITY, beside
+from loadtests.measure.soak import NO_COLLECTION, Memory
 from tests.e2e.calls import LIMIT_S
 from tests.e2e.graphs import model_of, slow_identity, tensor, write_graph, write_slow_text
 from tests.e2e.server import ServerProcess, eventually

@@ -7,12 +7,12 @@ from pathlib import Path
 import onnx
 import pytest
 
-from export.exporter import ExportSettings, export_checkpoint
-from export.fused_attention import Operator
-from export.graph import trace
-from models.checkpoint import Checkpoint, save_checkpoint
-from tests.export.tiny import one_torch_thread, tiny_classifier, tiny_embedder
-from tests.export.tiny_gpt import tiny_generator
+from export.graphs.graph import trace
+from export.recipes.texts import export_checkpoint
+from export.settings import ExportSettings, Operator
+from models.checkpoints.checkpoint import Checkpoint, save_checkpoint
+from tests.fakes.tiny import one_torch_thread, tiny_classifier, tiny_embedder
+from tests.fakes.tiny_gpt import tiny_generator
 
 CHECKPOINTS: dict[str, Callable[[], Checkpoint]] = {
     "bert classifier": tiny_classifier,

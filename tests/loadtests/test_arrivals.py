@@ -6,7 +6,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from loadtests.arrivals import bursts, constant, diurnal, poisson, steady, step
+from loadtests.load.arrivals import bursts, constant, diurnal, poisson, steady, step
 
 
 def gaps(due_s: list[float]) -> np.ndarray:

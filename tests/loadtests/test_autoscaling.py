@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from loadtests.autoscaling import FASTER, SLO, Fleet, Measured, scrape, summary, worst_minute
-from loadtests.fleet_simulation import Course
-from loadtests.hpa import CHART
-from loadtests.restarts import write_sums
-from loadtests.scenario import Load, Slo, Traffic
-from loadtests.sleeping import MAX_ROWS, RUN_S
-from loadtests.tally import Sample, Tally
-from loadtests.workloads import OK, Infer, Reply
+from loadtests.fleet.autoscaling import FASTER, SLO, Fleet, Measured, scrape, summary, worst_minute
+from loadtests.fleet.fleet_simulation import Course
+from loadtests.fleet.hpa import CHART
+from loadtests.fleet.sleeping import MAX_ROWS, RUN_S
+from loadtests.load.graphs import write_sums
+from loadtests.load.scenario import Load, Slo, Traffic
+from loadtests.load.tally import Sample, Tally
+from loadtests.load.workloads import OK, Infer, Reply
 
 WINDOW_S = CHART.down.window_s / FASTER
 

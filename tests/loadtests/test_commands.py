@@ -7,8 +7,8 @@ import pytest
 from typer import Typer
 from typer.testing import CliRunner
 
-from loadtests.load import main
-from loadtests.scenario import scenario_names
+from loadtests.load.main import main
+from loadtests.load.scenario import scenario_names
 
 REPOSITORY = Path(__file__).parents[2] / "model_repository"
 

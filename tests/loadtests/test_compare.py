@@ -18,9 +18,10 @@ from loadtests.compare.connection import Worker, WorkerError
 from loadtests.compare.environments import Environment, NotAvailable, Own
 from loadtests.compare.models import Reference
 from loadtests.compare.peer import Peer
-from loadtests.compare.traffic import CLASSIFY, GENERATE, mixed_sizes, prompts, real_rows
+from loadtests.compare.traffic import CLASSIFY, GENERATE, prompts, real_rows
 from loadtests.compare.worker import Answer, Setup, Work, padded
-from loadtests.turns import Spread, times_faster
+from loadtests.load.lengths import mixed_sizes
+from loadtests.load.turns import Spread, times_faster
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = Reference(
@@ -46,7 +47,7 @@ def fake_module(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def worker(name: str, command: list[str], log: Path, environ: dict[str, str]) -> Worker:
         assert command[-1] == "loadtests.compare.fake"
         log = tmp_path / "log"
-        return Worker(name, [*command[:-1], "tests.loadtests.fake_peer"], log, environ)
+        return Worker(name, [*command[:-1], "tests.fakes.peer"], log, environ)
 
     monkeypatch.setattr(comparison, "Worker", worker)
     monkeypatch.setattr(comparison, "BUILD", tmp_path)
@@ -87,7 +88,7 @@ def test_a_peer_that_disagrees_or_fails_is_refused_with_its_reason(peer: Peer, w
 
 
 def test_a_worker_that_prints_to_stdout_does_not_break_the_protocol(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "tests.loadtests.fake_peer"]
+    command = [sys.executable, "-m", "tests.fakes.peer"]
     with Worker("fake", command, tmp_path / "log", {}) as worker:
         worker.open(Setup("", 1, sys.executable, "", {}))
         answer = worker.run(Work([[3], [4]], 2, [2, 1]))

@@ -22,9 +22,10 @@ from loadtests.compare.servers.files import graph, repository
 from loadtests.compare.servers.launching import LAUNCHES, Place, environ_of
 from loadtests.compare.servers.loops import closed_loop, open_loop
 from loadtests.compare.servers.texts import text_of, write_tokenizer
-from loadtests.compare.traffic import CLASSIFY, SERVER_TRAFFIC, mixed_sizes
+from loadtests.compare.traffic import CLASSIFY, SERVER_TRAFFIC
 from loadtests.compare.worker import Answer, Work
-from tests.loadtests.virtual import run_virtually
+from loadtests.load.lengths import mixed_sizes
+from tests.fakes.virtual import run_virtually
 
 ROW = [2, 17, 30_521, 5, 3]
 

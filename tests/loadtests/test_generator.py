@@ -6,12 +6,12 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from loadtests.arrivals import constant, poisson, steady
-from loadtests.generator import Generator, Share, arrivals_of
-from loadtests.scenario import Load, Slo, Traffic
-from loadtests.tally import NOT_SENT, Tally
-from loadtests.workloads import OK, Reply, Stubs, Workload
-from tests.loadtests.virtual import run_virtually
+from loadtests.load.arrivals import constant, poisson, steady
+from loadtests.load.generator import Generator, Share, arrivals_of
+from loadtests.load.scenario import Load, Slo, Traffic
+from loadtests.load.tally import NOT_SENT, Tally
+from loadtests.load.workloads import OK, Reply, Stubs, Workload
+from tests.fakes.virtual import run_virtually
 
 Answer = Callable[[], Awaitable[Reply]]
 

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from loadtests.histogram import Histogram, bucket_of, highest_of
+from loadtests.load.histogram import Histogram, bucket_of, highest_of
 
 
 def histogram_of(values: np.ndarray) -> Histogram:

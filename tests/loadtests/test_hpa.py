@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from loadtests.arrivals import diurnal, steady, step
-from loadtests.fleet_simulation import Service, simulate
-from loadtests.hpa import (
+from loadtests.fleet.fleet_simulation import Service, simulate
+from loadtests.fleet.hpa import (
     CHART,
     KUBERNETES,
     Behavior,
@@ -17,6 +16,7 @@ from loadtests.hpa import (
     ScalingPolicy,
     num_flaps,
 )
+from loadtests.load.arrivals import diurnal, steady, step
 
 AT_ONCE = Direction((ScalingPolicy("Percent", 1_000_000, 15.0),), 0.0)
 FREE = Behavior(AT_ONCE, AT_ONCE, least=1, most=1_000)

@@ -10,14 +10,14 @@ import pytest_asyncio
 from typer import Typer
 from typer.testing import CliRunner
 
-from loadtests.generator import Share, run_load
-from loadtests.load import main
-from loadtests.report import Report, Run
-from loadtests.scenario import Scenario, Traffic, parse_scenario, read_scenario, scenario_names
-from loadtests.tally import Tally
-from loadtests.workers import WorkerError, Workers
-from loadtests.workloads import LEFT, OK, Stubs, open_channel
-from tests.service.serving import Served, serving, write_models
+from loadtests.load.generator import Share, run_load
+from loadtests.load.main import main
+from loadtests.load.report import Report, Run
+from loadtests.load.scenario import Scenario, Traffic, parse_scenario, read_scenario, scenario_names
+from loadtests.load.tally import Tally
+from loadtests.load.workers import WorkerError, Workers
+from loadtests.load.workloads import LEFT, OK, Stubs, open_channel
+from tests.fakes.serving import Served, serving, write_models
 
 FAKES = {"classify": "spam", "embed": "mini", "generate": "tale", "infer": "simple"}
 

@@ -5,8 +5,8 @@ import random
 
 import pytest
 
-from loadtests.arrivals import poisson, steady
-from loadtests.saturation import saturation
+from loadtests.load.arrivals import poisson, steady
+from loadtests.load.saturation import saturation
 
 
 @pytest.mark.parametrize("capacity", [0.7, 10, 99, 100, 5_000])

@@ -6,13 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from loadtests.lengths import Lengths, known_lengths
-from loadtests.scenario import (
-    ScenarioError,
-    parse_scenario,
-    read_scenario,
-    scenario_names,
-)
+from loadtests.load.lengths import Lengths, known_lengths
+from loadtests.load.scenario import ScenarioError, parse_scenario, read_scenario, scenario_names
 
 TRAFFIC = '[[traffic]]\nmodel = "m"\n'
 EXPECTED = {

@@ -2,9 +2,9 @@
 
 import pytest
 
-from loadtests.scenario import Load, Slo, Traffic
-from loadtests.tally import NO_LOSS, Sample, Tally, is_good_answer
-from loadtests.workloads import LEFT, OK, WRONG, Reply
+from loadtests.load.scenario import Load, Slo, Traffic
+from loadtests.load.tally import NO_LOSS, Sample, Tally, is_good_answer
+from loadtests.load.workloads import LEFT, OK, WRONG, Reply
 
 LOAD = Load(seconds=10, warm_up_s=0)
 TRAFFIC = Traffic(model="m")

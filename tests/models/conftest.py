@@ -9,13 +9,14 @@ import typer
 from tokenizers import Tokenizer
 from typer.testing import CliRunner, Result
 
-from models.checkpoint import Checkpoint, save_checkpoint
-from models.cli import import_checkpoint, pretrain, train
-from models.datasets import Dataset, Splits
-from models.encoder import Encoder, EncoderConfig
-from models.gpt import GPT, GPTConfig
-from models.heads import ClassificationHead, SequenceClassifier
-from models.probe.cli import probe
+from commands.train.pretrain import pretrain
+from commands.train.probe import probe
+from commands.train.train import import_checkpoint, train
+from models.checkpoints.checkpoint import Checkpoint, save_checkpoint
+from models.data.datasets import Dataset, Splits
+from models.networks.encoder import Encoder, EncoderConfig
+from models.networks.gpt import GPT, GPTConfig
+from models.networks.heads import ClassificationHead, SequenceClassifier
 from tests.models.tiny import (
     embedder,
     encoder_config,

@@ -16,30 +16,30 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from models.bert.pretraining import PRETRAINING as BERT
-from models.bert.settings import BertSettings
-from models.checkpoint import Checkpoint
-from models.corpus import Corpus, TextFile
-from models.datasets import Splits
-from models.finetune import TEXT_CLASSIFICATION, Finetuned, Recipe, finetune_by
-from models.gpt_pretraining import PRETRAINING as GPT
-from models.pretrain import Pretraining, pretrain
-from models.pretrain_settings import GPTSettings, PretrainSettings
-from models.reading.answering import QUESTION_ANSWERING
-from models.reading.questions import Answer, Question, QuestionDataset
-from models.reading.sentences import TaggedDataset, TaggedSentence
-from models.reading.tagging import TOKEN_CLASSIFICATION
-from models.seq2seq.pairs import PairSplits
-from models.seq2seq.registry import NETWORKS, prepare
-from models.seq2seq.settings import Seq2SeqSettings
-from models.seq2seq.training import train
-from models.settings import TrainingSettings
-from models.trainer import Session
-from models.vision.images import LabelledImage, LabelledImages
-from models.vision.settings import VisionSettings
-from models.vision.training import split_images, train_vit
-from models.words.elmo_pretraining import PRETRAINING as ELMO
-from models.words.settings import ElmoSettings
+from models.checkpoints.checkpoint import Checkpoint
+from models.data.corpus import Corpus, TextFile
+from models.data.datasets import Splits
+from models.data.images import LabelledImage, LabelledImages
+from models.data.pairs import PairSplits
+from models.data.questions import Answer, Question, QuestionDataset
+from models.data.tagged import TaggedDataset, TaggedSentence
+from models.recipes.answering import QUESTION_ANSWERING
+from models.recipes.bert import PRETRAINING as BERT
+from models.recipes.bert_settings import BertSettings
+from models.recipes.elmo import PRETRAINING as ELMO
+from models.recipes.finetune import TEXT_CLASSIFICATION, Finetuned, Recipe, finetune_by
+from models.recipes.gpt import PRETRAINING as GPT
+from models.recipes.pretrain import Pretraining, pretrain
+from models.recipes.seq2seq import train
+from models.recipes.seq2seq_settings import Seq2SeqSettings
+from models.recipes.seq2seq_systems import NETWORKS, prepare
+from models.recipes.tagging import TOKEN_CLASSIFICATION
+from models.recipes.vision import split_images, train_vit
+from models.recipes.vision_settings import VisionSettings
+from models.recipes.word_settings import ElmoSettings
+from models.training.pretrain_settings import GPTSettings, PretrainSettings
+from models.training.settings import TrainingSettings
+from models.training.trainer import Session
 from tests.models.tiny import (
     embedder,
     encoder_config,

@@ -4,13 +4,14 @@ import tomllib
 from fnmatch import fnmatch
 from pathlib import Path
 
+from setuptools import find_packages
+
 ROOT = Path(__file__).parents[2]
 SETUPTOOLS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
-GENERATED = {"attendant", "attendant.v1"}  # of protos/, where they are named otherwise
 FOR_READERS = "*.md"  # no module reads these
 FILES = [
     path.relative_to(ROOT)
-    for folder in ("service", "export", "demos", "models")
+    for folder in ("service", "commands", "export", "demos", "models")
     for path in (ROOT / folder).rglob("*")
     if path.is_file() and path.parent.name != "__pycache__"
 ]
@@ -22,7 +23,8 @@ def package_of(path: Path) -> str:
 
 def test_every_package_is_installed() -> None:
     packages = {package_of(path) for path in FILES if path.suffix == ".py"}
-    assert packages == set(SETUPTOOLS["packages"]) - GENERATED
+    found = find_packages(str(ROOT), include=SETUPTOOLS["packages"]["find"]["include"])
+    assert packages == set(found)
 
 
 def test_every_file_beside_modules_is_installed_with_its_package() -> None:

@@ -8,10 +8,10 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 from tokenizers.processors import TemplateProcessing
 
-from models.checkpoint import Checkpoint
-from models.datasets import Dataset, Example, Splits, split
-from models.encoder import Encoder, EncoderConfig
-from models.heads import TextEmbedder
+from models.checkpoints.checkpoint import Checkpoint
+from models.data.datasets import Dataset, Example, Splits, split
+from models.networks.encoder import Encoder, EncoderConfig
+from models.networks.heads import TextEmbedder
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
 WORDS = ("win", "prize", "free", "cash", "lunch", "home", "later", "sorry", "now", "the", "a")

@@ -24,18 +24,9 @@ from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from service.app import log_what_is_open
 from service.errors import LoadError
-from service.runtime import SessionOptions
+from service.runtime.session import SessionOptions
 from service.settings import Settings
-from tests.fakes import (
-    PATIENCE_S,
-    FakeSession,
-    FakeSessions,
-    doubling_session,
-    text_values,
-    token_ids,
-    write_model,
-)
-from tests.service.serving import (
+from tests.fakes.serving import (
     Served,
     default_sessions,
     eventually,
@@ -46,7 +37,16 @@ from tests.service.serving import (
     within_patience,
     write_models,
 )
-from tests.service.slow_network import UNLIMITED, SlowNetwork, wide_request, wide_session
+from tests.fakes.sessions import (
+    PATIENCE_S,
+    FakeSession,
+    FakeSessions,
+    doubling_session,
+    text_values,
+    token_ids,
+    write_model,
+)
+from tests.fakes.slow_network import UNLIMITED, SlowNetwork, wide_request, wide_session
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING

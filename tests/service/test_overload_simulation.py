@@ -11,14 +11,15 @@ from math import inf
 import numpy as np
 import pytest
 
-from service.batch_limits import batch_limits, with_cost
-from service.batching import BatchLimits, BatchQueue
-from service.cost_curve import CostCurve
+from service.batching.queue import BatchLimits, BatchQueue
+from service.batching.request import Item, Request
+from service.contract.model_config import parse_config
+from service.contract.policies import QueuePolicies, QueuePolicy
 from service.errors import Overloaded
-from service.model_config import parse_config
-from service.pace import PacedRun
-from service.queue_policy import QueuePolicies, QueuePolicy
-from service.request import Item, Request, Timings
+from service.records import Timings
+from service.repository.limits import batch_limits, with_cost
+from service.runtime.cost import CostCurve
+from service.runtime.pace import PacedRun
 from service.settings import Settings
 
 COST = CostCurve(40.0, 0.05, 0.0008, 85e-6)  # MiniLM in float32, as measured

@@ -12,8 +12,8 @@ import grpc
 import pytest
 from tritonclient.grpc import service_pb2_grpc
 
-from tests.fakes import PATIENCE_S, write_model
-from tests.service.serving import simple_request
+from tests.fakes.serving import simple_request
+from tests.fakes.sessions import PATIENCE_S, write_model
 
 HANGS_S = 1_000
 EXIT_S = 15.0  # about 3 s where the machine is idle
@@ -21,9 +21,9 @@ SCRIPT = f"""
 import asyncio, sys, time
 from pathlib import Path
 from service.app import serve
-from service.loading import Openers
+from service.repository.loading import Openers
 from service.settings import Settings
-from tests.fakes import simple_session
+from tests.fakes.sessions import simple_session
 
 def hang(*_):
     print("hangs", flush=True)

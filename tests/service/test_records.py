@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from service.request import Item, RanBatch, Request, Timings
+from service.batching.request import Item, Request
+from service.records import RanBatch, Timings
 
 
 def test_a_request_without_a_batch_neither_waits_nor_computes() -> None:

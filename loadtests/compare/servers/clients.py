@@ -14,7 +14,7 @@ import numpy as np
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from loadtests.compare.servers.files import MODEL
-from service.datatypes import to_raw
+from service.contract.tensors import to_raw
 
 
 class Client(ABC):

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 from loadtests.compare.servers.apps.bert import WAIT_S
 from loadtests.compare.servers.clients import Client, HttpClient, OipClient
 from loadtests.compare.servers.files import MODEL, checkpoint, graph, repository
-from loadtests.server import SERVE
+from loadtests.load.server import SERVE
 
 APPS = Path(__file__).with_name("apps")
 

@@ -12,8 +12,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import TypeAlias
 
-from loadtests.arrivals import poisson, steady
 from loadtests.compare.worker import Answer
+from loadtests.load.arrivals import poisson, steady
 
 Ask: TypeAlias = Callable[[str], Awaitable[list[float]]]  # a text to its logits, or an error
 LEAST_S = 3.0  # so that a fast server's turn is no shorter than what the machine does beside

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 
 from loadtests.compare.worker import Answer, Run, Setup, Work, padded, serve
-from loadtests.engine import Prompt, run_one, serving
-from service.generation.model import GenerativeModel
-from service.request import Arrays
-from service.runtime import OnnxSession, SessionOptions
+from loadtests.load.engine import Prompt, run_one, serving
+from service.contract.tensors import Arrays
+from service.runtime.session import OnnxSession, SessionOptions
+from service.serving.generative_model import GenerativeModel
 
 MODEL = "model"  # its name in the repository that it was exported to
 

@@ -1,0 +1,1 @@
+"""The `attendant` command: arguments in, tables, pictures or JSON out."""

@@ -1,0 +1,20 @@
+"""The console script. A health check, run every few seconds, goes to a client of its own.
+
+Everything else goes to the commands of `commands/main.py`, whose import takes three times as long.
+"""
+
+import sys
+
+
+def main() -> None:
+    if sys.argv[1:2] == ["healthcheck"]:
+        from commands.ask.health import main as check
+
+        sys.exit(check(sys.argv[2:]))
+    from commands.main import main as run
+
+    run()
+
+
+if __name__ == "__main__":
+    main()

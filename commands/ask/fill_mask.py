@@ -1,0 +1,164 @@
+"""The `fill-mask` command: words for the masks of texts, or what several prompts make of them.
+
+Prompts that differ in a word are compared as in the lectures: of all words that any of them makes
+likely, how much likelier does the one make it than the other? What all make likely alike says
+nothing of that word.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from attendant.v1 import reading_pb2 as pb
+
+from commands.ask import tables
+from commands.ask.client import ReadingClient
+from commands.ask.options import (
+    SERVER,
+    AsJson,
+    Model,
+    Server,
+    Texts,
+    Truncate,
+    Version,
+    asks,
+    console,
+    given_texts,
+    write_plot,
+)
+from commands.ask.texts import AsNdjson, answer_texts
+from service.errors import SettingError
+
+if TYPE_CHECKING:
+    from commands.ask.comparison import ComparedWord  # numpy, which few commands need
+
+COMPARED_WORDS = 20  # of each prompt, where nobody says
+MAX_PROMPTS = 8  # to compare: a column each
+
+
+@asks
+def fill_mask(
+    model: Model,
+    texts: Texts,
+    top_k: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            envvar="ATTENDANT_TOP_K",
+            help="Words per mask, best first; 0, the default, gives 5, or compares the 20 best of "
+            "each prompt.",
+        ),
+    ] = 0,
+    candidate: Annotated[
+        list[str] | None,
+        typer.Option(
+            envvar="ATTENDANT_CANDIDATES",
+            help="Only this word, which must be one token; may be given more than once.",
+        ),
+    ] = None,
+    against: Annotated[
+        str,
+        typer.Option(
+            envvar="ATTENDANT_AGAINST",
+            help="A second prompt with one mask: shows which words the first makes likelier.",
+        ),
+    ] = "",
+    is_compared: Annotated[
+        bool,
+        typer.Option(
+            "--compare",
+            envvar="ATTENDANT_COMPARE",
+            help="Compare the texts, 2 to 8 prompts with one mask each: a column for every prompt. "
+            "Four that cross two words of two places (1908 or 2018, he or she) are shown so.",
+        ),
+    ] = False,
+    plot: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="ATTENDANT_PLOT",
+            help="PNG file for a picture of what is compared; needs matplotlib.",
+        ),
+    ] = None,
+    version: Version = "",
+    truncate: Truncate = False,
+    as_json: AsJson = False,
+    as_ndjson: AsNdjson = False,
+    server: Server = SERVER,
+) -> None:
+    """Ask a served model what may stand at the masks of texts."""
+
+    def request_for(texts: Sequence[str]) -> pb.FillMaskRequest:
+        return pb.FillMaskRequest(
+            model=model,
+            version=version,
+            texts=texts,
+            truncate=truncate,
+            top_k=top_k,
+            candidates=candidate or (),
+        )
+
+    if not (against or is_compared):
+        if plot is not None:
+            raise SettingError("--plot is set, expected --against or --compare: it shows prompts")
+        with ReadingClient(*server) as client:
+            answer_texts(
+                texts,
+                server.timeout_s,
+                lambda part: client.fill_mask(request_for(part)),
+                tables.fills,
+                as_json=as_json,
+                as_ndjson=as_ndjson,
+            )
+        return
+    prompts = _prompts(
+        given_texts(texts), against, is_compared=is_compared, as_json=as_json or as_ndjson
+    )
+    with ReadingClient(*server) as client:
+        found = compare(client, request_for(prompts))
+    console.print(tables.comparison(prompts, found))
+    if plot is not None:
+        from commands.ask.fill_picture import picture
+
+        write_plot(plot, picture(prompts, found))
+
+
+def _prompts(texts: list[str], against: str, *, is_compared: bool, as_json: bool) -> list[str]:
+    """What is to be compared."""
+    if as_json:
+        raise SettingError("--json is set, expected it without --against and --compare")
+    if against and (is_compared or len(texts) != 1):
+        raise SettingError(
+            "--against is set, expected one text beside it; several are compared with --compare"
+        )
+    prompts = [*texts, against] if against else texts
+    if not 2 <= len(prompts) <= MAX_PROMPTS:
+        raise SettingError(
+            f"--compare is set with {len(prompts)} texts, expected 2 to {MAX_PROMPTS}"
+        )
+    return prompts
+
+
+def compare(client: ReadingClient, request: pb.FillMaskRequest) -> "list[ComparedWord]":
+    """Words that any prompt makes likely, or the candidates, by what the prompts differ in."""
+    if not request.candidates:
+        request.top_k = request.top_k or COMPARED_WORDS
+        words = [word for found in _by_prompt(client, request) for word in found]
+        request.top_k = 0
+        request.candidates.extend(dict.fromkeys(words))
+    from commands.ask.comparison import compared, crossing_of  # heavy
+
+    found = compared(_by_prompt(client, request))
+    crossing = crossing_of(request.texts)
+    return sorted(found, key=lambda word: -crossing.change(word)) if crossing else found
+
+
+def _by_prompt(client: ReadingClient, request: pb.FillMaskRequest) -> list[dict[str, float]]:
+    """The log-probabilities of words, of each prompt."""
+    results = client.fill_mask(request).results
+    for text, result in zip(request.texts, results, strict=True):
+        if len(result.masks) != 1:
+            raise SettingError(
+                f"'{text}' has {len(result.masks)} masks, a prompt to compare has one"
+            )
+    return [{fill.token: fill.logprob for fill in result.masks[0].fills} for result in results]

@@ -1,0 +1,123 @@
+"""`attendant healthcheck`: one word for images, compose and probes; exit code 0 or 1.
+
+Beside a server it needs no flags: it reads the server's own environment, where it listens and
+which certificate it shows. It is run every few seconds, beside the server whose processors it
+takes, so it imports gRPC, its health stubs and the standard library: no Typer, nothing of the
+server.
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from commands.ask.access import Access, explained, open_channel, read, read_access
+from service.errors import AttendantError
+
+# Where a server that listens everywhere is found on its own machine.
+LOCAL = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S104
+MAX_REASON = 400  # characters
+REASON_KEY = "attendant-reason-bin"  # of the server's trailing metadata: why it is not SERVING
+LEAST_S = 0.001
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Ask gRPC health: 0 if it says SERVING, else 1; the status is printed in one line."""
+    flags = _parser().parse_args(arguments)
+    try:
+        status, reason = _ask(flags.address, flags.service, flags.timeout_s, _access(flags))
+    except AttendantError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 1
+    words = flags.address, flags.service, status, reason
+    sys.stdout.write(" ".join(word for word in words if word) + "\n")
+    return int(status != "SERVING")
+
+
+def own_address() -> str:
+    """Where a server with our environment listens."""
+    host = os.environ.get("ATTENDANT_HOST", "127.0.0.1")
+    host = LOCAL.get(host, host)
+    port = os.environ.get("ATTENDANT_GRPC_PORT", "8001")
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        "attendant healthcheck",
+        description="Ask gRPC health: exit code 0 if it says SERVING, else 1.",
+        allow_abbrev=False,
+    )
+    defaults = {"--address": own_address(), "--service": "", "--timeout-s": "2", "--tls-name": ""}
+    for flag, variable, kind, text in FLAGS:
+        default = os.environ.get(variable) or defaults.get(flag)  # read as the flag is
+        parser.add_argument(flag, type=kind, default=default, help=f"{text} [env: {variable}]")
+    return parser
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not seconds >= LEAST_S:
+        raise argparse.ArgumentTypeError(f"is {text}, expected at least {LEAST_S} seconds")
+    return seconds
+
+
+FLAGS: tuple[tuple[str, str, Callable[[str], object], str], ...] = (
+    (
+        *("--address", "ATTENDANT_ADDRESS", str),
+        "HOST:PORT of the server; the default is a server with our environment.",
+    ),
+    (
+        *("--service", "ATTENDANT_HEALTH_SERVICE", str),
+        "A model's name, 'readiness' or 'liveness'; empty asks for the whole server.",
+    ),
+    ("--timeout-s", "ATTENDANT_HEALTH_TIMEOUT_S", _seconds, "Seconds to wait; the default is 2."),
+    (
+        *("--tls-ca", "ATTENDANT_CLIENT_TLS_CA", Path),
+        "PEM file of who signs the server's certificate; turns TLS on.",
+    ),
+    ("--tls-cert", "ATTENDANT_CLIENT_TLS_CERT", Path, "PEM file of our own certificate."),
+    ("--tls-key", "ATTENDANT_CLIENT_TLS_KEY", Path, "PEM file of its key."),
+    (
+        *("--tls-name", "ATTENDANT_CLIENT_TLS_NAME", str),
+        "Name in the server's certificate, where it is not the address's.",
+    ),
+    (
+        *("--token-file", "ATTENDANT_CLIENT_TOKEN_FILE", Path),
+        "File whose first line is our bearer token; else $ATTENDANT_TOKEN is.",
+    ),
+)
+
+
+def _access(flags: argparse.Namespace) -> Access:
+    """What the flags say; by default the certificate that a server with our environment shows."""
+    access = read_access(
+        flags.tls_ca, flags.tls_cert, flags.tls_key, flags.tls_name, flags.token_file
+    )
+    own = os.environ.get("ATTENDANT_TLS_CERT", "")
+    if not own or access.tls_ca is not None:
+        return access
+    return replace(access, tls_ca=read("tls-cert", Path(own)))
+
+
+def _ask(address: str, service: str, timeout_s: float, access: Access) -> tuple[str, str]:
+    """The status that health or gRPC gives, and why in one line."""
+    metadata = (("authorization", f"Bearer {access.token}"),) if access.token else ()
+    request = health_pb2.HealthCheckRequest(service=service)
+    with open_channel(address, access) as channel:
+        try:
+            check = health_pb2_grpc.HealthStub(channel).Check
+            response, call = check.with_call(request, timeout=timeout_s, metadata=metadata)
+            reasons = dict(call.trailing_metadata())
+        except grpc.RpcError as error:
+            return error.code().name, explained(error, address, timeout_s)[:MAX_REASON]
+    status = health_pb2.HealthCheckResponse.ServingStatus.Name(response.status)
+    return status, reasons.get(REASON_KEY, b"").decode()[:MAX_REASON]

@@ -1,0 +1,171 @@
+"""Sends many texts in several concurrent requests, and returns the answers in order.
+
+A few threads take turns: one takes the texts at hand, and sends them while the next one takes its
+own. So texts are taken only as fast as they are answered, and are sent at once, without waiting
+for a full request.
+
+An invalid request is sent again in halves, which finds the invalid text and answers the others. A
+request that a full server refuses is repeated after a growing pause, because gRPC's own retries end
+after five, which is within half a second of a full queue. Knows nothing of consoles.
+"""
+
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from queue import Empty, Queue
+from threading import Lock, Thread
+from types import TracebackType
+from typing import Generic, Self, TypeVar
+
+import grpc
+
+from commands.ask.lines import Line, Texts
+
+R = TypeVar("R")  # response
+REQUEST_TEXTS = 64
+REQUESTS_IN_FLIGHT = 4
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
+PUSHBACK = "grpc-retry-pushback-ms"  # of a refusal: when the same request may succeed
+
+
+@dataclass(frozen=True, slots=True)
+class Answered(Generic[R]):
+    """A response, and the texts that it is for."""
+
+    lines: list[Line]
+    response: R
+
+    @property
+    def first(self) -> Line:
+        return self.lines[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A text that has no answer, and why."""
+
+    line: Line
+    reason: str
+    error: grpc.RpcError | None = None  # None: it was not sent
+
+    @property
+    def first(self) -> Line:
+        return self.line
+
+
+class InFlight(Generic[R]):
+    """The answers to texts: an iterator over those of one request each.
+
+    At most `REQUESTS_IN_FLIGHT` requests are under way, and as many answers wait to be read.
+    """
+
+    def __init__(self, texts: Texts, ask: Callable[[Sequence[str]], R], patience_s: float) -> None:
+        """A request that a full server refused is repeated for `patience_s`."""
+        self._texts = texts
+        self._ask = ask
+        self._patience_s = patience_s
+        self._has_answer = False
+        self._turn = Lock()  # guards `_texts` and `_is_over`, and the order of `_answers`
+        self._is_over = False  # no texts are left to take
+        self._is_stopped = False  # answers are no longer read
+        self._answers: Queue[Future[list[Answered[R] | Refused]] | None]
+        self._answers = Queue(REQUESTS_IN_FLIGHT)
+
+    def __enter__(self) -> Self:
+        for _ in range(REQUESTS_IN_FLIGHT):
+            Thread(target=self._work, daemon=True).start()
+        return self
+
+    def __iter__(self) -> Iterator[list[Answered[R] | Refused]]:
+        while (future := self._answers.get()) is not None:
+            yield future.result()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Take no more texts; what is under way ends with its channel."""
+        self._is_over = self._is_stopped = True
+        try:
+            while True:
+                self._answers.get_nowait()
+        except Empty:
+            pass
+
+    def _work(self) -> None:
+        while (taken := self._take()) is not None:
+            lines, future = taken
+            try:
+                future.set_result(self._answers_of(lines))
+            except BaseException as error:  # raised where the answer is read
+                future.set_exception(error)
+
+    def _take(self) -> tuple[list[Line], Future[list[Answered[R] | Refused]]] | None:
+        """The next texts, and where their answers go; None at the end."""
+        future: Future[list[Answered[R] | Refused]] = Future()
+        with self._turn:
+            if self._is_over:
+                return None
+            try:
+                lines = self._texts.take(REQUEST_TEXTS)
+            except OSError as error:
+                self._is_over = True
+                future.set_exception(error)
+                self._answers.put(future)
+                lines = []
+            self._is_over = not lines
+            self._answers.put(future if lines else None)
+        return (lines, future) if lines else None
+
+    def _answers_of(self, lines: list[Line]) -> list[Answered[R] | Refused]:
+        sound = [line for line in lines if not line.fault]
+        parts: list[Answered[R] | Refused] = [
+            Refused(line, line.fault) for line in lines if line.fault
+        ]
+        parts += self._asked(sound) if sound else []
+        return sorted(parts, key=lambda part: part.first.number)
+
+    def _asked(self, lines: list[Line]) -> list[Answered[R] | Refused]:
+        try:
+            return [Answered(lines, self._asked_patiently([line.text for line in lines]))]
+        except grpc.RpcError as error:
+            if error.code() is not grpc.StatusCode.INVALID_ARGUMENT:
+                raise
+            if len(lines) == 1:
+                return [Refused(lines[0], error.details() or "", error)]
+        half = len(lines) // 2
+        return self._asked(lines[:half]) + self._asked(lines[half:])
+
+    def _asked_patiently(self, texts: Sequence[str]) -> R:
+        ends_s = time.monotonic() + self._patience_s
+        pause_s = FIRST_PAUSE_S
+        while True:
+            try:
+                response = self._ask(texts)
+            except grpc.RpcError as error:
+                wait_s = max(pause_s * random.uniform(0.8, 1.2), _pushback_s(error))  # noqa: S311
+                is_late = time.monotonic() + wait_s > ends_s
+                if self._is_stopped or is_late or not self._may_pass(error):
+                    raise
+                time.sleep(wait_s)
+                pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+            else:
+                self._has_answer = True
+                return response
+
+    def _may_pass(self, error: grpc.RpcError) -> bool:
+        """Whether the same request may succeed later: the server says so, or was there before."""
+        is_away = error.code() is grpc.StatusCode.UNAVAILABLE
+        return _pushback_s(error) > 0 or (is_away and self._has_answer)
+
+
+def _pushback_s(error: grpc.RpcError) -> float:
+    """The server's delay for a retry in seconds; 0 if it does not say."""
+    for entry in error.trailing_metadata() or ():
+        if entry.key == PUSHBACK and str(entry.value).isdecimal():
+            return int(entry.value) / 1_000
+    return 0.0

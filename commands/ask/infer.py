@@ -1,0 +1,62 @@
+"""The `infer` command: tensors of any model as JSON, over the Open Inference Protocol.
+
+Datatypes come from the model's metadata, shapes from how the JSON is nested.
+"""
+
+import json
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from commands.ask.options import SERVER, AsJson, Model, Server, Version, asks, console
+from service.errors import InvalidArgument
+
+Inputs = Annotated[
+    list[str],
+    typer.Option(
+        "--input",
+        envvar="ATTENDANT_INFER_INPUTS",
+        help="NAME=JSON, with the batch axis: 'ids=[[1, 2, 3]]'; once for each input.",
+    ),
+]
+
+
+@asks
+def infer(
+    model: Model,
+    inputs: Inputs,
+    version: Version = "",
+    as_json: AsJson = False,
+    server: Server = SERVER,
+) -> None:
+    """Ask any served model with tensors, over the Open Inference Protocol."""
+    import numpy as np  # heavy, as the client is, and all commands are read together
+
+    from commands.ask.tensor_client import InferenceClient, nested
+
+    values = _values(inputs)
+    with InferenceClient(*server) as client:
+        outputs = client.infer(model, version, values)
+    shown = {name: nested(array) for name, array in outputs.items()}
+    if as_json:
+        print(json.dumps(shown, ensure_ascii=False))  # noqa: T201
+        return
+    table = Table("output", "shape", "values", show_lines=True)
+    for name, array in outputs.items():
+        text = np.array2string(np.array(shown[name]), precision=3, suppress_small=True)
+        table.add_row(name, " ".join(map(str, array.shape)), text)
+    console.print(table, markup=False)
+
+
+def _values(inputs: Sequence[str]) -> dict[str, Any]:
+    values = {}
+    for given in inputs:
+        name, is_given, text = given.partition("=")
+        try:
+            values[name] = json.loads(text)
+        except json.JSONDecodeError as error:
+            found = f"{error}" if is_given else "there is no '='"
+            raise InvalidArgument(f"--input is '{given}', expected NAME=JSON: {found}") from error
+    return values

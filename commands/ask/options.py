@@ -1,0 +1,180 @@
+"""What the commands that ask a server share: options, consoles, and JSON in place of tables."""
+
+import inspect
+import json
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import grpc
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from commands.ask.access import NO_ACCESS, Access, explained, read_access
+from commands.ask.message_json import json_fields
+from commands.pictures import MissingFontWarning, png_of
+from service.errors import SettingError
+
+console = Console()
+errors = Console(stderr=True)
+DEFAULT_ADDRESS = "127.0.0.1:8001"
+
+
+class Server(NamedTuple):
+    """Whom a command asks, and how long it waits: what every client is made of."""
+
+    address: str = DEFAULT_ADDRESS
+    timeout_s: float = 30.0
+    access: Access = NO_ACCESS
+
+
+SERVER = Server()
+
+Address = Annotated[
+    str,
+    typer.Option(
+        help="HOST:PORT of the server; the default is where `attendant serve` listens.",
+        envvar="ATTENDANT_ADDRESS",
+    ),
+]
+TimeoutS = Annotated[
+    float,
+    typer.Option(
+        min=0.001,
+        envvar="ATTENDANT_TIMEOUT_S",
+        help="Seconds to wait for the whole answer to a request: a full queue of texts takes less "
+        "than 30, generating may take longer.",
+    ),
+]
+AsJson = Annotated[
+    bool,
+    typer.Option("--json", envvar="ATTENDANT_JSON", help="Print JSON; a table is for people."),
+]
+Model = Annotated[str, typer.Argument(help="Name of a served model.", envvar="ATTENDANT_MODEL")]
+Texts = Annotated[
+    list[str],
+    typer.Argument(help="Texts; '-' reads any number of lines from stdin, and skips empty ones."),
+]
+Truncate = Annotated[
+    bool,
+    typer.Option(
+        envvar="ATTENDANT_TRUNCATE",
+        help="Cut texts longer than the model takes; off, they are refused rather than misread.",
+    ),
+]
+Version = Annotated[
+    str,
+    typer.Option(
+        envvar="ATTENDANT_MODEL_VERSION",
+        help="Version of the model; by default the highest one served.",
+    ),
+]
+
+
+def _file(name: str, text: str) -> Any:  # noqa: ANN401
+    return typer.Option(help=text, envvar=f"ATTENDANT_CLIENT_{name}")
+
+
+TlsCa = Annotated[
+    Path | None, _file("TLS_CA", "PEM file of who signs the server's certificate; turns TLS on.")
+]
+TlsCert = Annotated[Path | None, _file("TLS_CERT", "PEM file of our own certificate.")]
+TlsKey = Annotated[Path | None, _file("TLS_KEY", "PEM file of its key.")]
+TlsName = Annotated[
+    str,
+    typer.Option(
+        envvar="ATTENDANT_CLIENT_TLS_NAME",
+        help="Name in the server's certificate, where it is not the address's.",
+    ),
+]
+TokenFile = Annotated[
+    Path | None,
+    _file("TOKEN_FILE", "File whose first line is our bearer token; else $ATTENDANT_TOKEN is."),
+]
+
+
+def with_access(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command that takes `access` the flags which say what that is."""
+
+    def read(
+        tls_ca: TlsCa = None,
+        tls_cert: TlsCert = None,
+        tls_key: TlsKey = None,
+        tls_name: TlsName = "",
+        token_file: TokenFile = None,
+    ) -> Access:
+        return read_access(tls_ca, tls_cert, tls_key, tls_name, token_file)
+
+    flags = inspect.signature(read).parameters
+
+    def run(**values: Any) -> None:  # noqa: ANN401
+        access = read(**{name: values.pop(name) for name in flags})
+        command(**values, access=access)
+
+    own = [p for p in inspect.signature(command).parameters.values() if p.name != "access"]
+    parameters = [p.replace(kind=p.KEYWORD_ONLY) for p in (*own, *flags.values())]
+    run.__name__, run.__doc__ = command.__name__, command.__doc__
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {p.name: p.annotation for p in parameters}
+    return run
+
+
+def asks(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command that takes `server` the flags which say which, and how it is reached."""
+    own = [p for p in inspect.signature(command).parameters.values() if p.name != "server"]
+    default: Server = inspect.signature(command).parameters["server"].default
+
+    def flags(
+        address: Address = default.address,
+        timeout_s: TimeoutS = default.timeout_s,
+        access: Access = default.access,
+    ) -> None: ...
+
+    def run(address: str, timeout_s: float, access: Access, **values: Any) -> None:  # noqa: ANN401
+        try:
+            command(**values, server=Server(address, timeout_s, access))
+        except grpc.RpcError as error:
+            text = explained(error, address, timeout_s)
+            errors.print(Text.assemble((f"{error.code().name}: ", "red"), text))
+            raise typer.Exit(1) from error
+
+    parameters = [*own, *inspect.signature(flags).parameters.values()]
+    run.__name__, run.__doc__ = command.__name__, command.__doc__
+    run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [p.replace(kind=p.KEYWORD_ONLY) for p in parameters]
+    )
+    return with_access(run)
+
+
+def given_texts(arguments: list[str]) -> list[str]:
+    if arguments != ["-"]:
+        return arguments
+    return [line.rstrip("\n") for line in sys.stdin]
+
+
+def plotted(figure: Any, dpi: int) -> bytes:  # noqa: ANN401 - matplotlib is an extra
+    """A figure as PNG; says which characters it shows boxes for."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", MissingFontWarning)
+        content = png_of(figure, dpi)
+    for each in caught:
+        errors.print(Text.assemble(("warning: ", "yellow"), str(each.message)))
+    return content
+
+
+def write_plot(path: Path, content: bytes) -> None:
+    try:
+        path.write_bytes(content)
+    except OSError as error:
+        raise SettingError(f"--plot '{path}' cannot be written: {error.strerror}") from error
+
+
+def show(message: Any, draw: Callable[[Any], Any], as_json: bool) -> None:  # noqa: ANN401
+    """Print a message as JSON, or as what `draw` makes of it."""
+    if as_json:
+        print(json.dumps(json_fields(message), ensure_ascii=False))  # noqa: T201
+    else:
+        console.print(draw(message))

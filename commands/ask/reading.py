@@ -1,0 +1,125 @@
+"""The commands that ask models which read texts word by word."""
+
+import os
+import re
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from attendant.v1 import reading_pb2 as pb
+
+from commands.ask import tables
+from commands.ask.client import ReadingClient
+from commands.ask.options import SERVER, AsJson, Model, Server, Texts, Truncate, Version, asks, show
+from commands.ask.texts import AsNdjson, answer_texts
+from service.errors import SettingError
+
+
+@asks
+def classify_tokens(
+    model: Model,
+    texts: Texts,
+    version: Version = "",
+    truncate: Truncate = False,
+    as_json: AsJson = False,
+    as_ndjson: AsNdjson = False,
+    server: Server = SERVER,
+) -> None:
+    """Ask a served token classifier for the entities in texts."""
+    with ReadingClient(*server) as client:
+        answer_texts(
+            texts,
+            server.timeout_s,
+            lambda part: client.classify_tokens(
+                pb.ClassifyTokensRequest(
+                    model=model, version=version, texts=part, truncate=truncate
+                )
+            ),
+            tables.entities,
+            as_json=as_json,
+            as_ndjson=as_ndjson,
+        )
+
+
+@asks
+def answer(
+    model: Model,
+    question: Annotated[str, typer.Argument(help="What to look for in the context.")],
+    context: Annotated[
+        str,
+        typer.Option(
+            envvar="ATTENDANT_CONTEXT",
+            help="The text to look in; @FILE reads it from a file in UTF-8, @- from stdin.",
+        ),
+    ] = "",
+    context_file: Annotated[
+        str,
+        typer.Option(
+            envvar="ATTENDANT_CONTEXT_FILE",
+            help="The same from a file in UTF-8; '-' reads it from stdin.",
+        ),
+    ] = "",
+    top_k: Annotated[
+        int, typer.Option(min=1, envvar="ATTENDANT_TOP_K", help="Answers at most, best first.")
+    ] = 1,
+    max_answer_tokens: Annotated[
+        int,
+        typer.Option(
+            min=0, envvar="ATTENDANT_MAX_ANSWER_TOKENS", help="Longest answer; 0: 30 tokens."
+        ),
+    ] = 0,
+    must_answer: Annotated[
+        bool,
+        typer.Option(
+            envvar="ATTENDANT_MUST_ANSWER", help="Give an answer even if none is more likely."
+        ),
+    ] = False,
+    version: Version = "",
+    as_json: AsJson = False,
+    server: Server = SERVER,
+) -> None:
+    """Ask a served model for the part of a context that answers a question."""
+    request = pb.AnswerRequest(
+        model=model,
+        version=version,
+        question=question,
+        context=_context(context, context_file),
+        top_k=top_k,
+        max_answer_tokens=max_answer_tokens,
+        must_answer=must_answer,
+    )
+    with ReadingClient(*server) as client:
+        response = client.answer(request)
+    show(response, tables.answers, as_json)
+
+
+def _context(given: str, file: str) -> str:
+    """The text to look in, or `SettingError` where it is not given, or a file cannot be read."""
+    if bool(given) == bool(file):
+        found = "both are given" if given else "neither is given"
+        raise SettingError(f"{found}, expected --context TEXT or --context-file FILE")
+    if file or given.startswith("@"):
+        return _content(file or given[1:])
+    if os.path.isfile(given):  # Path.is_file raises where a text is no name
+        return _content(given)
+    if _looks_like_path(given):
+        raise SettingError(
+            f"--context '{given}' looks like a file's name, and there is no such file; "
+            "to pass these characters as text, pipe them to --context @-"
+        )
+    return given
+
+
+def _content(name: str) -> str:
+    try:
+        content = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+        return content.decode()
+    except (OSError, ValueError) as error:  # no file, no UTF-8, or a name with a zero byte
+        hint = "; a text that begins with '@' is piped to --context @-" if " " in name else ""
+        raise SettingError(f"--context '{name}' cannot be read: {error}{hint}") from error
+
+
+def _looks_like_path(text: str) -> bool:
+    """One word with a separator of folders in it, or an extension behind it."""
+    return bool(re.fullmatch(r"\S*[/\\]\S*|\S+\.[A-Za-z]\w{0,4}", text))

@@ -1,0 +1,328 @@
+"""Rich tables of the typed API's messages.
+
+Texts of users and models go in as `Text`: rich would read "[/b]" in a string as markup.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from attendant.v1 import features_pb2, generation_pb2, reading_pb2, vision_pb2
+from attendant.v1 import text_pb2 as pb
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.table import Table as PlainTable
+from rich.text import Text
+
+from commands.ask.client import Trial
+from service.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from commands.ask.comparison import ComparedWord  # numpy, which few commands need
+
+Computed = (
+    pb.ClassifyResponse
+    | pb.EmbedResponse
+    | reading_pb2.FillMaskResponse
+    | reading_pb2.ClassifyTokensResponse
+    | reading_pb2.AnswerResponse
+    | features_pb2.ExtractFeaturesResponse
+    | features_pb2.SimilarityResponse
+)
+SHOWN_VALUES = 4  # of a token's or text's features
+MAX_SIMILARITY_TEXTS = 12  # more columns than that fit no terminal
+SHOWN_NEIGHBOURS = 3
+MAX_SHOWN_SYMBOLS = 16  # of a model
+
+
+class Table(PlainTable):
+    """A table whose caption has lines of its own below it.
+
+    Rich would wrap it to the table's width, which may be that of two short words.
+    """
+
+    def __init__(self, *headers: str, caption: str | Text = "", show_lines: bool = False) -> None:
+        super().__init__(*headers, show_lines=show_lines)
+        self.below = caption
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield from super().__rich_console__(console, options)
+        if self.below:
+            yield Text(str(self.below), "table.caption")
+
+
+def models(response: pb.ListModelsResponse) -> Table:
+    """One row per served version."""
+    table = Table("model", "version", "task", "precision", "tokens", "gives", "origin")
+    for model in response.models:
+        cells = (
+            model.name,
+            model.version,
+            model.task,
+            model.precision,
+            str(model.max_tokens or ""),
+            _gives(model),
+            model.origin,
+        )
+        table.add_row(*map(Text, cells))
+    return table
+
+
+def _gives(model: pb.Model) -> str:
+    if model.symbols:
+        shown = ", ".join(model.symbols[:MAX_SHOWN_SYMBOLS])
+        return f"symbols: {shown}" + ", …" * (len(model.symbols) > MAX_SHOWN_SYMBOLS)
+    if model.labels:
+        return ", ".join(model.labels)
+    if model.embedding_size:
+        return f"{model.embedding_size} values, {model.pooling}"
+    return "text" if model.task == "text-generation" else ""
+
+
+def classifications(texts: Sequence[str], response: pb.ClassifyResponse) -> Table:
+    """One row per text, its labels best first."""
+    table = Table("text", "label", "scores", "tokens", caption=_caption(response))
+    for text, result in zip(texts, response.results, strict=True):
+        scores = "  ".join(f"{found.label} {found.score:.4f}" for found in result.labels)
+        best = Text(result.labels[0].label, "bold")
+        table.add_row(_short(text), best, Text(scores), str(result.num_tokens))
+    return table
+
+
+def images(names: Sequence[str], response: vision_pb2.ClassifyImageResponse) -> Table:
+    """One row per image, its labels best first."""
+    caption = f"{response.model} version {response.version}: {_took(response.timings)}"
+    table = Table("image", "label", "scores", "pixels", caption=caption)
+    for name, result in zip(names, response.results, strict=True):
+        scores = "  ".join(f"{found.label} {found.score:.4f}" for found in result.labels)
+        best = Text(result.labels[0].label, "bold")
+        table.add_row(Text(name), best, Text(scores), f"{result.width} x {result.height}")
+    return table
+
+
+def entities(texts: Sequence[str], response: reading_pb2.ClassifyTokensResponse) -> Table:
+    """One row per entity, below the text that it is of."""
+    table = Table("text", "entity", "label", "score", "characters", caption=_caption(response))
+    for text, result in zip(texts, response.results, strict=True):
+        table.add_section()
+        for place, found in enumerate(result.entities):
+            shown = Text("") if place else _short(text)
+            cells = (found.text, found.label, f"{found.score:.4f}", f"{found.start}-{found.end}")
+            table.add_row(shown, *map(Text, cells))
+        if not result.entities:
+            table.add_row(_short(text), Text("none", "dim"), "", "", "")
+    return table
+
+
+def fills(texts: Sequence[str], response: reading_pb2.FillMaskResponse) -> Table:
+    """One row per mask, its words best first."""
+    table = Table("text", "mask", "fills", caption=_caption(response))
+    for text, result in zip(texts, response.results, strict=True):
+        table.add_section()
+        for place, mask in enumerate(result.masks):
+            found = "  ".join(f"{fill.token} {fill.score:.4f}" for fill in mask.fills)
+            shown = Text("") if place else _short(text)
+            table.add_row(shown, f"{mask.start}-{mask.end}", Text(found))
+    return table
+
+
+def comparison(prompts: "Sequence[str]", found: "Sequence[ComparedWord]") -> Table:
+    """One row per word, one column per prompt, and what the prompts differ in."""
+    from commands.ask.comparison import (  # heavy, and every command reads this file
+        crossing_of,
+        short_names,
+    )
+
+    names, crossing = short_names(prompts), crossing_of(prompts)
+    legend = "".join(f"{name}: {prompt}\n" for name, prompt in zip(names, prompts, strict=True))
+    caption = Text(f"{legend}natural logarithms of probabilities")
+    if crossing:
+        one, other = crossing.inner
+        extra = [*(f"{one} - {other}, {outer}" for outer in crossing.outer), "change"]
+    else:
+        extra = ["difference" if len(prompts) == 2 else "spread"]
+    table = Table("word", caption=caption)
+    for header in map(Text, (*names, *extra)):
+        table.add_column(header, justify="right")
+    for word in found:
+        if crossing:
+            figures = [f"{value:+.3f}" for value in crossing.differences(word)]
+            figures.append(f"{crossing.change(word):+.3f}")
+        else:
+            figures = [f"{word.difference:+.3f}" if len(prompts) == 2 else f"{word.spread:.3f}"]
+        chances = (f"{logprob:.3f}" for logprob in word.logprobs)
+        table.add_row(Text(word.token), *chances, *figures)
+    return table
+
+
+def answers(response: reading_pb2.AnswerResponse) -> Table:
+    """One row per answer, best first, and one for there being none."""
+    table = Table("answer", "score", "characters", caption=_caption(response))
+    for found in response.answers:
+        cells = (found.text, f"{found.score:.4f}", f"{found.start}-{found.end}")
+        table.add_row(*map(Text, cells))
+    table.add_row(Text("no answer", "dim"), f"{response.no_answer_score:.4f}", "")
+    return table
+
+
+def embeddings(texts: Sequence[str], response: pb.EmbedResponse) -> Table:
+    """One row per text: the vector's beginning, and its cosine with every other text."""
+    import numpy as np  # heavy, and every command reads this file
+
+    vectors = np.array([result.values for result in response.results], np.float32)
+    units = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+    cosines = units @ units.T
+    shown = min(len(texts), MAX_SIMILARITY_TEXTS)
+    numbers = [str(index + 1) for index in range(shown)]
+    table = Table("", "text", "vector", *(f"cos {n}" for n in numbers), caption=_caption(response))
+    for index, text in enumerate(texts):
+        start = " ".join(f"{value:+.3f}" for value in vectors[index, :3])
+        similar = [f"{cosines[index, other]:.3f}" for other in range(shown)]
+        table.add_row(str(index + 1), _short(text), f"{start} … ({vectors.shape[1]})", *similar)
+    return table
+
+
+def vectors(texts: Sequence[str], response: pb.EmbedResponse) -> Table:
+    """One row per text, the vector's beginning."""
+    table = Table("text", "vector", caption=_caption(response))
+    for text, result in zip(texts, response.results, strict=True):
+        start = " ".join(f"{value:+.3f}" for value in result.values[:SHOWN_VALUES])
+        table.add_row(_short(text), f"{start} … ({len(result.values)})")
+    return table
+
+
+def features(texts: Sequence[str], response: features_pb2.ExtractFeaturesResponse) -> Table:
+    """One row per text, or per token where tokens have vectors."""
+    table = Table("text", "token", "vector", caption=_caption(response))
+    for text, result in zip(texts, response.results, strict=True):
+        tokens = [token.piece for token in result.tokens] or [""]
+        for place, (piece, vector) in enumerate(zip(tokens, result.vectors, strict=True)):
+            start = " ".join(f"{value:+.3f}" for value in vector.values[:SHOWN_VALUES])
+            shown = Text("") if place else _short(text)
+            table.add_row(shown, Text(piece), f"{start} … ({len(vector.values)})")
+    return table
+
+
+def similarities(texts: Sequence[str], response: features_pb2.SimilarityResponse) -> Table:
+    """One row and one column per text, or where those are too many, the most alike ones."""
+    return likeness(texts, [row.values for row in response.rows], _caption(response))
+
+
+def likeness(texts: Sequence[str], rows: Sequence[Sequence[float]], caption: str = "") -> Table:
+    """A value for every two texts, or where those are too many, the most alike ones of each."""
+    if len(texts) > MAX_SIMILARITY_TEXTS:
+        return most_alike(texts, rows, caption=caption)
+    numbers = [str(number) for number in range(1, len(texts) + 1)]
+    table = Table("", "text", *numbers, caption=caption)
+    for number, text, row in zip(numbers, texts, rows, strict=True):
+        table.add_row(number, _short(text), *(f"{value:.3f}" for value in row))
+    return table
+
+
+def most_alike(
+    texts: Sequence[str],
+    rows: Sequence[Sequence[float]],
+    numbers: Sequence[int] = (),
+    first: int = 0,
+    caption: str = "",
+) -> Table:
+    """One row per text: which others are most like it, by number.
+
+    `numbers` are those of all texts, which a row has values for, by default from 1; `first` is the
+    place of the first row's text among them.
+    """
+    import numpy as np  # heavy, and every command reads this file
+
+    table = Table("", "text", "most alike", caption=caption)
+    numbers = numbers or range(1, len(rows[0]) + 1)
+    for place, (text, row) in enumerate(zip(texts, rows, strict=True), first):
+        nearest = [other for other in np.argsort(-np.array(row), kind="stable") if other != place]
+        shown = "  ".join(f"{numbers[i]}: {row[i]:.3f}" for i in nearest[:SHOWN_NEIGHBOURS])
+        table.add_row(f"{numbers[place]:>{len(str(numbers[-1]))}}", _short(text), shown)
+    return table
+
+
+def word_vectors(
+    texts: Sequence[str], word: str, response: features_pb2.ExtractFeaturesResponse
+) -> "list[np.ndarray]":
+    """The mean vector of the tokens of a word's first occurrence in each text."""
+    import numpy as np  # heavy, and every command reads this file
+
+    vectors = []
+    for text, result in zip(texts, response.results, strict=True):
+        found = re.search(rf"\b{re.escape(word)}\b", text, re.IGNORECASE)
+        parts = [
+            vector.values
+            for token, vector in zip(result.tokens, result.vectors, strict=True)
+            if found and token.start < found.end() and found.start() < token.end
+        ]
+        if not parts:
+            raise InvalidArgument(f"'{text}' has no word '{word}', expected it in every text")
+        vectors.append(np.mean(parts, axis=0))
+    return vectors
+
+
+def generated(response: generation_pb2.GenerateResponse) -> Table:
+    """One row per sample; of a search with the logarithms of their probabilities."""
+    has_scores = any(result.HasField("score") for result in response.results)
+    score = ("log probability",) if has_scores else ()
+    table = Table("", "text", "tokens", "ended by", *score, show_lines=True)
+    for index, result in enumerate(response.results, start=1):
+        cells = [str(index), result.text, str(len(result.token_ids)), _ended_by(result)]
+        cells += [f"{result.score:.3f}"] * has_scores
+        table.add_row(*map(Text, cells))
+    return table
+
+
+def account(
+    usage: generation_pb2.GenerationUsage, timings: generation_pb2.GenerationTimings
+) -> Text:
+    """The usage and times of a generation, in one line."""
+    generating_s = timings.total_seconds - timings.time_to_first_token_seconds
+    # The first token is the prompt's: what follows it is what the rate is of.
+    rate = f"{(usage.output_tokens - 1) / generating_s:.1f}" if generating_s > 0 else "-"
+    return Text(
+        f"{usage.prompt_tokens} tokens in ({usage.reused_tokens} reused), "
+        f"{usage.output_tokens} out, {rate} tokens/s, "
+        f"first after {timings.time_to_first_token_seconds * 1e3:.1f} ms, "
+        f"{timings.total_seconds:.2f} s in all",
+        "dim",
+    )
+
+
+def _ended_by(result: generation_pb2.GeneratedText) -> str:
+    if result.finish_reason == generation_pb2.FINISH_REASON_LENGTH:
+        return "length"
+    return f"stop {result.stop_reason!r}" if result.stop_reason else "end of text"
+
+
+def trials(found: Iterable[Trial]) -> Table:
+    """Each model's answer to its example, with its duration."""
+    table = Table("model", "version", "precision", "asked", "answered", "latency")
+    for trial in found:
+        table.add_row(
+            Text(trial.model.name),
+            trial.model.version,
+            Text(trial.model.precision),
+            _short(trial.model.example),
+            Text(trial.answer, "bold"),
+            f"{trial.latency_s * 1e3:.1f} ms",
+        )
+    return table
+
+
+def _caption(response: Computed) -> str:
+    answered_by = f"{response.model} version {response.version}"
+    return f"{answered_by}, {response.num_tokens} tokens: {_took(response.timings)}"
+
+
+def _took(timings: pb.Timings) -> str:
+    return (
+        f"queue {timings.queue_seconds * 1e3:.1f} ms, "
+        f"compute {timings.compute_seconds * 1e3:.1f} ms"
+    )
+
+
+def _short(text: str, width: int = 60) -> Text:
+    return Text(text if len(text) <= width else f"{text[: width - 1]}…")

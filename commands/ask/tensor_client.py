@@ -1,0 +1,63 @@
+"""A small client of the Open Inference Protocol: nested lists in, arrays out.
+
+Datatypes come from the model's metadata, shapes from how the lists are nested.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from tritonclient.grpc import service_pb2 as pb
+from tritonclient.grpc import service_pb2_grpc
+
+from commands.ask.access import NO_ACCESS, Access
+from commands.ask.client import Client
+from service.contract.tensors import DATATYPES, strings_from_raw, to_raw
+from service.errors import InvalidArgument
+
+
+class InferenceClient(Client):
+    """Asks any model for tensors."""
+
+    def __init__(self, address: str, timeout_s: float, access: Access = NO_ACCESS) -> None:
+        super().__init__(address, timeout_s, access)
+        self._stub: Any = service_pb2_grpc.GRPCInferenceServiceStub(self._channel)
+
+    def infer(self, model: str, version: str, values: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        """Every output by name, for inputs as nested lists."""
+        name = pb.ModelMetadataRequest(name=model, version=version)
+        metadata = self._stub.ModelMetadata(name, **self._options)
+        datatypes = {tensor.name: tensor.datatype for tensor in metadata.inputs}
+        request = pb.ModelInferRequest(model_name=model, model_version=version)
+        for name, value in values.items():
+            if name not in datatypes:
+                raise InvalidArgument(f"--input is '{name}', expected one of {[*datatypes]}")
+            array = _array_of(name, value, datatypes[name])
+            request.inputs.add(name=name, datatype=datatypes[name], shape=array.shape)
+            request.raw_input_contents.append(to_raw(array))
+        response = self._stub.ModelInfer(request, **self._options)
+        raw = zip(response.outputs, response.raw_output_contents, strict=True)
+        return {tensor.name: _read(tensor, content, model) for tensor, content in raw}
+
+
+def _array_of(name: str, value: Any, datatype: str) -> np.ndarray:  # noqa: ANN401 - of JSON
+    try:
+        return np.array(value, DATATYPES[datatype].dtype)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise InvalidArgument(f"--input '{name}' is no {datatype} tensor: {error}") from error
+
+
+def _read(tensor: Any, content: bytes, model: str) -> np.ndarray:  # noqa: ANN401 - a message
+    shape = tuple(tensor.shape)
+    if tensor.datatype != "BYTES":
+        return np.frombuffer(content, DATATYPES[tensor.datatype].dtype).reshape(shape)
+    texts = strings_from_raw(content, int(np.prod(shape)), tensor.name, model)
+    return np.array(texts, object).reshape(shape)
+
+
+def nested(array: np.ndarray) -> Any:  # noqa: ANN401 - lists in lists
+    """An array as JSON has it; texts that are not UTF-8 with marks in them."""
+    if array.dtype != object:
+        return array.tolist()
+    texts = [element.decode(errors="replace") for element in array.ravel()]
+    return np.array(texts, object).reshape(array.shape).tolist()

@@ -1,0 +1,347 @@
+"""What the commands that ask about texts share: any number of them, answered as they come.
+
+Texts are arguments, or the lines of stdin. One answer to arguments is shown whole; lines are shown
+as rows of one table that grows, or as JSON. What cannot be answered is named on stderr with its
+line, the others are answered, and the command ends with exit code 1.
+"""
+
+import json
+import sys
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Annotated, Any, Self
+
+import grpc
+import typer
+from rich import box
+from rich.console import Console, ConsoleOptions
+from rich.measure import Measurement
+from rich.progress import (
+    BarColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.text import Text
+
+from commands.ask.in_flight import Answered, InFlight, Refused
+from commands.ask.lines import GivenTexts, Line, StreamedTexts, Texts
+from commands.ask.message_json import json_fields
+from commands.ask.options import console, errors
+from commands.ask.tables import Table
+from service.errors import InvalidArgument, SettingError
+
+AsNdjson = Annotated[
+    bool,
+    typer.Option(
+        "--ndjson",
+        envvar="ATTENDANT_NDJSON",
+        help="Print a JSON object per text, as answers come, with the line that it is of.",
+    ),
+]
+Ask = Callable[[Sequence[str]], Any]  # texts to a response
+Draw = Callable[[Sequence[str], Any], Table]  # texts and the response to them
+FREE_COLUMN = "text"  # takes the width that the others leave
+
+
+class Output(ABC):
+    """Where answers go, until its block is left."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    @abstractmethod
+    def write(self, lines: Sequence[Line], response: Any, *, is_only: bool) -> None:  # noqa: ANN401
+        """Show one response; `is_only` where it answers all there is."""
+
+    def __exit__(  # noqa: B027 - most have nothing to end
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        pass
+
+
+def answer_texts(
+    given: Sequence[str],
+    patience_s: float,
+    ask: Ask,
+    draw: Draw,
+    *,
+    as_json: bool,
+    as_ndjson: bool,
+    draw_rows: Draw | None = None,
+) -> None:
+    """Ask for all texts, and print the answers; `draw_rows` draws where not all are together.
+
+    A server that has no room for a request is asked again for `patience_s`.
+    """
+    output = output_of(
+        given, draw, draw_rows or draw, "results", as_json=as_json, as_ndjson=as_ndjson
+    )
+    with output:
+        for answered, is_only in answers(texts_of(given), patience_s, ask):
+            output.write(answered.lines, answered.response, is_only=is_only)
+
+
+def output_of(
+    given: Sequence[str],
+    draw: Draw,
+    draw_rows: Draw,
+    field: str,
+    *,
+    as_json: bool,
+    as_ndjson: bool,
+) -> Output:
+    """How answers are printed; `field` is that of a response with an element per text."""
+    if as_json and as_ndjson:
+        raise SettingError("--json and --ndjson are both set, expected one of them")
+    if as_ndjson:
+        return ObjectPerText(field)
+    if as_json:
+        return OneDocument(field, has_lines=is_stdin(given))
+    return GrowingTable(draw, draw_rows)
+
+
+def is_stdin(given: Sequence[str]) -> bool:
+    return list(given) == ["-"]
+
+
+def texts_of(given: Sequence[str]) -> Texts:
+    """The arguments, or where they are '-', the lines of stdin."""
+    if not is_stdin(given):
+        return GivenTexts(given)
+    if sys.stdin is None:
+        raise SettingError("the texts are '-', and stdin is closed")
+    return StreamedTexts(sys.stdin.buffer)
+
+
+def answers(texts: Texts, patience_s: float, ask: Ask) -> Iterator[tuple[Answered[Any], bool]]:
+    """Answers in order, each with whether it is the only one; the rest goes to stderr.
+
+    Raises what ended it early, and `typer.Exit` where a text was refused. If nothing of the first
+    request can be answered, the reason is hardly in the texts: it ends there.
+    """
+    count = _Count(texts)
+    with InFlight(texts, ask, patience_s) as in_flight, _progress(texts) as advance:
+        try:
+            for parts in in_flight:
+                done = [part for part in parts if isinstance(part, Answered)]
+                refused = [part for part in parts if isinstance(part, Refused)]
+                if not (count.num_requests or done):
+                    _end_at_once(refused, texts)
+                is_only = not count.num_requests and len(parts) == 1 and texts.has_ended
+                count.add(done, refused)
+                for part in done:
+                    yield part, is_only
+                for refusal in refused:
+                    errors.print(Text(_named(refusal, texts.noun), "red"), soft_wrap=True)
+                advance(parts, count.num_answered)
+        except grpc.RpcError:
+            if count.num_requests:
+                count.tell()
+            raise
+    count.tell()
+    if count.num_refused:
+        raise typer.Exit(1)
+
+
+def _end_at_once(refused: Sequence[Refused], texts: Texts) -> None:
+    """Raise the reason why nothing of the first request was answered."""
+    first = refused[0]
+    if len(refused) == 1 and texts.has_ended and first.error is not None:
+        raise first.error
+    whose = f"none of the first {len(refused)} {texts.noun}s" if len(refused) > 1 else "nothing"
+    raise InvalidArgument(f"{whose} could be answered: {_named(first, texts.noun)}")
+
+
+def _named(refusal: Refused, noun: str) -> str:
+    """The reason, said of the line in place of the only text of a request."""
+    whose = f"{noun} {refusal.line.number}"
+    if refusal.error is None:
+        return f"{whose} {refusal.reason}"
+    start = "text 0 "
+    if refusal.reason.startswith(start):
+        return f"{whose} {refusal.reason.removeprefix(start)}"
+    return f"{whose}: {refusal.reason}"
+
+
+class _Count:
+    """What became of the texts, told at the end where there is something to tell."""
+
+    def __init__(self, texts: Texts) -> None:
+        self._texts = texts
+        self._began_s = time.monotonic()
+        self.num_answered = self.num_refused = self.num_requests = 0
+
+    def add(self, done: Sequence[Answered[Any]], refused: Sequence[Refused]) -> None:
+        """One request's."""
+        self.num_requests += 1
+        self.num_answered += sum(len(part.lines) for part in done)
+        self.num_refused += len(refused)
+
+    def tell(self) -> None:
+        num_empty, plural = self._texts.num_empty, "" if self.num_answered == 1 else "s"
+        if self.num_requests == 1 and not (num_empty or self.num_refused):
+            return
+        took_s = time.monotonic() - self._began_s
+        answered = f"{self.num_answered:,} {self._texts.noun}{plural} answered"
+        parts = [f"{answered} in {took_s:.1f} s"]
+        if num_empty:
+            parts.append(f"{num_empty:,} empty skipped")
+        if self.num_refused:
+            parts.append(f"{self.num_refused:,} refused")
+        errors.print(Text(", ".join(parts), "dim"))
+
+
+Advance = Callable[[Sequence[Answered[Any] | Refused], int], None]
+
+
+@contextmanager
+def _progress(texts: Texts) -> Iterator[Advance]:
+    """A bar on a terminal, from the second request on; says how long it takes where it can."""
+    progress = Progress(
+        TextColumn("{task.fields[count]:,} " + f"{texts.noun}s"),
+        BarColumn(),
+        TextColumn("{task.fields[rate]:,.0f}/s"),
+        TimeElapsedColumn() if texts.total is None else TimeRemainingColumn(),
+        console=errors,
+        transient=True,
+        # Rich would write all that goes to stdout above its bar, so to stderr.
+        redirect_stdout=sys.stdout.isatty(),
+    )
+    began_s = time.monotonic()
+    task: TaskID | None = None
+
+    def advance(parts: Sequence[Answered[Any] | Refused], count: int) -> None:
+        nonlocal task
+        if task is None:
+            task = progress.add_task("", total=texts.total, count=0, rate=0.0)
+            return
+        if not progress.live.is_started and errors.is_terminal:
+            progress.start()
+        place = max(_place(part) for part in parts)
+        rate = count / max(time.monotonic() - began_s, 1e-9)
+        progress.update(task, completed=place, count=count, rate=rate)
+
+    try:
+        yield advance
+    finally:
+        if progress.live.is_started:
+            progress.stop()
+
+
+def _place(part: Answered[Any] | Refused) -> int:
+    return part.lines[-1].place if isinstance(part, Answered) else part.line.place
+
+
+class GrowingTable(Output):
+    """A whole table for an answer that is the only one, else rows under one head."""
+
+    def __init__(self, draw: Draw, draw_rows: Draw) -> None:
+        self._draw = draw
+        self._draw_rows = draw_rows
+        self._widths: list[int] = []  # of all columns, as the first rows have them
+
+    def write(self, lines: Sequence[Line], response: Any, *, is_only: bool) -> None:  # noqa: ANN401
+        texts = [line.text for line in lines]
+        if is_only:
+            console.print(self._draw(texts, response))
+            return
+        table = self._draw_rows(texts, response)
+        table.below, table.box, table.show_edge = "", box.SIMPLE_HEAD, False
+        table.show_header = not self._widths
+        self._widths = self._widths or _widths(table, console, console.options)
+        for column, width in zip(table.columns, self._widths, strict=True):
+            column.width = width
+            if column.header == FREE_COLUMN:
+                column.no_wrap, column.overflow = True, "ellipsis"
+        console.print(table)
+
+
+def _widths(table: Table, console: Console, options: ConsoleOptions) -> list[int]:
+    """Of columns, so that rows which come later stand below these."""
+    widths = [
+        max(
+            Measurement.get(console, options, cell).maximum
+            for cell in (column.header, *column.cells)
+        )
+        for column in table.columns
+    ]
+    free = next(i for i, column in enumerate(table.columns) if column.header == FREE_COLUMN)
+    others = sum(widths) - widths[free] + 3 * len(widths)
+    widths[free] = max(options.max_width - others, 12)
+    return widths
+
+
+class ObjectPerText(Output):
+    """A line of JSON for each text."""
+
+    def __init__(self, field: str) -> None:
+        self._field = field
+
+    def write(self, lines: Sequence[Line], response: Any, *, is_only: bool) -> None:  # noqa: ANN401, ARG002
+        for line, result in zip(lines, getattr(response, self._field), strict=True):
+            found = {"line": line.number, "text": line.text, **json_fields(result)}
+            sys.stdout.write(json.dumps(found, ensure_ascii=False) + "\n")
+        sys.stdout.flush()
+
+
+class OneDocument(Output):
+    """One JSON document with all results, written as they come; sums of tokens and times last."""
+
+    def __init__(self, field: str, *, has_lines: bool) -> None:
+        self._field = field
+        self._has_lines = has_lines
+        self._rest: dict[str, Any] = {}  # all but results, which it follows
+        self._has_begun = False
+
+    def write(self, lines: Sequence[Line], response: Any, *, is_only: bool) -> None:  # noqa: ANN401, ARG002
+        fields = json_fields(response)
+        results = fields.pop(self._field)
+        found = [
+            {"line": line.number, **result} if self._has_lines else result
+            for line, result in zip(lines, results, strict=True)
+        ]
+        start = ", " if self._has_begun else self._start()
+        content = start + ", ".join(json.dumps(each, ensure_ascii=False) for each in found)
+        # What ends the document is known before this is read: then it may be interrupted.
+        self._has_begun, self._rest = True, _summed(self._rest, fields)
+        sys.stdout.write(content)
+        sys.stdout.flush()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """End the document, also of a command that fails; before its first answer there is none."""
+        if self._has_begun:
+            rest = json.dumps(self._rest, ensure_ascii=False)
+            sys.stdout.write(f"], {rest.removeprefix('{')}\n")
+        elif error is None:
+            sys.stdout.write(self._start() + "]}\n")
+        sys.stdout.flush()
+
+    def _start(self) -> str:
+        return f'{{"{self._field}": ['
+
+
+def _summed(fields: dict[str, Any], others: dict[str, Any]) -> dict[str, Any]:
+    """Numbers added up; others as they are."""
+    if not fields:
+        return others
+    summed = dict(fields)
+    for name, value in others.items():
+        if isinstance(value, dict):
+            summed[name] = _summed(fields[name], value)
+        elif isinstance(value, float | int):
+            summed[name] = fields[name] + value
+    return summed

@@ -1,0 +1,73 @@
+"""The `classify-image` command: image files in, their labels out."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from attendant.v1 import vision_pb2 as pb
+
+from commands.ask import tables
+from commands.ask.client import VisionClient
+from commands.ask.options import SERVER, AsJson, Model, Server, Version, asks, show
+from service.errors import SettingError
+from service.settings import Settings
+
+Files = Annotated[list[Path], typer.Argument(help="One or more files in PNG or JPEG format.")]
+
+
+@asks
+def classify_image(
+    model: Model,
+    files: Files,
+    top_k: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            envvar="ATTENDANT_TOP_K",
+            help="Labels per image, best first; 0 prints all of them. 3, the default, shows how "
+            "close the next ones were.",
+        ),
+    ] = 3,
+    invert: Annotated[
+        bool,
+        typer.Option(
+            envvar="ATTENDANT_INVERT",
+            help="Exchange light and dark first, for a drawing that is dark on light where the "
+            "model was trained on light on dark, or the other way: `attendant models` says what it "
+            "was trained on. Needs Pillow.",
+        ),
+    ] = False,
+    version: Version = "",
+    as_json: AsJson = False,
+    server: Server = SERVER,
+) -> None:
+    """Ask a served image classifier for the labels of images."""
+    request = pb.ClassifyImageRequest(
+        model=model,
+        version=version,
+        images=[_inverted(path) if invert else _content(path) for path in files],
+        top_k=top_k,
+        all_scores=not top_k,
+    )
+    with VisionClient(*server) as client:
+        response = client.classify_image(request)
+    show(response, lambda found: tables.images([path.name for path in files], found), as_json)
+
+
+def _inverted(path: Path) -> bytes:
+    from service.runtime.images import ImageLimits, inverted  # heavy, and few ask for it
+
+    content = _content(path)
+    defaults = Settings()
+    limits = ImageLimits(defaults.max_image_bytes, defaults.max_image_pixels)
+    try:
+        return inverted(content, limits)
+    except ModuleNotFoundError as error:
+        raise SettingError("--invert needs Pillow: pip install 'attendant[vision]'") from error
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise SettingError(f"FILE '{path}' cannot be read: {error.strerror}") from error

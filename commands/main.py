@@ -1,0 +1,109 @@
+"""The `attendant` command: a table of its commands, each imported when it is called.
+
+So serving imports no PyTorch, and a command whose libraries are missing says what to install.
+"""
+
+import sys
+from importlib import import_module
+from typing import Annotated
+
+import grpc
+import typer
+from rich.text import Text
+from typer.core import TyperCommand, TyperGroup
+
+from commands.ask.health import main as check_health
+from commands.ask.options import console, errors
+from service import __version__
+from service.errors import AttendantError
+
+# By name, the module and the function or the `typer.Typer`; in the order of `attendant --help`.
+COMMANDS = {
+    "serve": "commands.serve:command",
+    "models": "commands.ask.tasks:models",
+    "classify": "commands.ask.tasks:classify",
+    "embed": "commands.ask.tasks:embed",
+    "generate": "commands.ask.generate:generate",
+    "features": "commands.ask.features:features",
+    "similarity": "commands.ask.features:similarity",
+    "infer": "commands.ask.infer:infer",
+    "fill-mask": "commands.ask.fill_mask:fill_mask",
+    "classify-tokens": "commands.ask.reading:classify_tokens",
+    "answer": "commands.ask.reading:answer",
+    "classify-image": "commands.ask.vision:classify_image",
+    "attention": "commands.ask.attention:attention",
+    "healthcheck": "commands.main:healthcheck",
+    "demo": "demos.demo:demo",
+    "export": "commands.export:export",
+    "import": "commands.train.train:import_checkpoint",
+    "ladder": "demos.ladder:ladder",
+    "pretrain": "commands.train.pretrain:pretrain",
+    "probe": "commands.train.probe:probe",
+    "seq2seq": "commands.train.seq2seq:seq2seq",
+    "train": "commands.train.train:train",
+    "vision": "commands.train.vision:vision",
+    "words": "commands.train.words:words",
+}
+# A health check parses its own arguments, without typer: it is run every few seconds.
+OWN_ARGUMENTS = {"allow_extra_args": True, "ignore_unknown_options": True}
+
+
+class Commands(TyperGroup):
+    """The commands of the table."""
+
+    def list_commands(self, ctx: object) -> list[str]:  # noqa: ARG002
+        return list(COMMANDS)
+
+    def get_command(self, ctx: object, cmd_name: str) -> TyperCommand | TyperGroup | None:  # noqa: ARG002
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, name = COMMANDS[cmd_name].partition(":")
+        command = getattr(import_module(module), name)
+        if isinstance(command, typer.Typer):  # has commands of its own
+            group = typer.main.get_group(command)
+            group.name = cmd_name
+            return group
+        single = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
+        is_check = cmd_name == "healthcheck"
+        single.command(
+            cmd_name,
+            add_help_option=not is_check,
+            context_settings=OWN_ARGUMENTS if is_check else None,
+        )(command)
+        made = typer.main.get_command(single)
+        assert isinstance(made, TyperCommand), "it has one command, and no callback"
+        return made
+
+
+app = typer.Typer(
+    cls=Commands,
+    help="Serve transformer models over gRPC.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+
+
+@app.callback(invoke_without_command=True)
+def _version(
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    if version:
+        console.print(__version__, highlight=False)
+        raise typer.Exit
+
+
+def healthcheck(context: typer.Context) -> None:
+    """Ask gRPC health: exit code 0 if it says SERVING, else 1."""
+    raise typer.Exit(check_health(context.args))
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    try:
+        app()
+    except AttendantError as error:
+        errors.print(Text.assemble(("error: ", "red"), str(error)))
+        sys.exit(1)
+    except grpc.RpcError as error:
+        errors.print(Text.assemble((f"{error.code().name}: ", "red"), error.details() or ""))
+        sys.exit(1)

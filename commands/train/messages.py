@@ -1,0 +1,55 @@
+"""What commands that train say when they cannot: one line, and an exit code.
+
+Exit codes: 0 done, 1 the files do not allow it, 2 wrong usage or something missing, 130
+interrupted.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import typer
+
+from commands.remarks import showing_remarks
+from models.errors import ModelError, SettingError, TrainingInterruptedError
+from models.training.settings import TrainingSettings
+
+DEFAULTS = TrainingSettings()
+TRAINING_LIBRARIES = ("torch", "safetensors", "sklearn", "matplotlib", "huggingface_hub")
+# The other flags are named after their field.
+FLAGS = {"validation_fraction": "--validation", "pairs": "PAIRS", "word": "WORD"}
+INTERRUPTED = 130  # 128 + SIGINT, as a shell reports it
+
+
+def parse_validation(value: str) -> tuple[float, Path | None]:
+    """Read a fraction, or else a file; the fraction is then unused."""
+    try:
+        return float(value), None
+    except ValueError:
+        return DEFAULTS.validation_fraction, Path(value)
+
+
+@contextmanager
+def messages(command: str) -> Iterator[None]:
+    """Turn our errors into one line and an exit code; all others are bugs and stay loud."""
+    try:
+        with showing_remarks(lambda remark: typer.echo(f"warning: {remark}", err=True)):
+            yield
+    except SettingError as error:
+        flag = FLAGS.get(error.field, f"--{error.field.replace('_', '-')}")
+        message = f"{error.value!r} is not allowed, it must be {error.limit}"
+        raise typer.BadParameter(message, param_hint=flag) from error
+    except TrainingInterruptedError as error:
+        fail(f"interrupted {error}; the same command continues from there", INTERRUPTED)
+    except ModelError as error:
+        fail(f"attendant {command}: {error}", 1)
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in TRAINING_LIBRARIES:
+            raise
+        missing = "PyTorch" if error.name == "torch" else error.name
+        fail(f"attendant {command} needs {missing}: pip install 'attendant[cpu,train]'", 2)
+
+
+def fail(message: str, exit_code: int) -> None:
+    typer.echo(message, err=True)
+    raise typer.Exit(exit_code)

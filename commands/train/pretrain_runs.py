@@ -1,0 +1,110 @@
+"""What `attendant pretrain` does, once its arguments are understood.
+
+Knows nothing about flags or exit codes (`commands/train/train.py` does). This is where files,
+training and the terminal meet; it imports PyTorch, so the command line imports it only when it
+runs.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from tokenizers import Tokenizer
+
+from commands.train.pretrain_reports import pretrain_reports_of, tokens_per_s
+from commands.train.progress import RateColumn, TrainingBar, spoken, step_line
+from commands.train.running import summary
+from commands.train.train_runs import run_training, save_trained
+from models.checkpoints.checkpoint import Checkpoint, check_replaceable, load_checkpoint
+from models.data.corpus import Corpus, read_corpus
+from models.data.tokenizer import load_tokenizer, read_tokenizer
+from models.errors import CheckpointError, SettingError
+from models.networks.kinds import kind_of
+from models.recipes.kinds import PretrainKind
+from models.recipes.pretrain import Pretraining, pretrain
+from models.training.pretrain_settings import PretrainSettings
+from models.training.state import state_path
+
+SIZES = ("num_layers", "hidden_size", "num_heads", "context")  # settings that some kinds have
+
+
+@dataclass(frozen=True, slots=True)
+class CorpusFiles:
+    """Plain text; without a file for validation, that is held out from the corpus."""
+
+    corpus: Sequence[Path]
+    validation: Path | None = None
+    tokenizer: Path | None = None  # None: one is trained
+    start: str | None = None  # a checkpoint whose training goes on; None: fresh weights
+
+
+def pretrain_kind(
+    kind: PretrainKind,
+    files: CorpusFiles,
+    output: Path,
+    settings: PretrainSettings,
+    *,
+    resume: bool,
+) -> None:
+    """Train a model of a kind and write checkpoint and reports to `output`."""
+    check_replaceable(output)  # now, rather than after the training
+    corpus = read_corpus(
+        files.corpus, files.validation, settings.validation_fraction, settings.seed
+    )
+    pretraining = kind.load()
+    start = start_of(kind, files, settings)
+    if start is None:
+        with Console(stderr=True).status("training the tokenizer"):
+            tokenizer = tokenizer_for(files.tokenizer, pretraining, corpus, settings)
+    else:
+        tokenizer = start.tokenizer
+    rate = RateColumn("windows", settings.windows_per_step)
+    pretrained = run_training(
+        lambda session: pretrain(pretraining, corpus, tokenizer, settings, session, start),
+        TrainingBar(rate, step_line),
+        state_path(output),
+        resume=resume,
+    )
+    reports = pretrain_reports_of(pretrained, corpus, settings)
+    save_trained(pretrained.checkpoint, output, reports)
+    best = pretrained.progress.best
+    assert best is not None, "the last step is measured"
+    table = summary(pretrained.checkpoint, output)
+    table.add_row("best step", f"{best.step} of {settings.steps}")
+    table.add_row("validation loss", f"{best.validation_loss:.3f}")
+    for name, value in best.figures.items():
+        table.add_row(f"validation {spoken(name)}", f"{value:.3f}")
+    table.add_row("speed", f"{tokens_per_s(pretrained, settings):.0f} tokens/s")
+    Console().print(table)
+
+
+def start_of(
+    kind: PretrainKind, files: CorpusFiles, settings: PretrainSettings
+) -> Checkpoint | None:
+    """The checkpoint to go on from; refuses another kind, and what it decides itself."""
+    if files.start is None:
+        return None
+    given = {"tokenizer": files.tokenizer}
+    given |= {name: getattr(settings, name, None) for name in SIZES}
+    for name, value in given.items():
+        if value is not None:
+            raise SettingError(name, value, f"absent: it is that of {files.start}")
+    start = load_checkpoint(files.start)
+    found = kind_of(start.model).name
+    if found != kind.network:
+        raise CheckpointError(
+            f"{files.start} holds the network {found}, but must hold {kind.network}"
+        )
+    return start
+
+
+def tokenizer_for(
+    given: Path | None, pretraining: Pretraining, corpus: Corpus, settings: PretrainSettings
+) -> Tokenizer:
+    """From a folder or a tokenizer.json, else trained on what the model will be trained on."""
+    if given is None:
+        return pretraining.train_tokenizer(corpus.train, settings)
+    if given.is_dir():
+        return load_tokenizer(given, is_byte_level=pretraining.is_byte_level)
+    return read_tokenizer(given)

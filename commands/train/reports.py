@@ -1,0 +1,154 @@
+"""Show how a fine-tuning run went: a table, two pictures and a JSON file.
+
+Knows nothing about how the figures came about. Pictures are drawn without pyplot, whose global
+figures would need a display and a clean-up.
+
+Tables of how well a model reads.
+"""
+
+import json
+from itertools import product
+from typing import Any, Protocol
+
+from matplotlib.figure import Figure
+from rich.table import Table
+
+from commands import pictures
+from models.data.datasets import D, Splits
+from models.recipes.answering import AnswerEvaluation
+from models.recipes.finetune import Finetuned
+from models.recipes.tagging import EntityEvaluation
+from models.training.evaluation import Evaluation
+from models.training.state import Progress
+from models.training.supervised import J
+
+
+class Described(Protocol):
+    """Settings that can be written down."""
+
+    def to_dict(self) -> dict[str, Any]: ...
+
+
+def reports_of(
+    finetuned: Finetuned[J], origin: str, splits: Splits[D], settings: Described
+) -> dict[str, bytes]:
+    """The report files by name, of a run that began with `origin`.
+
+    The confusion matrix is of classifiers of whole texts or images.
+    """
+    reports = {
+        "training.json": training_json(finetuned, origin, splits, settings),
+        "loss.png": loss_picture(finetuned.progress),
+    }
+    if isinstance(finetuned.evaluation, Evaluation):
+        picture = confusion_picture(finetuned.evaluation, finetuned.evaluated_on)
+        reports["confusion.png"] = picture
+    return reports
+
+
+def confusion_table(evaluation: Evaluation, evaluated_on: str) -> Table:
+    """One row per true label, one column per predicted one."""
+    title = (
+        f"{evaluated_on}: {evaluation.num_rows} rows, accuracy {evaluation.accuracy:.2%}, "
+        f"macro F1 {evaluation.macro_f1:.4f}"
+    )
+    table = Table("true \\ predicted", title=title, min_width=len(title))
+    for label in evaluation.labels:
+        table.add_column(label, justify="right")
+    for label, counts in zip(evaluation.labels, evaluation.confusion, strict=True):
+        table.add_row(label, *(str(count) for count in counts))
+    return table
+
+
+def training_json(
+    finetuned: Finetuned[J], origin: str, splits: Splits[D], settings: Described
+) -> bytes:
+    parts = {"train": splits.train, "validation": splits.validation, "test": splits.test}
+    progress = finetuned.progress
+    values = {
+        "origin": origin,
+        "data": {
+            name: {"file": part.name, "rows": len(part)}
+            for name, part in parts.items()
+            if part is not None
+        },
+        "settings": settings.to_dict(),
+        "bfloat16": finetuned.bfloat16,
+        "evaluated_on": finetuned.evaluated_on,
+        "evaluation": finetuned.evaluation.to_dict(),
+        "best_epoch": progress.best_number,
+        "epochs": [
+            {
+                "epoch": epoch.number,
+                "train_loss": epoch.train_loss,
+                "validation_loss": epoch.validation_loss,
+                "scores": epoch.figures,
+            }
+            for epoch in progress.measurements
+        ],
+        "training_s": round(progress.seconds, 1),
+        "step_losses": progress.step_losses,
+    }
+    return (json.dumps(values, indent=2, ensure_ascii=False) + "\n").encode()
+
+
+def confusion_picture(evaluation: Evaluation, evaluated_on: str) -> bytes:
+    """Shade each row by its share, so that rare labels are as visible as frequent ones."""
+    shares = [[n / max(1, sum(row)) for n in row] for row in evaluation.confusion]
+    size = 2.5 + 0.7 * len(evaluation.labels)
+    figure = Figure(figsize=(size + 0.5, size), layout="constrained")
+    axes = figure.subplots()
+    axes.imshow(shares, cmap="Blues", vmin=0.0, vmax=1.0)
+    ticks = range(len(evaluation.labels))
+    axes.set_xticks(ticks, evaluation.labels, rotation=45, ha="right")
+    axes.set_yticks(ticks, evaluation.labels)
+    axes.set(xlabel="predicted", ylabel="true")
+    axes.set_title(f"{evaluated_on}: accuracy {evaluation.accuracy:.2%}")
+    for i, j in product(ticks, ticks):
+        colour = "white" if shares[i][j] > 0.5 else "black"
+        axes.text(j, i, str(evaluation.confusion[i][j]), ha="center", va="center", color=colour)
+    return png_of(figure)
+
+
+def loss_picture(progress: Progress) -> bytes:
+    """Draw every step's training loss and every epoch's validation loss."""
+    figure = Figure(figsize=(7.0, 4.0), layout="constrained")
+    axes = figure.subplots()
+    losses, epochs, best = progress.step_losses, progress.measurements, progress.best
+    assert best is not None, "the last epoch is measured"
+    ends = [epoch.step for epoch in epochs]
+    axes.plot(range(1, len(losses) + 1), losses, alpha=0.35, label="training, per step")
+    axes.plot(ends, [epoch.train_loss for epoch in epochs], "o-", label="training, per epoch")
+    validation: Any = [epoch.validation_loss for epoch in epochs]
+    axes.plot(ends, validation, "s-", label="validation")
+    axes.axvline(best.step, linestyle=":", label="best epoch")
+    axes.set(xlabel="step", ylabel="cross entropy", ylim=(0.0, None))
+    axes.legend()
+    return png_of(figure)
+
+
+def png_of(figure: Figure) -> bytes:
+    return pictures.png_of(figure, dpi=120)
+
+
+def entity_table(evaluation: EntityEvaluation, evaluated_on: str) -> Table:
+    """One row per type, and one for all entities together."""
+    title = f"{evaluated_on}: {evaluation.num_rows} rows, entity F1 {evaluation.overall.f1:.4f}"
+    table = Table("type", title=title)
+    for column in ("precision", "recall", "F1", "entities"):
+        table.add_column(column, justify="right")
+    for name, counts in {**evaluation.counts, "all": evaluation.overall}.items():
+        figures = (f"{value:.4f}" for value in (counts.precision, counts.recall, counts.f1))
+        table.add_row(name, *figures, str(counts.true))
+    return table
+
+
+def answer_table(evaluation: AnswerEvaluation, evaluated_on: str) -> Table:
+    """Questions that have an answer, those that have none, and all."""
+    table = Table("questions", title=f"{evaluated_on}: {evaluation.num_rows} rows")
+    for column in ("exact match", "F1", "asked"):
+        table.add_column(column, justify="right")
+    for name, agreement in evaluation.parts():
+        figures = (f"{value:.4f}" for value in (agreement.exact_match, agreement.f1))
+        table.add_row(name, *figures, str(agreement.num_questions))
+    return table

@@ -1,0 +1,59 @@
+"""What the commands that train share: Ctrl-C as a request to stop, and the summary at the end."""
+
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+from rich.table import Table
+
+from models.checkpoints.checkpoint import (
+    Checkpoint,
+)
+from models.networks.heads import TextEmbedder
+from models.networks.kinds import kind_of
+
+
+def summary(checkpoint: Checkpoint, folder: Path) -> Table:
+    model, config = checkpoint.model, checkpoint.config
+    num_weights = sum(parameter.numel() for parameter in model.parameters())
+    table = Table(title=str(folder), show_header=False)
+    table.add_row("task", checkpoint.task)
+    table.add_row("origin", checkpoint.origin)
+    table.add_row(
+        "network",
+        f"{kind_of(model).name}, {config.num_layers} layers, {config.hidden_size} values per token",
+    )
+    table.add_row("weights", f"{num_weights / 1e6:.1f} million")
+    table.add_row("longest text", f"{checkpoint.max_tokens} tokens")
+    if checkpoint.labels:
+        table.add_row("labels", ", ".join(checkpoint.labels))
+    if isinstance(model, TextEmbedder):
+        table.add_row("embedding", f"{model.embedding_size} values")
+        table.add_row("pooling", f"{model.pooling} of {model.layers}")
+        table.add_row("normalized", "yes" if model.normalize else "no")
+    return table
+
+
+@contextmanager
+def stop_requests() -> Iterator[Callable[[], bool]]:
+    """Ask, inside, whether SIGINT or SIGTERM has come; a second one acts as usual."""
+    requested = False
+    usual = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def restore() -> None:
+        for number, handler in usual.items():
+            signal.signal(number, handler)
+
+    def request(_number: int, _frame: FrameType | None) -> None:
+        nonlocal requested
+        requested = True
+        restore()
+
+    for number in usual:
+        signal.signal(number, request)
+    try:
+        yield lambda: requested
+    finally:
+        restore()

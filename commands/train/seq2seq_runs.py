@@ -1,0 +1,114 @@
+"""What `attendant seq2seq` does, once its arguments are understood.
+
+Knows nothing about flags or exit codes (`commands/train/seq2seq.py` does). It imports PyTorch, so
+the command line imports it only when it runs.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+
+from rich.console import Console
+
+from commands.train.progress import TrainingBar, pairs_line
+from commands.train.seq2seq_reports import (
+    accuracy_table,
+    alignment_of,
+    attention_picture,
+    curves_picture,
+    figures_of,
+    json_of,
+    reports_of,
+)
+from commands.train.train_runs import run_training, save_trained
+from models.checkpoints.checkpoint import Checkpoint, check_replaceable, save_checkpoint
+from models.errors import CheckpointError, SettingError
+from models.networks.kinds import kind_of
+from models.recipes.seq2seq import Trained, train
+from models.recipes.seq2seq_settings import ALL, ATTENTIONS, Seq2SeqSettings
+from models.recipes.seq2seq_systems import NETWORKS, network_for, prepare
+from models.training.state import state_path
+from models.writing import replace_bytes
+
+COMPARISON_FILES = ("comparison.json", "curves.png", "attention.png")
+
+
+def train_seq2seq(task: str, output: Path, settings: Seq2SeqSettings, *, resume: bool) -> None:
+    """Train on a task or a file; write checkpoint and reports to `output`."""
+    if settings.attention == ALL:
+        network = network_for(task, settings)
+        if network != "lstm":
+            raise SettingError("attention", ALL, f"left out: the {network} has its own")
+        compare_attentions(task, output, settings, resume=resume)
+        return
+    check_replaceable(output)  # now, rather than after the training
+    trained = _train(task, settings, state_path(output), resume=resume)
+    save_trained(checkpoint_of(trained), output, reports_of(trained))
+    Console().print(accuracy_table(f"{output}: {trained.pairs.name}", {"": trained}))
+
+
+def compare_attentions(
+    task: str, output: Path, settings: Seq2SeqSettings, *, resume: bool
+) -> dict[str, Trained]:
+    """Train the same network with each score and without; a checkpoint each, in its folder."""
+    _check_comparison(output)
+    states = {attention: state_path(output / attention) for attention in ATTENTIONS}
+    results: dict[str, Trained] = {}
+    for attention, state_file in states.items():
+        Console(stderr=True).print(f"attention: {attention}")
+        form = "luong" if attention == "none" else settings.form
+        chosen = replace(settings, attention=attention, form=form)
+        results[attention] = _train(task, chosen, state_file, resume=resume)
+    for attention, trained in results.items():
+        save_checkpoint(checkpoint_of(trained), output / attention, reports_of(trained))
+    name = results["none"].pairs.name
+    pictures = {key: found for key, result in results.items() if (found := alignment_of(result))}
+    figures = {attention: figures_of(trained) for attention, trained in results.items()}
+    contents = (
+        json_of({"data": name, "attentions": figures}),
+        curves_picture(name, results),
+        attention_picture(pictures),
+    )
+    for filename, content in zip(COMPARISON_FILES, contents, strict=True):
+        replace_bytes(output / filename, content)
+    for state_file in states.values():
+        state_file.unlink(missing_ok=True)
+    Console().print(accuracy_table(f"{output}: {name}", results))
+    return results
+
+
+def checkpoint_of(trained: Trained) -> Checkpoint:
+    network = trained.network
+    return Checkpoint(
+        model=network,
+        task=kind_of(network).task,
+        labels=(),
+        tokenizer=trained.tokenizer,
+        max_tokens=network.config.max_positions,  # type: ignore[union-attr, arg-type]
+        origin=f"trained on {trained.pairs.name}",
+        metrics={"test_symbols": trained.test.symbols, "test_exact": trained.test.exact},
+    )
+
+
+def _train(task: str, settings: Seq2SeqSettings, state_file: Path, *, resume: bool) -> Trained:
+    pairs, completed = prepare(task, settings)
+    training = NETWORKS[completed.network].load()
+    bar = TrainingBar(line=pairs_line)
+    return run_training(
+        lambda session: train(pairs, training, completed, session), bar, state_file, resume=resume
+    )
+
+
+def _check_comparison(output: Path) -> None:
+    """Refuse a folder that holds what no comparison has."""
+    if output.exists() and not output.is_dir():
+        raise CheckpointError(f"{output} is a file, but must be a folder or not exist")
+    states = {state_path(output / attention).name for attention in ATTENTIONS}
+    allowed = {*ATTENTIONS, *COMPARISON_FILES, *states}
+    foreign = sorted({path.name for path in output.glob("*")} - allowed)
+    if foreign:
+        raise CheckpointError(
+            f"{output} holds {', '.join(foreign[:3])}, which no comparison has; choose a folder "
+            "that is new, empty or a comparison"
+        )
+    for attention in ATTENTIONS:
+        check_replaceable(output / attention)

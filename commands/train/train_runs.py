@@ -1,0 +1,199 @@
+"""What `attendant train` and `attendant import` do, once their arguments are understood.
+
+Knows nothing about flags or exit codes (`commands/train/train.py` does). This is where files,
+training and the terminal meet; it imports PyTorch, so the command line imports it only when it
+runs.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from rich.console import Console
+from rich.table import Table
+
+from commands.train.progress import TrainingBar
+from commands.train.reports import answer_table, confusion_table, entity_table, reports_of
+from commands.train.running import stop_requests, summary
+from models.checkpoints.checkpoint import (
+    Checkpoint,
+    check_replaceable,
+    load_checkpoint,
+    save_checkpoint,
+)
+from models.data.datasets import D, Splits, read_dataset, split
+from models.data.questions import QuestionDataset, read_questions
+from models.data.tagged import TaggedDataset, read_sentences
+from models.errors import SettingError, check_choice
+from models.networks.heads import TextEmbedder
+from models.recipes.answering import QUESTION_ANSWERING
+from models.recipes.finetune import TEXT_CLASSIFICATION, Recipe, default_rate, finetune_by
+from models.recipes.tagging import TOKEN_CLASSIFICATION
+from models.training.settings import IMPORT_TASKS, TRAIN_TASKS, TrainingSettings
+from models.training.state import state_path
+from models.training.supervised import J, R
+from models.training.trainer import Session
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class DataFiles:
+    """Labelled texts; what has no file of its own is split off from `data`."""
+
+    data: Path
+    validation: Path | None = None
+    test: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TrainedTask(Generic[D, R, J]):
+    """How a task's data is read and split, what is learnt, and how its figures are shown."""
+
+    recipe: Recipe[D, R, J]
+    read: Callable[[Path], D]
+    split: Callable[[D, Sequence[float], int], list[D]]
+    table: Callable[[J, str], Table]
+
+
+TRAINED_TASKS: dict[str, TrainedTask[Any, Any, Any]] = {
+    "text-classification": TrainedTask(TEXT_CLASSIFICATION, read_dataset, split, confusion_table),
+    "token-classification": TrainedTask(
+        TOKEN_CLASSIFICATION, read_sentences, TaggedDataset.split, entity_table
+    ),
+    "question-answering": TrainedTask(
+        QUESTION_ANSWERING, read_questions, QuestionDataset.split, answer_table
+    ),
+}
+assert tuple(TRAINED_TASKS) == TRAIN_TASKS, "what the command line says there is"
+
+
+def train(
+    task: str,
+    files: DataFiles,
+    source: str,
+    output: Path,
+    settings: TrainingSettings,
+    *,
+    resume: bool,
+    has_rate: bool = True,
+) -> None:
+    """Fine-tune `source` for a task, and write checkpoint and reports to `output`.
+
+    Without `has_rate` the learning rate is the one that suits the network of `source`.
+    """
+    check_choice("task", task, TRAINED_TASKS)
+    chosen = TRAINED_TASKS[task]
+    train_task(chosen, files, source, output, settings, resume=resume, has_rate=has_rate)
+
+
+def train_task(
+    task: TrainedTask[D, R, J],
+    files: DataFiles,
+    source: str,
+    output: Path,
+    settings: TrainingSettings,
+    *,
+    resume: bool,
+    has_rate: bool = True,
+) -> None:
+    check_replaceable(output)  # now, rather than after the training
+    splits = read_splits(task, files, settings)
+    base = load_checkpoint(source)
+    if not has_rate:
+        settings = replace(settings, learning_rate=default_rate(base))
+    finetuned = run_training(
+        lambda session: finetune_by(task.recipe, base, splits, settings, session),
+        TrainingBar(),
+        state_path(output),
+        resume=resume,
+    )
+    reports = reports_of(finetuned, base.origin, splits, settings)
+    save_trained(finetuned.checkpoint, output, reports)
+    console = Console()
+    console.print(task.table(finetuned.evaluation, finetuned.evaluated_on))
+    if learnt := finetuned.checkpoint.text_network.learnt_description:
+        console.print(learnt, highlight=False)
+    console.print(f"{output}: epoch {finetuned.progress.best_number}", highlight=False)
+
+
+def read_splits(
+    task: TrainedTask[D, R, J], files: DataFiles, settings: TrainingSettings
+) -> Splits[D]:
+    """Read the files, holding out what has none of its own."""
+    if files.test is not None and settings.test_fraction:
+        raise SettingError("test_fraction", settings.test_fraction, "0 beside a test file")
+    fraction = 0.0 if files.validation else settings.validation_fraction
+    data = task.read(files.data)
+    train, validation, test = task.split(data, [fraction, settings.test_fraction], settings.seed)
+    if files.validation is not None:
+        validation = task.read(files.validation)
+    if files.test is not None:
+        test = task.read(files.test)
+    return Splits(train, validation, test if len(test) else None)
+
+
+def import_model(
+    source: str,
+    output: Path,
+    *,
+    task: str,
+    pooling: str | None,
+    layers: str | None,
+    normalize: bool | None,
+    origin: str | None,
+) -> None:
+    """Read a checkpoint of any kind and write it as ours."""
+    check_choice("task", task, IMPORT_TASKS)
+    check_replaceable(output)
+    checkpoint = load_checkpoint(source)
+    wanted = checkpoint.task if task == "auto" else task
+    if "text-generation" in (wanted, checkpoint.task) and wanted != checkpoint.task:
+        limit = f"auto or {checkpoint.task}: that is what {source} is for"
+        raise SettingError("task", task, limit)
+    if wanted == "embedding":
+        checkpoint = as_embedder(checkpoint, pooling, layers, normalize)
+    elif (pooling, layers, normalize) != (None, None, None):
+        given = {"pooling": pooling, "layers": layers, "normalize": normalize}
+        field, value = next((f, v) for f, v in given.items() if v is not None)
+        limit = f"absent: it is for embedders, and this is for {checkpoint.task}"
+        raise SettingError(field, value, limit)
+    elif checkpoint.task != wanted:
+        limit = f"auto or embedding: {source} has no head for that (train one)"
+        raise SettingError("task", task, limit)
+    checkpoint = checkpoint if origin is None else replace(checkpoint, origin=origin)
+    save_checkpoint(checkpoint, output)
+    Console().print(summary(checkpoint, output))
+
+
+def as_embedder(
+    checkpoint: Checkpoint, pooling: str | None, layers: str | None, normalize: bool | None
+) -> Checkpoint:
+    """Use the encoder to embed; what is None stays as it was, or is mean, last and False."""
+    model = checkpoint.encoder_model
+    was = model if isinstance(model, TextEmbedder) else TextEmbedder(model.encoder)
+    embedder = TextEmbedder(
+        model.encoder,
+        was.pooling if pooling is None else pooling,
+        was.layers if layers is None else layers,
+        was.normalize if normalize is None else normalize,
+    )
+    return replace(checkpoint, model=embedder, task="embedding", labels=(), metrics={})
+
+
+def run_training(
+    train: Callable[[Session], T], bar: TrainingBar, state_file: Path, *, resume: bool
+) -> T:
+    """What `train` returns, while the bar shows how it goes; the first signal stops it.
+
+    Raises TrainingInterruptedError after the state was saved.
+    """
+    with stop_requests() as should_stop, bar:
+        return train(Session(state_file, resume, bar, should_stop))
+
+
+def save_trained(checkpoint: Checkpoint, output: Path, reports: Mapping[str, bytes]) -> None:
+    """Write the checkpoint, after which the run needs no state."""
+    save_checkpoint(checkpoint, output, reports)
+    state_path(output).unlink(missing_ok=True)

@@ -1,0 +1,52 @@
+"""`attendant vision`: arguments in, messages and exit codes out; PyTorch only when it runs."""
+
+from pathlib import Path
+from typing import Any
+
+from commands.flags import command_of, flag, flags_of
+from commands.train.messages import messages
+from models.recipes.vision_settings import VisionSettings
+
+PREFIX = "ATTENDANT_VISION"
+
+
+def _vision(*, output: Path, data: Path | None, resume: bool, **values: Any) -> None:  # noqa: ANN401
+    """Train a Vision Transformer to classify images: handwritten digits, or your own."""
+    with messages("vision"):
+        settings = VisionSettings(**values)
+        from commands.train.vision_runs import train_on_images
+
+        train_on_images(data, output, settings, resume=resume)
+
+
+vision = command_of(
+    _vision,
+    [
+        flag(
+            "output",
+            Path,
+            ...,
+            "Folder for the checkpoint, training.json, confusion.png and loss.png. An older "
+            "checkpoint there is replaced at the end; a folder with other files is refused.",
+            f"{PREFIX}_OUTPUT",
+        ),
+        flag(
+            "data",
+            Path | None,
+            None,
+            "An .npz of `images`, uint8 [N, H, W] or [N, H, W, C], and `labels`. By default "
+            "scikit-learn's digits: 1,797 images of 8 x 8 pixels, light on dark, which come with "
+            "it. Images to be asked about must have the same ground.",
+            f"{PREFIX}_DATA",
+            shown="digits",
+        ),
+        flag(
+            "resume",
+            bool,
+            True,
+            "Continue a run that was interrupted, where OUTPUT.resume.pt tells of one.",
+            f"{PREFIX}_RESUME",
+        ),
+        *flags_of(VisionSettings, PREFIX),
+    ],
+)

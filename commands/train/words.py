@@ -1,0 +1,88 @@
+"""`attendant words`: arguments in, messages and exit codes out.
+
+Imports no PyTorch until a command runs.
+"""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from commands.flags import argument, command_of, flag, flags_of
+from commands.train.messages import messages
+from models.recipes.word_settings import WordSettings
+
+words = typer.Typer(help="Train word vectors, and ask them.", no_args_is_help=True)
+Vectors = Annotated[
+    str, typer.Argument(help="Folder of word vectors.", envvar="ATTENDANT_WORDS_CHECKPOINT")
+]
+Count = Annotated[
+    int,
+    typer.Option(
+        min=1, max=1_000, envvar="ATTENDANT_WORDS_COUNT", help="Words to show; 10 fit a line."
+    ),
+]
+
+
+def _train(*, corpus: list[Path], output: Path, **values: Any) -> None:  # noqa: ANN401
+    """Train word vectors on plain text: skip-gram with negative sampling."""
+    with messages("words train"):
+        settings = WordSettings(**values)
+        from commands.train.words_runs import train
+
+        train(corpus, output, settings)
+
+
+words.command("train")(
+    command_of(
+        _train,
+        [
+            argument(
+                "corpus",
+                list[Path],
+                "Plain text in UTF-8, one or more files; blank lines part paragraphs, over which "
+                "no window reaches.",
+                "ATTENDANT_WORDS_CORPUS",
+            ),
+            flag(
+                "output",
+                Path,
+                ...,
+                "Folder to write: new, empty or a checkpoint; only you know where.",
+                "ATTENDANT_WORDS_OUTPUT",
+                shown=False,
+            ),
+            *flags_of(WordSettings, "ATTENDANT_WORDS"),
+        ],
+    )
+)
+
+
+@words.command()
+def nearest(
+    vectors: Vectors,
+    words: Annotated[
+        list[str], typer.Argument(help="One or more words.", envvar="ATTENDANT_WORDS_WORDS")
+    ],
+    count: Count = 10,
+) -> None:
+    """Show the words whose vectors are nearest."""
+    with messages("words nearest"):
+        from commands.train.words_runs import nearest
+
+        nearest(vectors, words, count)
+
+
+@words.command()
+def analogy(
+    vectors: Vectors,
+    first: Annotated[str, typer.Argument(help="As king.", envvar="ATTENDANT_WORDS_FIRST")],
+    minus: Annotated[str, typer.Argument(help="As man.", envvar="ATTENDANT_WORDS_MINUS")],
+    plus: Annotated[str, typer.Argument(help="As woman.", envvar="ATTENDANT_WORDS_PLUS")],
+    count: Count = 10,
+) -> None:
+    """Show what is to PLUS as FIRST is to MINUS: king - man + woman."""
+    with messages("words analogy"):
+        from commands.train.words_runs import analogy
+
+        analogy(vectors, first, minus, plus, count)

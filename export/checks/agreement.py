@@ -1,0 +1,220 @@
+"""The share of texts that a graph answers like the network: a precision's cost without labels.
+
+Outputs may change while every answer stays, and an answer may change with tiny changes of outputs.
+So the answers of clients are compared here: a text's label, its entities, the answer to a
+question, the word for a mask, the nearest of other texts. Figures are shares from 0 to 1.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from export.checks.parity import BATCH_ROWS, Arrays, pad, run_network
+from export.errors import ExportError
+from models.data.tokenizer import cutting_copy
+from models.networks.heads import TextNetwork
+from service.serving.tasks.answers import MAX_ANSWER_TOKENS, Window, best_spans
+from service.serving.tasks.entities import Entity, Words, entities_of
+
+# The least agreement with float32 for a precision that was not requested by name: decision 0017.
+LEAST_AGREEMENT = {
+    "same_labels": 0.98,  # of texts
+    "same_entities": 0.95,  # texts of which all entities are the same
+    "entity_f1": 0.95,
+    "same_answers": 0.95,  # of questions
+    "same_words": 0.9,  # for masks: the first few of a whole vocabulary are often close
+    "same_neighbours": 0.85,  # texts of which the nearest other one is the same
+}
+QUESTION_WORDS = 8  # a sample's question is how its context begins
+
+
+@dataclass(frozen=True, slots=True)
+class SampleText:
+    """A text, or question and context, as a network reads it, and where each word begins."""
+
+    ids: list[int]
+    types: list[int]
+    first_tokens: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class TextOutputs:
+    """The outputs of graph and network for one text: float32 [its rows, values]."""
+
+    sample: SampleText
+    found: np.ndarray
+    wanted: np.ndarray
+
+
+def sample_texts(
+    task: str, tokenizer: Tokenizer, texts: Sequence[str], max_tokens: int, network: TextNetwork
+) -> list[SampleText]:
+    """Texts as rows of a task: for question answering, a text's beginning is the question."""
+    is_asked = task == "question-answering"
+    given = [(_beginning(text), text) if is_asked else text for text in texts]
+    return [
+        SampleText(
+            network.as_sample(encoding.ids),
+            encoding.type_ids if network.has_token_types else [0] * len(encoding.ids),
+            _first_tokens(encoding.word_ids),
+        )
+        for encoding in cutting_copy(tokenizer, max_tokens).encode_batch(given)
+    ]
+
+
+def measure_agreement(
+    task: str,
+    labels: Sequence[str],
+    samples: Sequence[SampleText],
+    network: TextNetwork,
+    graph: Callable[[Arrays], np.ndarray],
+) -> dict[str, float]:
+    """Shares of equal answers, and of how many texts; empty for a task that gives no answers."""
+    if task not in MEASURES:
+        return {}
+    outputs = list(_outputs(samples, network, graph))
+    figures = MEASURES[task](outputs, labels)
+    return {"texts_compared": len(outputs)} | {
+        name: figure if isinstance(figure, int) else round(figure, 5)
+        for name, figure in figures.items()
+    }
+
+
+def check_agreement(precision: str, figures: Mapping[str, float]) -> None:
+    """Raise `ExportError` where answers agree too seldom; figures of other things are left."""
+    for name, least in LEAST_AGREEMENT.items():
+        share = figures.get(name, 1.0)
+        if not share >= least:
+            raise ExportError(
+                f"{name.replace('_', ' ')} as in float32 on {figures['texts_compared']} texts "
+                f"is {share}, the limit is {least}: calibrate on texts like yours (--calibration), "
+                f"or ask for it by name (--precision {precision})"
+            )
+
+
+def _outputs(
+    samples: Sequence[SampleText], network: TextNetwork, graph: Callable[[Arrays], np.ndarray]
+) -> Iterator[TextOutputs]:
+    """The outputs of the network and the graph, computed in batches of similar lengths."""
+    ordered = sorted(samples, key=lambda sample: len(sample.ids))
+    for start in range(0, len(ordered), BATCH_ROWS):
+        chosen = ordered[start : start + BATCH_ROWS]
+        ids, types = [each.ids for each in chosen], [each.types for each in chosen]
+        batch = pad(ids, network.pad_token_id, types)
+        found, wanted = graph(batch), run_network(network, batch)
+        ends = np.cumsum(_rows_of_texts(len(found), ids, network.mask_token_id))[:-1]
+        parts = zip(chosen, np.split(found, ends), np.split(wanted, ends), strict=True)
+        for sample, ours, theirs in parts:
+            yield TextOutputs(sample, ours, theirs)
+
+
+def _rows_of_texts(num_rows: int, ids: Sequence[Sequence[int]], mask_token_id: int) -> list[int]:
+    """The number of each text's rows in a batch's output: one, one per token or one per mask."""
+    of_tokens = [len(row) for row in ids]
+    of_masks = [row.count(mask_token_id) for row in ids]
+    for counts in ([1] * len(ids), of_tokens, of_masks):
+        if sum(counts) == num_rows:
+            return counts
+    raise AssertionError("a network's output has rows of texts, of tokens or of masks")
+
+
+def _same_labels(outputs: Sequence[TextOutputs], _: Sequence[str]) -> dict[str, float]:
+    same = [each.found.argmax() == each.wanted.argmax() for each in outputs]
+    return {"same_labels": float(np.mean(same))}
+
+
+def _same_words(outputs: Sequence[TextOutputs], _: Sequence[str]) -> dict[str, float]:
+    same = [each.found.argmax(axis=1) == each.wanted.argmax(axis=1) for each in outputs]
+    return {"same_words": float(np.mean(np.concatenate(same)))}
+
+
+def _same_entities(outputs: Sequence[TextOutputs], labels: Sequence[str]) -> dict[str, float]:
+    """Two entities are the same where type and words are, as conlleval has it."""
+    same, common, num_found, num_wanted = [], 0, 0, 0
+    same_tags = []
+    for each in outputs:
+        words = each.sample.first_tokens
+        found, wanted = (_entities(values, labels, words) for values in (each.found, each.wanted))
+        same.append(found == wanted)
+        same_tags.append(each.found[words].argmax(axis=1) == each.wanted[words].argmax(axis=1))
+        common += len(found & wanted)
+        num_found, num_wanted = num_found + len(found), num_wanted + len(wanted)
+    both = num_found + num_wanted
+    return {
+        "entities_compared": num_wanted,
+        "same_tags": float(np.mean(np.concatenate(same_tags))),  # of words
+        "same_entities": float(np.mean(same)),
+        "entity_f1": 2 * common / both if both else 1.0,
+    }
+
+
+def _entities(
+    logits: np.ndarray, labels: Sequence[str], first_tokens: list[int]
+) -> set[tuple[str, int, int]]:
+    """Entities as a server decodes them, in words instead of characters."""
+    spans = [(place, place + 1) for place in range(len(first_tokens))]
+    entities: list[Entity] = entities_of(logits, labels, Words(first_tokens, spans))
+    return {(entity.label, entity.start, entity.end) for entity in entities}
+
+
+def _same_answers(outputs: Sequence[TextOutputs], _: Sequence[str]) -> dict[str, float]:
+    same = [
+        _answer(each.found, each.sample) == _answer(each.wanted, each.sample) for each in outputs
+    ]
+    return {"same_answers": float(np.mean(same))}
+
+
+def _answer(logits: np.ndarray, sample: SampleText) -> tuple[int, int]:
+    """First and last token of the best span, (0, 0) where no answer scores more."""
+    types = np.array(sample.types)
+    is_context = types == types.max()
+    is_context[[0, -1]] = False  # special tokens
+    window = Window(logits, np.zeros((len(logits), 2), int), is_context)
+    score, first, last = max(
+        best_spans(window, MAX_ANSWER_TOKENS), default=(-np.inf, 0, 0), key=lambda span: span[0]
+    )
+    return (first, last) if score >= float(logits[0].sum()) else (0, 0)
+
+
+def _same_neighbours(outputs: Sequence[TextOutputs], _: Sequence[str]) -> dict[str, float]:
+    if len(outputs) < 2:
+        return {}
+    found, wanted = (
+        _nearest(np.concatenate(vectors))
+        for vectors in ([each.found for each in outputs], [each.wanted for each in outputs])
+    )
+    return {"same_neighbours": float(np.mean(found == wanted))}
+
+
+def _nearest(vectors_TD: np.ndarray) -> np.ndarray:  # noqa: N803 - T texts, D values
+    """For each text, the other text with the largest cosine."""
+    lengths = np.linalg.norm(vectors_TD, axis=1, keepdims=True)
+    units = vectors_TD / np.maximum(lengths, np.finfo(np.float32).tiny)
+    cosines = units @ units.T
+    np.fill_diagonal(cosines, -np.inf)
+    nearest: np.ndarray = cosines.argmax(axis=1)
+    return nearest
+
+
+def _beginning(text: str) -> str:
+    return " ".join(text.split()[:QUESTION_WORDS])
+
+
+def _first_tokens(word_ids: Sequence[int | None]) -> list[int]:
+    """The first token of each word; special tokens belong to no word."""
+    before = [None, *word_ids]
+    return [
+        token for token, word in enumerate(word_ids) if word is not None and word != before[token]
+    ]
+
+
+Measure = Callable[[Sequence[TextOutputs], Sequence[str]], dict[str, float]]
+MEASURES: dict[str, Measure] = {
+    "text-classification": _same_labels,
+    "token-classification": _same_entities,
+    "question-answering": _same_answers,
+    "fill-mask": _same_words,
+    "embedding": _same_neighbours,
+}

@@ -1,0 +1,228 @@
+"""A decoder's graph, run from its cache, must compute what recomputing from scratch does.
+
+Checked before anything is written, in the server's own decoder: prompts of several lengths,
+prefilled together, in chunks, and into slots that others used before, then `NUM_STEPS` greedy
+tokens. What is exact is compared with PyTorch, whose pass over a whole sequence knows no cache.
+Quantised graphs are compared with their own prefill of the whole sequence, step by step.
+"""
+
+# ruff: noqa: N806 - suffixes are array layouts: B rows, S tokens, V vocabulary
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+import onnx
+import torch
+
+from export.errors import ExportError
+from export.graphs.graph import open_session
+from models.networks.gpt import GPT
+from service.generation.decoder import Decoder, OnnxDecoder
+
+NUM_STEPS = 64
+PROMPT_TOKENS = (1, 7, 40)  # fewer where the model takes fewer
+CHUNK_TOKENS = 16
+# Two logits so close are a tie: another order of additions may swap them.
+TIE = 1e-4
+
+Row = list[int]
+Recompute = Callable[[int, Row], np.ndarray]  # prompt tokens, row -> logits [steps, V]
+
+
+@dataclass(frozen=True, slots=True)
+class DecoderParity:
+    """The differences between cached decoding and recomputing, over all rows and steps."""
+
+    max_abs_error: float  # of logits
+    changed_tokens: float  # share of greedy tokens that differ, ties aside
+    max_neighbour_effect: float  # logits of a row in a batch, also in used slots, against alone
+    neighbour_changed_tokens: float  # share of greedy tokens that neighbours change, ties aside
+    network_changed_tokens: float  # share of greedy tokens that PyTorch's float32 would not choose
+
+    def to_dict(self) -> dict[str, float]:
+        """Rounded to what is meaningful, so that equal exports give equal manifests."""
+        return {
+            "max_abs_error": float(f"{self.max_abs_error:.2e}"),
+            "changed_tokens": round(self.changed_tokens, 4),
+            "max_neighbour_effect": float(f"{self.max_neighbour_effect:.2e}"),
+            "neighbour_changed_tokens": round(self.neighbour_changed_tokens, 4),
+            "network_changed_tokens": round(self.network_changed_tokens, 4),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ParityLimits:
+    """The largest allowed difference of a precision; infinite if it is only measured."""
+
+    max_abs_error: float
+    changed_tokens: float
+    max_neighbour_effect: float
+    network_changed_tokens: float
+
+    def check(self, parity: DecoderParity) -> None:
+        """Raise `ExportError` naming what is further off, also where it is not a number."""
+        for name in (field.name for field in fields(self)):
+            found, limit = getattr(parity, name), getattr(self, name)
+            if not found <= limit:
+                raise ExportError(
+                    "cached decoding differs from recomputing from scratch: "
+                    f"{name} is {found:.2e}, the limit is {limit:g}"
+                )
+
+
+def open_graph(
+    model: onnx.ModelProto,
+    max_tokens: int,
+    num_slots: int,
+    prefill: onnx.ModelProto | None = None,
+) -> OnnxDecoder:
+    """The server's decoder over a graph held in memory, and that for prompts beside it."""
+    return OnnxDecoder(
+        open_session(model),
+        num_slots=num_slots,
+        max_tokens=max_tokens,
+        max_rows=num_slots,
+        prefill=open_session(prefill) if prefill else None,
+    )
+
+
+def measure_parity(
+    network: GPT,
+    model: onnx.ModelProto,
+    *,
+    is_exact: bool,
+    prefill: onnx.ModelProto | None = None,
+) -> DecoderParity:
+    """Compare cached decoding with recomputing: by `network` for an exact graph, else by itself."""
+    config = network.config
+    prompts = random_rows(config.vocab_size, PROMPT_TOKENS, max(1, config.max_positions // 3))
+    decoder = open_graph(model, config.max_positions, 2 * len(prompts), prefill)
+    recompute = None if is_exact else _with_prefill(decoder)
+    return compare_decoding(decoder, prompts, _with_network(network), recompute, CHUNK_TOKENS)
+
+
+def compare_decoding(
+    decoder: Decoder,
+    prompts: Sequence[Row],
+    network: Recompute,
+    recompute: Recompute | None = None,
+    chunk: int | None = None,
+) -> DecoderParity:
+    """Compare with `recompute`, or where there is none, with the network; prompts grow longer.
+
+    With `chunk` the last prompt is also computed in pieces. Takes one slot more than prompts.
+    """
+    together = _Greedy(decoder, prompts, first_slot=0)
+    rows = list(zip(prompts, together.rows, strict=True))
+    by_network = [network(len(prompt), row) for prompt, row in rows]
+    wanted = [recompute(len(prompt), row) for prompt, row in rows] if recompute else by_network
+    runs = [together]
+    runs.append(_Greedy(decoder, prompts, first_slot=1, forced=together.rows))  # used slots
+    if chunk:
+        runs.append(_Greedy(decoder, prompts[-1:], 2, chunk=chunk, forced=together.rows[-1:]))
+    alone = [_Greedy(decoder, [prompt], 0, forced=[row]).logits[0] for prompt, row in rows]
+    pairs = [
+        (found, expected)
+        for run in runs
+        for found, expected in zip(run.logits, wanted[-len(run.logits) :], strict=True)
+    ]
+    batched = [pair for run in runs[:2] for pair in zip(run.logits, alone, strict=True)]
+    return DecoderParity(
+        max_abs_error=_largest_difference(pairs),
+        changed_tokens=_changed(pairs),
+        max_neighbour_effect=_largest_difference(batched),
+        neighbour_changed_tokens=_changed(batched),
+        network_changed_tokens=_changed(list(zip(together.logits, by_network, strict=True))),
+    )
+
+
+class _Greedy:
+    """Rows continued from the cache, with the logits `[steps, V]` that each token was taken from.
+
+    `forced` rows are fed instead of the model's own choice, so that runs can be compared.
+    """
+
+    def __init__(
+        self,
+        decoder: Decoder,
+        prompts: Sequence[Row],
+        first_slot: int,
+        *,
+        chunk: int | None = None,
+        forced: Sequence[Row] | None = None,
+    ) -> None:
+        self.rows = [list(prompt) for prompt in prompts]
+        steps: list[np.ndarray] = []
+        room = decoder.max_tokens - max(map(len, prompts))
+        num_steps = len(forced[0]) - len(prompts[0]) if forced else min(NUM_STEPS, room)
+        for step in range(num_steps):
+            if step:
+                new = [row[-1:] for row in self.rows]
+                past = [len(row) - 1 for row in self.rows]
+            else:
+                new, past = self._prefill(decoder, prompts, first_slot, chunk)
+            logits_BV = decoder.run(first_slot, [np.array(ids) for ids in new], past).copy()
+            steps.append(logits_BV)
+            for index, row in enumerate(self.rows):
+                chosen = int(logits_BV[index].argmax())
+                row.append(forced[index][len(row)] if forced else chosen)
+        self.logits = list(np.stack(steps, axis=1))
+
+    @staticmethod
+    def _prefill(
+        decoder: Decoder, prompts: Sequence[Row], first_slot: int, chunk: int | None
+    ) -> tuple[list[Row], list[int]]:
+        """Compute all but the last chunk; what is left to do, and how much is done."""
+        if chunk is None:
+            return [list(prompt) for prompt in prompts], [0] * len(prompts)
+        (prompt,) = prompts
+        done = 0
+        while len(prompt) - done > chunk:
+            decoder.run(first_slot, [np.array(prompt[done : done + chunk])], [done])
+            done += chunk
+        return [prompt[done:]], [done]
+
+
+def _with_network(network: GPT) -> Recompute:
+    def recompute(num_prompt_tokens: int, row: Row) -> np.ndarray:
+        with torch.inference_mode():
+            logits_SV = network(torch.tensor([row]))[0].float().numpy()
+        return np.asarray(logits_SV[num_prompt_tokens - 1 : len(row) - 1])
+
+    return recompute
+
+
+def _with_prefill(decoder: OnnxDecoder) -> Recompute:
+    slot = decoder.num_slots - 1
+
+    def recompute(num_prompt_tokens: int, row: Row) -> np.ndarray:
+        ends = range(num_prompt_tokens, len(row))
+        return np.concatenate(
+            [decoder.run(slot, [np.array(row[:end])], [0]).copy() for end in ends]
+        )
+
+    return recompute
+
+
+Pairs = Sequence[tuple[np.ndarray, np.ndarray]]  # logits [steps, V] of one row, twice
+
+
+def _largest_difference(pairs: Pairs) -> float:
+    # NumPy's maximum of what is not a number is not a number; Python's depends on the order.
+    return float(np.max([np.abs(one - other).max() for one, other in pairs]))
+
+
+def _changed(pairs: Pairs) -> float:
+    """Share of steps at which two runs choose otherwise, and not for a tie."""
+    found = np.concatenate([one for one, _ in pairs])
+    wanted = np.concatenate([other for _, other in pairs])
+    chosen = found.argmax(axis=1)
+    rows = np.arange(len(chosen))
+    lost = wanted.max(axis=1) - wanted[rows, chosen]
+    return float((lost > TIE).mean())
+
+
+def random_rows(vocab_size: int, lengths: Sequence[int], longest: int) -> list[Row]:
+    generator = np.random.default_rng(0)
+    return [generator.integers(vocab_size, size=min(n, longest)).tolist() for n in lengths]

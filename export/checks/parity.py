@@ -1,0 +1,152 @@
+"""Checks that the graph computes what the network computes, before anything is written.
+
+The rows are ragged and right-padded, and run in the server's own session. Unless others are given
+they are of random tokens: one as long as the model takes, one of the shortest, and lengths between.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+import torch
+from tokenizers import Tokenizer
+
+from export.errors import ExportError
+from export.graphs.graph import INPUTS
+from models.data.tokenizer import cutting_copy
+from models.networks.heads import TextNetwork
+from service.batching.collate import mask_of, pad_right
+from service.runtime.cpus import available_cpus
+from service.runtime.session import OnnxSession, SessionOptions
+
+NUM_ROWS = 8
+BATCH_ROWS = 16
+Arrays = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True, slots=True)
+class Parity:
+    """The differences between the graph's outputs and the network's, over all values of a batch."""
+
+    max_abs_error: float
+    mean_abs_error: float
+    min_cosine: float  # of a row's output with the network's
+    mean_cosine: float
+    max_neighbour_effect: float  # a row in the batch against the row alone, both in the graph
+
+    def to_dict(self) -> dict[str, float]:
+        """Rounded to what is meaningful, so that equal exports give equal manifests."""
+        return {
+            "max_abs_error": float(f"{self.max_abs_error:.2e}"),
+            "mean_abs_error": float(f"{self.mean_abs_error:.2e}"),
+            "min_cosine": round(self.min_cosine, 5),
+            "mean_cosine": round(self.mean_cosine, 5),
+            "max_neighbour_effect": float(f"{self.max_neighbour_effect:.2e}"),
+        }
+
+
+class GraphRunner:
+    """Runs a graph held in memory as the server would."""
+
+    def __init__(self, model: onnx.ModelProto) -> None:
+        options = SessionOptions(num_threads=available_cpus())
+        self._session = OnnxSession(model.SerializeToString(), options)
+        self._inputs = [spec.name for spec in self._session.signature.inputs]
+        self._outputs = [spec.name for spec in self._session.signature.outputs]
+
+    def __call__(self, batch: Arrays) -> np.ndarray:
+        """Output [B, values] for int64 [B, S] inputs."""
+        return self._session.run({name: batch[name] for name in self._inputs}, self._outputs)[0]
+
+
+def check_parity(
+    network: TextNetwork,
+    model: onnx.ModelProto,
+    max_tokens: int,
+    max_abs_error: float,
+    rows: Sequence[Sequence[int]] | None = None,
+) -> Parity:
+    """Compare on ragged rows, or raise `ExportError` where the graph is further off.
+
+    Rows that are not given are pairs, where the network tells the texts of a pair apart.
+    """
+    types = _types_of_zero if rows or not network.has_token_types else _types_of_halves
+    rows = rows or _ragged_rows(network, max_tokens)
+    batch = pad(rows, network.pad_token_id, list(map(types, rows)))
+    run = GraphRunner(model)
+    found, wanted = run(batch), run_network(network, batch)
+    alone = np.concatenate([run(pad([row], network.pad_token_id, [types(row)])) for row in rows])
+    return compare(found, wanted, alone, max_abs_error)
+
+
+def compare(
+    found: np.ndarray, wanted: np.ndarray, alone: np.ndarray, max_abs_error: float
+) -> Parity:
+    """A graph's rows beside a network's, and beside those of the graph for each row alone.
+
+    Raises `ExportError` where they differ from the network's by more than is allowed.
+    """
+    found, wanted, alone = (values.reshape(len(values), -1) for values in (found, wanted, alone))
+    norms = np.linalg.norm(found, axis=1) * np.linalg.norm(wanted, axis=1)
+    cosines = (found * wanted).sum(axis=1) / norms
+    parity = Parity(
+        max_abs_error=float(np.abs(found - wanted).max()),
+        mean_abs_error=float(np.abs(found - wanted).mean()),
+        min_cosine=float(cosines.min()),
+        mean_cosine=float(cosines.mean()),
+        max_neighbour_effect=float(np.abs(found - alone).max()),
+    )
+    if not parity.max_abs_error <= max_abs_error:  # also where it is not a number
+        raise ExportError(
+            f"the graph's outputs differ from PyTorch's by up to {parity.max_abs_error:.2e}, "
+            f"the limit is {max_abs_error:.0e}"
+        )
+    return parity
+
+
+def run_network(network: TextNetwork, batch: Arrays) -> np.ndarray:
+    """The PyTorch module's float32 output for the same batch."""
+    tensors = [torch.from_numpy(batch[name]) for name in INPUTS]
+    with torch.inference_mode():
+        output: np.ndarray = network(*tensors).float().numpy()
+    return output
+
+
+def outputs_of_texts(
+    run: GraphRunner,
+    tokenizer: Tokenizer,
+    texts: Sequence[str | tuple[str, str]],
+    max_tokens: int,
+    pad_id: int,
+) -> Iterator[np.ndarray]:
+    """Outputs of texts, or pairs, in their order, batch by batch; cut as the server cuts."""
+    cutting = cutting_copy(tokenizer, max_tokens)
+    for start in range(0, len(texts), BATCH_ROWS):
+        encodings = cutting.encode_batch_fast(list(texts[start : start + BATCH_ROWS]))
+        types = [encoding.type_ids for encoding in encodings]
+        yield run(pad([encoding.ids for encoding in encodings], pad_id, types))
+
+
+def pad(rows: Sequence[Sequence[int]], pad_id: int, types: Sequence[Sequence[int]] = ()) -> Arrays:
+    """Right-padded int64 [B, S] inputs of rows of token ids, and of their types or 0."""
+    ids = pad_right(rows, pad_id)
+    type_ids = pad_right(types, 0) if types else np.zeros_like(ids)
+    return dict(zip(INPUTS, (ids, mask_of(list(map(len, rows))), type_ids), strict=True))
+
+
+def _types_of_zero(row: Sequence[int]) -> list[int]:
+    return [0] * len(row)
+
+
+def _types_of_halves(row: Sequence[int]) -> list[int]:
+    """As of a pair."""
+    half = len(row) // 2
+    return [0] * (len(row) - half) + [1] * half
+
+
+def _ragged_rows(network: TextNetwork, max_row_tokens: int) -> list[list[int]]:
+    generator = np.random.default_rng(0)
+    lengths = np.linspace(max_row_tokens, min(2, max_row_tokens), NUM_ROWS).astype(int)
+    rows = (generator.integers(network.vocab_size, size=length).tolist() for length in lengths)
+    return [network.as_sample(row) for row in rows]

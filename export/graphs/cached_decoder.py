@@ -1,0 +1,144 @@
+"""A decoder whose attention reads and extends a cache, as one ONNX graph.
+
+The operator is com.microsoft.GroupQueryAttention: `past` and `present` may be one buffer
+`[B, Hkv, T, Dh]` with room for T tokens, of which each row uses as many as `seqlens_k` says. It
+needs no mask, and no positions where they are added before it. The graph serves prompts and single
+tokens alike: only S differs. Query, key and value are one product: where weights are quantised,
+their input is rounded once.
+
+    input_ids [B, S], position_ids [B, S]    int64, right-padded
+    seqlens_k [B]                            int32: tokens in the cache after this run, minus one
+    total_sequence_length                    int32: the most tokens of a row after this run
+    logit_positions [N]                      int64: tokens whose logits are wanted, b * S + s
+    past_key_values.{i}.key and .value       [B, Hkv, T, Dh]
+    logits [N, V]                            float32
+    present.{i}.key and .value               [B, Hkv, T, Dh]
+
+https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md
+"""
+# ruff: noqa: N803, N806 - suffixes are array layouts, see above; D hidden size
+
+import copy
+from typing import Any
+
+import onnx
+import torch
+from torch import Tensor, nn
+
+from export.graphs.graph import check_fused, clean, export_program
+from models.networks.attention import MultiHeadAttention
+from models.networks.gpt import GPT, DecoderLayer
+
+OPERATOR = "GroupQueryAttention"
+INPUTS = (
+    "input_ids",
+    "position_ids",
+    "seqlens_k",
+    "total_sequence_length",
+    "logit_positions",
+)
+
+
+def trace_decoder(network: GPT, *, is_half: bool) -> onnx.ModelProto:
+    """The graph of a decoder, or `ExportError` unless each layer's attention became one node."""
+    decoder = _CachedDecoder(copy.deepcopy(network).eval())
+    config = network.config
+    dtype = torch.float16 if is_half else torch.float32
+    if is_half:
+        decoder.half()
+    num_rows, num_tokens, num_cached = 2, 8, 16
+    cache = (num_rows, config.num_heads, num_cached, config.head_size)
+    pasts = tuple(torch.zeros(cache, dtype=dtype) for _ in range(2 * config.num_layers))
+    example = (
+        torch.ones(num_rows, num_tokens, dtype=torch.int64),
+        torch.arange(num_tokens).repeat(num_rows, 1),
+        torch.full((num_rows,), num_tokens - 1, dtype=torch.int32),
+        torch.tensor(num_tokens, dtype=torch.int32),
+        torch.arange(num_rows + 1),
+        *pasts,
+    )
+    names = ("batch", "sequence", "cache", "positions")
+    rows, tokens, cached, positions = (torch.export.Dim(name) for name in names)
+    per_token = {0: rows, 1: tokens}
+    shapes: tuple[Any, ...] = (
+        per_token,
+        per_token,
+        {0: rows},
+        {},
+        {0: positions},
+        ({0: rows, 2: cached},) * len(pasts),
+    )
+    parts = [(i, part) for i in range(config.num_layers) for part in ("key", "value")]
+    inputs = (*INPUTS, *(f"past_key_values.{i}.{part}" for i, part in parts))
+    outputs = ("logits", *(f"present.{i}.{part}" for i, part in parts))
+    model = clean(export_program(decoder, example, inputs, shapes), inputs, outputs)
+    check_fused(model, OPERATOR, config.num_layers)
+    return model
+
+
+class _CachedDecoder(nn.Module):
+    """The network's own weights and layers, but for attention, which is given a cache."""
+
+    def __init__(self, network: GPT) -> None:
+        super().__init__()
+        self.network = network
+        self.attentions = nn.ModuleList()
+        for layer in network.layers:
+            assert isinstance(layer, DecoderLayer)
+            self.attentions.append(CachedAttention(layer.attention))
+
+    def forward(
+        self,
+        input_ids_BS: Tensor,
+        position_ids_BS: Tensor,
+        seqlens_k_B: Tensor,
+        total_sequence_length: Tensor,
+        logit_positions_N: Tensor,
+        *pasts: Tensor,
+    ) -> tuple[Tensor, ...]:
+        network = self.network
+        hidden_BSD = network.words(input_ids_BS) + network.positions.table(position_ids_BS)
+        presents: list[Tensor] = []
+        for index, (layer, attention) in enumerate(
+            zip(network.layers, self.attentions, strict=True)
+        ):
+            assert isinstance(layer, DecoderLayer)
+            attended_BSD, *present = attention(
+                layer.attention_norm(hidden_BSD),
+                (pasts[2 * index], pasts[2 * index + 1]),
+                (seqlens_k_B, total_sequence_length),
+            )
+            hidden_BSD = hidden_BSD + attended_BSD
+            hidden_BSD = hidden_BSD + layer.feed_forward(layer.feed_forward_norm(hidden_BSD))
+            presents += present
+        wanted_ND = hidden_BSD.flatten(0, 1).index_select(0, logit_positions_N)
+        return network.logits(network.norm(wanted_ND)).float(), *presents
+
+
+class CachedAttention(nn.Module):
+    """An attention's own weights, query, key and value as one, around the operator."""
+
+    def __init__(self, attention: MultiHeadAttention) -> None:
+        super().__init__()
+        parts = (attention.query, attention.key, attention.value)
+        hidden_size = attention.output.out_features
+        self.query_key_value = nn.Linear(hidden_size, len(parts) * hidden_size, device="meta")
+        self.query_key_value.weight = nn.Parameter(torch.cat([part.weight for part in parts]))
+        self.query_key_value.bias = nn.Parameter(torch.cat([part.bias for part in parts]))
+        self.output = attention.output
+        self.num_heads = attention.num_heads
+        self.scale = attention.head_size**-0.5
+
+    def forward(
+        self, hidden_BSD: Tensor, past: tuple[Tensor, Tensor], lengths: tuple[Tensor, Tensor]
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The output [B, S, D], and the cache with these tokens in it."""
+        packed = self.query_key_value(hidden_BSD)
+        context_BSD, key, value = torch.onnx.ops.symbolic_multi_out(
+            f"com.microsoft::{OPERATOR}",
+            [packed, None, None, *past, *lengths],
+            {"num_heads": self.num_heads, "kv_num_heads": self.num_heads, "scale": self.scale},
+            dtypes=[packed.dtype, past[0].dtype, past[1].dtype],
+            shapes=[hidden_BSD.shape, past[0].shape, past[1].shape],
+        )
+        return self.output(context_BSD), key, value

@@ -1,0 +1,191 @@
+"""An encoder-decoder as two ONNX graphs: one reads the source once, the other writes step by step.
+
+The keys and values of the source, which the decoder reads, do not change while the target grows:
+the encoder's graph computes them for every layer, and the decoder's takes them beside its own
+cache. So a step costs what it costs without a source, and one attention per layer more.
+
+Encoder:
+    input_ids, attention_mask [B, S]         int64, right-padded
+    cross.{i}.key and .value [B, H, S, Dh]   float32, of decoder layer i; any values for padding
+Decoder: what `export/graphs/cached_decoder.py` describes, where position 0 is the start token's,
+and
+    source_lengths [B]                       int64: tokens of each row's source
+    cross.{i}.key and .value [B, H, T, Dh]   with room for T tokens
+
+Self-attention of the decoder is com.microsoft.GroupQueryAttention, all others are ONNX's Attention.
+"""
+# ruff: noqa: N803, N806 - suffixes are array layouts: B rows, S tokens of this pass, T of a source,
+# N wanted tokens, D hidden size, H heads of size Dh
+
+import copy
+from typing import Any
+
+import onnx
+import torch
+from torch import Tensor, nn
+
+from export.graphs.cached_decoder import INPUTS, OPERATOR, CachedAttention
+from export.graphs.fused_attention import Packing, fuse_attention
+from export.graphs.graph import check_fused, clean, export_program
+from export.settings import Operator
+from models.networks.attention import MultiHeadAttention, padding_mask
+from models.networks.transformer import DecoderLayer, Transformer
+
+ENCODER_INPUTS = ("input_ids", "attention_mask")
+CROSS_OPERATOR: Operator = "Attention"
+
+
+def trace_encoder(network: Transformer) -> onnx.ModelProto:
+    """The graph that reads, or `ExportError` unless each of its attentions became one node."""
+    encoder = _SourceEncoder(copy.deepcopy(network).eval())
+    example = tuple(torch.ones(2, 8, dtype=torch.int64) for _ in ENCODER_INPUTS)
+    rows, tokens = torch.export.Dim("batch"), torch.export.Dim("source")
+    shapes = ({0: rows, 1: tokens},) * len(ENCODER_INPUTS)
+    program = export_program(encoder, example, ENCODER_INPUTS, shapes)
+    model = clean(program, ENCODER_INPUTS, cross_names(network.config.num_layers))
+    check_fused(model, CROSS_OPERATOR, network.config.num_layers)
+    return model
+
+
+def trace_target_decoder(network: Transformer) -> onnx.ModelProto:
+    """The graph that writes, or `ExportError` unless each of its attentions became one node."""
+    config = network.config
+    decoder = _TargetDecoder(copy.deepcopy(network).eval())
+    num_rows, num_tokens, num_cached, num_source = 2, 8, 16, 12
+    heads = (num_rows, config.num_heads)
+    names = ("batch", "sequence", "cache", "positions", "source")
+    rows, tokens, cached, positions, source = (torch.export.Dim(name) for name in names)
+    num_tensors = 2 * config.num_layers  # keys and values
+
+    def empty(num_keys: int) -> tuple[Tensor, ...]:
+        sizes = (*heads, num_keys, config.head_size)
+        return tuple(torch.zeros(sizes) for _ in range(num_tensors))
+
+    example = (
+        torch.ones(num_rows, num_tokens, dtype=torch.int64),
+        torch.arange(num_tokens).repeat(num_rows, 1),
+        torch.full((num_rows,), num_tokens - 1, dtype=torch.int32),
+        torch.tensor(num_tokens, dtype=torch.int32),
+        torch.arange(num_rows + 1),
+        torch.full((num_rows,), num_source),
+        *empty(num_cached),
+        *empty(num_source),
+    )
+    per_token = {0: rows, 1: tokens}
+    shapes: tuple[Any, ...] = (
+        per_token,
+        per_token,
+        {0: rows},
+        {},
+        {0: positions},
+        {0: rows},
+        ({0: rows, 2: cached},) * num_tensors + ({0: rows, 2: source},) * num_tensors,
+    )
+    parts = [f"{layer}.{part}" for layer in range(config.num_layers) for part in ("key", "value")]
+    inputs = (
+        *INPUTS,
+        "source_lengths",
+        *(f"past_key_values.{part}" for part in parts),
+        *cross_names(config.num_layers),
+    )
+    outputs = ("logits", *(f"present.{part}" for part in parts))
+    model = clean(export_program(decoder, example, inputs, shapes), inputs, outputs)
+    check_fused(model, OPERATOR, config.num_layers)
+    check_fused(model, CROSS_OPERATOR, config.num_layers)
+    return model
+
+
+def cross_names(num_layers: int) -> tuple[str, ...]:
+    """The names of the encoder's outputs that the decoder takes, in order."""
+    return tuple(
+        f"cross.{layer}.{part}" for layer in range(num_layers) for part in ("key", "value")
+    )
+
+
+class _SourceEncoder(nn.Module):
+    """The network's encoder over packed tokens, and every decoder layer's keys and values of it."""
+
+    def __init__(self, network: Transformer) -> None:
+        super().__init__()
+        fuse_attention(network.encoder, CROSS_OPERATOR)
+        self.network = network
+
+    def forward(self, input_ids_BS: Tensor, attention_mask_BS: Tensor) -> tuple[Tensor, ...]:
+        network, packing = self.network, Packing(attention_mask_BS)
+        hidden_1ND = packing.pack(network.embed(input_ids_BS))
+        for layer in network.encoder:
+            hidden_1ND = layer(hidden_1ND, packing)
+        projections = [
+            (layer.cross_attention, project)
+            for layer in network.decoder
+            if isinstance(layer, DecoderLayer)
+            for project in (layer.cross_attention.key, layer.cross_attention.value)
+        ]
+        return tuple(
+            attention.split_heads(packing.unpack(project(hidden_1ND)))
+            for attention, project in projections
+        )
+
+
+class _TargetDecoder(nn.Module):
+    """The network's own weights and layers, but for attention, which is given keys and values."""
+
+    def __init__(self, network: Transformer) -> None:
+        super().__init__()
+        self.network = network
+        layers = [layer for layer in network.decoder if isinstance(layer, DecoderLayer)]
+        self.attentions = nn.ModuleList(CachedAttention(layer.attention) for layer in layers)
+        self.crosses = nn.ModuleList(_CrossAttention(layer.cross_attention) for layer in layers)
+
+    def forward(
+        self,
+        input_ids_BS: Tensor,
+        position_ids_BS: Tensor,
+        seqlens_k_B: Tensor,
+        total_sequence_length: Tensor,
+        logit_positions_N: Tensor,
+        source_lengths_B: Tensor,
+        *keys_and_values: Tensor,
+    ) -> tuple[Tensor, ...]:
+        network, num_layers = self.network, len(self.attentions)
+        pasts, crosses = keys_and_values[: 2 * num_layers], keys_and_values[2 * num_layers :]
+        mask_BT = padding_mask(source_lengths_B, crosses[0].shape[2])
+        hidden_BSD = network.embed(input_ids_BS, position_ids_BS)
+        presents: list[Tensor] = []
+        for index, layer in enumerate(network.decoder):
+            assert isinstance(layer, DecoderLayer)
+            here = slice(2 * index, 2 * index + 2)
+            attended_BSD, *present = self.attentions[index](
+                hidden_BSD, pasts[here], (seqlens_k_B, total_sequence_length)
+            )
+            presents += present
+            hidden_BSD = layer.attention_norm(hidden_BSD + attended_BSD)
+            crossed_BSD = self.crosses[index](hidden_BSD, *crosses[here], mask_BT)
+            hidden_BSD = layer.cross_attention_norm(hidden_BSD + crossed_BSD)
+            hidden_BSD = layer.output_norm(hidden_BSD + layer.feed_forward(hidden_BSD))
+        wanted_ND = hidden_BSD.flatten(0, 1).index_select(0, logit_positions_N)
+        return network.logits(wanted_ND), *presents
+
+
+class _CrossAttention(nn.Module):
+    """An attention around ONNX's operator, which is given the keys and values."""
+
+    def __init__(self, attention: MultiHeadAttention) -> None:
+        super().__init__()
+        self.attention = attention
+
+    def forward(
+        self, hidden_BSD: Tensor, key_BHTDh: Tensor, value_BHTDh: Tensor, mask_BT: Tensor
+    ) -> Tensor:
+        (num_rows, num_tokens, _), num_keys = hidden_BSD.shape, key_BHTDh.shape[2]
+        # The specification lets the mask broadcast over queries; ONNX Runtime 1.31 wants them all.
+        mask_B1ST = mask_BT[:, None, None, :].expand(num_rows, 1, num_tokens, num_keys)
+        context_BHSDh = torch.onnx.ops.attention(
+            self.attention.split_heads(self.attention.query(hidden_BSD)),
+            key_BHTDh,
+            value_BHTDh,
+            mask_B1ST,
+            scale=self.attention.head_size**-0.5,
+        )[0]
+        output_BSD: Tensor = self.attention.output(context_BHSDh.transpose(1, 2).flatten(2))
+        return output_BSD

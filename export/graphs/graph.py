@@ -1,0 +1,149 @@
+"""A module's ONNX graph: trace it, clean it, count what was fused.
+
+The same weights give the same bytes: names are renumbered, and everything that tells
+where or when the trace was made is removed.
+"""
+
+import copy
+import logging
+import warnings
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import onnx
+import torch
+from torch import Tensor, nn
+
+from export.errors import ExportError
+from export.graphs.fused_attention import fuse_attention
+from export.graphs.lstm import emit_lstms
+from export.settings import Operator
+from models.networks.heads import TextNetwork
+from service.runtime.cpus import available_cpus
+from service.runtime.session import OnnxSession, SessionOptions
+
+OPSET = 23  # the first with Attention
+INPUTS = ("input_ids", "attention_mask", "token_type_ids")
+
+
+def trace(network: TextNetwork, operator: Operator, *, is_half: bool) -> onnx.ModelProto:
+    """The fused graph of a network: int64 [B, S] inputs, one float32 output.
+
+    Raises `ExportError` unless the attention of every layer that the output depends on became
+    exactly one node.
+    """
+    fused = copy.deepcopy(network).eval()
+    num_fused = fuse_attention(fused, operator)
+    num_lstms = emit_lstms(fused)
+    if num_fused < network.num_attentions:
+        raise ExportError(f"fused {num_fused} attentions of {network.num_attentions}")
+    names = INPUTS if network.has_token_types else INPUTS[:2]
+    wrapped = _Float32Output(fused.half() if is_half else fused)
+    rows, tokens = torch.export.Dim("batch"), torch.export.Dim("sequence")
+    # A tensor each: the tracer takes one tensor given twice for one input.
+    example = tuple(torch.ones(2, 8, dtype=torch.int64) for _ in names)
+    program = export_program(wrapped, example, names, ({0: rows, 1: tokens},) * len(names))
+    model = clean(program, names, (network.output_name,))
+    check_fused(model, operator, network.num_attentions)
+    check_fused(model, "LSTM", num_lstms)
+    return model
+
+
+def export_program(
+    module: nn.Module,
+    example: Sequence[Tensor],
+    names: Sequence[str],
+    dynamic_shapes: tuple[Any, ...],
+) -> onnx.ModelProto:
+    """Trace a module with `torch.onnx.export`; values still have the tracer's names."""
+    with warnings.catch_warnings(), _quiet_exporter():
+        warnings.simplefilter("ignore")  # about versions to come, for torch's own code
+        program = torch.onnx.export(
+            module,
+            tuple(example),
+            dynamo=True,
+            opset_version=OPSET,
+            input_names=list(names),
+            dynamic_shapes=dynamic_shapes,
+            verbose=False,
+        )
+    assert program is not None, "dynamo=True returns a program"
+    return program.model_proto
+
+
+def check_fused(model: onnx.ModelProto, operator: str, num_layers: int) -> None:
+    """Raise `ExportError` unless the graph holds one such node per layer."""
+    found = fused_ops(model).get(operator, 0)
+    if found != num_layers:
+        raise ExportError(f"the graph has {found} {operator} nodes for {num_layers} layers")
+
+
+def fused_ops(model: onnx.ModelProto) -> dict[str, int]:
+    """The number of occurrences of each fused operator."""
+    attentions = ("Attention", "MultiHeadAttention", "GroupQueryAttention")
+    fused = (*attentions, "LSTM", "LayerNormalization", "Gelu")
+    found = Counter(node.op_type for node in model.graph.node)
+    return {name: found[name] for name in fused if found[name]}
+
+
+class _Float32Output(nn.Module):
+    """Whatever a network computes in, its answer is float32."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(
+        self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None
+    ) -> Tensor:
+        output: Tensor = self.network(input_ids, attention_mask, token_type_ids).float()
+        return output
+
+
+class _quiet_exporter:  # noqa: N801 - used like a function
+    """The exporter logs, at warning level, that torchvision is absent."""
+
+    def __enter__(self) -> None:
+        self._logger = logging.getLogger("torch.onnx")
+        self._level = self._logger.level
+        self._logger.setLevel(logging.ERROR)
+
+    def __exit__(self, *_: object) -> None:
+        self._logger.setLevel(self._level)
+
+
+def clean(model: onnx.ModelProto, inputs: Sequence[str], outputs: Sequence[str]) -> onnx.ModelProto:
+    """Rename values by position and drop the tracer's notes about this machine."""
+    graph = model.graph
+    names = dict(zip((value.name for value in graph.input), inputs, strict=True))
+    names |= dict(zip((value.name for value in graph.output), outputs, strict=True))
+    prefix = "network."
+    for tensor in graph.initializer:
+        names[tensor.name] = tensor.name.removeprefix(prefix)
+    for index, node in enumerate(graph.node):
+        for position, value in enumerate(node.output):
+            names.setdefault(value, f"v{index}_{position}" if value else "")
+    for index, node in enumerate(graph.node):
+        node.name = f"{node.op_type}_{index}"
+        node.input[:] = [names[value] if value else "" for value in node.input]
+        node.output[:] = [names[value] if value else "" for value in node.output]
+        node.doc_string = ""
+        del node.metadata_props[:]
+    for tensor in graph.initializer:
+        tensor.name = names[tensor.name]
+        tensor.doc_string = ""
+    for end in (*graph.input, *graph.output):
+        end.name = names[end.name]
+        end.doc_string = ""
+        del end.metadata_props[:]
+    del graph.value_info[:], graph.metadata_props[:], model.metadata_props[:]
+    graph.name, graph.doc_string, model.doc_string = "attendant", "", ""
+    model.producer_name, model.producer_version = "attendant", ""
+    onnx.checker.check_model(model)
+    return model
+
+
+def open_session(model: onnx.ModelProto) -> OnnxSession:
+    """A graph held in memory, as the server computes it."""
+    return OnnxSession(model.SerializeToString(), SessionOptions(num_threads=available_cpus()))

@@ -1,0 +1,53 @@
+"""A decoder whose cache holds keys and values in int8: a quarter of the memory, and of the reading.
+
+Each value is rounded to its channel's scale, which is constant: what a channel held at most in
+sample texts stands for 127, and what is larger is cut off. The operator reads and writes the cache
+as it is (`k_scale`, `v_scale`, `kv_cache_bit_width`), so the rest of the graph stays. Keys
+have a few channels that are always large, hence a scale for each (Liu et al. 2024, KIVI).
+
+https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md
+"""
+
+# ruff: noqa: N806 - suffixes are array layouts: H heads, S tokens, Dh head size
+
+import copy
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from export.graphs.cached_decoder import OPERATOR
+
+MAX_STEP = 127  # of a rounded value, on both sides of zero
+LEAST = 1e-6  # of a channel that sample texts leave at zero: a scale is no zero
+FIRST_SCALE = 12  # where the operator's inputs `k_scale` and, next, `v_scale` are
+KIND = "PER_CHANNEL"
+Largest = dict[str, np.ndarray]  # float64 [H, Dh], by the name of a cache that the graph gives
+
+
+def scales_of(largest: Largest) -> dict[str, np.ndarray]:
+    """The value of one step of an int8, float32 [H, Dh]."""
+    return {
+        name: (np.maximum(values_HDh, LEAST) / MAX_STEP).astype(np.float32)
+        for name, values_HDh in largest.items()
+    }
+
+
+def with_int8_cache(model: onnx.ModelProto, largest: Largest) -> onnx.ModelProto:
+    """A copy of `model` that takes and gives its cache in int8."""
+    copied, scales = copy.deepcopy(model), scales_of(largest)
+    graph = copied.graph
+    for node in graph.node:
+        if node.op_type != OPERATOR:
+            continue
+        node.input.extend([""] * (FIRST_SCALE - len(node.input)))
+        for cache in node.output[1:3]:
+            scale_1H1Dh = scales[cache][None, :, None, :]
+            graph.initializer.append(numpy_helper.from_array(scale_1H1Dh, f"{cache}.scale"))
+            node.input.append(f"{cache}.scale")
+        settings = {"k_quant_type": KIND, "v_quant_type": KIND, "kv_cache_bit_width": 8}
+        node.attribute.extend(helper.make_attribute(*setting) for setting in settings.items())
+    for end in (*graph.input, *graph.output):
+        if end.name.startswith(("past_key_values.", "present.")):
+            end.type.tensor_type.elem_type = TensorProto.INT8
+    return copied

@@ -1,0 +1,162 @@
+"""Export a checkpoint with its attention made visible. Each step may refuse.
+
+    input_ids        [B, S]            int64, right-padded; as are attention_mask, token_type_ids
+    target_ids       [B, T]            int64: what an encoder-decoder wrote, its end included
+    attentions       [B, L, H, T, S]   float32; of a network without target T is S
+    and the network's own output, by its own name: the same as without this
+
+Of each matrix's row the weights sum to one. Nothing is fused: the operators that are keep their
+weights to themselves.
+"""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import onnx
+import torch
+from torch import Tensor, nn
+
+from export.errors import ExportError
+from export.graphs.attention import (
+    OUTPUT,
+    _num_matrices,
+    longest_text,
+    output_name,
+    trace_attention,
+)
+from export.graphs.graph import trace
+from export.settings import MAX_ABS_ERROR, ExportSettings, check_fp32, check_name, versions
+from export.writer import ExportedModel, write_model
+from models.checkpoints.checkpoint import Checkpoint
+from models.networks.attending import IDS, MASK, TARGET, TYPES, Attending, attending, shifted_right
+from models.networks.heads import TextNetwork
+from service.contract.manifest import EXAMPLE, Manifest
+from service.runtime.cpus import available_cpus
+from service.runtime.session import OnnxSession, SessionOptions
+
+NUM_ROWS = 4  # that are compared: of the longest to the shortest
+Arrays = dict[str, np.ndarray]
+
+
+def export_attention(
+    checkpoint: Checkpoint,
+    settings: ExportSettings,
+    on_step: Callable[[str], None] = lambda _: None,
+) -> tuple[Path, Manifest]:
+    """Write a version into the repository; returns its folder and manifest.
+
+    Raises `ExportError`, and `SettingError` for a network without attention; the repository is then
+    as it was.
+    """
+    check_name(settings.name)
+    check_fp32(settings, "that of attention made visible")
+    shown = attending(checkpoint.model)
+    on_step("tracing the graph")
+    graph = trace_attention(shown, output_name(checkpoint))
+    on_step("comparing with PyTorch")
+    num_layers, num_heads = _num_matrices(shown)
+    max_tokens = min(checkpoint.max_tokens, longest_text(num_layers, num_heads))
+    parity = check_attention(checkpoint, shown, graph, max_tokens)
+    manifest = Manifest(
+        task="attention",
+        precision="fp32",
+        max_tokens=max_tokens,
+        pad_token_id=0,  # nothing is padded: a text is computed alone
+        network="encoder-decoder" if shown.has_target else "",
+        num_layers=num_layers,
+        num_heads=num_heads,
+        example=settings.example or ("" if shown.has_target else EXAMPLE),
+        origin=checkpoint.origin,
+        parity={name: float(f"{value:.2e}") for name, value in parity.items()},
+        versions=versions(),
+    )
+    on_step("writing")
+    folder = write_model(
+        ExportedModel(graph, checkpoint.tokenizer, manifest),
+        settings.repository,
+        settings.name,
+        settings.version,
+        max_batch_size=1,
+    )
+    return folder, manifest
+
+
+def check_attention(
+    checkpoint: Checkpoint, shown: Attending, graph: onnx.ModelProto, max_tokens: int
+) -> dict[str, float]:
+    """The largest differences, or `ExportError` where one is above what is allowed.
+
+    Of the weights: to PyTorch's, and of their rows' sums to one. Of the output: to that of the
+    network untouched, and where it reads whole texts, to that of its fused graph.
+    """
+    own_output = output_name(checkpoint)
+    run = _runner(graph)
+    plain = checkpoint.model.eval()
+    fused = None
+    if isinstance(plain, TextNetwork):
+        fused = _runner(trace(plain, "Attention", is_half=False))
+    figures = dict.fromkeys(("attention", "row_sum", "output"), 0.0)
+    if fused is not None:
+        figures["fused_output"] = 0.0
+    for inputs in _inputs(shown, checkpoint.config.vocab_size, max_tokens):
+        found = run(inputs)
+        with torch.inference_mode():
+            weights, _ = shown(*map(torch.from_numpy, inputs.values()))
+            wanted = _plain_output(plain, inputs).numpy()
+        differences = {
+            "attention": found[OUTPUT] - weights.numpy(),
+            "row_sum": found[OUTPUT].sum(axis=-1) - 1.0,
+            "output": found[own_output] - wanted,
+        }
+        if fused is not None:
+            differences["fused_output"] = found[own_output] - fused(inputs)[own_output]
+        for name, difference in differences.items():
+            figures[name] = max(figures[name], float(np.abs(difference).max()))
+    for name, value in figures.items():
+        if not value <= MAX_ABS_ERROR["fp32"]:  # also where it is not a number
+            raise ExportError(
+                f"{name.replace('_', ' ')} is off by up to {value:.2e}, the limit is "
+                f"{MAX_ABS_ERROR['fp32']:.0e}"
+            )
+    return {f"max_{name}_error": value for name, value in figures.items()}
+
+
+def _runner(graph: onnx.ModelProto) -> Callable[[Arrays], Arrays]:
+    session = OnnxSession(graph.SerializeToString(), SessionOptions(num_threads=available_cpus()))
+    inputs, outputs = (
+        [spec.name for spec in side]
+        for side in (session.signature.inputs, session.signature.outputs)
+    )
+
+    def run(batch: Arrays) -> Arrays:
+        found = session.run({name: batch[name] for name in inputs}, outputs)
+        return dict(zip(outputs, found, strict=True))
+
+    return run
+
+
+def _plain_output(network: nn.Module, inputs: Arrays) -> Tensor:
+    """The outputs of the original network, which reads its own earlier output."""
+    tensors = {name: torch.from_numpy(values) for name, values in inputs.items()}
+    if TARGET in tensors:
+        start: int = network.config.start_token_id  # type: ignore[union-attr, assignment]
+        tensors[TARGET] = shifted_right(tensors[TARGET], start)
+    output: Tensor = network(*tensors.values())
+    return output
+
+
+def _inputs(shown: Attending, vocab_size: int, max_tokens: int) -> Iterator[Arrays]:
+    """Single texts of random tokens, as long as they may be and shorter."""
+    generator = np.random.default_rng(0)
+    for length in np.linspace(max_tokens, 1, NUM_ROWS).astype(int).tolist():
+        sizes = {TARGET: max(1, max_tokens - length)}
+        ids = {
+            name: generator.integers(vocab_size, size=(1, sizes.get(name, length)))
+            for name in (IDS, TARGET)
+        }
+        fixed = {
+            MASK: np.ones((1, length), np.int64),
+            TYPES: np.zeros((1, length), np.int64),
+        }
+        yield {name: {**ids, **fixed}[name] for name in shown.inputs}

@@ -1,0 +1,188 @@
+"""Export one decoder: trace, quantise, check, measure, write. Each step may refuse.
+
+Knows nothing of the command line; a callback reports progress.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+from torch import nn
+
+from export.checks.decoding import ParityLimits, measure_parity
+from export.checks.perplexity import graph_perplexity, network_perplexity, windows_of
+from export.errors import ExportError
+from export.graphs.cached_decoder import OPERATOR, trace_decoder
+from export.graphs.graph import check_fused, fused_ops
+from export.graphs.int8_cache import Largest, with_int8_cache
+from export.graphs.prefill import trace_prefill
+from export.precision.blocks import quantize_blocks
+from export.precision.rows import quantize_rows
+from export.precision.samples import largest_values, sample_rows
+from export.settings import ExportSettings, check_name, versions
+from export.writer import Built, ExportedModel, build_graphs, write_model
+from models.checkpoints.checkpoint import Checkpoint
+from models.networks.gpt import GPT
+from service.contract.manifest import Manifest, Precision, Variant
+
+MAX_GRAPH_BYTES = 2**31 - 2**20  # protobuf's limit, and room for the nodes
+UNLIMITED = float("inf")
+# Where activations are rounded too, a difference in a sum's last bit can move a value to the next
+# step and a logit by a hundredth: prefill and decoding then choose otherwise where two tokens are
+# about as good, up to every twentieth with random weights. No neighbour may do that. What PyTorch
+# would have chosen otherwise is the precision's cost, large with random weights; the last limit
+# only tells a coarse graph from a wrong one.
+LIMITS: dict[Precision, ParityLimits] = {
+    "fp32": ParityLimits(1e-3, 0.0, 1e-4, 0.0),
+    "fp16": ParityLimits(0.5, 0.05, 0.5, 0.05),
+    "int8": ParityLimits(UNLIMITED, 0.1, 1e-4, 0.75),
+    "int8-weights": ParityLimits(UNLIMITED, 0.1, 1e-4, 0.75),
+    "int4-weights": ParityLimits(UNLIMITED, 0.1, 1e-4, 0.75),
+}
+AUTO: tuple[Precision, ...] = ("fp32", "int8")  # written by default
+FLOAT: tuple[Precision, ...] = ("fp32", "fp16")  # nothing is rounded in them, nor in their cache
+EXAMPLE = "The"
+
+
+def export_decoder(
+    checkpoint: Checkpoint,
+    settings: ExportSettings,
+    held_out: str | None = None,
+    on_step: Callable[[str], None] = lambda _: None,
+) -> tuple[Path, Manifest]:
+    """Write a version into the repository; returns its folder and manifest.
+
+    Perplexity is measured on `held_out`, where it is given. Raises `ExportError`, and then the
+    repository is as it was.
+    """
+    check_name(settings.name)
+    network = checkpoint.model.eval()
+    assert isinstance(network, GPT), "others have their own exporter"
+    windows = None
+    if held_out is not None:
+        ids = checkpoint.tokenizer.encode(held_out).ids
+        windows = windows_of(ids, network.config.max_positions)
+    check_size(network)
+    precisions = settings.precisions(AUTO)
+    if settings.kv_cache == "int8" and not set(precisions) - set(FLOAT):
+        raise ExportError(
+            f"kv_cache is int8, which is for precisions that round too; precision is "
+            f"{settings.precision}"
+        )
+
+    def build(precision: Precision) -> Built:
+        on_step(f"{precision}: tracing the graph")
+        graph, prefill = trace_decoder(network, is_half=precision == "fp16"), None
+        if precision not in FLOAT:
+            if settings.kv_cache == "int8":
+                largest = _largest_cached(graph, checkpoint, settings, on_step)
+                on_step(f"{precision}: tracing the graph for prompts")
+                graph = with_int8_cache(graph, largest)
+                prefill = _quantize(trace_prefill(network, largest), precision)
+            on_step(f"{precision}: quantising weights")
+            graph = _quantize(graph, precision)
+            check_fused(graph, OPERATOR, network.config.num_layers)
+        on_step(f"{precision}: comparing cached decoding with recomputing from scratch")
+        parity = measure_parity(network, graph, is_exact=precision == "fp32", prefill=prefill)
+        LIMITS[precision].check(parity)
+        perplexity: dict[str, float] = {}
+        if windows is not None:
+            perplexity = _measure(network, graph, windows, on_step)
+            _check_rise(perplexity, settings.max_perplexity_rise)
+        return Built(
+            graph,
+            Variant(
+                precision,
+                fused_ops(graph),
+                parity.to_dict(),
+                perplexity=perplexity,
+                kv_cache="int8" if prefill else "",
+            ),
+            prefill,
+        )
+
+    graphs = build_graphs(precisions, build, check_cost)
+    manifest = Manifest(
+        task="text-generation",
+        max_tokens=checkpoint.max_tokens,
+        pad_token_id=network.config.eos_token_id,
+        eos_token_ids=(network.config.eos_token_id,),
+        origin=checkpoint.origin,
+        example=settings.example or EXAMPLE,
+        versions=versions(),
+        **graphs.manifest_fields(),
+    )
+    on_step("writing")
+    exported = ExportedModel(
+        graphs.main.graph,
+        checkpoint.tokenizer,
+        manifest,
+        graphs.others,
+        prefill=graphs.main.prefill,
+    )
+    folder = write_model(
+        exported, settings.repository, settings.name, settings.version, max_batch_size=0
+    )
+    return folder, manifest
+
+
+def check_cost(variant: Variant) -> None:
+    """Raise `ExportError` for an unrequested precision whose cost is not known."""
+    if not variant.perplexity:
+        raise ExportError("no held-out text to measure its perplexity on")
+
+
+def check_size(network: nn.Module) -> None:
+    """A graph is one protobuf message on its way, whatever it is quantised to in the end."""
+    num_bytes = sum(weight.numel() * 4 for weight in network.parameters())
+    if num_bytes >= MAX_GRAPH_BYTES:
+        raise ExportError(
+            f"the weights take {num_bytes} bytes in float32, and a graph holds {MAX_GRAPH_BYTES}"
+        )
+
+
+def _quantize(graph: onnx.ModelProto, precision: Precision) -> onnx.ModelProto:
+    if precision == "int8":
+        return quantize_rows(graph)
+    return quantize_blocks(graph, bits=8 if precision == "int8-weights" else 4)
+
+
+def _largest_cached(
+    graph: onnx.ModelProto,
+    checkpoint: Checkpoint,
+    settings: ExportSettings,
+    on_step: Callable[[str], None],
+) -> Largest:
+    """The largest values by the float32 graph, over the joined sample texts, at all positions."""
+    samples = sample_rows(checkpoint.tokenizer, settings.calibration, checkpoint.max_tokens)
+    ids = [token_id for row in (*samples.calibration, *samples.checked) for token_id in row]
+    if not ids:
+        raise ExportError("the texts to calibrate on have no tokens, at least 1 is needed")
+    rows = [ids[i : i + checkpoint.max_tokens] for i in range(0, len(ids), checkpoint.max_tokens)]
+    what = "measuring keys and values"
+    return largest_values(
+        graph, rows, lambda done: on_step(f"{what}: {done} of {len(rows)} rows of samples")
+    )
+
+
+def _measure(
+    network: GPT, graph: onnx.ModelProto, windows: np.ndarray, on_step: Callable[[str], None]
+) -> dict[str, float]:
+    """Perplexity of the network and of the graph."""
+    what = f"measuring perplexity on {windows.size} tokens"
+    on_step(what)
+    exact = network_perplexity(network, windows)
+    found = graph_perplexity(
+        graph, windows, lambda done: on_step(f"{what}: {done} of {windows.shape[1] - 1} steps")
+    )
+    return {"tokens": windows.size, "float": round(exact, 4), "exported": round(found, 4)}
+
+
+def _check_rise(perplexity: dict[str, float], max_rise: float) -> None:
+    rise = perplexity["exported"] / perplexity["float"] - 1
+    if not rise <= max_rise:  # as it is where either is not a number
+        raise ExportError(
+            f"perplexity rises by {rise:.1%}, from {perplexity['float']} to "
+            f"{perplexity['exported']}; the limit is {max_rise:.1%}"
+        )

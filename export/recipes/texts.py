@@ -1,0 +1,213 @@
+"""Export one checkpoint: trace, quantise, check, write. Each step may refuse.
+
+Knows nothing of the command line; a callback reports progress.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import onnx
+
+from export.checks.agreement import check_agreement, measure_agreement, sample_texts
+from export.checks.parity import GraphRunner, Parity, check_parity, outputs_of_texts, pad
+from export.errors import ExportError
+from export.graphs.graph import check_fused, fused_ops, trace
+from export.precision.samples import MAX_TOKENS, SampleRows, sample_rows
+from export.precision.static import quantize_static
+from export.settings import AUTO, MAX_ABS_ERROR, ExportSettings, Operator, check_name, versions
+from export.writer import Built, BuiltGraphs, ExportedModel, build_graphs, write_model
+from models.checkpoints.checkpoint import Checkpoint
+from models.data.datasets import Example
+from models.data.vocabulary import SPECIAL, words_of
+from service.contract.manifest import EXAMPLE, Manifest, Precision, Variant
+
+MIN_MEAN_COSINE = 0.995
+# The largest effect of neighbours on a row in a precision that was not requested.
+MAX_NEIGHBOUR_EFFECT = 0.01
+# Which operator measured faster where each precision runs: decision 0028.
+DEFAULT_OPERATOR: dict[str, Operator] = {
+    "fp32": "Attention",
+    "fp16": "MultiHeadAttention",
+    "int8": "Attention",
+}
+
+
+def export_checkpoint(
+    checkpoint: Checkpoint,
+    settings: ExportSettings,
+    labelled: Sequence[Example] = (),
+    on_step: Callable[[str], None] = lambda _: None,
+) -> tuple[Path, Manifest]:
+    """Write a version into the repository; returns its folder and manifest.
+
+    Accuracy is measured on `labelled`, where there are any. Raises `ExportError`, and then the
+    repository is as it was.
+    """
+    check_name(settings.name)
+    precisions = settings.precisions(AUTO)
+    if precisions[0] not in MAX_ABS_ERROR:
+        raise ExportError(
+            f"precision is {precisions[0]}, an encoder's is one of {', '.join(MAX_ABS_ERROR)}"
+        )
+    _check_labels(checkpoint, labelled)
+    checkpoint.text_network.eval()
+    encoder = _Encoder(checkpoint, settings, labelled, on_step)
+    graphs = build_graphs(precisions, encoder.build, check_cost)
+    manifest = _manifest(checkpoint, settings, graphs)
+    on_step("writing")
+    exported = ExportedModel(graphs.main.graph, checkpoint.tokenizer, manifest, graphs.others)
+    folder = write_model(
+        exported, settings.repository, settings.name, settings.version, settings.max_batch_size
+    )
+    return folder, manifest
+
+
+class _Encoder:
+    """One network in any precision; what several of them need is computed once."""
+
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        settings: ExportSettings,
+        labelled: Sequence[Example],
+        on_step: Callable[[str], None],
+    ) -> None:
+        self._checkpoint = checkpoint
+        self._settings = settings
+        self._labelled = labelled
+        self._on_step = on_step
+        network = checkpoint.text_network
+        self._samples: Callable[[], SampleRows] = cache(
+            lambda: sample_rows(
+                checkpoint.tokenizer,
+                settings.calibration,
+                checkpoint.max_tokens,
+                network.as_sample,
+            )
+        )
+        self._trace = cache(lambda operator, is_half: trace(network, operator, is_half=is_half))
+        self._float_accuracy = cache(
+            lambda operator: _accuracy(checkpoint, self._trace(operator, False), labelled)
+        )
+
+    def build(self, precision: Precision) -> Built:
+        """A graph that computes what the network does, or `ExportError`."""
+        settings, network = self._settings, self._checkpoint.text_network
+        operator = settings.operator or DEFAULT_OPERATOR[precision]
+        self._on_step(f"{precision}: tracing the graph")
+        graph = self._trace(operator, precision == "fp16")
+        if precision == "int8":
+            self._on_step("int8: looking for the scales of activations")
+            pad_id = network.pad_token_id
+            rows = self._samples().calibration
+            graph = quantize_static(graph, (pad([row], pad_id) for row in rows))
+            check_fused(graph, operator, network.num_attentions)
+        self._on_step(f"{precision}: comparing with PyTorch")
+        parity = self._check_parity(precision, graph).to_dict()
+        if precision == "int8" and not self._labelled:
+            parity |= self._agreement(graph)
+        accuracy: dict[str, float] = {}
+        if self._labelled:
+            self._on_step(f"{precision}: measuring accuracy on {len(self._labelled)} texts")
+            expected = self._float_accuracy(operator)
+            is_float = precision == "fp32"
+            found = expected if is_float else _accuracy(self._checkpoint, graph, self._labelled)
+            accuracy = {"texts": len(self._labelled), "float": expected, "exported": found}
+            _check_accuracy(accuracy, settings.max_accuracy_drop)
+        return Built(graph, Variant(precision, fused_ops(graph), parity, accuracy))
+
+    def _agreement(self, graph: onnx.ModelProto) -> dict[str, float]:
+        """Agreement of answers to texts: what int8 costs without labelled data."""
+        checkpoint, network = self._checkpoint, self._checkpoint.text_network
+        texts = self._samples().compared
+        max_tokens = min(checkpoint.max_tokens, MAX_TOKENS)
+        samples = sample_texts(checkpoint.task, checkpoint.tokenizer, texts, max_tokens, network)
+        self._on_step(f"int8: comparing answers to {len(samples)} texts")
+        run = GraphRunner(graph)
+        return measure_agreement(checkpoint.task, checkpoint.labels, samples, network, run)
+
+    def _check_parity(self, precision: Precision, graph: onnx.ModelProto) -> Parity:
+        """On any tokens, or in int8, which is made for some, on texts."""
+        network, limit = self._checkpoint.text_network, MAX_ABS_ERROR[precision]
+        rows = self._samples().checked if precision == "int8" else None
+        parity = check_parity(network, graph, self._checkpoint.max_tokens, limit, rows)
+        is_bounded = precision == "int8" and not self._labelled
+        if is_bounded and not parity.mean_cosine >= MIN_MEAN_COSINE:
+            raise ExportError(
+                f"the mean cosine of int8's outputs with PyTorch's is {parity.mean_cosine:.4f}, "
+                f"the limit is {MIN_MEAN_COSINE}: calibrate on texts like yours, see --calibration"
+            )
+        return parity
+
+
+def check_cost(variant: Variant) -> None:
+    """Raise `ExportError` for an unrequested precision that is too inaccurate."""
+    effect = variant.parity["max_neighbour_effect"]
+    if not effect <= MAX_NEIGHBOUR_EFFECT:
+        raise ExportError(
+            f"a row's neighbours move its output by {effect}, the limit is {MAX_NEIGHBOUR_EFFECT}"
+        )
+    check_agreement(variant.precision, variant.parity)
+
+
+def _check_labels(checkpoint: Checkpoint, labelled: Sequence[Example]) -> None:
+    unknown = {example.label for example in labelled} - set(checkpoint.labels)
+    if unknown:
+        raise ExportError(
+            f"labelled data has labels {sorted(unknown)}, the model knows {checkpoint.labels}"
+        )
+
+
+def _accuracy(checkpoint: Checkpoint, model: onnx.ModelProto, labelled: Sequence[Example]) -> float:
+    """Share of texts whose best label is the given one."""
+    wanted = np.array([checkpoint.labels.index(example.label) for example in labelled])
+    outputs = outputs_of_texts(
+        GraphRunner(model),
+        checkpoint.tokenizer,
+        [example.text_or_pair for example in labelled],
+        checkpoint.max_tokens,
+        checkpoint.text_network.pad_token_id,
+    )
+    return round(float((np.concatenate(list(outputs)).argmax(axis=1) == wanted).mean()), 5)
+
+
+def _check_accuracy(accuracy: dict[str, float], max_drop: float) -> None:
+    drop = accuracy["float"] - accuracy["exported"]
+    if drop > max_drop:
+        raise ExportError(
+            f"accuracy drops by {drop:.4f}, from {accuracy['float']} to {accuracy['exported']}; "
+            f"the limit is {max_drop}"
+        )
+
+
+def _manifest(checkpoint: Checkpoint, settings: ExportSettings, graphs: BuiltGraphs) -> Manifest:
+    network = checkpoint.text_network
+    assert checkpoint.task != "sequence-to-sequence", "others have their own exporter"
+    return Manifest(
+        task=checkpoint.task,
+        max_tokens=checkpoint.max_tokens,
+        pad_token_id=network.pad_token_id,
+        labels=checkpoint.labels,
+        network=network.served_name,
+        embedding_size=network.embedding_size,
+        num_layers=checkpoint.config.num_layers if checkpoint.task == "features" else 0,
+        pooling=network.pooling_description,
+        origin=checkpoint.origin,
+        versions=versions(),
+        mask_token_id=network.mask_token_id,
+        example=settings.example or example_of(checkpoint),
+        **graphs.manifest_fields(),
+    )
+
+
+def example_of(checkpoint: Checkpoint) -> str:
+    """A text to try the model with: with a mask, where it fills those, of words that it knows."""
+    if checkpoint.text_network.served_name == "words":
+        return words_of(checkpoint.tokenizer)[len(SPECIAL)]
+    if checkpoint.task != "fill-mask":
+        return EXAMPLE
+    mask = checkpoint.tokenizer.id_to_token(checkpoint.text_network.mask_token_id)
+    assert mask is not None, "the network was trained with it"
+    return EXAMPLE.replace("day", mask)

@@ -1,0 +1,1 @@
+"""Several servers behind an autoscaler, measured and simulated."""

@@ -1,0 +1,1 @@
+"""Load from scenarios: clients, schedules, counts and reports."""

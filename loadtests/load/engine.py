@@ -1,0 +1,114 @@
+"""A generative model and its engine in this process, without gRPC; and prompts for it."""
+
+import asyncio
+import gc
+import time
+from collections.abc import AsyncIterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from service.contract.files import ModelSource
+from service.errors import LoadError
+from service.generation.params import SamplingParams
+from service.generation.sequence import Sequence as Sample
+from service.generation.stream import EngineObserver
+from service.observe.metrics import Metrics
+from service.records import RanStep
+from service.repository.loading import Openers, load_model, start_model
+from service.serving.generative_model import GenerativeModel
+from service.serving.model import Caller, Host
+from service.settings import Settings
+
+KV_CACHE_BYTES = 4 * 2**30
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """Token ids to continue, and the number of tokens to generate."""
+
+    ids: list[int]
+    num_tokens: int
+
+
+def random_prompts(
+    count: int, seed: int, inputs: tuple[int, int], outputs: tuple[int, int]
+) -> list[Prompt]:
+    """Prompts of random tokens; both bounds of lengths are included."""
+    generator = np.random.default_rng(seed)
+    return [
+        Prompt(
+            generator.integers(1, 50_000, generator.integers(inputs[0], inputs[1] + 1)).tolist(),
+            int(generator.integers(outputs[0], outputs[1] + 1)),
+        )
+        for _ in range(count)
+    ]
+
+
+@asynccontextmanager
+async def serving(
+    repository: Path, name: str, observed: list[RanStep] | None = None, **settings: object
+) -> AsyncIterator[GenerativeModel]:
+    """A model of the repository with its engine, in this process."""
+    # A measurement bounds its queue by itself; a refusal would end it.
+    values = {"kv_cache_bytes": KV_CACHE_BYTES, "max_queue_s": 0.0, **settings}
+    chosen = Settings(model_repository=repository, **values)  # type: ignore[arg-type]
+    version = load_model(ModelSource.of(repository, name), chosen, Openers()).versions[-1]
+    with ThreadPoolExecutor(1) as executor:
+        model = start_model(version, Host(chosen, Metrics(), executor), lambda: None)
+        if not isinstance(model, GenerativeModel):
+            raise LoadError(f"{name} does not generate")
+        if observed is not None:
+            metrics_observer = model.engine._observer  # noqa: SLF001 - ours to look into
+            model.engine._observer = _Observer(observed, metrics_observer)  # noqa: SLF001
+        try:
+            yield model
+        finally:
+            await asyncio.to_thread(model.close, 10.0)
+            del model
+            gc.collect()  # an engine and its thread know each other; its cache is large
+
+
+class _Observer:
+    """Keeps the steps, and passes them on to the metrics."""
+
+    def __init__(self, steps: list[RanStep], metrics: EngineObserver) -> None:
+        self._steps = steps
+        self._metrics = metrics
+
+    def step_ran(self, step: RanStep) -> None:
+        self._steps.append(step)
+        self._metrics.step_ran(step)
+
+    def sequence_ended(self, sequence: Sample) -> None:
+        self._metrics.sequence_ended(sequence)
+
+
+async def run_one(model: GenerativeModel, prompt: Prompt, **params: object) -> Sample:
+    """Generate, and return the sequence with its timings."""
+    sampling_params = SamplingParams.from_mapping(
+        {"temperature": 0.0, "max_tokens": prompt.num_tokens, "ignore_eos": True, **params}
+    )
+    started_s = time.monotonic()
+    async with model.generate(prompt.ids, sampling_params, Caller(started_s)) as generation:
+        async for _ in generation:
+            pass
+    return generation.sequences[0]
+
+
+async def run_all(
+    model: GenerativeModel, prompts: Sequence[Prompt], concurrency: int, **params: object
+) -> float:
+    """Seconds that all prompts take, `concurrency` of them in flight."""
+    waiting = iter(prompts)
+
+    async def work() -> None:
+        for prompt in waiting:
+            await run_one(model, prompt, **params)
+
+    started_s = time.perf_counter()
+    await asyncio.gather(*(work() for _ in range(concurrency)))
+    return time.perf_counter() - started_s

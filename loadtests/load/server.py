@@ -1,0 +1,86 @@
+"""Server processes for measurements: `attendant serve` on loopback."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+SERVE = (str(Path(sys.executable).with_name("attendant")), "serve")
+SLEEPING = (sys.executable, "-m", "loadtests.fleet.sleeping")
+STOP_LIMIT_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A process that is ready for requests."""
+
+    process: "subprocess.Popen[str]"
+    port: int
+    metrics_url: str = ""
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def process_id(self) -> int:
+        return self.process.pid
+
+    @property
+    def is_running(self) -> bool:
+        return self.process.poll() is None
+
+    def send(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    def resident_mib(self) -> float:
+        return resident_mib(self.process_id)
+
+    def stop(self) -> None:
+        """Ask it to end, and wait until it has answered what it admitted."""
+        self.process.terminate()
+        try:
+            self.process.wait(timeout=STOP_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            raise
+
+
+def start_server(
+    repository: Path, flags: Sequence[str] = (), port: int = 0, command: Sequence[str] = SERVE
+) -> Server:
+    """Start a server over a repository and wait until it is ready; port 0 picks a free one."""
+    ports = ["--grpc-port", str(port), "--metrics-port", "0", "--log-level", "warning"]
+    process = subprocess.Popen(  # noqa: S603 - our own command
+        [*command, "--model-repository", str(repository), *ports, *flags],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()  # "gRPC HOST:PORT  metrics URL"
+        _, address, _, metrics_url = line.split()[:4]
+        return Server(process, int(address.rsplit(":", 1)[1]), metrics_url)
+    except BaseException:
+        process.kill()
+        raise
+
+
+@contextmanager
+def serving(repository: Path, flags: Sequence[str] = ()) -> Iterator[Server]:
+    """Start a server over a repository; it is gone after the block."""
+    server = start_server(repository, flags)
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+def resident_mib(process_id: int) -> float:
+    """Resident memory of a process."""
+    pages = int(Path(f"/proc/{process_id}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20

@@ -1,0 +1,1 @@
+"""Measurements of one part or one property each."""

@@ -1,0 +1,289 @@
+"""Measure what the server costs over a bare session, and what batching by cost gains.
+
+    python -m loadtests.measure.batching --model minilm               # texts of real lengths
+    python -m loadtests.measure.batching --model minilm --texts sentences.txt
+    python -m loadtests.measure.batching --model bert --tokens 128             # texts of one length
+
+Ways to compute the same rows, in turns:
+
+    bare      the ONNX Runtime session alone, fed batches made beforehand: rows sorted by
+              length, the batch size tried out for the best, one run at a time.
+    server    through gRPC, batches formed by the server's own policy, from measured costs
+    counted   through gRPC, the same from counted tokens: a run costs 16, padding as much as text
+    first     through gRPC, first-come batches, padded to the longest
+    single    through gRPC, batching off
+
+Server and client share the machine's processors; bare has them alone.
+"""
+
+import asyncio
+import random
+import shutil
+import tempfile
+import time
+import urllib.request
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from math import inf
+from pathlib import Path
+from typing import Annotated, TypeAlias
+
+import grpc
+import numpy as np
+import typer
+from google.protobuf import text_format
+from prometheus_client.parser import text_string_to_metric_families
+from rich.console import Console
+from rich.table import Table
+from tritonclient.grpc import model_config_pb2, service_pb2, service_pb2_grpc
+
+from loadtests.load.lengths import MIX, PASSAGES, known_lengths
+from loadtests.load.server import serving
+from loadtests.load.turns import per_second, take_turns, times_faster
+from service.batching.collate import pad_rows
+from service.batching.request import Item, Request
+from service.contract.files import ModelSource
+from service.contract.tensors import Arrays, to_raw
+from service.records import Timings
+from service.repository.loading import LoadedVersion, Openers, load_model
+from service.serving.text_model import text_items
+from service.settings import Settings
+
+BARE_BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64)
+# A run that costs nothing but its overhead is worth any padding.
+ENDLESS_OVERHEAD, COUNTED_OVERHEAD = "1000000000", "16"
+# Each is one token of every tokenizer that knows English.
+WORDS = ("the", "of", "and", "to", "in", "a", "is", "that", "for", "it", "was", "on", "as", "with")
+SEED = 11
+METRICS_TIMEOUT_S = 10.0
+Way: TypeAlias = Callable[[], float]  # runs all rows once, returns seconds
+Requests: TypeAlias = list[service_pb2.ModelInferRequest]
+Change: TypeAlias = Callable[[model_config_pb2.ModelConfig], None]
+
+
+def main(
+    texts: Annotated[
+        Path | None, typer.Option(help="One text per line; by default some of real lengths.")
+    ] = None,
+    tokens: Annotated[
+        int, typer.Option(min=0, help="Tokens of each text; 0: texts of real lengths.")
+    ] = 0,
+    model: Annotated[str, typer.Option(help="A text model of the repository.")] = "minilm",
+    repository: Annotated[Path, typer.Option(help="Where the model is.")] = Path(
+        "model_repository"
+    ),
+    concurrency: Annotated[int, typer.Option(min=1, help="Requests in flight.")] = 32,
+    rounds: Annotated[int, typer.Option(min=1, help="Counted rounds after one to warm up.")] = 5,
+    limit: Annotated[int, typer.Option(min=1, help="Texts.")] = 872,
+    precision: Annotated[str, typer.Option(help="As the server's, on both sides.")] = "auto",
+    way: Annotated[
+        list[str] | None, typer.Option(help="Only these beside bare; by default all.")
+    ] = None,
+    flag: Annotated[
+        list[str] | None, typer.Option(help="Flag for the server, e.g. --flag=--can-spin.")
+    ] = None,
+) -> None:
+    """Measure bare, server, counted, first-come and single side by side."""
+    if texts is not None and tokens:
+        raise typer.BadParameter("--texts and --tokens are both given, expected one")
+    settings = Settings(model_repository=repository, precision=precision, measure_cost_s=0.0)
+    loaded = load_model(ModelSource.of(repository, model), settings, Openers()).versions[-1]
+    items, requests = _rows(loaded, _lines(loaded, texts, tokens, limit))
+    lengths = {item.num_tokens for item in items}
+    if tokens and lengths != {tokens}:
+        raise typer.BadParameter(f"--tokens is {tokens}, and the texts have {sorted(lengths)}")
+    names = way or list(VARIANTS)
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        write_variants(repository / model, Path(folder), names)
+        # A closed loop bounds the queue by itself; a refusal would end the measurement.
+        flags = ["--precision", precision, "--max-queue-s", "0", *(flag or [])]
+        server = stack.enter_context(serving(Path(folder), flags))
+        ways: dict[str, Way] = {"bare": _bare(loaded, items)}
+        ways |= {name: _through_grpc(server.port, name, requests, concurrency) for name in names}
+        take_turns(ways, rounds=1, warm_up=0)  # warms up, and is not counted
+        before = _read_counts(server.metrics_url)
+        seconds = take_turns(ways, rounds, warm_up=0)
+        after = _read_counts(server.metrics_url)
+    num_tokens = rounds * sum(item.num_tokens for item in items)
+    batches = {name: _batches(before[name], after[name], num_tokens) for name in names}
+    _report(seconds, batches, len(items))
+
+
+def _set_overhead(config: model_config_pb2.ModelConfig, value: str) -> None:
+    config.parameters["batch_overhead_tokens"].string_value = value
+
+
+def _set_single(config: model_config_pb2.ModelConfig) -> None:
+    config.max_batch_size = 1
+    config.dynamic_batching.ClearField("preferred_batch_size")  # it may not be larger
+
+
+VARIANTS: dict[str, Change] = {
+    "server": lambda _: None,
+    "counted": lambda config: _set_overhead(config, COUNTED_OVERHEAD),
+    "first": lambda config: _set_overhead(config, ENDLESS_OVERHEAD),
+    "single": _set_single,
+}
+
+
+def write_variants(model: Path, folder: Path, names: Sequence[str] = tuple(VARIANTS)) -> None:
+    """Variants of the model, as a repository."""
+    original = (model / "config.pbtxt").read_text()
+    for name in names:
+        shutil.copytree(model, folder / name)
+        config = text_format.Parse(original, model_config_pb2.ModelConfig())
+        config.name = name
+        VARIANTS[name](config)
+        (folder / name / "config.pbtxt").write_text(text_format.MessageToString(config))
+
+
+def _lines(loaded: LoadedVersion, texts: Path | None, tokens: int, limit: int) -> list[str]:
+    """Lines of the file, texts of one length, or reviews, messages and passages mixed."""
+    if texts is not None:
+        return [line for line in texts.read_text(encoding="utf-8").splitlines() if line][:limit]
+    generator = random.Random(SEED)
+    if tokens:
+        assert loaded.tokenizer is not None, "a text model of an encoder"
+        (one,) = loaded.tokenizer.encode(WORDS[:1], can_truncate=True)
+        num_words = tokens - one.num_tokens + 1
+        return [" ".join(generator.choices(WORDS, k=num_words)) for _ in range(limit)]
+    known = known_lengths() | {"passages": PASSAGES}
+    kinds = generator.choices(list(MIX), list(MIX.values()), k=limit)
+    return [known[kind].text(generator) for kind in kinds]
+
+
+def _rows(loaded: LoadedVersion, lines: Sequence[str]) -> tuple[list[Item], Requests]:
+    """Texts as the session takes them, and the requests for them."""
+    assert loaded.tokenizer is not None, "a text model of an encoder"
+    assert loaded.manifest is not None, "the same"
+    rows = loaded.tokenizer.encode(lines, can_truncate=True)
+    requests = [
+        service_pb2.ModelInferRequest(
+            inputs=[{"name": "text", "datatype": "BYTES", "shape": [1, 1]}],
+            raw_input_contents=[to_raw(np.array([line.encode()], object))],
+            parameters={"truncate": service_pb2.InferParameter(bool_param=True)},
+        )
+        for line in lines
+    ]
+    return list(text_items(Request(Timings(0.0)), rows, loaded.manifest)), requests
+
+
+def _bare(loaded: LoadedVersion, rows: Sequence[Item]) -> Way:
+    """The session that the server opens too."""
+    session, manifest = loaded.sessions[0], loaded.manifest
+    assert manifest is not None, "a text model"
+    outputs = [spec.name for spec in session.signature.outputs]
+    pad = pad_rows(manifest.pad_token_id, [spec.name for spec in session.signature.inputs])
+    items = sorted(rows, key=lambda item: item.num_tokens)
+
+    def run(batches: Sequence[Arrays]) -> float:
+        started_s = time.perf_counter()
+        for batch in batches:
+            session.run(batch, outputs)
+        return time.perf_counter() - started_s
+
+    made = [
+        [pad(items[start : start + size]) for start in range(0, len(items), size)]
+        for size in BARE_BATCH_SIZES
+    ]
+    best = min(made, key=lambda batches: min(run(batches) for _ in range(2)))
+    return lambda: run(best)
+
+
+def _through_grpc(port: int, name: str, requests: Requests, concurrency: int) -> Way:
+    named = [service_pb2.ModelInferRequest() for _ in requests]
+    for own, request in zip(named, requests, strict=True):
+        own.CopyFrom(request)
+        own.model_name = name
+    return lambda: asyncio.run(_closed_loop(port, named, concurrency))
+
+
+async def _closed_loop(port: int, requests: Requests, concurrency: int) -> float:
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
+        waiting = iter(requests)
+
+        async def client() -> None:
+            for request in waiting:
+                await stub.ModelInfer(request, timeout=60)
+
+        started_s = time.perf_counter()
+        await asyncio.gather(*(client() for _ in range(concurrency)))
+        return time.perf_counter() - started_s
+
+
+@dataclass(slots=True)
+class Counts:
+    """What a server's metrics count of one model."""
+
+    positions: float = 0.0  # B * S of all batches
+    batches: float = 0.0
+    waits: dict[float, float] = field(
+        default_factory=dict
+    )  # requests by the longest wait of their bucket
+
+
+def _read_counts(url: str) -> dict[str, Counts]:
+    with urllib.request.urlopen(url, timeout=METRICS_TIMEOUT_S) as page:  # noqa: S310 - our own
+        text = page.read().decode()
+    counts: dict[str, Counts] = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            own = counts.setdefault(sample.labels.get("model", ""), Counts())
+            if sample.name == "attendant_batch_tokens_sum":
+                own.positions += sample.value
+            elif sample.name == "attendant_batch_tokens_count":
+                own.batches += sample.value
+            elif sample.name == "attendant_queue_seconds_bucket":
+                own.waits[float(sample.labels["le"])] = sample.value
+    return counts
+
+
+@dataclass(frozen=True, slots=True)
+class Batches:
+    """What a server made of the counted rounds."""
+
+    count: float
+    padding: float  # share of positions
+    p50_wait_s: float
+    p99_wait_s: float
+
+
+def _batches(before: Counts, after: Counts, num_tokens: int) -> Batches:
+    waits = {high_s: count - before.waits.get(high_s, 0.0) for high_s, count in after.waits.items()}
+    padding = 1 - num_tokens / (after.positions - before.positions)
+    quantiles = _quantile(waits, 0.5), _quantile(waits, 0.99)
+    return Batches(after.batches - before.batches, padding, *quantiles)
+
+
+def _quantile(counts: Mapping[float, float], share: float) -> float:
+    """The quantile of a cumulative histogram, linear within a bucket."""
+    low_s = reached = 0.0
+    target = share * max(counts.values(), default=0.0)
+    for high_s, count in sorted(counts.items()):
+        if count > reached and count >= target:
+            width_s = 0.0 if high_s == inf else high_s - low_s
+            return low_s + width_s * (target - reached) / (count - reached)
+        low_s, reached = high_s, count
+    return low_s
+
+
+def _report(
+    seconds: Mapping[str, Sequence[float]], batches: Mapping[str, Batches], num_rows: int
+) -> None:
+    table = Table("way", "rows/s", "over bare", "rows a batch", "padding", "p50 wait", "p99 wait")
+    for name, durations in seconds.items():
+        cells = [f"{per_second(num_rows, durations):.0f}"]
+        cells.append(str(times_faster(durations, seconds["bare"])))
+        if name in batches:
+            own = batches[name]
+            cells.append(f"{num_rows * len(durations) / max(1.0, own.count):.1f}")
+            cells.append(f"{own.padding:.1%}")
+            cells += [f"{wait_s * 1e3:.0f} ms" for wait_s in (own.p50_wait_s, own.p99_wait_s)]
+        table.add_row(name, *cells)
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    typer.run(main)

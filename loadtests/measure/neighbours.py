@@ -1,0 +1,160 @@
+"""Measure how long small calls wait beside large ones, which clients send without pause.
+
+    python -m loadtests.measure.neighbours --clients 8 --megabytes 40
+
+A bare server of `grpc.aio`, which returns its input, is measured first: no server in Python
+can do better. The clients of the large requests are a process of their own.
+"""
+
+import asyncio
+import json
+import multiprocessing
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import grpc
+import numpy as np
+import typer
+from rich.console import Console
+from tritonclient.grpc import service_pb2
+
+from loadtests.load.graphs import write_identity
+from loadtests.load.server import serving
+
+IDENTITY = "identity"
+SERVICE = "/inference.GRPCInferenceService/"
+TIMEOUT_S = 60.0
+SETTLE_S = 2.0  # of large requests alone
+PAUSE_S = 0.01  # between small calls
+OPTIONS = [(f"grpc.max_{way}_message_length", -1) for way in ("receive", "send")]
+BARE = (sys.executable, "-c", "from loadtests.measure.neighbours import serve_bare; serve_bare()")
+
+
+def main(
+    clients: Annotated[int, typer.Option(min=1, help="With large requests.")] = 8,
+    megabytes: Annotated[int, typer.Option(min=1, help="Of a large request.")] = 40,
+    seconds: Annotated[float, typer.Option(min=1, help="Of measuring, twice for each.")] = 5.0,
+) -> None:
+    """Print p50, p99 and the most of two small calls, in milliseconds."""
+    found: dict[str, dict[str, list[float]]] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        write_identity(Path(folder), IDENTITY)
+        for turn in (1, 2):
+            with bare() as address:
+                found[f"bare grpc.aio, {turn}"] = beside(address, clients, megabytes, seconds)
+            with serving(Path(folder)) as server:
+                found[f"attendant, {turn}"] = beside(server.address, clients, megabytes, seconds)
+    quantiles = {
+        server: {call: shown(waits) for call, waits in calls.items()}
+        for server, calls in found.items()
+    }
+    Console().print_json(json.dumps(quantiles))
+
+
+def shown(waits_ms: list[float]) -> dict[str, float]:
+    p50, p99 = np.quantile(waits_ms, (0.5, 0.99)).tolist()
+    named = {"p50": p50, "p99": p99, "most": max(waits_ms)}
+    return {"calls": len(waits_ms), **{name: round(value, 1) for name, value in named.items()}}
+
+
+def beside(address: str, clients: int, megabytes: int, seconds: float) -> dict[str, list[float]]:
+    """How long each small call took while clients sent large requests; in milliseconds."""
+    context = multiprocessing.get_context("spawn")
+    load = context.Process(target=send_large, args=(address, clients, megabytes), daemon=True)
+    load.start()
+    try:
+        time.sleep(SETTLE_S)
+        with grpc.insecure_channel(address) as channel:
+            infer: Any = channel.unary_unary(f"{SERVICE}ModelInfer")
+            live: Any = channel.unary_unary(f"{SERVICE}ServerLive")
+            small = message_of(4)
+            found: dict[str, list[float]] = {"ModelInfer": [], "ServerLive": []}
+            until_s = time.monotonic() + seconds
+            while time.monotonic() < until_s:
+                found["ModelInfer"].append(_wait_ms(infer, small))
+                found["ServerLive"].append(_wait_ms(live, b""))
+        assert load.is_alive(), "a client of large requests failed"
+        return found
+    finally:
+        load.kill()
+        load.join()
+
+
+def _wait_ms(call: Any, message: bytes) -> float:  # noqa: ANN401 - grpc's, which has no public type
+    started_s = time.monotonic()
+    call(message, timeout=TIMEOUT_S)
+    waited_s = time.monotonic() - started_s
+    time.sleep(PAUSE_S)
+    return waited_s * 1e3
+
+
+def send_large(address: str, clients: int, megabytes: int) -> None:
+    """Until the process is ended; it ends by itself where a request fails."""
+    os.nice(10)  # where processors are few, the server comes first
+    message = message_of(megabytes * 250_000)
+
+    def send() -> None:
+        options = [*OPTIONS, ("grpc.use_local_subchannel_pool", 1)]  # a connection each
+        with grpc.insecure_channel(address, options) as channel:
+            infer: Any = channel.unary_unary(f"{SERVICE}ModelInfer")
+            while len(infer(message, timeout=TIMEOUT_S)) > megabytes * 10**6:
+                pass
+
+    threads = [threading.Thread(target=send, daemon=True) for _ in range(clients)]
+    for thread in threads:
+        thread.start()
+    while all(thread.is_alive() for thread in threads):
+        time.sleep(PAUSE_S)
+
+
+def message_of(count: int) -> bytes:
+    request = service_pb2.ModelInferRequest(model_name=IDENTITY)
+    request.inputs.add(name="x", datatype="FP32", shape=[1, count])
+    request.raw_input_contents.append(bytes(4 * count))
+    return bytes(request.SerializeToString())
+
+
+@contextmanager
+def bare() -> Iterator[str]:
+    """The address of a server that does nothing."""
+    with subprocess.Popen(BARE, stdout=subprocess.PIPE, text=True) as process:  # noqa: S603
+        try:
+            assert process.stdout is not None
+            yield process.stdout.readline().strip()
+        finally:
+            process.kill()
+
+
+def serve_bare() -> None:
+    asyncio.run(_serve_bare())
+
+
+async def _serve_bare() -> None:
+    server = grpc.aio.server(options=OPTIONS)
+    server.add_generic_rpc_handlers((_Echo(),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    print(f"127.0.0.1:{port}", flush=True)  # noqa: T201 - for the process that started this one
+    await server.wait_for_termination()
+
+
+class _Echo(grpc.GenericRpcHandler):
+    """Gives back every message as it came."""
+
+    def service(self, _: grpc.HandlerCallDetails) -> Any:  # noqa: ANN401
+        async def echo(message: bytes, _: object) -> bytes:
+            return message
+
+        return grpc.unary_unary_rpc_method_handler(echo)
+
+
+if __name__ == "__main__":
+    typer.run(main)

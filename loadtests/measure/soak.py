@@ -1,0 +1,288 @@
+"""Measure whether the server's memory grows under long work.
+
+    python -m loadtests.measure.soak generations --count 10000
+    python -m loadtests.measure.soak reloads --count 50000 --cycles 100
+    python -m loadtests.measure.soak payloads --count 200
+
+What counts is the slope by least squares after the first tenth, which warms up: slots are touched
+for the first time, pools reach their size. Every request must be answered, and correctly.
+"""
+
+import asyncio
+import gzip
+import json
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+import grpc
+import numpy as np
+import typer
+from attendant.v1 import generation_pb2, generation_pb2_grpc, text_pb2, text_pb2_grpc
+from rich.console import Console
+from rich.progress import Progress
+from tritonclient.grpc import service_pb2, service_pb2_grpc
+
+from loadtests.load.graphs import write_identity
+from loadtests.load.server import Server, resident_mib, serving, start_server
+
+NUM_SAMPLES = 100  # of memory, evenly spread
+MAX_TOKEN_ID = 2_000
+TIMEOUT_S = 60.0
+# The garbage collector off, for a server in which no message may wait for it.
+_SERVE = "import gc; gc.disable(); from commands.main import app; app()"
+NO_COLLECTION = (sys.executable, "-c", _SERVE, "serve")
+IDENTITY = "identity"
+KV_CACHE_BYTES = 2**26  # small, so that a cycle of a generative model is quick
+app = typer.Typer(help=__doc__, no_args_is_help=True)
+Repository = Annotated[Path, typer.Option(help="Where the models are.")]
+Concurrency = Annotated[int, typer.Option(min=1, help="Requests in flight.")]
+
+
+@dataclass(slots=True)
+class Memory:
+    """Resident MiB of a process, by the amount of work done."""
+
+    process_id: int
+    samples: list[tuple[int, float]] = field(default_factory=list)
+
+    def sample(self, num_done: int) -> None:
+        self.samples.append((num_done, resident_mib(self.process_id)))
+
+    def report(self, unit: str, **counts: int) -> None:
+        """Print the course after the first tenth as JSON."""
+        samples = sorted(self.samples)
+        settled = np.array(samples[len(samples) // 10 :])
+        numbers, mebibytes = settled[:, 0], settled[:, 1]
+        slope, _ = np.polyfit(numbers, mebibytes, 1)
+        figures = {
+            **counts,
+            "mib_before": round(samples[0][1], 1),
+            "mib_after_a_tenth": round(float(mebibytes[0]), 1),
+            "mib_at_the_end": round(float(mebibytes[-1]), 1),
+            "most_mib": round(float(mebibytes.max()), 1),
+            f"bytes_per_{unit}": round(float(slope) * 2**20, 1),
+        }
+        Console().print_json(json.dumps(figures))
+
+
+@app.command()
+def generations(
+    model: Annotated[str, typer.Option(help="A generative model.")] = "gpt",
+    repository: Repository = Path("model_repository"),
+    count: Annotated[int, typer.Option(min=200, help="Generations.")] = 10_000,
+    concurrency: Concurrency = 32,
+) -> None:
+    """Short generations; every tenth client leaves after its first chunk."""
+    with serving(repository) as server:
+        memory = Memory(server.process_id)
+        asyncio.run(_generate_all(server, memory, model, count, concurrency))
+    memory.report("generation", generations=count)
+
+
+@app.command()
+def payloads(
+    count: Annotated[int, typer.Option(min=10, help="Requests of each kind.")] = 200,
+    megabytes: Annotated[int, typer.Option(min=1, help="Of a request.")] = 40,
+    inflated: Annotated[int, typer.Option(min=1, help="Megabytes of a refused one.")] = 240,
+) -> None:
+    """Large requests, one after the other: answered, then refused ones that were sent compressed.
+
+    The server's garbage collector is off. Fails where more than three messages are left after
+    any of them.
+    """
+    large, refused = _payload(megabytes, "FP32"), _payload(inflated, "FP64")
+    with tempfile.TemporaryDirectory() as folder:
+        write_identity(Path(folder), IDENTITY)
+        server = start_server(Path(folder), command=NO_COLLECTION)
+        try:
+            for name, message, size in (
+                ("answered", large, megabytes),
+                ("refused", gzip.compress(refused), inflated),
+            ):
+                memory = Memory(server.process_id)
+                asyncio.run(_send_all(server, memory, name, message, count))
+                memory.report("request", requests=count)
+                samples = [mebibytes for _, mebibytes in memory.samples]
+                if max(samples) > samples[0] + 3 * size * 1e6 / 2**20:
+                    raise SystemExit(f"{name}: more than three messages are left")
+        finally:
+            server.stop()
+
+
+def _payload(megabytes: int, datatype: str) -> bytes:
+    request = service_pb2.ModelInferRequest(model_name=IDENTITY)
+    request.inputs.add(name="x", datatype=datatype, shape=[1, megabytes * 250_000])
+    request.raw_input_contents.append(bytes(megabytes * 1_000_000))
+    return bytes(request.SerializeToString())
+
+
+async def _send_all(
+    server: Server, memory: Memory, expected: str, message: bytes, count: int
+) -> None:
+    limits = [(f"grpc.max_{way}_message_length", -1) for way in ("receive", "send")]
+    async with grpc.aio.insecure_channel(server.address, limits) as channel:
+        infer: Any = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
+        with Progress(console=Console(stderr=True)) as progress:
+            task = progress.add_task(expected, total=count)
+            memory.sample(0)
+            for number in range(1, count + 1):
+                try:
+                    await infer(message, timeout=TIMEOUT_S)
+                    outcome = "answered"
+                except grpc.aio.AioRpcError as error:
+                    if error.code() is not grpc.StatusCode.INVALID_ARGUMENT:
+                        raise
+                    outcome = "refused"
+                assert outcome == expected, f"request {number} was {outcome}"
+                memory.sample(number)
+                progress.advance(task)
+
+
+@app.command()
+def reloads(
+    repository: Repository = Path("model_repository"),
+    classifier: Annotated[
+        str, typer.Option(help="Answers all the time, and is reloaded.")
+    ] = "spam",
+    generator: Annotated[str, typer.Option(help="Unloaded and loaded.")] = "gpt",
+    count: Annotated[int, typer.Option(min=200, help="Requests.")] = 50_000,
+    cycles: Annotated[int, typer.Option(min=2, help="Of unloading and loading.")] = 100,
+    concurrency: Concurrency = 16,
+) -> None:
+    """Requests without pause to a model that is reloaded, beside one that comes and goes.
+
+    Each cycle loads the classifier anew, unloads the generator and loads it again, and lets it
+    generate once. Fails if a request does, or is answered otherwise than the first time.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        for name in (classifier, generator):
+            shutil.copytree(repository / name, Path(folder) / name)
+        flags = ["--model-control-mode", "explicit", "--load-models", "*"]
+        flags += ["--kv-cache-bytes", str(KV_CACHE_BYTES)]
+        with serving(Path(folder), flags) as server:
+            memory = Memory(server.process_id)
+            soak = _Reloads(server, memory, Path(folder), classifier, generator)
+            asyncio.run(soak.run(count, cycles, concurrency))
+    memory.report("cycle", requests=count, cycles=cycles)
+
+
+@dataclass(slots=True)
+class _Reloads:
+    """One run of `reloads`."""
+
+    server: Server
+    memory: Memory
+    folder: Path
+    classifier: str
+    generator: str
+
+    async def run(self, count: int, cycles: int, concurrency: int) -> None:
+        async with grpc.aio.insecure_channel(self.server.address) as channel:
+            texts = [f"{'free ' * (number % 30)}lunch {number}" for number in range(64)]
+            expected = [await self._classify(channel, text) for text in texts]
+            numbers = iter(range(count))
+            with Progress(console=Console(stderr=True)) as progress:
+                requests = progress.add_task("requests", total=count)
+                reloads = progress.add_task("cycles", total=cycles)
+
+                async def client() -> None:
+                    for number in numbers:
+                        scores = await self._classify(channel, texts[number % len(texts)])
+                        np.testing.assert_allclose(scores, expected[number % len(texts)], atol=1e-4)
+                        progress.advance(requests)
+
+                clients = [asyncio.create_task(client()) for _ in range(concurrency)]
+                for cycle in range(cycles):
+                    self.memory.sample(cycle)
+                    await self._cycle(channel, cycle)
+                    progress.advance(reloads)
+                await asyncio.gather(*clients)
+                self.memory.sample(cycles)
+
+    async def _classify(self, channel: grpc.aio.Channel, text: str) -> list[float]:
+        stub: Any = text_pb2_grpc.TextServiceStub(channel)
+        request = text_pb2.ClassifyRequest(model=self.classifier, texts=[text], all_scores=True)
+        response = await stub.Classify(request, timeout=TIMEOUT_S)
+        ordered = sorted((label.label, label.score) for label in response.results[0].labels)
+        return [score for _, score in ordered]
+
+    async def _cycle(self, channel: grpc.aio.Channel, number: int) -> None:
+        control: Any = service_pb2_grpc.GRPCInferenceServiceStub(channel)
+        graph = self.folder / self.classifier / "1" / "model.onnx"
+        os.utime(graph, (number, number))  # changed, as far as the server can see
+        load, unload = (
+            service_pb2.RepositoryModelLoadRequest,
+            service_pb2.RepositoryModelUnloadRequest,
+        )
+        await control.RepositoryModelLoad(load(model_name=self.classifier), timeout=TIMEOUT_S)
+        await control.RepositoryModelUnload(unload(model_name=self.generator), timeout=TIMEOUT_S)
+        await control.RepositoryModelLoad(load(model_name=self.generator), timeout=TIMEOUT_S)
+        stub: Any = generation_pb2_grpc.GenerationServiceStub(channel)
+        await stub.GenerateUnary(
+            generation_pb2.GenerateRequest(
+                model=self.generator,
+                token_ids=generation_pb2.TokenIds(ids=[1, 2, 3]),
+                sampling_params=generation_pb2.SamplingParams(max_tokens=4, temperature=0.0),
+            ),
+            timeout=TIMEOUT_S,
+        )
+
+
+async def _generate_all(
+    server: Server, memory: Memory, model: str, count: int, concurrency: int
+) -> None:
+    memory.sample(0)
+    waiting = _generations(model, count)
+    with Progress(console=Console(stderr=True)) as progress:
+        task = progress.add_task("generations", total=count)
+        async with grpc.aio.insecure_channel(server.address) as channel:
+            stub: Any = generation_pb2_grpc.GenerationServiceStub(channel)
+
+            async def client() -> None:
+                for number, request in waiting:
+                    await _generate(stub, request, leaves=number % 10 == 0)
+                    progress.advance(task)
+                    if number % (count // NUM_SAMPLES) == 0:
+                        memory.sample(number)
+
+            await asyncio.gather(*(client() for _ in range(concurrency)))
+
+
+async def _generate(
+    stub: Any,  # noqa: ANN401
+    request: generation_pb2.GenerateRequest,
+    *,
+    leaves: bool,
+) -> None:
+    call = stub.Generate(request, timeout=TIMEOUT_S)
+    async for _ in call:
+        if leaves:
+            call.cancel()
+            return
+
+
+def _generations(model: str, count: int) -> Iterator[tuple[int, generation_pb2.GenerateRequest]]:
+    """Prompts of 4 to 32 random tokens, outputs of 1 to 16."""
+    generator = np.random.default_rng(0)
+    for number in range(1, count + 1):
+        ids = generator.integers(1, MAX_TOKEN_ID, generator.integers(4, 33)).tolist()
+        yield (
+            number,
+            generation_pb2.GenerateRequest(
+                model=model,
+                token_ids=generation_pb2.TokenIds(ids=ids),
+                sampling_params=generation_pb2.SamplingParams(
+                    max_tokens=int(generator.integers(1, 17)), seed=number
+                ),
+            ),
+        )
+
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,1 @@
+"""Networks in folders, and those of Hugging Face."""

@@ -1,0 +1,216 @@
+"""A model with all that is needed to use it, and the folder that it is kept in.
+
+Knows nothing about training or export. The folder holds config.json (sizes, labels, origin),
+model.safetensors and, of what reads texts, tokenizer.json; the same checkpoint always gives the
+same bytes.
+
+Writing is atomic: everything is written into a folder beside, which then takes the place of the
+old one. A reader sees the old checkpoint, none or the new one, never a mixture.
+"""
+
+import hashlib
+import json
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import save
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from torch import Tensor, nn
+
+from models.checkpoints.hub import download_folder, is_hub_id
+from models.checkpoints.huggingface import CONFIG_FILE, WEIGHTS_FILE, load_pretrained
+from models.checkpoints.weights import assign_weights, build_on_meta, check_digest, read_tensors
+from models.data.tokenizer import TOKENIZER_FILE, load_tokenizer
+from models.errors import CheckpointError, SettingError, check_range
+from models.json_files import fields_of, read_object
+from models.networks.heads import EncoderNetwork, TextNetwork
+from models.networks.kinds import Task, kind_named, kind_of
+from models.writing import writing
+
+__all__ = ["Checkpoint", "CheckpointError", "load_checkpoint", "save_checkpoint"]
+
+FORMAT = "attendant-checkpoint-1"
+WEIGHTS_DIGEST = "weights_sha256"  # of the whole file; checkpoints of before have none
+CHECKPOINT_FILES = (CONFIG_FILE, WEIGHTS_FILE, TOKENIZER_FILE)
+NO_TOKENIZER = Tokenizer(WordLevel({}, unk_token=""))  # of a network that reads no texts
+REPORT_FILES = ("training.json", "confusion.png", "loss.png", "attention.png")
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A model, its labels and its tokenizer (no padding, no truncation), which fit together."""
+
+    model: nn.Module
+    task: Task
+    labels: tuple[str, ...]  # in the order of the logits; empty where nothing is classified
+    tokenizer: Tokenizer
+    max_tokens: int  # longest row, special tokens included
+    origin: str  # where the weights come from: hub id or folder name, and training data
+    metrics: dict[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        kind, config = kind_of(self.model), self.config
+        if self.task != kind.task:
+            raise SettingError(
+                "task", self.task, f"{kind.task!r} for a {type(self.model).__name__}"
+            )
+        num_labels = int(self.model.num_labels) if kind.has_labels else 0  # type: ignore[arg-type]
+        if not len(self.labels) == len(set(self.labels)) == num_labels:
+            raise SettingError("labels", self.labels, f"{num_labels} different names")
+        check_range("max_tokens", self.max_tokens, 1, config.max_positions)
+        num_pieces = self.tokenizer.get_vocab_size()
+        if kind.has_tokenizer and num_pieces > config.vocab_size:
+            limit = f"at most the model's vocab_size, {config.vocab_size}"
+            raise SettingError("the tokenizer's vocabulary size", num_pieces, limit)
+
+    @property
+    def config(self) -> Any:  # noqa: ANN401 - each network has its own
+        """The sizes of the network."""
+        return self.model.config
+
+    @property
+    def text_network(self) -> TextNetwork:
+        """The model, where only one that reads texts will do; raises CheckpointError for others."""
+        if not isinstance(self.model, TextNetwork):
+            raise CheckpointError(
+                f"{self.origin}: task is {self.task!r}, but this needs a network that reads texts"
+            )
+        return self.model
+
+    @property
+    def encoder_model(self) -> EncoderNetwork:
+        """The model, where only one with an encoder will do; raises CheckpointError for others."""
+        if not isinstance(self.model, EncoderNetwork):
+            raise CheckpointError(
+                f"{self.origin}: task is {self.task!r}, but this needs an encoder, which a "
+                "text-classification or embedding checkpoint has"
+            )
+        return self.model
+
+
+def load_checkpoint(source: str | Path) -> Checkpoint:
+    """From our own folder, a Hugging Face folder or, where there is no such folder, a hub id."""
+    folder = Path(source)
+    if folder.is_dir():
+        origin = folder.resolve().name
+    elif is_hub_id(str(source)):
+        folder, origin = download_folder(str(source)), str(source)
+    else:
+        raise CheckpointError(f"there is no folder {str(source)!r}, and it is no hub id either")
+    path = folder / CONFIG_FILE
+    if read_object(path, optional=True).get("format") == FORMAT:
+        return _load_own(folder)
+    pretrained = load_pretrained(folder)
+    task = kind_of(pretrained.model).task
+    tokenizer = load_tokenizer(pretrained.folder, is_byte_level=task == "text-generation")
+    with fields_of(path, {}):
+        return Checkpoint(
+            pretrained.model, task, pretrained.labels, tokenizer, pretrained.max_tokens, origin
+        )
+
+
+def save_checkpoint(
+    checkpoint: Checkpoint, folder: str | Path, reports: Mapping[str, bytes] | None = None
+) -> None:
+    """Write the folder at once, with `reports` (some of REPORT_FILES) beside the checkpoint.
+
+    An older checkpoint there is replaced; a folder that holds anything else is refused.
+    """
+    target = Path(folder).absolute()
+    check_replaceable(target)
+    assert set(reports or ()) <= set(REPORT_FILES), "check_replaceable would refuse our own folder"
+    contents = {**_contents_of(checkpoint), **(reports or {})}
+    with writing(Path(folder), sum(map(len, contents.values()))):
+        _replace_folder(target, contents)
+
+
+def _contents_of(checkpoint: Checkpoint) -> dict[str, bytes]:
+    """The files of a checkpoint."""
+    # save_file() would leave a file that only its owner can read.
+    contents = {WEIGHTS_FILE: save(_contiguous(checkpoint.model.state_dict()))}
+    if kind_of(checkpoint.model).has_tokenizer:
+        contents[TOKENIZER_FILE] = checkpoint.tokenizer.to_str(pretty=True).encode()
+    digest = hashlib.sha256(contents[WEIGHTS_FILE]).hexdigest()
+    config = {**_config_of(checkpoint), WEIGHTS_DIGEST: digest}
+    contents[CONFIG_FILE] = _to_json(config).encode()
+    return contents
+
+
+def _replace_folder(target: Path, contents: Mapping[str, bytes]) -> None:
+    """Write a folder beside and put it in place; what failed leaves the old one as it was."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as scratch:
+        staged = Path(scratch) / "new"
+        staged.mkdir()
+        for name, content in contents.items():
+            (staged / name).write_bytes(content)
+        old = Path(scratch) / "old"
+        if target.exists():
+            target.rename(old)
+        try:
+            staged.rename(target)
+        except OSError:
+            if old.exists():
+                old.rename(target)
+            raise
+
+
+def check_replaceable(folder: Path) -> None:
+    """Refuse a target that holds files which no checkpoint has: replacing would delete them."""
+    if folder.exists() and not folder.is_dir():
+        raise CheckpointError(f"{folder} is a file, but must be a folder or not exist")
+    names = {path.name for path in folder.iterdir()} if folder.exists() else set()
+    foreign = sorted(names - {*CHECKPOINT_FILES, *REPORT_FILES})
+    if foreign:
+        raise CheckpointError(
+            f"{folder} holds {', '.join(foreign[:3])}, which no checkpoint has; "
+            "choose a folder that is new, empty or a checkpoint"
+        )
+
+
+def _to_json(values: Mapping[str, Any]) -> str:
+    return json.dumps(values, indent=2, ensure_ascii=False) + "\n"
+
+
+def _contiguous(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: tensor.contiguous() for name, tensor in state.items()}
+
+
+def _config_of(checkpoint: Checkpoint) -> dict[str, Any]:
+    kind = kind_of(checkpoint.model)
+    labels = {"labels": list(checkpoint.labels)} if kind.has_labels else {}
+    return {
+        "format": FORMAT,
+        "task": checkpoint.task,
+        "network": kind.name,
+        "origin": checkpoint.origin,
+        **labels,
+        "max_tokens": checkpoint.max_tokens,
+        **kind.sections(checkpoint.model),
+        "metrics": checkpoint.metrics,
+    }
+
+
+def _load_own(folder: Path) -> Checkpoint:
+    path = folder / CONFIG_FILE
+    with fields_of(path, read_object(path)) as values:
+        kind = kind_named(values)
+        labels = tuple(map(str, values["labels"])) if kind.has_labels else ()
+        model = build_on_meta(partial(kind.build, values, len(labels)))
+        assign_weights(model, read_tensors(folder / WEIGHTS_FILE), folder / WEIGHTS_FILE)
+        if WEIGHTS_DIGEST in values:  # last: what is wrong otherwise is said more closely
+            check_digest(folder / WEIGHTS_FILE, values[WEIGHTS_DIGEST], path)
+        return Checkpoint(
+            model=model,
+            task=kind.task,
+            labels=labels,
+            tokenizer=load_tokenizer(folder) if kind.has_tokenizer else NO_TOKENIZER,
+            max_tokens=int(values["max_tokens"]),
+            origin=str(values["origin"]),
+            metrics={str(name): float(value) for name, value in values["metrics"].items()},
+        )

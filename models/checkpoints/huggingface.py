@@ -1,0 +1,208 @@
+"""Build our modules from a Hugging Face folder of the BERT family, or of GPT-2.
+
+Knows nothing about downloads. What the folder is for decides the module: GPT-2
+becomes a GPT, a `...ForSequenceClassification` a SequenceClassifier and one that was made to fill
+masks, and whose tokenizer has one, a MaskedLanguageModel; `...ForTokenClassification` and
+`...ForQuestionAnswering` become networks of tokens. Everything else gives up its encoder, pooled as
+a sentence-transformers folder says, or by mean where nothing says so.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from models.checkpoints.families import FAMILIES, NEXT_SENTENCE, Family
+from models.checkpoints.gpt2 import GPT2, check_gpt2, gpt2_config, gpt2_weights, name_in_gpt2
+from models.checkpoints.sentence_transformers import EmbedderFolder, max_sequence
+from models.checkpoints.weights import assign_weights, build_on_meta, read_tensors
+from models.data.tokenizer import load_tokenizer
+from models.errors import CheckpointError
+from models.json_files import check_only, fields_of, read_object
+from models.networks.encoder import Encoder
+from models.networks.gpt import GPT
+from models.networks.heads import (
+    ClassificationHead,
+    EncoderNetwork,
+    SequenceClassifier,
+    TextEmbedder,
+)
+from models.networks.masked import MaskedLanguageModel
+from models.networks.readers import QuestionAnswerer, TokenClassifier
+
+CONFIG_FILE = "config.json"
+WEIGHTS_FILE = "model.safetensors"
+CLASSIFIER = "ForSequenceClassification"
+TAGGER, ANSWERER = "ForTokenClassification", "ForQuestionAnswering"
+# The name of the one linear map of this head, in all families.
+TOKEN_HEADS = {TAGGER: {"output": "classifier"}, ANSWERER: {"output": "qa_outputs"}}
+FILLS_MASKS = ("ForMaskedLM", "ForPreTraining")
+SINGLE_LABEL = "single_label_classification"
+ENORMOUS_TOKENS = 1_000_000  # tokenizer_config.json writes 10^30 for "no limit"
+# Stored by some versions and needed by none: index buffers, and poolers that nothing reads.
+NEVER_NEEDED = re.compile(r"(^|\.)(position_ids|token_type_ids)$|^pooler\.")
+
+
+@dataclass(frozen=True, slots=True)
+class PretrainedModel:
+    """What a folder holds, but for its tokenizer; only a classifier has `labels`."""
+
+    model: EncoderNetwork | GPT
+    labels: tuple[str, ...]
+    max_tokens: int
+    folder: Path  # of the weights, and so of the tokenizer
+
+
+def load_pretrained(folder: Path) -> PretrainedModel:
+    """Load the model in a `transformers` or sentence-transformers folder."""
+    use = EmbedderFolder.read(folder)
+    model_type = read_object(use.encoder / CONFIG_FILE).get("model_type")
+    return load_decoder(use.encoder) if model_type == GPT2 else load_encoder(use)
+
+
+def load_decoder(folder: Path) -> PretrainedModel:
+    path, weights_path = folder / CONFIG_FILE, folder / WEIGHTS_FILE
+    with fields_of(path, read_object(path)) as values:
+        check_gpt2(values, path)
+        config = gpt2_config(values)
+    tensors = gpt2_weights(read_tensors(weights_path), values, weights_path)
+    model = build_on_meta(lambda: GPT(config))
+    assign_weights(model, tensors, weights_path, name_in_gpt2)
+    return PretrainedModel(model, (), max_tokens_of(folder, config.max_positions), folder)
+
+
+def load_encoder(use: EmbedderFolder) -> PretrainedModel:
+    path = use.encoder / CONFIG_FILE
+    with fields_of(path, read_object(path)) as values:
+        family = family_of(values, path)
+        config = family.config(values)
+        stated = values.get(family.head_dropout)
+        head_dropout = config.dropout if stated is None else float(stated)
+    weights_path = use.encoder / WEIGHTS_FILE
+    tensors = short_names(read_tensors(weights_path), family)
+    is_classifier = not use.is_declared and has_classifier(values, tensors, family)
+    token_use = None if use.is_declared else token_use_of(values)
+    if token_use is not None:
+        family = replace(family, head=TOKEN_HEADS[token_use])
+    has_labels = is_classifier or token_use == TAGGER
+    labels = labels_of(values, tensors, family, path) if has_labels else ()
+    mask_token_id = None if use.is_declared else mask_of(values, family, use.encoder)
+    if mask_token_id is not None:
+        check_only(values, {"tie_word_embeddings": True}, path)
+        family = family.with_words_head()
+
+    def build() -> EncoderNetwork:
+        encoder = Encoder(config)
+        if token_use == TAGGER:
+            return TokenClassifier(encoder, len(labels), head_dropout)
+        if token_use == ANSWERER:
+            return QuestionAnswerer(encoder, head_dropout)
+        if mask_token_id is not None:
+            activation = family.words_activation or config.activation
+            has_relation = all(f"{name}.weight" in tensors for name in NEXT_SENTENCE.values())
+            return MaskedLanguageModel(
+                encoder, mask_token_id, activation, next_sentence=has_relation
+            )
+        if not is_classifier:
+            return TextEmbedder(encoder, use.pooling, "last", use.normalize)
+        size, activation = config.hidden_size, family.head_activation
+        head = ClassificationHead(size, len(labels), activation, head_dropout)
+        return SequenceClassifier(encoder, head)
+
+    model = build_on_meta(build)
+    wanted = {family.name_in_file(name) for name in model.state_dict()}
+    kept = {
+        name: tensor
+        for name, tensor in tensors.items()
+        if name in wanted or not is_ignorable(name, family, is_classifier=is_classifier)
+    }
+    assign_weights(model, kept, weights_path, family.name_in_file)
+    max_tokens = max_tokens_of(use.encoder, config.max_positions)
+    return PretrainedModel(model, labels, max_tokens, use.encoder)
+
+
+def family_of(values: Mapping[str, Any], path: Path) -> Family:
+    """Find the naming to use; refuse by name what we would compute differently."""
+    model_type = values["model_type"]
+    if model_type not in FAMILIES:
+        known = ", ".join((*FAMILIES, GPT2))
+        raise CheckpointError(f"{path}: model_type is {model_type!r}, but must be one of {known}")
+    check_only(values, {"position_embedding_type": "absolute", "is_decoder": False}, path)
+    return FAMILIES[model_type]
+
+
+def short_names(tensors: Mapping[str, Tensor], family: Family) -> dict[str, Tensor]:
+    """Return the tensors under today's names, without the family's prefix.
+
+    Checkpoints of 2018 call a norm's weight and bias gamma and beta.
+    """
+    renamed = {}
+    for name, tensor in tensors.items():
+        short = re.sub(r"\.gamma$", ".weight", re.sub(r"\.beta$", ".bias", name))
+        renamed[short.removeprefix(family.prefix)] = tensor
+    return renamed
+
+
+def has_classifier(
+    values: Mapping[str, Any], tensors: Mapping[str, Tensor], family: Family
+) -> bool:
+    """By the declared architecture; a config without one is judged by its weights."""
+    architectures = values.get("architectures")
+    if architectures:
+        return str(architectures[0]).endswith(CLASSIFIER)
+    return all(f"{name}.weight" in tensors for name in family.head.values())
+
+
+def token_use_of(values: Mapping[str, Any]) -> str | None:
+    """What the declared architecture makes of every token, if anything."""
+    architecture = str((values.get("architectures") or [""])[0])
+    return next((use for use in TOKEN_HEADS if architecture.endswith(use)), None)
+
+
+def mask_of(values: Mapping[str, Any], family: Family, folder: Path) -> int | None:
+    """The mask's id where the declared architecture fills masks; without a mask it cannot."""
+    architecture = str((values.get("architectures") or [""])[0])
+    if not architecture.endswith(FILLS_MASKS):
+        return None
+    found: int | None = load_tokenizer(folder).token_to_id(family.mask)
+    return found
+
+
+def is_ignorable(name: str, family: Family, *, is_classifier: bool) -> bool:
+    """Whether a weight may be dropped: a buffer, or another task's head on an encoder we take."""
+    return bool(NEVER_NEEDED.search(name)) or not (is_classifier or family.is_of_encoder(name))
+
+
+def labels_of(
+    values: Mapping[str, Any], tensors: Mapping[str, Tensor], family: Family, path: Path
+) -> tuple[str, ...]:
+    """`id2label` in the order of the logits, or LABEL_0, LABEL_1, ... where it is absent."""
+    problem = values.get("problem_type") or SINGLE_LABEL
+    if problem != SINGLE_LABEL:
+        raise CheckpointError(
+            f"{path}: problem_type is {problem!r}, but only {SINGLE_LABEL!r} is supported"
+        )
+    output = f"{family.head['output']}.weight"
+    if output not in tensors:
+        raise CheckpointError(f"{path} declares a classifier, but the weights lack {output}")
+    num_labels = tensors[output].shape[0]
+    with fields_of(path, values.get("id2label") or {}) as id2label:
+        names = {int(index): str(name) for index, name in id2label.items()}
+    names = names or {index: f"LABEL_{index}" for index in range(num_labels)}
+    if num_labels < 2 or sorted(names) != list(range(num_labels)):
+        raise CheckpointError(
+            f"{path}: id2label has {len(names)} labels and {output} {num_labels} rows, "
+            "but they must be as many, at least 2, and numbered from 0"
+        )
+    return tuple(names[index] for index in range(num_labels))
+
+
+def max_tokens_of(folder: Path, max_positions: int) -> int:
+    """Return the least of what the positions, the tokenizer and sentence-transformers allow."""
+    path = folder / "tokenizer_config.json"
+    with fields_of(path, read_object(path, optional=True)) as values:
+        declared = int(values.get("model_max_length") or ENORMOUS_TOKENS)
+    return min(max_positions, declared, max_sequence(folder) or ENORMOUS_TOKENS)

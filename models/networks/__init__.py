@@ -1,0 +1,1 @@
+"""The networks, as PyTorch modules."""

@@ -1,0 +1,181 @@
+"""The GPT decoder: token ids in, logits of every next token out (Radford et al. 2018 and 2019).
+
+Pre-norm: normalise before attention and before the feed-forward, and once more at the end.
+Positions are learned, and the table of word vectors serves as the output layer too. The attention
+is the encoder's, with a causal mask: a token sees itself and what came before.
+
+Knows nothing about tokenizers, files or sampling, and keeps no cache: `generate` is the
+slow reference, and the exported graph the fast way.
+
+Generate text in plain PyTorch, without a cache: the slow reference of the fast way.
+
+Knows nothing about tokenizers. Each step runs the whole sequence again.
+"""
+
+# ruff: noqa: N803, N806 - suffixes are array layouts: B rows, S tokens, D hidden size, V vocabulary
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from models.errors import check_range
+from models.networks.encoder import INITIAL_STD, initialise
+from models.networks.layers import (
+    ACTIVATIONS,
+    LearnedPositions,
+    PreNormLayer,
+    check_names,
+    check_sizes,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class GPTConfig:
+    """Sizes of a decoder; the defaults are GPT-2's smallest, 124 million weights."""
+
+    vocab_size: int = 50_257
+    hidden_size: int = 768
+    num_layers: int = 12
+    num_heads: int = 12
+    intermediate_size: int = 3_072
+    max_positions: int = 1_024  # longest sequence in tokens: prompt and output
+    layer_norm_eps: float = 1e-5
+    dropout: float = 0.1  # of embeddings, attention weights and what joins the residual stream
+    activation: str = "gelu_tanh"
+    eos_token_id: int = 50_256  # parts documents in training, and ends a generated one
+
+    def __post_init__(self) -> None:
+        check_sizes(self, ACTIVATIONS)
+        check_range("eos_token_id", self.eos_token_id, 0, self.vocab_size - 1)
+
+    @property
+    def head_size(self) -> int:
+        return self.hidden_size // self.num_heads
+
+    @classmethod
+    def tiny(cls) -> Self:
+        """4 layers of 192 with 3 heads: 2.6 million weights, for minutes on a processor."""
+        return cls(
+            vocab_size=4_096,
+            hidden_size=192,
+            num_layers=4,
+            num_heads=3,
+            intermediate_size=768,
+            max_positions=768,
+            eos_token_id=0,
+        )
+
+    @classmethod
+    def small(cls) -> Self:
+        """GPT-2: 12 layers of 768 with 12 heads, 124 million weights."""
+        return cls()
+
+    @classmethod
+    def medium(cls) -> Self:
+        """24 layers of 1024 with 16 heads: 355 million weights."""
+        return cls(hidden_size=1_024, num_layers=24, num_heads=16, intermediate_size=4_096)
+
+    @classmethod
+    def large(cls) -> Self:
+        """36 layers of 1280 with 20 heads: 774 million weights."""
+        return cls(hidden_size=1_280, num_layers=36, num_heads=20, intermediate_size=5_120)
+
+    @classmethod
+    def xl(cls) -> Self:
+        """48 layers of 1600 with 25 heads: 1.56 billion weights."""
+        return cls(hidden_size=1_600, num_layers=48, num_heads=25, intermediate_size=6_400)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        check_names("decoder", values, {field.name for field in fields(cls)})
+        return cls(**values)
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+class DecoderLayer(PreNormLayer):
+    """A layer in which a token sees itself and what came before."""
+
+    is_causal = True
+
+
+class GPT(nn.Module):
+    """Embeddings, L layers, a norm, and the word vectors once more as the output layer.
+
+    Rows are right-padded, so no mask is needed: what pads a row comes after all that is used.
+    """
+
+    def __init__(self, config: GPTConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.words = nn.Embedding(config.vocab_size, config.hidden_size)
+        self.positions = LearnedPositions(config.max_positions, config.hidden_size)
+        self.dropout = nn.Dropout(config.dropout)
+        self.layers = nn.ModuleList(DecoderLayer(config) for _ in range(config.num_layers))
+        self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.apply(initialise)
+        # Every layer adds to the residual stream twice: keep its size as it was (GPT-2, 2.3).
+        scaled_std = INITIAL_STD / math.sqrt(2 * config.num_layers)
+        for layer in self.layers:
+            assert isinstance(layer, DecoderLayer)
+            nn.init.normal_(layer.attention.output.weight, std=scaled_std)
+            nn.init.normal_(layer.feed_forward.contract.weight, std=scaled_std)
+
+    def hidden_states(self, input_ids_BS: Tensor) -> Tensor:
+        """[B, S, D], normalised: what the output layer takes."""
+        hidden_BSD = self.words(input_ids_BS) + self.positions(input_ids_BS.shape[1])
+        hidden_BSD = self.dropout(hidden_BSD)
+        for layer in self.layers:
+            hidden_BSD = layer(hidden_BSD)
+        normed_BSD: Tensor = self.norm(hidden_BSD)
+        return normed_BSD
+
+    def last_states(self, input_ids_BS: Tensor, attention_mask_BS: Tensor) -> Tensor:
+        """[B, D], normalised: of each row's last token that is no padding."""
+        hidden_BSD = self.hidden_states(input_ids_BS)
+        last_B = attention_mask_BS.sum(dim=1).clamp(min=1) - 1
+        index_B1D = last_B[:, None, None].expand(-1, 1, hidden_BSD.shape[-1])
+        return hidden_BSD.gather(1, index_B1D).squeeze(1)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """[..., V] for normalised hidden states [..., D]."""
+        return F.linear(hidden, self.words.weight)
+
+    def forward(self, input_ids_BS: Tensor) -> Tensor:
+        """Logits [B, S, V]; those at token i are of token i + 1. S is at most max_positions."""
+        return self.logits(self.hidden_states(input_ids_BS))
+
+
+def generate(
+    model: GPT,
+    prompt: Sequence[int],
+    num_tokens: int,
+    *,
+    temperature: float = 0.0,
+    generator: torch.Generator | None = None,
+    ignore_eos: bool = False,
+) -> list[int]:
+    """Up to `num_tokens` new ids, fewer where the end-of-text id (left out) or max_positions stops.
+
+    Temperature 0 is greedy; otherwise ids are drawn from softmax(logits / temperature).
+    """
+    ids = list(prompt)
+    limit = min(len(ids) + num_tokens, model.config.max_positions)
+    with torch.inference_mode():
+        while len(ids) < limit:
+            logits = model.logits(model.hidden_states(torch.tensor([ids]))[0, -1]).float()
+            if temperature:
+                weights = torch.softmax(logits / temperature, dim=-1)
+                token = int(torch.multinomial(weights, 1, generator=generator))
+            else:
+                token = int(logits.argmax())
+            if token == model.config.eos_token_id and not ignore_eos:
+                break
+            ids.append(token)
+    return ids[len(prompt) :]

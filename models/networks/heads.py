@@ -1,0 +1,241 @@
+"""Networks that read texts, and what an encoder is used for: class logits, or one vector per text.
+
+Knows nothing about files, tokenizers or training.
+"""
+# ruff: noqa: N803, N806 - suffixes are array layouts: B rows, S tokens, D hidden size
+
+from collections.abc import Callable
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from models.choices import EMBEDDING_LAYERS, POOLINGS
+from models.errors import SettingError, check_choice
+from models.networks.encoder import Encoder, EncoderConfig, initialise
+
+HEAD_ACTIVATIONS = {"tanh": torch.tanh, "relu": torch.relu}
+
+
+def _concat_last_four(states: tuple[Tensor, ...]) -> Tensor:
+    return torch.cat(states[-4:], dim=-1)
+
+
+# The strategies of Devlin et al. 2018, table 7. The embeddings count as the first layer, and are
+# not among "all" the layers that are summed.
+LAYERS: dict[str, Callable[[tuple[Tensor, ...]], Tensor]] = {
+    "first": lambda states: states[0],
+    "last": lambda states: states[-1],
+    "second_to_last": lambda states: states[-2],
+    "sum_last_four": lambda states: torch.stack(states[-4:]).sum(dim=0),
+    "concat_last_four": _concat_last_four,
+    "sum_all": lambda states: torch.stack(states[1:]).sum(dim=0),
+}
+assert tuple(LAYERS) == EMBEDDING_LAYERS, "what the command line says there is"
+NEEDS_FOUR_LAYERS = ("sum_last_four", "concat_last_four")
+
+
+def pool(hidden_BSD: Tensor, attention_mask_BS: Tensor, pooling: str) -> Tensor:
+    """[B, D]: the first token's vector, or the mean over the real tokens.
+
+    A row of padding alone gives zeros, not a division by zero.
+    """
+    if pooling == "cls":
+        return hidden_BSD[:, 0]
+    mask_BS1 = attention_mask_BS.unsqueeze(-1).to(hidden_BSD.dtype)
+    return (hidden_BSD * mask_BS1).sum(dim=1) / mask_BS1.sum(dim=1).clamp(min=1.0)
+
+
+class ClassificationHead(nn.Module):
+    """Pool, dense, activation, dropout, output: the head of all three families.
+
+    BERT's pooler and classifier, RoBERTa's dense and out_proj (both tanh) and DistilBERT's
+    pre_classifier and classifier (relu) are this with pooling "cls".
+    """
+
+    def __init__(
+        self,
+        hidden_size: int,
+        num_labels: int,
+        activation: str = "tanh",
+        dropout: float = 0.1,
+        pooling: str = "cls",
+    ) -> None:
+        super().__init__()
+        check_choice("activation", activation, HEAD_ACTIVATIONS)
+        check_choice("pooling", pooling, POOLINGS)
+        self.activation = activation
+        self.pooling = pooling
+        self.dense = nn.Linear(hidden_size, hidden_size)
+        self.dropout = nn.Dropout(dropout)
+        self.output = nn.Linear(hidden_size, num_labels)
+        self.apply(initialise)
+
+    @property
+    def num_labels(self) -> int:
+        return self.output.out_features
+
+    def forward(self, hidden_BSD: Tensor, attention_mask_BS: Tensor) -> Tensor:
+        pooled_BD = pool(hidden_BSD, attention_mask_BS, self.pooling)
+        activated_BD = HEAD_ACTIVATIONS[self.activation](self.dense(pooled_BD))
+        logits: Tensor = self.output(self.dropout(activated_BD))
+        return logits
+
+
+class TextNetwork(nn.Module):
+    """Reads right-padded rows of token ids, and gives one tensor; what an export asks of it.
+
+    `forward` takes int64 [B, S] `input_ids`, `attention_mask` and, where it has types,
+    `token_type_ids`. It gives [B, values], a row per text, or rows of the real tokens of all texts
+    one after the other, [N, values]: no padding leaves a network.
+    """
+
+    output_name: ClassVar[str]  # of the tensor
+    has_fixed_body: ClassVar[bool] = False  # whether a task learns all but the body
+    served_name: ClassVar[str] = ""  # where a server treats it apart
+
+    @property
+    def vocab_size(self) -> int:
+        raise NotImplementedError
+
+    @property
+    def pad_token_id(self) -> int:
+        raise NotImplementedError
+
+    @property
+    def has_token_types(self) -> bool:
+        raise NotImplementedError
+
+    @property
+    def num_attentions(self) -> int:
+        """That the output depends on: one node each in the exported graph."""
+        raise NotImplementedError
+
+    @property
+    def embedding_size(self) -> int:
+        """Values per embedding, or per token and layer of features; 0 for others."""
+        return 0
+
+    @property
+    def pooling_description(self) -> str:
+        """How an embedder makes one vector of a text, for people."""
+        return ""
+
+    @property
+    def learnt_description(self) -> str:
+        """What training made of single weights that have a meaning, for people; or nothing."""
+        return ""
+
+    @property
+    def mask_token_id(self) -> int:
+        """The id of the mask token; 0 for a network that fills no masks."""
+        return 0
+
+    def as_sample(self, row: list[int]) -> list[int]:
+        """Token ids of any text, as one that this network would be asked about."""
+        return row
+
+    @property
+    def body(self) -> nn.Module:
+        """What may be pretrained: all but the head."""
+        raise NotImplementedError
+
+
+class EncoderNetwork(TextNetwork):
+    """An encoder, and what a subclass puts on it."""
+
+    def __init__(self, encoder: Encoder) -> None:
+        super().__init__()
+        self.encoder = encoder
+
+    @property
+    def config(self) -> EncoderConfig:
+        return self.encoder.config
+
+    @property
+    def vocab_size(self) -> int:
+        return self.config.vocab_size
+
+    @property
+    def pad_token_id(self) -> int:
+        return self.config.pad_token_id
+
+    @property
+    def has_token_types(self) -> bool:
+        return self.config.type_vocab_size > 1
+
+    @property
+    def num_attentions(self) -> int:
+        return self.config.num_layers
+
+    @property
+    def body(self) -> nn.Module:
+        return self.encoder
+
+
+class SequenceClassifier(EncoderNetwork):
+    """An encoder with a classification head on its last layer."""
+
+    output_name = "logits"
+
+    def __init__(self, encoder: Encoder, head: ClassificationHead) -> None:
+        super().__init__(encoder)
+        self.head = head
+
+    @property
+    def num_labels(self) -> int:
+        return self.head.num_labels
+
+    def forward(
+        self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None
+    ) -> Tensor:
+        """Logits [B, num_labels]."""
+        states = self.encoder(input_ids, attention_mask, token_type_ids)
+        logits: Tensor = self.head(states[-1], attention_mask)
+        return logits
+
+
+class TextEmbedder(EncoderNetwork):
+    """An encoder whose hidden states are pooled into one vector per row."""
+
+    output_name = "embedding"
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        pooling: str = "mean",
+        layers: str = "last",
+        normalize: bool = False,
+    ) -> None:
+        super().__init__(encoder)
+        check_choice("pooling", pooling, POOLINGS)
+        check_choice("layers", layers, LAYERS)
+        if layers in NEEDS_FOUR_LAYERS and encoder.config.num_layers < 4:
+            limit = f"another choice: the encoder has only {encoder.config.num_layers} layers"
+            raise SettingError("layers", layers, limit)
+        self.pooling = pooling
+        self.layers = layers
+        self.normalize = normalize
+
+    @property
+    def num_attentions(self) -> int:
+        num_layers = self.config.num_layers
+        return {"first": 0, "second_to_last": num_layers - 1}.get(self.layers, num_layers)
+
+    @property
+    def embedding_size(self) -> int:
+        return self.config.hidden_size * (4 if self.layers == "concat_last_four" else 1)
+
+    @property
+    def pooling_description(self) -> str:
+        layers = self.layers.replace("_", " ")
+        return f"{self.pooling} of {layers}" + (", normalised" if self.normalize else "")
+
+    def forward(
+        self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None
+    ) -> Tensor:
+        """Embeddings [B, D], or [B, 4 D] for "concat_last_four"; of length 1 if `normalize`."""
+        states = self.encoder(input_ids, attention_mask, token_type_ids)
+        embedding = pool(LAYERS[self.layers](states), attention_mask, self.pooling)
+        return F.normalize(embedding, dim=-1) if self.normalize else embedding

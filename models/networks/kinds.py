@@ -1,0 +1,241 @@
+"""The networks that a checkpoint may hold: what each is for, and how it is built again.
+
+One entry per network, in `KINDS`; its name stands in config.json. Older checkpoints name a task
+only, and hold the first network of that task.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from torch import nn
+
+from models.errors import SettingError, check_choice
+from models.networks.elmo import Elmo, ElmoConfig, ElmoEmbedder
+from models.networks.elmo_tasks import ElmoClassifier, ElmoTokenClassifier
+from models.networks.encoder import Encoder, EncoderConfig
+from models.networks.features import TokenFeatures
+from models.networks.gpt import GPT, GPTConfig
+from models.networks.gpt_classifier import GPTClassifier
+from models.networks.heads import ClassificationHead, SequenceClassifier, TextEmbedder
+from models.networks.masked import MaskedLanguageModel
+from models.networks.readers import QuestionAnswerer, TokenClassifier, TokenNetwork
+from models.networks.recurrent import RecurrentConfig, RecurrentSeq2Seq
+from models.networks.transformer import Transformer, TransformerConfig
+from models.networks.vit import VisionTransformer, ViTConfig
+from models.networks.word_vectors import WordVectors, WordVectorsConfig
+
+Task = Literal[
+    "text-classification",
+    "embedding",
+    "text-generation",
+    "fill-mask",
+    "token-classification",
+    "question-answering",
+    "features",
+    "image-classification",
+    "sequence-to-sequence",
+]
+Values = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One network: `build` makes it from config.json and its number of labels.
+
+    `sections` are what config.json says of a model, beside what it says of every checkpoint.
+    """
+
+    name: str
+    task: Task
+    network: type[nn.Module]
+    build: Callable[[Values, int], nn.Module]
+    sections: Callable[[Any], dict[str, Any]]
+    has_labels: bool = False
+    has_tokenizer: bool = True
+
+
+def _classifier(values: Values, num_labels: int) -> SequenceClassifier:
+    config = EncoderConfig.from_dict(values["encoder"])
+    head = ClassificationHead(config.hidden_size, num_labels, **values["head"])
+    return SequenceClassifier(Encoder(config), head)
+
+
+def _classifier_sections(model: SequenceClassifier) -> dict[str, Any]:
+    head = model.head
+    use = {"activation": head.activation, "dropout": head.dropout.p, "pooling": head.pooling}
+    return {"encoder": model.config.to_dict(), "head": use}
+
+
+def _embedder(values: Values, _: int) -> TextEmbedder:
+    return TextEmbedder(Encoder(EncoderConfig.from_dict(values["encoder"])), **values["head"])
+
+
+def _embedder_sections(model: TextEmbedder) -> dict[str, Any]:
+    use = {"pooling": model.pooling, "layers": model.layers, "normalize": model.normalize}
+    return {"encoder": model.config.to_dict(), "head": use}
+
+
+def _masked_words_sections(model: MaskedLanguageModel) -> dict[str, Any]:
+    head = {
+        "mask_token_id": model.mask_token_id,
+        "activation": model.head.activation,
+        "next_sentence": model.next_sentence is not None,
+    }
+    return {"encoder": model.config.to_dict(), "head": head}
+
+
+def _gpt(values: Values) -> GPT:
+    return GPT(GPTConfig.from_dict(values["decoder"]))
+
+
+def _elmo(values: Values) -> Elmo:
+    return Elmo(ElmoConfig.from_dict(values["elmo"]))
+
+
+def _token_classifier(values: Values, num_labels: int) -> TokenClassifier:
+    encoder = Encoder(EncoderConfig.from_dict(values["encoder"]))
+    return TokenClassifier(encoder, num_labels, **values["head"])
+
+
+def _token_sections(model: TokenNetwork) -> dict[str, Any]:
+    return {"encoder": model.config.to_dict(), "head": {"dropout": model.dropout.p}}
+
+
+KINDS = (
+    Kind(
+        "encoder-classifier",
+        "text-classification",
+        SequenceClassifier,
+        _classifier,
+        _classifier_sections,
+        has_labels=True,
+    ),
+    Kind(
+        "gpt-classifier",
+        "text-classification",
+        GPTClassifier,
+        lambda values, num_labels: GPTClassifier(_gpt(values), num_labels),
+        lambda model: {"decoder": model.config.to_dict()},
+        has_labels=True,
+    ),
+    Kind("encoder-embedder", "embedding", TextEmbedder, _embedder, _embedder_sections),
+    Kind(
+        "encoder-masked-words",
+        "fill-mask",
+        MaskedLanguageModel,
+        lambda values, _: MaskedLanguageModel(
+            Encoder(EncoderConfig.from_dict(values["encoder"])), **values["head"]
+        ),
+        _masked_words_sections,
+    ),
+    Kind(
+        "encoder-token-classifier",
+        "token-classification",
+        TokenClassifier,
+        _token_classifier,
+        _token_sections,
+        has_labels=True,
+    ),
+    Kind(
+        "encoder-answerer",
+        "question-answering",
+        QuestionAnswerer,
+        lambda values, _: QuestionAnswerer(
+            Encoder(EncoderConfig.from_dict(values["encoder"])), **values["head"]
+        ),
+        _token_sections,
+    ),
+    Kind(
+        "gpt",
+        "text-generation",
+        GPT,
+        lambda values, _: _gpt(values),
+        lambda model: {"decoder": model.config.to_dict()},
+    ),
+    Kind(
+        "transformer",
+        "text-generation",
+        Transformer,
+        lambda values, _: Transformer(TransformerConfig.from_dict(values["transformer"])),
+        lambda model: {"transformer": model.config.to_dict()},
+    ),
+    Kind(
+        "recurrent",
+        "sequence-to-sequence",
+        RecurrentSeq2Seq,
+        lambda values, _: RecurrentSeq2Seq(RecurrentConfig.from_dict(values["recurrent"])),
+        lambda model: {"recurrent": model.config.to_dict()},
+    ),
+    Kind(
+        "word-vectors",
+        "embedding",
+        WordVectors,
+        lambda values, _: WordVectors(WordVectorsConfig.from_dict(values["words"])),
+        lambda model: {"words": model.config.to_dict()},
+    ),
+    Kind(
+        "encoder-features",
+        "features",
+        TokenFeatures,
+        lambda values, _: TokenFeatures(Encoder(EncoderConfig.from_dict(values["encoder"]))),
+        lambda model: {"encoder": model.config.to_dict()},
+    ),
+    Kind(
+        "elmo",
+        "features",
+        Elmo,
+        lambda values, _: _elmo(values),
+        lambda model: {"elmo": model.config.to_dict()},
+    ),
+    Kind(
+        "elmo-embedder",
+        "embedding",
+        ElmoEmbedder,
+        lambda values, _: ElmoEmbedder(_elmo(values)),
+        lambda model: {"elmo": model.config.to_dict()},
+    ),
+    Kind(
+        "elmo-classifier",
+        "text-classification",
+        ElmoClassifier,
+        lambda values, num_labels: ElmoClassifier(_elmo(values), num_labels),
+        lambda model: {"elmo": model.config.to_dict()},
+        has_labels=True,
+    ),
+    Kind(
+        "elmo-token-classifier",
+        "token-classification",
+        ElmoTokenClassifier,
+        lambda values, num_labels: ElmoTokenClassifier(_elmo(values), num_labels),
+        lambda model: {"elmo": model.config.to_dict()},
+        has_labels=True,
+    ),
+    Kind(
+        "vision-transformer",
+        "image-classification",
+        VisionTransformer,
+        lambda values, num_labels: VisionTransformer(
+            ViTConfig.from_dict(values["vision"]), num_labels
+        ),
+        lambda model: {"vision": model.config.to_dict()},
+        has_labels=True,
+        has_tokenizer=False,
+    ),
+)
+
+
+def kind_of(model: nn.Module) -> Kind:
+    """The kind of a model, by its class."""
+    return next(kind for kind in KINDS if type(model) is kind.network)
+
+
+def kind_named(values: Values) -> Kind:
+    """The kind that a config.json names; raises `SettingError` for one that is not known."""
+    task = values["task"]
+    check_choice("task", task, get_args(Task))
+    kinds = {kind.name: kind for kind in KINDS if kind.task == task}
+    name = values.get("network", next(iter(kinds)))
+    if name not in kinds:
+        raise SettingError("network", name, f"one of {', '.join(kinds)} for the task {task!r}")
+    return kinds[name]

@@ -1,0 +1,172 @@
+"""Parts of layers: sizes, positions, linear maps with an activation, and the pre-norm layer.
+
+A position is one vector added to a token's embedding. Rows are right-padded, so the first token of
+every row stands at 0 and one table [S, D] serves the whole batch.
+
+The pre-norm layer of GPT and of the Vision Transformer normalises first, then attends or expands.
+The residual stream passes it untouched but for what is added, which lets deep networks train
+without a warm-up (Radford et al. 2019, section 2.3; Dosovitskiy et al. 2020, section 3.1).
+
+Knows nothing about where in a network it stands: encoders and decoders use the same.
+"""
+
+# ruff: noqa: N803, N806 - suffixes are array layouts: B rows, S tokens, D hidden size
+
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
+from typing import Any, ClassVar, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from models.errors import SettingError, check_choice, check_range
+from models.networks.attention import MultiHeadAttention
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "gelu": F.gelu,
+    "gelu_tanh": partial(F.gelu, approximate="tanh"),
+    "relu": F.relu,
+    "silu": F.silu,
+}
+
+
+class FeedForward(nn.Module):
+    """Expand, activate, contract (Vaswani et al. 2017, section 3.3)."""
+
+    def __init__(self, hidden_size: int, intermediate_size: int, activation: str) -> None:
+        super().__init__()
+        self.expand = nn.Linear(hidden_size, intermediate_size)
+        self.contract = nn.Linear(intermediate_size, hidden_size)
+        self.activation = ACTIVATIONS[activation]
+
+    def forward(self, hidden_BSD: Tensor) -> Tensor:
+        output_BSD: Tensor = self.contract(self.activation(self.expand(hidden_BSD)))
+        return output_BSD
+
+
+def sinusoidal_table(num_positions: int, hidden_size: int) -> Tensor:
+    """[num_positions, hidden_size] of Vaswani et al. 2017, section 3.5.
+
+    PE(pos, 2i) = sin(pos / 10000^(2i/D)), PE(pos, 2i+1) = cos(pos / 10000^(2i/D)). Computed in
+    float64: in float32 the angle of position 5000 would already be off by 3e-4. Always on the CPU:
+    no checkpoint brings it to a module that is built on the meta device.
+    """
+    position = torch.arange(num_positions, dtype=torch.float64, device="cpu")[:, None]
+    even = torch.arange(0, hidden_size, 2, dtype=torch.float64, device="cpu")
+    angle = position * torch.exp(even * (-math.log(10_000.0) / hidden_size))
+    interleaved = torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(1)
+    return interleaved[:, :hidden_size].float()
+
+
+class SinusoidalPositions(nn.Module):
+    """A fixed table: nothing to learn, nothing in the checkpoint."""
+
+    table: Tensor
+
+    def __init__(self, max_positions: int, hidden_size: int) -> None:
+        super().__init__()
+        self.register_buffer("table", sinusoidal_table(max_positions, hidden_size), False)
+
+    def forward(self, num_tokens: int) -> Tensor:
+        """[num_tokens, D] for positions 0 .. num_tokens - 1."""
+        return self.table[:num_tokens]
+
+    def at(self, position_ids: Tensor) -> Tensor:
+        """[..., D] for any positions: a lookup, which exports, where a slice would bind S."""
+        return F.embedding(position_ids, self.table)
+
+
+class LearnedPositions(nn.Module):
+    """A trained table whose row `offset` belongs to the first token.
+
+    RoBERTa counts from 2. It derives positions from the mask, so that its padding gets position 1;
+    for right-padded rows every real token gets the same position as here, and what padding gets is
+    masked out of all that is used.
+    """
+
+    def __init__(self, max_positions: int, hidden_size: int, offset: int = 0) -> None:
+        super().__init__()
+        self.offset = offset
+        self.table = nn.Embedding(offset + max_positions, hidden_size)
+
+    def forward(self, num_tokens: int) -> Tensor:
+        """[num_tokens, D] for positions 0 .. num_tokens - 1."""
+        # A lookup rather than a slice: a slice of the table would bind S when exporting.
+        positions = torch.arange(num_tokens, device=self.table.weight.device) + self.offset
+        vectors: Tensor = self.table(positions)
+        return vectors
+
+
+POSITIVE = ("vocab_size", "hidden_size", "num_layers", "intermediate_size", "max_positions")
+
+
+class Sizes(Protocol):
+    """A network of L layers with H heads; its other sizes are those that must be positive."""
+
+    @property
+    def hidden_size(self) -> int: ...
+
+    @property
+    def num_heads(self) -> int: ...
+
+    @property
+    def dropout(self) -> float: ...
+
+    @property
+    def activation(self) -> str: ...
+
+
+class LayerSizes(Sizes, Protocol):
+    """What a layer needs to know of its network."""
+
+    @property
+    def intermediate_size(self) -> int: ...
+
+    @property
+    def layer_norm_eps(self) -> float: ...
+
+
+def check_sizes(
+    sizes: Sizes, activations: Iterable[str], positive: Iterable[str] = POSITIVE
+) -> None:
+    """Raise SettingError naming the first field that is outside its limits."""
+    for name in positive:
+        check_range(name, getattr(sizes, name), 1, float("inf"))
+    check_range("dropout", sizes.dropout, 0.0, 0.9)
+    check_choice("activation", sizes.activation, activations)
+    if sizes.num_heads < 1 or sizes.hidden_size % sizes.num_heads:
+        limit = f"a divisor of hidden_size {sizes.hidden_size}"
+        raise SettingError("num_heads", sizes.num_heads, limit)
+
+
+def check_names(section: str, values: Mapping[str, Any], known: Collection[str]) -> None:
+    """Raise SettingError unless a section of config.json has the known fields and no other."""
+    for name in values.keys() ^ set(known):
+        wanted = "absent: there is no such field" if name in values else "given"
+        raise SettingError(f"{section}.{name}", values.get(name), wanted)
+
+
+class PreNormLayer(nn.Module):
+    """Attention, then feed-forward: each on a normalised copy, added to the residual stream."""
+
+    is_causal: ClassVar[bool] = False
+
+    def __init__(self, sizes: LayerSizes) -> None:
+        super().__init__()
+        self.attention_norm = nn.LayerNorm(sizes.hidden_size, eps=sizes.layer_norm_eps)
+        self.attention = MultiHeadAttention(sizes.hidden_size, sizes.num_heads, sizes.dropout)
+        self.feed_forward_norm = nn.LayerNorm(sizes.hidden_size, eps=sizes.layer_norm_eps)
+        self.feed_forward = FeedForward(
+            sizes.hidden_size, sizes.intermediate_size, sizes.activation
+        )
+        self.dropout = nn.Dropout(sizes.dropout)
+
+    def forward(self, hidden_BSD: Tensor, padding_mask_BS: Tensor | None = None) -> Tensor:
+        normed_BSD = self.attention_norm(hidden_BSD)
+        attended_BSD = self.attention(normed_BSD, padding_mask_BS, self.is_causal)
+        hidden_BSD = hidden_BSD + self.dropout(attended_BSD)
+        expanded_BSD = self.feed_forward(self.feed_forward_norm(hidden_BSD))
+        output_BSD: Tensor = hidden_BSD + self.dropout(expanded_BSD)
+        return output_BSD

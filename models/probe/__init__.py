@@ -1,1 +1,0 @@
-"""Linear probes: what the frozen layers of a network know of words."""

@@ -1,1 +1,0 @@
-"""Reading for facts: entities in texts, and answers in contexts."""

@@ -1,0 +1,1 @@
+"""What is trained how: one recipe for each kind of model."""

@@ -1,0 +1,191 @@
+"""Fine-tune a checkpoint for a task: from files and settings to a better checkpoint.
+
+Knows nothing about terminals, signals or report files. The loop itself is in
+`models/training/trainer.py`; what differs from task to task is a `Recipe`.
+"""
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Generic
+
+from tokenizers import Tokenizer
+
+from models.checkpoints.checkpoint import Checkpoint
+from models.data.batches import tokenize
+from models.data.datasets import D, Splits
+from models.errors import SettingError
+from models.networks.elmo import Elmo, ElmoNetwork
+from models.networks.elmo_tasks import ElmoClassifier
+from models.networks.gpt import GPT
+from models.networks.gpt_classifier import GPTClassifier, ending_texts
+from models.networks.heads import ClassificationHead, SequenceClassifier, TextEmbedder, TextNetwork
+from models.networks.kinds import Task
+from models.networks.masked import MaskedLanguageModel
+from models.training.optimizer import uses_bfloat16
+from models.training.settings import TrainingSettings
+from models.training.state import Progress, RunIdentity, digest_of
+from models.training.supervised import (
+    Criterion,
+    J,
+    R,
+    RowObjective,
+    classification,
+    metrics_of,
+    train_rows,
+)
+from models.training.trainer import Session, seeded
+
+RATE_OF_FIXED_BODY = 1e-2  # where fresh weights alone learn
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe(Generic[D, R, J]):
+    """What fine-tuning for a task consists of.
+
+    `network` gives a copy of a checkpoint's with a head for what is to be learnt, and its labels in
+    the order of its outputs. `rows` takes data, labels, tokenizer, the most tokens of a row and the
+    id to pad with.
+    """
+
+    task: Task
+    network: Callable[[Checkpoint, D], tuple[TextNetwork, tuple[str, ...]]]
+    rows: Callable[[D, Sequence[str], Tokenizer, int, int], R]
+    criterion: Callable[[Sequence[str]], Criterion[R, J]]
+
+
+@dataclass(frozen=True, slots=True)
+class Finetuned(Generic[J]):
+    """The best epoch's model, and how the run went."""
+
+    checkpoint: Checkpoint
+    evaluations: dict[str, J]  # by the part's name: "validation", and "test" if there is one
+    progress: Progress
+    bfloat16: bool
+
+    @property
+    def evaluated_on(self) -> str:
+        """The part that training never saw where there is one, else that of the best epoch."""
+        return list(self.evaluations)[-1]
+
+    @property
+    def evaluation(self) -> J:
+        return self.evaluations[self.evaluated_on]
+
+
+def finetune_by(
+    recipe: Recipe[D, R, J],
+    checkpoint: Checkpoint,
+    splits: Splits[D],
+    settings: TrainingSettings,
+    session: Session | None = None,
+) -> Finetuned[J]:
+    """Train a copy of the checkpoint's model; the global random state stays as it was.
+
+    Raises TrainingInterruptedError and CheckpointError, see `Session`.
+    """
+    with seeded(settings.seed):
+        model, labels = recipe.network(checkpoint, splits.train)
+        checkpoint = replace(checkpoint, tokenizer=_tokenizer_of(model, checkpoint))
+        rows_of = _rows_of(recipe, checkpoint, model, labels, settings)
+        criterion = recipe.criterion(labels)
+        objective = RowObjective(
+            rows_of(splits.train), rows_of(splits.validation), criterion, settings
+        )
+        progress = train_rows(
+            model,
+            objective,
+            settings,
+            RunIdentity(settings.to_dict(), checkpoint.origin, digest_of(splits)),
+            session or Session(),
+            frozen=model.body if settings.freeze_encoder or model.has_fixed_body else None,
+        )
+        evaluations = {"validation": criterion.judge(model, objective.validation)}
+    if splits.test is not None:
+        evaluations["test"] = criterion.judge(model, rows_of(splits.test))
+    tuned = Checkpoint(
+        model=model,
+        task=recipe.task,
+        labels=labels,
+        tokenizer=checkpoint.tokenizer,
+        max_tokens=checkpoint.max_tokens,
+        origin=f"{checkpoint.origin}, fine-tuned on {splits.train.name}",
+        metrics=metrics_of(evaluations),
+    )
+    return Finetuned(tuned, evaluations, progress, uses_bfloat16(settings.precision))
+
+
+def classifier_from(
+    checkpoint: Checkpoint, labels: tuple[str, ...]
+) -> tuple[SequenceClassifier | GPTClassifier | ElmoClassifier, tuple[str, ...]]:
+    """Copy the classifier if it has these labels, else put a fresh head on a copy of its body.
+
+    The labels come back in the order of the logits. On an encoder a fresh head pools as the
+    checkpoint did: an embedder was trained so that its mean, or its first token, says what the
+    text says. Raises CheckpointError for a checkpoint of anything but an encoder, a GPT or an ELMo.
+    """
+    model = checkpoint.model
+    is_known = set(labels) == set(checkpoint.labels)
+    if isinstance(model, SequenceClassifier | GPTClassifier | ElmoClassifier) and is_known:
+        return copy.deepcopy(model), checkpoint.labels
+    if isinstance(model, GPT | GPTClassifier):
+        gpt = model if isinstance(model, GPT) else model.gpt
+        return GPTClassifier(copy.deepcopy(gpt), len(labels)), labels
+    if isinstance(model, Elmo | ElmoNetwork):
+        return ElmoClassifier(copy_of_elmo(model), len(labels)), labels
+    model = checkpoint.encoder_model
+    pooling = "cls"
+    if isinstance(model, SequenceClassifier):
+        pooling = model.head.pooling
+    elif isinstance(model, TextEmbedder):
+        pooling = model.pooling
+    config = model.config
+    head = ClassificationHead(
+        config.hidden_size, len(labels), "tanh", dropout=config.dropout, pooling=pooling
+    )
+    if isinstance(model, MaskedLanguageModel) and model.next_sentence is not None:
+        head.dense.load_state_dict(model.next_sentence.dense.state_dict())  # BERT's pooler
+    return SequenceClassifier(copy.deepcopy(model.encoder), head), labels
+
+
+def copy_of_elmo(model: Elmo | ElmoNetwork) -> Elmo:
+    """The language models alone, without what was learnt on them."""
+    return copy.deepcopy(model if isinstance(model, Elmo) else model.elmo)
+
+
+def default_rate(checkpoint: Checkpoint) -> float:
+    """The learning rate of a run whose user gives none."""
+    has_fixed_body = isinstance(checkpoint.model, Elmo | ElmoNetwork)
+    return RATE_OF_FIXED_BODY if has_fixed_body else TrainingSettings().learning_rate
+
+
+TEXT_CLASSIFICATION = Recipe(
+    "text-classification",
+    lambda checkpoint, data: classifier_from(checkpoint, data.labels()),
+    tokenize,
+    classification,
+)
+finetune = partial(finetune_by, TEXT_CLASSIFICATION)
+
+
+def _tokenizer_of(model: TextNetwork, checkpoint: Checkpoint) -> Tokenizer:
+    """The checkpoint's; but a GPT classifies by what ends a text."""
+    if not isinstance(model, GPTClassifier):
+        return checkpoint.tokenizer
+    return ending_texts(checkpoint.tokenizer, model.config.eos_token_id)
+
+
+def _rows_of(
+    recipe: Recipe[D, R, J],
+    checkpoint: Checkpoint,
+    model: TextNetwork,
+    labels: Sequence[str],
+    settings: TrainingSettings,
+) -> Callable[[D], R]:
+    max_tokens = settings.max_tokens or checkpoint.max_tokens
+    if max_tokens > checkpoint.max_tokens:
+        limit = f"at most {checkpoint.max_tokens}, which is what the checkpoint takes"
+        raise SettingError("max_tokens", max_tokens, limit)
+    pad_token_id = model.pad_token_id
+    return lambda data: recipe.rows(data, labels, checkpoint.tokenizer, max_tokens, pad_token_id)

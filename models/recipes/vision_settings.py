@@ -1,0 +1,105 @@
+"""All settings of training a Vision Transformer, each with its limits and reason.
+
+Knows nothing about PyTorch: the command line draws its flags from here without importing it.
+"""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from models.training.settings import (
+    MAX_EPOCHS,
+    MAX_SEED,
+    PRECISIONS,
+    TrainingSettings,
+    check_fields,
+    setting,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class VisionSettings:
+    """Validates itself: a value outside its limits raises SettingError naming the field."""
+
+    patch_size: int = setting(
+        2,
+        "Pixels a side of the squares that are tokens; must divide the images' height and width. "
+        "2 makes 16 of an 8 x 8 digit; photographs take 16.",
+        1,
+        1_024,
+    )
+    hidden_size: int = setting(64, "Values per token; feed-forward has 4 times as many.", 1)
+    num_layers: int = setting(3, "Layers.", 1, 1_000)
+    num_heads: int = setting(4, "Heads of attention; must divide the hidden size.", 1)
+    dropout: float = setting(
+        0.0,
+        "Share of values dropped in training. None: images that are moved about are not learnt by "
+        "heart in the epochs below.",
+        0.0,
+        0.9,
+    )
+    max_shift: int = setting(
+        1,
+        "Pixels that images are moved by in training, at random: a network without convolutions "
+        "has to learn that a digit moved is the same digit.",
+        0,
+        1_024,
+    )
+    validation_fraction: float = setting(
+        0.1, "Share of the images for choosing the best epoch.", 0.01, 0.5
+    )
+    test_fraction: float = setting(
+        0.2, "Share of the images that training never sees and the figures are of.", 0.01, 0.5
+    )
+    epochs: int = setting(50, "Times that training sees every image.", 1, MAX_EPOCHS)
+    batch_size: int = setting(32, "Images per step.", 1, 4_096)
+    learning_rate: float = setting(
+        2e-3,
+        "Highest learning rate, reached after the warm-up; larger networks want less.",
+        1e-8,
+        1,
+    )
+    warmup_fraction: float = setting(
+        0.1, "Share of all steps in which the rate rises; then it falls to zero.", 0.0, 1.0
+    )
+    weight_decay: float = setting(
+        0.05, "Pull towards zero on matrices, not on biases and norms.", 0.0, 1.0
+    )
+    clip_norm: float = setting(
+        1.0, "Longest gradient; longer ones are shortened to it, as in the paper.", 1e-3, 1e3
+    )
+    patience: int = setting(
+        20, "Epochs without a lower validation loss after which training ends.", 1, MAX_EPOCHS
+    )
+    precision: str = setting(
+        "auto",
+        "bfloat16 in the passes (weights stay float32): auto, on or off. Auto uses it only where "
+        "the processor multiplies in it (AVX512_BF16 or AMX); elsewhere it is slower.",
+        choices=PRECISIONS,
+    )
+    seed: int = setting(
+        0,
+        "Decides weights, order, what is held out, shifts and dropout: the same seed on the same "
+        "machine gives the same checkpoint.",
+        0,
+        MAX_SEED,
+    )
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+    def of_training(self) -> TrainingSettings:
+        """What the training loop asks for."""
+        return TrainingSettings(
+            epochs=self.epochs,
+            batch_size=self.batch_size,
+            learning_rate=self.learning_rate,
+            warmup_fraction=self.warmup_fraction,
+            clip_norm=self.clip_norm,
+            weight_decay=self.weight_decay,
+            patience=self.patience,
+            precision=self.precision,
+            seed=self.seed,
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)

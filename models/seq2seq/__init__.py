@@ -1,1 +1,0 @@
-"""Sequence to sequence: networks that read a source and write a target, tasks, and training."""

@@ -1,0 +1,1 @@
+"""The loop that trains: batches in, weights out, and its state in a file."""

@@ -1,0 +1,181 @@
+"""All settings of training a language model from nothing, each with its limits and reason.
+
+Knows nothing about PyTorch: the command line draws its flags from here without importing it. What
+all kinds of model have in common is `PretrainSettings`; each kind adds its own, and its defaults.
+"""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from models.training.settings import MAX_SEED, PRECISIONS, check_fields, setting
+
+OF_SIZE = "the size's"
+SIZES = ("tiny", "small", "medium", "large", "xl")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PretrainSettings:
+    """Validates itself: a value outside its limits raises SettingError naming the field.
+
+    A step learns from `accumulation` batches of `batch_size` windows of text.
+    """
+
+    dropout: float = setting(
+        0.0,
+        "Share of values dropped in training. None: a corpus that is read a few times only is "
+        "seldom learnt by heart. Try 0.1 where the validation loss rises again.",
+        0.0,
+        0.9,
+    )
+    vocab_size: int = setting(
+        4_096,
+        "Most tokens of the tokenizer that is trained. 4096: for a corpus of some megabytes more "
+        "would be too rare to be learnt; GPT-2 has 50257.",
+        257,  # all bytes, and the end of text
+        1_000_000,
+    )
+    validation_fraction: float = setting(
+        0.1,
+        "Share of the corpus to hold out for measuring, where no validation file is given: the "
+        "end, after its documents were shuffled. A tenth: enough to measure, little lost.",
+        0.001,
+        0.5,
+    )
+    steps: int = setting(2_000, "Steps of the optimizer.", 1, 100_000_000)
+    batch_size: int = setting(
+        2,
+        "Windows computed at once. 2 keep a processor busy, and many small steps learn more from "
+        "as many tokens than few large ones.",
+        1,
+        4_096,
+    )
+    accumulation: int = setting(
+        1, "Batches whose gradients make one step: a larger batch in the same memory.", 1, 4_096
+    )
+    learning_rate: float = setting(
+        1e-3, "Highest learning rate, reached after the warm-up.", 1e-8, 1.0
+    )
+    warmup_fraction: float = setting(
+        0.05,
+        "Share of all steps in which the rate rises: AdamW's first estimates are rough.",
+        0.0,
+        1.0,
+    )
+    floor_fraction: float = setting(
+        0.1, "What is left of the rate at the last step, after a cosine. As for GPT-3.", 0.0, 1.0
+    )
+    beta1: float = setting(0.9, "How long AdamW remembers gradients; its usual value.", 0.0, 0.9999)
+    beta2: float = setting(
+        0.95,
+        "How long AdamW remembers squared gradients. 0.95, as for GPT-3: it forgets a spike of "
+        "the loss sooner than with the usual 0.999.",
+        0.0,
+        0.99999,
+    )
+    weight_decay: float = setting(
+        0.1, "Pull towards zero on matrices, not on biases and norms. As for GPT-3.", 0.0, 1.0
+    )
+    clip_norm: float = setting(
+        1.0, "Longest gradient; longer ones are shortened to it. As for GPT-2 and 3.", 1e-3, 1e3
+    )
+    evaluate_every: int = setting(
+        250, "Steps between two measurements; the best weights seen are kept.", 1, 1_000_000
+    )
+    validation_windows: int = setting(
+        128, "Most windows of the validation part to measure on.", 1, 1_000_000
+    )
+    precision: str = setting(
+        "auto",
+        "bfloat16 in the passes (weights stay float32): auto, on or off. Auto uses it only where "
+        "the processor multiplies in it (AVX512_BF16 or AMX); elsewhere it is slower.",
+        choices=PRECISIONS,
+    )
+    seed: int = setting(
+        0,
+        "Decides weights, order, what is held out and dropout: the same seed on the same machine "
+        "gives the same checkpoint.",
+        0,
+        MAX_SEED,
+    )
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+    @property
+    def windows_per_step(self) -> int:
+        return self.batch_size * self.accumulation
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransformerSettings(PretrainSettings):
+    """What Transformers have in common beside; a subclass has a `size` too."""
+
+    num_layers: int | None = setting(
+        None, "Layers, in place of the size's own.", 1, 1_000, shown=OF_SIZE
+    )
+    hidden_size: int | None = setting(
+        None,
+        "Values per token, in place of the size's own; feed-forward has 4 times as many.",
+        1,
+        shown=OF_SIZE,
+    )
+    num_heads: int | None = setting(
+        None,
+        "Heads of attention, in place of the size's own; must divide the hidden size.",
+        1,
+        shown=OF_SIZE,
+    )
+    context: int | None = setting(None, "Tokens in a training window.", 2, 1_000_000, shown=OF_SIZE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GPTSettings(TransformerSettings):
+    """A decoder that learns to continue text."""
+
+    size: str = setting(
+        "tiny",
+        "Sizes of the network: tiny is 4 layers of 192 with 3 heads, the others are GPT-2's. Tiny, "
+        "since it is what a processor trains in minutes: larger ones learn less in that time.",
+        choices=SIZES,
+    )
+    context: int | None = setting(
+        None,
+        "Tokens in a training window, and so the longest prompt and output together. By default "
+        "768 for tiny, else 1024 as in GPT-2.",
+        2,
+        1_000_000,
+        shown=OF_SIZE,
+    )
+    steps: int = setting(
+        2_000,
+        "Steps of the optimizer. 2000 of 2 windows of 768 tokens are 3 million tokens, minutes for "
+        "tiny; judge by the validation loss whether more would help.",
+        1,
+        100_000_000,
+    )
+    learning_rate: float = setting(
+        1e-3,
+        "Highest learning rate, reached after the warm-up. 1e-3 suits the size tiny; larger "
+        "networks want less, GPT-3 6e-4 at the size small.",
+        1e-8,
+        1.0,
+    )
+    validation_windows: int = setting(
+        128,
+        "Most windows of the validation part to measure on, spread evenly over it. 128 of 1024 "
+        "tokens know the loss to about a hundredth.",
+        1,
+        1_000_000,
+    )
+    sample_tokens: int = setting(
+        64, "Tokens of the sample that each measurement shows; 0 shows none.", 0, 100_000
+    )
+    prompt: str = setting(
+        "", "What samples continue. By default they begin a document of their own."
+    )
+    temperature: float = setting(
+        0.8, "Of samples: 0 takes the likeliest token. 0.8 is varied, and seldom odd.", 0.0, 10.0
+    )

@@ -1,1 +1,0 @@
-"""The Vision Transformer: images cut into patches, which an encoder reads like words."""

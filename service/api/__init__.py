@@ -1,0 +1,1 @@
+"""What every front does with a request, whatever its protocol."""

@@ -1,0 +1,26 @@
+"""The services of the typed API, as their protobuf files describe them, and reflection's."""
+
+from attendant.v1 import (
+    features_pb2,
+    generation_pb2,
+    reading_pb2,
+    text_pb2,
+    vision_pb2,
+)
+
+REFLECT = "ServerReflectionInfo"
+REFLECTION_SERVICES: tuple[str, ...] = (
+    "grpc.reflection.v1.ServerReflection",
+    "grpc.reflection.v1alpha.ServerReflection",
+)
+
+
+_SERVICES = tuple(
+    service
+    for file in (text_pb2, generation_pb2, reading_pb2, features_pb2, vision_pb2)
+    for service in file.DESCRIPTOR.services_by_name.values()
+)
+OWN_SERVICES: tuple[str, ...] = tuple(service.full_name for service in _SERVICES)
+OWN_METHODS: tuple[str, ...] = tuple(
+    f"/{service.full_name}/{method.name}" for service in _SERVICES for method in service.methods
+)

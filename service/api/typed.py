@@ -1,0 +1,140 @@
+"""One path for every method of the typed API: find the model, count, admit, check, compute, answer.
+
+Fields come in and go out, so that any front can use it: gRPC makes messages of them. Lives on the
+event loop.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeVar
+
+from service.api.admission import Admission
+from service.errors import InvalidArgument, WrongTask
+from service.records import Timings
+from service.repository.repository import ModelRepository
+from service.runtime.tokenizer import TokenPieces
+from service.serving.generative_model import GenerativeModel
+from service.serving.image_model import ImageModel
+from service.serving.model import Caller, ServedModel
+from service.serving.occupancy import Occupancy
+from service.serving.tasks.task import Fields, Method, Task, TextTask, token_fields
+from service.serving.text_model import TextModel
+
+T = TypeVar("T")
+
+
+class TypedModel(Protocol):
+    """A model that answers methods of the typed API."""
+
+    name: str
+    version: int
+    users: Occupancy
+
+    async def compute(self, inputs: Any, caller: Caller, can_truncate: bool = False, /) -> Any: ...  # noqa: ANN401
+
+    async def interpreted(self, reply: Any, read: Callable[[], T], /) -> T: ...  # noqa: ANN401
+
+
+class TypedCalls:
+    """Answers for the models of the repository; one request has at most `max_items` texts."""
+
+    def __init__(self, repository: ModelRepository, admission: Admission, max_items: int) -> None:
+        self._repository = repository
+        self._admission = admission
+        self._max_items = max_items
+
+    async def answer(
+        self, method: Method, fields: Fields, caller: Caller, build: Callable[[Fields], T]
+    ) -> T:
+        """What `build` makes of the answer's fields, on another thread where they are many."""
+        model = self._find(method.task, fields)
+        self._check_counts(method, fields)
+        asked = method.ask(fields, model)
+        self._admission.admit(asked.num_bytes)
+        with model.users:
+            reply = await model.compute(asked.inputs, caller, fields.get("truncate", False))
+        return await model.interpreted(
+            reply, lambda: build({**_answered_by(model, reply), **asked.answer(reply)})
+        )
+
+    async def tokens(self, fields: Fields, caller: Caller, build: Callable[[Fields], T]) -> T:
+        """The same of the tokens that a model would see, which wait behind no run."""
+        model = self._find_reader(fields)
+        texts, max_tokens = fields["texts"], model.manifest.max_tokens
+        self._check_count(len(texts), "texts")
+        self._admission.admit()
+
+        def read(pieces: Sequence[TokenPieces]) -> T:
+            return build(
+                {
+                    "model": model.name,
+                    "version": str(model.version),
+                    "num_tokens": sum(len(text.ids) for text in pieces),
+                    "timings": {"total_seconds": time.monotonic() - caller.received_s},
+                    "results": [_tokenized(text, max_tokens) for text in pieces],
+                }
+            )
+
+        return await model.pieces(texts, read)
+
+    def _find(self, task: Task, fields: Fields) -> TypedModel:
+        """The model that a request names, which does the task."""
+        model = self._repository.find(fields["model"], fields["version"])
+        if isinstance(model, (TextModel, ImageModel)) and model.manifest.task == task.name:
+            return model
+        if isinstance(task, TextTask):
+            raise wrong_task(_reader(model), task)
+        raise WrongTask(f"model '{model.name}' cannot {task.verb}")
+
+    def _find_reader(self, fields: Fields) -> TextModel | GenerativeModel:
+        return _reader(self._repository.find(fields["model"], fields["version"]))
+
+    def _check_counts(self, method: Method, fields: Fields) -> None:
+        """Raise `InvalidArgument` for more texts than the server takes, or none."""
+        total = 0
+        for place, name in enumerate(method.counted, start=1):
+            total += len(fields[name])
+            self._check_count(total, " and ".join(method.counted[:place]))
+
+    def _check_count(self, count: int, name: str) -> None:
+        if not 1 <= count <= self._max_items:
+            raise InvalidArgument(f"{name} has {count} elements, expected 1 to {self._max_items}")
+
+
+def _reader(model: ServedModel) -> TextModel | GenerativeModel:
+    if not isinstance(model, TextModel | GenerativeModel):
+        raise WrongTask(f"model '{model.name}' takes tensors, not texts")
+    return model
+
+
+def wrong_task(model: TextModel | GenerativeModel, task: Task) -> WrongTask:
+    """The error of a text model whose task is not the requested one."""
+    return WrongTask(f"model '{model.name}' does {model.manifest.task}, it cannot {task.verb}")
+
+
+def _answered_by(model: TypedModel, reply: Any) -> dict[str, Any]:  # noqa: ANN401 - of any task
+    """What every answer begins with."""
+    fields = {
+        "model": model.name,
+        "version": str(model.version),
+        "timings": _timing_fields(reply.timings),
+    }
+    if isinstance(model, TextModel):
+        fields["num_tokens"] = reply.num_tokens
+    return fields
+
+
+def _timing_fields(timings: Timings) -> Fields:
+    return {
+        "queue_seconds": timings.queue_s,
+        "compute_seconds": timings.compute_s,
+        "total_seconds": timings.total_s,
+    }
+
+
+def _tokenized(text: TokenPieces, max_tokens: int) -> Fields:
+    return {
+        "tokens": token_fields(text.ids, text.pieces, text.offsets),
+        "num_tokens": len(text.ids),
+        "is_too_long": len(text.ids) > max_tokens,
+    }

@@ -1,0 +1,1 @@
+"""From requests to full runs of a session."""

@@ -1,0 +1,1 @@
+"""What a model says of itself, and how that is read; no sessions."""

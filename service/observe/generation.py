@@ -1,0 +1,192 @@
+"""The metrics of generation: names and buckets after vLLM's, where vLLM has them.
+
+Observed once per step and once per sequence, on the engine's thread.
+"""
+
+from types import SimpleNamespace
+from typing import Protocol
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from service.records import FinishReason, RanStep, Sample
+
+LABELS = ("model", "version")
+# From 0.25 ms, the answer of a small model, to 30 s, longer than clients wait.
+SECONDS = (2.5e-4, 5e-4, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+POWERS_OF_2 = tuple(float(2**power) for power in range(8))
+# vLLM's buckets, for what has vLLM's names.
+FIRST_TOKEN_SECONDS = (
+    *(0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10),
+    *(20, 40, 80, 160, 640, 2560),
+)
+INTER_TOKEN_SECONDS = (
+    *(0.001, 0.0025, 0.005),  # ours: small models are faster than vLLM's least
+    *(0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5, 5, 7.5, 10),
+    *(20, 40, 80),
+)
+GENERATION_SECONDS = (
+    *(0.01, 0.025, 0.05, 0.1, 0.2),  # ours, for the same reason
+    *(0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960),
+)
+REQUEST_TOKENS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000)
+ITERATION_TOKENS = (1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
+
+
+class GenerationInstruments:
+    """The metrics of all generative models, by their labels."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        def histogram(name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
+            return Histogram(f"attendant_{name}", text, LABELS, buckets=buckets, registry=registry)
+
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            return Counter(f"attendant_{name}", text, (*LABELS, *labels), registry=registry)
+
+        def gauge(name: str, text: str) -> Gauge:
+            return Gauge(f"attendant_{name}", text, LABELS, registry=registry)
+
+        seconds = GENERATION_SECONDS
+        self.time_to_first_token = histogram(
+            "time_to_first_token_seconds", "Sequence, arrival to first token", FIRST_TOKEN_SECONDS
+        )
+        self.inter_token_latency = histogram(
+            "inter_token_latency_seconds", "Token after the one before it", INTER_TOKEN_SECONDS
+        )
+        self.e2e = histogram("e2e_request_latency_seconds", "Sequence, arrival to end", seconds)
+        self.queue = histogram("request_queue_time_seconds", "Sequence, until a step", seconds)
+        self.prefill = histogram(
+            "request_prefill_time_seconds", "Sequence, first step to first token", seconds
+        )
+        self.decode = histogram(
+            "request_decode_time_seconds", "Sequence, first token to last", seconds
+        )
+        self.prompt_length = histogram(
+            "request_prompt_tokens", "Sequence's prompt, tokens", REQUEST_TOKENS
+        )
+        self.output_length = histogram(
+            "request_generation_tokens", "Sequence's output, tokens", REQUEST_TOKENS
+        )
+        self.iteration_tokens = histogram(
+            "iteration_tokens", "Tokens computed by one step", ITERATION_TOKENS
+        )
+        self.iteration_rows = histogram(
+            "iteration_rows", "Sequences computed by one step", POWERS_OF_2
+        )
+        self.run_seconds = histogram("iteration_run_seconds", "Step, in the session", SECONDS)
+        self.other_seconds = histogram(
+            "iteration_other_seconds", "Step, outside of the session", SECONDS
+        )
+        self.prompt_tokens = counter("prompt_tokens", "Prompt tokens of sequences that ended")
+        self.generation_tokens = counter("generation_tokens", "Tokens generated")
+        self.prefix_queries = counter(
+            "prefix_cache_queries", "Prompt tokens looked for in the cache"
+        )
+        self.prefix_hits = counter("prefix_cache_hits", "Prompt tokens copied, not computed")
+        self.drafted_tokens = counter(
+            "spec_decode_num_draft_tokens", "Tokens drafted, and computed to check them"
+        )
+        self.accepted_tokens = counter(
+            "spec_decode_num_accepted_tokens", "Drafted tokens that became output"
+        )
+        self.moved_rows = counter("kv_cache_moved_rows", "Slots copied to another slot")
+        self.ended = counter("request_success", "Sequences that ended", "finished_reason")
+        self.usage = gauge("kv_cache_usage_perc", "Share of slots in use, 0 to 1")
+        self.slots = gauge("kv_cache_slots", "Slots there are")
+        self.slots_used = gauge("kv_cache_slots_used", "Slots that belong to a sequence")
+        self.tokens_used = gauge("kv_cache_tokens_used", "Tokens that belong to a sequence")
+        self.tokens_kept = gauge("kv_cache_tokens_kept", "Tokens kept for prompts to come")
+
+    def forget(self, name: str, version: str) -> None:
+        """Show the series of a version no more."""
+        for instrument in vars(self).values():
+            if instrument is not self.ended:
+                instrument.remove(name, version)
+        for reason in FinishReason:
+            self.ended.remove(name, version, reason.value)
+
+
+class WatchedSlots(Protocol):
+    """The KV cache's numbers, read when the metrics are."""
+
+    num_slots: int
+
+    @property
+    def num_used(self) -> int: ...
+
+    @property
+    def num_tokens(self) -> int: ...
+
+    @property
+    def num_idle_tokens(self) -> int: ...
+
+
+class StepObserver(Protocol):
+    """The instruments that a generative model version has like every other."""
+
+    labels: dict[str, str]
+
+    def step_ran(self, step: RanStep) -> None: ...
+
+
+class GenerationMetrics:
+    """One generative model version's instruments; the engine's observer."""
+
+    def __init__(self, instruments: GenerationInstruments, model: StepObserver) -> None:
+        self.model = model
+        names = (model.labels["model"], model.labels["version"])
+        bound = {
+            name: instrument.labels(*names)
+            for name, instrument in vars(instruments).items()
+            if name != "ended"
+        }
+        self._bound = SimpleNamespace(**bound)
+        self._ended = {
+            reason: instruments.ended.labels(*names, reason.value) for reason in FinishReason
+        }
+
+    def watch(self, cache: WatchedSlots) -> None:
+        """Read the cache's gauges at a scrape."""
+        self._bound.slots.set(cache.num_slots)
+        self._bound.slots_used.set_function(lambda: cache.num_used)
+        self._bound.usage.set_function(lambda: cache.num_used / cache.num_slots)
+        self._bound.tokens_used.set_function(lambda: cache.num_tokens)
+        self._bound.tokens_kept.set_function(lambda: cache.num_idle_tokens)
+
+    def unwatch(self) -> None:
+        """Hold the cache no more, whose gauges read 0 from now on."""
+        bound = self._bound
+        bound.slots.set(0)
+        for gauge in (bound.slots_used, bound.usage, bound.tokens_used, bound.tokens_kept):
+            gauge.set_function(int)
+
+    def step_ran(self, step: RanStep) -> None:
+        bound = self._bound
+        self.model.step_ran(step)
+        bound.iteration_tokens.observe(step.num_tokens)
+        bound.iteration_rows.observe(step.num_rows)
+        bound.run_seconds.observe(step.run_s)
+        bound.other_seconds.observe(step.other_s)
+        bound.generation_tokens.inc(len(step.time_to_first_token_s) + len(step.inter_token_s))
+        bound.moved_rows.inc(step.num_moved_rows)
+        bound.drafted_tokens.inc(step.num_drafted)
+        bound.accepted_tokens.inc(step.num_agreed)
+        for duration_s in step.time_to_first_token_s:
+            bound.time_to_first_token.observe(duration_s)
+        for duration_s in step.inter_token_s:
+            bound.inter_token_latency.observe(duration_s)
+
+    def sequence_ended(self, sequence: Sample) -> None:
+        assert sequence.finish_reason is not None, "it has ended"
+        self._ended[sequence.finish_reason].inc()
+        bound, timings = self._bound, sequence.timings
+        bound.queue.observe(timings.queue_s)
+        if not timings.first_token_s:
+            return
+        bound.prefix_queries.inc(sequence.num_prompt_tokens)
+        bound.prefix_hits.inc(sequence.num_reused_tokens)
+        bound.prompt_tokens.inc(sequence.num_prompt_tokens)
+        bound.prompt_length.observe(sequence.num_prompt_tokens)
+        bound.output_length.observe(sequence.num_output_tokens)
+        bound.prefill.observe(timings.prefill_s)
+        bound.decode.observe(timings.decode_s)
+        bound.e2e.observe(timings.total_s)

@@ -1,0 +1,465 @@
+"""All metrics except those of generation and of the process, and the page with all of them.
+
+Two families. `nv_inference_*` are Triton's names, labels and units, so that dashboards
+made for it keep working. `attendant_*` are ours: histograms, which Triton has not.
+docs/metrics.md lists them all. Names never appear at call sites: models call the
+methods of their `ModelMetrics`.
+
+prometheus_client appends `_total` to counters, and Triton's names have none, so those
+come from a collector over plain numbers (`statistics.py`), as untyped samples.
+"""
+
+import threading
+import time
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Sequence as Many
+from contextlib import contextmanager
+from itertools import accumulate
+from typing import Protocol, TypeAlias, TypeVar, get_args
+
+from prometheus_client import (
+    CollectorRegistry,
+    Gauge,
+    ProcessCollector,
+    disable_created_metrics,
+    make_wsgi_app,
+)
+from prometheus_client.metrics_core import (
+    CounterMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector, RestrictedRegistry
+from prometheus_client.utils import floatToGoString
+
+from service.observe.generation import (
+    LABELS,
+    POWERS_OF_2,
+    SECONDS,
+    GenerationInstruments,
+    GenerationMetrics,
+)
+from service.observe.page import MetricsServer
+from service.observe.server import ServerCollector, ServerNumbers
+from service.observe.statistics import FailureReason, Refusal, Statistics
+from service.observe.trace_files import ModelTracer, Tracing
+from service.records import RanBatch, RanStep, Timings
+
+Durations: TypeAlias = tuple[float, float, float]  # collating, the session run, splitting
+Sizes: TypeAlias = list[tuple[int, int]]  # rows and tokens per row, of each item
+T = TypeVar("T")
+MAX_UNCOUNTED = 64  # requests or batches of one version; then they are counted
+MAX_VERSIONS = 4_096  # with series of their own, unless more are served at once
+TOKENS = tuple(float(2**power) for power in range(3, 16))
+RATIOS = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0)
+_HISTOGRAMS = {
+    "attendant_request_seconds": ("Request, from its arrival to its answer", SECONDS),
+    "attendant_queue_seconds": ("Request in the queue, until its first batch", SECONDS),
+    "attendant_compute_seconds": ("Batch, from collating to splitting", SECONDS),
+    "attendant_batch_rows": ("Rows of a batch", POWERS_OF_2),
+    "attendant_batch_tokens": ("Tokens of a batch, padding included", TOKENS),
+    "attendant_batch_padding_ratio": ("Share of a batch's tokens that is padding", RATIOS),
+}
+_REASONS: tuple[FailureReason, ...] = get_args(FailureReason)
+_NV_COUNTERS: dict[str, tuple[str, Callable[[Statistics], int]]] = {
+    "nv_inference_request_success": (
+        "Successful inference requests, all batch sizes",
+        lambda model: model.success.count,
+    ),
+    "nv_inference_count": (
+        "Inferences performed: a request of n rows counts n",
+        lambda model: model.inference_count,
+    ),
+    "nv_inference_exec_count": (
+        "Model executions performed: one per batch",
+        lambda model: model.execution_count,
+    ),
+    "nv_inference_request_duration_us": (
+        "Cumulative request duration, microseconds",
+        lambda model: model.success.us,
+    ),
+    "nv_inference_queue_duration_us": (
+        "Cumulative queue duration, microseconds",
+        lambda model: model.queue.us,
+    ),
+    "nv_inference_compute_input_duration_us": (
+        "Cumulative input preparation, microseconds",
+        lambda model: model.compute.compute_input.us,
+    ),
+    "nv_inference_compute_infer_duration_us": (
+        "Cumulative inference, microseconds",
+        lambda model: model.compute.compute_infer.us,
+    ),
+    "nv_inference_compute_output_duration_us": (
+        "Cumulative output preparation, microseconds",
+        lambda model: model.compute.compute_output.us,
+    ),
+    "nv_cache_num_hits_per_model": (
+        "Requests that the response cache answered",
+        lambda model: model.cache_hit.count,
+    ),
+    "nv_cache_num_misses_per_model": (
+        "Requests that the response cache could not answer",
+        lambda model: model.cache_miss.count,
+    ),
+    "nv_cache_hit_duration_per_model": (
+        "Cumulative duration of cache hits, microseconds",
+        lambda model: model.cache_hit.us,
+    ),
+    "nv_cache_miss_duration_per_model": (
+        "Cumulative lookup and insertion of cache misses, microseconds",
+        lambda model: model.cache_miss.us,
+    ),
+}
+
+
+class BatchObserver(Protocol):
+    """A further observer of batches. Called on engine threads."""
+
+    def batch_ran(self, model: str, version: str, batch: RanBatch) -> None: ...
+
+
+class WatchedCache(Protocol):
+    """The response cache's numbers, read when the metrics are."""
+
+    @property
+    def num_bytes(self) -> int: ...
+
+    @property
+    def num_entries(self) -> int: ...
+
+
+class Metrics:
+    """The registry and its instruments; one per server.
+
+    Models find their tracer here too, so that a request is reported once.
+    """
+
+    def __init__(
+        self, tracing: Tracing | None = None, batch_observer: BatchObserver | None = None
+    ) -> None:
+        disable_created_metrics()  # a time stamp beside every series, without a reader
+        self.registry = _Registry(self)
+        self._tracing = tracing or Tracing()
+        self.batch_observer = batch_observer
+        self._models: dict[tuple[str, int], ModelMetrics] = {}
+
+        self.waiting = Gauge(
+            "attendant_requests_waiting", "Requests in the queue", LABELS, registry=self.registry
+        )
+        self.running = Gauge(
+            "attendant_requests_running", "Requests in a batch", LABELS, registry=self.registry
+        )
+        self._instruments = (self.waiting, self.running)
+        self._cache_bytes = Gauge(
+            "attendant_response_cache_bytes", "Bytes of kept answers", registry=self.registry
+        )
+        self._cache_entries = Gauge(
+            "attendant_response_cache_entries", "Kept answers", registry=self.registry
+        )
+        self.generation = GenerationInstruments(self.registry)
+        self.server = ServerNumbers()
+        self.registry.register(_TritonNames(self))
+        self.registry.register(_Histograms(self))
+        self.registry.register(_Refusals(self))
+        self.registry.register(ServerCollector(self.server))
+        ProcessCollector(registry=self.registry)
+
+    @property
+    def models(self) -> list["ModelMetrics"]:
+        return list(self._models.values())
+
+    def for_model(self, name: str, version: int) -> "ModelMetrics":
+        """The instruments of one model version, with its labels bound.
+
+        A version loaded anew goes on counting where the one before it is; its engine is watched in
+        the other's place.
+        """
+        key = (name, version)
+        if key not in self._models:
+            if len(self._models) >= MAX_VERSIONS:
+                self._forget_one()
+            tracer = self._tracing.for_model(name)
+            self._models[key] = ModelMetrics(self, name, str(version), tracer)
+        return self._models[key]
+
+    def _forget_one(self) -> None:
+        """The oldest version that is no longer served; if it comes back, it counts from zero."""
+        idle = (key for key, model in self._models.items() if not model.is_watched)
+        key = next(idle, None)
+        if key is not None:
+            model = self._models.pop(key)
+            for instrument in self._instruments:
+                instrument.remove(*model.labels.values())
+            if model.generation is not None:
+                self.generation.forget(*model.labels.values())
+
+    def watch_cache(self, cache: WatchedCache) -> None:
+        """Read the cache's gauges at a scrape."""
+        self._cache_bytes.set_function(lambda: cache.num_bytes)
+        self._cache_entries.set_function(lambda: cache.num_entries)
+
+    def for_generation(self, model: "ModelMetrics") -> "GenerationMetrics":
+        """The further metrics of a generative model version."""
+        if model.generation is None:
+            model.generation = GenerationMetrics(self.generation, model)
+        return model.generation
+
+    def serve(self, host: str, port: int) -> MetricsServer:
+        """Answer `/metrics` on threads of its own, until the returned server is stopped."""
+        server = MetricsServer(host, port, make_wsgi_app(self.registry))
+        server.start()
+        return server
+
+
+class ModelMetrics:
+    """One model version's instruments. Methods may be called from any thread.
+
+    Requests and batches are collected and counted many at a time, because counting each one costs
+    cache misses and locks. Reading counts all collected ones first.
+    """
+
+    def __init__(self, metrics: Metrics, name: str, version: str, tracer: ModelTracer) -> None:
+        self.tracer = tracer
+        self._batch_observer = metrics.batch_observer
+        self.labels = {"model": name, "version": version}
+        self.load_s = 0.0
+        self.num_waiting: Callable[[], int] = _zero
+        self.generation: GenerationMetrics | None = None
+        self._lock = threading.Lock()
+        self._statistics = Statistics()
+        self._answered: deque[tuple[int, Timings]] = deque()  # rows
+        self._ran: deque[tuple[Sizes, Durations]] = deque()
+        self.histograms = {name: _Buckets(bounds) for name, (_, bounds) in _HISTOGRAMS.items()}
+        self._waiting = metrics.waiting.labels(name, version)
+        self._running = metrics.running.labels(name, version)
+
+    def watch(self, num_waiting: Callable[[], int], num_running: Callable[[], int]) -> None:
+        """Read the queue's gauges at a scrape."""
+        self.num_waiting = num_waiting
+        self._waiting.set_function(num_waiting)
+        self._running.set_function(num_running)
+
+    def unwatch(self) -> None:
+        """Hold the engine no more, whose gauges read 0 from now on."""
+        self.watch(_zero, _zero)
+        if self.generation is not None:
+            self.generation.unwatch()
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether an engine serves this version now."""
+        return self.num_waiting is not _zero
+
+    @contextmanager
+    def reading(self) -> Iterator[Statistics]:
+        """The numbers so far, consistent with each other; nothing is counted meanwhile."""
+        with self._lock:
+            self._count()
+            yield self._statistics
+
+    def request_succeeded(self, num_rows: int, timings: Timings) -> None:
+        self._answered.append((num_rows, timings))
+        self._count_if_many(len(self._answered))
+
+    def answered_from_cache(self, timings: Timings, lookup_s: float) -> None:
+        with self._lock:
+            self._statistics.answered_from_cache(timings, lookup_s, _now_ms())
+            self.histograms["attendant_request_seconds"].add([timings.total_s])
+
+    def missed_cache(self, duration_s: float) -> None:
+        """A request was looked up and, once computed, put in, which took so long together."""
+        with self._lock:
+            self._statistics.cache_miss.add(duration_s)
+
+    def request_failed(
+        self, reason: FailureReason, duration_s: float = 0.0, refusal: Refusal | None = None
+    ) -> None:
+        with self._lock:
+            self._statistics.failed(reason, duration_s)
+            if refusal is not None:
+                self._statistics.refusals[refusal] += 1
+
+    def step_ran(self, step: RanStep) -> None:
+        """One step of a generative model; what is not the session's is counted as output."""
+        with self._lock:
+            self._statistics.executed(step.num_rows, 0.0, step.run_s, step.other_s)
+
+    def batch_ran(self, batch: RanBatch) -> None:
+        sizes = [(item.num_rows, item.num_tokens) for item in batch.items]  # without their arrays
+        self._ran.append((sizes, (batch.collate_s, batch.run_s, batch.split_s)))
+        self._count_if_many(len(self._ran))
+        if self._batch_observer is not None:
+            self._batch_observer.batch_ran(self.labels["model"], self.labels["version"], batch)
+
+    def count(self, name: str) -> int:
+        """The present value of one of Triton's counters."""
+        _, value_of = _NV_COUNTERS[name]
+        with self.reading() as statistics:
+            return value_of(statistics)
+
+    def refusals(self, reason: Refusal) -> int:
+        return self._statistics.refusals[reason]
+
+    def failures(self, reason: FailureReason) -> int:
+        return self._statistics.failures[reason]
+
+    def count_all(self) -> None:
+        """Count what was put down so far."""
+        with self._lock:
+            self._count()
+
+    def _count_if_many(self, num_waiting: int) -> None:
+        """Unless another thread is about it."""
+        if num_waiting >= MAX_UNCOUNTED and self._lock.acquire(blocking=False):
+            try:
+                self._count()
+            finally:
+                self._lock.release()
+
+    def _count(self) -> None:
+        """Under the lock."""
+        statistics, histograms = self._statistics, self.histograms
+        if answered := list(_taken(self._answered)):
+            rows, timings = zip(*answered, strict=True)
+            last_ago_s = time.monotonic() - max([t.finished_s for t in timings])
+            statistics.succeeded(sum(rows), timings, _now_ms() - round(last_ago_s * 1e3))
+            histograms["attendant_request_seconds"].add([t.total_s for t in timings])
+            histograms["attendant_queue_seconds"].add([t.queue_s for t in timings])
+        if ran := list(_taken(self._ran)):
+            all_sizes, all_durations = zip(*ran, strict=True)
+            num_rows = [sum([rows for rows, _ in sizes]) for sizes in all_sizes]
+            num_tokens = [sum([rows * tokens for rows, tokens in sizes]) for sizes in all_sizes]
+            longest = [max([tokens for _, tokens in sizes]) for sizes in all_sizes]
+            padded = [rows * tokens for rows, tokens in zip(num_rows, longest, strict=True)]
+            shares = [
+                own / all_ if all_ else 1.0 for own, all_ in zip(num_tokens, padded, strict=True)
+            ]
+            for size, durations in zip(num_rows, all_durations, strict=True):
+                statistics.executed(size, *durations)
+            histograms["attendant_compute_seconds"].add([sum(d) for d in all_durations])
+            histograms["attendant_batch_rows"].add(num_rows)
+            histograms["attendant_batch_tokens"].add(padded)
+            histograms["attendant_batch_padding_ratio"].add([1 - share for share in shares])
+
+
+class _Buckets:
+    """One series of a histogram, in plain numbers, guarded by its owner."""
+
+    def __init__(self, bounds: Many[float]) -> None:
+        self._bounds = bounds
+        self._counts = [0] * (len(bounds) + 1)  # the last: above all bounds
+        self._total = 0.0
+
+    def add(self, values: Many[float]) -> None:
+        for value in values:
+            self._counts[bisect_left(self._bounds, value)] += 1
+        self._total += sum(values)
+
+    def show(self, family: HistogramMetricFamily, labels: Many[str]) -> None:
+        names = [*map(floatToGoString, self._bounds), "+Inf"]
+        buckets = list(zip(names, accumulate(self._counts), strict=True))
+        family.add_metric(labels, buckets, self._total)
+
+
+class _Histograms(Collector):
+    """Ours of requests and batches: prometheus_client's own would lock for every number."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+
+    def describe(self) -> Iterator[HistogramMetricFamily]:
+        """Names by which a page of some metrics finds these."""
+        for name, (text, _) in _HISTOGRAMS.items():
+            yield HistogramMetricFamily(name, text, labels=LABELS)
+
+    def collect(self) -> Iterator[Metric]:
+        for family in self.describe():
+            for model in self._metrics.models:
+                with model.reading():
+                    model.histograms[family.name].show(family, list(model.labels.values()))
+            yield family
+
+
+class _Refusals(Collector):
+    """Requests that were not computed, for want of time or room."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+
+    def collect(self) -> Iterator[Metric]:
+        family = CounterMetricFamily(
+            "attendant_requests_refused",
+            "Requests not computed, for want of time or room",
+            labels=(*LABELS, "reason"),
+        )
+        for model in self._metrics.models:
+            for reason in get_args(Refusal):
+                family.add_metric((*model.labels.values(), reason), model.refusals(reason))
+        yield family
+
+
+class _Registry(CollectorRegistry):
+    """A registry whose pages include all requests until the scrape."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        super().__init__()
+        self._metrics = metrics
+
+    def collect(self) -> Iterator[Metric]:
+        self._count_all()
+        yield from super().collect()
+
+    def restricted_registry(self, names: Iterable[str]) -> RestrictedRegistry:
+        self._count_all()
+        return super().restricted_registry(names)
+
+    def _count_all(self) -> None:
+        for model in self._metrics.models:
+            model.count_all()
+
+
+class _TritonNames(Collector):
+    """Triton's counters and gauges, from the plain numbers of every model."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+
+    def collect(self) -> Iterator[Metric]:
+        models = self._metrics.models
+        for name, (text, _) in _NV_COUNTERS.items():
+            metric = Metric(name, text, "unknown")
+            for model in models:
+                metric.add_sample(name, model.labels, model.count(name))
+            yield metric
+        failure = "nv_inference_request_failure"
+        metric = Metric(failure, "Failed inference requests", "unknown")
+        for model in models:
+            for reason in _REASONS:
+                labels = {**model.labels, "reason": reason}
+                metric.add_sample(failure, labels, model.failures(reason))
+        yield metric
+        pending, load = "nv_inference_pending_request_count", "nv_model_load_duration_secs"
+        metric = Metric(pending, "Requests waiting to be executed", "gauge")
+        loads = Metric(load, "Time to load the model, seconds", "gauge")
+        for model in models:
+            metric.add_sample(pending, model.labels, model.num_waiting())
+            loads.add_sample(load, model.labels, model.load_s)
+        yield metric
+        yield loads
+
+
+def _taken(waiting: deque[T]) -> Iterator[T]:
+    """The collected events; only one thread at a time may take them."""
+    for _ in range(len(waiting)):
+        yield waiting.popleft()
+
+
+def _zero() -> int:
+    return 0
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 10**6

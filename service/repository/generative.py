@@ -1,0 +1,138 @@
+"""From a version folder to a generative model that runs; see `service/repository/loading.py`."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from service.contract.manifest import Manifest
+from service.errors import LoadError
+from service.generation.decoder import PREFILL_SUFFIX, CacheLimits, Decoder
+from service.generation.encoder_decoder import SourceLimits, open_encoder_decoder
+from service.generation.engine import GenerationEngine, Vocabulary
+from service.generation.inbox import QueueLimits
+from service.generation.scheduler import SchedulerLimits
+from service.repository.plan import ModelPlan
+from service.runtime.session import SessionOptions
+from service.runtime.tokenizer import PromptTokenizer
+from service.serving.generative_model import GenerativeModel, Room
+from service.serving.model import Host
+
+OpenDecoder = Callable[[Path, SessionOptions, CacheLimits], Decoder]
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedDecoder:
+    """A decoder, with its cache, and its tokenizer."""
+
+    decoder: Decoder
+    tokenizer: PromptTokenizer
+    manifest: Manifest
+    room: Room  # how long prompts and outputs may be
+
+    @property
+    def description(self) -> str:
+        cache = f" in {self.manifest.kv_cache}" if self.manifest.kv_cache else ""
+        return f"{self.decoder.num_slots} slots of {self.decoder.max_tokens} tokens{cache}"
+
+
+def load_decoder(plan: ModelPlan, open_decoder: OpenDecoder) -> LoadedDecoder:
+    """Open a graph and make its cache, or raise `LoadError`."""
+    manifest, graph, options = plan.manifest, plan.graph, plan.options
+    assert manifest is not None, "a generative model has one"
+    if options.device != "cpu":
+        raise LoadError("a generative model runs on the CPU only: set instance_group KIND_CPU")
+    context_tokens = plan.max_context_tokens or manifest.max_tokens
+    max_tokens = min(context_tokens, manifest.max_tokens)
+    if max_tokens < 2:
+        raise LoadError(f"max_context_tokens is {max_tokens}, expected room for prompt and output")
+    limits = CacheLimits(max_tokens, plan.steps.max_running, plan.kv_cache_bytes)
+    room = _room(max_tokens, manifest)
+    if manifest.has_source:
+        sources = _source_limits(manifest)
+        decoder: Decoder = open_encoder_decoder(graph, options, limits, sources)
+    else:
+        prefill = graph.with_suffix(PREFILL_SUFFIX)
+        if manifest.kv_cache and not prefill.is_file():
+            raise LoadError(
+                f"{prefill.name} is missing: the manifest says kv_cache {manifest.kv_cache}"
+            )
+        decoder = open_decoder(graph, options, limits)
+    tokenizer = PromptTokenizer(
+        graph.with_name("tokenizer.json"),
+        room.max_prompt_tokens,
+        plan.settings.max_text_characters,
+    )
+    if len(tokenizer.token_bytes) > decoder.vocab_size:
+        raise LoadError(
+            f"tokenizer.json has ids up to {len(tokenizer.token_bytes) - 1}, "
+            f"the model knows {decoder.vocab_size}"
+        )
+    start_token_id = manifest.decoder_start_token_id  # 0 where there is none
+    for name, token_ids in (
+        ("eos_token_ids", manifest.eos_token_ids),
+        ("decoder_start_token_id", (start_token_id,)),
+    ):
+        unknown = [token_id for token_id in token_ids if token_id >= decoder.vocab_size]
+        if unknown:
+            raise LoadError(
+                f"manifest.json: {name} has {unknown[0]}, expected 0 to {decoder.vocab_size - 1}"
+            )
+    return LoadedDecoder(decoder, tokenizer, manifest, room)
+
+
+def _source_limits(manifest: Manifest) -> SourceLimits:
+    if not 1 <= manifest.max_source_tokens < manifest.max_tokens:
+        raise LoadError(
+            f"manifest.json: max_source_tokens is {manifest.max_source_tokens}, expected 1 to "
+            f"{manifest.max_tokens - 1}: max_tokens is of source and output together"
+        )
+    return SourceLimits(
+        manifest.max_source_tokens, manifest.pad_token_id, manifest.decoder_start_token_id
+    )
+
+
+def _room(max_tokens: int, manifest: Manifest) -> Room:
+    """An encoder-decoder's source and output have room of their own; others share one context."""
+    if not manifest.has_source:
+        return Room(max_tokens, max_tokens - 1, max_tokens - 1)
+    max_source_tokens = manifest.max_source_tokens
+    return Room(max_tokens, max_source_tokens, max_tokens - max_source_tokens)
+
+
+def _for_encoder(limits: SchedulerLimits, manifest: Manifest) -> SchedulerLimits:
+    """A source is computed whole, and differs as a whole where it differs in its last token."""
+    if not manifest.has_source:
+        return limits
+    return replace(
+        limits,
+        max_prefill_tokens=max(limits.max_prefill_tokens, manifest.max_source_tokens),
+        can_reuse_prefixes=False,
+        has_whole_prompts=True,
+    )
+
+
+def start_decoder(
+    plan: ModelPlan, loaded: LoadedDecoder, host: Host, on_broken: Callable[[], None]
+) -> GenerativeModel:
+    """A loaded decoder with its engine. Call it on the event loop that will use it."""
+    decoder = loaded.decoder
+    most = decoder.max_logits_per_row - 1  # 0 where a graph gives the last logits only
+    limits = replace(
+        plan.steps,
+        max_draft_tokens=min(plan.steps.max_draft_tokens, most),
+        pads_prompts=decoder.pads_prompts,
+    )
+    model_metrics = host.metrics.for_model(plan.name, plan.number)
+    metrics = host.metrics.for_generation(model_metrics)
+    policy = plan.limits.queue.default
+    engine = GenerationEngine(
+        f"{plan.name}-{plan.number}",
+        decoder,
+        Vocabulary(loaded.tokenizer.token_bytes, loaded.manifest.eos_token_ids),
+        _for_encoder(limits, loaded.manifest),
+        QueueLimits(policy.max_requests, plan.limits.max_waiting_tokens, policy),
+        metrics,
+        on_broken,
+    )
+    metrics.watch(engine.cache)
+    return GenerativeModel(host, plan.interface, engine, loaded.tokenizer, loaded.room)

@@ -1,0 +1,49 @@
+"""Whether a graph takes and gives what its manifest promises."""
+
+from service.contract.manifest import Manifest
+from service.contract.tensors import Signature
+from service.errors import LoadError
+from service.serving.tasks.table import text_signature
+from service.serving.tasks.task import TextTask
+
+
+def check_graph(graph: Signature, manifest: Manifest, task: TextTask | None) -> None:
+    """Raise `LoadError` unless a graph is as its manifest says; without a task it is of images."""
+    if task is not None:
+        _check_text_graph(graph, manifest, task)
+    else:
+        _check_image_graph(graph, manifest)
+
+
+def _check_text_graph(graph: Signature, manifest: Manifest, task: TextTask) -> None:
+    known = {"input_ids", "attention_mask", "token_type_ids"}
+    if manifest.has_source:
+        known.add("target_ids")
+    inputs = {spec.name for spec in graph.inputs}
+    if "input_ids" not in inputs or not inputs <= known:
+        raise LoadError(f"a text model takes input_ids and {sorted(known)}, not {sorted(inputs)}")
+    expected = task.dims(manifest)
+    outputs = {spec.name: spec.dims for spec in graph.outputs}
+    dims = outputs.get(task.output, ())[1:]
+    if len(dims) != len(expected) or any(
+        -1 not in (dim, size) and dim != size for dim, size in zip(dims, expected, strict=True)
+    ):
+        raise LoadError(
+            f"task {manifest.task} needs an output '{task.output}' of shape {[-1, *expected]}, "
+            f"the graph has {outputs}"
+        )
+
+
+def _check_image_graph(graph: Signature, manifest: Manifest) -> None:
+    promised = text_signature(manifest)
+    for side, tensors, (spec,) in (
+        ("input", graph.inputs, promised.inputs),
+        ("output", graph.outputs, promised.outputs),
+    ):
+        dims = [tensor.dims for tensor in tensors if tensor.name == spec.name]
+        if len(tensors) != 1 or dims != [(-1, *spec.dims)]:
+            raise LoadError(
+                f"task {manifest.task} needs one {side} '{spec.name}' of shape "
+                f"{[-1, *spec.dims]}, the graph has "
+                f"{ {tensor.name: tensor.dims for tensor in tensors} }"
+            )

@@ -1,0 +1,221 @@
+"""Loads models from folders of the repository.
+
+`load_model` reads and checks files and opens sessions; it blocks, so it runs on a
+worker thread. `start_model` only wires what was loaded to an engine, on the event
+loop. Knows nothing of requests or protocols.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from service.batching.collate import concatenate_rows, pad_rows
+from service.batching.engine import BatchEngine, Collate
+from service.batching.request import Item, Request
+from service.contract.files import ModelSource, find_versions, read_config
+from service.contract.interface import ModelInterface
+from service.contract.manifest import Manifest
+from service.contract.model_config import parse_config, parse_config_json, versions_to_serve
+from service.contract.tensors import Arrays
+from service.errors import LoadError
+from service.generation.decoder import open_decoder
+from service.records import Timings
+from service.repository.generative import LoadedDecoder, OpenDecoder, load_decoder, start_decoder
+from service.repository.limits import with_cost
+from service.repository.measuring import made_up_items, measure_cost
+from service.repository.plan import ModelPlan, plan_of
+from service.repository.warmup import warm_up
+from service.runtime.background import release_freed_memory
+from service.runtime.cost import CostCurve
+from service.runtime.session import OnnxSession, RunStop, Session, SessionOptions
+from service.runtime.tokenizer import TextTokenizer
+from service.serving.image_model import ImageModel
+from service.serving.model import Host, ServedModel
+from service.serving.sequence_model import SequenceModel
+from service.serving.tasks.task import TextTask
+from service.serving.tensor_model import TensorModel, from_graph, to_graph
+from service.serving.text_model import TextModel, text_items
+from service.settings import Settings
+
+OpenSession = Callable[[Path, SessionOptions], Session]
+
+
+@dataclass(frozen=True, slots=True)
+class Openers:
+    """How graphs are opened: by ONNX Runtime, or by what tests put in its place."""
+
+    session: OpenSession = OnnxSession
+    decoder: OpenDecoder = open_decoder
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedVersion:
+    """One version's plan, and what was opened for it."""
+
+    plan: ModelPlan
+    sessions: tuple[Session, ...]  # one per run at once; may be the same one
+    tokenizer: TextTokenizer | None = None  # None: it reads no texts
+    decoder: LoadedDecoder | None = None  # of a generative model, which has no other session
+    cost: CostCurve | None = None  # of its runs; None: not measured
+
+    @property
+    def number(self) -> int:
+        return self.plan.number
+
+    @property
+    def manifest(self) -> Manifest | None:
+        return self.plan.manifest
+
+    @property
+    def description(self) -> str:
+        manifest, choice, options = self.plan.manifest, self.plan.choice, self.plan.options
+        kind: str = manifest.task if manifest else "tensors"
+        if choice is not None:
+            kind += f", {choice.precision} ({choice.reason})"
+        at_once = self.decoder.description if self.decoder else f"{len(self.sessions)} runs at once"
+        cost = f"; {self.cost}" if self.cost else ""
+        return f"{kind}, {at_once} on {options.device}, {options.num_threads} threads{cost}"
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """The versions that a model's configuration selects."""
+
+    numbers: tuple[int, ...]
+    versions: tuple[LoadedVersion, ...]  # those of them that were not served before
+
+
+def load_model(
+    source: ModelSource, settings: Settings, openers: Openers, kept: frozenset[int] = frozenset()
+) -> LoadedModel:
+    """Read a model's folder and open its sessions, or raise `LoadError` saying what is wrong.
+
+    Versions in `kept` are served already, and not opened again.
+    """
+    folder = source.folder
+    found = find_versions(folder)
+    if source.config_json is None:
+        text = read_config(folder)
+        config = parse_config(text, source.name)
+    else:
+        config = parse_config_json(source.config_json, source.name)
+    numbers = versions_to_serve(config, found)
+    if not numbers:
+        raise LoadError(f"no version folder to serve: found {found or 'none'}")
+    versions: list[LoadedVersion] = []
+    for number in numbers:
+        if number not in kept:
+            plan = plan_of(folder, number, config, settings)
+            versions.append(version := _load_version(plan, openers))
+            config = version.plan.config  # what one version completes holds for the next
+    release_freed_memory()  # files were read whole
+    return LoadedModel(tuple(numbers), tuple(versions))
+
+
+def _load_version(plan: ModelPlan, openers: Openers) -> LoadedVersion:
+    if plan.is_generative:
+        return LoadedVersion(plan, (), decoder=load_decoder(plan, openers.decoder))
+    session = openers.session(plan.graph, plan.options)
+    plan = plan.completed(session.signature)
+    manifest, tokenizer, cost = plan.manifest, None, None
+    run = partial(_run_tensors, session, plan.interface)
+    if manifest is not None and (plan.task is not None or manifest.is_recurrent):
+        tokenizer = _open_tokenizer(plan, manifest)
+        if plan.task is not None:
+            run = partial(_run_texts, session, manifest, plan.task, tokenizer)
+    warm_up(plan.samples, plan.interface, plan.folder, run)
+    if manifest is not None and plan.task is not None and plan.can_measure_cost:
+        run_lengths = partial(_run_lengths, session, manifest, plan.task)
+        cost = measure_cost(run_lengths, manifest.max_tokens, plan.settings.measure_cost_s)
+    sessions = (session,) * plan.instances  # one copy of the weights
+    return LoadedVersion(plan, sessions, tokenizer, cost=cost)
+
+
+def _open_tokenizer(plan: ModelPlan, manifest: Manifest) -> TextTokenizer:
+    """Of symbols for a recurrent network, and of texts for others."""
+    file, max_characters = plan.graph.with_name("tokenizer.json"), plan.settings.max_text_characters
+    if plan.task is None:
+        return TextTokenizer(file, manifest.max_source_tokens, max_characters)
+    has_encodings = plan.task.needs_encodings
+    tokenizer = plan.task.tokenizer
+    return tokenizer(file, manifest.max_tokens, max_characters, has_encodings=has_encodings)
+
+
+def start_model(version: LoadedVersion, host: Host, on_broken: Callable[[], None]) -> ServedModel:
+    """A loaded version with its engine. Call it on the event loop that will use it."""
+    if version.decoder is not None:
+        return start_decoder(version.plan, version.decoder, host, on_broken)
+    interface, tokenizer, task = version.plan.interface, version.tokenizer, version.plan.task
+    manifest = interface.manifest
+    if manifest is not None and tokenizer is not None and task is not None:
+        collate = _padding(version.sessions[0], manifest)
+        engine = _engine(version, host, on_broken, [task.output], collate)
+        return TextModel(host, interface, engine, tokenizer)
+    outputs = [spec.name for spec in interface.signature.outputs]
+    engine = _engine(version, host, on_broken, outputs, concatenate_rows)
+    if manifest is None:
+        return TensorModel(host, interface, engine)
+    if tokenizer is not None:
+        return SequenceModel(host, interface, engine, tokenizer)
+    return ImageModel(host, interface, engine)
+
+
+def _engine(
+    version: LoadedVersion,
+    host: Host,
+    on_broken: Callable[[], None],
+    outputs: Sequence[str],
+    collate: Collate,
+) -> BatchEngine:
+    plan = version.plan
+    return BatchEngine(
+        f"{plan.name}-{plan.number}",
+        version.sessions,
+        outputs,
+        collate,
+        with_cost(plan.limits, version.cost),
+        host.metrics.for_model(plan.name, plan.number),
+        on_broken,
+        has_rows=plan.interface.has_rows,
+    )
+
+
+def _padding(session: Session, manifest: Manifest) -> Callable[[Sequence[Item]], Arrays]:
+    return pad_rows(manifest.pad_token_id, [spec.name for spec in session.signature.inputs])
+
+
+def _run_tensors(
+    session: Session, interface: ModelInterface, inputs: Arrays, stopping: RunStop
+) -> None:
+    """What `TensorModel` does, without a queue."""
+    signature, has_rows = interface.signature, interface.has_rows
+    names = [spec.name for spec in signature.outputs]
+    outputs = session.run(to_graph(inputs, signature, has_rows), names, stopping)
+    from_graph(dict(zip(names, outputs, strict=True)), signature, has_rows)
+
+
+def _run_texts(
+    session: Session,
+    manifest: Manifest,
+    task: TextTask,
+    tokenizer: TextTokenizer,
+    inputs: Arrays,
+    stopping: RunStop,
+) -> None:
+    """What `TextModel` does, without a queue."""
+    rows = tokenizer.encode(task.texts_of(inputs), can_truncate=True)
+    items = text_items(Request(Timings(0.0)), rows, manifest)
+    session.run(_padding(session, manifest)(items), [task.output], stopping)
+
+
+def _run_lengths(
+    session: Session,
+    manifest: Manifest,
+    task: TextTask,
+    lengths: Sequence[int],
+    stopping: RunStop,
+) -> None:
+    """One batch of rows of these lengths."""
+    batch = _padding(session, manifest)(made_up_items(lengths))
+    session.run(batch, [task.output], stopping)

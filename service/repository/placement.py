@@ -1,0 +1,44 @@
+"""The placement of a version: its device, threads, and concurrent runs.
+
+Reads `instance_group` and the parameters of sessions; opens none.
+"""
+
+from tritonclient.grpc.model_config_pb2 import ModelConfig
+
+from service.contract.completion import copy_of
+from service.contract.model_config import parameter
+from service.contract.tuning import session_tuning
+from service.runtime.cpus import available_cpus
+from service.runtime.session import SessionOptions, choose_device
+from service.settings import Settings
+
+
+def place(
+    config: ModelConfig, settings: Settings, *, is_generative: bool
+) -> tuple[ModelConfig, SessionOptions]:
+    """The configuration with its instances resolved, and how each of them computes.
+
+    Raises `LoadError` where this machine has no such device.
+    """
+    config = copy_of(config)
+    if not config.instance_group:
+        config.instance_group.add()
+    num_threads = parameter(config, "intra_op_thread_count", settings.num_threads)
+    group = config.instance_group[0]  # all are of one kind, in one place
+    if group.kind == group.KIND_AUTO:
+        device = choose_device("cpu" if is_generative else settings.device)
+    else:
+        device = choose_device("cuda" if group.kind == group.KIND_GPU else "cpu")
+    for each in config.instance_group:
+        each.kind = group.KIND_GPU if device == "cuda" else group.KIND_CPU
+        if device == "cuda" and not each.gpus:
+            each.gpus.append(0)
+        each.count = each.count or (1 if is_generative else settings.instances)
+    options = SessionOptions(
+        device=device,
+        device_id=group.gpus[0] if group.gpus else 0,
+        num_threads=num_threads or available_cpus(),
+        can_spin=settings.can_spin,
+        tuning=session_tuning(config),
+    )
+    return config, options

@@ -1,0 +1,60 @@
+"""Which models of a repository's folder are served: all, or those that `--load-models` names.
+
+Reads folders, so it runs on a worker thread.
+"""
+
+import logging
+
+from service.contract.files import ModelSource, Snapshot, find_models, take_snapshot
+from service.errors import LoadError
+from service.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+
+def models_at_start(settings: Settings) -> list[str]:
+    """The names of the models to load first, with a line in the log where there is none.
+
+    Raises `LoadError` where `--load-models` names one that is not there.
+    """
+    names, selected = find_models(settings.model_repository), _selected(settings)
+    if selected:
+        unknown = sorted(set(selected) - set(names))
+        if unknown:
+            raise LoadError(
+                f"--load-models names '{unknown[0]}', but the repository has {', '.join(names)}"
+            )
+        return selected
+    is_explicit = settings.model_control_mode == "explicit"
+    if is_explicit and not settings.load_models.strip():
+        names = []
+    if not names and is_explicit:
+        logger.info("--load-models names none: clients load models")
+    elif not names:  # a wrong mount looks like this
+        logger.warning(
+            "--model-repository %s has no models: expected a folder for each, "
+            "with its versions in folders of their own",
+            settings.model_repository.absolute(),
+        )
+    return names
+
+
+def snapshots(settings: Settings) -> dict[str, Snapshot | None]:
+    """The selected models by name; None where a folder may not be read."""
+    repository, selected = settings.model_repository, _selected(settings)
+    found: dict[str, Snapshot | None] = {}
+    for name in find_models(repository):
+        if selected and name not in selected:
+            continue
+        try:
+            found[name] = take_snapshot(ModelSource.of(repository, name))
+        except (LoadError, OSError):
+            found[name] = None
+    return found
+
+
+def _selected(settings: Settings) -> list[str]:
+    """The names in `--load-models`, each once; empty if it names none in particular."""
+    names = (name.strip() for name in settings.load_models.split(","))
+    selected = list(dict.fromkeys(name for name in names if name))
+    return [] if selected == ["*"] else selected

@@ -1,0 +1,1 @@
+"""What engines run on: sessions, tokenizers, images, processors, and how fast they are."""

@@ -1,0 +1,332 @@
+"""The one door to ONNX Runtime: arrays in, arrays out; knows no request.
+
+The three builds of ONNX Runtime are one import name, so `load_onnxruntime` checks
+that exactly one is installed. BYTES tensors cross as `str`: the Python API has no
+other way, and non-UTF-8 bytes are refused before they get here.
+"""
+
+import ctypes
+import importlib
+import importlib.metadata
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from service.contract.tensors import BF16, BY_ONNX, BYTES, DATATYPES, Arrays, Signature, TensorSpec
+from service.contract.tuning import GRAPH_LEVELS, Accelerator, SessionTuning
+from service.errors import DeviceFailed, LoadError, ModelFailed
+
+BUILDS = ("onnxruntime", "onnxruntime-gpu", "onnxruntime-openvino")
+CPU_PROVIDER = "CPUExecutionProvider"
+CUDA_PROVIDER = "CUDAExecutionProvider"
+ONNX_BFLOAT16 = 16  # TensorProto.BFLOAT16
+
+
+# After these a process cannot use the device any more (NVIDIA's CUDA Runtime API, cudaError_t:
+# "to continue using CUDA, the process must be terminated and relaunched"). Running out of memory
+# is not among them.
+STICKY_ERRORS = (
+    "illegal memory access",
+    "device-side assert",
+    "unspecified launch failure",
+    "launch timed out",
+    "misaligned address",
+    "illegal instruction",
+    "invalid program counter",
+    "not supported on global/shared address space",
+    "hardware stack error",
+    "uncorrectable ecc error",
+)
+
+
+class RunStop:
+    """Ends a run early. `stop` may be called on any thread, before, during and after the run."""
+
+    def __init__(self) -> None:
+        self.is_stopped = False
+        self._end: Callable[[], None] | None = None
+
+    def stop(self) -> None:
+        # Either this sees `_end`, or `then` sees `is_stopped`; both may.
+        self.is_stopped = True
+        if self._end is not None:
+            self._end()
+
+    def then(self, end: Callable[[], None]) -> None:
+        """A function that ends the run; it may be called twice, and on another thread."""
+        self._end = end
+        if self.is_stopped:
+            end()
+
+
+class Session(Protocol):
+    """A loaded graph. `run` may be called from several threads at once."""
+
+    @property
+    def signature(self) -> Signature: ...
+
+    def run(
+        self, inputs: Arrays, outputs: Sequence[str], stopping: RunStop | None = None
+    ) -> list[np.ndarray]:
+        """Compute the named outputs, in that order, or raise `ModelFailed`.
+
+        `DeviceFailed` where no run will succeed any more. A run that is stopped raises soon.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SessionOptions:
+    """The options of one session."""
+
+    device: str = "cpu"  # cpu or cuda
+    device_id: int = 0
+    num_threads: int = 1
+    can_spin: bool = False  # idle threads poll for work instead of sleeping
+    spin_us: int = 0  # how long threads poll between two operators of a run; not between runs
+    tuning: SessionTuning = field(default_factory=SessionTuning)
+
+
+def load_onnxruntime() -> Any:  # noqa: ANN401 - the module has no type of its own
+    """Import ONNX Runtime, or raise `LoadError` saying what to install or remove."""
+    found = [build for build in BUILDS if _is_installed(build)]
+    if len(found) > 1:
+        raise LoadError(
+            f"{' and '.join(found)} are installed together and overwrite each other: "
+            "uninstall all of them, then install one of attendant[cpu], attendant[gpu], "
+            "attendant[openvino]"
+        )
+    try:
+        return importlib.import_module("onnxruntime")
+    except ImportError as error:
+        raise LoadError(
+            f"ONNX Runtime cannot be imported ({error}): "
+            "pip install 'attendant[cpu]' or 'attendant[gpu]'"
+        ) from error
+
+
+def onnxruntime_version() -> str:
+    return str(load_onnxruntime().__version__)
+
+
+def _is_installed(distribution: str) -> bool:
+    try:
+        importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return True
+
+
+def choose_device(wanted: str) -> str:
+    """`auto` becomes cuda where this build has it, else cpu; the session tells of the machine."""
+    available = load_onnxruntime().get_available_providers()
+    if wanted == "auto":
+        return "cuda" if CUDA_PROVIDER in available else "cpu"
+    if wanted == "cuda" and CUDA_PROVIDER not in available:
+        raise LoadError(
+            f"device cuda is requested, but this build of ONNX Runtime offers {available}: "
+            "install attendant[gpu] on a machine with CUDA"
+        )
+    return wanted
+
+
+class OnnxSession:
+    """An `onnxruntime.InferenceSession`; `signature` is read once from the graph."""
+
+    def __init__(self, graph: Path | bytes, options: SessionOptions) -> None:
+        self._ort = ort = load_onnxruntime()
+        self._device = options.device
+        self._run_entries = options.tuning.run_entries
+        name = graph.name if isinstance(graph, Path) else "graph"
+        providers = providers_for(options, ort.get_available_providers())
+        try:
+            self._session = ort.InferenceSession(
+                graph, _ort_options(ort, options), providers=providers
+            )
+        except Exception as error:  # ORT's errors share no narrower base class
+            raise LoadError(f"{name}: {error}") from error
+        # ORT would go on without them, and say so only in its log.
+        missing = [name for name, _ in providers if name not in self._session.get_providers()]
+        if CUDA_PROVIDER in missing:
+            raise LoadError(f"{name}: CUDA cannot be used on this machine, see --device cpu")
+        if missing:
+            raise LoadError(f"{name}: {missing[0]} cannot be used on this machine")
+        self.signature = Signature(
+            tuple(_tensor_spec(node) for node in self._session.get_inputs()),
+            tuple(_tensor_spec(node) for node in self._session.get_outputs()),
+            tuple(
+                replace(_tensor_spec(node), is_optional=True)
+                for node in self._session.get_overridable_initializers()
+                if node.type in BY_ONNX  # weights may be of any type
+            ),
+        )
+        taken = self.signature.inputs + self.signature.overridable
+        self._bfloat16_inputs = _names_of(BF16, taken)
+        self._bfloat16_outputs = _names_of(BF16, self.signature.outputs)
+        strings = _names_of(BYTES, taken)
+        if strings and self._bfloat16_outputs:  # they go through calls that exclude each other
+            raise LoadError(
+                f"{name}: ONNX Runtime's Python interface cannot take the BYTES input "
+                f"'{min(strings)}' where there is a BF16 output, '{min(self._bfloat16_outputs)}'"
+            )
+
+    def run(
+        self, inputs: Arrays, outputs: Sequence[str], stopping: RunStop | None = None
+    ) -> list[np.ndarray]:
+        run_options = self._ort.RunOptions()
+        run_options.log_severity_level = 4  # errors come back; clients could flood a log with them
+        for key, value in self._run_entries:
+            run_options.add_run_config_entry(key, value)
+        if stopping is not None:
+            stopping.then(partial(setattr, run_options, "terminate", True))
+        try:
+            return self._compute(inputs, outputs, run_options)
+        except Exception as error:  # the same
+            raise self._failure(str(error)) from error
+
+    def _compute(
+        self,
+        inputs: Arrays,
+        outputs: Sequence[str],
+        run_options: Any,  # noqa: ANN401
+    ) -> list[np.ndarray]:
+        """Bfloat16 crosses as bits in ONNX Runtime's own values: NumPy has no such type."""
+        value_class = self._ort.OrtValue
+        as_bits = value_class.ortvalue_from_numpy_with_onnx_type
+        feeds: dict[str, Any] = {
+            name: as_bits(np.asarray(array, order="C"), ONNX_BFLOAT16)
+            if name in self._bfloat16_inputs
+            else array
+            for name, array in inputs.items()
+        }
+        results: list[np.ndarray]
+        if self._bfloat16_outputs.isdisjoint(outputs):
+            results = self._session.run(list(outputs), feeds, run_options)
+            return results
+        values = {
+            name: feed if isinstance(feed, value_class) else value_class.ortvalue_from_numpy(feed)
+            for name, feed in feeds.items()
+        }
+        found = self._session.run_with_ort_values(list(outputs), values, run_options)
+        return [
+            _bits_of(value) if name in self._bfloat16_outputs else value.numpy()
+            for name, value in zip(outputs, found, strict=True)
+        ]
+
+    def _failure(self, text: str) -> ModelFailed:
+        is_sticky = any(sticky in text.lower() for sticky in STICKY_ERRORS)
+        return DeviceFailed(text) if is_sticky and self._device != "cpu" else ModelFailed(text)
+
+    def bind(self, inputs: Arrays, outputs: Arrays) -> "Binding":
+        """A run over arrays that stay where they are; they must be C-contiguous."""
+        return Binding(self._session, inputs, outputs)
+
+
+class Binding:
+    """Inputs and outputs at fixed addresses: a run reads and writes them, and copies nothing.
+
+    An output may be an input too, where the graph's operators allow it.
+    """
+
+    def __init__(self, session: Any, inputs: Arrays, outputs: Arrays) -> None:  # noqa: ANN401
+        self._session = session
+        self._binding = session.io_binding()
+        self._arrays = (inputs, outputs)  # kept alive: the binding knows their addresses only
+        for bind, arrays in (
+            (self._binding.bind_input, inputs),
+            (self._binding.bind_output, outputs),
+        ):
+            for name, array in arrays.items():
+                assert array.flags.c_contiguous, f"'{name}' is not contiguous"
+                bind(name, "cpu", 0, array.dtype.type, array.shape, array.ctypes.data)
+
+    def run(self) -> None:
+        """Compute, or raise `ModelFailed`; the outputs are then half written."""
+        try:
+            self._session.run_with_iobinding(self._binding)
+        except Exception as error:  # ORT's errors share no narrower base class
+            raise ModelFailed(str(error)) from error
+
+
+def _ort_options(ort: Any, options: SessionOptions) -> Any:  # noqa: ANN401
+    tuning = options.tuning
+    ort_options = ort.SessionOptions()
+    ort_options.intra_op_num_threads = options.num_threads
+    ort_options.inter_op_num_threads = 1
+    if tuning.is_parallel:
+        ort_options.execution_mode = ort.ExecutionMode.ORT_PARALLEL
+        ort_options.inter_op_num_threads = tuning.num_inter_threads or options.num_threads
+    ort_options.enable_cpu_mem_arena = tuning.has_arena
+    ort_options.enable_mem_pattern = tuning.has_pattern
+    level = GRAPH_LEVELS[tuning.graph_level]
+    ort_options.graph_optimization_level = getattr(ort.GraphOptimizationLevel, level)
+    spinning = "1" if options.can_spin or options.spin_us else "0"
+    ort_options.add_session_config_entry("session.intra_op.allow_spinning", spinning)
+    if options.spin_us and not options.can_spin:
+        spin_us = str(options.spin_us)
+        ort_options.add_session_config_entry("session.intra_op.spin_duration_us", spin_us)
+        ort_options.add_session_config_entry("session.force_spinning_stop", "1")
+    if options.device == "cpu":
+        # ORT's own fusion of addition and layer norm is slower than the two: decision 0028.
+        fusions = "SkipLayerNormFusion"
+        ort_options.add_session_config_entry("optimization.disable_specified_optimizers", fusions)
+    for key, value in tuning.session_entries:
+        ort_options.add_session_config_entry(key, value)
+    ort_options.log_severity_level = 3  # errors only: they come back as exceptions too
+    return ort_options
+
+
+def providers_for(
+    options: SessionOptions, available: Sequence[str]
+) -> list[tuple[str, dict[str, str]]]:
+    """ONNX Runtime's providers with their options, the first one that can compute a node does.
+
+    Raises `LoadError` for one that this build does not have, or that has no device.
+    """
+    tuning = options.tuning
+    if options.device == "cuda":
+        device_id = {"device_id": str(options.device_id)}
+        cuda = Accelerator(CUDA_PROVIDER, tuning.cuda_options)
+        gpu = [
+            (each.provider, dict(each.options) | device_id)
+            for each in (*tuning.gpu_accelerators, cuda)
+        ]
+    elif tuning.needs_gpu:
+        raise LoadError(
+            "config.pbtxt asks for a GPU in optimization.execution_accelerators or parameters, but "
+            f"the model runs on the CPU; this build of ONNX Runtime offers {list(available)}"
+        )
+    else:
+        gpu = []
+    threads = {"num_of_threads": str(options.num_threads)}  # as OpenVINO, the only one, calls it
+    cpu = [(each.provider, threads | dict(each.options)) for each in tuning.cpu_accelerators]
+    providers = [*gpu, *cpu, (CPU_PROVIDER, {})]
+    for name, _ in providers:
+        if name not in available:
+            raise LoadError(
+                f"config.pbtxt asks for {name}, but this build of ONNX Runtime offers "
+                f"{list(available)}"
+            )
+    return providers
+
+
+def _tensor_spec(node: Any) -> TensorSpec:  # noqa: ANN401
+    if node.type not in BY_ONNX:
+        raise LoadError(f"'{node.name}' is {node.type}: not supported")
+    dims = tuple(dim if isinstance(dim, int) else -1 for dim in node.shape)
+    return TensorSpec(node.name, BY_ONNX[node.type], dims)
+
+
+def _names_of(datatype: str, specs: Sequence[TensorSpec]) -> frozenset[str]:
+    return frozenset(spec.name for spec in specs if spec.datatype.name == datatype)
+
+
+def _bits_of(value: Any) -> np.ndarray:  # noqa: ANN401
+    """A copy of the memory of a bfloat16 value."""
+    num_bytes = value.tensor_size_in_bytes()
+    raw = ctypes.string_at(value.data_ptr(), num_bytes) if num_bytes else b""
+    return np.frombuffer(raw, DATATYPES[BF16].dtype).reshape(value.shape())

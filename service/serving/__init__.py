@@ -1,0 +1,1 @@
+"""One loaded model that answers."""

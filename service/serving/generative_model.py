@@ -1,0 +1,245 @@
+"""A served generative model: prompts in, text out, whole or streamed.
+
+The typed API calls `generate`. The Open Inference Protocol's tensors, which are those of Triton's
+generative backends, go through `infer` and `infer_stream`. All methods run on the event loop.
+"""
+
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from typing import Self, TypeVar
+
+import numpy as np
+
+from service.contract.interface import ModelInterface
+from service.errors import InvalidArgument
+from service.generation.engine import GenerationEngine
+from service.generation.params import SamplingParams
+from service.generation.sequence import GenerationRequest
+from service.generation.stream import Generation
+from service.records import Timings, current_call
+from service.runtime.tokenizer import PromptTokenizer, TokenPieces
+from service.serving.model import Caller, Host, InferReply, InferRequest, ServedModel
+from service.serving.tasks.task import decode
+from service.serving.workers import Tokenizing
+
+T = TypeVar("T")
+MESSAGE_PER_TOKEN = "message_per_token"  # noqa: S105 - a request parameter of streams
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """The bounds on the tokens of a prompt and its output."""
+
+    max_tokens: int  # both together
+    max_prompt_tokens: int
+    max_output_tokens: int
+
+
+class GenerativeModel(ServedModel):
+    """A decoder with its engine."""
+
+    def __init__(
+        self,
+        host: Host,
+        interface: ModelInterface,
+        engine: GenerationEngine,
+        tokenizer: PromptTokenizer,
+        room: Room,
+    ) -> None:
+        assert interface.manifest is not None, "a generative model has one"
+        super().__init__(host, interface, engine)
+        self.manifest = interface.manifest
+        self.tokenizer = tokenizer
+        self.engine = engine
+        self._tokenizing = Tokenizing(host.executor)
+        self._vocab_size = engine.vocab_size
+        self._room = room
+        self._default_max_tokens = host.settings.default_max_tokens
+
+    @asynccontextmanager
+    async def generate(
+        self,
+        prompt: str | Sequence[int],
+        params: SamplingParams,
+        caller: Caller,
+        *,
+        chunk_per_token: bool = False,
+    ) -> AsyncIterator[Generation]:
+        """Start a request: iterate over the chunks of what comes, inside `async with`.
+
+        `prompt` is text, or token ids. Leaving the block ends the request within one step. Raises
+        `InvalidArgument`, `Overloaded`, `Unavailable`, and what `Generation` raises.
+        """
+        with self.counted_failures(caller.received_s):
+            params.check_for(self._vocab_size, self.manifest.eos_token_ids)
+            # Before any work, so that refusing is cheap.
+            self.engine.check_room(caller.priority, caller.deadline_s)
+            prompt_ids = await self._encode(prompt)
+            request = GenerationRequest(
+                prompt_ids=prompt_ids,
+                params=params,
+                max_tokens=self._max_tokens(params, len(prompt_ids)),
+                received_s=caller.received_s,
+                deadline_s=caller.deadline_s,
+                priority=caller.priority,
+                timeout_s=caller.timeout_s,
+                chunk_per_token=chunk_per_token,
+            )
+            async with self.engine.generate(request) as generation:
+                if (call := current_call.get()) is not None:
+                    call.sequences, call.version = generation.sequences, str(self.version)
+                yield generation
+            if generation.is_complete:
+                self._count_success(1, _timings(generation), caller.request_id)
+
+    async def infer(self, request: InferRequest) -> InferReply:
+        """The whole answer in one reply, after the prompt unless that is excluded."""
+        with self.counted_failures(request.caller.received_s):
+            asked = TextRequest.of(request, has_source=self.manifest.has_source)
+            if asked.can_stream:
+                raise InvalidArgument("stream is true, and only ModelStreamInfer streams")
+        return await self._infer_whole(asked, request)
+
+    async def infer_stream(self, request: InferRequest) -> AsyncGenerator[InferReply, None]:
+        """A reply per piece of new text where `stream` is set; else one, as `infer` gives it.
+
+        The last one may be without text, and any where the request wants one per token.
+        """
+        with self.counted_failures(request.caller.received_s):
+            asked = TextRequest.of(request, has_source=self.manifest.has_source)
+        if not asked.can_stream:
+            yield await self._infer_whole(asked, request)
+            return
+        num_unfinished = asked.params.n
+        async with self._start(asked, request) as generation:
+            async for chunk in generation:
+                num_unfinished -= chunk.is_last
+                if chunk.text or asked.message_per_token or not num_unfinished:
+                    texts = [""] * asked.params.n
+                    texts[chunk.sequence.sample_index] = chunk.text
+                    outputs, is_last = _text_output(texts), not num_unfinished
+                    yield InferReply(outputs, _timings(generation), is_last)
+
+    async def pieces(self, texts: Sequence[str], read: Callable[[list[TokenPieces]], T]) -> T:
+        """What `read` makes, where they are found, of the tokens of texts of any length."""
+        num_characters = self.tokenizer.check_sizes(texts)
+        return await self._tokenizing.run(
+            lambda: read([self.tokenizer.pieces(text) for text in texts]), num_characters
+        )
+
+    def _start(
+        self, asked: "TextRequest", request: InferRequest
+    ) -> AbstractAsyncContextManager[Generation]:
+        return self.generate(
+            asked.prompt,
+            asked.params,
+            request.caller,
+            chunk_per_token=asked.message_per_token,
+        )
+
+    async def _infer_whole(self, asked: "TextRequest", request: InferRequest) -> InferReply:
+        texts = [asked.prompt if asked.has_prompt_in_output else ""] * asked.params.n
+        async with self._start(asked, request) as generation:
+            async for chunk in generation:
+                texts[chunk.sequence.sample_index] += chunk.text
+        return InferReply(_text_output(texts), _timings(generation))
+
+    async def _encode(self, prompt: str | Sequence[int]) -> np.ndarray:
+        """Token ids int32 [S], at least one, that leave room for at least one of output."""
+        if isinstance(prompt, str):
+            ids = await self._tokenizing.run(lambda: self.tokenizer.encode(prompt), len(prompt))
+            return ids.astype(np.int32)
+        if not 1 <= len(prompt) <= self._room.max_prompt_tokens:
+            raise InvalidArgument(
+                f"the prompt has {len(prompt)} tokens, "
+                f"the model takes 1 to {self._room.max_prompt_tokens}"
+            )
+        unknown = [token_id for token_id in prompt if not 0 <= token_id < self._vocab_size]
+        if unknown:
+            raise InvalidArgument(
+                f"the prompt has token id {unknown[0]}, expected 0 to {self._vocab_size - 1}"
+            )
+        return np.array(prompt, np.int32)
+
+    def _max_tokens(self, params: SamplingParams, num_prompt_tokens: int) -> int:
+        """The output's number of tokens: as requested, or as many of the default as fit."""
+        room = min(self._room.max_tokens - num_prompt_tokens, self._room.max_output_tokens)
+        is_open = params.max_tokens is None
+        name = "min_tokens" if is_open else "max_tokens"
+        least = params.min_tokens if params.max_tokens is None else params.max_tokens
+        if least > room:
+            reason = (
+                f"the prompt has {num_prompt_tokens} tokens, "
+                f"and the model takes {self._room.max_tokens} in all"
+            )
+            if room < self._room.max_tokens - num_prompt_tokens:
+                reason = "the model says no more, whatever its prompt"
+            raise InvalidArgument(f"{name} is {least}, expected at most {room}: {reason}")
+        return max(least, min(room, self._default_max_tokens)) if is_open else least
+
+
+@dataclass(frozen=True, slots=True)
+class TextRequest:
+    """The tensors of one request, as Triton's generative backends read them."""
+
+    prompt: str
+    params: SamplingParams
+    can_stream: bool
+    has_prompt_in_output: bool
+    message_per_token: bool
+
+    @classmethod
+    def of(cls, request: InferRequest, *, has_source: bool = False) -> Self:
+        """Read the tensors; without `sampling_parameters`, the request's own parameters count.
+
+        An output follows its prompt, but not a source, unless the request says otherwise.
+        """
+        inputs = request.inputs
+        (prompt,) = decode(inputs["text_input"])
+        can_stream = bool(inputs["stream"][0]) if "stream" in inputs else False
+        has_prompt = not can_stream and not has_source
+        if "exclude_input_in_output" in inputs:
+            has_prompt = not inputs["exclude_input_in_output"][0]
+        if has_prompt and can_stream:
+            raise InvalidArgument(
+                "exclude_input_in_output is false and stream is true: a stream has new text only"
+            )
+        parameters = dict(request.parameters)
+        message_per_token = parameters.pop(MESSAGE_PER_TOKEN, False)
+        if not isinstance(message_per_token, bool):
+            raise InvalidArgument(f"{MESSAGE_PER_TOKEN} is {message_per_token}, expected a bool")
+        if message_per_token and not can_stream:
+            raise InvalidArgument(
+                f"{MESSAGE_PER_TOKEN} is true, expected the input 'stream' to be true with it"
+            )
+        if "sampling_parameters" in inputs:
+            (text,) = decode(inputs["sampling_parameters"])
+            params = SamplingParams.from_json(text)
+        else:
+            params = SamplingParams.from_mapping(parameters)
+        if params.logprobs is not None:
+            raise InvalidArgument(
+                f"logprobs is {params.logprobs}, and text_output has no place for them: "
+                "the typed API has"
+            )
+        return cls(prompt, params, can_stream, has_prompt, message_per_token)
+
+
+def _text_output(texts: Sequence[str]) -> dict[str, np.ndarray]:
+    return {"text_output": np.array([text.encode() for text in texts], object)}
+
+
+def _timings(generation: Generation) -> Timings:
+    """The timings of the whole request: from the first sample's start to the last one's end."""
+    all_timings = [sequence.timings for sequence in generation.sequences]
+    started_s = min(timings.scheduled_s for timings in all_timings)
+    finished_s = max(timings.finished_s for timings in all_timings)
+    first = all_timings[0]
+    return Timings(
+        first.received_s,
+        queued_s=first.queued_s,
+        started_s=started_s,
+        finished_s=finished_s,
+        run_s=finished_s - started_s,
+    )

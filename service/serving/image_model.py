@@ -1,0 +1,90 @@
+"""An image classifier: tensors as its graph takes them, or image files.
+
+Files are decoded on a worker thread, whatever their size: a small one may hold many pixels. All
+methods run on the event loop.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+
+from service.batching.engine import BatchEngine
+from service.batching.queue import Size
+from service.batching.request import Item
+from service.contract.interface import ModelInterface
+from service.errors import DeadlineExceeded
+from service.records import Timings
+from service.runtime.images import ImageLimits, check_sizes, decode_images
+from service.serving.model import Caller, Host
+from service.serving.tensor_model import TensorModel
+from service.serving.text_model import first_outputs
+from service.serving.workers import Tokenizing
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class ImageReply:
+    """Logits [images, labels], and each image's width and height as it came."""
+
+    logits: np.ndarray
+    sizes: list[tuple[int, int]]
+    timings: Timings
+
+
+class ImageModel(TensorModel):
+    """A tensor model that takes image files too."""
+
+    def __init__(self, host: Host, interface: ModelInterface, engine: BatchEngine) -> None:
+        manifest, settings = interface.manifest, host.settings
+        assert manifest is not None, "an image model has one"
+        assert manifest.image is not None, "the manifest has checked it"
+        super().__init__(host, interface, engine)
+        self.manifest = manifest
+        self._image = manifest.image
+        self._limits = ImageLimits(settings.max_image_bytes, settings.max_image_pixels)
+        self._worker = Tokenizing(host.executor)
+
+    @property
+    def decoded_bytes(self) -> int:
+        """What an image takes once it is as the graph takes it: a small file may become much."""
+        return 4 * self._image.channels * self._image.height * self._image.width  # float32
+
+    async def compute(
+        self,
+        files: Sequence[bytes],
+        caller: Caller,
+        can_truncate: bool = False,  # noqa: ARG002 - texts are cut, images are not
+    ) -> ImageReply:
+        """Decode files and run them, each as an item of its own."""
+        is_left, deadline_s = False, caller.deadline_s
+
+        def check() -> None:
+            if is_left or (deadline_s is not None and time.monotonic() > deadline_s):
+                raise DeadlineExceeded("the deadline passed while images were decoded")
+
+        with self.counted_failures(caller.received_s):
+            size = Size(len(files), len(files))
+            self._batches.check_room(caller.priority, deadline_s, size)  # before any work: cheaply
+            check_sizes(files, self._limits)
+            try:
+                decoded = await self._worker.run_elsewhere(
+                    lambda: decode_images(files, self._image, self._limits, check)
+                )
+            finally:
+                is_left = True
+            request = caller.new_request()
+            (spec,) = self.signature.inputs
+            request.items = tuple(
+                Item(request, {spec.name: pixels[None]}, 1, 1, (pixels.shape,))
+                for pixels in decoded.pixel_values
+            )
+            logits = await self._run(request, "", first_outputs)
+        return ImageReply(logits, decoded.sizes, request.timings)
+
+    async def interpreted(self, _: ImageReply, read: Callable[[], T]) -> T:
+        """What `read` makes of a reply, whose values are few."""
+        return read()

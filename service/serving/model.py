@@ -1,0 +1,216 @@
+"""One loaded version of a model: what a client may ask of it, and what all kinds have in common."""
+
+import asyncio
+import logging
+import time
+from concurrent.futures import Executor
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Protocol, TypeVar
+
+import numpy as np
+
+from service.batching.request import Request
+from service.contract.interface import ModelInterface
+from service.contract.tensors import Arrays
+from service.errors import (
+    AttendantError,
+    DeadlineExceeded,
+    DeviceFailed,
+    ModelFailed,
+    Overloaded,
+    TimedOut,
+    TooLate,
+    Unavailable,
+    WaitTooLong,
+)
+from service.observe.metrics import Metrics, ModelMetrics
+from service.observe.statistics import FailureReason, Refusal, Statistics
+from service.records import Timings
+from service.serving.occupancy import Occupancy
+from service.serving.response_cache import LoadCache, ResponseCache
+from service.serving.tasks.task import Parameters
+from service.settings import Settings
+
+T = TypeVar("T")
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """A front's data of a request beside its content: its arrival and how long it may wait.
+
+    Clocks are `time.monotonic()` seconds.
+    """
+
+    received_s: float
+    deadline_s: float | None = None
+    priority: int = 0  # 1 is the most urgent, 0 leaves it to the model
+    timeout_s: float | None = None  # how long it may wait in the queue; None leaves it to the model
+    request_id: str = ""  # the client's name for it
+
+    def new_request(self) -> Request:
+        """The request for a batch engine, still without items."""
+        return Request(Timings(self.received_s), self.deadline_s, self.priority, self.timeout_s)
+
+
+@dataclass(frozen=True, slots=True)
+class InferRequest:
+    """Checked inputs of one call: `num_rows` is the batch axis, 1 for models without one."""
+
+    inputs: Arrays
+    num_rows: int
+    caller: Caller
+    can_truncate: bool = False
+    # Request parameters that the protocol leaves to models.
+    parameters: Parameters = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class InferReply:
+    """Every output of the model by name, BYTES as arrays of objects."""
+
+    outputs: dict[str, np.ndarray]
+    timings: Timings
+    is_last: bool = True  # False: another follows, for the same request
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """The parts that the models of one server share."""
+
+    settings: Settings
+    metrics: Metrics
+    executor: Executor  # for tokenizing long texts
+    cache: ResponseCache = field(default_factory=ResponseCache)
+
+    def cache_for(self, interface: ModelInterface) -> LoadCache | None:
+        """A place for the answers of a model that is being loaded, if it wants one."""
+        if not interface.is_cached:
+            return None
+        if not self.cache.max_bytes:
+            logger.warning(
+                "'%s' has a response_cache, but --response-cache-bytes is 0: nothing is kept",
+                interface.name,
+            )
+            return None
+        return self.cache.for_load()
+
+
+class Engine(Protocol):
+    """The engine of one model, with its own threads."""
+
+    @property
+    def num_waiting(self) -> int: ...
+
+    @property
+    def num_running(self) -> int: ...
+
+    @property
+    def running_since_s(self) -> float | None: ...
+
+    @property
+    def failure(self) -> AttendantError | None: ...
+
+    def stop(self) -> None: ...
+
+    def close(self, timeout_s: float) -> None: ...
+
+
+class ServedModel:
+    """One version of one model, ready to answer. Subclasses implement `infer`."""
+
+    def __init__(self, host: Host, interface: ModelInterface, engine: Engine) -> None:
+        self.interface = interface
+        self.name = interface.name
+        self.version = interface.version
+        self.signature = interface.signature
+        self.labels = interface.labels
+        self.users = Occupancy()  # calls that it must answer before it is closed
+        self._engine = engine
+        self._metrics = host.metrics.for_model(interface.name, interface.version)
+        self._metrics.watch(lambda: engine.num_waiting, lambda: engine.num_running)
+
+    async def infer(self, request: InferRequest) -> InferReply:
+        """Answer one call, or raise an `AttendantError`."""
+        raise NotImplementedError
+
+    @property
+    def running_since_s(self) -> float | None:
+        """When the oldest run or step under way began; None while there is none."""
+        return self._engine.running_since_s
+
+    @property
+    def has_lost_device(self) -> bool:
+        """Whether the model broke with its device: no model of this process will run on it."""
+        return isinstance(self._engine.failure, DeviceFailed)
+
+    def stop(self) -> None:
+        """Answer what runs and refuse the rest, without waiting for it."""
+        self._engine.stop()
+
+    def close(self, timeout_s: float) -> None:
+        """Stop the engine; blocks until its running batches end, or the time is over."""
+        self._engine.close(timeout_s)
+
+    def unwatch(self) -> None:
+        """Let go of its gauges: nothing serves in its place."""
+        self._metrics.unwatch()
+
+    def statistics(self) -> AbstractContextManager[Statistics]:
+        """The statistics of this version, also from before its last load."""
+        return self._metrics.reading()
+
+    def _count_success(self, num_rows: int, timings: Timings, request_id: str) -> None:
+        self._metrics.request_succeeded(num_rows, timings)
+        self._trace(timings, request_id)
+
+    def _trace(self, timings: Timings, request_id: str) -> None:
+        tracer = self._metrics.tracer
+        if tracer.is_on:
+            tracer.answered(self.version, request_id, timings)
+
+    def counted_failures(self, received_s: float) -> "CountedFailures":
+        """Count what a block raises as a request that failed."""
+        return CountedFailures(self._metrics, received_s)
+
+
+class CountedFailures:
+    """Of one request; written out, as a generator's block takes three times as long."""
+
+    __slots__ = ("_metrics", "_received_s")
+
+    def __init__(self, metrics: ModelMetrics, received_s: float) -> None:
+        self._metrics = metrics
+        self._received_s = received_s
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if isinstance(error, asyncio.CancelledError | GeneratorExit | AttendantError):
+            duration_s = time.monotonic() - self._received_s
+            self._metrics.request_failed(_failure_reason(error), duration_s, _refusal(error))
+
+
+def _failure_reason(error: BaseException) -> FailureReason:
+    if isinstance(error, asyncio.CancelledError | GeneratorExit):
+        return "CANCELED"
+    if isinstance(error, Overloaded | DeadlineExceeded | TimedOut | Unavailable):
+        return "REJECTED"
+    return "BACKEND" if isinstance(error, ModelFailed) else "OTHER"
+
+
+def _refusal(error: BaseException) -> Refusal | None:
+    """Why a request was not computed, where that is for want of time or room."""
+    if isinstance(error, WaitTooLong):
+        return error.bound
+    if isinstance(error, TooLate):
+        return "late"
+    return "queue" if isinstance(error, Overloaded) else None

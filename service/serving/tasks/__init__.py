@@ -1,0 +1,1 @@
+"""What each task asks of a model and answers: one record for each."""

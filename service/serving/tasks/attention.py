@@ -1,0 +1,131 @@
+"""The attention weights of every token of a text, by layer and head.
+
+A text is computed alone: its matrices take layers x heads x tokens^2 values, which bounds its
+length at export. A model with a target gives the target's attention to the source.
+"""
+# ruff: noqa: N803 - suffixes are array layouts: L layers, H heads, T queries, S keys
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from service.contract.tensors import Arrays, Signature, TensorSpec
+from service.errors import InvalidArgument
+from service.runtime.tokenizer import SourceAndTargetTokenizer, Text
+from service.serving.tasks.task import (
+    BYTES,
+    FP32,
+    MAX_VALUES,
+    TEXT,
+    Asked,
+    Fields,
+    Method,
+    TextReply,
+    TextTask,
+    TextTaskModel,
+    decode,
+    tokens_of,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Matrices:
+    """The layers and heads whose matrices a request asks for, each from 0."""
+
+    layers: tuple[int, ...]
+    heads: tuple[int, ...]
+
+    def of(self, attentions_LHTS: np.ndarray) -> np.ndarray:
+        """[layers, heads, T, S] of those, or `InvalidArgument` where they are too much."""
+        num_queries, num_keys = attentions_LHTS.shape[2:]
+        num_values = len(self.layers) * len(self.heads) * num_queries * num_keys
+        if num_values > MAX_VALUES:
+            raise InvalidArgument(
+                f"{len(self.layers)} layers x {len(self.heads)} heads x {num_queries} x {num_keys} "
+                f"tokens are {num_values} values, an answer has at most {MAX_VALUES}: ask for "
+                "fewer layers or heads, or a shorter text"
+            )
+        matrices: np.ndarray = attentions_LHTS[np.ix_(self.layers, self.heads)]
+        return matrices
+
+
+def _places(name: str, places: Sequence[int], count: int) -> tuple[int, ...]:
+    """The places that a request names among `count`, all where it names none."""
+    if len(places) > count:
+        raise InvalidArgument(f"{name} has {len(places)} elements, the model has {count}")
+    for index in places:
+        if not 0 <= index < count:
+            raise InvalidArgument(f"{name} has {index}, the model has {count}, from 0")
+    if len(set(places)) < len(places):
+        raise InvalidArgument(f"{name} repeats one of {list(places)[:8]}")
+    return tuple(places) or tuple(range(count))
+
+
+def _text_of(model: TextTaskModel, text: str, target: str) -> Text:
+    """The text, or the pair of source and target.
+
+    Raises `InvalidArgument` where a target is missing, or given to a model that has none.
+    """
+    if bool(target) != model.manifest.has_source:
+        expected = "what it wrote of the text" if model.manifest.has_source else "none"
+        raise InvalidArgument(
+            f"target has {len(target)} characters, model '{model.name}' expects {expected}"
+        )
+    return (text, target) if target else text
+
+
+def _asked(fields: Fields, model: TextTaskModel) -> Asked:
+    asked = Matrices(
+        _places("layers", fields["layers"], model.manifest.num_layers),
+        _places("heads", fields["heads"], model.manifest.num_heads),
+    )
+    text = _text_of(model, fields["text"], fields["target"])
+
+    def answer(reply: TextReply) -> Fields:
+        (keys,) = reply.rows
+        queries = keys.target or keys
+        num_written = keys.target.num_tokens if keys.target else 0
+        return {
+            "num_tokens": keys.num_tokens + num_written,
+            "queries": tokens_of(queries),
+            "keys": tokens_of(keys),
+            "matrices": _matrix_fields(asked, reply),
+        }
+
+    return Asked([text], answer)
+
+
+def _matrix_fields(asked: Matrices, reply: TextReply) -> Iterator[Fields]:
+    matrices = asked.of(reply.values[0])
+    return (
+        {"layer": layer, "head": head, "weights": weights.ravel().tolist()}
+        for layer, of_heads in zip(asked.layers, matrices, strict=True)
+        for head, weights in zip(asked.heads, of_heads, strict=True)
+    )
+
+
+def _texts_of(inputs: Arrays) -> Sequence[Text]:
+    """Texts, or pairs of source and target."""
+    texts = decode(inputs["text"])
+    if "target" not in inputs:
+        return texts
+    return list(zip(texts, decode(inputs["target"]), strict=True))
+
+
+ATTENTION = TextTask(
+    name="attention",
+    verb="show its attention",
+    output="attentions",
+    dims=lambda manifest: (manifest.num_layers, manifest.num_heads, -1, -1),
+    signature=lambda manifest: Signature(
+        (*TEXT, TensorSpec("target", BYTES, (1,))) if manifest.has_source else TEXT,
+        (TensorSpec("attentions", FP32, (manifest.num_layers, manifest.num_heads, -1, -1)),),
+    ),
+    is_alone=True,
+    inline_rows=0,  # a text's matrices are one row
+    tokenizer=SourceAndTargetTokenizer,
+    texts_of=_texts_of,
+    tensors=lambda _model, _parameters: lambda _texts, reply: {"attentions": reply.values},
+)
+METHODS = (Method("Attend", ATTENTION, _asked, counted=()),)

@@ -1,0 +1,66 @@
+"""The classes of images; `serving/image_model.py` decodes and runs them."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+
+from service.contract.manifest import Manifest
+from service.contract.tensors import Signature, TensorSpec
+from service.serving.tasks.task import (
+    FP32,
+    Asked,
+    Fields,
+    Method,
+    Task,
+    TaskModel,
+    label_count,
+    ranked,
+)
+
+
+class ImageTaskModel(TaskModel, Protocol):
+    """What the task knows of a model."""
+
+    @property
+    def decoded_bytes(self) -> int: ...
+
+
+class ImageAnswer(Protocol):
+    """What it knows of a model's reply."""
+
+    @property
+    def logits(self) -> np.ndarray: ...
+
+    @property
+    def sizes(self) -> Sequence[tuple[int, int]]: ...
+
+
+def _signature(manifest: Manifest) -> Signature:
+    """The tensors as the graph has them."""
+    image = manifest.image
+    assert image is not None, "the manifest has checked it"
+    pixels = TensorSpec("pixel_values", FP32, (image.channels, image.height, image.width))
+    return Signature((pixels,), (TensorSpec("logits", FP32, (len(manifest.labels),)),))
+
+
+def _asked(fields: Fields, model: ImageTaskModel) -> Asked:
+    files, labels = fields["images"], model.manifest.labels
+    count = label_count(fields, len(labels))
+
+    def answer(reply: ImageAnswer) -> Fields:
+        pairs = zip(reply.sizes, ranked(reply.logits, labels, count), strict=True)
+        return {
+            "results": [
+                {"labels": best, "width": width, "height": height}
+                for (width, height), best in pairs
+            ]
+        }
+
+    return Asked(files, answer, len(files) * model.decoded_bytes)
+
+
+IMAGE_CLASSIFICATION = Task(
+    name="image-classification", verb="classify images", signature=_signature
+)
+METHODS = (Method("ClassifyImage", IMAGE_CLASSIFICATION, _asked, counted=("images",)),)

@@ -1,0 +1,203 @@
+"""The record of a task: how its models are run, and the form of requests and answers.
+
+Every task is a record in a file of its own, and `table.py` has them all. Answers are made of plain
+values, so that one answer serves a message of the typed API and, later, JSON. Knows nothing of
+messages, queues or sessions.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any, Literal, Protocol, TypeAlias
+
+import numpy as np
+
+from service.contract.manifest import Manifest, TaskName
+from service.contract.tensors import DATATYPES, Arrays, Signature, TensorSpec
+from service.errors import InvalidArgument
+from service.records import Timings
+from service.runtime.tokenizer import EncodedText, Text, TextTokenizer
+
+# Of a request or an answer: text, numbers, and lists of fields. A list of many numbers is made as
+# it is read, once: fewer of them exist at a time, and a large answer takes two thirds of the time.
+Fields: TypeAlias = Mapping[str, Any]
+Parameters: TypeAlias = Mapping[str, bool | int | float | str]  # of a tensor request
+Outputs: TypeAlias = dict[str, np.ndarray]
+# A name, or a number of an enumeration that has none.
+Choice: TypeAlias = str | int
+
+BYTES, FP32, INT32 = (DATATYPES[name] for name in ("BYTES", "FP32", "INT32"))
+MAX_VALUES = 2**21  # of one answer, 8 MiB: it is made in a tenth of a second
+TEXT = (TensorSpec("text", BYTES, (1,)),)
+
+
+class TaskModel(Protocol):
+    """What a task knows of the model that does it."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def manifest(self) -> Manifest: ...
+
+
+class TextTaskModel(TaskModel, Protocol):
+    """The same of a model that reads texts."""
+
+    @property
+    def tokenizer(self) -> TextTokenizer: ...
+
+
+@dataclass(frozen=True, slots=True)
+class TextReply:
+    """A text model's raw output, float32, and what went in: rows per text, token or mask."""
+
+    values: np.ndarray
+    rows: list[EncodedText]
+    timings: Timings
+    counts: list[int]  # of rows of `values`, by text
+
+    def per_text(self) -> list[np.ndarray]:
+        """Each text's rows of the output."""
+        return np.split(self.values, list(accumulate(self.counts))[:-1]) if self.counts else []
+
+    @property
+    def num_tokens(self) -> int:
+        """Of all texts."""
+        return sum(row.num_tokens for row in self.rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One checked request of the typed API: what is computed, and what a reply is made into."""
+
+    inputs: Sequence[Any]  # texts, or files of images
+    answer: Callable[[Any], Fields]  # of the model's reply
+    num_bytes: int = 0  # that the inputs take beside the request's message, once decoded
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """What all models of a task have in common."""
+
+    name: TaskName
+    verb: str  # as in "it cannot ..."
+    signature: Callable[[Manifest], Signature]  # as clients see it, without the batch axis
+
+
+def texts_of(inputs: Arrays) -> Sequence[Text]:
+    """The texts, or the pairs, of a request's tensors."""
+    texts = decode(inputs["text"])
+    if "text_pair" not in inputs:
+        return texts
+    return list(zip(texts, decode(inputs["text_pair"]), strict=True))
+
+
+def nothing_to_check(
+    _model: TextTaskModel, _texts: Sequence[Text], _rows: Sequence[EncodedText]
+) -> None:
+    """Every text that the tokenizer takes is taken."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextTask(Task):
+    """A task of batched texts, whose graph takes token ids and gives one tensor."""
+
+    output: str  # the tensor's name
+    dims: Callable[[Manifest], tuple[int, ...]]  # of a row of it; -1 where anything goes
+    rows: Literal["text", "token", "mask"] = "text"  # what a row of the output is of
+    is_alone: bool = False  # whether a text shares no run with others
+    # Of a reply: reading tokens takes about a microsecond each, and a hop to another thread 100.
+    inline_rows: int = 1_024
+    tokenizer: type[TextTokenizer] = TextTokenizer
+    texts_of: Callable[[Arrays], Sequence[Text]] = texts_of
+    # Texts after tokenizing and before they are queued; raises `InvalidArgument`.
+    check: Callable[[TextTaskModel, Sequence[Text], Sequence[EncodedText]], None] = nothing_to_check
+    # What a tensor request's parameters make of a reply; raises `InvalidArgument` for others.
+    tensors: Callable[[TextTaskModel, Parameters], Callable[[Sequence[Text], TextReply], Outputs]]
+
+    @property
+    def needs_encodings(self) -> bool:
+        """Whether answers tell of tokens: where in a text they are."""
+        return self.rows != "text" or self.is_alone
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """One method of the typed API, by the name that it has there."""
+
+    name: str
+    task: Task
+    ask: Callable[[Fields, Any], Asked]  # of a model of the task; raises `InvalidArgument`
+    # The fields whose elements are counted: the first alone, and then with the next.
+    counted: tuple[str, ...] = ("texts",)
+
+
+def softmax(logits: np.ndarray) -> np.ndarray:
+    """Probabilities along the last axis, float32."""
+    exponentials = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    probabilities: np.ndarray = exponentials / exponentials.sum(axis=-1, keepdims=True)
+    return probabilities
+
+
+def ranked(logits: np.ndarray, labels: Sequence[str], count: int) -> list[list[Fields]]:
+    """The `count` likeliest labels of each row with their probabilities, best first."""
+    scores = softmax(logits)
+    order = np.argsort(-scores, axis=1, kind="stable")[:, :count]
+    return [
+        [{"label": labels[index], "score": row[index]} for index in best]
+        for row, best in zip(scores.tolist(), order.tolist(), strict=True)
+    ]
+
+
+def label_count(fields: Fields, num_labels: int) -> int:
+    """How many labels a request wants of each of its inputs."""
+    top_k, all_scores = fields["top_k"], fields["all_scores"]
+    if all_scores and top_k:
+        raise InvalidArgument(f"top_k is {top_k} and all_scores is set: give one of them")
+    if top_k > num_labels:
+        raise InvalidArgument(f"top_k is {top_k}, the model has {num_labels} labels")
+    return num_labels if all_scores else top_k or 1
+
+
+def chosen(name: str, choice: Choice, choices: Sequence[str], default: str) -> str:
+    """A choice by its name, the default for none; `InvalidArgument` for an unknown number."""
+    if isinstance(choice, int):
+        raise InvalidArgument(f"{name} is {choice}, expected 0 to {len(choices)}")
+    return choice or default
+
+
+def row_fields(row: EncodedText) -> dict[str, Any]:
+    """What every answer says of a text that was read."""
+    return {"num_tokens": row.num_tokens, "is_truncated": row.is_truncated}
+
+
+def tokens_of(row: EncodedText) -> list[Fields]:
+    """The tokens of a text, and where in it they are."""
+    encoding = row.encoding
+    assert encoding is not None, "the tokenizer of such a model keeps them"
+    return token_fields(encoding.ids, encoding.tokens, encoding.offsets)
+
+
+def token_fields(
+    ids: Sequence[int], pieces: Sequence[str], offsets: Sequence[tuple[int, int]]
+) -> list[Fields]:
+    return [
+        {"id": token_id, "piece": piece, "start": start, "end": end}
+        for token_id, piece, (start, end) in zip(ids, pieces, offsets, strict=True)
+    ]
+
+
+def column(values: Sequence[Any], dtype: Any) -> np.ndarray:  # noqa: ANN401 - what NumPy takes
+    """[N, 1]: one value for each text."""
+    array = np.empty(len(values), dtype)
+    array[:] = values
+    return array[:, None]
+
+
+def decode(array: np.ndarray) -> list[str]:
+    """The texts of a BYTES tensor, or `InvalidArgument` where one is not UTF-8."""
+    try:
+        return [element.decode() for element in array.ravel().tolist()]
+    except UnicodeDecodeError as error:
+        raise InvalidArgument(f"a BYTES element is not UTF-8: {error}") from error

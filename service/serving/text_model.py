@@ -1,0 +1,141 @@
+"""A model that reads texts: tokenized, run as an item each, and given back by text."""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import numpy as np
+
+from service.batching.engine import BatchEngine
+from service.batching.queue import Size
+from service.batching.request import Item, Request
+from service.contract.interface import ModelInterface
+from service.contract.manifest import Manifest
+from service.contract.tensors import Arrays
+from service.records import Timings
+from service.runtime.tokenizer import EncodedText, Text, TextTokenizer, TokenPieces
+from service.serving.model import Caller, Host, InferReply, InferRequest
+from service.serving.tasks.table import text_task
+from service.serving.tasks.task import TextReply, TextTask
+from service.serving.tensor_model import BatchedModel
+from service.serving.workers import Tokenizing
+
+T = TypeVar("T")
+
+
+SIZE_GAIN = 0.05  # of a request's tokens per character, towards what is expected of the next
+CAUTION = 0.9  # of tokens expected: a request refused before tokenizing would be refused after it
+
+
+class TextModel(BatchedModel):
+    """A model that reads texts, for the task that its manifest names."""
+
+    def __init__(
+        self, host: Host, interface: ModelInterface, engine: BatchEngine, tokenizer: TextTokenizer
+    ) -> None:
+        assert interface.manifest is not None, "a text model has one"
+        super().__init__(host, interface, engine)
+        self.manifest = interface.manifest
+        self.task = text_task(interface.manifest)
+        self.tokenizer = tokenizer
+        self._executor = host.executor
+        self._tokenizing = Tokenizing(host.executor)
+        self._tokens_per_character = 0.0  # of texts so far; 0: the first one is admitted unseen
+
+    async def _compute_reply(self, request: InferRequest) -> InferReply:
+        with self.counted_failures(request.caller.received_s):
+            read = self.task.tensors(self, request.parameters)
+            texts = self.task.texts_of(request.inputs)
+        reply = await self.compute(texts, request.caller, request.can_truncate)
+        outputs = await self.interpreted(reply, lambda: read(texts, reply))
+        return InferReply(outputs, reply.timings)
+
+    async def compute(
+        self, texts: Sequence[Text], caller: Caller, can_truncate: bool = False
+    ) -> TextReply:
+        """Tokenize texts and run them, each as an item of its own."""
+        with self.counted_failures(caller.received_s):
+            size = self._size_of(texts)
+            # Before any work, so that refusing is cheap.
+            self._batches.check_room(caller.priority, caller.deadline_s, size)
+            rows = await self._encode(texts, can_truncate)
+            self._learn_size([row.num_tokens for row in rows], texts)
+            if not rows:  # an empty batch is answered without running
+                now_s = time.monotonic()
+                timings = Timings.without_batch(caller.received_s, now_s)
+                self._count_success(0, timings, caller.request_id)
+                shape = 0, *(max(0, dim) for dim in self.task.dims(self.manifest))
+                return TextReply(np.empty(shape, np.float32), rows, timings, [])
+            request = caller.new_request()
+            request.items = text_items(request, rows, self.manifest)
+            counts = [
+                item.num_rows if item.num_outputs is None else item.num_outputs
+                for item in request.items
+            ]
+            values = await self._run(request, caller.request_id, first_outputs)
+        return TextReply(values, rows, request.timings, counts)
+
+    async def interpreted(self, reply: TextReply, read: Callable[[], T]) -> T:
+        """What `read` makes of a reply: on another thread where that has many rows to read."""
+        if len(reply.values) <= self.task.inline_rows:
+            return read()
+        return await asyncio.get_running_loop().run_in_executor(self._executor, read)
+
+    async def pieces(self, texts: Sequence[str], read: Callable[[list[TokenPieces]], T]) -> T:
+        """What `read` makes, where they are found, of the tokens of texts of any length."""
+        num_characters = self.tokenizer.check_sizes(texts)
+        return await self._tokenizing.run(
+            lambda: read([self.tokenizer.pieces(text) for text in texts]), num_characters
+        )
+
+    def _size_of(self, texts: Sequence[Text]) -> Size:
+        """The expected tokens of texts, from the ratio of earlier ones."""
+        num_characters = self.tokenizer.check_sizes(texts)
+        return Size(len(texts), int(CAUTION * self._tokens_per_character * num_characters))
+
+    def _learn_size(self, num_tokens: Sequence[int], texts: Sequence[Text]) -> None:
+        share = sum(num_tokens) / max(1, self.tokenizer.check_sizes(texts))
+        self._tokens_per_character += SIZE_GAIN * (share - self._tokens_per_character)
+
+    async def _encode(self, texts: Sequence[Text], can_truncate: bool) -> list[EncodedText]:
+        num_characters = self.tokenizer.check_sizes(texts)
+        rows = await self._tokenizing.run(
+            lambda: self.tokenizer.encode(texts, can_truncate), num_characters
+        )
+        self.task.check(self, texts, rows)
+        return rows
+
+
+def text_items(
+    request: Request, rows: Sequence[EncodedText], manifest: Manifest
+) -> tuple[Item, ...]:
+    """One item per text."""
+    task = text_task(manifest)
+    return tuple(
+        Item(
+            request,
+            _inputs_of(row),
+            num_tokens=row.num_tokens,
+            num_outputs=_num_outputs(row, task, manifest) if task.rows != "text" else None,
+        )
+        for row in rows
+    )
+
+
+def _inputs_of(row: EncodedText) -> Arrays:
+    inputs = {"input_ids": row.input_ids, "token_type_ids": row.token_type_ids}
+    return inputs if row.target is None else {**inputs, "target_ids": row.target.input_ids}
+
+
+def _num_outputs(row: EncodedText, task: TextTask, manifest: Manifest) -> int:
+    if task.rows == "token":
+        return row.num_tokens
+    return int((row.input_ids == manifest.mask_token_id).sum())
+
+
+def first_outputs(results: list[list[np.ndarray]]) -> np.ndarray:
+    """One row per text, float32."""
+    rows = [outputs[0] for outputs in results]
+    values: np.ndarray = np.concatenate(rows) if len(rows) > 1 else rows[0]
+    return values.astype(np.float32, copy=False)

@@ -1,0 +1,55 @@
+"""Runs tokenizing at once on the event loop if it is short, else on another thread.
+
+Knows nothing about tokenizers. How much may wait for the thread is bounded, per model.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from concurrent.futures import Executor
+from typing import TypeVar
+
+from service.errors import Overloaded
+from service.records import Call, current_call
+
+# Below this size a hop to another thread costs more than tokenizing: docs/benchmarks.md.
+INLINE_CHARACTERS = 1_024
+MAX_WAITING = 64  # long requests, or images, of one model on the way to another thread, or there
+T = TypeVar("T")
+
+
+class Tokenizing:
+    """Runs work of one model; lives on the event loop."""
+
+    def __init__(self, executor: Executor) -> None:
+        self._executor = executor
+        self._num_waiting = 0
+
+    async def run(self, work: Callable[[], T], num_characters: int) -> T:
+        """Do the work, or raise `Overloaded` where too much waits already."""
+        call = current_call.get()
+        if call is None:
+            return await self._run(work, num_characters)
+        return await self._timed(work, num_characters, call)
+
+    async def _timed(self, work: Callable[[], T], num_characters: int, call: Call) -> T:
+        started_s = time.monotonic()
+        try:
+            return await self._run(work, num_characters)
+        finally:
+            call.tokenized_s = started_s, time.monotonic()
+
+    async def _run(self, work: Callable[[], T], num_characters: int) -> T:
+        if num_characters <= INLINE_CHARACTERS:
+            return work()
+        return await self.run_elsewhere(work)
+
+    async def run_elsewhere(self, work: Callable[[], T]) -> T:
+        """Do the work on the other thread, however little it seems to be."""
+        if self._num_waiting >= MAX_WAITING:
+            raise Overloaded("Exceeds maximum queue size")
+        self._num_waiting += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._executor, work)
+        finally:
+            self._num_waiting -= 1

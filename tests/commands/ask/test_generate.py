@@ -1,0 +1,133 @@
+"""`attendant generate`, and what the other commands say of generative models."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+from attendant.v1 import generation_pb2 as pb
+from attendant.v1 import text_pb2
+from rich.console import Console
+from typer.testing import CliRunner, Result
+
+from commands.ask import tables
+from commands.ask.client import TRIAL_TOKENS, try_models
+from commands.main import app
+from tests.fakes.serving import Served, serving, within_patience, write_models
+from tests.fakes.sessions import greedy_text
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+PLAIN = {"COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"}
+GREEDY = ("--temperature", "0", "--max-tokens", "10")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Served]:
+    repository = tmp_path_factory.mktemp("model_repository")
+    write_models(repository)
+    async with serving(repository) as running:
+        yield running
+
+
+async def run(served: Served, *arguments: str, stdin: str = "") -> Result:
+    """The command inside this process; it blocks, so on another thread."""
+    command = [*arguments, "--address", served.address]
+    invoke = CliRunner().invoke
+    return await within_patience(
+        asyncio.to_thread(invoke, app, command, env=PLAIN, input=stdin, catch_exceptions=False)
+    )
+
+
+@pytest.mark.parametrize("flag", ["--stream", "--no-stream"])
+async def test_text_goes_to_stdout_and_what_it_took_to_stderr(served: Served, flag: str) -> None:
+    result = await run(served, "generate", "tale", "once", *GREEDY, flag)
+    assert result.exit_code == 0
+    assert result.stdout == greedy_text("once", 10) + "\n"
+    assert result.stderr.startswith("4 tokens in (")
+    for expected in ("10 out", "tokens/s", "first after", "in all"):
+        assert expected in result.stderr
+
+
+async def test_a_prompt_is_read_from_stdin_as_it_is(served: Served) -> None:
+    prompt = "two\nlines\n"
+    result = await run(served, "generate", "tale", "-", *GREEDY, stdin=prompt)
+    assert result.stdout == greedy_text(prompt, 10) + "\n"
+
+
+async def test_json_is_one_document(served: Served) -> None:
+    result = await run(served, "generate", "tale", "once", *GREEDY, "--json")
+    found = json.loads(result.stdout)
+    (text,) = found["results"]
+    assert text["text"] == greedy_text("once", 10)
+    assert text["finish_reason"] == "FINISH_REASON_LENGTH"
+    assert found["usage"]["output_tokens"] == 10
+    assert found["timings"]["total_seconds"] > 0
+    assert result.stderr == ""
+
+
+async def test_samples_are_rows_of_a_table(served: Served) -> None:
+    flags = ("--n", "3", "--seed", "1", "--max-tokens", "10")
+    table = (await run(served, "generate", "tale", "once", *flags)).stdout
+    found = json.loads((await run(served, "generate", "tale", "once", *flags, "--json")).stdout)
+    assert len(found["results"]) == 3
+    for result in found["results"]:
+        (line,) = (line for line in table.splitlines() if result["text"] in line)
+        assert "length" in line
+
+
+async def test_every_flag_reaches_the_server(served: Served) -> None:
+    """Each value is out of range, and refused by its name."""
+    cases = {
+        "top_k": "3000000000",
+        "top_p": "2",
+        "min_p": "2",
+        "repetition_penalty": "200",
+        "presence_penalty": "3",
+        "frequency_penalty": "3",
+        "n": "65",
+        "max_tokens": "1048577",
+        "stop": "",
+    }
+    for name, value in cases.items():
+        flag = "--" + name.replace("_", "-")
+        try:
+            refusal = (await run(served, "generate", "tale", "once", flag, value)).stderr
+        except ValueError as error:  # of a message that has no room for the number
+            refusal = str(error)
+        assert name in refusal
+
+
+async def test_a_stop_text_may_be_given_more_than_once(served: Served) -> None:
+    text = greedy_text("once", 10)
+    stops = ("--stop", "#", "--stop", text[3])
+    result = await run(served, "generate", "tale", "once", *GREEDY, *stops)
+    assert result.stdout == text[: text.index(text[3])] + "\n"
+
+
+async def test_a_generative_model_is_listed_with_its_context(served: Served) -> None:
+    lines = (await run(served, "models")).stdout.splitlines()
+    (tale,) = (line for line in lines if "tale" in line)
+    for expected in ("text-generation", "64", "text", "nowhere"):
+        assert expected in tale
+
+
+async def test_trying_models_shows_what_a_generative_one_writes(served: Served) -> None:
+    found = await within_patience(
+        asyncio.to_thread(lambda: list(try_models(served.address, timeout_s=20.0)))
+    )
+    answers = {trial.model.name: trial.answer for trial in found}
+    assert answers["tale"] == "…" + greedy_text("once upon a time", TRIAL_TOKENS)
+    assert set(answers) == {"mini", "spam", "tale"}
+
+
+async def test_text_of_models_is_not_read_as_markup() -> None:
+    """Rich would raise at a closing tag that nothing opened."""
+    response = pb.GenerateResponse(results=[pb.GeneratedText(text="[/b]", stop_reason="[x]")])
+    model = text_pb2.Model(name="[/m]", task="text-generation")
+    console = Console(width=100)
+    with console.capture() as captured:
+        console.print(tables.generated(response))
+        console.print(tables.models(text_pb2.ListModelsResponse(models=[model])))
+    assert "[/b]" in captured.get()
+    assert "stop '[x]'" in captured.get()

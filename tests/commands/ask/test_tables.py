@@ -1,0 +1,40 @@
+"""Tables of answers in a terminal: what stands below them is as wide as the terminal."""
+
+from attendant.v1 import features_pb2, reading_pb2
+from attendant.v1 import text_pb2 as pb
+from rich.console import Console, RenderableType
+
+from commands.ask import tables
+from commands.ask.comparison import ComparedWord
+
+TIMINGS = pb.Timings(queue_seconds=0.0001, compute_seconds=0.0016)
+
+
+def lines_of(drawn: RenderableType, width: int = 80) -> list[str]:
+    console = Console(width=width, no_color=True)
+    with console.capture() as captured:
+        console.print(drawn)
+    return [line.strip() for line in captured.get().splitlines()]
+
+
+def test_a_caption_is_not_wrapped_to_the_width_of_a_narrow_table() -> None:
+    """Of an answer in 30 columns, and of two texts of one word: one line of some 60 characters."""
+    answer = reading_pb2.AnswerResponse(model="squad", version="1", num_tokens=9, timings=TIMINGS)
+    lines = lines_of(tables.answers(answer))
+    assert max(map(len, lines[:-1])) < 40
+    assert lines[-1] == "squad version 1, 9 tokens: queue 0.1 ms, compute 1.6 ms"
+    rows = [features_pb2.SimilarityRow(values=[1.0, 0.5])] * 2
+    alike = features_pb2.SimilarityResponse(
+        model="words", version="1", num_tokens=2, timings=TIMINGS, rows=rows
+    )
+    assert lines_of(tables.similarities(["a", "b"], alike))[-1].endswith("compute 1.6 ms")
+
+
+def test_a_caption_that_is_longer_than_the_terminal_breaks_between_words() -> None:
+    prompts = [f"{'on and on ' * 8}in {place} [MASK]" for place in ("Rome", "New York")]
+    lines = lines_of(tables.comparison(prompts, [ComparedWord("a", (-1.0, -2.0))]))
+    below = lines[lines.index(next(line for line in lines if line.startswith("1:"))) :]
+    assert " ".join(below) == (
+        f"1: {prompts[0]} 2: {prompts[1]} natural logarithms of probabilities"
+    )
+    assert all(40 < len(line) <= 80 for line in below if line.startswith(("1:", "2:")))

@@ -1,0 +1,162 @@
+"""Commands that read lines, any number of them, as a user meets them."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+
+import numpy as np
+import pytest
+import pytest_asyncio
+from typer.testing import CliRunner, Result
+
+from commands.ask.in_flight import REQUEST_TEXTS
+from commands.main import app
+from service.errors import InvalidArgument, SettingError
+from service.serving.tasks.texts import unit
+from tests.fakes.serving import Served, default_sessions, serving, within_patience, write_models
+from tests.fakes.sessions import FakeSessions, text_values, token_ids, write_model
+from tests.service.rpc.test_features import features_manifest, hidden_states_session
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+PLAIN = {"COLUMNS": "100", "NO_COLOR": "1", "TERM": "dumb"}
+MAX_TEXTS = 1_024  # of a request, by default
+TOO_LONG = "win " * 99
+NUM_LINES = 1_500
+LINES = "".join(f"win {'now ' * (number % 5)}\n" for number in range(NUM_LINES))
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Served]:
+    repository = tmp_path_factory.mktemp("model_repository")
+    write_models(repository)
+    write_model(repository, "deep", features_manifest())
+    sessions = FakeSessions(**default_sessions()._makers, deep=hidden_states_session)
+    async with serving(repository, sessions) as running:
+        yield running
+
+
+async def run(served: Served, *arguments: str, stdin: str | bytes = "") -> Result:
+    """The command inside this process; it blocks, so on another thread."""
+    command = [*arguments, "--address", served.address]
+    invoke = CliRunner().invoke
+    return await within_patience(
+        asyncio.to_thread(invoke, app, command, env=PLAIN, input=stdin, catch_exceptions=False)
+    )
+
+
+@pytest.mark.parametrize(
+    ("command", "field", "num_lines"),
+    [
+        (("classify", "spam"), "labels", NUM_LINES),
+        (("embed", "mini"), "values", NUM_LINES),
+        (("features", "deep"), "vectors", NUM_LINES),
+        (("similarity", "mini"), "values", 200),  # with a value for every two
+    ],
+)
+async def test_any_number_of_lines_is_answered_in_order(
+    served: Served, command: tuple[str, ...], field: str, num_lines: int
+) -> None:
+    """1,500, where a request has at most 1,024; as objects, and as one document."""
+    assert NUM_LINES > MAX_TEXTS
+    texts = LINES.splitlines()[:num_lines]
+    stdin = "\n".join(texts)
+    result = await run(served, *command, "-", "--ndjson", stdin=stdin)
+    assert result.exit_code == 0
+    found = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [each["line"] for each in found] == [*range(1, num_lines + 1)]
+    assert [each["text"] for each in found] == texts
+    assert all(each[field] for each in found)
+    assert f"{num_lines:,} lines answered" in result.stderr
+    document = json.loads((await run(served, *command, "-", "--json", stdin=stdin)).stdout)
+    results = document["rows" if command[0] == "similarity" else "results"]
+    assert [each[field] for each in results] == [each[field] for each in found]
+    assert (document["model"], document["version"]) == (command[1], "1")
+    num_tokens = sum(len(token_ids(text)) for text in texts)
+    assert document["num_tokens"] == num_tokens
+    assert document["timings"]["total_seconds"] > 0
+
+
+async def test_rows_of_a_growing_table_stand_below_each_other(served: Served) -> None:
+    lines = (await run(served, "classify", "spam", "-", stdin=LINES)).stdout.splitlines()
+    head, rows = lines[0], lines[2:]
+    assert len(rows) == NUM_LINES
+    place = head.index("label")
+    assert {row[place - 1] for row in rows} == {" "}
+    assert all(row[place] != " " for row in rows)
+
+
+async def test_few_lines_are_one_table_as_arguments_are(served: Served) -> None:
+    """With the cosines of each with each, which a growing table has no columns for."""
+    piped = await run(served, "embed", "mini", "-", stdin="win\n\nlunch\n")
+    given = await run(served, "embed", "mini", "win", "lunch")
+    tables = [result.stdout.split("mini version")[0] for result in (piped, given)]
+    assert tables[0] == tables[1]
+    assert "cos 2" in tables[0]
+    assert piped.stderr == "2 lines answered in 0.0 s, 1 empty skipped\n"
+
+
+async def test_a_line_that_is_refused_is_named_and_the_others_are_answered(served: Served) -> None:
+    """In the second request: a text that is too long, and one that is not UTF-8."""
+    lines = [b"win now"] * 100
+    lines[69], lines[79], lines[89] = TOO_LONG.encode(), b"\xff", b""
+    result = await run(served, "classify", "spam", "-", "--ndjson", stdin=b"\n".join(lines))
+    assert result.exit_code == 1
+    found = [json.loads(line)["line"] for line in result.stdout.splitlines()]
+    assert found == [number for number in range(1, 101) if number not in (70, 80, 90)]
+    first, second, last = result.stderr.splitlines()
+    assert first.startswith("line 70 has 101 tokens, the model takes at most 12: ")
+    assert second == "line 80 is not UTF-8: byte 0 is 0xff"
+    assert "97 lines answered" in last
+    assert "1 empty skipped, 2 refused" in last
+
+
+async def test_more_arguments_than_a_request_takes_are_cut_too(served: Served) -> None:
+    texts = ["win"] * (REQUEST_TEXTS + 1)
+    result = await run(served, "classify", "spam", *texts, "--json")
+    assert len(json.loads(result.stdout)["results"]) == len(texts)
+    assert not any("line" in each for each in json.loads(result.stdout)["results"])
+
+
+async def test_what_is_wrong_with_all_lines_is_said_once(served: Served) -> None:
+    """Where nothing of the first request is answered it ends; a text alone has its status."""
+    expected = "none of the first 64 lines could be answered: line 1: top_k is 5, the model has 3"
+    with pytest.raises(InvalidArgument, match=expected):
+        await run(served, "classify", "spam", "-", "--top-k", "5", stdin=LINES)
+    result = await run(served, "classify", "spam", "win", "--top-k", "5")
+    assert result.exit_code == 1
+    assert "INVALID_ARGUMENT: top_k is 5, the model has 3 labels" in result.stderr
+    result = await run(served, "classify", "nobody", "-", stdin=LINES)
+    assert result.exit_code == 1
+    assert "unknown model: 'nobody'" in result.stderr
+
+
+async def test_no_lines_are_answered_by_nothing(served: Served) -> None:
+    result = await run(served, "classify", "spam", "-", "--json", stdin="\n\r\n")
+    assert result.exit_code == 0
+    assert json.loads(result.stdout) == {"results": []}
+    assert "2 empty skipped" in result.stderr
+
+
+async def test_json_and_ndjson_are_not_both(served: Served) -> None:
+    with pytest.raises(SettingError, match="--json and --ndjson are both set"):
+        await run(served, "classify", "spam", "win", "--json", "--ndjson")
+
+
+async def test_many_texts_show_which_are_most_alike(served: Served) -> None:
+    """Thirteen have more columns than fit: three neighbours for each, by number."""
+    words = ("win", "prize", "free", "cash", "now")
+    texts = [f"{first} {second} lunch" for first in words for second in words][:13]
+    vectors = unit(np.stack([text_values(token_ids(text), 4) for text in texts]))
+    cosines = vectors @ vectors.T
+    np.fill_diagonal(cosines, -2)
+    result = await run(served, "similarity", "mini", "-", stdin="\n".join(texts))
+    rows = [line for line in result.stdout.splitlines() if "lunch" in line]
+    for row, values in zip(rows, cosines, strict=True):
+        assert f"{values.argmax() + 1}: {values.max():.3f}" in row
+
+
+async def test_a_word_is_compared_in_any_number_of_lines(served: Served) -> None:
+    lines = "win a prize\nthe prize now\n" * 40
+    result = await run(served, "features", "deep", "-", "--word", "prize", stdin=lines)
+    assert result.exit_code == 0
+    assert "most alike" in result.stdout

@@ -1,0 +1,255 @@
+"""`attendant train` as a user meets them: files, messages, exit codes."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import Result
+
+from commands.train import options as cli_options
+from commands.train.running import stop_requests
+from models.checkpoints.checkpoint import load_checkpoint
+from models.data.datasets import Dataset
+from models.training.state import state_path
+
+PLAIN = {"NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "200"}
+SMALL_RUN = ["--epochs", "2", "--batch-size", "8", "--precision", "off"]
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def data(messages: Dataset, as_tsv: Callable[[Dataset], str], tmp_path: Path) -> Path:
+    path = tmp_path / "messages.tsv"
+    path.write_text(as_tsv(messages))
+    return path
+
+
+def test_training_writes_a_checkpoint_and_its_reports(
+    run: Run, data: Path, base: Path, tmp_path: Path
+) -> None:
+    output = tmp_path / "spam"
+    result = run("train", data, "--from", base, "--output", output, *SMALL_RUN)
+    assert result.exit_code == 0, result.output
+    assert {path.name for path in output.iterdir()} == {
+        "config.json",
+        "model.safetensors",
+        "tokenizer.json",
+        "training.json",
+        "confusion.png",
+        "loss.png",
+    }
+    assert load_checkpoint(output).labels == ("ham", "spam")
+    assert "validation: 4 rows, accuracy" in result.output
+    assert "epoch 2: training loss" in result.output
+    assert not state_path(output).exists()
+    assert str(tmp_path) not in (output / "training.json").read_text()
+    assert str(tmp_path) not in (output / "config.json").read_text()
+
+    again = run("train", data, "--from", base, "--output", output, *SMALL_RUN)
+    assert again.exit_code == 0, "an older checkpoint is replaced"
+
+
+def test_a_validation_file_leaves_all_data_for_training(
+    run: Run, data: Path, base: Path, tmp_path: Path
+) -> None:
+    validation = tmp_path / "validation.jsonl"
+    validation.write_text('{"text": "win cash", "label": "spam"}\n')
+    output = tmp_path / "spam"
+    result = run(
+        *("train", data, "--from", base, "--output", output, "--validation", validation),
+        *("--test-fraction", "0.2", *SMALL_RUN),
+    )
+    assert result.exit_code == 0, result.output
+    assert json.loads((output / "training.json").read_text())["data"] == {
+        "train": {"file": "messages.tsv", "rows": 32},
+        "validation": {"file": "validation.jsonl", "rows": 1},
+        "test": {"file": "messages.tsv", "rows": 8},
+    }
+
+
+def test_a_test_file_is_what_the_figures_are_of(
+    run: Run, data: Path, base: Path, tmp_path: Path
+) -> None:
+    test_file = tmp_path / "unseen.csv"
+    test_file.write_text("label,text\nspam,win cash\nham,home now\nham,lunch\n")
+    command = ["train", data, "--from", base, "--output", tmp_path / "spam", *SMALL_RUN]
+    result = run(*command, "--test-file", test_file)
+    assert result.exit_code == 0, result.output
+    assert "test: 3 rows, accuracy" in result.output
+    assert "test_accuracy" in load_checkpoint(tmp_path / "spam").metrics
+
+    refused = run(*command, "--test-file", test_file, "--test-fraction", "0.1")
+    assert refused.exit_code == 2
+    assert "0.1 is not allowed, it must be 0 beside a test file" in refused.output
+
+
+def test_settings_can_come_from_the_environment(
+    run: Run, data: Path, base: Path, tmp_path: Path
+) -> None:
+    result = run(
+        *("train", data, "--output", tmp_path / "spam", *SMALL_RUN),
+        ATTENDANT_TRAIN_FROM=str(base),
+        ATTENDANT_TRAIN_SEED="7",
+    )
+    assert result.exit_code == 0, result.output
+    assert json.loads((tmp_path / "spam" / "training.json").read_text())["settings"]["seed"] == 7
+
+
+def test_what_is_odd_about_the_data_is_said_and_training_goes_on(
+    run: Run, data: Path, base: Path, tmp_path: Path
+) -> None:
+    """A label with one row, a text with two labels, and a text of 100,000 characters."""
+    long = "free " * 20_000
+    data.write_text(data.read_text() + f"joke\twin a lunch\nham\t{long}\nspam\t{long}\n")
+    output = tmp_path / "spam"
+    result = run("train", data, "--from", base, "--output", output, *SMALL_RUN)
+    assert result.exit_code == 0, result.output
+    assert load_checkpoint(output).labels == ("ham", "joke", "spam")
+    assert "1 of 3 labels have too few rows to hold any out (the first is 'joke'" in result.output
+    assert "'ham' in line 42 and 'spam' in line 43" in result.output
+    assert "texts are longer than 12 tokens and cut to that; the first is in li" in result.output
+    assert result.output.count("more than one label") == 1
+
+
+@pytest.mark.parametrize(
+    ("flag", "value", "message"),
+    [
+        ("--epochs", "0", "0 is not allowed, it must be from 1 to 1000"),
+        ("--validation", "0.9", "0.9 is not allowed, it must be from 0.01 to 0.5"),
+        ("--precision", "half", "'half' is not allowed, it must be one of auto, on, off"),
+        ("--max-tokens", "13", "13 is not allowed, it must be at most 12"),
+        ("--learning-rate", "fast", "should be a valid number"),
+        (
+            "--task",
+            "ner",
+            "'ner' is not allowed, it must be one of text-classification, token-clas",
+        ),
+    ],
+)
+def test_a_wrong_flag_is_named_with_value_and_limit(
+    run: Run, data: Path, base: Path, tmp_path: Path, flag: str, value: str, message: str
+) -> None:
+    result = run("train", data, "--from", base, "--output", tmp_path / "spam", flag, value)
+    assert result.exit_code == 2
+    assert flag in result.output
+    assert message in result.output
+    assert not (tmp_path / "spam").exists()
+
+
+def test_wrong_files_are_named(run: Run, data: Path, base: Path, tmp_path: Path) -> None:
+    bad = tmp_path / "bad.tsv"
+    bad.write_text("ham\thello\nspam\n")
+    result = run("train", bad, "--from", base, "--output", tmp_path / "spam")
+    assert result.exit_code == 1
+    assert f"attendant train: {bad}:2: expected label<TAB>text" in result.output
+
+    result = run("train", data, "--from", "./nowhere/at/all", "--output", tmp_path / "spam")
+    assert result.exit_code == 1
+    assert "attendant train: there is no folder" in result.output
+
+    result = run("train", data, "--from", base, "--output", tmp_path)
+    assert result.exit_code == 1
+    assert "which no checkpoint has" in result.output
+
+
+@pytest.mark.parametrize("command", ["train", "import"])
+def test_every_option_has_help_a_default_and_a_variable(run: Run, command: str) -> None:
+    options = [
+        option
+        for name, annotated in vars(cli_options).items()
+        if name[0].isupper()
+        for option in getattr(annotated, "__metadata__", ())
+    ]
+    assert len(options) == 26
+    for option in options:
+        assert option.help
+        assert option.envvar.startswith(("ATTENDANT_TRAIN_", "ATTENDANT_IMPORT_"))
+    shown = run(command, "--help").output
+    assert shown.count("env var: ATTENDANT_") == {"train": 19, "import": 7}[command]
+
+
+def test_without_pytorch_the_command_says_what_to_install(tmp_path: Path) -> None:
+    """In a process of its own, where importing torch fails."""
+    program = (
+        "import sys; sys.modules['torch'] = None\n"
+        "import typer\n"
+        "from commands.train.train import import_checkpoint, train\n"
+        "app = typer.Typer()\n"
+        "app.command('train')(train)\n"
+        "app.command('import')(import_checkpoint)\n"
+        "app()\n"
+    )
+    script = tmp_path / "script.py"
+    script.write_text(program)
+    for arguments in (["train", "a.tsv", "--from", "b", "--output", "c"], ["import", "a", "b"]):
+        done = subprocess.run(  # noqa: S603 - our own program
+            [sys.executable, str(script), *arguments],
+            capture_output=True,
+            text=True,
+            check=False,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        )
+        assert done.returncode == 2
+        assert done.stderr.strip() == (
+            f"attendant {arguments[0]} needs PyTorch: pip install 'attendant[cpu,train]'"
+        )
+
+
+def test_the_first_signal_asks_and_the_second_acts_as_usual() -> None:
+    """What is usual is set here: a shell's background jobs start with SIGINT ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with stop_requests() as should_stop:
+            assert not should_stop()
+            os.kill(os.getpid(), signal.SIGINT)
+            assert should_stop()
+            with pytest.raises(KeyboardInterrupt):
+                os.kill(os.getpid(), signal.SIGINT)
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_an_interrupted_command_exits_130_and_the_same_command_continues(
+    data: Path, base: Path, run: Run, tmp_path: Path
+) -> None:
+    """A real process, sent SIGINT once it has finished its first epoch."""
+    output = tmp_path / "spam"
+    many = ["--epochs", "20", "--patience", "20", "--batch-size", "2", "--precision", "off"]
+    arguments = ["train", str(data), "--from", str(base), "--output", str(output), *many]
+    program = "import typer\nfrom commands.train.train import train\n"
+    program += "app = typer.Typer()\napp.command('train')(train)\n"
+    program += "app.callback()(lambda: None)\napp()\n"
+    (tmp_path / "script.py").write_text(program)
+    with subprocess.Popen(  # noqa: S603 - our own program
+        [sys.executable, str(tmp_path / "script.py"), *arguments],
+        stderr=subprocess.PIPE,
+        text=True,
+        env={
+            **os.environ,
+            **PLAIN,
+            "PYTHONPATH": os.pathsep.join(sys.path),
+            "OMP_NUM_THREADS": "1",
+        },
+    ) as process:
+        assert process.stderr is not None
+        first = next(line for line in process.stderr if line.startswith("epoch 1:"))
+        assert "validation loss" in first
+        process.send_signal(signal.SIGINT)
+        rest = process.stderr.read()
+    assert process.returncode == 130
+    assert "the same command continues from there" in rest
+    assert state_path(output).exists()
+    assert not output.exists()
+
+    result = run(*arguments)
+    assert result.exit_code == 0, result.output
+    assert "continuing after step" in result.output
+    assert not state_path(output).exists()
+    assert load_checkpoint(output).labels == ("ham", "spam")

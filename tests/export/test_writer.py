@@ -1,0 +1,140 @@
+"""An export in several precisions: what is written beside `model.onnx`, and what is left out."""
+
+from pathlib import Path
+from typing import Any, NoReturn
+
+import onnx
+import pytest
+from typer.testing import CliRunner
+
+from export.errors import ExportError
+from export.recipes import decoders as decoder_exporter
+from export.recipes import texts as exporter
+from export.recipes.decoders import export_decoder
+from export.recipes.texts import export_checkpoint
+from export.settings import AUTO, ExportSettings
+from export.writer import Built, build_graphs
+from service.contract.files import ModelSource
+from service.contract.manifest import Manifest, Precision, Variant
+from service.repository.loading import Openers, load_model
+from service.settings import Settings
+from tests.commands.test_export import WIDE, app
+from tests.export.conftest import checkpoint_of
+from tests.export.recipes.test_texts import TEXTS, answers_of, close_call
+from tests.fakes.tiny_gpt import liked_text, tiny_generator, tiny_gpt
+
+
+def built(precision: Precision, **measured: Any) -> Built:  # noqa: ANN401
+    return Built(onnx.ModelProto(), Variant(precision, **measured))
+
+
+def test_a_graph_that_is_refused_or_too_dear_is_left_out_with_the_reason() -> None:
+    def build(precision: Precision) -> Built:
+        if precision == "int8":
+            raise ExportError("refused")
+        return built(precision)
+
+    def check_cost(variant: Variant) -> None:
+        if variant.precision == "fp16":
+            raise ExportError("too dear")
+
+    graphs = build_graphs(("fp32", "int8", "fp16", "int8-weights"), build, check_cost)
+    assert graphs.main.variant.precision == "fp32"
+    assert [other.variant.precision for other in graphs.others] == ["int8-weights"]
+    assert graphs.left_out == (("int8", "refused"), ("fp16", "too dear"))
+
+
+def test_the_first_graph_is_not_left_out_and_nobody_asks_what_it_costs() -> None:
+    def refuse(_: object) -> NoReturn:
+        raise ExportError("refused")
+
+    assert not build_graphs(("int8",), built, refuse).others
+    with pytest.raises(ExportError, match="refused"):
+        build_graphs(("fp32", "int8"), refuse, lambda _: None)
+
+
+@pytest.mark.parametrize(
+    ("effect", "reason"),
+    [
+        (0.5, "neighbours move its output by 0.5, the limit is "),
+        (float("nan"), "neighbours move its output by nan, the limit is "),
+    ],
+)
+def test_neighbours_may_hardly_change_what_nobody_asked_for(effect: float, reason: str) -> None:
+    exporter.check_cost(built("int8", parity={"max_neighbour_effect": 0.0}).variant)
+    with pytest.raises(ExportError, match=reason):
+        exporter.check_cost(built("int8", parity={"max_neighbour_effect": effect}).variant)
+
+
+def test_precisions_are_those_asked_for(tmp_path: Path) -> None:
+    auto: tuple[Precision, ...] = ("fp32", "int8")
+    for settings, expected in (
+        (ExportSettings("spam", tmp_path, "auto"), auto),
+        (ExportSettings("spam", tmp_path, "auto", with_fp16=True), (*auto, "fp16")),
+        (ExportSettings("spam", tmp_path, "int8"), ("int8",)),
+        (ExportSettings("spam", tmp_path, "int8", with_fp16=True), ("int8",)),
+    ):
+        assert settings.precisions(auto) == expected
+
+
+def graphs_in(folder: Path) -> set[str]:
+    return {path.name for path in folder.glob("*.onnx")}
+
+
+def test_an_encoder_s_folder_holds_what_its_manifest_says(tmp_path: Path) -> None:
+    """Each precision of `AUTO` is there, or the reason why not; fp16 by its flag."""
+    settings = ExportSettings("spam", tmp_path, "auto", with_fp16=True)
+    folder, manifest = export_checkpoint(checkpoint_of("bert classifier"), settings)
+    assert graphs_in(folder) == set(manifest.filenames.values()) >= {"model.fp16.onnx"}
+    assert {*manifest.filenames, *manifest.left_out} == {*AUTO, "fp16"}
+    assert manifest.computed_in("fp32").parity["max_abs_error"] < 1e-5
+    assert 1e-5 < manifest.computed_in("fp16").parity["max_abs_error"] < 5e-2
+    written = Manifest.from_json((folder / "manifest.json").read_text())
+    assert written == manifest
+    opened = load_model(
+        ModelSource.of(tmp_path, "spam"),
+        Settings(model_repository=tmp_path, precision="fp16"),
+        Openers(),
+    )
+    assert opened.versions[0].manifest == manifest.computed_in("fp16")
+
+
+def test_a_precision_that_costs_too_much_is_left_out(tmp_path: Path) -> None:
+    """The model lives on differences of 1e-3; asked for by name, int8 would be an error."""
+    checkpoint = close_call()
+    examples = answers_of(checkpoint, tuple(f"{text} {n}" for text in TEXTS for n in range(10)))
+    settings = ExportSettings("spam", tmp_path, "auto", max_accuracy_drop=0.005)
+    folder, manifest = export_checkpoint(checkpoint, settings, examples)
+    assert graphs_in(folder) == {"model.onnx"}
+    assert manifest.precision == "fp32"
+    assert "the limit is 0." in manifest.left_out["int8"], "of accuracy, or of the cosine"
+
+
+def test_a_decoder_s_cost_is_measured_or_it_is_left_out(tmp_path: Path) -> None:
+    other = decoder_exporter.AUTO[1]
+    settings = ExportSettings("tale", tmp_path, "auto")
+    folder, manifest = export_decoder(tiny_generator(), settings)
+    assert graphs_in(folder) == {"model.onnx"}
+    assert manifest.left_out == {other: "no held-out text to measure its perplexity on"}
+    held_out = liked_text(tiny_gpt(), 2)
+    folder, manifest = export_decoder(tiny_generator(), settings, held_out)
+    assert graphs_in(folder) == {"model.onnx", f"model.{other}.onnx"}
+    assert not manifest.left_out
+    assert manifest.variants[0].perplexity["float"] == manifest.perplexity["float"]
+
+
+def test_the_command_shows_a_column_per_graph_and_what_is_left_out(
+    decoder_folder: Path, tmp_path: Path
+) -> None:
+    held_out = tmp_path / "held_out.txt"
+    held_out.write_text(liked_text(tiny_gpt(), 2), encoding="utf-8")
+    options = ["--name", "tale", "--repository", str(tmp_path / "r")]
+    result = CliRunner().invoke(
+        app, [str(decoder_folder), *options, "--held-out", str(held_out)], env=WIDE
+    )
+    assert result.exit_code == 0, result.output
+    rows = [line.strip("│ ").split(" │ ") for line in result.stdout.splitlines() if "│" in line]
+    assert [cell.strip() for cell in rows[0]] == ["precision", *decoder_exporter.AUTO]
+    assert {len(row) for row in rows} == {3}
+    result = CliRunner().invoke(app, [str(decoder_folder), *options], env=WIDE)
+    assert f"{decoder_exporter.AUTO[1]} is left out: no held-out text" in result.stderr

@@ -1,0 +1,155 @@
+"""A server with a made-up model of every task."""
+
+import json
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from attendant.v1 import (
+    features_pb2,
+    generation_pb2,
+    reading_pb2,
+    text_pb2,
+    vision_pb2,
+)
+from google.protobuf.message import Message
+
+from service.contract.tensors import Arrays, Signature
+from tests.fakes.serving import Served, default_sessions, serving, write_models
+from tests.fakes.sessions import (
+    PAD_ID,
+    SPECIAL,
+    FakeSession,
+    FakeSessions,
+    embedder_manifest,
+    spec,
+    text_session,
+    write_model,
+    write_tokenizer,
+)
+from tests.service.rpc import test_fill_mask as masks
+from tests.service.rpc import test_vision as images
+from tests.service.rpc.test_features import features_manifest, hidden_states_session
+from tests.service.rpc.test_reading import TAGS, manifest, packed_session, span_logits, tag_logits
+
+MAX_TEXTS = 5
+LONG = "prize " * 30  # tokens, where the models take 12 or 20
+SERVICES: dict[str, tuple[str, Any]] = {
+    method.name: (f"/{service.full_name}/{method.name}", file)
+    for file in (text_pb2, reading_pb2, features_pb2, vision_pb2, generation_pb2)
+    for service in file.DESCRIPTOR.services_by_name.values()
+    for method in service.methods
+}
+SETTINGS = {"max_texts": MAX_TEXTS, "max_text_characters": 1_000, "max_image_bytes": 4_096}
+
+
+def attention_session(inputs: Sequence[str]) -> FakeSession:
+    """Two layers of two heads; each query's weights depend on its token and those it looks at."""
+    tensors = tuple(spec(name, "INT64", -1, -1) for name in inputs)
+
+    def compute(arrays: Arrays) -> dict[str, np.ndarray]:
+        keys = arrays["input_ids"]
+        queries = arrays.get("target_ids", keys)
+        heads = np.arange(1, 5, dtype=np.float32).reshape(1, 2, 2, 1, 1)
+        weights = (queries[:, None, None, :, None] + heads * keys[:, None, None, None, :]) + 1.0
+        return {"attentions": (weights / weights.sum(axis=-1, keepdims=True)).astype(np.float32)}
+
+    return FakeSession(Signature(tensors, (spec("attentions", "FP32", -1, 2, 2, -1, -1),)), compute)
+
+
+def writing_session() -> FakeSession:
+    """Writes a source backwards, then the end; what is left of six symbols is padding."""
+    tensors = (spec("source", "INT64", -1, -1),), (spec("target", "INT64", -1, 6),)
+
+    def compute(arrays: Arrays) -> dict[str, np.ndarray]:
+        rows = [[*row[row != PAD_ID][::-1], END][:6] for row in arrays["source"]]
+        return {"target": np.array([row + [PAD_ID] * (6 - len(row)) for row in rows], np.int64)}
+
+    return FakeSession(Signature(*tensors), compute)
+
+
+END = 3  # of what `writes` writes: [SEP]
+
+
+def write_every_model(repository: Path) -> None:
+    """One or more of each task."""
+    write_models(repository)
+    masks.write_fill_mask(repository)
+    write_model(repository, "light", images.MANIFEST)
+    write_model(repository, "tags", manifest("token-classification", labels=TAGS))
+    write_model(repository, "asks", manifest("question-answering"))
+    write_model(repository, "deep", features_manifest())
+    attending = {"num_layers": 2, "num_heads": 2}
+    write_model(repository, "looks", manifest("attention", **attending))
+    write_model(
+        repository, "crossed", manifest("attention", network="encoder-decoder", **attending)
+    )
+    write_model(repository, "words", embedder_manifest(network="words"))
+    recurrent = {"network": "recurrent", "max_source_tokens": 8, "eos_token_ids": (END,)}
+    write_model(repository, "writes", manifest("text-generation", **recurrent))
+    (repository / "writes" / "config.pbtxt").write_text("max_batch_size: 4")
+    write_tokenizer(repository / "writes" / "1" / "tokenizer.json")
+    for name in ("writes", "words"):
+        _bare(repository / name / "1" / "tokenizer.json")
+
+
+def _bare(path: Path) -> None:
+    """A tokenizer of words alone: nothing before or after them."""
+    fields = json.loads(path.read_text())
+    fields["post_processor"] = None
+    fields["added_tokens"] = [
+        {
+            "id": i,
+            "content": name,
+            "special": True,
+            **dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False),
+        }
+        for i, name in enumerate(SPECIAL)
+    ]
+    path.write_text(json.dumps(fields))
+
+
+def every_session() -> FakeSessions:
+    return FakeSessions(
+        **default_sessions()._makers,
+        fills=masks.mask_session,
+        tags=lambda: packed_session(tag_logits),
+        asks=lambda: packed_session(span_logits),
+        deep=hidden_states_session,
+        looks=lambda: attention_session(("input_ids", "attention_mask")),
+        crossed=lambda: attention_session(("input_ids", "attention_mask", "target_ids")),
+        words=lambda: text_session("embedding", 4),
+        writes=writing_session,
+        light=images.image_session,
+    )
+
+
+@asynccontextmanager
+async def every_task(repository: Path, **settings: Any) -> AsyncIterator[Served]:  # noqa: ANN401
+    """All of them served."""
+    write_every_model(repository)
+    async with serving(repository, every_session(), **(SETTINGS | settings)) as served:
+        yield served
+
+
+def message(method: str, **fields: Any) -> Message:  # noqa: ANN401
+    """The request message of a method of the typed API."""
+    _, file = SERVICES[method]
+    service = next(
+        s for s in file.DESCRIPTOR.services_by_name.values() if method in s.methods_by_name
+    )
+    kind: Any = getattr(file, service.methods_by_name[method].input_type.name)
+    found: Message = kind(**fields)
+    return found
+
+
+def response_type(path: str) -> Any:  # noqa: ANN401
+    """The class of what the method at a path answers."""
+    _, _, name = path.split("/")
+    _, file = SERVICES[name]
+    service = next(
+        s for s in file.DESCRIPTOR.services_by_name.values() if name in s.methods_by_name
+    )
+    return getattr(file, service.methods_by_name[name].output_type.name)

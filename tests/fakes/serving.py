@@ -1,0 +1,211 @@
+"""A whole server in this process: real ports, real clients, fake sessions."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.request import urlopen
+
+import grpc
+import numpy as np
+from attendant.v1 import generation_pb2_grpc, text_pb2_grpc
+from prometheus_client.parser import text_string_to_metric_families
+from tritonclient.grpc import service_pb2 as pb
+from tritonclient.grpc import service_pb2_grpc
+
+from service.api.regions import SharedMemoryRegions, Transfer
+from service.app import App
+from service.repository.loading import Openers
+from service.settings import Settings
+from tests.fakes.sessions import (
+    PATIENCE_S,
+    FakeDecoders,
+    FakeSession,
+    FakeSessions,
+    classifier_manifest,
+    embedder_manifest,
+    generator_manifest,
+    simple_session,
+    strings_session,
+    text_session,
+    write_model,
+)
+
+T = TypeVar("T")
+NO_SHARING = Transfer(
+    SharedMemoryRegions(is_allowed=False, max_regions=1, max_bytes=1), max_message_bytes=2**20
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A running server, its sessions, and a channel with stubs for its services."""
+
+    app: App
+    sessions: FakeSessions
+    decoders: FakeDecoders
+    channel: grpc.aio.Channel
+    inference: Any
+    text: Any
+    generation: Any
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.app.grpc_port}"
+
+    def num_waiting(self, model: str) -> int:
+        return self.app.repository.find(model)._engine.num_waiting
+
+    def num_running(self, model: str) -> int:
+        return self.app.repository.find(model)._engine.num_running
+
+    async def hold(self, model: str) -> "asyncio.Task[Any]":
+        """Keep a model's only session busy with one request, until `release`."""
+        session = self.sessions[model]
+        session.hold()
+        num_runs = len(session.batches)
+        call = asyncio.create_task(self.infer_text(model, "lunch"))
+        await asyncio.to_thread(session.wait_for_runs, num_runs + 1)
+        return call
+
+    def forget(self) -> None:
+        """Let every session forget what it saw, between two tests."""
+        for fake in (*self.sessions, *self.decoders):
+            fake.release()
+            fake.calls.clear()
+
+    def release(self, model: str) -> None:
+        self.sessions[model].release()
+
+    async def infer_text(self, model: str, *texts: str, **options: Any) -> Any:  # noqa: ANN401
+        options.setdefault("timeout", PATIENCE_S)
+        return await self.inference.ModelInfer(text_request(model, *texts), **options)
+
+
+def text_request(model: str, *texts: str) -> pb.ModelInferRequest:
+    """What tritonclient sends for a BYTES tensor [n, 1], as typed contents."""
+    request = pb.ModelInferRequest(model_name=model)
+    tensor = request.inputs.add(name="text", datatype="BYTES", shape=[len(texts), 1])
+    tensor.contents.bytes_contents.extend(text.encode() for text in texts)
+    return request
+
+
+def simple_request(num_rows: int = 1) -> pb.ModelInferRequest:
+    """Two INT32 inputs of 16 for model `simple`: 3 and 2 everywhere."""
+    request = pb.ModelInferRequest(model_name="simple")
+    for name, value in (("INPUT0", 3), ("INPUT1", 2)):
+        request.inputs.add(name=name, datatype="INT32", shape=[num_rows, 16])
+        request.raw_input_contents.append(np.full((num_rows, 16), value, "<i4").tobytes())
+    return request
+
+
+def write_models(repository: Path) -> None:
+    """`spam` classifies, `mini` embeds, `simple` adds and subtracts, `strings` echoes.
+
+    `tale` generates; its context is 64 tokens.
+    """
+    write_model(repository, "spam", classifier_manifest())
+    write_model(repository, "mini", embedder_manifest(pooling="mean, normalised", origin="here"))
+    write_model(repository, "simple", config="max_batch_size: 8")
+    write_model(repository, "strings")
+    write_model(repository, "tale", generator_manifest(origin="nowhere"))
+
+
+def default_sessions() -> FakeSessions:
+    return FakeSessions(
+        spam=lambda: text_session("logits", 3),
+        mini=lambda: text_session("embedding", 4),
+        simple=simple_session,
+        strings=strings_session,
+    )
+
+
+def make_app(
+    repository: Path,
+    sessions: Callable[..., FakeSession],
+    settings: dict[str, Any],
+    decoders: FakeDecoders | None = None,
+) -> App:
+    ports = {"grpc_port": 0, "metrics_port": 0}
+    # So that a held run holds the model, and sessions see what tests ask only.
+    one_at_a_time = {"instances": 1, "measure_cost_s": 0.0}
+    values = ports | one_at_a_time | settings
+    openers = Openers(sessions, decoders or FakeDecoders())
+    return App(Settings(model_repository=repository, **values), openers)
+
+
+@asynccontextmanager
+async def serving(
+    repository: Path,
+    sessions: FakeSessions | None = None,
+    **settings: Any,  # noqa: ANN401
+) -> AsyncIterator[Served]:
+    """Start a server; on leaving, release what was held and stop it unless it is stopped."""
+    sessions = sessions or default_sessions()
+    decoders = FakeDecoders()
+    app = make_app(repository, sessions, settings, decoders)
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{app.grpc_port}") as channel:
+        await within_patience(app.start())
+        try:
+            yield Served(
+                app,
+                sessions,
+                decoders,
+                channel,
+                service_pb2_grpc.GRPCInferenceServiceStub(channel),
+                text_pb2_grpc.TextServiceStub(channel),
+                generation_pb2_grpc.GenerationServiceStub(channel),
+            )
+        finally:
+            for fake in (*sessions, *decoders):
+                fake.release()
+            if not app._admission.is_draining:
+                await within_patience(app.stop())
+
+
+async def within_patience(awaitable: Awaitable[T]) -> T:
+    return await asyncio.wait_for(awaitable, PATIENCE_S)
+
+
+async def eventually(is_so: Callable[[], bool]) -> None:
+    """Wait for what a server does on its own account, where no event tells of it."""
+    end_s = time.monotonic() + PATIENCE_S
+    while not is_so():
+        assert time.monotonic() < end_s, "it never happened"
+        await asyncio.sleep(0.001)
+
+
+def num_runs(served: Served, model: str) -> int:
+    """How many batches or steps of a model are counted."""
+    with served.app.repository.find(model).statistics() as statistics:
+        return statistics.execution_count
+
+
+async def refusal(call: Awaitable[Any]) -> tuple[grpc.StatusCode, str]:
+    """The status code and the text that a call ends with."""
+    try:
+        await within_patience(call)
+    except grpc.aio.AioRpcError as error:
+        return error.code(), error.details() or ""
+    raise AssertionError("the call succeeded")
+
+
+async def refused_calls(served: Served) -> dict[str, float]:
+    """What the page of metrics says of refused calls, by the bound that was reached, if any was."""
+    url = f"http://127.0.0.1:{served.app.metrics_port}/metrics"
+
+    def read() -> str:
+        with urlopen(url, timeout=PATIENCE_S) as page:
+            text: str = page.read().decode()
+        return text
+
+    families = text_string_to_metric_families(await asyncio.to_thread(read))
+    return {
+        sample.labels["bound"]: sample.value
+        for family in families
+        for sample in family.samples
+        if sample.name == "attendant_calls_refused_total" and sample.value
+    }

@@ -1,0 +1,145 @@
+"""A disk that is full, or a file that may not grow: one line, and nothing is left behind."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from models.checkpoints.checkpoint import Checkpoint, save_checkpoint
+from models.data.datasets import Dataset
+from models.errors import OutputError
+from models.writing import amount, replace_bytes, writing
+
+# Runs the real command where no file may grow beyond a limit: a write fails as on a full disk.
+LIMITED = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]),) * 2)
+from commands.main import main
+sys.argv = ["attendant", *sys.argv[2:]]
+main()
+"""
+LIMIT_BYTES = 8_192  # more than config.json has, less than any weights here
+ENVIRONMENT = {"NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "500", "OMP_NUM_THREADS": "1"}
+
+
+def run_limited(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(  # noqa: S603 - our own interpreter
+        [sys.executable, "-c", LIMITED, str(LIMIT_BYTES), *map(str, arguments)],
+        env=os.environ | ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def check_one_line(ended: subprocess.CompletedProcess[str], command: str, target: Path) -> None:
+    assert ended.returncode == 1, ended.stderr
+    assert "Traceback" not in ended.stderr
+    line = ended.stderr.strip().splitlines()[-1]
+    assert f"{target} cannot be written: File too large: " in line, line
+    assert command in line
+
+
+@pytest.fixture
+def output(tmp_path: Path) -> Path:
+    (tmp_path / "out").mkdir()
+    return tmp_path / "out" / "model"
+
+
+def test_train_ends_with_one_line_and_leaves_no_state(
+    messages: Dataset, as_tsv: Callable[[Dataset], str], base: Path, tmp_path: Path, output: Path
+) -> None:
+    (tmp_path / "messages.tsv").write_text(as_tsv(messages))
+    ended = run_limited(
+        *("train", tmp_path / "messages.tsv", "--from", base, "--output", output),
+        *("--epochs", "1", "--batch-size", "8", "--precision", "off"),
+    )
+    check_one_line(ended, "attendant train", output.with_name("model.resume.pt"))
+    assert list(output.parent.iterdir()) == []
+
+
+def test_import_ends_with_one_line_and_leaves_no_folder(base: Path, output: Path) -> None:
+    ended = run_limited("import", base, output)
+    check_one_line(ended, "attendant import", output)
+    assert list(output.parent.iterdir()) == []
+
+
+def test_an_older_checkpoint_stays_where_there_is_no_room_for_the_new_one(base: Path) -> None:
+    before = {path.name: path.read_bytes() for path in base.iterdir()}
+    ended = run_limited("import", base, base, "--pooling", "cls")
+    check_one_line(ended, "attendant import", base)
+    assert {path.name: path.read_bytes() for path in base.iterdir()} == before
+
+
+def test_every_trainer_ends_with_one_line(tmp_path: Path, output: Path) -> None:
+    """Word vectors, image classifiers and pairs write what they trained in the same way."""
+    text = tmp_path / "text.txt"
+    text.write_text("the cat sat on the mat and the dog ran to the cat\n\n" * 50)
+    pairs = tmp_path / "pairs.tsv"
+    pairs.write_text("".join(f"{i} {i + 1}\t{i + 1} {i}\n" for i in range(100)))
+    np.savez(
+        tmp_path / "images.npz",
+        images=np.random.default_rng(0).integers(0, 255, (40, 8, 8), np.uint8),
+        labels=np.arange(40) % 2,
+    )
+    commands: dict[str, list[str | Path]] = {
+        "words train": ["words", "train", text, "--min-count", "1", "--epochs", "1"],
+        "vision": ["vision", "--data", tmp_path / "images.npz", "--epochs", "1"],
+        "seq2seq": ["seq2seq", pairs, "--epochs", "1"],
+    }
+    for name, arguments in commands.items():
+        ended = run_limited(*arguments, "--output", output)
+        target = output if name.startswith("words") else output.with_name("model.resume.pt")
+        check_one_line(ended, f"attendant {name}", target)
+        assert list(output.parent.iterdir()) == [], name
+
+
+def test_export_ends_with_one_line_and_leaves_no_version(
+    classifier_checkpoint: Checkpoint, tmp_path: Path
+) -> None:
+    save_checkpoint(classifier_checkpoint, tmp_path / "classifier")
+    repository = tmp_path / "models"
+    ended = run_limited(
+        *("export", tmp_path / "classifier", "--name", "spam", "--precision", "fp32"),
+        *("--repository", repository),
+    )
+    check_one_line(ended, "error: ", repository / "spam" / "1")
+    assert not repository.exists() or list(repository.iterdir()) == []
+
+
+def test_a_full_disk_is_told_with_what_is_needed_and_what_is_free(tmp_path: Path) -> None:
+    """/dev/full refuses every write as a full disk does."""
+    with (
+        pytest.raises(OutputError) as caught,
+        writing(tmp_path / "model", 10**18),
+        open("/dev/full", "wb", buffering=0) as file,
+    ):
+        file.write(b"weights")
+    message = str(caught.value)
+    assert message.startswith(
+        f"{tmp_path}/model cannot be written: No space left on device: 1000000.0 TB are needed, "
+    )
+    assert f" are free in {tmp_path} and " in message
+    assert message.endswith(" missing; make room and repeat the command")
+
+
+def test_a_write_that_fails_leaves_the_earlier_file(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "state"
+    replace_bytes(path, b"first")
+    (path.parent / "state.part").mkdir()
+    with pytest.raises(OutputError, match="state cannot be written: Is a directory"):
+        replace_bytes(path, b"second")
+    assert path.read_bytes() == b"first"
+
+
+@pytest.mark.parametrize(
+    ("num_bytes", "text"),
+    [(0, "0 bytes"), (999, "999 bytes"), (1_000, "1.0 kB"), (2.5e9, "2.5 GB")],
+)
+def test_an_amount_has_the_unit_that_fits(num_bytes: float, text: str) -> None:
+    assert amount(num_bytes) == text

@@ -1,0 +1,529 @@
+"""`attendant.v1.GenerationService` over the wire: text as it comes, and every way it ends."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import fields
+from typing import Any
+
+import grpc
+import pytest
+import pytest_asyncio
+from attendant.v1 import generation_pb2 as pb
+from attendant.v1 import generation_pb2_grpc
+from attendant.v1 import text_pb2 as text_pb
+from grpc import StatusCode
+
+from service.generation.params import SamplingParams
+from tests.fakes.serving import Served, eventually, refusal, serving, within_patience, write_models
+from tests.fakes.sessions import END_ID, PATIENCE_S, greedy_ids, greedy_text, next_id, prompt_ids
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+PROMPT = "once upon a time"  # 16 tokens of a context of 64
+GREEDY = {"temperature": 0.0, "max_tokens": 10}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Served]:
+    """One server for all tests; eight sequences may run, and four wait."""
+    repository = tmp_path_factory.mktemp("model_repository")
+    write_models(repository)
+    async with serving(repository, max_queue_requests=4) as running:
+        yield running
+
+
+@pytest.fixture
+def served(server: Served) -> Iterator[Served]:
+    yield server
+    server.decoders["tale"].error = None
+    server.forget()
+
+
+def request_of(prompt: str = PROMPT, model: str = "tale", **params: Any) -> pb.GenerateRequest:  # noqa: ANN401
+    sampling = pb.SamplingParams(**GREEDY | params)
+    return pb.GenerateRequest(model=model, text=prompt, sampling_params=sampling)
+
+
+async def collect(call: Any) -> list[pb.GenerateChunk]:  # noqa: ANN401
+    """All that comes until the end."""
+    chunks = []
+    while (chunk := await within_patience(call.read())) is not grpc.aio.EOF:
+        chunks.append(chunk)
+    return chunks
+
+
+def text_of(chunks: list[pb.GenerateChunk], sample_index: int = 0) -> str:
+    return "".join(chunk.text for chunk in chunks if chunk.sample_index == sample_index)
+
+
+async def is_idle(served: Served) -> None:
+    await eventually(lambda: served.num_running("tale") == served.num_waiting("tale") == 0)
+
+
+async def test_a_stream_gives_the_text_and_at_its_end_the_account(served: Served) -> None:
+    """16 tokens of prompt, 10 of output."""
+    chunks = await collect(served.generation.Generate(request_of()))
+    assert text_of(chunks) == greedy_text(PROMPT, 10)
+    ids = [token_id for chunk in chunks for token_id in chunk.token_ids]
+    assert ids == greedy_ids(prompt_ids(PROMPT), 10)
+    *others, last = chunks
+    assert all(not chunk.finish_reason and not chunk.HasField("usage") for chunk in others)
+    assert last.finish_reason == pb.FINISH_REASON_LENGTH
+    assert (last.model, last.version, last.stop_reason) == ("tale", "1", "")
+    assert (last.usage.prompt_tokens, last.usage.output_tokens) == (16, 10)
+    timings = last.timings
+    assert 0 <= timings.queue_seconds <= timings.time_to_first_token_seconds
+    assert timings.time_to_first_token_seconds + 9 * timings.inter_token_seconds == pytest.approx(
+        timings.total_seconds, abs=0.05
+    )
+
+
+async def test_text_comes_while_the_model_still_computes(served: Served) -> None:
+    """One step may end: the first chunk arrives before the second does."""
+    decoder = served.decoders["tale"]
+    decoder.hold(after=1)
+    call = served.generation.Generate(request_of())
+    first = await within_patience(call.read())
+    assert greedy_text(PROMPT, 10).startswith(first.text)
+    assert not first.finish_reason
+    decoder.release()
+    rest = await collect(call)
+    assert first.text + text_of(rest) == greedy_text(PROMPT, 10)
+
+
+@pytest.mark.parametrize("params", [{}, {"temperature": 1.0, "seed": 7, "n": 3}])
+async def test_stream_and_unary_agree(served: Served, params: dict[str, Any]) -> None:
+    """Greedy, and three samples of one seed."""
+    request = request_of(**params)
+    chunks = await collect(served.generation.Generate(request))
+    whole = await served.generation.GenerateUnary(request)
+    count = params.get("n", 1)
+    assert len(whole.results) == count
+    for index, result in enumerate(whole.results):
+        own = [chunk for chunk in chunks if chunk.sample_index == index]
+        assert result.text == text_of(chunks, index)
+        assert list(result.token_ids) == [token for chunk in own for token in chunk.token_ids]
+        reasons = [chunk.finish_reason for chunk in own if chunk.finish_reason]
+        assert reasons == [result.finish_reason] == [pb.FINISH_REASON_LENGTH]
+    assert (whole.model, whole.version) == ("tale", "1")
+    assert whole.usage.output_tokens == 10 * count
+    assert whole.timings.total_seconds > 0
+
+
+async def test_samples_of_one_request_differ_and_share_the_prompt(served: Served) -> None:
+    whole = await served.generation.GenerateUnary(request_of(temperature=5.0, seed=1, n=4))
+    assert len({result.text for result in whole.results}) == 4
+    assert whole.usage.prompt_tokens == 16
+
+
+async def test_another_prompt_that_begins_alike_reuses_what_was_computed(served: Served) -> None:
+    """40 tokens are the same; of the second prompt only its end is computed."""
+    prompt = "a" * 40
+    await served.generation.GenerateUnary(request_of(prompt, max_tokens=1))
+    whole = await served.generation.GenerateUnary(request_of(prompt + "b", max_tokens=3))
+    assert whole.results[0].text == greedy_text(prompt + "b", 3)
+    assert whole.usage.reused_tokens == 40
+
+
+async def test_token_ids_are_a_prompt_too(served: Served) -> None:
+    request = request_of()
+    request.token_ids.ids.extend(prompt_ids(PROMPT))
+    assert request.WhichOneof("prompt") == "token_ids"
+    whole = await served.generation.GenerateUnary(request)
+    assert whole.results[0].text == greedy_text(PROMPT, 10)
+
+
+async def test_the_end_of_text_ends_it_and_is_no_text(served: Served) -> None:
+    whole = await served.generation.GenerateUnary(request_of("the end."))
+    (result,) = whole.results
+    assert (result.text, list(result.token_ids)) == ("", [END_ID])
+    assert (result.finish_reason, result.stop_reason) == (pb.FINISH_REASON_STOP, "")
+
+
+async def test_a_stop_text_cuts_and_is_named(served: Served) -> None:
+    text = greedy_text(PROMPT, 10)
+    stop = text[4:6]
+    before = text[: text.index(stop)]
+    chunks = await collect(served.generation.Generate(request_of(stop=["#", stop])))
+    assert text_of(chunks) == before
+    assert (chunks[-1].finish_reason, chunks[-1].stop_reason) == (pb.FINISH_REASON_STOP, stop)
+
+
+async def test_a_stop_token_is_named_by_its_id(served: Served) -> None:
+    token_id = greedy_ids(prompt_ids(PROMPT), 4)[3]
+    whole = await served.generation.GenerateUnary(request_of(stop_token_ids=[token_id]))
+    assert whole.results[0].stop_reason == str(token_id)
+
+
+async def test_log_probabilities_come_as_many_as_asked_best_first(served: Served) -> None:
+    whole = await served.generation.GenerateUnary(request_of(logprobs=3, max_tokens=4))
+    (result,) = whole.results
+    assert [found.id for found in result.logprobs] == list(result.token_ids)
+    for found in result.logprobs:
+        assert len(found.top) == 3
+        assert (found.top[0].id, found.top[0].logprob) == (found.id, found.logprob)
+        gaps = [a.logprob - b.logprob for a, b in zip(found.top, found.top[1:], strict=False)]
+        assert gaps == pytest.approx([1.0, 1.0], abs=1e-5)
+    none = await served.generation.GenerateUnary(request_of(max_tokens=4))
+    assert not none.results[0].logprobs
+
+
+async def test_every_parameter_reaches_the_sampler(served: Served) -> None:
+    """Banning the favourite, biasing and listing change what is chosen."""
+    favourite = next_id(prompt_ids(PROMPT))
+    second = 97 + (favourite - 97 + 1) % 26
+    cases: list[tuple[dict[str, Any], int]] = [
+        ({}, favourite),
+        ({"banned_token_ids": [favourite]}, second),
+        ({"logit_bias": {second: 10.0}}, second),
+        ({"allowed_token_ids": [second]}, second),
+    ]
+    for params, chosen in cases:
+        whole = await served.generation.GenerateUnary(request_of(max_tokens=1, **params))
+        assert list(whole.results[0].token_ids) == [chosen]
+
+
+async def test_the_message_has_a_field_for_every_parameter() -> None:
+    names = [field.name for field in pb.SamplingParams.DESCRIPTOR.fields]
+    assert names == [field.name for field in fields(SamplingParams)]
+
+
+async def test_an_unset_parameter_is_the_record_s_default(served: Served) -> None:
+    """Without max_tokens: what fits, 48 of the context's 64."""
+    request = pb.GenerateRequest(model="tale", text=PROMPT)
+    whole = await served.generation.GenerateUnary(request)
+    assert whole.usage.output_tokens == 48
+
+
+INVALID = StatusCode.INVALID_ARGUMENT
+PRECONDITION = StatusCode.FAILED_PRECONDITION
+REFUSED: dict[str, tuple[pb.GenerateRequest, StatusCode, str]] = {
+    "model": (
+        request_of(model="nope"),
+        StatusCode.NOT_FOUND,
+        "Request for unknown model: 'nope' is not found",
+    ),
+    "version": (
+        pb.GenerateRequest(model="tale", version="7", text="a"),
+        StatusCode.NOT_FOUND,
+        "Request for unknown model: 'tale' version 7 is not found",
+    ),
+    "classifier": (
+        request_of(model="spam"),
+        PRECONDITION,
+        "model 'spam' does text-classification, it cannot generate",
+    ),
+    "tensors": (
+        request_of(model="simple"),
+        PRECONDITION,
+        "model 'simple' takes tensors, not prompts",
+    ),
+    "no prompt": (
+        pb.GenerateRequest(model="tale"),
+        INVALID,
+        "prompt is missing, expected text or token_ids",
+    ),
+    "empty prompt": (request_of(""), INVALID, "the prompt has 0 tokens, the model takes 1 to 63"),
+    "long prompt": (
+        request_of("a" * 64),
+        INVALID,
+        "the prompt has 64 tokens, the model takes 1 to 63",
+    ),
+    "no token ids": (
+        pb.GenerateRequest(model="tale", token_ids=pb.TokenIds()),
+        INVALID,
+        "the prompt has 0 tokens, the model takes 1 to 63",
+    ),
+    "unknown token id": (
+        pb.GenerateRequest(model="tale", token_ids=pb.TokenIds(ids=[1, 257])),
+        INVALID,
+        "the prompt has token id 257, expected 0 to 256",
+    ),
+    "temperature": (
+        request_of(temperature=-1),
+        INVALID,
+        "temperature is -1.0, expected 0 to 100",
+    ),
+    "top_k": (
+        request_of(top_k=2**31),
+        INVALID,
+        "top_k is 2147483648, expected 0 to 2147483647",
+    ),
+    "top_p": (request_of(top_p=0.0), INVALID, "top_p is 0.0, expected above 0, at most 1"),
+    "min_p": (request_of(min_p=1.5), INVALID, "min_p is 1.5, expected 0 to 1"),
+    "repetition_penalty": (
+        request_of(repetition_penalty=0.0),
+        INVALID,
+        "repetition_penalty is 0.0, expected 0.01 to 100",
+    ),
+    "presence_penalty": (
+        request_of(presence_penalty=3.0),
+        INVALID,
+        "presence_penalty is 3.0, expected -2 to 2",
+    ),
+    "max_tokens": (
+        request_of(max_tokens=0),
+        INVALID,
+        "max_tokens is 0, expected 1 to 1048576",
+    ),
+    "max_tokens over the context": (
+        request_of(max_tokens=49),
+        INVALID,
+        "max_tokens is 49, expected at most 48: the prompt has 16 tokens, and the model takes "
+        "64 in all",
+    ),
+    "min_tokens over the context, max_tokens being open": (
+        pb.GenerateRequest(
+            model="tale", text=PROMPT, sampling_params=pb.SamplingParams(min_tokens=49)
+        ),
+        INVALID,
+        "min_tokens is 49, expected at most 48: the prompt has 16 tokens, and the model takes "
+        "64 in all",
+    ),
+    "logprobs": (request_of(logprobs=21), INVALID, "logprobs is 21, expected 0 to 20"),
+    "n": (request_of(temperature=1.0, n=0), INVALID, "n is 0, expected 1 to 64"),
+    "greedy n": (
+        request_of(n=2),
+        INVALID,
+        "n is 2, expected 1 where temperature is 0: all samples would be equal",
+    ),
+    "seed": (
+        request_of(seed=2**63),
+        INVALID,
+        "seed is 9223372036854775808, expected 0 to 9223372036854775807",
+    ),
+    "stop": (
+        request_of(stop=[""]),
+        INVALID,
+        "stop has a string of 0 characters, expected 1 to 256",
+    ),
+    "stop_token_ids": (
+        request_of(stop_token_ids=[257]),
+        INVALID,
+        "stop_token_ids has the token id 257, expected 0 to 256",
+    ),
+    "logit_bias": (
+        request_of(logit_bias={3: 101.0}),
+        INVALID,
+        "logit_bias of 3 is 101.0, expected -100 to 100",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+async def test_a_refusal_names_field_value_and_range_by_both_methods(
+    served: Served, case: str
+) -> None:
+    request, code, text = REFUSED[case]
+    assert await refusal(served.generation.GenerateUnary(request)) == (code, text)
+    assert await refusal(served.generation.Generate(request).read()) == (code, text)
+    assert served.decoders["tale"].calls == []
+
+
+@pytest.mark.parametrize("method", ["Classify", "Embed"])
+async def test_a_generative_model_does_nothing_else(served: Served, method: str) -> None:
+    kind = {"Classify": text_pb.ClassifyRequest, "Embed": text_pb.EmbedRequest}[method]
+    call = getattr(served.text, method)(kind(model="tale", texts=["lunch"]))
+    assert await refusal(call) == (
+        PRECONDITION,
+        f"model 'tale' does text-generation, it cannot {method.lower()}",
+    )
+
+
+async def test_a_generative_model_shows_its_tokens_and_its_manifest(served: Served) -> None:
+    texts = ["né", "x" * 65]
+    found = await served.text.Tokenize(text_pb.TokenizeRequest(model="tale", texts=texts))
+    assert [token.id for token in found.results[0].tokens] == prompt_ids("né")
+    assert [result.is_too_long for result in found.results] == [False, True]
+    listed = await served.text.ListModels(text_pb.ListModelsRequest())
+    (tale,) = [model for model in listed.models if model.name == "tale"]
+    assert tale == text_pb.Model(
+        name="tale",
+        version="1",
+        task="text-generation",
+        precision="fp32",
+        max_tokens=64,
+        example="once upon a time",
+        origin="nowhere",
+    )
+
+
+async def start_held(served: Served, count: int = 1) -> list[Any]:
+    """So many streams, whose sequences all have a slot and none of whose steps ends."""
+    decoder = served.decoders["tale"]
+    decoder.hold()
+    calls = [
+        served.generation.Generate(request_of(chr(97 + index), max_tokens=40))
+        for index in range(count)
+    ]
+    await asyncio.to_thread(decoder.wait_for_runs, len(decoder.calls) or 1)
+    return calls
+
+
+async def test_a_client_that_cancels_frees_its_slot_within_one_step(served: Served) -> None:
+    """The step under way ends, and no other follows."""
+    (call,) = await start_held(served)
+    decoder = served.decoders["tale"]
+    await eventually(lambda: served.num_running("tale") == 1)
+    call.cancel()
+    await eventually(lambda: served.app._admission.num_inside == 0)
+    num_steps = len(decoder.calls)
+    decoder.release()
+    await is_idle(served)
+    assert len(decoder.calls) == num_steps == 1
+
+
+async def test_a_client_that_disconnects_frees_its_slot_within_one_step(served: Served) -> None:
+    """The connection breaks, with no word from the client."""
+    decoder = served.decoders["tale"]
+    decoder.hold(after=2)
+    async with (
+        cable_to(served) as (port, cut),
+        grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel,
+    ):
+        stub: Any = generation_pb2_grpc.GenerationServiceStub(channel)
+        call = stub.Generate(request_of(max_tokens=40))
+        await within_patience(call.read())
+        await asyncio.to_thread(decoder.wait_for_runs, 3)
+        cut()
+        await eventually(lambda: served.app._admission.num_inside == 0)
+    decoder.release()
+    await is_idle(served)
+    assert len(decoder.calls) == 3
+
+
+@asynccontextmanager
+async def cable_to(served: Served) -> AsyncIterator[tuple[int, Callable[[], None]]]:
+    """A port that leads to the server's, and what breaks the connections through it."""
+    writers: list[asyncio.StreamWriter] = []
+
+    async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(ConnectionError):
+            while data := await reader.read(65_536):
+                writer.write(data)
+
+    async def connect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there = await asyncio.open_connection("127.0.0.1", served.app.grpc_port)
+        writers.extend((writer, there[1]))
+        await asyncio.gather(carry(reader, there[1]), carry(there[0], writer))
+
+    def cut() -> None:
+        for writer in writers:
+            writer.transport.abort()
+
+    listener = await asyncio.start_server(connect, "127.0.0.1", 0)
+    yield listener.sockets[0].getsockname()[1], cut
+    cut()
+    listener.close()
+
+
+@pytest.mark.parametrize("method", ["Generate", "GenerateUnary"])
+async def test_a_deadline_ends_a_request_within_one_step(served: Served, method: str) -> None:
+    decoder = served.decoders["tale"]
+    decoder.hold(after=2)
+    call = getattr(served.generation, method)(request_of(max_tokens=40), timeout=0.3)
+    ended = collect(call) if method == "Generate" else call
+    code, _ = await refusal(ended)
+    assert code is StatusCode.DEADLINE_EXCEEDED
+    await eventually(lambda: served.app._admission.num_inside == 0)
+    decoder.release()
+    await is_idle(served)
+    assert len(decoder.calls) == 3
+
+
+async def test_a_client_that_leaves_disturbs_no_other(served: Served) -> None:
+    leaving, staying = await start_held(served, 2)
+    decoder = served.decoders["tale"]
+    await eventually(lambda: served.num_running("tale") + served.num_waiting("tale") == 2)
+    leaving.cancel()
+    decoder.release()
+    assert text_of(await collect(staying)) == greedy_text("b", 40)
+
+
+async def test_a_full_queue_refuses_with_a_hint_and_recovers(served: Served) -> None:
+    """One runs in a step that does not end, four wait, and the next is one too many."""
+    (call,) = await start_held(served)
+    more = [served.generation.Generate(request_of(max_tokens=40)) for _ in range(4)]
+    await eventually(lambda: served.num_waiting("tale") == 4)
+    last = served.generation.GenerateUnary(request_of())
+    assert await refusal(last) == (
+        StatusCode.RESOURCE_EXHAUSTED,
+        "Exceeds maximum queue size",
+    )
+    assert dict(await last.trailing_metadata())["grpc-retry-pushback-ms"] == "100"
+    served.decoders["tale"].release()
+    await asyncio.gather(*map(collect, [call, *more]))
+    await served.generation.GenerateUnary(request_of())
+
+
+async def test_a_model_that_fails_ends_the_stream_with_its_text(served: Served) -> None:
+    """After the first chunks, which the client has."""
+    decoder = served.decoders["tale"]
+    decoder.hold(after=2)
+    call = served.generation.Generate(request_of(max_tokens=40))
+    first = await within_patience(call.read())
+    await asyncio.to_thread(decoder.wait_for_runs, 3)
+    assert first.text
+    decoder.error = ValueError("out of order")
+    decoder.release()
+    code, text = await refusal(collect(call))
+    assert (code, text) == (StatusCode.INTERNAL, "ValueError: out of order")
+    decoder.error = None
+    assert (await served.generation.GenerateUnary(request_of())).results
+
+
+async def test_a_slow_reader_stalls_nobody_and_misses_nothing(served: Served) -> None:
+    """It reads nothing until another client has had two whole answers."""
+    slow = served.generation.Generate(request_of("slow", max_tokens=40))
+    for prompt in ("quick", "brown"):
+        whole = await served.generation.GenerateUnary(
+            request_of(prompt, max_tokens=40), timeout=PATIENCE_S
+        )
+        assert whole.results[0].text == greedy_text(prompt, 40)
+    assert text_of(await collect(slow)) == greedy_text("slow", 40)
+
+
+async def test_urgent_requests_go_first(served: Served) -> None:
+    """Two wait for a step to end; the later one has priority 0, the other 1."""
+    decoder = served.decoders["tale"]
+    calls = await start_held(served)
+    low, high = request_of("low", max_tokens=2), request_of("high", max_tokens=2)
+    low.priority = 1
+    waiting = [served.generation.GenerateUnary(low)]
+    await eventually(lambda: served.num_waiting("tale") == 1)
+    waiting.append(served.generation.GenerateUnary(high))
+    await eventually(lambda: served.num_waiting("tale") == 2)
+    decoder.release()
+    await within_patience(asyncio.gather(collect(calls[0]), *waiting))
+    starts = [row for run in decoder.calls for row in run.rows if len(row) > 1]
+    assert starts == [tuple(prompt_ids("high")), tuple(prompt_ids("low"))]
+
+
+async def test_drain_ends_what_was_admitted_and_refuses_the_rest(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    repository = tmp_path_factory.mktemp("model_repository")
+    write_models(repository)
+    async with serving(repository) as served:
+        (call,) = await start_held(served)
+        stopping = asyncio.create_task(served.app.stop())
+        await eventually(lambda: served.app._admission.is_draining)
+        code, _ = await refusal(served.generation.GenerateUnary(request_of()))
+        assert code is StatusCode.UNAVAILABLE
+        served.decoders["tale"].release()
+        assert text_of(await collect(call)) == greedy_text("a", 40)
+        await within_patience(stopping)
+
+
+async def test_what_does_not_end_in_time_is_cancelled(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    repository = tmp_path_factory.mktemp("model_repository")
+    write_models(repository)
+    async with serving(repository, drain_timeout_s=0.2) as served:
+        (call,) = await start_held(served)
+        stopping = asyncio.create_task(served.app.stop())
+        code, _ = await refusal(call.read())
+        assert code in (StatusCode.CANCELLED, StatusCode.UNAVAILABLE)
+        served.decoders["tale"].release()
+        await within_patience(stopping)

@@ -1,0 +1,628 @@
+"""`inference.GRPCInferenceService` over the wire: tritonclient unmodified, and raw stubs."""
+
+import asyncio
+import math
+import re
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+import pytest_asyncio
+import tritonclient.grpc as triton
+import tritonclient.grpc.aio as triton_aio
+from attendant.v1 import text_pb2 as text_pb
+from grpc import StatusCode
+from tritonclient.grpc import service_pb2 as pb
+
+from service import __version__
+from service.api.infer import to_infer_request
+from service.batching.engine import BatchEngine
+from service.contract.tensors import Signature
+from service.serving.model import Caller
+from tests.fakes.serving import (
+    NO_SHARING,
+    Served,
+    default_sessions,
+    eventually,
+    refusal,
+    serving,
+    simple_request,
+    text_request,
+    within_patience,
+    write_models,
+)
+from tests.fakes.sessions import (
+    LABELS,
+    FakeSession,
+    FakeSessions,
+    spec,
+    text_values,
+    token_ids,
+    write_model,
+)
+
+TEXTS = ("win a prize", "lunch", "sorry the cash now later")
+
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Served]:
+    """One server for all tests that need no settings of their own."""
+    repository = tmp_path_factory.mktemp("model_repository")
+    write_models(repository)
+    async with serving(repository) as running:
+        yield running
+
+
+@pytest.fixture
+def served(server: Served) -> Iterator[Served]:
+    yield server
+    server.forget()
+
+
+def text_input(module: Any, *texts: str) -> Any:  # noqa: ANN401
+    tensor = module.InferInput("text", [len(texts), 1], "BYTES")
+    tensor.set_data_from_numpy(np.array([[text.encode()] for text in texts], object))
+    return tensor
+
+
+def best_label(text: str) -> bytes:
+    return LABELS[int(text_values(token_ids(text), 3).argmax())].encode()
+
+
+async def test_the_synchronous_client_finds_and_asks_every_kind_of_model(served: Served) -> None:
+    """What the upstream examples call, in their order; blocking, so on another thread."""
+
+    def use() -> None:
+        with triton.InferenceServerClient(served.address) as client:
+            assert client.is_server_live()
+            assert client.is_server_ready()
+            assert client.is_model_ready("spam")
+            assert client.is_model_ready("spam", "1")
+            metadata = client.get_server_metadata()
+            assert (metadata.name, metadata.version) == ("attendant", __version__)
+            assert set(metadata.extensions) >= {"classification", "model_configuration"}
+            assert "system_shared_memory" not in metadata.extensions
+            assert client.get_model_metadata("simple").name == "simple"
+            assert client.get_model_config("simple").config.max_batch_size == 8
+            result = client.infer("spam", [text_input(triton, *TEXTS)], request_id="seven")
+            assert result.get_response().id == "seven"
+            labels = result.as_numpy("label")
+            assert labels.tolist() == [[best_label(text)] for text in TEXTS]
+            assert result.as_numpy("score").shape == (3, 1)
+            assert result.as_numpy("logits").shape == (3, 3)
+            inputs = [triton.InferInput(f"INPUT{index}", [2, 16], "INT32") for index in (0, 1)]
+            for tensor, value in zip(inputs, (3, 2), strict=True):
+                tensor.set_data_from_numpy(np.full((2, 16), value, np.int32))
+            result = client.infer("simple", inputs, compression_algorithm="gzip")
+            assert result.as_numpy("OUTPUT0").tolist() == [[5] * 16] * 2
+            assert result.as_numpy("OUTPUT1").tolist() == [[1] * 16] * 2
+
+    await within_patience(asyncio.to_thread(use))
+
+
+async def test_the_asynchronous_client_asks_an_embedder(served: Served) -> None:
+    async with triton_aio.InferenceServerClient(served.address) as client:
+        assert await client.is_server_ready()
+        result = await client.infer("mini", [text_input(triton_aio, *TEXTS)])
+    expected = [text_values(token_ids(text), 4).tolist() for text in TEXTS]
+    assert result.as_numpy("embedding").tolist() == expected
+
+
+async def test_a_client_may_ask_for_some_outputs(served: Served) -> None:
+    async with triton_aio.InferenceServerClient(served.address) as client:
+        wanted = [triton_aio.InferRequestedOutput(name) for name in ("score", "label")]
+        result = await client.infer("spam", [text_input(triton_aio, *TEXTS)], outputs=wanted)
+    assert [output.name for output in result.get_response().outputs] == ["label", "score"]
+    assert result.as_numpy("logits") is None
+    assert result.as_numpy("label").shape == (3, 1)
+
+
+async def test_a_text_too_long_is_cut_only_by_parameter(served: Served) -> None:
+    """The model takes 12 tokens; 20 words make 22."""
+    long = " ".join(["prize"] * 20)
+    async with triton_aio.InferenceServerClient(served.address) as client:
+        inputs = [text_input(triton_aio, "lunch", long)]
+        with pytest.raises(triton_aio.InferenceServerException) as caught:
+            await client.infer("spam", inputs)
+        assert caught.value.status() == "StatusCode.INVALID_ARGUMENT"
+        assert caught.value.message() == (
+            "text 1 has 22 tokens, the model takes at most 12: shorten it, or ask for truncation"
+        )
+        result = await client.infer("spam", inputs, parameters={"truncate": True})
+    cut = text_values(token_ids(" ".join(["prize"] * 10)), 3).tolist()
+    assert result.as_numpy("logits")[1].tolist() == cut
+
+
+async def test_metadata_shows_the_batch_axis_and_the_versions(served: Served) -> None:
+    found = await served.inference.ModelMetadata(pb.ModelMetadataRequest(name="spam"))
+    assert (found.name, list(found.versions), found.platform) == ("spam", ["1"], "onnxruntime_onnx")
+    tensors = [(t.name, t.datatype, list(t.shape)) for t in [*found.inputs, *found.outputs]]
+    assert tensors == [
+        ("text", "BYTES", [-1, 1]),
+        ("text_pair", "BYTES", [-1, 1]),
+        ("label", "BYTES", [-1, 1]),
+        ("score", "FP32", [-1, 1]),
+        ("logits", "FP32", [-1, 3]),
+    ]
+
+
+async def test_the_configuration_is_the_completed_one(served: Served) -> None:
+    found = await served.inference.ModelConfig(pb.ModelConfigRequest(name="strings", version="1"))
+    config = found.config
+    assert (config.name, config.platform, config.max_batch_size) == (
+        "strings",
+        "onnxruntime_onnx",
+        64,
+    )
+    assert config.instance_group[0].kind != config.instance_group[0].KIND_AUTO
+
+
+async def test_the_server_s_name_is_a_setting(repository: Path) -> None:
+    async with serving(repository, server_name="triton") as served:
+        found = await served.inference.ServerMetadata(pb.ServerMetadataRequest())
+    assert found.name == "triton"
+
+
+async def test_strings_cross_a_tensor_model_unchanged(served: Served) -> None:
+    texts = np.array([[b"a\0b", "\N{SNOWMAN}".encode()], [b"", b"x" * 1_000]], object)
+    tensor = triton_aio.InferInput("IN", [2, 2], "BYTES")
+    tensor.set_data_from_numpy(texts)
+    async with triton_aio.InferenceServerClient(served.address) as client:
+        result = await client.infer("strings", [tensor])
+    assert result.as_numpy("OUT").tolist() == texts.tolist()
+
+
+@pytest.mark.parametrize(
+    ("timeout_us", "timeout_s"), [(0, None), (-5, None), (1, 1e-6), (2**63 - 1, (2**63 - 1) / 1e6)]
+)
+async def test_a_timeout_is_microseconds_and_nothing_above_0_is_none(
+    served: Served, timeout_us: int, timeout_s: float | None
+) -> None:
+    request = simple_request()
+    request.parameters["timeout"].int64_param = timeout_us
+    model = served.app.repository.find("simple")
+    asked = to_infer_request(request, model, NO_SHARING, Caller(1.0))
+    assert asked.caller.timeout_s == timeout_s
+
+
+async def test_outputs_may_be_asked_for_as_classes_with_the_model_s_labels(
+    served: Served,
+) -> None:
+    """Two of three classes of each text; a stream says the same."""
+    async with triton_aio.InferenceServerClient(served.address) as client:
+        wanted = [triton_aio.InferRequestedOutput("logits", class_count=2)]
+        result = await client.infer("spam", [text_input(triton_aio, *TEXTS)], outputs=wanted)
+    values = np.stack([text_values(token_ids(text), 3) for text in TEXTS])
+    best = np.argsort(-values, axis=1, kind="stable")[:, :2]
+    expected = [
+        [f"{row[index]:f}:{index}:{LABELS[index]}".encode() for index in indices]
+        for row, indices in zip(values, best, strict=True)
+    ]
+    assert result.as_numpy("logits").tolist() == expected
+    request = text_request("spam", *TEXTS)
+    request.outputs.add(name="logits").parameters["classification"].int64_param = 2
+    (response,) = [r async for r in served.inference.ModelStreamInfer(iter([request]))]
+    raw = result.get_response().raw_output_contents
+    assert response.infer_response.raw_output_contents == raw
+
+
+async def test_strings_have_no_classes(served: Served) -> None:
+    request = text_request("spam", "lunch")
+    request.outputs.add(name="label").parameters["classification"].int64_param = 1
+    assert await refusal(served.inference.ModelInfer(request)) == (
+        StatusCode.INVALID_ARGUMENT,
+        "class result not available for output due to unsupported type 'BYTES'",
+    )
+    assert served.sessions["spam"].batches == []
+
+
+async def test_bfloat16_crosses_as_triton_s_client_sends_and_reads_it(repository: Path) -> None:
+    """Two rows and an empty one; the fake graph gives back what it takes."""
+    signature = Signature((spec("IN", "BF16", -1, -1),), (spec("OUT", "BF16", -1, -1),))
+    write_model(repository, "echo")
+    sessions = FakeSessions(echo=lambda: FakeSession(signature, lambda x: {"OUT": x["IN"]}))
+    async with (
+        serving(repository, sessions) as served,
+        triton_aio.InferenceServerClient(served.address) as client,
+    ):
+        for shape in ((2, 3), (2, 0)):
+            sent = np.arange(math.prod(shape)).reshape(shape).astype(ml_dtypes.bfloat16) / 3
+            tensor = triton_aio.InferInput("IN", list(shape), "BF16")
+            tensor.set_data_from_numpy(sent)
+            found = (await client.infer("echo", [tensor])).as_numpy("OUT")
+            assert found.dtype == ml_dtypes.bfloat16
+            assert found.tolist() == sent.tolist()
+
+
+async def test_an_empty_batch_of_tensors_is_answered_empty_without_a_run(served: Served) -> None:
+    response = await served.inference.ModelInfer(simple_request(num_rows=0))
+    assert [list(output.shape) for output in response.outputs] == [[0, 16], [0, 16]]
+    assert list(response.raw_output_contents) == [b"", b""]
+    request = pb.ModelInferRequest(model_name="strings", raw_input_contents=[b""])
+    request.inputs.add(name="IN", datatype="BYTES", shape=[0, 3])
+    response = await served.inference.ModelInfer(request)
+    assert [list(output.shape) for output in response.outputs] == [[0, 0]]
+    assert served.sessions["simple"].batches == served.sessions["strings"].batches == []
+
+
+async def test_rows_of_no_elements_run_like_others(served: Served) -> None:
+    request = pb.ModelInferRequest(model_name="strings", raw_input_contents=[b""])
+    request.inputs.add(name="IN", datatype="BYTES", shape=[2, 0])
+    response = await served.inference.ModelInfer(request)
+    assert [list(output.shape) for output in response.outputs] == [[2, 0]]
+    assert list(response.raw_output_contents) == [b""]
+
+
+async def test_a_response_over_the_limit_says_so(repository: Path) -> None:
+    """Strings of 40 KB that come back twice do not fit into 64 KiB; the next call does."""
+    signature = Signature(
+        (spec("IN", "BYTES", -1, 1),), (spec("A", "BYTES", -1, 1), spec("B", "BYTES", -1, 1))
+    )
+    write_model(repository, "twice")
+    sessions = FakeSessions(
+        twice=lambda: FakeSession(signature, lambda x: {"A": x["IN"], "B": x["IN"]})
+    )
+    async with (
+        serving(repository, sessions, max_message_bytes=65_536) as served,
+        triton_aio.InferenceServerClient(served.address) as client,
+    ):
+        tensor = triton_aio.InferInput("IN", [1, 1], "BYTES")
+        tensor.set_data_from_numpy(np.array([[b"x" * 40_000]], object))
+        with pytest.raises(triton_aio.InferenceServerException) as caught:
+            await client.infer("twice", [tensor])
+        assert caught.value.status() == "StatusCode.INVALID_ARGUMENT"
+        text = r"Response has byte size 80\d\d\d which exceeds gRPC's byte size limit 65536\."
+        assert re.fullmatch(text, caught.value.message())
+        wanted = [triton_aio.InferRequestedOutput("B")]
+        assert (await client.infer("twice", [tensor], outputs=wanted)).as_numpy("B").size == 1
+
+
+async def test_an_empty_batch_of_texts_is_answered_empty(served: Served) -> None:
+    response = await served.infer_text("spam")
+    assert [list(output.shape) for output in response.outputs] == [[0, 1], [0, 1], [0, 3]]
+    assert list(response.raw_output_contents) == [b"", b"", b""]
+
+
+async def test_readiness_of_unknown_models_is_false_not_an_error(served: Served) -> None:
+    for name, version in (("nope", ""), ("spam", "7")):
+        request = pb.ModelReadyRequest(name=name, version=version)
+        assert not (await served.inference.ModelReady(request)).ready
+    code, text = await refusal(
+        served.inference.ModelReady(pb.ModelReadyRequest(name="spam", version="abc"))
+    )
+    assert code is StatusCode.INVALID_ARGUMENT
+    assert text.startswith("failed to get model version from specified version string 'abc'")
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "code", "text"),
+    [
+        ("nope", "", StatusCode.NOT_FOUND, "Request for unknown model: 'nope' is not found"),
+        ("", "", StatusCode.NOT_FOUND, "Request for unknown model: '' is not found"),
+        (
+            "spam",
+            "99",
+            StatusCode.NOT_FOUND,
+            "Request for unknown model: 'spam' version 99 is not found",
+        ),
+        (
+            "spam",
+            "abc",
+            StatusCode.INVALID_ARGUMENT,
+            "failed to get model version from specified version string 'abc' (details: stol), "
+            "version should be an integral value > 0",
+        ),
+        (
+            "spam",
+            "-1",
+            StatusCode.INVALID_ARGUMENT,
+            "invalid model version specified '-1' , version should be an integral value > 0",
+        ),
+    ],
+)
+async def test_an_unknown_model_or_version_is_refused_by_every_method(
+    served: Served, name: str, version: str, code: StatusCode, text: str
+) -> None:
+    infer = pb.ModelInferRequest(model_name=name, model_version=version)
+    stub = served.inference
+    assert await refusal(stub.ModelInfer(infer)) == (code, text)
+    metadata = pb.ModelMetadataRequest(name=name, version=version)
+    assert await refusal(stub.ModelMetadata(metadata)) == (code, text)
+    config = pb.ModelConfigRequest(name=name, version=version)
+    assert await refusal(stub.ModelConfig(config)) == (code, text)
+
+
+CHANGES: dict[str, tuple[Callable[[pb.ModelInferRequest], Any], str]] = {
+    "dtype": (
+        lambda r: setattr(r.inputs[0], "datatype", "FP32"),
+        "[request id: <id_unknown>] inference input 'INPUT0' data-type is 'FP32', but model "
+        "'simple' expects 'INT32'",
+    ),
+    "shape": (
+        lambda r: r.inputs[0].shape.__setitem__(1, 15),
+        "[request id: <id_unknown>] unexpected shape for input 'INPUT0' for model 'simple'. "
+        "Expected [-1,16], got [1,15]. NOTE: Setting a non-zero max_batch_size",
+    ),
+    "missing": (
+        lambda r: (r.inputs.pop(), r.raw_input_contents.pop()),
+        "[request id: <id_unknown>] expected 2 inputs but got 1 inputs for model 'simple'. Got "
+        "input(s) ['INPUT0'], but missing required input(s) ['INPUT1'].",
+    ),
+    "extra": (
+        lambda r: (r.inputs.add(name="MORE"), r.raw_input_contents.append(b"")),
+        "[request id: <id_unknown>] expected 2 inputs but got 3 inputs for model 'simple'.",
+    ),
+    "output": (
+        lambda r: r.outputs.add(name="NOPE"),
+        "unexpected inference output 'NOPE' for model 'simple'",
+    ),
+    "reserved parameter": (
+        lambda r: setattr(r.parameters["triton_x"], "bool_param", True),
+        "parameter keys starting with 'triton_' are reserved for Triton usage. Only the following "
+        "keys starting with 'triton_' are allowed: triton_enable_empty_final_response",
+    ),
+    "timeout": (
+        lambda r: setattr(r.parameters["timeout"], "string_param", "1"),
+        "invalid value type for 'timeout' parameter, expected int64_param.",
+    ),
+    "priority": (
+        lambda r: setattr(r.parameters["priority"], "bool_param", True),
+        "invalid value type for 'priority' parameter, expected int64_param or uint64_param.",
+    ),
+    "negative priority": (
+        lambda r: setattr(r.parameters["priority"], "int64_param", -1),
+        "invalid value for 'priority', expected value >= 0.",
+    ),
+    "sequence": (
+        lambda r: setattr(r.parameters["sequence_id"], "bool_param", True),
+        "invalid value type for 'sequence_id' parameter, expected int64_param or string_param.",
+    ),
+    "sequence of a number": (
+        lambda r: setattr(r.parameters["sequence_id"], "int64_param", 7),
+        "[request id: <id_unknown>] parameter 'sequence_id' is '7', but model 'simple' is not "
+        "stateful",
+    ),
+    "sequence of a name": (
+        lambda r: setattr(r.parameters["sequence_id"], "string_param", "x"),
+        "[request id: <id_unknown>] parameter 'sequence_id' is 'x', but model 'simple' is not "
+        "stateful",
+    ),
+    "beginning of a sequence": (
+        lambda r: setattr(r.parameters["sequence_start"], "bool_param", True),
+        "[request id: <id_unknown>] parameter 'sequence_start' is true, but model 'simple' is not "
+        "stateful",
+    ),
+    "end of a sequence": (
+        lambda r: setattr(r.parameters["sequence_end"], "bool_param", True),
+        "[request id: <id_unknown>] parameter 'sequence_end' is true, but model 'simple' is not "
+        "stateful",
+    ),
+    "sequence's beginning of another type": (
+        lambda r: setattr(r.parameters["sequence_start"], "int64_param", 1),
+        "invalid value type for 'sequence_start' parameter, expected bool_param.",
+    ),
+    "classes": (
+        lambda r: setattr(
+            r.outputs.add(name="OUTPUT0").parameters["classification"], "int64_param", 0
+        ),
+        "invalid value for 'classification' parameter, expected >= 0",
+    ),
+    "truncate": (
+        lambda r: setattr(r.parameters["truncate"], "int64_param", 1),
+        "invalid value type for 'truncate' parameter, expected bool_param.",
+    ),
+    "own parameter": (
+        lambda r: setattr(r.parameters["mine"], "uint64_param", 1),
+        "invalid value type for 'mine' parameter, expected int64_param, bool_param, or "
+        "string_param.",
+    ),
+    "parameter without a value": (
+        lambda r: r.parameters["mine"],
+        "invalid value type for 'mine' parameter, expected int64_param, bool_param, or "
+        "string_param.",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CHANGES)
+async def test_a_request_that_cannot_succeed_is_an_invalid_argument(
+    served: Served, case: str
+) -> None:
+    change, text = CHANGES[case]
+    request = simple_request()
+    change(request)
+    code, found = await refusal(served.inference.ModelInfer(request))
+    assert code is StatusCode.INVALID_ARGUMENT
+    assert found.startswith(text)
+    assert served.sessions["simple"].batches == []
+
+
+async def test_a_long_text_in_a_refusal_is_cut_rather_than_lost(served: Served) -> None:
+    """Statuses travel in headers of 8 KiB; a name of 100,000 letters must not hide the code."""
+    code, text = await refusal(served.infer_text("x" * 100_000, "lunch"))
+    assert code is StatusCode.NOT_FOUND
+    assert text.startswith("Request for unknown model: 'xxx")
+    assert text.endswith("xxx...")
+
+
+async def test_parameters_of_every_allowed_kind_are_taken(served: Served) -> None:
+    request = simple_request()
+    request.parameters["timeout"].int64_param = -5
+    request.parameters["priority"].uint64_param = 1
+    request.parameters["sequence_id"].string_param = ""
+    request.parameters["sequence_start"].bool_param = False
+    request.parameters["triton_enable_empty_final_response"].bool_param = False
+    request.parameters["a"].double_param = 0.5
+    request.parameters["b"].string_param = "x"
+    response = await served.inference.ModelInfer(request)
+    assert len(response.outputs) == 2
+
+
+async def test_a_model_is_told_priority_and_the_parameters_that_are_its_own(
+    served: Served,
+) -> None:
+    request = simple_request()
+    request.parameters["timeout"].int64_param = 2_500_000
+    request.parameters["priority"].uint64_param = 2**63
+    request.parameters["truncate"].bool_param = True
+    request.parameters["triton_enable_empty_final_response"].bool_param = True
+    request.parameters["seed"].int64_param = 7
+    request.parameters["temperature"].double_param = 0.5
+    request.parameters["stop"].string_param = "x"
+    request.parameters["ignore_eos"].bool_param = False
+    model = served.app.repository.find("simple")
+    asked = to_infer_request(request, model, NO_SHARING, Caller(1.0, 2.0))
+    assert asked.caller == Caller(1.0, 2.0, priority=2**63, timeout_s=2.5, request_id=request.id)
+    assert asked.can_truncate
+    expected = {"seed": 7, "temperature": 0.5, "stop": "x", "ignore_eos": False}
+    assert asked.parameters == expected
+
+
+async def test_a_session_that_raises_is_an_internal_error_of_that_call_only(
+    served: Served,
+) -> None:
+    session = served.sessions["simple"]
+    good = session.compute
+    session.compute = lambda _: {}
+    assert await refusal(served.inference.ModelInfer(simple_request())) == (
+        StatusCode.INTERNAL,
+        "KeyError: 'OUTPUT0'",
+    )
+    session.compute = good
+    assert (await served.inference.ModelInfer(simple_request())).model_name == "simple"
+
+
+async def test_concurrent_clients_get_their_own_rows(served: Served) -> None:
+    """200 calls at once, 1 to 3 texts each, over both text models."""
+    words = ("win", "prize", "free", "cash", "lunch", "home", "later", "sorry", "now")
+    asked = [
+        (
+            ("spam", "mini")[number % 2],
+            [" ".join(words[: (number + index) % 9 + 1]) for index in range(number % 3 + 1)],
+        )
+        for number in range(200)
+    ]
+    calls = [served.infer_text(model, *texts) for model, texts in asked]
+    responses = await within_patience(asyncio.gather(*calls))
+    for (model, texts), response in zip(asked, responses, strict=True):
+        size = 3 if model == "spam" else 4
+        found = np.frombuffer(response.raw_output_contents[-1], np.float32).reshape(-1, size)
+        expected = [text_values(token_ids(text), size).tolist() for text in texts]
+        assert found.tolist() == expected
+
+
+async def test_a_full_queue_is_unavailable_in_triton_s_words(repository: Path) -> None:
+    """One runs, one waits, the bound is 1."""
+    write_models(repository)
+    async with serving(repository, max_queue_requests=1) as served:
+        running = await served.hold("spam")
+        waiting = asyncio.create_task(served.infer_text("spam", "now"))
+        await eventually(lambda: served.num_waiting("spam") == 1)
+        assert await refusal(served.infer_text("spam", "free")) == (
+            StatusCode.UNAVAILABLE,
+            "Exceeds maximum queue size",
+        )
+        served.release("spam")
+        await within_patience(asyncio.gather(running, waiting))
+        await served.infer_text("spam", "free")
+
+
+async def test_a_deadline_reaches_the_queue(served: Served) -> None:
+    """The call behind a busy session ends after 0.2 s, and its text never runs."""
+    running = await served.hold("spam")
+    code, _ = await refusal(served.infer_text("spam", "now", timeout=0.2))
+    assert code is StatusCode.DEADLINE_EXCEEDED
+    await eventually(lambda: served.num_waiting("spam") == 0)
+    served.release("spam")
+    await within_patience(running)
+    await served.infer_text("spam", "free")
+    batches = [batch["input_ids"].tolist() for batch in served.sessions["spam"].batches]
+    assert batches == [[token_ids("lunch")], [token_ids("free")]]
+
+
+async def test_a_call_s_deadline_is_its_request_s(served: Served) -> None:
+    """The queue knows it by itself; it does not depend on gRPC's cancelling in time."""
+    running = await served.hold("spam")
+    start_s = time.monotonic()
+    waiting = asyncio.create_task(served.infer_text("spam", "now", timeout=15))
+    classify = text_pb.ClassifyRequest(model="spam", texts=["free"])
+    typed = asyncio.ensure_future(served.text.Classify(classify, timeout=15))
+    await eventually(lambda: served.num_waiting("spam") == 2)
+    engine = served.app.repository.find("spam")._engine
+    assert isinstance(engine, BatchEngine)
+    requests = list(engine._queue._places)
+    for request in requests:
+        assert request.deadline_s is not None
+        assert 10 < request.deadline_s - start_s < 16
+    served.release("spam")
+    await within_patience(asyncio.gather(running, waiting, typed))
+
+
+async def test_a_client_that_leaves_takes_its_request_out_of_the_queue(served: Served) -> None:
+    running = await served.hold("spam")
+    leaving = served.inference.ModelInfer(text_request("spam", "now"))
+    await eventually(lambda: served.num_waiting("spam") == 1)
+    leaving.cancel()
+    await eventually(lambda: served.num_waiting("spam") == 0)
+    served.release("spam")
+    await within_patience(running)
+    assert len(served.sessions["spam"].batches) == 1
+
+
+async def test_a_client_that_leaves_a_running_batch_disturbs_nobody(served: Served) -> None:
+    session = served.sessions["spam"]
+    opener = await served.hold("spam")
+    leaving = served.inference.ModelInfer(text_request("spam", "now"))
+    staying = asyncio.create_task(served.infer_text("spam", "free"))
+    await eventually(lambda: served.num_waiting("spam") == 2)
+    session.hold()  # the opener ends, the next batch does not
+    await asyncio.to_thread(session.wait_for_runs, 2)
+    leaving.cancel()
+    await eventually(lambda: served.num_running("spam") == 1)
+    served.release("spam")
+    response, _ = await within_patience(asyncio.gather(staying, opener))
+    logits = np.frombuffer(response.raw_output_contents[-1], np.float32)
+    assert logits.tolist() == text_values(token_ids("free"), 3).tolist()
+    assert [len(batch["input_ids"]) for batch in session.batches] == [1, 2]
+
+
+async def test_a_message_over_the_limit_is_refused(repository: Path) -> None:
+    """1,000 rows of 128 bytes against a limit of 64 KiB; a smaller one passes."""
+    write_models(repository)
+    async with serving(repository, max_message_bytes=65_536) as served:
+        code, text = await refusal(served.inference.ModelInfer(simple_request(num_rows=1_000)))
+        assert code is StatusCode.RESOURCE_EXHAUSTED
+        assert "larger than max" in text
+        await served.inference.ModelInfer(simple_request())
+
+
+async def test_health_does_not_wait_behind_inference(served: Served) -> None:
+    """With one session held and 100 calls waiting, the server still answers who it is."""
+    running = await served.hold("spam")
+    waiting = [asyncio.create_task(served.infer_text("spam", "now")) for _ in range(100)]
+    await eventually(lambda: served.num_waiting("spam") == 100)
+    ready = await served.inference.ServerReady(pb.ServerReadyRequest(), timeout=5)
+    assert ready.ready
+    found = await served.inference.ModelMetadata(pb.ModelMetadataRequest(name="spam"), timeout=5)
+    assert found.name == "spam"
+    served.release("spam")
+    await within_patience(asyncio.gather(running, *waiting))
+
+
+async def test_sessions_are_not_opened_twice(repository: Path) -> None:
+    write_models(repository)
+    sessions = default_sessions()
+    async with serving(repository, sessions):
+        assert {name: len(opened) for name, opened in sessions.opened.items()} == {
+            "mini": 1,
+            "simple": 1,
+            "spam": 1,
+            "strings": 1,
+        }

@@ -1,0 +1,393 @@
+"""`attendant.v1.TextService` over the wire: answers, and every way to be refused."""
+
+import asyncio
+import re
+import threading
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+import pytest_asyncio
+from attendant.v1 import text_pb2 as pb
+from grpc import StatusCode
+from prometheus_client import generate_latest
+
+from service.contract.tensors import Arrays
+from service.runtime.pace import MIN_RUNS
+from service.runtime.tokenizer import TokenPieces
+from service.serving.generative_model import GenerativeModel
+from service.serving.tasks.task import softmax
+from service.serving.text_model import TextModel
+from tests.fakes.serving import Served, eventually, refusal, serving, within_patience, write_models
+from tests.fakes.sessions import LABELS, SPECIAL, WORDS, classifier_manifest, text_values, token_ids
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+MAX_TEXTS = 5
+TEXTS = ["win a prize", "", "sorry the cash now later"]
+LONG = " ".join(["prize"] * 20)  # 22 tokens where the models take 12
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Served]:
+    """One server for all tests; one request may wait, and five texts may come in one."""
+    repository = tmp_path_factory.mktemp("model_repository")
+    write_models(repository)
+    async with serving(repository, max_texts=MAX_TEXTS, max_queue_requests=1) as running:
+        yield running
+
+
+@pytest.fixture
+def served(server: Served) -> Iterator[Served]:
+    yield server
+    server.forget()
+
+
+def scores_of(text: str) -> np.ndarray:
+    scores: np.ndarray = softmax(text_values(token_ids(text), len(LABELS)))
+    return scores
+
+
+async def test_classify_gives_the_best_label_of_each_text(served: Served) -> None:
+    found = await served.text.Classify(pb.ClassifyRequest(model="spam", texts=TEXTS))
+    assert (found.model, found.version) == ("spam", "1")
+    assert found.num_tokens == sum(len(token_ids(text)) for text in TEXTS)
+    assert len(found.results) == len(TEXTS)
+    for text, result in zip(TEXTS, found.results, strict=True):
+        (label,) = result.labels
+        assert label.label == LABELS[int(scores_of(text).argmax())]
+        assert label.score == pytest.approx(float(scores_of(text).max()))
+        assert result.num_tokens == len(token_ids(text))
+        assert not result.is_truncated
+
+
+@pytest.mark.parametrize(
+    ("options", "count"),
+    [({}, 1), ({"top_k": 1}, 1), ({"top_k": 2}, 2), ({"top_k": 3}, 3), ({"all_scores": True}, 3)],
+)
+async def test_labels_come_best_first_and_as_many_as_asked(
+    served: Served, options: dict[str, Any], count: int
+) -> None:
+    request = pb.ClassifyRequest(model="spam", texts=["lunch"], **options)
+    (result,) = (await served.text.Classify(request)).results
+    scores = scores_of("lunch")
+    order = np.argsort(-scores, kind="stable")[:count]
+    assert [label.label for label in result.labels] == [LABELS[index] for index in order]
+    assert [label.score for label in result.labels] == pytest.approx(scores[order].tolist())
+
+
+async def test_embed_gives_one_vector_per_text(served: Served) -> None:
+    found = await served.text.Embed(pb.EmbedRequest(model="mini", version="1", texts=TEXTS))
+    assert (found.model, found.version) == ("mini", "1")
+    assert found.num_tokens == sum(len(token_ids(text)) for text in TEXTS)
+    for text, result in zip(TEXTS, found.results, strict=True):
+        assert list(result.values) == text_values(token_ids(text), 4).tolist()
+        assert result.num_tokens == len(token_ids(text))
+        assert not result.is_truncated
+
+
+async def test_a_cut_text_says_so(served: Served) -> None:
+    request = pb.EmbedRequest(model="mini", texts=["lunch", LONG], truncate=True)
+    short, long = (await served.text.Embed(request)).results
+    assert (short.is_truncated, long.is_truncated) == (False, True)
+    assert (short.num_tokens, long.num_tokens) == (3, 12)
+
+
+async def test_timings_add_up(served: Served) -> None:
+    """Held for a moment: the wait of the one behind is in its queue time and its total."""
+    running = await served.hold("spam")
+    call = asyncio.create_task(within_patience(classify(served, "now")))
+    await eventually(lambda: served.num_waiting("spam") == 1)
+    await asyncio.sleep(0.02)
+    served.release("spam")
+    timings = (await call).timings
+    await within_patience(running)
+    assert timings.queue_seconds >= 0.02
+    assert timings.compute_seconds > 0
+    assert timings.total_seconds >= timings.queue_seconds + timings.compute_seconds
+
+
+async def classify(served: Served, text: str) -> pb.ClassifyResponse:
+    response: pb.ClassifyResponse = await served.text.Classify(
+        pb.ClassifyRequest(model="spam", texts=[text])
+    )
+    return response
+
+
+async def test_tokenize_shows_pieces_with_their_places(served: Served) -> None:
+    """Offsets count code points, special tokens have none; too long is said, not refused."""
+    text = "\N{PARTY POPPER} free prize"
+    found = await served.text.Tokenize(pb.TokenizeRequest(model="spam", texts=[text, LONG]))
+    first, second = found.results
+    vocabulary = SPECIAL + WORDS
+    assert [token.piece for token in first.tokens] == ["[CLS]", "[UNK]", "free", "prize", "[SEP]"]
+    assert [vocabulary[token.id] for token in first.tokens] == [
+        token.piece for token in first.tokens
+    ]
+    assert [(token.start, token.end) for token in first.tokens] == [
+        (0, 0),
+        (0, 1),
+        (2, 6),
+        (7, 12),
+        (0, 0),
+    ]
+    assert (first.num_tokens, first.is_too_long) == (5, False)
+    assert (second.num_tokens, second.is_too_long) == (22, True)
+    assert found.num_tokens == 27
+    assert (found.model, found.version) == ("spam", "1")
+    assert found.timings.total_seconds > 0
+
+
+async def test_tokenize_works_for_every_text_model(served: Served) -> None:
+    found = await served.text.Tokenize(pb.TokenizeRequest(model="mini", texts=["lunch"]))
+    assert [token.id for token in found.results[0].tokens] == token_ids("lunch")
+
+
+@pytest.mark.parametrize("name", ["spam", "tale"])
+async def test_many_tokens_are_told_where_they_are_found(served: Served, name: str) -> None:
+    """A million of them are a message of 19 MB, and would hold the event loop for 3.6 s."""
+    model = served.app.repository.find(name)
+    assert isinstance(model, TextModel | GenerativeModel)
+
+    def read(_: list[TokenPieces]) -> str:
+        return threading.current_thread().name
+
+    here = threading.current_thread().name
+    assert await model.pieces(["lunch"], read) == here
+    there = await model.pieces(["lunch " * 1_000], read)
+    assert there.startswith("tokenizer")
+
+
+async def test_tokenize_never_waits_behind_inference(served: Served) -> None:
+    running = await served.hold("spam")
+    await served.text.Tokenize(pb.TokenizeRequest(model="spam", texts=["now"]), timeout=5)
+    served.release("spam")
+    await within_patience(running)
+
+
+async def test_every_served_model_is_listed_with_what_its_manifest_says(served: Served) -> None:
+    listed = await served.text.ListModels(pb.ListModelsRequest())
+    mini, simple, spam, strings, tale = listed.models
+    assert spam == pb.Model(
+        name="spam",
+        version="1",
+        task="text-classification",
+        precision="fp32",
+        max_tokens=12,
+        labels=LABELS,
+        example=classifier_manifest().example,
+        max_batch_size=64,
+    )
+    assert (mini.task, mini.embedding_size, mini.pooling) == ("embedding", 4, "mean, normalised")
+    assert mini.origin == "here"
+    assert simple == pb.Model(name="simple", version="1", task="tensors", max_batch_size=8)
+    assert (strings.name, tale.name) == ("strings", "tale")
+
+
+def request_of(method: str, model: str, **fields: Any) -> Any:  # noqa: ANN401
+    kind = {
+        "Classify": pb.ClassifyRequest,
+        "Embed": pb.EmbedRequest,
+        "Tokenize": pb.TokenizeRequest,
+    }[method]
+    fields.setdefault("texts", ["lunch"])
+    return kind(model=model, **fields)
+
+
+INVALID, NOT_FOUND, PRECONDITION = (
+    StatusCode.INVALID_ARGUMENT,
+    StatusCode.NOT_FOUND,
+    StatusCode.FAILED_PRECONDITION,
+)
+
+
+@pytest.mark.parametrize(
+    ("method", "model", "fields", "code", "text"),
+    [
+        ("Classify", "nope", {}, NOT_FOUND, "Request for unknown model: 'nope' is not found"),
+        ("Embed", "", {}, NOT_FOUND, "Request for unknown model: '' is not found"),
+        ("Tokenize", "nope", {}, NOT_FOUND, "Request for unknown model: 'nope' is not found"),
+        (
+            "Classify",
+            "spam",
+            {"version": "7"},
+            NOT_FOUND,
+            "Request for unknown model: 'spam' version 7 is not found",
+        ),
+        (
+            "Classify",
+            "spam",
+            {"version": "x"},
+            INVALID,
+            "failed to get model version from specified version string 'x' (details: stol), "
+            "version should be an integral value > 0",
+        ),
+        (
+            "Classify",
+            "mini",
+            {},
+            PRECONDITION,
+            "model 'mini' does embedding, it cannot classify",
+        ),
+        (
+            "Embed",
+            "spam",
+            {},
+            PRECONDITION,
+            "model 'spam' does text-classification, it cannot embed",
+        ),
+        ("Classify", "simple", {}, PRECONDITION, "model 'simple' takes tensors, not texts"),
+        ("Embed", "simple", {}, PRECONDITION, "model 'simple' takes tensors, not texts"),
+        ("Tokenize", "simple", {}, PRECONDITION, "model 'simple' takes tensors, not texts"),
+        ("Classify", "spam", {"texts": []}, INVALID, "texts has 0 elements, expected 1 to 5"),
+        ("Embed", "mini", {"texts": []}, INVALID, "texts has 0 elements, expected 1 to 5"),
+        (
+            "Tokenize",
+            "mini",
+            {"texts": ["a"] * 6},
+            INVALID,
+            "texts has 6 elements, expected 1 to 5",
+        ),
+        (
+            "Classify",
+            "spam",
+            {"top_k": 1, "all_scores": True},
+            INVALID,
+            "top_k is 1 and all_scores is set: give one of them",
+        ),
+        ("Classify", "spam", {"top_k": 4}, INVALID, "top_k is 4, the model has 3 labels"),
+        (
+            "Classify",
+            "spam",
+            {"texts": ["lunch", LONG]},
+            INVALID,
+            "text 1 has 22 tokens, the model takes at most 12: shorten it, or ask for truncation",
+        ),
+        (
+            "Embed",
+            "mini",
+            {"texts": [LONG]},
+            INVALID,
+            "text 0 has 22 tokens, the model takes at most 12: shorten it, or ask for truncation",
+        ),
+        (
+            "Tokenize",
+            "mini",
+            {"texts": ["a" * 1_000_001]},
+            INVALID,
+            "text 0 has 1000001 characters, the server takes at most 1000000",
+        ),
+    ],
+)
+async def test_a_request_that_cannot_succeed_says_why(
+    served: Served, method: str, model: str, fields: dict[str, Any], code: StatusCode, text: str
+) -> None:
+    call = getattr(served.text, method)(request_of(method, model, **fields))
+    assert await refusal(call) == (code, text)
+    assert served.sessions["spam"].batches == served.sessions["mini"].batches == []
+
+
+async def test_a_full_queue_exhausts_resources_and_says_when_to_come_back(served: Served) -> None:
+    """One runs, one waits, the bound is 1; the trailer is the one that gRFC A6 defines."""
+    running = await served.hold("spam")
+    waiting = asyncio.create_task(classify(served, "now"))
+    await eventually(lambda: served.num_waiting("spam") == 1)
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await within_patience(classify(served, "free"))
+    assert caught.value.code() is StatusCode.RESOURCE_EXHAUSTED
+    assert caught.value.details() == "Exceeds maximum queue size"
+    trailers = dict(caught.value.trailing_metadata() or ())
+    assert int(trailers["grpc-retry-pushback-ms"]) > 0
+    served.release("spam")
+    await within_patience(asyncio.gather(running, waiting))
+    assert len((await classify(served, "free")).results) == 1
+
+
+@pytest.mark.parametrize("is_typed", [True, False])
+async def test_a_request_that_cannot_be_answered_in_time_is_refused_at_once_by_both_apis(
+    tmp_path: Path, is_typed: bool
+) -> None:
+    """Runs of 0.4 s are learned; one runs and one waits when one comes that has 0.3 s."""
+    write_models(tmp_path)
+    async with serving(tmp_path) as served:
+        session = served.sessions["spam"]
+        compute = session.compute
+
+        def compute_slowly(inputs: Arrays) -> dict[str, np.ndarray]:
+            time.sleep(0.4)
+            return compute(inputs)
+
+        session.compute = compute_slowly
+        for _ in range(MIN_RUNS):
+            await classify(served, "now")
+        running = await served.hold("spam")
+        waiting = asyncio.create_task(classify(served, "now"))
+        await eventually(lambda: served.num_waiting("spam") == 1)
+        asked = pb.ClassifyRequest(model="spam", texts=["free"])
+        refused = (
+            served.text.Classify(asked, timeout=0.3)
+            if is_typed
+            else served.infer_text("spam", "free", timeout=0.3)
+        )
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await refused
+        served.release("spam")
+        await within_patience(asyncio.gather(running, waiting))
+        assert caught.value.code() is StatusCode.UNAVAILABLE
+        text = r"The deadline is too early: the answer is expected in \d\.\d+ s, 0\.\d+ s are left"
+        assert re.fullmatch(text, caught.value.details() or "")
+        trailers = dict(caught.value.trailing_metadata() or ())
+        assert int(trailers["grpc-retry-pushback-ms"]) >= 100
+        page = generate_latest(served.app._metrics.registry).decode()
+        name = 'attendant_requests_refused_total{model="spam",reason="deadline",version="1"} 1.0'
+        assert name in page
+
+
+async def test_other_refusals_carry_no_hint_to_come_back(served: Served) -> None:
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await served.text.Embed(request_of("Embed", "spam"))
+    keys = [key for key, _ in caught.value.trailing_metadata() or ()]
+    assert "grpc-retry-pushback-ms" not in keys
+
+
+async def test_a_deadline_that_passes_in_the_queue_is_deadline_exceeded(served: Served) -> None:
+    running = await served.hold("spam")
+    request = request_of("Classify", "spam", texts=["now"])
+    code, _ = await refusal(served.text.Classify(request, timeout=0.2))
+    assert code is StatusCode.DEADLINE_EXCEEDED
+    await eventually(lambda: served.num_waiting("spam") == 0)
+    served.release("spam")
+    await within_patience(running)
+    assert len(served.sessions["spam"].batches) == 1
+
+
+async def test_a_client_that_leaves_takes_its_texts_out_of_the_queue(served: Served) -> None:
+    running = await served.hold("spam")
+    call = served.text.Classify(request_of("Classify", "spam", texts=["now", "free"]))
+    await eventually(lambda: served.num_waiting("spam") == 1)
+    call.cancel()
+    await eventually(lambda: served.num_waiting("spam") == 0)
+    served.release("spam")
+    await within_patience(running)
+    assert len(served.sessions["spam"].batches) == 1
+
+
+async def test_a_session_that_raises_is_an_internal_error_with_its_text(served: Served) -> None:
+    session = served.sessions["mini"]
+    good = session.compute
+    session.compute = lambda _: {}
+    code, text = await refusal(served.text.Embed(request_of("Embed", "mini")))
+    session.compute = good
+    assert (code, text) == (StatusCode.INTERNAL, "KeyError: 'embedding'")
+
+
+async def test_texts_of_one_request_share_a_batch(served: Served) -> None:
+    """Five texts, one run: rows in the batch by length, results in the request's order."""
+    texts = ["now", "a prize", "lunch later", "win", "the cash"]
+    found = await served.text.Embed(pb.EmbedRequest(model="mini", texts=texts))
+    assert [len(batch["input_ids"]) for batch in served.sessions["mini"].batches] == [5]
+    for text, result in zip(texts, found.results, strict=True):
+        assert list(result.values) == text_values(token_ids(text), 4).tolist()

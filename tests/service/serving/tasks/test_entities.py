@@ -1,0 +1,101 @@
+"""From labels of tokens to entities: broken sequences, words of several tokens, offsets."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+
+from models.data.tagged import entities_of as entities_of_tags
+from service.serving.tasks.entities import Entity, Words, entities_of, words_of
+from service.serving.tasks.task import softmax
+
+LABELS = ("O", "B-a", "I-a", "B-b", "I-b")
+
+
+def sure(*labels: str) -> np.ndarray:
+    """Probabilities of tokens with these labels, 1 each."""
+    return np.eye(len(LABELS), dtype=np.float32)[[LABELS.index(label) for label in labels]]
+
+
+def one_token_each(count: int) -> Words:
+    """Word i is token i and character 2 i."""
+    return Words(list(range(count)), [(2 * i, 2 * i + 1) for i in range(count)])
+
+
+def test_each_token_has_one_word_and_one_place() -> None:
+    with pytest.raises(ValueError, match="shorter"):
+        words_of([0, 1], [(0, 3)], "one two")
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        ("O O", []),
+        ("B-a I-a O B-b", [("a", 0, 3), ("b", 6, 7)]),
+        ("B-a B-a", [("a", 0, 1), ("a", 2, 3)]),
+        ("O I-a I-a", [("a", 2, 5)]),  # begins with I-
+        ("B-a I-b", [("a", 0, 1), ("b", 2, 3)]),  # the type changes inside
+        ("I-a O I-a", [("a", 0, 1), ("a", 4, 5)]),
+        ("I-b B-b I-b", [("b", 0, 1), ("b", 2, 5)]),
+    ],
+)
+def test_broken_sequences_have_entities_too(
+    labels: str, expected: list[tuple[str, int, int]]
+) -> None:
+    tags = labels.split()
+    found = entities_of(sure(*tags), LABELS, one_token_each(len(tags)))
+    assert [(entity.label, entity.start, entity.end) for entity in found] == expected
+    assert all(entity.score == 1.0 for entity in found)
+
+
+def test_serving_finds_what_training_is_judged_by() -> None:
+    """All sequences of four labels: entities are those that entity F1 counts."""
+    for tags in product(LABELS, repeat=4):
+        found = entities_of(sure(*tags), LABELS, one_token_each(4))
+        wanted = [(e.type, 2 * e.start, 2 * e.end - 1) for e in entities_of_tags(tags)]
+        assert [(e.label, e.start, e.end) for e in found] == wanted, tags
+
+
+def test_labels_may_be_types_alone() -> None:
+    labels = ("O", "PER", "LOC")
+    found = entities_of(np.eye(3, dtype=np.float32)[[1, 1, 0, 1, 2]], labels, one_token_each(5))
+    assert [(e.label, e.start, e.end) for e in found] == [
+        ("PER", 0, 3),
+        ("PER", 6, 7),
+        ("LOC", 8, 9),
+    ]
+
+
+def test_the_score_is_the_mean_over_words_of_the_probability_of_their_type() -> None:
+    """0.5 + 0.25 of the first word are for type a, 0.0 + 0.75 of the second."""
+    probabilities = np.array([[0.25, 0.5, 0.25, 0, 0], [0.25, 0, 0.75, 0, 0]], np.float32)
+    assert entities_of(probabilities, LABELS, one_token_each(2)) == [Entity("a", 0, 3, 0.75)]
+    uneven = np.array([[0, 0.5, 0.5, 0, 0], [0.5, 0, 0.5, 0, 0]], np.float32)
+    assert entities_of(uneven[:, :3], LABELS[:3], one_token_each(2))[0].score == 1.0
+    second = np.array([[0, 1, 0], [0.4, 0.1, 0.5]], np.float32)
+    (entity,) = entities_of(second, LABELS[:3], one_token_each(2))
+    assert entity.score == pytest.approx((1.0 + 0.6) / 2)
+
+
+def test_a_word_is_what_its_first_token_says() -> None:
+    """Of `[CLS] al ##ber is [SEP]` the second token says b, and nobody asks it."""
+    text = "Alber is"
+    words = words_of([None, 0, 0, 1, None], [(0, 0), (0, 2), (2, 5), (6, 8), (0, 0)], text)
+    assert words == Words([1, 3], [(0, 5), (6, 8)])
+    found = entities_of(sure("O", "B-a", "B-b", "O", "B-b"), LABELS, words)
+    assert found == [Entity("a", 0, 5, 1.0)]
+
+
+def test_the_space_before_a_word_is_not_of_the_entity() -> None:
+    """Tokenizers of bytes count it to the token."""
+    text = "in Łódź 😀 x"
+    words = words_of([0, 1, 1, 2, 3], [(0, 2), (2, 5), (5, 7), (7, 9), (9, 11)], text)
+    (entity,) = entities_of(sure("O", "B-a", "O", "I-a", "O"), LABELS, words)
+    assert text[entity.start : entity.end] == "Łódź 😀"
+
+
+def test_tokens_without_characters_are_no_words() -> None:
+    words = words_of([0, 1], [(0, 0), (0, 3)], "abc")
+    assert words == Words([1], [(0, 3)])
+    nothing = words_of([None, None], [(0, 0), (0, 0)], "")
+    assert entities_of(softmax(np.ones((2, 5), np.float32)), LABELS, nothing) == []

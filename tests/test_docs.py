@@ -1,0 +1,107 @@
+"""What is documented is what exists: settings, metrics, paths, and the rooms on the map."""
+
+import re
+from collections import defaultdict
+from dataclasses import Field, fields
+from pathlib import Path
+
+import pytest
+
+from service.api.access import PROTOCOLS
+from service.observe.metrics import Metrics
+from service.settings import Settings
+from tests.deploy import promql
+from tests.test_imports import ROOMS
+
+ROOT = Path(__file__).parents[1]
+LOOSE = {"__main__", "locustfile", "flags", "pictures"}  # modules that a map of rooms may leave out
+PATH = r"`((?:service|models|export|commands|demos|loadtests|tests)/[\w/]+\.py)`"
+
+
+def _rows(document: str) -> dict[str, list[str]]:
+    """Cells of a document's table rows by the first, without their backticks."""
+    rows = {}
+    for line in (ROOT / "docs" / document).read_text(encoding="utf-8").splitlines():
+        if line.startswith("| `"):
+            first, *cells = [cell.strip().strip("`") for cell in line.strip("|").split("|")]
+            rows[first] = cells
+    return rows
+
+
+def _tables(document: str) -> dict[str, dict[str, str]]:
+    """The same, with each cell by the name of its column."""
+    rows, columns = {}, [""]
+    for line in (ROOT / "docs" / document).read_text(encoding="utf-8").splitlines():
+        cells = [cell.strip().strip("`") for cell in line.strip("|").split("|")]
+        if line.startswith("| name |"):
+            columns = cells
+        elif line.startswith("| `"):
+            rows[cells[0]] = dict(zip(columns, cells, strict=True))
+    return rows
+
+
+@pytest.mark.parametrize("setting", fields(Settings), ids=lambda setting: setting.name)
+def test_every_setting_is_documented_with_its_default(setting: Field[object]) -> None:
+    flag = "--" + setting.name.replace("_", "-")
+    assert _rows("settings.md")[flag][0] == str(setting.default)
+
+
+def test_every_metric_is_documented_and_every_documented_one_exists() -> None:
+    metrics = Metrics()
+    metrics.for_model("m", 1)
+    endings = {"counter": "_total", "info": "_info"}
+    exposed = {metric.name + endings.get(metric.type, "") for metric in metrics.registry.collect()}
+    assert set(_tables("metrics.md")) == exposed
+
+
+def test_every_metric_has_a_unit_and_histograms_their_buckets() -> None:
+    metrics = Metrics()
+    metrics.for_generation(metrics.for_model("m", 1))
+    bounds: dict[str, list[float]] = defaultdict(list)
+    for family in metrics.registry.collect():
+        for sample in family.samples:
+            if sample.name.endswith("_bucket") and sample.labels["le"] != "+Inf":
+                bounds[family.name].append(float(sample.labels["le"]))
+    expected = {
+        name: f"{len(les)}, {les[0]:.10g} to {les[-1]:.10g}" for name, les in bounds.items()
+    }
+    rows = _tables("metrics.md")
+    assert all(row["unit"] for row in rows.values())
+    assert {name: row["buckets"] for name, row in rows.items() if row.get("buckets")} == expected
+
+
+def test_every_metric_says_who_reads_it() -> None:
+    pages = {"attendant": "dashboard", "attendant-generation": "generation"}
+    readers: dict[str, set[str]] = defaultdict(set)
+    for reader, names in promql.read_names():
+        for name in names:
+            readers[name].add(pages.get(reader, reader.removeprefix("Attendant")))
+    known = set().union(*readers.values())
+    for name, row in _tables("metrics.md").items():
+        words = set(row["read by"].split(", "))
+        assert words & known == readers[name], name
+        assert words - known <= {"autoscaler", "people", "Triton's dashboards"}, name
+
+
+def test_every_call_is_in_the_table_of_restricted_groups() -> None:
+    text = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
+    (row,) = re.findall(r"^\| `inference` \| (.*) \|$", text, re.MULTILINE)
+    named = set(re.findall(r"\w+", row))
+    assert {method.rpartition("/")[2] for method in PROTOCOLS["inference"]} <= named
+
+
+def test_the_map_names_every_room() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"[\w]+", text))
+    assert {part for room in ROOMS for part in room.split("/")} - LOOSE <= named
+
+
+def test_every_path_that_a_page_names_exists() -> None:
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
+    missing = {
+        (page.name, path)
+        for page in pages
+        for path in re.findall(PATH, page.read_text(encoding="utf-8"))
+        if not (ROOT / path).exists() and not (ROOT / "service" / path).exists()
+    }
+    assert not missing

@@ -1,0 +1,391 @@
+"""Who may import what: the rooms of the house, their doors, and the libraries that few may use."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = ("service", "models", "export", "commands", "demos", "loadtests")
+
+
+SHIPPED = PACKAGES[:4]  # demos and load tests use what they like
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """A folder, or a module that stands loose: what it may import, and what others may of it."""
+
+    below: str = ""  # rooms, with those of other packages by their whole path
+    door: str = ""  # modules that other rooms may import; none listed: all of them
+
+
+# An arrow of the import graph runs from a room to one of those that it names as below it.
+ROOMS = {
+    "service/errors": Room(),
+    "service/records": Room(),
+    "service/contract": Room("errors"),
+    "service/settings": Room("errors contract"),
+    "service/runtime": Room("errors contract"),
+    "service/observe": Room(
+        "errors records settings", "logs metrics server statistics telemetry trace_files watchdog"
+    ),
+    "service/batching": Room("errors records contract runtime", "collate engine queue request"),
+    "service/generation": Room(
+        "errors records contract runtime",
+        "decoder encoder_decoder engine inbox params sampling scheduler sequence stream",
+    ),
+    "service/serving/tasks": Room("errors records contract runtime"),
+    "service/serving": Room(
+        "errors records contract settings runtime observe batching generation serving/tasks"
+    ),
+    "service/repository": Room(
+        "errors records contract settings runtime observe batching generation serving"
+        " serving/tasks",
+        "limits loading repository version",
+    ),
+    "service/api": Room("errors records contract settings runtime observe serving repository"),
+    # Of the engines, a front knows the names of what it is given.
+    "service/rpc": Room(
+        "errors records contract settings runtime observe generation serving serving/tasks"
+        " repository api",
+        "calls health server",
+    ),
+    "service/app": Room("errors settings runtime observe repository api rpc"),
+    "models/errors": Room(),
+    "models/choices": Room(),
+    "models/remarks": Room(),
+    "models/json_files": Room("errors"),
+    "models/writing": Room("errors"),
+    "models/data": Room("errors json_files remarks"),
+    "models/data/generated": Room("errors data"),
+    "models/networks": Room("errors choices data"),
+    "models/checkpoints": Room("errors json_files writing data networks"),
+    "models/training": Room("errors writing data"),
+    "models/recipes": Room("errors data data/generated networks checkpoints training"),
+    "export/errors": Room(),
+    "export/settings": Room("errors service/contract"),
+    "export/graphs": Room("errors settings models service/runtime service/generation/decoder"),
+    "export/precision": Room("errors graphs models service/runtime service/generation/decoder"),
+    "export/checks": Room(
+        "errors graphs models service/runtime service/batching/collate"
+        " service/generation/decoder service/generation/encoder_decoder"
+        " service/serving/tasks/answers service/serving/tasks/entities"
+    ),
+    "export/writer": Room(
+        "errors models service/errors service/contract service/serving/tasks/table"
+        " service/generation/decoder service/generation/encoder_decoder"
+    ),
+    "export/recipes": Room(
+        "errors settings graphs precision checks writer models service/contract service/runtime"
+        " service/batching/collate"
+    ),
+    "export/exporter": Room("errors settings recipes models service/contract"),
+    "commands/pictures": Room(),
+    "commands/flags": Room(),
+    "commands/remarks": Room("pictures models/remarks"),
+    "commands/ask": Room("pictures service"),
+    "commands/train": Room("flags pictures remarks models"),
+    "commands/export": Room("remarks flags train models export service/contract"),
+    "commands/serve": Room("ask service"),
+    "commands/main": Room("ask service/errors"),
+    "commands/__main__": Room("ask main"),
+    "demos": Room("commands models export service/errors"),
+    "loadtests/load": Room("service models"),
+    "loadtests/measure": Room("load service models commands/main"),
+    "loadtests/fleet": Room("load service"),
+    "loadtests/compare": Room("load measure service models"),
+    "loadtests/locustfile": Room("load"),
+}
+# Who may import a library, by the beginning of the module's path.
+ASKING = "commands/ask/"
+DOORS = {
+    "onnxruntime": ("service/runtime/session.py", "export/"),
+    "tokenizers": ("service/runtime/tokenizer.py", "models/", "export/", "commands/train/"),
+    "PIL": ("service/runtime/images.py",),
+    "prometheus_client": (
+        "service/observe/metrics.py",
+        "service/observe/generation.py",
+        "service/observe/server.py",
+    ),
+    "opentelemetry": ("service/observe/telemetry.py",),
+    "grpc": ("service/rpc/", ASKING, "commands/main.py"),
+    "grpc_health": ("service/rpc/", ASKING),
+    "grpc_reflection": ("service/rpc/",),
+    "attendant": ("service/rpc/", "service/api/services.py", ASKING),
+    "typer": ("commands/",),
+    "rich": ("commands/", "service/observe/logs.py", "models/recipes/senses.py"),
+    "matplotlib": (
+        "commands/pictures.py",
+        "commands/ask/heat_map.py",
+        "commands/ask/fill_picture.py",
+        "commands/train/",
+        "models/data/generated/digit_images.py",  # writes PNG files
+    ),
+}
+HEAVY = ("torch", "transformers", "onnx", "onnxscript", "sklearn")
+# Computes and decides, without socket, thread, clock or session; of the server it imports more of
+# the same, so it is so at any depth.
+POLICY = (
+    "batching/backlog",
+    "batching/collate",
+    "batching/queue",
+    "batching/request",
+    "contract/completion",
+    "contract/config_checks",
+    "contract/interface",
+    "contract/manifest",
+    "contract/model_config",
+    "contract/policies",
+    "contract/precision",
+    "contract/tensors",
+    "contract/tuning",
+    "contract/warmup_samples",
+    "errors",
+    "generation/beams",
+    "generation/kv_cache",
+    "generation/outlook",
+    "generation/params",
+    "generation/sampler",
+    "generation/sampling",
+    "generation/scheduler",
+    "generation/sequence",
+    "generation/speculation",
+    "generation/text_stream",
+    "observe/statistics",
+    "records",
+    "repository/graph_checks",
+    "repository/limits",
+    "runtime/cost",
+    "runtime/cpus",
+    "runtime/pace",
+    "runtime/tokenizer",
+    "serving/response_cache",
+    "serving/tasks/answers",
+    "serving/tasks/attention",
+    "serving/tasks/entities",
+    "serving/tasks/features",
+    "serving/tasks/fill_mask",
+    "serving/tasks/image_classification",
+    "serving/tasks/table",
+    "serving/tasks/task",
+    "serving/tasks/text_generation",
+    "serving/tasks/texts",
+    "settings",
+)
+PURE = (*(f"service/{name}" for name in POLICY), "commands/ask/comparison")
+
+
+@cache
+def imports_of(path: Path) -> tuple[tuple[str, bool], ...]:
+    """Every module that a file imports, also by `import_module("...")`, and whether at once."""
+    found: list[tuple[str, bool]] = []
+    tree = ast.parse(path.read_text())
+    at_once = {id(node) for node in tree.body}
+    for node in ast.walk(tree):
+        is_now = id(node) in at_once
+        if isinstance(node, ast.Import):
+            found += ((alias.name, is_now) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level, f"{path}: relative import"
+            module = node.module or ""
+            names = [f"{module}.{alias.name}" for alias in node.names]
+            found += ((name, is_now) for name in [module, *names])
+        elif isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
+            function = node.func
+            name = function.attr if isinstance(function, ast.Attribute) else ""
+            if name == "import_module" or getattr(function, "id", "") == "__import__":
+                found.append((str(node.args[0].value), False))
+    return tuple(found)
+
+
+def imported(path: Path, *libraries: str) -> set[str]:
+    """Which of the libraries, or of their modules, a file imports."""
+    return {
+        name
+        for name, _ in imports_of(path)
+        if any(name == library or name.startswith(f"{library}.") for library in libraries)
+    }
+
+
+def sources(*folders: str) -> list[Path]:
+    found = sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
+    assert found, folders
+    return found
+
+
+def relative(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def room_of(module: str) -> str:
+    """The room that a module, named by its path without suffix, stands in; none for a package."""
+    names = [name for name in ROOMS if module == name or module.startswith(f"{name}/")]
+    return max(names, key=len, default="")
+
+
+def arrows_of(path: Path, *, only_at_once: bool = False) -> Iterator[str]:
+    """The house's own modules that a file imports, by their paths without suffix."""
+    for name, is_now in imports_of(path):
+        module = name.replace(".", "/")
+        is_ours = name.partition(".")[0] in PACKAGES and (ROOT / f"{module}.py").is_file()
+        if is_ours and (is_now or not only_at_once):
+            yield module
+
+
+def allowed_from(room: str) -> list[str]:
+    package = room.partition("/")[0]
+    names = ROOMS[room].below.split()
+    return [name if name.partition("/")[0] in PACKAGES else f"{package}/{name}" for name in names]
+
+
+@pytest.mark.parametrize("path", sources(*PACKAGES), ids=relative)
+def test_every_module_stands_in_a_room_and_imports_what_is_below_it(path: Path) -> None:
+    module = relative(path).removesuffix(".py")
+    room = room_of(module)
+    if path.name == "__init__.py":
+        body = [node for node in ast.parse(path.read_text()).body if not _is_sentence(node)]
+        assert not body or module in ("service/__init__", "models/__init__"), "re-exports nothing"
+        return
+    assert room, f"{module} stands in no room"
+    for target in arrows_of(path):
+        other = room_of(target)
+        if other == room:
+            continue
+        below = allowed_from(room)
+        assert any(target == name or target.startswith(f"{name}/") for name in below), (
+            f"{module} imports {target}, which is not below {room}"
+        )
+        door = ROOMS[other].door.split()
+        if door and target.partition("/")[0] == room.partition("/")[0]:
+            name = target.removeprefix(f"{other}/")
+            assert name in door, f"{module} imports {target}, which is not at the door of {other}"
+
+
+def _is_sentence(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+
+
+def test_no_room_is_below_itself() -> None:
+    heights: dict[str, int] = {}
+
+    def height(room: str, above: tuple[str, ...] = ()) -> int:
+        assert room not in above, " below ".join([*above, room])
+        if room not in heights:
+            inside = [name for name in allowed_from(room) if name in ROOMS]
+            heights[room] = 1 + max((height(name, (*above, room)) for name in inside), default=0)
+        return heights[room]
+
+    assert max(map(height, ROOMS)) <= 10
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    graph = {
+        relative(path).removesuffix(".py"): set(arrows_of(path, only_at_once=True))
+        for path in sources(*PACKAGES)
+    }
+    done: set[str] = set()
+
+    def visit(module: str, above: tuple[str, ...] = ()) -> None:
+        assert module not in above, " imports ".join([*above, module])
+        if module not in done:
+            for target in graph.get(module, ()):
+                visit(target, (*above, module))
+            done.add(module)
+
+    for module in graph:
+        visit(module)
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_the_table_says_no_more_than_there_is(room: str) -> None:
+    """Each room exists, and each module at its door is used by another room."""
+    assert (ROOT / room).is_dir() or (ROOT / f"{room}.py").is_file()
+    used = {
+        target
+        for path in sources(*PACKAGES)
+        if room_of(relative(path).removesuffix(".py")) != room
+        for target in arrows_of(path)
+    }
+    assert {f"{room}/{name}" for name in ROOMS[room].door.split()} <= used
+
+
+@pytest.mark.parametrize("path", sources("service"), ids=relative)
+def test_the_server_imports_nothing_that_trains_or_exports(path: Path) -> None:
+    assert not imported(path, *HEAVY, "models", "export", "commands")
+
+
+@pytest.mark.parametrize("path", sources("models"), ids=relative)
+def test_models_import_neither_the_server_nor_export(path: Path) -> None:
+    """The manifest is export's business; models are PyTorch only."""
+    assert not imported(path, "service", "export", "commands", "onnxruntime", "grpc")
+
+
+@pytest.mark.parametrize("name", PURE)
+def test_policy_has_no_socket_thread_or_session(name: str) -> None:
+    path = ROOT / f"{name}.py"
+    assert not imported(
+        path, "asyncio", "threading", "socket", "time", "grpc", "onnxruntime", "prometheus_client"
+    )
+
+
+@pytest.mark.parametrize("name", PURE)
+def test_policy_imports_policy_only(name: str) -> None:
+    assert set(arrows_of(ROOT / f"{name}.py")) <= set(PURE)
+
+
+@pytest.mark.parametrize("library", DOORS)
+def test_every_library_has_its_doors(library: str) -> None:
+    users = {relative(path) for path in sources(*SHIPPED) if imported(path, library)}
+    outside = {user for user in users if not user.startswith(DOORS[library])}
+    assert not outside, f"import {library}"
+    for door in DOORS[library]:
+        assert any(user.startswith(door) for user in users), f"{door} does not import {library}"
+
+
+def modules_after(code: str) -> set[str]:
+    """The modules that a fresh interpreter has loaded after running `code`."""
+    script = f"{code}\nimport sys; print(chr(10).join(sys.modules))"
+    result = subprocess.run(  # noqa: S603 - our own interpreter
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True
+    )
+    return set(result.stdout.split())
+
+
+def test_serving_loads_no_torch() -> None:
+    """Nor onnxruntime before it is asked for: a missing build must give a message."""
+    loaded = modules_after("import service.app, commands.main, commands.serve")
+    assert not loaded & {*HEAVY, "models", "export", "onnxruntime"}
+    assert "service.rpc.server" in loaded
+
+
+def test_every_command_is_imported_without_the_libraries_of_training() -> None:
+    """The image of the server has none of them, and says so when a command needs one."""
+    code = f"""
+import sys
+for name in {HEAVY}: sys.modules[name] = None
+import typer
+from commands.main import COMMANDS, app
+group = typer.main.get_group(app)
+for name in COMMANDS: assert group.get_command(None, name) is not None, name
+"""
+    assert not modules_after(code) & {"torch.nn", "onnxruntime"}
+
+
+def test_the_command_line_loads_no_torch_until_a_command_needs_it() -> None:
+    """`attendant serve` imports no other command, nor its libraries."""
+    code = """
+import sys
+from commands.main import main
+sys.argv = ["attendant", "--version"]
+try:
+    main()
+except SystemExit as end:
+    assert not end.code, end.code
+"""
+    assert not modules_after(code) & {"torch", "transformers", "onnx", "onnxruntime", "models"}
