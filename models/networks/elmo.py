@@ -9,9 +9,8 @@ turned around by its length, not by the batch's.
 """
 # ruff: noqa: N803, N806 - suffixes are array layouts: B rows, S tokens, N real tokens, L layers, D
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -19,12 +18,14 @@ from torch.nn import functional as F
 
 from models.errors import check_range
 from models.networks.heads import TextNetwork, pool
-from models.networks.layers import check_names
+from models.networks.layers import Config
 
 
 @dataclass(frozen=True, slots=True)
-class ElmoConfig:
+class ElmoConfig(Config):
     """Sizes of ELMo: each direction has `num_layers` LSTMs of `hidden_size` units."""
+
+    section: ClassVar = "elmo"
 
     vocab_size: int
     hidden_size: int = 128  # of token vectors too
@@ -37,14 +38,6 @@ class ElmoConfig:
         for name in ("vocab_size", "hidden_size", "num_layers", "max_positions"):
             check_range(name, getattr(self, name), 1, float("inf"))
         check_range("dropout", self.dropout, 0.0, 0.9)
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        check_names("elmo", values, {field.name for field in fields(cls)})
-        return cls(**values)
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 class DirectedLSTM(nn.Module):
@@ -97,24 +90,14 @@ class Elmo(TextNetwork):
     """Token vectors, and two stacks of LSTMs that never see each other's states."""
 
     output_name = "hidden_states"
-    has_token_types = False
-    num_attentions = 0
 
     def __init__(self, config: ElmoConfig) -> None:
         super().__init__()
-        self.config = config
+        self.config: ElmoConfig = config
         self.words = nn.Embedding(config.vocab_size, config.hidden_size)
         self.forwards = OneWay(config, is_backward=False)
         self.backwards = OneWay(config, is_backward=True)
         nn.init.normal_(self.words.weight, std=config.hidden_size**-0.5)
-
-    @property
-    def vocab_size(self) -> int:
-        return self.config.vocab_size
-
-    @property
-    def pad_token_id(self) -> int:
-        return self.config.pad_token_id
 
     @property
     def embedding_size(self) -> int:
@@ -167,24 +150,12 @@ class Elmo(TextNetwork):
 class ElmoNetwork(TextNetwork):
     """An ELMo, and what a subclass makes of its layers."""
 
-    has_token_types = False
-    num_attentions = 0
+    config: ElmoConfig
 
     def __init__(self, elmo: Elmo) -> None:
         super().__init__()
         self.elmo = elmo
-
-    @property
-    def config(self) -> ElmoConfig:
-        return self.elmo.config
-
-    @property
-    def vocab_size(self) -> int:
-        return self.config.vocab_size
-
-    @property
-    def pad_token_id(self) -> int:
-        return self.config.pad_token_id
+        self.config = elmo.config
 
     @property
     def body(self) -> nn.Module:

@@ -9,9 +9,8 @@ the module exports with both B and S dynamic.
 """
 # ruff: noqa: N803, N806 - suffixes are array layouts: B rows, S tokens, D hidden size
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import ClassVar, Self
 
 from torch import Tensor, nn
 
@@ -19,10 +18,10 @@ from models.errors import check_range
 from models.networks.attention import MultiHeadAttention
 from models.networks.layers import (
     ACTIVATIONS,
+    Config,
     FeedForward,
     LayerSizes,
     LearnedPositions,
-    check_names,
     check_sizes,
 )
 
@@ -30,8 +29,10 @@ INITIAL_STD = 0.02  # Devlin et al. 2018, as in every checkpoint of this family
 
 
 @dataclass(frozen=True, slots=True)
-class EncoderConfig:
+class EncoderConfig(Config):
     """Sizes of an encoder; the defaults are BERT-base, uncased."""
+
+    section: ClassVar = "encoder"
 
     vocab_size: int = 30_522
     hidden_size: int = 768
@@ -60,14 +61,6 @@ class EncoderConfig:
     def large(cls) -> Self:
         """24 layers of 1024 with 16 heads: 340 million weights."""
         return cls(hidden_size=1_024, num_layers=24, num_heads=16, intermediate_size=4_096)
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        check_names("encoder", values, {field.name for field in fields(cls)})
-        return cls(**values)
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 class Embeddings(nn.Module):

@@ -15,9 +15,9 @@ Knows nothing about tokenizers. Each step runs the whole sequence again.
 # ruff: noqa: N803, N806 - suffixes are array layouts: B rows, S tokens, D hidden size, V vocabulary
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
-from typing import Any, Self
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor, nn
@@ -25,18 +25,14 @@ from torch.nn import functional as F
 
 from models.errors import check_range
 from models.networks.encoder import INITIAL_STD, initialise
-from models.networks.layers import (
-    ACTIVATIONS,
-    LearnedPositions,
-    PreNormLayer,
-    check_names,
-    check_sizes,
-)
+from models.networks.layers import ACTIVATIONS, Config, LearnedPositions, PreNormLayer, check_sizes
 
 
 @dataclass(frozen=True, slots=True)
-class GPTConfig:
+class GPTConfig(Config):
     """Sizes of a decoder; the defaults are GPT-2's smallest, 124 million weights."""
+
+    section: ClassVar = "decoder"
 
     vocab_size: int = 50_257
     hidden_size: int = 768
@@ -89,14 +85,6 @@ class GPTConfig:
     def xl(cls) -> Self:
         """48 layers of 1600 with 25 heads: 1.56 billion weights."""
         return cls(hidden_size=1_600, num_layers=48, num_heads=25, intermediate_size=6_400)
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        check_names("decoder", values, {field.name for field in fields(cls)})
-        return cls(**values)
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 class DecoderLayer(PreNormLayer):

@@ -26,30 +26,19 @@ class GPTClassifier(TextNetwork):
     def __init__(self, gpt: GPT, num_labels: int) -> None:
         super().__init__()
         self.gpt = gpt
+        self.config: GPTConfig = gpt.config
         self.dropout = nn.Dropout(HEAD_DROPOUT)
         self.output = nn.Linear(gpt.config.hidden_size, num_labels)
         self.output.apply(initialise)
-
-    @property
-    def config(self) -> GPTConfig:
-        return self.gpt.config
 
     @property
     def num_labels(self) -> int:
         return self.output.out_features
 
     @property
-    def vocab_size(self) -> int:
-        return self.config.vocab_size
-
-    @property
     def pad_token_id(self) -> int:
         """Any would do: nothing that is read sees padding."""
         return self.config.eos_token_id
-
-    @property
-    def has_token_types(self) -> bool:
-        return False
 
     @property
     def num_attentions(self) -> int:

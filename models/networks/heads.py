@@ -5,7 +5,7 @@ Knows nothing about files, tokenizers or training.
 # ruff: noqa: N803, N806 - suffixes are array layouts: B rows, S tokens, D hidden size
 
 from collections.abc import Callable
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -91,26 +91,27 @@ class TextNetwork(nn.Module):
     one after the other, [N, values]: no padding leaves a network.
     """
 
+    config: Any  # sizes, of the network's own class
     output_name: ClassVar[str]  # of the tensor
     has_fixed_body: ClassVar[bool] = False  # whether a task learns all but the body
     served_name: ClassVar[str] = ""  # where a server treats it apart
 
     @property
     def vocab_size(self) -> int:
-        raise NotImplementedError
+        return int(self.config.vocab_size)
 
     @property
     def pad_token_id(self) -> int:
-        raise NotImplementedError
+        return int(self.config.pad_token_id)
 
     @property
     def has_token_types(self) -> bool:
-        raise NotImplementedError
+        return False
 
     @property
     def num_attentions(self) -> int:
         """That the output depends on: one node each in the exported graph."""
-        raise NotImplementedError
+        return 0
 
     @property
     def embedding_size(self) -> int:
@@ -145,21 +146,12 @@ class TextNetwork(nn.Module):
 class EncoderNetwork(TextNetwork):
     """An encoder, and what a subclass puts on it."""
 
+    config: EncoderConfig
+
     def __init__(self, encoder: Encoder) -> None:
         super().__init__()
         self.encoder = encoder
-
-    @property
-    def config(self) -> EncoderConfig:
-        return self.encoder.config
-
-    @property
-    def vocab_size(self) -> int:
-        return self.config.vocab_size
-
-    @property
-    def pad_token_id(self) -> int:
-        return self.config.pad_token_id
+        self.config = encoder.config
 
     @property
     def has_token_types(self) -> bool:

@@ -39,6 +39,11 @@ Task = Literal[
 Values = Mapping[str, Any]
 
 
+def sizes_of(model: Any) -> dict[str, Any]:  # noqa: ANN401 - each network has its own
+    """The sizes of a network, under the name of their section."""
+    return {model.config.section: model.config.to_dict()}
+
+
 @dataclass(frozen=True, slots=True)
 class Kind:
     """One network: `build` makes it from config.json and its number of labels.
@@ -50,7 +55,7 @@ class Kind:
     task: Task
     network: type[nn.Module]
     build: Callable[[Values, int], nn.Module]
-    sections: Callable[[Any], dict[str, Any]]
+    sections: Callable[[Any], dict[str, Any]] = sizes_of
     has_labels: bool = False
     has_tokenizer: bool = True
 
@@ -64,7 +69,7 @@ def _classifier(values: Values, num_labels: int) -> SequenceClassifier:
 def _classifier_sections(model: SequenceClassifier) -> dict[str, Any]:
     head = model.head
     use = {"activation": head.activation, "dropout": head.dropout.p, "pooling": head.pooling}
-    return {"encoder": model.config.to_dict(), "head": use}
+    return {**sizes_of(model), "head": use}
 
 
 def _embedder(values: Values, _: int) -> TextEmbedder:
@@ -73,7 +78,7 @@ def _embedder(values: Values, _: int) -> TextEmbedder:
 
 def _embedder_sections(model: TextEmbedder) -> dict[str, Any]:
     use = {"pooling": model.pooling, "layers": model.layers, "normalize": model.normalize}
-    return {"encoder": model.config.to_dict(), "head": use}
+    return {**sizes_of(model), "head": use}
 
 
 def _masked_words_sections(model: MaskedLanguageModel) -> dict[str, Any]:
@@ -82,7 +87,7 @@ def _masked_words_sections(model: MaskedLanguageModel) -> dict[str, Any]:
         "activation": model.head.activation,
         "next_sentence": model.next_sentence is not None,
     }
-    return {"encoder": model.config.to_dict(), "head": head}
+    return {**sizes_of(model), "head": head}
 
 
 def _gpt(values: Values) -> GPT:
@@ -99,7 +104,7 @@ def _token_classifier(values: Values, num_labels: int) -> TokenClassifier:
 
 
 def _token_sections(model: TokenNetwork) -> dict[str, Any]:
-    return {"encoder": model.config.to_dict(), "head": {"dropout": model.dropout.p}}
+    return {**sizes_of(model), "head": {"dropout": model.dropout.p}}
 
 
 KINDS = (
@@ -116,7 +121,6 @@ KINDS = (
         "text-classification",
         GPTClassifier,
         lambda values, num_labels: GPTClassifier(_gpt(values), num_labels),
-        lambda model: {"decoder": model.config.to_dict()},
         has_labels=True,
     ),
     Kind("encoder-embedder", "embedding", TextEmbedder, _embedder, _embedder_sections),
@@ -151,56 +155,48 @@ KINDS = (
         "text-generation",
         GPT,
         lambda values, _: _gpt(values),
-        lambda model: {"decoder": model.config.to_dict()},
     ),
     Kind(
         "transformer",
         "text-generation",
         Transformer,
         lambda values, _: Transformer(TransformerConfig.from_dict(values["transformer"])),
-        lambda model: {"transformer": model.config.to_dict()},
     ),
     Kind(
         "recurrent",
         "sequence-to-sequence",
         RecurrentSeq2Seq,
         lambda values, _: RecurrentSeq2Seq(RecurrentConfig.from_dict(values["recurrent"])),
-        lambda model: {"recurrent": model.config.to_dict()},
     ),
     Kind(
         "word-vectors",
         "embedding",
         WordVectors,
         lambda values, _: WordVectors(WordVectorsConfig.from_dict(values["words"])),
-        lambda model: {"words": model.config.to_dict()},
     ),
     Kind(
         "encoder-features",
         "features",
         TokenFeatures,
         lambda values, _: TokenFeatures(Encoder(EncoderConfig.from_dict(values["encoder"]))),
-        lambda model: {"encoder": model.config.to_dict()},
     ),
     Kind(
         "elmo",
         "features",
         Elmo,
         lambda values, _: _elmo(values),
-        lambda model: {"elmo": model.config.to_dict()},
     ),
     Kind(
         "elmo-embedder",
         "embedding",
         ElmoEmbedder,
         lambda values, _: ElmoEmbedder(_elmo(values)),
-        lambda model: {"elmo": model.config.to_dict()},
     ),
     Kind(
         "elmo-classifier",
         "text-classification",
         ElmoClassifier,
         lambda values, num_labels: ElmoClassifier(_elmo(values), num_labels),
-        lambda model: {"elmo": model.config.to_dict()},
         has_labels=True,
     ),
     Kind(
@@ -208,7 +204,6 @@ KINDS = (
         "token-classification",
         ElmoTokenClassifier,
         lambda values, num_labels: ElmoTokenClassifier(_elmo(values), num_labels),
-        lambda model: {"elmo": model.config.to_dict()},
         has_labels=True,
     ),
     Kind(
@@ -218,7 +213,6 @@ KINDS = (
         lambda values, num_labels: VisionTransformer(
             ViTConfig.from_dict(values["vision"]), num_labels
         ),
-        lambda model: {"vision": model.config.to_dict()},
         has_labels=True,
         has_tokenizer=False,
     ),

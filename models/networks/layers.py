@@ -13,9 +13,10 @@ Knows nothing about where in a network it stands: encoders and decoders use the 
 # ruff: noqa: N803, N806 - suffixes are array layouts: B rows, S tokens, D hidden size
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, fields
 from functools import partial
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, Self
 
 import torch
 from torch import Tensor, nn
@@ -102,6 +103,30 @@ class LearnedPositions(nn.Module):
 POSITIVE = ("vocab_size", "hidden_size", "num_layers", "intermediate_size", "max_positions")
 
 
+@dataclass(frozen=True, slots=True)
+class Config:
+    """The sizes of a network, a section of config.json; a subclass adds fields and checks them."""
+
+    section: ClassVar[str]
+    unnamed: ClassVar[Mapping[str, Any]] = {}  # fields that older checkpoints do not name
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """Raises SettingError unless the section has the known fields and no other."""
+        values = {**cls.unnamed, **values}
+        for name in values.keys() ^ {field.name for field in fields(cls)}:
+            limit = "absent: there is no such field" if name in values else "given"
+            raise SettingError(f"{cls.section}.{name}", values.get(name), limit)
+        return cls(**{name: _from_json(value) for name, value in values.items()})
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def _from_json(value: object) -> object:
+    return tuple(value) if isinstance(value, list) else value
+
+
 class Sizes(Protocol):
     """A network of L layers with H heads; its other sizes are those that must be positive."""
 
@@ -139,13 +164,6 @@ def check_sizes(
     if sizes.num_heads < 1 or sizes.hidden_size % sizes.num_heads:
         limit = f"a divisor of hidden_size {sizes.hidden_size}"
         raise SettingError("num_heads", sizes.num_heads, limit)
-
-
-def check_names(section: str, values: Mapping[str, Any], known: Collection[str]) -> None:
-    """Raise SettingError unless a section of config.json has the known fields and no other."""
-    for name in values.keys() ^ set(known):
-        wanted = "absent: there is no such field" if name in values else "given"
-        raise SettingError(f"{section}.{name}", values.get(name), wanted)
 
 
 class PreNormLayer(nn.Module):

@@ -15,16 +15,16 @@ Rows are padded on the right. Knows nothing about tokenizers, tasks or files.
 # ruff: noqa: N803, N806 - suffixes are array layouts: B rows, S source tokens, T target tokens,
 # D hidden size, V vocabulary
 
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields
-from typing import Any, NamedTuple, Self
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from models.errors import SettingError, check_choice, check_range
-from models.networks.layers import check_names
+from models.networks.layers import Config
 
 State = tuple[Tensor, Tensor]  # hidden and cell, each [1, B, D]; [2, B, D / 2] of both directions
 
@@ -76,8 +76,11 @@ FORMS = ("luong", "bahdanau")
 
 
 @dataclass(frozen=True, slots=True)
-class RecurrentConfig:
+class RecurrentConfig(Config):
     """Sizes, and which tokens mean what."""
+
+    section: ClassVar = "recurrent"
+    unnamed: ClassVar = {"form": "luong"}
 
     vocab_size: int
     hidden_size: int = 64  # of embeddings too
@@ -104,15 +107,6 @@ class RecurrentConfig:
     def num_layers(self) -> int:
         """Of the encoder, and as many of the decoder."""
         return 1
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        values = {"form": "luong", **values}  # which older checkpoints have, and do not name
-        check_names("recurrent", values, {field.name for field in fields(cls)})
-        return cls(**values)
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 class Recurrence(nn.Module):

@@ -11,9 +11,8 @@ and the exported graphs the fast way.
 # D hidden size, V vocabulary
 
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor, nn
@@ -24,16 +23,18 @@ from models.networks.attention import MultiHeadAttention
 from models.networks.encoder import EncoderLayer
 from models.networks.layers import (
     ACTIVATIONS,
+    Config,
     FeedForward,
     SinusoidalPositions,
-    check_names,
     check_sizes,
 )
 
 
 @dataclass(frozen=True, slots=True)
-class TransformerConfig:
+class TransformerConfig(Config):
     """Sizes; the defaults are the paper's base model, 63 million weights."""
+
+    section: ClassVar = "transformer"
 
     vocab_size: int = 37_000
     hidden_size: int = 512
@@ -73,14 +74,6 @@ class TransformerConfig:
             intermediate_size=256,
             max_positions=64,
         )
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        check_names("transformer", values, {field.name for field in fields(cls)})
-        return cls(**values)
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 class DecoderLayer(nn.Module):

@@ -10,21 +10,14 @@ what, for the code that prepares them.
 # ruff: noqa: N803, N806 - suffixes are array layouts: B rows, C channels, H and W pixels, N patches,
 # P values of a patch, S = N + 1 tokens, D hidden size
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from models.errors import SettingError, check_range
-from models.networks.layers import (
-    ACTIVATIONS,
-    LearnedPositions,
-    PreNormLayer,
-    check_names,
-    check_sizes,
-)
+from models.networks.layers import ACTIVATIONS, Config, LearnedPositions, PreNormLayer, check_sizes
 
 POSITIVE = ("height", "width", "channels", "patch_size", "num_layers", "intermediate_size")
 # Positions begin about as loud as patches are: at BERT's 0.02 a small network takes three times as
@@ -34,8 +27,10 @@ MAX_PATCHES = 4_096  # attention takes their square; the paper's largest images 
 
 
 @dataclass(frozen=True, slots=True)
-class ViTConfig:
+class ViTConfig(Config):
     """Sizes of a Vision Transformer; the defaults are made for scikit-learn's digits."""
+
+    section: ClassVar = "vision"
 
     height: int = 8  # pixels, as the width
     width: int = 8
@@ -72,14 +67,6 @@ class ViTConfig:
     def max_positions(self) -> int:
         """Tokens of an image: its patches, and the class token."""
         return self.num_patches + 1
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        check_names("vision", values, {field.name for field in fields(cls)})
-        return cls(**{**values, "mean": tuple(values["mean"]), "std": tuple(values["std"])})
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def patches_of(pixels_BCHW: Tensor, patch_size: int) -> Tensor:

@@ -5,9 +5,8 @@ meaning here, so they do not count; a text without any known word gives zeros.
 """
 # ruff: noqa: N806 - suffixes are array layouts: B rows, S tokens, D vector size, V words
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -15,12 +14,14 @@ from torch.nn import functional as F
 from models.data.vocabulary import SPECIAL
 from models.errors import check_range
 from models.networks.heads import TextNetwork
-from models.networks.layers import check_names
+from models.networks.layers import Config
 
 
 @dataclass(frozen=True, slots=True)
-class WordVectorsConfig:
+class WordVectorsConfig(Config):
     """Sizes of a table of word vectors."""
+
+    section: ClassVar = "words"
 
     vocab_size: int
     hidden_size: int
@@ -37,35 +38,17 @@ class WordVectorsConfig:
         """Nothing but the table."""
         return 0
 
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        check_names("words", values, {field.name for field in fields(cls)})
-        return cls(**values)
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 class WordVectors(TextNetwork):
     """A vector per word; the special tokens have the first ids."""
 
     output_name = "embedding"
     served_name = "words"  # unknown ones have no vector
-    has_token_types = False
-    num_attentions = 0
 
     def __init__(self, config: WordVectorsConfig) -> None:
         super().__init__()
-        self.config = config
+        self.config: WordVectorsConfig = config
         self.words = nn.Embedding(config.vocab_size, config.hidden_size)
-
-    @property
-    def vocab_size(self) -> int:
-        return self.config.vocab_size
-
-    @property
-    def pad_token_id(self) -> int:
-        return self.config.pad_token_id
 
     @property
     def embedding_size(self) -> int:
