@@ -44,8 +44,8 @@ class TextOutputs:
     """The outputs of graph and network for one text: float32 [its rows, values]."""
 
     sample: SampleText
-    found: np.ndarray
-    wanted: np.ndarray
+    by_graph: np.ndarray
+    by_network: np.ndarray
 
 
 def sample_texts(
@@ -103,9 +103,9 @@ def _outputs(
         chosen = ordered[start : start + BATCH_ROWS]
         ids, types = [each.ids for each in chosen], [each.types for each in chosen]
         batch = pad(ids, network.pad_token_id, types)
-        found, wanted = graph(batch), run_network(network, batch)
-        ends = np.cumsum(_rows_of_texts(len(found), ids, network.mask_token_id))[:-1]
-        parts = zip(chosen, np.split(found, ends), np.split(wanted, ends), strict=True)
+        by_graph, by_network = graph(batch), run_network(network, batch)
+        ends = np.cumsum(_rows_of_texts(len(by_graph), ids, network.mask_token_id))[:-1]
+        parts = zip(chosen, np.split(by_graph, ends), np.split(by_network, ends), strict=True)
         for sample, ours, theirs in parts:
             yield TextOutputs(sample, ours, theirs)
 
@@ -121,12 +121,12 @@ def _rows_of_texts(num_rows: int, ids: Sequence[Sequence[int]], mask_token_id: i
 
 
 def _same_labels(outputs: Sequence[TextOutputs], _: Sequence[str]) -> dict[str, float]:
-    same = [each.found.argmax() == each.wanted.argmax() for each in outputs]
+    same = [each.by_graph.argmax() == each.by_network.argmax() for each in outputs]
     return {"same_labels": float(np.mean(same))}
 
 
 def _same_words(outputs: Sequence[TextOutputs], _: Sequence[str]) -> dict[str, float]:
-    same = [each.found.argmax(axis=1) == each.wanted.argmax(axis=1) for each in outputs]
+    same = [each.by_graph.argmax(axis=1) == each.by_network.argmax(axis=1) for each in outputs]
     return {"same_words": float(np.mean(np.concatenate(same)))}
 
 
@@ -136,11 +136,15 @@ def _same_entities(outputs: Sequence[TextOutputs], labels: Sequence[str]) -> dic
     same_tags = []
     for each in outputs:
         words = each.sample.first_tokens
-        found, wanted = (_entities(values, labels, words) for values in (each.found, each.wanted))
-        same.append(found == wanted)
-        same_tags.append(each.found[words].argmax(axis=1) == each.wanted[words].argmax(axis=1))
-        common += len(found & wanted)
-        num_found, num_wanted = num_found + len(found), num_wanted + len(wanted)
+        by_graph, by_network = (
+            _entities(values, labels, words) for values in (each.by_graph, each.by_network)
+        )
+        same.append(by_graph == by_network)
+        same_tags.append(
+            each.by_graph[words].argmax(axis=1) == each.by_network[words].argmax(axis=1)
+        )
+        common += len(by_graph & by_network)
+        num_found, num_wanted = num_found + len(by_graph), num_wanted + len(by_network)
     both = num_found + num_wanted
     return {
         "entities_compared": num_wanted,
@@ -161,7 +165,8 @@ def _entities(
 
 def _same_answers(outputs: Sequence[TextOutputs], _: Sequence[str]) -> dict[str, float]:
     same = [
-        _answer(each.found, each.sample) == _answer(each.wanted, each.sample) for each in outputs
+        _answer(each.by_graph, each.sample) == _answer(each.by_network, each.sample)
+        for each in outputs
     ]
     return {"same_answers": float(np.mean(same))}
 
@@ -181,11 +186,11 @@ def _answer(logits: np.ndarray, sample: SampleText) -> tuple[int, int]:
 def _same_neighbours(outputs: Sequence[TextOutputs], _: Sequence[str]) -> dict[str, float]:
     if len(outputs) < 2:
         return {}
-    found, wanted = (
+    by_graph, by_network = (
         _nearest(np.concatenate(vectors))
-        for vectors in ([each.found for each in outputs], [each.wanted for each in outputs])
+        for vectors in ([each.by_graph for each in outputs], [each.by_network for each in outputs])
     )
-    return {"same_neighbours": float(np.mean(found == wanted))}
+    return {"same_neighbours": float(np.mean(by_graph == by_network))}
 
 
 def _nearest(vectors_TD: np.ndarray) -> np.ndarray:  # noqa: N803 - T texts, D values

@@ -116,7 +116,7 @@ def compare_decoding(
     together = _Greedy(decoder, prompts, first_slot=0)
     rows = list(zip(prompts, together.rows, strict=True))
     by_network = [network(len(prompt), row) for prompt, row in rows]
-    wanted = [recompute(len(prompt), row) for prompt, row in rows] if recompute else by_network
+    references = [recompute(len(prompt), row) for prompt, row in rows] if recompute else by_network
     runs = [together]
     runs.append(_Greedy(decoder, prompts, first_slot=1, forced=together.rows))  # used slots
     if chunk:
@@ -125,7 +125,7 @@ def compare_decoding(
     pairs = [
         (found, expected)
         for run in runs
-        for found, expected in zip(run.logits, wanted[-len(run.logits) :], strict=True)
+        for found, expected in zip(run.logits, references[-len(run.logits) :], strict=True)
     ]
     batched = [pair for run in runs[:2] for pair in zip(run.logits, alone, strict=True)]
     return DecoderParity(
@@ -216,10 +216,10 @@ def _largest_difference(pairs: Pairs) -> float:
 def _changed(pairs: Pairs) -> float:
     """Share of steps at which two runs choose otherwise, and not for a tie."""
     found = np.concatenate([one for one, _ in pairs])
-    wanted = np.concatenate([other for _, other in pairs])
+    references = np.concatenate([other for _, other in pairs])
     chosen = found.argmax(axis=1)
     rows = np.arange(len(chosen))
-    lost = wanted.max(axis=1) - wanted[rows, chosen]
+    lost = references.max(axis=1) - references[rows, chosen]
     return float((lost > TIE).mean())
 
 

@@ -138,27 +138,27 @@ def build_response(
     Each has its raw entry, which is all that clients read. That of an output in shared memory is
     empty. Regions are looked up again, since they may have been unregistered meanwhile.
     """
-    wanted = {output.name: output for output in request.outputs}
+    requested = {output.name: output for output in request.outputs}
     response = pb.ModelInferResponse(
         model_name=request.model_name, model_version=str(model.version), id=request.id
     )
     contents: list[bytes | np.ndarray] = []
     for spec in model.signature.outputs:
         name, array, datatype = spec.name, outputs[spec.name], spec.datatype.name
-        asked = wanted.get(name)
-        if wanted and asked is None:
+        requested_output = requested.get(name)
+        if requested and requested_output is None:
             continue
-        if asked is None or not asked.parameters:
+        if requested_output is None or not requested_output.parameters:
             response.outputs.add(name=name, datatype=datatype, shape=array.shape)
             contents.append(to_raw(array) if array.dtype == object else _bytes_of(array))
             continue
-        count = class_count(asked)
+        count = class_count(requested_output)
         if count is not None:
             labels = model.labels.get(name, [])
             has_rows = model.interface.has_rows
             array, datatype = classify(array, count, labels, has_rows=has_rows), BYTES
         response.outputs.add(name=name, datatype=datatype, shape=array.shape)
-        contents.append(_deliver(to_raw(array), asked, transfer.regions))
+        contents.append(_deliver(to_raw(array), requested_output, transfer.regions))
     answer = _with_contents(response, contents)
     _check_size(answer, transfer.max_message_bytes)
     return answer
@@ -189,16 +189,16 @@ def _check_size(response: pb.ModelInferResponse | LongInferResponse, max_bytes: 
 
 def _deliver(
     raw: bytes,
-    asked: pb.ModelInferRequest.InferRequestedOutputTensor,
+    requested_output: pb.ModelInferRequest.InferRequestedOutputTensor,
     regions: SharedMemoryRegions,
 ) -> bytes:
     """The part of an output for the message; empty if the output is in shared memory."""
-    place = place_of(asked, regions)
+    place = place_of(requested_output, regions)
     if place is None:
         return raw
     if len(raw) > place.byte_size:
         raise RegionFailed(
-            f"shared memory size specified with the request for output '{asked.name}' "
+            f"shared memory size specified with the request for output '{requested_output.name}' "
             f"({place.byte_size} bytes) should be at least {len(raw)} bytes to hold the results"
         )
     place.write(raw)

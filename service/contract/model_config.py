@@ -122,8 +122,8 @@ def versions_to_serve(config: ModelConfig, found: list[int]) -> list[int]:
     if policy.HasField("all"):
         return ordered
     if policy.HasField("specific"):
-        wanted = set(policy.specific.versions)
-        return [version for version in ordered if version in wanted]
+        selected = set(policy.specific.versions)
+        return [version for version in ordered if version in selected]
     return ordered[-max(1, policy.latest.num_versions) :]
 
 

@@ -29,32 +29,38 @@ class Choice:
 def choose_graph(
     manifest: Manifest,
     graphs: Sequence[str],
-    wanted: str,
-    asked_by: str,
+    requested: str,
+    requested_by: str,
     device: str,
     flags: frozenset[str],
 ) -> tuple[str, Choice]:
     """The one of `graphs` with the precision that `choose_precision` gives, and that choice."""
     precision_of = {filename: precision for precision, filename in manifest.filenames.items()}
     precisions = [precision_of.get(filename, manifest.precision) for filename in graphs]
-    choice = choose_precision(precisions, wanted, asked_by, device, flags)
+    choice = choose_precision(precisions, requested, requested_by, device, flags)
     return graphs[precisions.index(choice.precision)], choice
 
 
 def choose_precision(
-    present: Sequence[Precision], wanted: str, asked_by: str, device: str, flags: frozenset[str]
+    present: Sequence[Precision],
+    requested: str,
+    requested_by: str,
+    device: str,
+    flags: frozenset[str],
 ) -> Choice:
     """One of `present`, the exporter's first choice first.
 
-    `asked_by` names where `wanted` was said, `device` is cpu, openvino or cuda, and `flags` are
-    the processor's instruction sets. Raises `LoadError` where what is wanted is not there.
+    `requested_by` names the setting of `requested`, `device` is cpu, openvino or cuda, and `flags`
+    are the processor's instruction sets. Raises `LoadError` if the requested one is missing.
     """
     assert present, "the caller checked that a graph exists"
     for precision in present:
-        if precision == wanted:
-            return Choice(precision, f"requested by {asked_by}")
-    if wanted != AUTO:
-        raise LoadError(f"{asked_by} asks for precision {wanted}, there is {', '.join(present)}")
+        if precision == requested:
+            return Choice(precision, f"requested by {requested_by}")
+    if requested != AUTO:
+        raise LoadError(
+            f"{requested_by} asks for precision {requested}, there is {', '.join(present)}"
+        )
     if len(present) == 1:
         return Choice(present[0], "the only one there is")
     exact = next((each for each in present if each == "fp32"), present[0])

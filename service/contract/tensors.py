@@ -107,9 +107,9 @@ def can_reshape(dims: Sequence[int], shape: Sequence[int]) -> bool:
 
 
 def reshaped(
-    array: np.ndarray, stated: Sequence[int], wanted: Sequence[int], has_batch_axis: bool
+    array: np.ndarray, stated: Sequence[int], target: Sequence[int], has_batch_axis: bool
 ) -> np.ndarray:
-    """An array of shape `stated` as one of shape `wanted`; a batch axis stays what it is.
+    """An array of shape `stated` as one of shape `target`; a batch axis stays what it is.
 
     Raises `ValueError` where the array's shape is not `stated`.
     """
@@ -122,7 +122,7 @@ def reshaped(
     if not fits:
         raise ValueError(f"has shape {list(own)}, expected {list(stated)}")
     free = iter([have for want, have in zip(stated, own, strict=True) if want == -1])
-    return array.reshape((*batch, *(next(free) if dim == -1 else dim for dim in wanted)))
+    return array.reshape((*batch, *(next(free) if dim == -1 else dim for dim in target)))
 
 
 def _parts(dims: Sequence[int]) -> Iterator[int]:

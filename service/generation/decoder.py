@@ -327,15 +327,15 @@ def _check_cache(spec: TensorSpec, first: TensorSpec) -> None:
 def _check_prefill(signature: Signature, shape: DecoderShape) -> None:
     """Raise `LoadError` unless it reads texts, and gives logits and what goes into the cache."""
     size = shape.num_kv_heads * shape.head_size
-    wanted: dict[str, _Tensor] = {n: (np.dtype(np.int64), (-1, -1)) for n in TEXT_INPUTS}
-    wanted["logits"] = (np.dtype(np.float32), (-1, shape.vocab_size))
-    wanted |= {
+    expected: dict[str, _Tensor] = {n: (np.dtype(np.int64), (-1, -1)) for n in TEXT_INPUTS}
+    expected["logits"] = (np.dtype(np.float32), (-1, shape.vocab_size))
+    expected |= {
         name: (shape.cache_dtype, (1, -1, size)) for _, name in _cache_names(shape.num_layers)
     }
     tensors = (*signature.inputs, *signature.outputs)
     found = {spec.name: (spec.datatype.dtype, spec.dims) for spec in tensors}
-    for name in sorted(wanted.keys() | found.keys()):
-        one, other = (_described(each.get(name)) for each in (found, wanted))
+    for name in sorted(expected.keys() | found.keys()):
+        one, other = (_described(each.get(name)) for each in (found, expected))
         if one != other:
             raise LoadError(f"the graph for prompts has '{name}' as {one}, expected {other}")
 

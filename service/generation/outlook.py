@@ -214,9 +214,9 @@ def _check_end(expected_s: float, left_s: float | None) -> None:
         raise WaitTooLong(expected_s, left_s, "deadline")
 
 
-def _moved(before: float, told: float) -> float:
+def _moved(before: float, value: float) -> float:
     """A moving mean with bounded steps; the first value is taken as it is."""
     if not before:
-        return told
+        return value
     most = MAX_SURPRISE * before
-    return before + GAIN * min(most, max(-most, told - before))
+    return before + GAIN * min(most, max(-most, value - before))

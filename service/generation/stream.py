@@ -138,7 +138,7 @@ def ran_step(
     num_agreed: int,
 ) -> RanStep:
     """A step, and what it made of its sequences."""
-    told = [update for update in updates if update.token_ids]
+    with_tokens = [update for update in updates if update.token_ids]
     return RanStep(
         phase=plan.phase,
         num_rows=len(plan.sequences),
@@ -149,7 +149,9 @@ def ran_step(
         num_drafted=plan.num_drafted,
         num_agreed=num_agreed,
         time_to_first_token_s=tuple(
-            update.sequence.timings.time_to_first_token_s for update in told if not update.since_s
+            update.sequence.timings.time_to_first_token_s
+            for update in with_tokens
+            if not update.since_s
         ),
-        inter_token_s=tuple(gap_s for update in told for gap_s in update.gaps_s),
+        inter_token_s=tuple(gap_s for update in with_tokens for gap_s in update.gaps_s),
     )

@@ -115,7 +115,7 @@ class Telemetry:
         )
         span.end(self._ns(batch.started_s + batch.collate_s + batch.run_s + batch.split_s))
         run_at_s = batch.started_s + batch.collate_s
-        told = _BatchSpan(
+        batch_span = _BatchSpan(
             link=Link(span.get_span_context()),
             attributes=attributes,
             started_s=batch.started_s,
@@ -123,7 +123,7 @@ class Telemetry:
             ran_s=run_at_s + batch.run_s,
         )
         for call in traced:
-            call.ran_in(told)
+            call.ran_in(batch_span)
 
     def ended(self, call: Call) -> None:
         """Make the spans of what a request went through, and end its own."""
@@ -139,11 +139,18 @@ class Telemetry:
         if call.timings is not None and call.timings.queued_s:
             until_s = call.timings.started_s or call.finished_s
             self._part(inside, "queue", call.timings.queued_s, until_s)
-        for told in list(call.batches):
-            assert isinstance(told, _BatchSpan), "made above"
-            links = [told.link]
-            self._part(inside, "batch", told.started_s, told.run_at_s, told.attributes, links)
-            self._part(inside, "compute", told.run_at_s, told.ran_s)
+        for batch_span in list(call.batches):
+            assert isinstance(batch_span, _BatchSpan), "made above"
+            links = [batch_span.link]
+            self._part(
+                inside,
+                "batch",
+                batch_span.started_s,
+                batch_span.run_at_s,
+                batch_span.attributes,
+                links,
+            )
+            self._part(inside, "compute", batch_span.run_at_s, batch_span.ran_s)
         for sample in call.sequences[:MAX_SAMPLES]:
             self._sample_parts(inside, sample, call.finished_s)
         span.end(self._ns(call.finished_s))

@@ -65,10 +65,10 @@ class ObservabilityCalls:
             raise InvalidArgument(f"requested model '{name}' is not available")
         if not name or number is None:
             return models
-        asked = [model for model in models if model.version == number]
-        if not asked:
+        chosen = [model for model in models if model.version == number]
+        if not chosen:
             raise InvalidArgument(f"requested model version is not available for model '{name}'")
-        return asked
+        return chosen
 
 
 _CHOICES = {bool: "bool_param", int: "uint32_param", str: "string_param"}

@@ -148,14 +148,14 @@ class InferStream:
                 stack.enter_context(model.users)
                 # The stream's deadline is its status, which gRPC gives; no answer may race with it.
                 caller = Caller(received_s, deadline_s=None, request_id=request.id)
-                asked = to_infer_request(request, model, self._transfer, caller)
+                infer_request = to_infer_request(request, model, self._transfer, caller)
                 stack.enter_context(self._admission.taking(shared_bytes(request)))
             except AttendantError as error:  # never ends the stream
                 _note(error)
                 yield _error(request, details(error))
                 return
             try:
-                computing = _compute(model, request, asked, self._transfer)
+                computing = _compute(model, request, infer_request, self._transfer)
                 async with aclosing(computing) as responses:
                     async for response in responses:
                         yield response
@@ -176,14 +176,17 @@ def _first(error: BaseException) -> BaseException:
 
 
 async def _compute(
-    model: ServedModel, request: pb.ModelInferRequest, asked: InferRequest, transfer: Transfer
+    model: ServedModel,
+    request: pb.ModelInferRequest,
+    infer_request: InferRequest,
+    transfer: Transfer,
 ) -> AsyncGenerator[Response, None]:
     if not isinstance(model, GenerativeModel):
-        reply = await model.infer(asked)
+        reply = await model.infer(infer_request)
         yield _data(model, request, reply.outputs, transfer, is_final=True)
         return
     has_empty_final = is_set(request, EMPTY_FINAL)
-    async with aclosing(model.infer_stream(asked)) as replies:
+    async with aclosing(model.infer_stream(infer_request)) as replies:
         async for reply in replies:
             is_final = reply.is_last and not has_empty_final
             yield _data(model, request, reply.outputs, transfer, is_final=is_final)

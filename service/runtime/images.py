@@ -52,7 +52,7 @@ def check_sizes(files: Sequence[bytes], limits: ImageLimits) -> None:
 
 def decode_images(
     files: Sequence[bytes],
-    wanted: ImageInput,
+    image_input: ImageInput,
     limits: ImageLimits,
     check: Callable[[], None] = lambda: None,
 ) -> DecodedImages:
@@ -70,13 +70,15 @@ def decode_images(
         raise InvalidArgument(
             f"the images have {total} pixels in all, the server takes at most {most}"
         )
-    values = np.empty((len(files), wanted.channels, wanted.height, wanted.width), np.float32)
+    values = np.empty(
+        (len(files), image_input.channels, image_input.height, image_input.width), np.float32
+    )
     for index, file in enumerate(files):
         check()
-        values[index] = _pixels_of(_open(file, index, limits), index, wanted)
+        values[index] = _pixels_of(_open(file, index, limits), index, image_input)
     shape = (-1, 1, 1)
-    values -= np.array(wanted.mean, np.float32).reshape(shape)
-    values /= np.array(wanted.std, np.float32).reshape(shape)
+    values -= np.array(image_input.mean, np.float32).reshape(shape)
+    values /= np.array(image_input.std, np.float32).reshape(shape)
     return DecodedImages(values, sizes)
 
 
@@ -120,7 +122,7 @@ def _open(file: bytes, index: int, limits: ImageLimits) -> "Image.Image":
     return image
 
 
-def _pixels_of(image: "Image.Image", index: int, wanted: ImageInput) -> np.ndarray:
+def _pixels_of(image: "Image.Image", index: int, image_input: ImageInput) -> np.ndarray:
     """Float32 [C, H, W] from 0 to 1, upright as the camera's note says."""
     from PIL import Image, ImageOps
 
@@ -128,8 +130,8 @@ def _pixels_of(image: "Image.Image", index: int, wanted: ImageInput) -> np.ndarr
         upright = ImageOps.exif_transpose(image)
         if upright.mode.startswith("I"):  # 16 bits, which `convert` would clip
             upright = Image.fromarray((np.asarray(upright) >> 8).astype(np.uint8))
-        upright = upright.convert("L" if wanted.channels == 1 else "RGB")
-        size = (wanted.width, wanted.height)
+        upright = upright.convert("L" if image_input.channels == 1 else "RGB")
+        size = (image_input.width, image_input.height)
         if upright.size != size:
             upright = upright.resize(size, Image.Resampling.BILINEAR)
     except Exception as error:  # each format raises its own

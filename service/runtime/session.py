@@ -121,17 +121,17 @@ def _is_installed(distribution: str) -> bool:
     return True
 
 
-def choose_device(wanted: str) -> str:
+def choose_device(device: str) -> str:
     """`auto` becomes cuda where this build has it, else cpu; the session tells of the machine."""
     available = load_onnxruntime().get_available_providers()
-    if wanted == "auto":
+    if device == "auto":
         return "cuda" if CUDA_PROVIDER in available else "cpu"
-    if wanted == "cuda" and CUDA_PROVIDER not in available:
+    if device == "cuda" and CUDA_PROVIDER not in available:
         raise LoadError(
             f"device cuda is requested, but this build of ONNX Runtime offers {available}: "
             "install attendant[gpu] on a machine with CUDA"
         )
-    return wanted
+    return device
 
 
 class OnnxSession:

@@ -96,10 +96,10 @@ class GenerativeModel(ServedModel):
     async def infer(self, request: InferRequest) -> InferReply:
         """The whole answer in one reply, after the prompt unless that is excluded."""
         with self.counted_failures(request.caller.received_s):
-            asked = TextRequest.of(request, has_source=self.manifest.has_source)
-            if asked.can_stream:
+            text_request = TextRequest.of(request, has_source=self.manifest.has_source)
+            if text_request.can_stream:
                 raise InvalidArgument("stream is true, and only ModelStreamInfer streams")
-        return await self._infer_whole(asked, request)
+        return await self._infer_whole(text_request, request)
 
     async def infer_stream(self, request: InferRequest) -> AsyncGenerator[InferReply, None]:
         """A reply per piece of new text where `stream` is set; else one, as `infer` gives it.
@@ -107,16 +107,16 @@ class GenerativeModel(ServedModel):
         The last one may be without text, and any where the request wants one per token.
         """
         with self.counted_failures(request.caller.received_s):
-            asked = TextRequest.of(request, has_source=self.manifest.has_source)
-        if not asked.can_stream:
-            yield await self._infer_whole(asked, request)
+            text_request = TextRequest.of(request, has_source=self.manifest.has_source)
+        if not text_request.can_stream:
+            yield await self._infer_whole(text_request, request)
             return
-        num_unfinished = asked.params.n
-        async with self._start(asked, request) as generation:
+        num_unfinished = text_request.params.n
+        async with self._start(text_request, request) as generation:
             async for chunk in generation:
                 num_unfinished -= chunk.is_last
-                if chunk.text or asked.message_per_token or not num_unfinished:
-                    texts = [""] * asked.params.n
+                if chunk.text or text_request.message_per_token or not num_unfinished:
+                    texts = [""] * text_request.params.n
                     texts[chunk.sequence.sample_index] = chunk.text
                     outputs, is_last = _text_output(texts), not num_unfinished
                     yield InferReply(outputs, _timings(generation), is_last)
@@ -129,18 +129,20 @@ class GenerativeModel(ServedModel):
         )
 
     def _start(
-        self, asked: "TextRequest", request: InferRequest
+        self, text_request: "TextRequest", request: InferRequest
     ) -> AbstractAsyncContextManager[Generation]:
         return self.generate(
-            asked.prompt,
-            asked.params,
+            text_request.prompt,
+            text_request.params,
             request.caller,
-            chunk_per_token=asked.message_per_token,
+            chunk_per_token=text_request.message_per_token,
         )
 
-    async def _infer_whole(self, asked: "TextRequest", request: InferRequest) -> InferReply:
-        texts = [asked.prompt if asked.has_prompt_in_output else ""] * asked.params.n
-        async with self._start(asked, request) as generation:
+    async def _infer_whole(self, text_request: "TextRequest", request: InferRequest) -> InferReply:
+        texts = [
+            text_request.prompt if text_request.has_prompt_in_output else ""
+        ] * text_request.params.n
+        async with self._start(text_request, request) as generation:
             async for chunk in generation:
                 texts[chunk.sequence.sample_index] += chunk.text
         return InferReply(_text_output(texts), _timings(generation))

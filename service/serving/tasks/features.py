@@ -73,10 +73,10 @@ class Features:
             raise InvalidArgument(
                 f"layers is '{self.layers}', but the model has only {num_layers} layers"
             )
-        wanted = num_layers + 1 if self.layers == MIX else 0
-        if len(self.weights) != wanted:
+        num_expected = num_layers + 1 if self.layers == MIX else 0
+        if len(self.weights) != num_expected:
             raise InvalidArgument(
-                f"weights has {len(self.weights)} elements, expected {wanted} for layers "
+                f"weights has {len(self.weights)} elements, expected {num_expected} for layers "
                 f"'{self.layers}' of a model with {num_layers} layers and embeddings"
             )
         if not all(map(math.isfinite, self.weights)):
