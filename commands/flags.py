@@ -73,7 +73,7 @@ def command_of(
 ) -> Callable[..., None]:
     """`function`, called with keywords, as Typer reads functions."""
 
-    def command(**values: Any) -> None:  # noqa: ANN401
+    def command(**values: Any) -> None:
         function(**values)
 
     command.__doc__ = function.__doc__

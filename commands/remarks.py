@@ -18,7 +18,7 @@ def showing_remarks(show: Callable[[str], None]) -> Iterator[None]:
     with warnings.catch_warnings():
         usual = warnings.showwarning
 
-        def show_warning(message: Any, category: type[Warning], *place: Any) -> None:  # noqa: ANN401
+        def show_warning(message: Any, category: type[Warning], *place: Any) -> None:
             if not issubclass(category, SHOWN):
                 usual(message, category, *place)
             elif str(message) not in shown:

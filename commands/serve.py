@@ -22,7 +22,7 @@ from service.settings import ONE_OF, Settings, join_address
 LogLevel = Literal["debug", "info", "warning", "error"]
 
 
-def serve(try_models: bool, log_level: str, **values: Any) -> None:  # noqa: ANN401
+def serve(try_models: bool, log_level: str, **values: Any) -> None:
     """Serve a model repository until SIGTERM, then answer what was admitted and end."""
     signal.signal(signal.SIGTERM, _end)  # process 1 of a container has no other way to be ended
     from service.app import App  # heavy: only when serving
@@ -73,7 +73,7 @@ def serve_command() -> Callable[..., None]:
         for setting in fields(Settings)
     ]
 
-    def command(**values: Any) -> None:  # noqa: ANN401
+    def command(**values: Any) -> None:
         serve(**values)
 
     parameters = own + settings
@@ -88,7 +88,7 @@ def _flag(
     kind: object,  # a type, as Typer reads annotations
     default: object,
     text: str,
-    **limits: Any,  # noqa: ANN401
+    **limits: Any,
 ) -> inspect.Parameter:
     bounds = {key: value for key, value in limits.items() if kind in (int, float)}
     option = typer.Option(

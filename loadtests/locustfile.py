@@ -64,7 +64,7 @@ class TextUser(User):  # type: ignore[misc] # Locust has no types here
             model=GENERATOR, text="If the", sampling_params=params
         )
 
-        def whole() -> Any:  # noqa: ANN401
+        def whole() -> Any:
             *_, last = self._generation.Generate(request, timeout=TIMEOUT_S)
             return last
 

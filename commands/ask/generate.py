@@ -22,7 +22,7 @@ Prompt = Annotated[str, typer.Argument(help="What to continue; '-' reads all of 
 PATIENT = Server(timeout_s=300.0)  # for text as it is written
 
 
-def _option(name: str, text: str, low: float | None = None) -> Any:  # noqa: ANN401
+def _option(name: str, text: str, low: float | None = None) -> Any:
     return typer.Option(help=text, envvar=f"ATTENDANT_SAMPLING_{name}", min=low)
 
 

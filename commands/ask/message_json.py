@@ -23,7 +23,7 @@ def json_fields(message: Message) -> dict[str, Any]:
     return _plain(message.DESCRIPTOR, values)
 
 
-def _plain(kind: Any, values: dict[str, Any]) -> dict[str, Any]:  # noqa: ANN401 - a Descriptor
+def _plain(kind: Any, values: dict[str, Any]) -> dict[str, Any]:
     is_model = kind.full_name == "attendant.v1.Model"
     return {
         name: _value(kind.fields_by_name[name], value)
@@ -32,7 +32,7 @@ def _plain(kind: Any, values: dict[str, Any]) -> dict[str, Any]:  # noqa: ANN401
     }
 
 
-def _value(field: Any, value: Any) -> Any:  # noqa: ANN401
+def _value(field: Any, value: Any) -> Any:
     if isinstance(value, list):
         return [_value(field, each) for each in value]
     if field.message_type is not None and isinstance(value, dict):

@@ -74,7 +74,7 @@ Version = Annotated[
 ]
 
 
-def _file(name: str, text: str) -> Any:  # noqa: ANN401
+def _file(name: str, text: str) -> Any:
     return typer.Option(help=text, envvar=f"ATTENDANT_CLIENT_{name}")
 
 
@@ -110,7 +110,7 @@ def with_access(command: Callable[..., None]) -> Callable[..., None]:
 
     flags = inspect.signature(read).parameters
 
-    def run(**values: Any) -> None:  # noqa: ANN401
+    def run(**values: Any) -> None:
         access = read(**{name: values.pop(name) for name in flags})
         command(**values, access=access)
 
@@ -133,7 +133,7 @@ def asks(command: Callable[..., None]) -> Callable[..., None]:
         access: Access = default.access,
     ) -> None: ...
 
-    def run(address: str, timeout_s: float, access: Access, **values: Any) -> None:  # noqa: ANN401
+    def run(address: str, timeout_s: float, access: Access, **values: Any) -> None:
         try:
             command(**values, server=Server(address, timeout_s, access))
         except grpc.RpcError as error:
@@ -155,7 +155,7 @@ def given_texts(arguments: list[str]) -> list[str]:
     return [line.rstrip("\n") for line in sys.stdin]
 
 
-def plotted(figure: Any, dpi: int) -> bytes:  # noqa: ANN401 - matplotlib is an extra
+def plotted(figure: Any, dpi: int) -> bytes:
     """A figure as PNG; says which characters it shows boxes for."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", MissingFontWarning)
@@ -172,7 +172,7 @@ def write_plot(path: Path, content: bytes) -> None:
         raise SettingError(f"--plot '{path}' cannot be written: {error.strerror}") from error
 
 
-def show(message: Any, draw: Callable[[Any], Any], as_json: bool) -> None:  # noqa: ANN401
+def show(message: Any, draw: Callable[[Any], Any], as_json: bool) -> None:
     """Print a message as JSON, or as what `draw` makes of it."""
     if as_json:
         print(json.dumps(json_fields(message), ensure_ascii=False))  # noqa: T201

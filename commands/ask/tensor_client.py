@@ -40,14 +40,14 @@ class InferenceClient(Client):
         return {tensor.name: _read(tensor, content, model) for tensor, content in raw}
 
 
-def _array_of(name: str, value: Any, datatype: str) -> np.ndarray:  # noqa: ANN401 - of JSON
+def _array_of(name: str, value: Any, datatype: str) -> np.ndarray:
     try:
         return np.array(value, DATATYPES[datatype].dtype)
     except (ValueError, TypeError, OverflowError) as error:
         raise InvalidArgument(f"--input '{name}' is no {datatype} tensor: {error}") from error
 
 
-def _read(tensor: Any, content: bytes, model: str) -> np.ndarray:  # noqa: ANN401 - a message
+def _read(tensor: Any, content: bytes, model: str) -> np.ndarray:
     shape = tuple(tensor.shape)
     if tensor.datatype != "BYTES":
         return np.frombuffer(content, DATATYPES[tensor.datatype].dtype).reshape(shape)
@@ -55,7 +55,7 @@ def _read(tensor: Any, content: bytes, model: str) -> np.ndarray:  # noqa: ANN40
     return np.array(texts, object).reshape(shape)
 
 
-def nested(array: np.ndarray) -> Any:  # noqa: ANN401 - lists in lists
+def nested(array: np.ndarray) -> Any:
     """An array as JSON has it; texts that are not UTF-8 with marks in them."""
     if array.dtype != object:
         return array.tolist()

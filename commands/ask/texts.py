@@ -56,7 +56,7 @@ class Output(ABC):
         return self
 
     @abstractmethod
-    def write(self, lines: Sequence[Line], response: Any, *, is_only: bool) -> None:  # noqa: ANN401
+    def write(self, lines: Sequence[Line], response: Any, *, is_only: bool) -> None:
         """Show one response; `is_only` where it answers all there is."""
 
     def __exit__(  # noqa: B027 - most have nothing to end
@@ -249,7 +249,7 @@ class GrowingTable(Output):
         self._draw_rows = draw_rows
         self._widths: list[int] = []  # of all columns, as the first rows have them
 
-    def write(self, lines: Sequence[Line], response: Any, *, is_only: bool) -> None:  # noqa: ANN401
+    def write(self, lines: Sequence[Line], response: Any, *, is_only: bool) -> None:
         texts = [line.text for line in lines]
         if is_only:
             console.print(self._draw(texts, response))
@@ -286,7 +286,7 @@ class ObjectPerText(Output):
     def __init__(self, field: str) -> None:
         self._field = field
 
-    def write(self, lines: Sequence[Line], response: Any, *, is_only: bool) -> None:  # noqa: ANN401, ARG002
+    def write(self, lines: Sequence[Line], response: Any, *, is_only: bool) -> None:  # noqa: ARG002
         for line, result in zip(lines, getattr(response, self._field), strict=True):
             found = {"line": line.number, "text": line.text, **json_fields(result)}
             sys.stdout.write(json.dumps(found, ensure_ascii=False) + "\n")
@@ -302,7 +302,7 @@ class OneDocument(Output):
         self._rest: dict[str, Any] = {}  # all but results, which it follows
         self._has_begun = False
 
-    def write(self, lines: Sequence[Line], response: Any, *, is_only: bool) -> None:  # noqa: ANN401, ARG002
+    def write(self, lines: Sequence[Line], response: Any, *, is_only: bool) -> None:  # noqa: ARG002
         fields = json_fields(response)
         results = fields.pop(self._field)
         found = [

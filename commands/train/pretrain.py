@@ -23,7 +23,7 @@ def pretrain_command(kind: PretrainKind) -> Callable[..., None]:
         tokenizer: Path | None,
         start: str | None,
         resume: bool,
-        **values: Any,  # noqa: ANN401
+        **values: Any,
     ) -> None:
         with messages("pretrain"):
             fraction, validation_file = parse_validation(validation)

@@ -10,7 +10,7 @@ from models.recipes.probe_settings import ProbeSettings
 PREFIX = "ATTENDANT_PROBE"
 
 
-def _probe(*, checkpoint: str, train: Path, test: Path, **values: Any) -> None:  # noqa: ANN401
+def _probe(*, checkpoint: str, train: Path, test: Path, **values: Any) -> None:
     """Ask the frozen layers of a checkpoint for named entities, by a linear classifier each."""
     with messages("probe"):
         settings = ProbeSettings(**values)

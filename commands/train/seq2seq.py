@@ -14,7 +14,7 @@ from models.recipes.seq2seq_systems import TASKS
 ENVIRONMENT = "ATTENDANT_SEQ2SEQ"
 
 
-def _seq2seq(*, pairs: str, output: Path, resume: bool, **values: Any) -> None:  # noqa: ANN401
+def _seq2seq(*, pairs: str, output: Path, resume: bool, **values: Any) -> None:
     """Train a network that reads one sequence and writes another."""
     with messages("seq2seq"):
         settings = Seq2SeqSettings(**values)

@@ -10,7 +10,7 @@ from models.recipes.vision_settings import VisionSettings
 PREFIX = "ATTENDANT_VISION"
 
 
-def _vision(*, output: Path, data: Path | None, resume: bool, **values: Any) -> None:  # noqa: ANN401
+def _vision(*, output: Path, data: Path | None, resume: bool, **values: Any) -> None:
     """Train a Vision Transformer to classify images: handwritten digits, or your own."""
     with messages("vision"):
         settings = VisionSettings(**values)

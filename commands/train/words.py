@@ -24,7 +24,7 @@ Count = Annotated[
 ]
 
 
-def _train(*, corpus: list[Path], output: Path, **values: Any) -> None:  # noqa: ANN401
+def _train(*, corpus: list[Path], output: Path, **values: Any) -> None:
     """Train word vectors on plain text: skip-gram with negative sampling."""
     with messages("words train"):
         settings = WordSettings(**values)

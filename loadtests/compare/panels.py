@@ -95,7 +95,7 @@ def draw_overview(panels: Sequence[Panel], path: Path) -> None:
     _save(figure, path)
 
 
-def _draw_bars(ax: Any, panel: Panel, title: str) -> None:  # noqa: ANN401
+def _draw_bars(ax: Any, panel: Panel, title: str) -> None:
     speeds = [bar.speed for bar in panel.bars]
     colours = [OURS if bar.is_ours else PEER for bar in panel.bars]
     drawn = ax.barh([bar.program for bar in panel.bars], speeds, color=colours)
@@ -105,7 +105,7 @@ def _draw_bars(ax: Any, panel: Panel, title: str) -> None:  # noqa: ANN401
     ax.margins(x=0.1)
 
 
-def _save(figure: Any, path: Path) -> None:  # noqa: ANN401
+def _save(figure: Any, path: Path) -> None:
     figure.tight_layout()
     figure.savefig(path)
     plt.close(figure)

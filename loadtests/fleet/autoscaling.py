@@ -107,7 +107,7 @@ class Fleet:
             if error is not None:
                 raise error
 
-    def _do(self, work: Any) -> None:  # noqa: ANN401 - a coroutine
+    def _do(self, work: Any) -> None:
         task = asyncio.create_task(work)
         self._tasks.add(task)
 

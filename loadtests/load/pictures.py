@@ -33,7 +33,7 @@ def draw_report(report: Report, path: Path) -> None:
     plt.close(figure)
 
 
-def _over_time(report: Report, panel: Any) -> None:  # noqa: ANN401
+def _over_time(report: Report, panel: Any) -> None:
     tally = report.main.tally
     seconds = sorted(tally.by_second)
     name, _, bound_ms = judged(tally.total, tally.slo)
@@ -50,7 +50,7 @@ def _over_time(report: Report, panel: Any) -> None:  # noqa: ANN401
     _finish(panel, "due, s", name, bound_ms)
 
 
-def _spectrum(report: Report, panel: Any) -> None:  # noqa: ANN401
+def _spectrum(report: Report, panel: Any) -> None:
     tally = report.main.tally
     for title, answers in sorted(tally.by_traffic.items()):
         name, histogram, bound_ms = judged(answers, tally.slo)
@@ -68,7 +68,7 @@ def _spectrum(report: Report, panel: Any) -> None:  # noqa: ANN401
     _finish(panel, "percentile", name, bound_ms)
 
 
-def _over_rate(report: Report, panel: Any) -> None:  # noqa: ANN401
+def _over_rate(report: Report, panel: Any) -> None:
     """Rates of the curve as a line; those of the search as crosses."""
     for kind, marker, line in (("curve", ".", "-"), ("search", "x", "")):
         runs = sorted((run for run in report.runs if run.name == kind), key=lambda run: run.rate)
@@ -87,7 +87,7 @@ def _over_rate(report: Report, panel: Any) -> None:  # noqa: ANN401
     _finish(panel, "answers per second", name, bound_ms)
 
 
-def _finish(panel: Any, across: str, name: str, bound_ms: float) -> None:  # noqa: ANN401
+def _finish(panel: Any, across: str, name: str, bound_ms: float) -> None:
     if bound_ms:
         panel.axhline(bound_ms, color="0.5", linestyle="--", linewidth=1, label="SLO")
     panel.set_yscale("log")

@@ -254,7 +254,7 @@ def _read(kind: type[T], table: object, path: str) -> T:
     )
 
 
-def _checked(path: str, read: Read, value: object) -> Any:  # noqa: ANN401
+def _checked(path: str, read: Read, value: object) -> Any:
     try:
         return read(value)
     except ScenarioError as error:

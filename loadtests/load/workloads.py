@@ -106,26 +106,26 @@ class Workload(ABC):
         return self._lengths.text(self._generator)
 
     @abstractmethod
-    def _request(self, number: int) -> Any: ...  # noqa: ANN401
+    def _request(self, number: int) -> Any: ...
 
     @abstractmethod
-    def _call(self, stubs: Stubs, request: Any) -> Any: ...  # noqa: ANN401
+    def _call(self, stubs: Stubs, request: Any) -> Any: ...
 
     @abstractmethod
-    async def _reply(self, call: Any, request: Any) -> Reply: ...  # noqa: ANN401
+    async def _reply(self, call: Any, request: Any) -> Reply: ...
 
 
 class Classify(Workload):
     """Texts to labels."""
 
-    def _request(self, number: int) -> Any:  # noqa: ANN401, ARG002
+    def _request(self, number: int) -> Any:  # noqa: ARG002
         texts = [self._text() for _ in range(self.traffic.rows)]
         return text_pb2.ClassifyRequest(model=self.traffic.model, texts=texts, truncate=True)
 
-    def _call(self, stubs: Stubs, request: Any) -> Any:  # noqa: ANN401
+    def _call(self, stubs: Stubs, request: Any) -> Any:
         return stubs.text.Classify(request, timeout=self.traffic.deadline_s)
 
-    async def _reply(self, call: Any, request: Any) -> Reply:  # noqa: ANN401
+    async def _reply(self, call: Any, request: Any) -> Reply:
         response = await call
         return Reply(OK if len(response.results) == len(request.texts) else WRONG)
 
@@ -133,18 +133,18 @@ class Classify(Workload):
 class Embed(Classify):
     """Texts to vectors."""
 
-    def _request(self, number: int) -> Any:  # noqa: ANN401, ARG002
+    def _request(self, number: int) -> Any:  # noqa: ARG002
         texts = [self._text() for _ in range(self.traffic.rows)]
         return text_pb2.EmbedRequest(model=self.traffic.model, texts=texts, truncate=True)
 
-    def _call(self, stubs: Stubs, request: Any) -> Any:  # noqa: ANN401
+    def _call(self, stubs: Stubs, request: Any) -> Any:
         return stubs.text.Embed(request, timeout=self.traffic.deadline_s)
 
 
 class Generate(Workload):
     """A prompt to a stream of tokens, as many as requested."""
 
-    def _request(self, number: int) -> Any:  # noqa: ANN401
+    def _request(self, number: int) -> Any:
         params = generation_pb2.SamplingParams(
             max_tokens=self._generator.randint(*self.traffic.max_tokens),
             ignore_eos=True,
@@ -154,10 +154,10 @@ class Generate(Workload):
             model=self.traffic.model, text=self._text(), sampling_params=params
         )
 
-    def _call(self, stubs: Stubs, request: Any) -> Any:  # noqa: ANN401
+    def _call(self, stubs: Stubs, request: Any) -> Any:
         return stubs.generation.Generate(request, timeout=self.traffic.deadline_s)
 
-    async def _reply(self, call: Any, request: Any) -> Reply:  # noqa: ANN401
+    async def _reply(self, call: Any, request: Any) -> Reply:
         now_s = asyncio.get_running_loop().time
         chunks: list[tuple[float, int]] = []
         while (chunk := await call.read()) is not grpc.aio.EOF:
@@ -181,7 +181,7 @@ class Infer(Workload):
         self._inputs = (await stubs.inference.ModelMetadata(request, timeout=10)).inputs
         await super().prepare(stubs)
 
-    def _request(self, number: int) -> Any:  # noqa: ANN401
+    def _request(self, number: int) -> Any:
         request = service_pb2.ModelInferRequest(model_name=self.traffic.model, id=str(number))
         for tensor in self._inputs:
             first, *others = tensor.shape
@@ -193,10 +193,10 @@ class Infer(Workload):
             request.raw_input_contents.append(to_raw(nothing.astype(dtype)))
         return request
 
-    def _call(self, stubs: Stubs, request: Any) -> Any:  # noqa: ANN401
+    def _call(self, stubs: Stubs, request: Any) -> Any:
         return stubs.inference.ModelInfer(request, timeout=self.traffic.deadline_s)
 
-    async def _reply(self, call: Any, request: Any) -> Reply:  # noqa: ANN401
+    async def _reply(self, call: Any, request: Any) -> Reply:
         response = await call
         return Reply(OK if response.id == request.id else WRONG)
 

@@ -88,7 +88,7 @@ def beside(address: str, clients: int, megabytes: int, seconds: float) -> dict[s
         load.join()
 
 
-def _wait_ms(call: Any, message: bytes) -> float:  # noqa: ANN401 - grpc's, which has no public type
+def _wait_ms(call: Any, message: bytes) -> float:
     started_s = time.monotonic()
     call(message, timeout=TIMEOUT_S)
     waited_s = time.monotonic() - started_s
@@ -149,7 +149,7 @@ async def _serve_bare() -> None:
 class _Echo(grpc.GenericRpcHandler):
     """Gives back every message as it came."""
 
-    def service(self, _: grpc.HandlerCallDetails) -> Any:  # noqa: ANN401
+    def service(self, _: grpc.HandlerCallDetails) -> Any:
         async def echo(message: bytes, _: object) -> bytes:
             return message
 

@@ -103,7 +103,7 @@ async def _round(
         await asyncio.sleep(0.01)
 
 
-async def _ask_singly(stub: Any, outcome: Outcome, client: int, is_over: asyncio.Event) -> None:  # noqa: ANN401
+async def _ask_singly(stub: Any, outcome: Outcome, client: int, is_over: asyncio.Event) -> None:
     generator = random.Random(client)
     while not is_over.is_set():
         question = generator.randrange(2**30)
@@ -116,7 +116,7 @@ async def _ask_singly(stub: Any, outcome: Outcome, client: int, is_over: asyncio
             _count_answer(outcome, question, response)
 
 
-async def _ask_on_streams(stub: Any, outcome: Outcome, client: int, is_over: asyncio.Event) -> None:  # noqa: ANN401
+async def _ask_on_streams(stub: Any, outcome: Outcome, client: int, is_over: asyncio.Event) -> None:
     generator = random.Random(-client - 1)
     while not is_over.is_set():
         questions = {str(index): generator.randrange(2**30) for index in range(STREAM_LENGTH)}

@@ -255,7 +255,7 @@ async def _generate_all(
 
 
 async def _generate(
-    stub: Any,  # noqa: ANN401
+    stub: Any,
     request: generation_pb2.GenerateRequest,
     *,
     leaves: bool,

@@ -36,11 +36,11 @@ class LongInferRequest:
         self._rest = rest
         self.raw_input_contents = raw_input_contents
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - the fields of the message
+    def __getattr__(self, name: str) -> Any:
         return getattr(self._rest, name)
 
 
-def parse_long(parse: Callable[[bytes], Any], message: bytes | bytearray) -> Any:  # noqa: ANN401
+def parse_long(parse: Callable[[bytes], Any], message: bytes | bytearray) -> Any:
     """The parsed message of a class. Raises `DecodeError`."""
     if getattr(parse, "__self__", None) is not _KIND:
         return parse(bytes(message))
@@ -61,7 +61,7 @@ class LongInferResponse:
     raw_output_contents: Sequence[np.ndarray]
     is_streamed: bool = False
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - the fields of the message
+    def __getattr__(self, name: str) -> Any:
         return getattr(self.head, name)
 
     def streamed(self) -> "LongInferResponse":

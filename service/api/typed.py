@@ -30,9 +30,9 @@ class TypedModel(Protocol):
     version: int
     users: Occupancy
 
-    async def compute(self, inputs: Any, caller: Caller, can_truncate: bool = False, /) -> Any: ...  # noqa: ANN401
+    async def compute(self, inputs: Any, caller: Caller, can_truncate: bool = False, /) -> Any: ...
 
-    async def interpreted(self, reply: Any, read: Callable[[], T], /) -> T: ...  # noqa: ANN401
+    async def interpreted(self, reply: Any, read: Callable[[], T], /) -> T: ...
 
 
 class TypedCalls:
@@ -112,7 +112,7 @@ def wrong_task(model: TextModel | GenerativeModel, task: Task) -> WrongTask:
     return WrongTask(f"model '{model.name}' does {model.manifest.task}, it cannot {task.verb}")
 
 
-def _answered_by(model: TypedModel, reply: Any) -> dict[str, Any]:  # noqa: ANN401 - of any task
+def _answered_by(model: TypedModel, reply: Any) -> dict[str, Any]:
     """What every answer begins with."""
     fields = {
         "model": model.name,

@@ -21,7 +21,7 @@ POLL_INTERVAL_S = 0.1  # between looks for connections that are too old
 class _QuietHandler(WSGIRequestHandler):
     timeout = MAX_CONNECTION_S  # of one read or write
 
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002, ANN401
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
         """A scrape every few seconds is no news."""
 
 
@@ -33,7 +33,7 @@ class MetricsServer(ThreadingMixIn, WSGIServer):
     request_queue_size = MAX_CONNECTIONS
     max_connection_s = MAX_CONNECTION_S
 
-    def __init__(self, host: str, port: int, application: Any) -> None:  # noqa: ANN401 - WSGI's
+    def __init__(self, host: str, port: int, application: Any) -> None:
         bare = host.removeprefix("[").removesuffix("]")
         self.address_family = socket.AF_INET6 if ":" in bare else socket.AF_INET
         self._started_s: dict[socket.socket, float] = {}  # open connections
@@ -50,14 +50,14 @@ class MetricsServer(ThreadingMixIn, WSGIServer):
         self.shutdown()
         self.server_close()
 
-    def process_request(self, request: Any, client_address: Any) -> None:  # noqa: ANN401
+    def process_request(self, request: Any, client_address: Any) -> None:
         if len(self._started_s) >= MAX_CONNECTIONS:
             self.shutdown_request(request)
             return
         self._started_s[request] = time.monotonic()
         super().process_request(request, client_address)
 
-    def shutdown_request(self, request: Any) -> None:  # noqa: ANN401
+    def shutdown_request(self, request: Any) -> None:
         self._started_s.pop(request, None)
         super().shutdown_request(request)
 
@@ -69,5 +69,5 @@ class MetricsServer(ThreadingMixIn, WSGIServer):
                 with suppress(OSError):
                     connection.shutdown(socket.SHUT_RDWR)
 
-    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401
+    def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that leaves early is no error of ours."""

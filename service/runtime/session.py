@@ -91,7 +91,7 @@ class SessionOptions:
     tuning: SessionTuning = field(default_factory=SessionTuning)
 
 
-def load_onnxruntime() -> Any:  # noqa: ANN401 - the module has no type of its own
+def load_onnxruntime() -> Any:
     """Import ONNX Runtime, or raise `LoadError` saying what to install or remove."""
     found = [build for build in BUILDS if _is_installed(build)]
     if len(found) > 1:
@@ -192,7 +192,7 @@ class OnnxSession:
         self,
         inputs: Arrays,
         outputs: Sequence[str],
-        run_options: Any,  # noqa: ANN401
+        run_options: Any,
     ) -> list[np.ndarray]:
         """Bfloat16 crosses as bits in ONNX Runtime's own values: NumPy has no such type."""
         value_class = self._ort.OrtValue
@@ -232,7 +232,7 @@ class Binding:
     An output may be an input too, where the graph's operators allow it.
     """
 
-    def __init__(self, session: Any, inputs: Arrays, outputs: Arrays) -> None:  # noqa: ANN401
+    def __init__(self, session: Any, inputs: Arrays, outputs: Arrays) -> None:
         self._session = session
         self._binding = session.io_binding()
         self._arrays = (inputs, outputs)  # kept alive: the binding knows their addresses only
@@ -252,7 +252,7 @@ class Binding:
             raise ModelFailed(str(error)) from error
 
 
-def _ort_options(ort: Any, options: SessionOptions) -> Any:  # noqa: ANN401
+def _ort_options(ort: Any, options: SessionOptions) -> Any:
     tuning = options.tuning
     ort_options = ort.SessionOptions()
     ort_options.intra_op_num_threads = options.num_threads
@@ -314,7 +314,7 @@ def providers_for(
     return providers
 
 
-def _tensor_spec(node: Any) -> TensorSpec:  # noqa: ANN401
+def _tensor_spec(node: Any) -> TensorSpec:
     if node.type not in BY_ONNX:
         raise LoadError(f"'{node.name}' is {node.type}: not supported")
     dims = tuple(dim if isinstance(dim, int) else -1 for dim in node.shape)
@@ -325,7 +325,7 @@ def _names_of(datatype: str, specs: Sequence[TensorSpec]) -> frozenset[str]:
     return frozenset(spec.name for spec in specs if spec.datatype.name == datatype)
 
 
-def _bits_of(value: Any) -> np.ndarray:  # noqa: ANN401
+def _bits_of(value: Any) -> np.ndarray:
     """A copy of the memory of a bfloat16 value."""
     num_bytes = value.tensor_size_in_bytes()
     raw = ctypes.string_at(value.data_ptr(), num_bytes) if num_bytes else b""

@@ -34,7 +34,7 @@ class Secured:
 class Bearer(InferenceServerClientPlugin):  # type: ignore[misc]
     """Adds the token to each call."""
 
-    def __call__(self, request: Any) -> None:  # noqa: ANN401 - tritonclient's
+    def __call__(self, request: Any) -> None:
         request.headers["authorization"] = f"Bearer {TOKEN}"
 
 

@@ -15,7 +15,7 @@ from tests.deploy.custom_resources import schema_of
 FOLDER = ROOT / "deploy/kserve"
 
 
-def _read(name: str) -> Any:  # noqa: ANN401
+def _read(name: str) -> Any:
     return yaml.safe_load((FOLDER / name).read_text(encoding="utf-8"))
 
 

@@ -149,7 +149,7 @@ class Prometheus:
             return bool(page.status == 200)
         return False
 
-    def get(self, path: str, **parameters: str) -> Any:  # noqa: ANN401 - JSON
+    def get(self, path: str, **parameters: str) -> Any:
         url = f"{self._url}/api/v1/{path}?{urlencode(parameters)}"
         with urlopen(url, timeout=10) as page:  # noqa: S310 - http, our own
             return json.load(page)["data"]

@@ -24,7 +24,7 @@ def _roots(objects: list[Object]) -> dict[str, Any]:
     }
 
 
-def change(objects: list[Object], path: str, value: Any) -> None:  # noqa: ANN401
+def change(objects: list[Object], path: str, value: Any) -> None:
     """Set what a path with dots leads to, append to it where it ends with +, or take it away."""
     one: Any = _roots(objects)
     *parents, last = (int(name) if name.isdecimal() else name for name in path.split("."))

@@ -39,13 +39,13 @@ def merged(base: Object, *changes: Object) -> Object:
     return result
 
 
-def nested(path: str, value: Any) -> Object:  # noqa: ANN401
+def nested(path: str, value: Any) -> Object:
     for name in reversed(path.split(".")):
         value = {name: value}
     return value  # type: ignore[no-any-return]
 
 
-def _schemas(schema: Any, path: str = "") -> Iterator[tuple[str, Any]]:  # noqa: ANN401
+def _schemas(schema: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     """Every schema within a schema, with where it is."""
     if isinstance(schema, dict):
         yield path, schema

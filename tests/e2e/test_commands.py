@@ -31,7 +31,7 @@ def run(server: ServerProcess, *arguments: str, stdin: str = "") -> Result:
     return CliRunner().invoke(app, command, env=PLAIN, input=stdin, catch_exceptions=False)
 
 
-def run_json(server: ServerProcess, *arguments: str) -> Any:  # noqa: ANN401 - what JSON holds
+def run_json(server: ServerProcess, *arguments: str) -> Any:
     result = run(server, *arguments, "--json")
     assert result.exit_code == 0, result.output
     return json.loads(result.stdout)

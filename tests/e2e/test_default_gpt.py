@@ -94,7 +94,7 @@ async def test_64_requests_at_once_are_each_what_they_are_alone(server: ServerPr
         assert _is_same_but_for_ties(one, other)
 
 
-async def _greedy(stub: Any, prompt: list[int], n: int) -> pb.GeneratedText:  # noqa: ANN401
+async def _greedy(stub: Any, prompt: list[int], n: int) -> pb.GeneratedText:
     params = pb.SamplingParams(temperature=0, max_tokens=n, ignore_eos=True, logprobs=2)
     request = pb.GenerateRequest(
         model="gpt", token_ids=pb.TokenIds(ids=prompt), sampling_params=params

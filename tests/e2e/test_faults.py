@@ -40,7 +40,7 @@ MAX_CONNECTIONS = 64
 AT_ONCE_S = 5.0
 
 
-def deduplicating() -> Any:  # noqa: ANN401
+def deduplicating() -> Any:
     """Leaves out the rows that were there before: right for one row, wrong for two alike."""
     return model_of(
         [helper.make_node("Unique", ["x"], ["y"], axis=0, sorted=0)],
@@ -195,7 +195,7 @@ def test_outputs_of_a_wrong_shape_fail_only_who_gets_them(tmp_path: Path) -> Non
         with triton.InferenceServerClient(server.address) as client:
             calls: list[Any] = [None] * 64
 
-            def put(index: int, result: Any, error: Any) -> None:  # noqa: ANN401
+            def put(index: int, result: Any, error: Any) -> None:
                 calls[index] = error or result
 
             for index in range(len(calls)):

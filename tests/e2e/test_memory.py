@@ -26,7 +26,7 @@ UNLIMITED = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_le
 INFER = "/inference.GRPCInferenceService/ModelInfer"
 
 
-def identity() -> Any:  # noqa: ANN401 - onnx has no types of its own here
+def identity() -> Any:
     shape = ["rows", "columns"]
     node = helper.make_node("Identity", ["x"], ["y"])
     return model_of(
@@ -34,7 +34,7 @@ def identity() -> Any:  # noqa: ANN401 - onnx has no types of its own here
     )
 
 
-def failing() -> Any:  # noqa: ANN401
+def failing() -> Any:
     """Takes a column that there is not."""
     node = helper.make_node("Gather", ["x", "column"], ["y"], axis=1)
     shape = ["rows", "columns"]
@@ -109,7 +109,7 @@ class Client:
             await self.text.Classify(request, timeout=LIMIT_S)
         assert ended.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
-    async def _refused(self, request: Any, code: grpc.StatusCode) -> None:  # noqa: ANN401
+    async def _refused(self, request: Any, code: grpc.StatusCode) -> None:
         """As a client may send it who means harm: some kilobytes, a thousand times as much here."""
         raw = request if isinstance(request, bytes) else request.SerializeToString()
         self._zipped = self._zipped or gzip.compress(raw, 1)
@@ -117,14 +117,14 @@ class Client:
             await self._raw(self._zipped, timeout=LIMIT_S)
         assert ended.value.code() is code, ended.value.details()
 
-    async def _stream(self, request: Any, error: str) -> None:  # noqa: ANN401
+    async def _stream(self, request: Any, error: str) -> None:
         call = self.stub.ModelStreamInfer(iter([request]), timeout=LIMIT_S)
         (answer,) = [each async for each in call]
         assert error in answer.error_message
         assert bool(error) == bool(answer.error_message), answer.error_message
 
 
-def large(model: str = "same", name: str = "x", array: np.ndarray | None = None) -> Any:  # noqa: ANN401
+def large(model: str = "same", name: str = "x", array: np.ndarray | None = None) -> Any:
     array = np.zeros((1, MESSAGE_BYTES // 4), np.float32) if array is None else array
     datatype = {"f": "FP32", "i": f"INT{8 * array.itemsize}"}[array.dtype.kind]
     request = pb.ModelInferRequest(model_name=model)

@@ -24,7 +24,7 @@ from tests.export.recipes.test_texts import TEXTS, answers_of, close_call
 from tests.fakes.tiny_gpt import liked_text, tiny_generator, tiny_gpt
 
 
-def built(precision: Precision, **measured: Any) -> Built:  # noqa: ANN401
+def built(precision: Precision, **measured: Any) -> Built:
     return Built(onnx.ModelProto(), Variant(precision, **measured))
 
 

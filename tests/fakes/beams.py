@@ -79,7 +79,7 @@ class ChanceDecoder(FakeDecoder):
         return chance_logits(self.slots[slot], self.vocab_size)
 
 
-def expected(prompt: Sequence[int], **params: Any) -> list[tuple[list[int], float]]:  # noqa: ANN401
+def expected(prompt: Sequence[int], **params: Any) -> list[tuple[list[int], float]]:
     """What `ChanceDecoder` is to answer."""
     return reference_search(lambda output: chance_logits([*prompt, *output]), **params)
 
@@ -96,7 +96,7 @@ class CheckingObserver(RecordingObserver):
         assert len(running) <= self.engine._scheduler.max_running
 
 
-def search_of(prompt: str | Sequence[int], **params: Any) -> GenerationRequest:  # noqa: ANN401
+def search_of(prompt: str | Sequence[int], **params: Any) -> GenerationRequest:
     return request_of(prompt, received_s=time.monotonic(), **{"beam_width": 4} | params)
 
 

@@ -197,7 +197,7 @@ def make_encoder_decoder(num_slots: int = 6) -> EncoderDecoder:
     )
 
 
-def source_manifest(**changes: Any) -> Manifest:  # noqa: ANN401 - fields of several types
+def source_manifest(**changes: Any) -> Manifest:
     fields: dict[str, Any] = {
         "network": "encoder-decoder",
         "max_tokens": MAX_TOKENS,

@@ -127,14 +127,14 @@ def every_session() -> FakeSessions:
 
 
 @asynccontextmanager
-async def every_task(repository: Path, **settings: Any) -> AsyncIterator[Served]:  # noqa: ANN401
+async def every_task(repository: Path, **settings: Any) -> AsyncIterator[Served]:
     """All of them served."""
     write_every_model(repository)
     async with serving(repository, every_session(), **(SETTINGS | settings)) as served:
         yield served
 
 
-def message(method: str, **fields: Any) -> Message:  # noqa: ANN401
+def message(method: str, **fields: Any) -> Message:
     """The request message of a method of the typed API."""
     _, file = SERVICES[method]
     service = next(
@@ -145,7 +145,7 @@ def message(method: str, **fields: Any) -> Message:  # noqa: ANN401
     return found
 
 
-def response_type(path: str) -> Any:  # noqa: ANN401
+def response_type(path: str) -> Any:
     """The class of what the method at a path answers."""
     _, _, name = path.split("/")
     _, file = SERVICES[name]

@@ -37,7 +37,7 @@ def request_of(
     deadline_s: float | None = None,
     priority: int = 0,
     timeout_s: float | None = None,
-    **params: Any,  # noqa: ANN401 - of several types
+    **params: Any,
 ) -> GenerationRequest:
     """Greedy where `params` do not say otherwise."""
     ids = list(prompt.encode() if isinstance(prompt, str) else prompt)
@@ -69,7 +69,7 @@ def sequence_of(
     prompt: str | Iterable[int],
     *,
     queued_s: float = 0.0,
-    **request: Any,  # noqa: ANN401 - of several types
+    **request: Any,
 ) -> Sequence:
     """One alone, as `request_of` asks for it."""
     (sequence,) = samples_of(request_of(prompt, **request), 1, queued_s)
@@ -264,7 +264,7 @@ async def engine_on(
     observer: RecordingObserver | None = None,
     queue: QueueLimits | None = None,
     on_broken: Callable[[], None] = lambda: None,
-    **limits: Any,  # noqa: ANN401 - of several types
+    **limits: Any,
 ) -> AsyncIterator[GenerationEngine]:
     """An engine over a decoder, closed at the end; `limits` are the scheduler's."""
     engine = GenerationEngine(

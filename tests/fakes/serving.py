@@ -80,7 +80,7 @@ class Served:
     def release(self, model: str) -> None:
         self.sessions[model].release()
 
-    async def infer_text(self, model: str, *texts: str, **options: Any) -> Any:  # noqa: ANN401
+    async def infer_text(self, model: str, *texts: str, **options: Any) -> Any:
         options.setdefault("timeout", PATIENCE_S)
         return await self.inference.ModelInfer(text_request(model, *texts), **options)
 
@@ -141,7 +141,7 @@ def make_app(
 async def serving(
     repository: Path,
     sessions: FakeSessions | None = None,
-    **settings: Any,  # noqa: ANN401
+    **settings: Any,
 ) -> AsyncIterator[Served]:
     """Start a server; on leaving, release what was held and stop it unless it is stopped."""
     sessions = sessions or default_sessions()

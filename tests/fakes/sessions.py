@@ -337,12 +337,12 @@ def token_ids(text: str) -> list[int]:
     return [FIRST_ID, *(known.get(word, UNKNOWN_ID) for word in text.split()), LAST_ID]
 
 
-def classifier_manifest(**changes: Any) -> Manifest:  # noqa: ANN401
+def classifier_manifest(**changes: Any) -> Manifest:
     fields: dict[str, Any] = {"labels": LABELS, "max_tokens": 12, "pad_token_id": PAD_ID}
     return Manifest(task="text-classification", precision="fp32", **fields | changes)
 
 
-def embedder_manifest(**changes: Any) -> Manifest:  # noqa: ANN401
+def embedder_manifest(**changes: Any) -> Manifest:
     fields: dict[str, Any] = {"embedding_size": 4, "max_tokens": 12, "pad_token_id": PAD_ID}
     return Manifest(task="embedding", precision="fp32", **fields | changes)
 
@@ -403,7 +403,7 @@ class RealSessions(FakeSessions):
         return OnnxSession(path, options)
 
 
-def generator_manifest(**changes: Any) -> Manifest:  # noqa: ANN401
+def generator_manifest(**changes: Any) -> Manifest:
     fields: dict[str, Any] = {
         "max_tokens": 64,
         "pad_token_id": END_ID,
@@ -432,6 +432,6 @@ class FakeDecoders:
         return self.opened[name]
 
 
-def raw_manifest(**changes: Any) -> str:  # noqa: ANN401
+def raw_manifest(**changes: Any) -> str:
     """A classifier's `manifest.json` with fields changed to what `Manifest` would refuse."""
     return json.dumps(json.loads(classifier_manifest().to_json()) | changes)

@@ -43,7 +43,7 @@ def tiny_tokenizer() -> Tokenizer:
     return tokenizer
 
 
-def tiny_config(**changes: Any) -> EncoderConfig:  # noqa: ANN401 - fields of several types
+def tiny_config(**changes: Any) -> EncoderConfig:
     sizes: dict[str, Any] = {
         "vocab_size": tiny_tokenizer().get_vocab_size(),
         "hidden_size": 32,
@@ -60,7 +60,7 @@ def tiny_classifier(
     *,
     pooling: str = "cls",
     seed: int = 3,  # with which both labels occur
-    **changes: Any,  # noqa: ANN401
+    **changes: Any,
 ) -> Checkpoint:
     config = tiny_config(**changes)
     head = ClassificationHead(config.hidden_size, len(labels), pooling=pooling)
@@ -82,7 +82,7 @@ def tiny_embedder(
     *,
     normalize: bool = True,
     seed: int = 0,
-    **changes: Any,  # noqa: ANN401
+    **changes: Any,
 ) -> Checkpoint:
     config = tiny_config(**changes)
     model = TextEmbedder(Encoder(config), pooling, layers, normalize)

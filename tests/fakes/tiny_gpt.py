@@ -31,7 +31,7 @@ VOCAB_SIZE = 257  # a token for each byte, and one that ends a text
 TEXT_IDS = [sorted(ByteLevel.alphabet()).index(character) for character in string.ascii_letters]
 
 
-def tiny_gpt(seed: int = 0, **changes: Any) -> GPT:  # noqa: ANN401 - fields of several types
+def tiny_gpt(seed: int = 0, **changes: Any) -> GPT:
     sizes: dict[str, Any] = {
         "vocab_size": VOCAB_SIZE,
         "hidden_size": NUM_HEADS * HEAD_SIZE,

@@ -33,7 +33,7 @@ CONFIG = TransformerConfig(
 )
 
 
-def tiny_transformer(seed: int = 0, **changes: Any) -> Transformer:  # noqa: ANN401
+def tiny_transformer(seed: int = 0, **changes: Any) -> Transformer:
     sizes = {**CONFIG.to_dict(), **changes}
     network = Transformer(TransformerConfig(**sizes))
     randomise(network, seed)

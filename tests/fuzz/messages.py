@@ -70,7 +70,7 @@ class Method:
         return self.path.strip("/").replace("/", ".")
 
     @property
-    def message_class(self) -> Any:  # noqa: ANN401 - of which kind, the descriptor says
+    def message_class(self) -> Any:
         return GetMessageClass(self.descriptor.input_type)
 
     def request(self, generator: random.Random) -> bytes:
@@ -143,14 +143,14 @@ def _fill_map(
             _fill(entries[chosen], generator, depth + 1)
 
 
-def _add(items: Any, field: FieldDescriptor, generator: random.Random, depth: int) -> None:  # noqa: ANN401
+def _add(items: Any, field: FieldDescriptor, generator: random.Random, depth: int) -> None:
     if field.message_type is None:
         items.append(_scalar(field, generator))
     elif depth < MAX_DEPTH:
         _fill(items.add(), generator, depth + 1)
 
 
-def _scalar(field: FieldDescriptor, generator: random.Random) -> Any:  # noqa: ANN401
+def _scalar(field: FieldDescriptor, generator: random.Random) -> Any:
     kinds = FieldDescriptor
     if field.type == kinds.TYPE_STRING:
         likely = {"model_name": MODELS, "model": MODELS, "datatype": DATATYPES, "name": TENSORS}

@@ -4,8 +4,6 @@ A run of the smallest network that has all parts; with dropout, where it knows d
 the random state matters.
 """
 
-# ruff: noqa: ANN401 - settings and options are of several types
-
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from functools import cache

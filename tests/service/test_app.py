@@ -53,7 +53,7 @@ NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 UNKNOWN = health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
 
 
-def health_of(channel: grpc.aio.Channel) -> Any:  # noqa: ANN401
+def health_of(channel: grpc.aio.Channel) -> Any:
     return health_pb2_grpc.HealthStub(channel)
 
 

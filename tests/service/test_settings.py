@@ -18,7 +18,7 @@ def test_the_defaults_are_valid_and_frozen() -> None:
 
 
 @pytest.mark.parametrize("setting", fields(Settings), ids=lambda setting: setting.name)
-def test_every_setting_has_help_and_numbers_have_a_lower_bound(setting: Any) -> None:  # noqa: ANN401
+def test_every_setting_has_help_and_numbers_have_a_lower_bound(setting: Any) -> None:
     assert setting.metadata["help"].endswith(".")
     if type(setting.default) in (int, float):
         assert setting.metadata["low"] is not None
@@ -46,7 +46,7 @@ def test_a_value_out_of_bounds_is_refused_with_its_bound(values: dict[str, Any],
     [s for s in fields(Settings) if s.metadata["low"] is not None],
     ids=lambda setting: setting.name,
 )
-def test_the_bounds_themselves_are_allowed(setting: Any) -> None:  # noqa: ANN401
+def test_the_bounds_themselves_are_allowed(setting: Any) -> None:
     for bound in (setting.metadata["low"], setting.metadata["high"]):
         if bound is not None:
             assert getattr(Settings(**{setting.name: bound}), setting.name) == bound

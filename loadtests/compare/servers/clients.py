@@ -50,7 +50,7 @@ class OipClient(Client):
     def rest(self) -> None: ...
 
 
-def logits_of(response: Any) -> list[float]:  # noqa: ANN401 - a message without types
+def logits_of(response: Any) -> list[float]:
     """Raw or typed, as the protocol leaves open."""
     if response.raw_output_contents:
         return [float(value) for value in np.frombuffer(response.raw_output_contents[0], "<f4")]

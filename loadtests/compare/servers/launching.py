@@ -162,7 +162,7 @@ def infinity(place: Place) -> Launch:
     def body(text: str) -> object:
         return {"model": MODEL, "input": [text], "raw_scores": True}
 
-    def logits(found: Any) -> list[float]:  # noqa: ANN401 - JSON
+    def logits(found: Any) -> list[float]:
         scores = {each["label"]: each["score"] for each in found["data"][0]}
         return [scores[label] for label in sorted(scores)]
 

@@ -20,7 +20,7 @@ def open_engine(setup: Setup) -> Run:
     return _encoder(session) if is_encoder else _generator(session)
 
 
-def _encoder(session: Any) -> Run:  # noqa: ANN401
+def _encoder(session: Any) -> Run:
     inputs = [each.name for each in session.get_inputs()]
 
     def logits(rows: list[list[int]]) -> list[list[float]]:
@@ -33,7 +33,7 @@ def _encoder(session: Any) -> Run:  # noqa: ANN401
     return classifying(logits)
 
 
-def _generator(session: Any) -> Run:  # noqa: ANN401
+def _generator(session: Any) -> Run:
     """Static batches, padded on the left; this export copies its cache at every step."""
     inputs = {each.name for each in session.get_inputs()}
     kinds = [f"{layer}.{kind}" for layer in range(LAYERS) for kind in ("key", "value")]

@@ -21,7 +21,7 @@ MOST_EVENTS = 64
 def open_engine(setup: Setup) -> Run:
     engines: dict[int, Any] = {}
 
-    def engine(concurrency: int) -> Any:  # noqa: ANN401
+    def engine(concurrency: int) -> Any:
         """How many it batches is fixed when it is made; one is kept, since each has its weights."""
         if concurrency not in engines:
             engines.clear()
@@ -39,7 +39,7 @@ def open_engine(setup: Setup) -> Run:
     return run
 
 
-def _run(engine: Any, work: Work) -> Answer:  # noqa: ANN401
+def _run(engine: Any, work: Work) -> Answer:
     live: dict[int, Any] = {}
     tokens: list[list[int]] = [[] for _ in work.rows]
     waiting = iter(enumerate(zip(work.rows, work.num_tokens, strict=True)))
@@ -62,7 +62,7 @@ def _run(engine: Any, work: Work) -> Answer:  # noqa: ANN401
     return Answer(time.perf_counter() - started_s, tokens)
 
 
-def _begin(engine: Any, prompt: list[int], count: int) -> Any:  # noqa: ANN401
+def _begin(engine: Any, prompt: list[int], count: int) -> Any:
     options = genai.RequestOptions()
     options.set_max_session_tokens(len(prompt) + count)
     request = engine.create_request(options=options)

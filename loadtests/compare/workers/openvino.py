@@ -51,7 +51,7 @@ def _open_generator(folder: str, properties: dict[str, Any]) -> Run:
     pipeline = openvino_genai.ContinuousBatchingPipeline(folder, scheduler, DEVICE, properties)
     numbers = itertools.count()
 
-    def greedy(num_tokens: int) -> Any:  # noqa: ANN401
+    def greedy(num_tokens: int) -> Any:
         config = openvino_genai.GenerationConfig()
         config.max_new_tokens = config.min_new_tokens = num_tokens
         config.ignore_eos, config.do_sample = True, False

@@ -35,7 +35,7 @@ def open_engine(setup: Setup) -> Run:
     return _encoder(model) if is_encoder else _generator(model)
 
 
-def _encoder(model: Any) -> Run:  # noqa: ANN401
+def _encoder(model: Any) -> Run:
     from vllm import PoolingParams
 
     def logits(rows: list[list[int]]) -> list[list[float]]:
@@ -47,7 +47,7 @@ def _encoder(model: Any) -> Run:  # noqa: ANN401
     return classifying(logits)
 
 
-def _generator(model: Any) -> Run:  # noqa: ANN401
+def _generator(model: Any) -> Run:
     from vllm import SamplingParams
 
     engine, numbers = model.llm_engine, itertools.count()

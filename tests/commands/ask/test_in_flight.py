@@ -40,7 +40,7 @@ class Refusal(grpc.RpcError):
     def details(self) -> str:
         return self._details
 
-    def trailing_metadata(self) -> Any:  # noqa: ANN401
+    def trailing_metadata(self) -> Any:
         return self._metadata
 
 

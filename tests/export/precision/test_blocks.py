@@ -27,7 +27,7 @@ def attributes_of(node: onnx.NodeProto) -> dict[str, Any]:
     return {a.name: helper.get_attribute_value(a) for a in node.attribute}
 
 
-def product(weights_KN: np.ndarray, operator: str = "MatMul", **attributes: Any) -> onnx.ModelProto:  # noqa: ANN401
+def product(weights_KN: np.ndarray, operator: str = "MatMul", **attributes: Any) -> onnx.ModelProto:
     """One product of `x` [rows, K] with weights, and a bias where there is one."""
     names = ["weights", "bias"] if operator == "Gemm" else ["weights"]
     bias = np.ones(weights_KN.shape[1], np.float32)

@@ -235,7 +235,7 @@ async def served(repository: Path) -> AsyncIterator[Served]:
         yield running
 
 
-def attend(served: Served, **fields: Any) -> Any:  # noqa: ANN401
+def attend(served: Served, **fields: Any) -> Any:
     stub = features_pb2_grpc.FeatureServiceStub(served.channel)
     return stub.Attend(pb.AttendRequest(**fields))
 

@@ -64,9 +64,9 @@ SOURCE_LIMITS = {"can_reuse_prefixes": False, "has_whole_prompts": True}
     ],
 )
 async def test_searches_find_what_recomputing_finds(
-    open_decoder: Any,  # noqa: ANN401 - a function of no arguments
+    open_decoder: Any,
     limits: dict[str, Any],
-    logits_after: Any,  # noqa: ANN401 - of a prompt and an output
+    logits_after: Any,
 ) -> None:
     """Four searches of other widths for prompts of 1 to 40 tokens, beside four texts, 9 slots."""
     prompts = tiny_gpt.random_prompts((1, 7, 23, 40), seed=4)

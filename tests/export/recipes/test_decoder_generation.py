@@ -69,7 +69,7 @@ class Asked:
         return request_of(self.prompt, max_tokens=self.max_tokens, **{"logprobs": 0} | self.params)
 
 
-def crowd_of(count: int, seed: int, **params: Any) -> list[Asked]:  # noqa: ANN401
+def crowd_of(count: int, seed: int, **params: Any) -> list[Asked]:
     """Prompts of 1 to 60 tokens, every other with a common beginning; 1 to 36 more are asked."""
     random = np.random.default_rng(seed)
     prompts = random_prompts(random.integers(1, 41, size=count).tolist(), seed)
@@ -97,7 +97,7 @@ async def together(
     crowd: list[Asked],
     seed: int = 0,
     observer: RecordingObserver | None = None,
-    **limits: Any,  # noqa: ANN401 - of several types
+    **limits: Any,
 ) -> list[Answer]:
     """Half come at once, the others one by one; passers-by come and leave amid a text."""
     random = np.random.default_rng(seed)

@@ -129,7 +129,7 @@ async def served(repository: Path) -> AsyncIterator[Served]:
         yield running
 
 
-def stub(served: Served) -> Any:  # noqa: ANN401
+def stub(served: Served) -> Any:
     return vision_pb2_grpc.VisionServiceStub(served.channel)
 
 
@@ -141,7 +141,7 @@ def logits_of(checkpoint: Checkpoint, pixels: torch.Tensor) -> np.ndarray:
     return found
 
 
-def file_of(pixels: np.ndarray, kind: str = "PNG", **options: Any) -> bytes:  # noqa: ANN401
+def file_of(pixels: np.ndarray, kind: str = "PNG", **options: Any) -> bytes:
     content = BytesIO()
     Image.fromarray(pixels).save(content, kind, **options)
     return content.getvalue()

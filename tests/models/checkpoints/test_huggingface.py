@@ -65,7 +65,7 @@ def classifier_of(kind: str) -> transformers.PreTrainedModel:
     return model
 
 
-def reader_of(kind: str, auto: Any) -> transformers.PreTrainedModel:  # noqa: ANN401
+def reader_of(kind: str, auto: Any) -> transformers.PreTrainedModel:
     torch.manual_seed(4)
     config = copy.deepcopy(CONFIGS[kind])
     if auto is transformers.AutoModelForQuestionAnswering:

@@ -169,7 +169,7 @@ async def test_guarding_a_call_takes_microseconds(tmp_path: Path) -> None:
 
     passed: Any = grpc.unary_unary_rpc_method_handler(print)
 
-    async def continuation(details: object) -> Any:  # noqa: ANN401
+    async def continuation(details: object) -> Any:
         return passed
 
     took_s = []

@@ -45,7 +45,7 @@ def strings_request(shape: list[int], raw: bytes | None = None) -> pb.ModelInfer
     return request
 
 
-def typed(request: pb.ModelInferRequest, **contents: Any) -> None:  # noqa: ANN401
+def typed(request: pb.ModelInferRequest, **contents: Any) -> None:
     """Send the first input as typed contents and drop every raw one."""
     del request.raw_input_contents[:]
     request.inputs[0].contents.CopyFrom(pb.InferTensorContents(**contents))
@@ -327,7 +327,7 @@ def test_a_shape_of_millions_of_dims_is_refused_without_writing_them_all() -> No
     assert len(text) < 1_000
 
 
-def shared(tensor: Any, **parameters: int) -> None:  # noqa: ANN401 - an input or an output
+def shared(tensor: Any, **parameters: int) -> None:
     tensor.parameters["shared_memory_region"].string_param = "region"
     for name, value in parameters.items():
         tensor.parameters[f"shared_memory_{name}"].int64_param = value
@@ -345,7 +345,7 @@ def test_shared_memory_is_not_offered_unless_the_server_was_told_so(side: str) -
     )
 
 
-def classes(request: pb.ModelInferRequest, **value: Any) -> None:  # noqa: ANN401
+def classes(request: pb.ModelInferRequest, **value: Any) -> None:
     """Ask for the first output as classes."""
     parameter = pb.InferParameter(**value)
     request.outputs.add(name="OUTPUT0").parameters["classification"].CopyFrom(parameter)

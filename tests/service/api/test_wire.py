@@ -69,7 +69,7 @@ def test_a_request_s_parts_are_its_fields_and_those_inside() -> None:
 
 
 @pytest.mark.parametrize("method", all_methods(), ids=lambda method: method.name)
-def test_every_message_is_counted_as_protobuf_reads_it(method: Any) -> None:  # noqa: ANN401
+def test_every_message_is_counted_as_protobuf_reads_it(method: Any) -> None:
     """Behind one unknown field, so long that short messages are counted too."""
     message_class = method.message_class
     inner = inner_messages(message_class.DESCRIPTOR)
@@ -196,6 +196,6 @@ def test_what_only_looks_compressed_is_left_as_it_is(start: bytes) -> None:
 
 
 @pytest.mark.parametrize("method", all_methods(), ids=lambda method: method.name)
-def test_no_request_begins_as_a_compressed_one_does(method: Any) -> None:  # noqa: ANN401
+def test_no_request_begins_as_a_compressed_one_does(method: Any) -> None:
     assert DEFLATE[0] >> 3 not in method.message_class.DESCRIPTOR.fields_by_number
     assert GZIP[0] & 7 == 7

@@ -23,7 +23,7 @@ def tuning_of(text: str) -> SessionTuning:
     return session_tuning(parse_config(text, "m"))
 
 
-def options_of(session: OnnxSession) -> Any:  # noqa: ANN401
+def options_of(session: OnnxSession) -> Any:
     return session._session.get_session_options()
 
 

@@ -227,7 +227,7 @@ async def test_a_failed_run_fails_a_search_once_and_others_go_on(failing_run: in
     """In the prompt's run, or in that of beams; who comes after it is served from clean slots."""
 
     class Failing(ChanceDecoder):
-        def run(self, *args: Any, **named: Any) -> np.ndarray:  # noqa: ANN401
+        def run(self, *args: Any, **named: Any) -> np.ndarray:
             logits = super().run(*args, **named)
             if len(self.calls) == failing_run:
                 raise ModelFailed("no more")

@@ -232,7 +232,7 @@ async def test_an_output_without_a_limit_ends_where_the_model_s_room_does(served
 # --- loading --------------------------------------------------------------------------------------
 
 
-def load(folder: Path, **settings: Any) -> Any:  # noqa: ANN401
+def load(folder: Path, **settings: Any) -> Any:
     source = ModelSource.of(folder.parent, folder.name)
     (version,) = load_model(source, Settings(**settings), Openers()).versions
     return version.decoder

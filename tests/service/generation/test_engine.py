@@ -57,17 +57,17 @@ LATE_S = 2.0  # how late a busy machine may be
 BAD = ord("!")  # in a prompt: what a test's decoder refuses
 
 
-async def ask(engine: GenerationEngine, prompt: str, **params: Any) -> Answer:  # noqa: ANN401
+async def ask(engine: GenerationEngine, prompt: str, **params: Any) -> Answer:
     """One sample's answer."""
     (answer,) = await ask_all(engine, now(prompt, **params))
     return answer
 
 
-def now(prompt: str, **params: Any) -> GenerationRequest:  # noqa: ANN401 - of several types
+def now(prompt: str, **params: Any) -> GenerationRequest:
     return request_of(prompt, received_s=time.monotonic(), **params)
 
 
-async def start(engine: GenerationEngine, prompt: str, **params: Any) -> asyncio.Task[Answer]:  # noqa: ANN401
+async def start(engine: GenerationEngine, prompt: str, **params: Any) -> asyncio.Task[Answer]:
     """Ask in the background; it is in the queue, or refused, when this returns."""
     task = asyncio.create_task(ask(engine, prompt, **params))
     await asyncio.sleep(0)

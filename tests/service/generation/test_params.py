@@ -37,11 +37,11 @@ BAD = [(name, value, shown) for name, _, _, values, shown in NUMBERS for value i
 FIELDS = [params_field.name for params_field in fields(SamplingParams)]
 
 
-def make(**values: Any) -> SamplingParams:  # noqa: ANN401
+def make(**values: Any) -> SamplingParams:
     return SamplingParams(**values)
 
 
-def refusal_of(**values: Any) -> str:  # noqa: ANN401
+def refusal_of(**values: Any) -> str:
     with pytest.raises(InvalidArgument) as caught:
         SamplingParams(**values)
     return str(caught.value)

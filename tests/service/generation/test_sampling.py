@@ -22,20 +22,20 @@ NO_PROMPT = np.empty(0, np.int64)
 def state_of(
     prompt: list[int] | None = None,
     sample_index: int = 0,
-    **params: Any,  # noqa: ANN401
+    **params: Any,
 ) -> SamplerState:
     prompt_ids = np.array(prompt or [], np.int64)
     return SamplerState(SamplingParams(**params), prompt_ids, (EOS,), sample_index)
 
 
-def choose(logits: Any, *states: SamplerState) -> Sampled:  # noqa: ANN401
+def choose(logits: Any, *states: SamplerState) -> Sampled:
     """Sample from logits that are not writable, as a session's output buffer should be to us."""
     logits_BV = np.atleast_2d(np.asarray(logits, np.float32))
     logits_BV.setflags(write=False)
     return sample(logits_BV, states)
 
 
-def choose_one(logits: Any, state: SamplerState) -> int:  # noqa: ANN401
+def choose_one(logits: Any, state: SamplerState) -> int:
     sampled = choose(logits, state)
     assert sampled.is_valid.tolist() == [True]
     return int(sampled.token_ids[0])

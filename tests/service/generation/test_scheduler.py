@@ -19,7 +19,7 @@ MAX_TOKENS = 400
 CHUNK = 32
 
 
-def steps_of(*sequences: Sequence, num_slots: int = 8, **limits: Any) -> Steps:  # noqa: ANN401
+def steps_of(*sequences: Sequence, num_slots: int = 8, **limits: Any) -> Steps:
     values = {"max_prefill_tokens": CHUNK, "overhead_tokens": 4} | limits
     steps = Steps(num_slots, MAX_TOKENS, SchedulerLimits(**values))
     steps.add(*sequences)

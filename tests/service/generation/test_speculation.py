@@ -182,7 +182,7 @@ async def answers(
     *,
     drafts: bool,
     observer: RecordingObserver | None = None,
-    **params: Any,  # noqa: ANN401 - of several types
+    **params: Any,
 ) -> list[list[Answer]]:
     """To prompts one after the other, so that later ones reuse what earlier ones left."""
     decoder = RepeatingDecoder(num_slots=4, max_tokens=160)
@@ -259,7 +259,7 @@ class FailingDecoder(RepeatingDecoder):
 
     is_sound = False
 
-    def run(self, *args: Any, **kwargs: Any) -> np.ndarray:  # noqa: ANN401 - as it comes
+    def run(self, *args: Any, **kwargs: Any) -> np.ndarray:
         logits = super().run(*args, **kwargs)
         if not self.is_sound:
             logits[1:] = np.nan

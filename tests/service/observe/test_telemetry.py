@@ -84,7 +84,7 @@ def spans(monkeypatch: pytest.MonkeyPatch) -> Spans:
     return Spans(exporter)
 
 
-def _context(span: ReadableSpan) -> Any:  # noqa: ANN401
+def _context(span: ReadableSpan) -> Any:
     return span.get_span_context()
 
 
@@ -129,7 +129,7 @@ async def _metadata(served: Served) -> None:
     await served.inference.ModelMetadata(pb.ModelMetadataRequest(name="simple"))
 
 
-def _prompt(**params: Any) -> generation_pb2.GenerateRequest:  # noqa: ANN401
+def _prompt(**params: Any) -> generation_pb2.GenerateRequest:
     sampling = generation_pb2.SamplingParams(**({"max_tokens": 3, "temperature": 0.0} | params))
     return generation_pb2.GenerateRequest(model="tale", text="once", sampling_params=sampling)
 
@@ -425,7 +425,7 @@ def collecting() -> Iterator[SimpleNamespace]:
     received: list[trace_service_pb2.ExportTraceServiceRequest] = []
 
     class Collector(trace_service_pb2_grpc.TraceServiceServicer):
-        def Export(self, request: Any, context: object) -> Any:  # noqa: ANN401, N802
+        def Export(self, request: Any, context: object) -> Any:  # noqa: N802
             received.append(request)
             return trace_service_pb2.ExportTraceServiceResponse()
 

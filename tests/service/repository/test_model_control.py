@@ -601,7 +601,7 @@ async def test_a_version_that_cannot_be_started_takes_those_before_it_along(
     async with controlled(repository, load_models="m") as (models, _):
         started: list[Any] = []
 
-        def start(*arguments: Any) -> Any:  # noqa: ANN401
+        def start(*arguments: Any) -> Any:
             if started:
                 raise RuntimeError("can't start new thread")
             started.append(start_model(*arguments))

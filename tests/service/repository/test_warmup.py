@@ -56,7 +56,7 @@ def load(
     repository: Path,
     config: str,
     make: Callable[[], FakeSession] = lambda: echo(ONE),
-    **manifest: Any,  # noqa: ANN401
+    **manifest: Any,
 ) -> tuple[LoadedModel, FakeSessions]:
     if not (repository / "m").exists():
         write_model(repository, "m", **manifest)
@@ -126,7 +126,7 @@ def test_a_reshaped_input_warms_up_in_the_graph_s_shape(tmp_path: Path) -> None:
 
 
 def test_a_model_that_fails_its_warm_up_is_not_served(tmp_path: Path) -> None:
-    def fail(inputs: Any) -> Any:  # noqa: ANN401
+    def fail(inputs: Any) -> Any:
         raise ModelFailed("no such kernel")
 
     with pytest.raises(LoadError, match="model_warmup 'first' failed: no such kernel"):
@@ -138,7 +138,7 @@ def test_a_model_that_fails_its_warm_up_is_not_served(tmp_path: Path) -> None:
 
 
 def test_a_sample_that_does_not_end_is_stopped_and_fails_the_load(tmp_path: Path) -> None:
-    def run(inputs: Any, stopping: RunStop) -> None:  # noqa: ANN401
+    def run(inputs: Any, stopping: RunStop) -> None:
         stopped = Event()
         stopping.then(stopped.set)
         assert stopped.wait(PATIENCE_S)

@@ -26,7 +26,7 @@ async def served(tmp_path: Path) -> AsyncIterator[Served]:
         yield running
 
 
-def best_of(prompt: str, **sizes: Any) -> list[tuple[list[int], float]]:  # noqa: ANN401
+def best_of(prompt: str, **sizes: Any) -> list[tuple[list[int], float]]:
     """Of the served fake decoder."""
     return reference_search(lambda output: next_logits([*prompt.encode(), *output]), **sizes)
 

@@ -107,15 +107,15 @@ async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Serv
 
 
 @pytest.fixture
-def stub(server: Served) -> Any:  # noqa: ANN401
+def stub(server: Served) -> Any:
     return features_pb2_grpc.FeatureServiceStub(server.channel)
 
 
-def extract(**fields: Any) -> pb.ExtractFeaturesRequest:  # noqa: ANN401
+def extract(**fields: Any) -> pb.ExtractFeaturesRequest:
     return pb.ExtractFeaturesRequest(**{"model": "deep", "texts": TEXTS, **fields})
 
 
-def alike(**fields: Any) -> pb.SimilarityRequest:  # noqa: ANN401
+def alike(**fields: Any) -> pb.SimilarityRequest:
     return pb.SimilarityRequest(**{"model": "mini", "texts": TEXTS, **fields})
 
 
@@ -123,7 +123,7 @@ def vectors_of(result: pb.TextFeatures) -> np.ndarray:
     return np.array([vector.values for vector in result.vectors], np.float32)
 
 
-async def test_by_default_a_text_is_the_mean_of_its_last_layer(stub: Any) -> None:  # noqa: ANN401
+async def test_by_default_a_text_is_the_mean_of_its_last_layer(stub: Any) -> None:
     found = await stub.ExtractFeatures(extract())
     assert (found.model, found.version) == ("deep", "1")
     assert found.num_tokens == sum(len(token_ids(text)) for text in TEXTS)
@@ -136,7 +136,7 @@ async def test_by_default_a_text_is_the_mean_of_its_last_layer(stub: Any) -> Non
 @pytest.mark.parametrize("layers", CHOSEN)
 @pytest.mark.parametrize("pooling", ["mean", "cls", "none"])
 async def test_each_request_chooses_layers_and_pooling(
-    stub: Any,  # noqa: ANN401
+    stub: Any,
     layers: str,
     pooling: str,
 ) -> None:
@@ -156,7 +156,7 @@ async def test_every_strategy_is_tried() -> None:
 
 
 async def test_without_pooling_every_token_has_its_vector_and_its_place(
-    stub: Any,  # noqa: ANN401
+    stub: Any,
 ) -> None:
     request = extract(texts=["win  prize"], pooling=pb.POOLING_NONE, layers=pb.LAYERS_FIRST)
     (result,) = (await stub.ExtractFeatures(request)).results
@@ -169,7 +169,7 @@ async def test_without_pooling_every_token_has_its_vector_and_its_place(
     ]
 
 
-async def test_layers_are_mixed_by_the_weights_given(stub: Any) -> None:  # noqa: ANN401
+async def test_layers_are_mixed_by_the_weights_given(stub: Any) -> None:
     weights = [0.5, 0.0, 0.25, -1.0, 2.0]
     request = extract(layers=pb.LAYERS_MIX, weights=weights, pooling=pb.POOLING_CLS)
     (first, *_) = (await stub.ExtractFeatures(request)).results
@@ -178,7 +178,7 @@ async def test_layers_are_mixed_by_the_weights_given(stub: Any) -> None:  # noqa
     assert np.allclose(vectors_of(first)[0], wanted)
 
 
-async def test_a_cut_text_says_so(stub: Any) -> None:  # noqa: ANN401
+async def test_a_cut_text_says_so(stub: Any) -> None:
     request = extract(texts=["lunch", LONG], truncate=True, pooling=pb.POOLING_NONE)
     short, long = (await stub.ExtractFeatures(request)).results
     assert (short.is_truncated, long.is_truncated) == (False, True)
@@ -186,7 +186,7 @@ async def test_a_cut_text_says_so(stub: Any) -> None:  # noqa: ANN401
 
 
 async def test_an_answer_is_no_larger_than_its_bound(
-    stub: Any,  # noqa: ANN401
+    stub: Any,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(features_task, "MAX_VALUES", 20)
@@ -198,7 +198,7 @@ async def test_an_answer_is_no_larger_than_its_bound(
 
 
 async def test_features_of_more_than_a_few_tokens_are_made_beside_the_event_loop(
-    stub: Any,  # noqa: ANN401
+    stub: Any,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """2^21 values, of 1,024 tokens or less, take a tenth of a second."""
@@ -217,7 +217,7 @@ async def test_features_of_more_than_a_few_tokens_are_made_beside_the_event_loop
 
 async def test_texts_have_no_more_hidden_states_than_their_bound(
     server: Served,
-    stub: Any,  # noqa: ANN401
+    stub: Any,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Whatever is asked of them, all are kept until the last is computed: nothing runs."""
@@ -285,7 +285,7 @@ VECTORS = np.stack([text_values(token_ids(text), 4) for text in TEXTS])
     ],
 )
 async def test_every_text_is_compared_with_every_other(
-    stub: Any,  # noqa: ANN401
+    stub: Any,
     measure: int,
     wanted: np.ndarray,
 ) -> None:
@@ -299,7 +299,7 @@ async def test_every_text_is_compared_with_every_other(
 
 
 async def test_texts_are_compared_with_others_where_there_are_any(
-    stub: Any,  # noqa: ANN401
+    stub: Any,
 ) -> None:
     request = alike(texts=TEXTS[:1], others=TEXTS[1:], measure=pb.SIMILARITY_MEASURE_DOT)
     found = await stub.Similarity(request)
@@ -390,7 +390,7 @@ async def test_a_vector_without_direction_is_like_nothing() -> None:
     ],
 )
 async def test_what_cannot_be_answered_is_refused_by_name(
-    stub: Any,  # noqa: ANN401
+    stub: Any,
     method: str,
     fields: dict[str, Any],
     code: StatusCode,
@@ -402,7 +402,7 @@ async def test_what_cannot_be_answered_is_refused_by_name(
     assert message in text
 
 
-async def test_a_deadline_ends_a_request_for_features(server: Served, stub: Any) -> None:  # noqa: ANN401
+async def test_a_deadline_ends_a_request_for_features(server: Served, stub: Any) -> None:
     session = server.sessions["deep"]
     session.hold()
     code, _ = await refusal(stub.ExtractFeatures(extract(), timeout=0.2))

@@ -115,15 +115,15 @@ def served(server: Served) -> Iterator[Served]:
 
 
 @pytest.fixture
-def reading(served: Served) -> Any:  # noqa: ANN401
+def reading(served: Served) -> Any:
     return reading_pb2_grpc.ReadingServiceStub(served.channel)
 
 
-def request(*texts: str, **fields: Any) -> pb.FillMaskRequest:  # noqa: ANN401
+def request(*texts: str, **fields: Any) -> pb.FillMaskRequest:
     return pb.FillMaskRequest(model="fills", texts=texts, **fields)
 
 
-async def test_masks_are_filled_text_by_text_in_one_batch(reading: Any, served: Served) -> None:  # noqa: ANN401
+async def test_masks_are_filled_text_by_text_in_one_batch(reading: Any, served: Served) -> None:
     """Several masks in a text, and texts with different numbers of them."""
     texts = ["win the [MASK]", "[MASK] lunch [MASK] now the", "a free [MASK] later"]
     found = await reading.FillMask(request(*texts, top_k=3))
@@ -145,14 +145,14 @@ async def test_masks_are_filled_text_by_text_in_one_batch(reading: Any, served: 
     assert batch["input_ids"].shape == (3, 7)
 
 
-async def test_five_fills_come_where_nobody_says_how_many(reading: Any) -> None:  # noqa: ANN401
+async def test_five_fills_come_where_nobody_says_how_many(reading: Any) -> None:
     (result,) = (await reading.FillMask(request("win the [MASK]"))).results
     assert len(result.masks[0].fills) == 5
     (result,) = (await reading.FillMask(request("win the [MASK]", top_k=NUM_TOKENS))).results
     assert sum(fill.score for fill in result.masks[0].fills) == pytest.approx(1.0)
 
 
-async def test_candidates_alone_are_scored_as_among_all(reading: Any) -> None:  # noqa: ANN401
+async def test_candidates_alone_are_scored_as_among_all(reading: Any) -> None:
     text = "win the [MASK]"
     (all_fills,) = expected(text, NUM_TOKENS)
     chances = dict(all_fills)
@@ -163,7 +163,7 @@ async def test_candidates_alone_are_scored_as_among_all(reading: Any) -> None:  
     assert dict(found) == pytest.approx({word: chances[word] for word in set(wanted)})
 
 
-async def test_a_cut_text_has_the_masks_that_are_left(reading: Any) -> None:  # noqa: ANN401
+async def test_a_cut_text_has_the_masks_that_are_left(reading: Any) -> None:
     text = "the [MASK] " + "now " * MAX_TOKENS + "[MASK]"
     (result,) = (await reading.FillMask(request(text, truncate=True))).results
     assert result.is_truncated
@@ -218,7 +218,7 @@ REFUSED = {
 
 @pytest.mark.parametrize(("fields", "message"), REFUSED.values(), ids=REFUSED)
 async def test_what_cannot_be_filled_is_refused_by_name(
-    reading: Any,  # noqa: ANN401
+    reading: Any,
     served: Served,
     fields: dict[str, Any],
     message: str,
@@ -230,7 +230,7 @@ async def test_what_cannot_be_filled_is_refused_by_name(
 
 
 async def test_an_answer_has_bounds(
-    reading: Any,  # noqa: ANN401
+    reading: Any,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(fill_mask, "MAX_FILLS_OF_REQUEST", 7)
@@ -239,7 +239,7 @@ async def test_an_answer_has_bounds(
     assert message == "2 masks with 4 fills each are 8, an answer has at most 7"
 
 
-async def test_another_task_and_no_model_have_their_statuses(reading: Any) -> None:  # noqa: ANN401
+async def test_another_task_and_no_model_have_their_statuses(reading: Any) -> None:
     asked = pb.FillMaskRequest(model="spam", texts=["[MASK]"])
     code, message = await refusal(reading.FillMask(asked))
     assert (code, message) == (
@@ -251,7 +251,7 @@ async def test_another_task_and_no_model_have_their_statuses(reading: Any) -> No
     assert code == StatusCode.NOT_FOUND
 
 
-async def test_tensors_ask_the_same(reading: Any, served: Served) -> None:  # noqa: ANN401
+async def test_tensors_ask_the_same(reading: Any, served: Served) -> None:
     """JSON for each text; request parameters say how many fills, or which."""
     texts = ("win the [MASK]", "[MASK] lunch [MASK]")
     asked = text_request("fills", *texts)
@@ -279,7 +279,7 @@ async def test_tensors_ask_the_same(reading: Any, served: Served) -> None:  # no
     )
 
 
-def json_of(reply: Any) -> list[Any]:  # noqa: ANN401
+def json_of(reply: Any) -> list[Any]:
     """The strings of a BYTES tensor, each after its length."""
     content, found = reply.raw_output_contents[0], []
     while content:
@@ -289,7 +289,7 @@ def json_of(reply: Any) -> list[Any]:  # noqa: ANN401
     return found
 
 
-async def test_a_deadline_ends_a_request_that_waits(reading: Any, served: Served) -> None:  # noqa: ANN401
+async def test_a_deadline_ends_a_request_that_waits(reading: Any, served: Served) -> None:
     session = served.sessions["fills"]
     session.hold()
     first = asyncio.create_task(within_patience(reading.FillMask(request("a [MASK]"))))

@@ -39,12 +39,12 @@ def served(server: Served) -> Iterator[Served]:
     server.forget()
 
 
-def request_of(prompt: str = PROMPT, model: str = "tale", **params: Any) -> pb.GenerateRequest:  # noqa: ANN401
+def request_of(prompt: str = PROMPT, model: str = "tale", **params: Any) -> pb.GenerateRequest:
     sampling = pb.SamplingParams(**GREEDY | params)
     return pb.GenerateRequest(model=model, text=prompt, sampling_params=sampling)
 
 
-async def collect(call: Any) -> list[pb.GenerateChunk]:  # noqa: ANN401
+async def collect(call: Any) -> list[pb.GenerateChunk]:
     """All that comes until the end."""
     chunks = []
     while (chunk := await within_patience(call.read())) is not grpc.aio.EOF:

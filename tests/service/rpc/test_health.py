@@ -17,7 +17,7 @@ class Stopping:
         self.health = health
         self.said: list[int] = []
 
-    async def write(self, response: Any) -> None:  # noqa: ANN401 - generated
+    async def write(self, response: Any) -> None:
         self.said.append(response.status)
         if len(self.said) == 1:
             self.health.refuse()

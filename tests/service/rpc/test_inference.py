@@ -66,7 +66,7 @@ def served(server: Served) -> Iterator[Served]:
     server.forget()
 
 
-def text_input(module: Any, *texts: str) -> Any:  # noqa: ANN401
+def text_input(module: Any, *texts: str) -> Any:
     tensor = module.InferInput("text", [len(texts), 1], "BYTES")
     tensor.set_data_from_numpy(np.array([[text.encode()] for text in texts], object))
     return tensor

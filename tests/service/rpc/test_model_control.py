@@ -23,7 +23,7 @@ async def served(repository: Path) -> AsyncIterator[Served]:
         yield server
 
 
-async def states(served: Served, **request: Any) -> dict[str, str]:  # noqa: ANN401
+async def states(served: Served, **request: Any) -> dict[str, str]:
     index = await served.inference.RepositoryIndex(pb.RepositoryIndexRequest(**request))
     return {f"{model.name}/{model.version}": model.state for model in index.models}
 

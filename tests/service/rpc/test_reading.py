@@ -50,7 +50,7 @@ TAGS = ("O", "B-prize", "I-prize")
 WIN, PRIZE, FREE, CASH = (token_ids(word)[1] for word in ("win", "prize", "free", "cash"))
 
 
-def packed_session(logits_of: Any) -> FakeSession:  # noqa: ANN401
+def packed_session(logits_of: Any) -> FakeSession:
     """Rows of the real tokens of all texts, one after the other."""
     names = ("input_ids", "attention_mask", "token_type_ids")
     inputs = tuple(spec(name, "INT64", -1, -1) for name in names)
@@ -83,7 +83,7 @@ def span_logits(ids: np.ndarray, _: np.ndarray) -> np.ndarray:
     return logits
 
 
-def manifest(task: Any, **fields: Any) -> Manifest:  # noqa: ANN401
+def manifest(task: Any, **fields: Any) -> Manifest:
     return Manifest(
         task=task, precision="fp32", max_tokens=MAX_TOKENS, pad_token_id=PAD_ID, **fields
     )
@@ -113,14 +113,14 @@ def served(server: Served) -> Iterator[Served]:
 
 
 @pytest.fixture
-def reading(served: Served) -> Any:  # noqa: ANN401
+def reading(served: Served) -> Any:
     return reading_pb2_grpc.ReadingServiceStub(served.channel)
 
 
 TEXTS = ["the win prize", "sorry", "😀 win, now a prize"]
 
 
-async def test_entities_come_with_their_characters_text_by_text(reading: Any) -> None:  # noqa: ANN401
+async def test_entities_come_with_their_characters_text_by_text(reading: Any) -> None:
     """A comma is a word of its own; offsets count code points."""
     found = await reading.ClassifyTokens(pb.ClassifyTokensRequest(model="tags", texts=TEXTS))
     assert (found.model, found.version) == ("tags", "1")
@@ -136,7 +136,7 @@ async def test_entities_come_with_their_characters_text_by_text(reading: Any) ->
 
 
 async def test_the_texts_of_a_request_share_a_batch_and_keep_their_rows(
-    reading: Any,  # noqa: ANN401
+    reading: Any,
     served: Served,
 ) -> None:
     texts = ["win", "the the the win prize", "now"]
@@ -165,7 +165,7 @@ async def test_many_tokens_are_read_beside_the_event_loop(
     assert where == [True, False], "three texts of five tokens"
 
 
-async def test_a_cut_text_has_the_entities_that_are_left(reading: Any) -> None:  # noqa: ANN401
+async def test_a_cut_text_has_the_entities_that_are_left(reading: Any) -> None:
     text = "win " + "now " * MAX_TOKENS + "win"
     request = pb.ClassifyTokensRequest(model="tags", texts=[text], truncate=True)
     (result,) = (await reading.ClassifyTokens(request)).results
@@ -173,7 +173,7 @@ async def test_a_cut_text_has_the_entities_that_are_left(reading: Any) -> None: 
     assert [(e.start, e.end) for e in result.entities] == [(0, 3)]
 
 
-async def test_an_answer_has_its_characters_and_a_probability(reading: Any) -> None:  # noqa: ANN401
+async def test_an_answer_has_its_characters_and_a_probability(reading: Any) -> None:
     context = "😀 sorry, free lunch cash now"
     request = pb.AnswerRequest(model="asks", question="the prize", context=context)
     found = await reading.Answer(request)
@@ -186,7 +186,7 @@ async def test_an_answer_has_its_characters_and_a_probability(reading: Any) -> N
     assert found.num_tokens == 2 + 7 + 3
 
 
-async def test_no_answer_is_given_where_none_is_the_more_likely(reading: Any) -> None:  # noqa: ANN401
+async def test_no_answer_is_given_where_none_is_the_more_likely(reading: Any) -> None:
     request = pb.AnswerRequest(model="asks", question="win", context="lunch now")
     found = await reading.Answer(request)
     assert list(found.answers) == []
@@ -196,7 +196,7 @@ async def test_no_answer_is_given_where_none_is_the_more_likely(reading: Any) ->
     assert len(found.answers) == 1
 
 
-async def test_a_long_context_is_read_in_windows(reading: Any, served: Served) -> None:  # noqa: ANN401
+async def test_a_long_context_is_read_in_windows(reading: Any, served: Served) -> None:
     """16 of 20 tokens are left of a window, 8 of them shared: each is an item of its own."""
     context = "now " * 40 + "free cash " + "later " * 20
     request = pb.AnswerRequest(model="asks", question="win", context=context)
@@ -207,7 +207,7 @@ async def test_a_long_context_is_read_in_windows(reading: Any, served: Served) -
     assert sum(len(batch["input_ids"]) for batch in served.sessions["asks"].batches) == 7
 
 
-async def test_answers_are_as_long_and_as_many_as_asked(reading: Any) -> None:  # noqa: ANN401
+async def test_answers_are_as_long_and_as_many_as_asked(reading: Any) -> None:
     context = "free lunch cash and free cash"
     request = pb.AnswerRequest(model="asks", question="win", context=context, top_k=2)
     found = await reading.Answer(request)
@@ -219,11 +219,11 @@ async def test_answers_are_as_long_and_as_many_as_asked(reading: Any) -> None:  
     assert [answer.text for answer in found.answers] == ["free cash"]
 
 
-def tags(**fields: Any) -> tuple[str, Any]:  # noqa: ANN401
+def tags(**fields: Any) -> tuple[str, Any]:
     return "ClassifyTokens", pb.ClassifyTokensRequest(**{"model": "tags", **fields})
 
 
-def asks(**fields: Any) -> tuple[str, Any]:  # noqa: ANN401
+def asks(**fields: Any) -> tuple[str, Any]:
     defaults = {"model": "asks", "question": "win", "context": "free cash"}
     return "Answer", pb.AnswerRequest(**{**defaults, **fields})
 
@@ -262,7 +262,7 @@ INVALID = StatusCode.INVALID_ARGUMENT
     ],
 )
 async def test_what_cannot_be_read_is_refused(
-    reading: Any,  # noqa: ANN401
+    reading: Any,
     call: tuple[str, Any],
     code: StatusCode,
     message: str,

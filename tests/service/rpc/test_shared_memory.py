@@ -71,7 +71,7 @@ async def register(served: Served, key: str, byte_size: int = NUM_BYTES) -> None
     await served.inference.SystemSharedMemoryRegister(request)
 
 
-def place(tensor: Any, offset: int, byte_size: int, region: str = "r") -> None:  # noqa: ANN401
+def place(tensor: Any, offset: int, byte_size: int, region: str = "r") -> None:
     tensor.parameters["shared_memory_region"].string_param = region
     tensor.parameters["shared_memory_byte_size"].int64_param = byte_size
     tensor.parameters["shared_memory_offset"].int64_param = offset

@@ -81,12 +81,12 @@ def add_strings(request: pb.ModelInferRequest, name: str, *values: str) -> None:
     tensor.contents.bytes_contents.extend(value.encode() for value in values)
 
 
-def open_stream(served: Served, *requests: pb.ModelInferRequest, **options: Any) -> Any:  # noqa: ANN401
+def open_stream(served: Served, *requests: pb.ModelInferRequest, **options: Any) -> Any:
     """A stream whose requests are all sent, and whose client sends no more."""
     return served.inference.ModelStreamInfer(iter(requests), **options)
 
 
-async def answers(call: Any) -> list[pb.ModelStreamInferResponse]:  # noqa: ANN401
+async def answers(call: Any) -> list[pb.ModelStreamInferResponse]:
     """All responses until the stream ends well."""
     found = []
     while (response := await within_patience(call.read())) is not grpc.aio.EOF:
@@ -481,7 +481,7 @@ async def test_an_open_stream_without_requests_does_not_keep_the_server(
         assert await refusal(call.read()) == (StatusCode.UNAVAILABLE, SHUTTING_DOWN)
 
 
-def triton_inputs(module: Any, prompt: str) -> list[Any]:  # noqa: ANN401
+def triton_inputs(module: Any, prompt: str) -> list[Any]:
     """The four tensors as Triton's own examples of generation send them."""
     values: dict[str, np.ndarray] = {
         "text_input": np.array([prompt.encode()], object),
@@ -529,7 +529,7 @@ async def test_the_synchronous_triton_client_streams(served: Served) -> None:
 
 
 async def test_the_synchronous_triton_client_cancels(served: Served) -> None:
-    def use() -> Any:  # noqa: ANN401
+    def use() -> Any:
         found: queue.Queue[Any] = queue.Queue()
         with triton.InferenceServerClient(served.address) as client:
             client.start_stream(lambda result, error: found.put((result, error)))

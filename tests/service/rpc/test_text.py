@@ -187,7 +187,7 @@ async def test_every_served_model_is_listed_with_what_its_manifest_says(served: 
     assert (strings.name, tale.name) == ("strings", "tale")
 
 
-def request_of(method: str, model: str, **fields: Any) -> Any:  # noqa: ANN401
+def request_of(method: str, model: str, **fields: Any) -> Any:
     kind = {
         "Classify": pb.ClassifyRequest,
         "Embed": pb.EmbedRequest,

@@ -54,7 +54,7 @@ def server_pair(authority: Authority) -> Signed:
 
 
 @asynccontextmanager
-async def serving_tls(repository: Path, **settings: Any) -> AsyncIterator[App]:  # noqa: ANN401
+async def serving_tls(repository: Path, **settings: Any) -> AsyncIterator[App]:
     write_models(repository)
     app = make_app(repository, default_sessions(), settings)
     await within_patience(app.start())

@@ -206,7 +206,7 @@ def inference(
     return request
 
 
-async def asked(served: Served, path: str, request: Message, **options: Any) -> dict[str, Any]:  # noqa: ANN401
+async def asked(served: Served, path: str, request: Message, **options: Any) -> dict[str, Any]:
     """What comes back: the message without its timings, or the status."""
     call: Any = served.channel.unary_unary(
         path, request_serializer=lambda each: each.SerializeToString()
@@ -309,7 +309,7 @@ def _values(datatype: str, raw: bytes) -> list[Any]:
     return found
 
 
-def _rounded(value: Any) -> Any:  # noqa: ANN401
+def _rounded(value: Any) -> Any:
     if isinstance(value, float):
         return round(value, 4) + 0.0
     if isinstance(value, dict):

@@ -66,7 +66,7 @@ def served(server: Served) -> Iterator[Served]:
     server.forget()
 
 
-def classify(served: Served, *images: bytes, timeout: float = 30.0, **fields: Any) -> Any:  # noqa: ANN401
+def classify(served: Served, *images: bytes, timeout: float = 30.0, **fields: Any) -> Any:
     stub = vision_pb2_grpc.VisionServiceStub(served.channel)
     fields = {"model": "light", "images": images, **fields}
     return stub.ClassifyImage(pb.ClassifyImageRequest(**fields), timeout=timeout)
@@ -87,7 +87,7 @@ async def hold(served: Served) -> "asyncio.Task[Any]":
     return call
 
 
-async def _answer(call: Any) -> Any:  # noqa: ANN401
+async def _answer(call: Any) -> Any:
     return await call
 
 
@@ -180,7 +180,7 @@ async def test_files_are_decoded_on_a_worker_thread(
 ) -> None:
     threads = []
 
-    def noting(*arguments: Any) -> Any:  # noqa: ANN401
+    def noting(*arguments: Any) -> Any:
         threads.append(threading.current_thread())
         return decode_images(*arguments)
 

@@ -19,7 +19,7 @@ GREY = ImageInput(4, 6, 1, (0.5,), (0.25,))
 COLOURED = ImageInput(4, 6, 3, (0.5, 0.25, 0.0), (0.5, 0.25, 1.0))
 
 
-def file_of(image: Image.Image, kind: str = "PNG", **options: Any) -> bytes:  # noqa: ANN401
+def file_of(image: Image.Image, kind: str = "PNG", **options: Any) -> bytes:
     content = BytesIO()
     image.save(content, kind, **options)
     return content.getvalue()

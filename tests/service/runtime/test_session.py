@@ -35,7 +35,7 @@ def write_graph(
     kinds: tuple[int, int],
     shapes: tuple[Shape, Shape],
     opset: int = 17,
-    **attributes: Any,  # noqa: ANN401
+    **attributes: Any,
 ) -> None:
     """One node from `x` to `y`."""
     inputs, outputs = (

@@ -33,7 +33,7 @@ def repository(tmp_path: Path) -> Path:
     return folder
 
 
-async def statistics(served: Served, model: str = "simple") -> Any:  # noqa: ANN401
+async def statistics(served: Served, model: str = "simple") -> Any:
     asked = pb.ModelStatisticsRequest(name=model)
     return (await served.inference.ModelStatistics(asked)).model_stats[0]
 

@@ -27,7 +27,7 @@ class Classifier:
     async def logits(self, texts: list[str]) -> list[np.ndarray]:
         return list(await asyncio.to_thread(self._bert, texts))
 
-    async def ModelInfer(self, request: Any) -> Any:  # noqa: ANN401, N802 - named by the protocol
+    async def ModelInfer(self, request: Any) -> Any:  # noqa: N802 - named by the protocol
         text = request.raw_input_contents[0][4:].decode()  # after its length
         logits = await self.logits(text)
         return service_pb2.ModelInferResponse(
