@@ -1,1 +1,1 @@
-"""Every system, from nothing to an answered request. Imports whatever it shows."""
+"""Every system, from nothing to an answered request. Imports every package that it shows."""

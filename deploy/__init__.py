@@ -1,1 +1,1 @@
-"""What runs the server elsewhere: images, a chart, manifests, rules and dashboards."""
+"""Files for deploying the server: images, a chart, manifests, rules and dashboards."""

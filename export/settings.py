@@ -1,4 +1,4 @@
-"""What an export is told, and what holds for every kind of model."""
+"""The settings of an export, and checks for every kind of model."""
 
 from dataclasses import dataclass
 from importlib.metadata import version

@@ -1,6 +1,7 @@
-"""What is told about work: of a request, of each batch and step that ran, of each sequence.
+"""Records of work: a request, each batch and step that ran, each sequence.
 
-Below the engines that fill these in, and below the metrics, logs and traces that read them.
+They are below the engines, which fill them in, and below the metrics, logs and traces, which read
+them.
 Clocks are `time.monotonic()` seconds throughout.
 """
 
@@ -22,7 +23,7 @@ class FinishReason(Enum):
 
 @dataclass(slots=True)
 class SequenceTimings:
-    """When a sequence passed each station; 0 where it has not."""
+    """The times of a sequence's events; 0 for events that have not happened."""
 
     received_s: float
     queued_s: float = 0.0
@@ -54,7 +55,7 @@ class SequenceTimings:
 
 @dataclass(frozen=True, slots=True)
 class RanStep:
-    """One step: what it computed, and how long each part took."""
+    """One step: its work, and the duration of each part."""
 
     phase: str  # prefill or decode
     num_rows: int

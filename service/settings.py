@@ -28,7 +28,7 @@ def _setting(default: Any, text: str, low: float | None = None, high: float | No
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What one server process is told."""
+    """The settings of one server process."""
 
     model_repository: Path = _setting(
         Path("model_repository"), "Folder of models in Triton's layout."

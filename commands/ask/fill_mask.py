@@ -33,7 +33,7 @@ from service.errors import SettingError
 if TYPE_CHECKING:
     from commands.ask.comparison import ComparedWord  # numpy, which few commands need
 
-COMPARED_WORDS = 20  # of each prompt, where nobody says
+COMPARED_WORDS = 20  # of each prompt, by default
 MAX_PROMPTS = 8  # to compare: a column each
 
 

@@ -173,7 +173,7 @@ def _named(refusal: Refused, noun: str) -> str:
 
 
 class _Count:
-    """What became of the texts, told at the end where there is something to tell."""
+    """The outcome of the texts, reported at the end if there is anything to report."""
 
     def __init__(self, texts: Texts) -> None:
         self._texts = texts

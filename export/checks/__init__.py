@@ -1,1 +1,1 @@
-"""Whether a graph computes what the network computes, and how well."""
+"""Checks that a graph computes what the network computes, and how well."""

@@ -1,1 +1,1 @@
-"""What is trained how: one recipe for each kind of model."""
+"""Training recipes, one for each kind of model."""

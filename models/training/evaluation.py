@@ -1,7 +1,7 @@
 """How well a classifier does on labelled rows, and what a network gives for each token of them.
 
 Knows nothing about files or training. Always in float32, because that is how the model will be
-judged by whoever loads it, whatever it was trained in.
+judged in the precision of its reader, not of its training.
 """
 
 from collections.abc import Sequence

@@ -1,1 +1,1 @@
-"""What every front does with a request, whatever its protocol."""
+"""The steps of every front with a request, for any protocol."""

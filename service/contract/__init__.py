@@ -1,1 +1,1 @@
-"""What a model says of itself, and how that is read; no sessions."""
+"""A model's own description, and its readers; no sessions."""

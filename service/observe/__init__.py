@@ -1,1 +1,1 @@
-"""What is counted, traced and logged."""
+"""Metrics, traces and logs."""

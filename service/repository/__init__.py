@@ -1,1 +1,1 @@
-"""The models by name and version: how they are loaded and unloaded."""
+"""The models by name and version: loading and unloading."""

@@ -374,7 +374,7 @@ def _sending(
 ) -> Callable[[Any, Context], Awaitable[None]]:
     """A method whose answer is sent before its status, which waits for it while the server drains.
 
-    gRPC closes a connection that was told to end as soon as its last status is handed to the
+    gRPC closes an ending connection as soon as its last status is handed to the
     kernel, and the kernel throws away what is not sent yet when the client says anything more.
     """
 

@@ -1,1 +1,1 @@
-"""What engines run on: sessions, tokenizers, images, processors, and how fast they are."""
+"""The base of the engines: sessions, tokenizers, images, processors, and prices of runs."""

@@ -1,1 +1,1 @@
-"""What each task asks of a model and answers: one record for each."""
+"""The tasks: one record for each, with its requests, its answers and its graph's tensors."""
