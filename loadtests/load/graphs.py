@@ -18,10 +18,7 @@ def write_sums(repository: Path, name: str) -> None:
         [helper.make_tensor_value_info("y", TensorProto.INT64, ["rows", 1])],
         [axes],
     )
-    folder = repository / name / "1"
-    folder.mkdir(parents=True)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=10)
-    onnx.save(model, folder / "model.onnx")
+    _write(graph, repository)
 
 
 def write_identity(repository: Path, name: str) -> None:
@@ -32,7 +29,11 @@ def write_identity(repository: Path, name: str) -> None:
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["rows", "columns"])],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["rows", "columns"])],
     )
-    folder = repository / name / "1"
+    _write(graph, repository)
+
+
+def _write(graph: onnx.GraphProto, repository: Path) -> None:
+    folder = repository / graph.name / "1"
     folder.mkdir(parents=True)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=10)
     onnx.save(model, folder / "model.onnx")
