@@ -16,7 +16,6 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from queue import Empty, Queue
 from threading import Lock, Thread
-from types import TracebackType
 from typing import Generic, Self, TypeVar
 
 import grpc
@@ -82,12 +81,7 @@ class InFlight(Generic[R]):
         while (future := self._answers.get()) is not None:
             yield future.result()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Take no more texts; what is under way ends with its channel."""
         self._is_over = self._is_stopped = True
         try:

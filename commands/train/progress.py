@@ -5,7 +5,6 @@ epoch or measurement remain.
 """
 
 from collections.abc import Callable
-from types import TracebackType
 from typing import Self
 
 from rich.console import Console
@@ -107,12 +106,7 @@ class TrainingBar(Listener):
         self._bar.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._bar.stop()
 
     def started(self, total_steps: int, done_steps: int) -> None:

@@ -13,7 +13,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from loadtests.load.scenario import ServerPlan
@@ -50,12 +49,7 @@ class Replicas:
             raise RuntimeError("a server did not become ready: its messages are above")
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         with ExitStack() as stack:  # so that one that does not end leaves none of the others
             for server in self._servers:
                 stack.callback(server.stop)

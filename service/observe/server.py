@@ -21,10 +21,6 @@ BOUNDS: tuple[Bound, ...] = ("calls", "bytes", "draining", "token", "key")
 Outcome: TypeAlias = Literal["success", "failure"]
 
 
-def _zero() -> int:
-    return 0
-
-
 def _nothing() -> None:
     return None
 
@@ -35,9 +31,9 @@ class ServerNumbers:
 
     is_ready: Callable[[], bool] = bool
     is_live: Callable[[], bool] = bool
-    num_calls: Callable[[], int] = _zero  # in flight, open streams included
-    num_bytes: Callable[[], int] = _zero  # of requests in flight, and of answers not yet read
-    num_unserved: Callable[[], int] = _zero  # models that are wanted and have no version
+    num_calls: Callable[[], int] = int  # in flight, open streams included
+    num_bytes: Callable[[], int] = int  # of requests in flight, and of answers not yet read
+    num_unserved: Callable[[], int] = int  # models that are wanted and have no version
     certificate_ends_s: Callable[[], float | None] = _nothing  # since 1970; None without TLS
     refusals: Counter[Bound] = field(default_factory=Counter)  # before a model is looked for
     loads: Counter[tuple[str, Outcome]] = field(default_factory=Counter)  # by model

@@ -4,7 +4,6 @@ Lives on the event loop; no locks.
 """
 
 import asyncio
-from types import TracebackType
 
 
 class Occupancy:
@@ -40,10 +39,5 @@ class Occupancy:
     def __enter__(self) -> None:
         self.enter()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.leave()
