@@ -3,6 +3,7 @@
 import re
 from collections import defaultdict
 from dataclasses import Field, fields
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -96,11 +97,38 @@ def test_the_map_names_every_room() -> None:
     assert {part for room in ROOMS for part in room.split("/")} - LOOSE <= named
 
 
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+
+
+@each_page
+def test_every_module_that_a_page_runs_exists(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    names = set(re.findall(r"python -m ((?:loadtests|models|deploy|tests)[\w.]*\w)", text))
+    assert {name for name in names if find_spec(name) is None} == set()
+
+
+@each_page
+def test_every_link_leads_to_a_file_and_a_heading(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
+        if "://" in target:
+            continue
+        name, _, heading = target.partition("#")
+        file = page.parent / name if name else page
+        assert file.exists(), target
+        assert not heading or heading in _headings(file), target
+
+
+def _headings(page: Path) -> set[str]:
+    """Anchors of a page's headings, as GitHub makes them."""
+    titles = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
 def test_every_path_that_a_page_names_exists() -> None:
-    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
     missing = {
         (page.name, path)
-        for page in pages
+        for page in PAGES
         for path in re.findall(PATH, page.read_text(encoding="utf-8"))
         if not (ROOT / path).exists() and not (ROOT / "service" / path).exists()
     }
