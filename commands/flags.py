@@ -14,7 +14,7 @@ import typer
 
 
 def completing(choices: Collection[str]) -> Callable[[], list[str]] | None:
-    """What a shell completes a value to; None, as Typer has it, where any value may be given."""
+    """A function that completes a value; None, as Typer has it, if any value is allowed."""
     return (lambda: list(choices)) if choices else None
 
 

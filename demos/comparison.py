@@ -1,4 +1,4 @@
-"""What `attendant ladder` does: run each recipe, serve all models together, compare their speed."""
+"""`attendant ladder`: runs each recipe, serves all models together, compares their speed."""
 
 import itertools
 import json
@@ -37,7 +37,7 @@ TIMEOUT_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """What the command is given; the last two are checkpoints, `gpt` may be empty."""
+    """The command's arguments; the last two are checkpoints, `gpt` may be empty."""
 
     data: Path
     test: Path

@@ -35,7 +35,7 @@ class StepError(AttendantError):
 
 @dataclass(frozen=True, slots=True)
 class Durations:
-    """How long the parts of a demo took."""
+    """The durations of a demo's parts."""
 
     building_s: float
     answering_s: float

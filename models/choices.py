@@ -1,4 +1,4 @@
-"""How an embedder makes one vector of a text's tokens. Imports no PyTorch, for flags."""
+"""The choices of an embedder's pooling. Imports no PyTorch, for flags."""
 
 POOLINGS = ("mean", "cls")
 EMBEDDING_LAYERS = (

@@ -1,4 +1,4 @@
-"""What can be wrong with what the user gave us; every message says where and what was expected.
+"""Errors in a user's input; every message says where, and what was expected.
 
 Knows nothing about PyTorch, nor about exit codes: the command line turns these into messages.
 

@@ -1,4 +1,4 @@
-"""What a user should know of data that can be learnt from all the same, as Python's warnings.
+"""Remarks on usable but questionable data, as Python's warnings.
 
 Knows nothing about terminals: a command says how each is shown, a test catches it.
 """

@@ -153,7 +153,7 @@ class RanBatch:
 
 
 class Sampling(Protocol):
-    """How a client wants tokens chosen."""
+    """A client's sampling parameters."""
 
     @property
     def temperature(self) -> float: ...
@@ -172,7 +172,7 @@ class Sampling(Protocol):
 
 
 class Prompted(Protocol):
-    """What a sample was generated for."""
+    """The request that a sample belongs to."""
 
     @property
     def params(self) -> Sampling: ...

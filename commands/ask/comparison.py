@@ -18,7 +18,7 @@ class ComparedWord:
 
     @property
     def difference(self) -> float:
-        """How much likelier the first of two prompts makes it than the second."""
+        """The difference of its log probabilities with the first and the second prompt."""
         first, second = self.logprobs
         return first - second
 
@@ -40,12 +40,12 @@ class Crossing:
     corners: tuple[int, int, int, int]
 
     def differences(self, word: ComparedWord) -> tuple[float, float]:
-        """How much likelier the one inner word makes it than the other, with each outer word."""
+        """The difference of its log probabilities between the inner words, for each outer word."""
         a, b, c, d = (word.logprobs[corner] for corner in self.corners)
         return a - b, c - d
 
     def change(self, word: ComparedWord) -> float:
-        """What the outer word does to that difference."""
+        """The change of that difference between the outer words."""
         before, after = self.differences(word)
         return after - before
 
@@ -65,7 +65,7 @@ def compared(prompts: Sequence[Mapping[str, float]]) -> list[ComparedWord]:
 
 
 def short_names(prompts: Sequence[str]) -> list[str]:
-    """Of each prompt the words in which it differs from others; or numbers, from 1."""
+    """The words in which each prompt differs from the others; or numbers, from 1."""
     rows = [prompt.split() for prompt in prompts]
     if len(set(map(len, rows))) == 1:
         # Places that part the prompts alike tell the same: "he" and, further on, "his".
@@ -82,7 +82,7 @@ def short_names(prompts: Sequence[str]) -> list[str]:
 
 
 def crossing_of(prompts: Sequence[str]) -> Crossing | None:
-    """How four prompts cross two words of two places, if they do."""
+    """The two words of two places that four prompts cross, if they do."""
     names = [tuple(name.split()) for name in short_names(prompts)]
     if len(names) != 4 or any(len(name) != 2 for name in names):
         return None

@@ -95,7 +95,7 @@ def features(
 
 
 def _word_in_texts(given: Sequence[str], patience_s: float, word: str, ask: Ask) -> tables.Table:
-    """How alike a word's vectors are: cosines of the first occurrences in texts."""
+    """The similarity of a word's vectors: cosines of its first occurrences in texts."""
     import numpy as np  # heavy, and all commands are read together
 
     from service.serving.tasks.texts import similarity as likeness_of

@@ -124,7 +124,7 @@ def fill_mask(
 
 
 def _prompts(texts: list[str], against: str, *, is_compared: bool, as_json: bool) -> list[str]:
-    """What is to be compared."""
+    """The prompts to compare."""
     if as_json:
         raise SettingError("--json is set, expected it without --against and --compare")
     if against and (is_compared or len(texts) != 1):

@@ -40,7 +40,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def own_address() -> str:
-    """Where a server with our environment listens."""
+    """The address of a server with our environment."""
     host = os.environ.get("ATTENDANT_HOST", "127.0.0.1")
     host = LOCAL.get(host, host)
     port = os.environ.get("ATTENDANT_GRPC_PORT", "8001")
@@ -98,7 +98,7 @@ FLAGS: tuple[tuple[str, str, Callable[[str], object], str], ...] = (
 
 
 def _access(flags: argparse.Namespace) -> Access:
-    """What the flags say; by default the certificate that a server with our environment shows."""
+    """The certificates of the flags; by default that of a server with our environment."""
     access = read_access(
         flags.tls_ca, flags.tls_cert, flags.tls_key, flags.tls_name, flags.token_file
     )

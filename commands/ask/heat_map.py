@@ -95,7 +95,7 @@ class HeatMap:
 
 
 def _place(column: int, cell: int) -> int:
-    """Where a column begins, counted from the first one beside it."""
+    """The offset of a column's start."""
     return column * cell if cell > 1 else column + column // GROUP
 
 

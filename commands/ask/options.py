@@ -1,4 +1,4 @@
-"""What the commands that ask a server share: options, consoles, and JSON in place of tables."""
+"""Shared parts of commands that call a server: options, consoles, and JSON instead of tables."""
 
 import inspect
 import json

@@ -1,4 +1,4 @@
-"""What the commands that ask about texts share: any number of them, answered as they come.
+"""Shared parts of commands for texts: any number of texts, answered as they come.
 
 Texts are arguments, or the lines of stdin. One answer to arguments is shown whole; lines are shown
 as rows of one table that grows, or as JSON. What cannot be answered is named on stderr with its
@@ -50,7 +50,7 @@ FREE_COLUMN = "text"  # takes the width that the others leave
 
 
 class Output(ABC):
-    """Where answers go, until its block is left."""
+    """The output for answers, until its block is left."""
 
     def __enter__(self) -> Self:
         return self
@@ -99,7 +99,7 @@ def output_of(
     as_json: bool,
     as_ndjson: bool,
 ) -> Output:
-    """How answers are printed; `field` is that of a response with an element per text."""
+    """The form of printed answers; `field` is that of a response with an element per text."""
     if as_json and as_ndjson:
         raise SettingError("--json and --ndjson are both set, expected one of them")
     if as_ndjson:
@@ -266,7 +266,7 @@ class GrowingTable(Output):
 
 
 def _widths(table: Table, console: Console, options: ConsoleOptions) -> list[int]:
-    """Of columns, so that rows which come later stand below these."""
+    """The widths of columns, so that later rows align with these."""
     widths = [
         max(
             Measurement.get(console, options, cell).maximum

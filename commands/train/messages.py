@@ -1,4 +1,4 @@
-"""What commands that train say when they cannot: one line, and an exit code.
+"""Errors of commands that train: one line, and an exit code.
 
 Exit codes: 0 done, 1 the files do not allow it, 2 wrong usage or something missing, 130
 interrupted.

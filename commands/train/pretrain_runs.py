@@ -1,4 +1,4 @@
-"""What `attendant pretrain` does, once its arguments are understood.
+"""The run of `attendant pretrain`, after its arguments are parsed.
 
 Knows nothing about flags or exit codes (`commands/train/train.py` does). This is where files,
 training and the terminal meet; it imports PyTorch, so the command line imports it only when it
@@ -102,7 +102,7 @@ def start_of(
 def tokenizer_for(
     given: Path | None, pretraining: Pretraining, corpus: Corpus, settings: PretrainSettings
 ) -> Tokenizer:
-    """From a folder or a tokenizer.json, else trained on what the model will be trained on."""
+    """A tokenizer from a folder or a tokenizer.json, else trained on the model's texts."""
     if given is None:
         return pretraining.train_tokenizer(corpus.train, settings)
     if given.is_dir():

@@ -1,4 +1,4 @@
-"""What `attendant probe` does, once its arguments are understood; imports PyTorch."""
+"""The run of `attendant probe`, after its arguments are parsed; imports PyTorch."""
 
 from collections.abc import Sequence
 from pathlib import Path

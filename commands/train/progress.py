@@ -27,7 +27,7 @@ SMOOTHING = 0.9  # of the loss shown: about the last ten steps
 
 
 class RateColumn(ProgressColumn):
-    """What is done in a second, once known: steps, or what there are several of in each."""
+    """The pace per second, once known: steps, or items of which a step has several."""
 
     def __init__(self, unit: str = "steps", per_step: int = 1) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ class RateColumn(ProgressColumn):
 
 
 def epoch_line(epoch: Measurement) -> str:
-    """What a run says of an epoch whose figures are scores."""
+    """The line of an epoch whose figures are scores."""
     scores = ", ".join(f"{spoken(name)} {value:.4f}" for name, value in epoch.figures.items())
     return (
         f"epoch {epoch.number}: training loss {epoch.train_loss:.4f}, "
@@ -52,7 +52,7 @@ def epoch_line(epoch: Measurement) -> str:
 
 
 def pairs_line(epoch: Measurement) -> str:
-    """What a run says of an epoch whose figures are shares of what is right."""
+    """The line of an epoch whose figures are accuracies."""
     symbols, exact = epoch.figures["symbols"], epoch.figures["exact"]
     return (
         f"epoch {epoch.number}: training loss {epoch.train_loss:.4f}, on test "
@@ -61,7 +61,7 @@ def pairs_line(epoch: Measurement) -> str:
 
 
 def step_line(measurement: Measurement) -> str:
-    """What a run says of a measurement between two steps."""
+    """The line of a measurement between two steps."""
     figures = (f"{spoken(name)} {value:.3f}" for name, value in measurement.figures.items())
     losses = (
         f"loss {measurement.train_loss:.4f}",

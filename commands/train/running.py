@@ -1,4 +1,4 @@
-"""What the commands that train share: Ctrl-C as a request to stop, and the summary at the end."""
+"""Shared parts of commands that train: Ctrl-C as a request to stop, and the summary at the end."""
 
 import signal
 from collections.abc import Callable, Iterator

@@ -21,7 +21,7 @@ from models.recipes.seq2seq import Trained
 
 @dataclass(frozen=True, slots=True)
 class Alignment:
-    """Where a network looked in a source for each token that it said."""
+    """A network's attention to a source for each token of its output."""
 
     source: tuple[str, ...]
     said: tuple[str, ...]  # with the end
@@ -109,7 +109,7 @@ def curves_picture(title: str, results: Mapping[str, Trained]) -> bytes:
 
 
 def alignment_of(trained: Trained) -> Alignment | None:
-    """Of the first pair that is tested on; None for a network without attention."""
+    """The attention of the first test pair; None for a network without attention."""
     network: Any = trained.network
     pairs, tokenizer = trained.pairs, trained.tokenizer
     tested = TokenizedPairs(pairs.test[:1], tokenizer, network.config, pairs.name)

@@ -1,4 +1,4 @@
-"""What `attendant seq2seq` does, once its arguments are understood.
+"""The run of `attendant seq2seq`, after its arguments are parsed.
 
 Knows nothing about flags or exit codes (`commands/train/seq2seq.py` does). It imports PyTorch, so
 the command line imports it only when it runs.

@@ -1,4 +1,4 @@
-"""What `attendant train` and `attendant import` do, once their arguments are understood.
+"""The runs of `attendant train` and `attendant import`, after their arguments are parsed.
 
 Knows nothing about flags or exit codes (`commands/train/train.py` does). This is where files,
 training and the terminal meet; it imports PyTorch, so the command line imports it only when it
@@ -49,7 +49,7 @@ class DataFiles:
 
 @dataclass(frozen=True, slots=True)
 class TrainedTask(Generic[D, R, J]):
-    """How a task's data is read and split, what is learnt, and how its figures are shown."""
+    """A task's functions for reading and splitting data, learning, and showing figures."""
 
     recipe: Recipe[D, R, J]
     read: Callable[[Path], D]
@@ -185,7 +185,7 @@ def as_embedder(
 def run_training(
     train: Callable[[Session], T], bar: TrainingBar, state_file: Path, *, resume: bool
 ) -> T:
-    """What `train` returns, while the bar shows how it goes; the first signal stops it.
+    """The result of `train`, with a progress bar; the first signal stops it.
 
     Raises TrainingInterruptedError after the state was saved.
     """

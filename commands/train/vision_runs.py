@@ -1,4 +1,4 @@
-"""What `attendant vision` does, once its arguments are understood.
+"""The run of `attendant vision`, after its arguments are parsed.
 
 Knows nothing about flags or exit codes (`commands/train/vision.py` does). It imports PyTorch, so
 the command line imports it only when it runs.

@@ -1,4 +1,4 @@
-"""What `attendant words` does, once its arguments are understood.
+"""The runs of `attendant words`, after their arguments are parsed.
 
 Knows nothing about flags or exit codes (`commands/train/words.py` does); imports PyTorch.
 """

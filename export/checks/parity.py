@@ -140,7 +140,7 @@ def _types_of_zero(row: Sequence[int]) -> list[int]:
 
 
 def _types_of_halves(row: Sequence[int]) -> list[int]:
-    """As of a pair."""
+    """Token types as of a pair."""
     half = len(row) // 2
     return [0] * (len(row) - half) + [1] * half
 

@@ -19,7 +19,7 @@ LEAST_FIRST_TOKENS = 0.5  # of rows whose first token is the reference's, where 
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """How near to the reference; `fault` says why it is not the same model, or is empty."""
+    """The agreement with the reference; `fault` says why it is not the same model, or is empty."""
 
     text: str
     fault: str = ""

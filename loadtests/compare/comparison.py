@@ -49,7 +49,7 @@ class Result:
     at: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
 
     def add(self, answers: dict[str, list[Answer]]) -> None:
-        """Of every side by its name, the peer's being one of them."""
+        """Add the answers of every side by its name, including the peer's."""
         self.ours_s = {name: [answer.seconds for answer in each] for name, each in answers.items()}
         self.theirs_s = self.ours_s.pop(self.peer)
         for name, each in answers.items():
@@ -104,7 +104,7 @@ def take_turns(
 def admitted(
     stack: ExitStack, peers: Sequence[Peer], reference: Reference, threads: int
 ) -> tuple[list[Side], dict[str, str]]:
-    """Those that agree, open until the stack ends; and why others are refused."""
+    """The sides that agree, open until the stack ends; and the faults of the others."""
     sides, faults = [], {}
     for peer in peers:
         try:

@@ -1,4 +1,4 @@
-"""What a figure depends on besides the programs: the processor, its instructions, the memory."""
+"""The machine that figures depend on: the processor, its instructions, the memory."""
 
 import os
 import platform

@@ -105,7 +105,7 @@ QUICK_SERVERS = ("Triton", "MLServer", "LitServe")
 def _optimum(
     name: str, model: str, environment: Environment, flags: str = "", then: str = ""
 ) -> Conversion:
-    """By Hugging Face's exporter: `onnx` or `openvino`, as the environment has it."""
+    """An export by Hugging Face's exporter: `onnx` or `openvino`, as the environment has it."""
     target = "openvino" if environment is OPENVINO else "onnx"
     task = "text-classification" if model == BERT else "text-generation-with-past"
     command = f"{{bin}}/optimum-cli export {target} --model {{model}} --task {task} "

@@ -24,7 +24,7 @@ ORDER = [traffic.name for traffic in TRAFFIC]
 
 
 def keep(result: Result, folder: Path) -> None:
-    """As a file of its own: a later run of the same peer and traffic replaces it."""
+    """Save one result: a later run of the same peer and traffic replaces it."""
     folder.mkdir(parents=True, exist_ok=True)
     name = f"{result.traffic}--{result.peer}".replace(" ", "-").replace("/", "-")
     (folder / f"{name}.json").write_text(json.dumps(asdict(result)))
@@ -46,7 +46,7 @@ def _speed(result: Result) -> float:
 
 
 def ratios(result: Result) -> dict[str, Spread]:
-    """Of each of ours over the peer."""
+    """The ratio of each of ours over the peer."""
     if not result.theirs_s:
         return {}
     return {name: times_faster(s, result.theirs_s) for name, s in result.ours_s.items()}
@@ -86,7 +86,7 @@ def _table(results: Sequence[Result]) -> Table:
 
 
 def _our_speeds(results: Iterable[Result]) -> dict[str, float]:
-    """Of each of ours, over all rounds with all peers."""
+    """The median speed of each of ours, over all rounds with all peers."""
     speeds: dict[str, list[float]] = {}
     for result in results:
         for name, seconds in result.ours_s.items():
@@ -95,7 +95,7 @@ def _our_speeds(results: Iterable[Result]) -> dict[str, float]:
 
 
 def _latencies(results: Iterable[Result]) -> dict[str, str]:
-    """Of every side that is a server, over all rounds with all others."""
+    """The latencies of every server, over all rounds with all others."""
     latencies_s: dict[str, list[float]] = {}
     for result in results:
         for name, values in result.latencies_s.items():

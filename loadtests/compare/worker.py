@@ -33,7 +33,7 @@ class Work:
 
     @property
     def amount(self) -> int:
-        """What is counted: generated tokens, or rows."""
+        """The counted amount: generated tokens, or rows."""
         return sum(self.num_tokens) or len(self.rows)
 
     def batches(self) -> Iterator[list[list[int]]]:
@@ -44,7 +44,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """How long it took, and the logits or the new tokens of each row, in the order of the rows."""
+    """The duration, and the logits or new tokens of each row, in the order of the rows."""
 
     seconds: float
     outputs: Sequence[Sequence[float]]
@@ -53,7 +53,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What a worker opens."""
+    """A worker's model and options."""
 
     model: str  # folder
     threads: int

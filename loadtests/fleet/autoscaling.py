@@ -133,7 +133,7 @@ def scrape(url: str) -> float:
 
 @dataclass(slots=True)
 class Measured:
-    """What happened, by evaluation of the autoscaler."""
+    """The events at each evaluation of the autoscaler."""
 
     at_s: list[float] = field(default_factory=list)
     in_flight: list[float] = field(default_factory=list)
@@ -202,7 +202,7 @@ async def _scale(
 
 
 def summary(measured: Measured, tally: Tally) -> dict[str, Any]:
-    """What the claim is, in figures: scaled up first, kept the SLO, did not flap."""
+    """The claim in figures: scaled up first, kept the SLO, did not flap."""
     first = measured.ordered[0]
     up_s = next(
         (at for at, n in zip(measured.at_s, measured.ordered, strict=True) if n > first), None

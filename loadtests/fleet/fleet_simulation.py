@@ -22,7 +22,7 @@ USUAL_LOAD = 0.75  # of a replica's capacity
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """What one replica can do, and what is promised."""
+    """One replica's capacity, and the objective."""
 
     capacity: float = 200.0  # requests per second
     service_s: float = 0.05
@@ -34,7 +34,7 @@ class Service:
 
 @dataclass(slots=True)
 class Course:
-    """What happened, second by second."""
+    """The events of each second."""
 
     replicas: list[int] = field(default_factory=list)  # ready
     in_flight: list[float] = field(default_factory=list)

@@ -25,7 +25,7 @@ class ScalingPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Direction:
-    """How fast replicas may come, or go. Of several policies the one that allows most counts."""
+    """The bounds of adding or removing replicas. The most permissive of several policies counts."""
 
     policies: tuple[ScalingPolicy, ...]
     window_s: float  # for which the least (up) or largest (down) recommendation counts
@@ -79,7 +79,7 @@ class HorizontalAutoscaler:
         self._changes: deque[tuple[float, int]] = deque()  # when, by how many
 
     def evaluate(self, now_s: float, current: int, total: float) -> int:
-        """How many replicas to have from now on, given the metric summed over all."""
+        """The number of replicas from now on, given the metric summed over all."""
         desired = self._limited(now_s, current, self._stable(now_s, current, total))
         if desired != current:
             self._changes.append((now_s, desired - current))
@@ -131,12 +131,12 @@ class HorizontalAutoscaler:
         return min(limit(policy) for policy in policies)
 
     def _before(self, now_s: float, current: int, period_s: float) -> int:
-        """How many there were at the beginning of a period that ends now."""
+        """The number of replicas at the beginning of a period that ends now."""
         return current - sum(change for at_s, change in self._changes if at_s > now_s - period_s)
 
 
 def num_flaps(at_s: Sequence[float], counts: Sequence[int], within_s: float) -> int:
-    """How often replicas went in one direction less than `within_s` after the other."""
+    """The number of reversals of direction within `within_s`."""
     courses = pairwise(zip(at_s, counts, strict=True))
     changes = [
         (now_s, after - before) for (_, before), (now_s, after) in courses if after != before

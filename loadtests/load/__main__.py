@@ -1,4 +1,4 @@
-"""So that `python -m loadtests.load` runs a load test."""
+"""Runs a load test: `python -m loadtests.load`."""
 
 import typer
 

@@ -47,6 +47,6 @@ def step(low: float, high: float, at_s: float) -> Rate:
 
 
 def diurnal(low: float, high: float, period_s: float) -> Rate:
-    """From the low at night to the high at noon and back, as a cosine."""
+    """Rates from the low at night to the high at noon and back, as a cosine."""
     middle, swing = (high + low) / 2, (high - low) / 2
     return lambda at_s: middle - swing * math.cos(2 * math.pi * at_s / period_s)

@@ -22,7 +22,7 @@ GRACE_S = 5.0  # beyond its deadline; then a request is given up
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """Which part of the load a worker sends."""
+    """The part of the load that a worker sends."""
 
     number: int = 0
     of: int = 1

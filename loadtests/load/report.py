@@ -89,7 +89,7 @@ class Report:
 
     @property
     def failures(self) -> list[str]:
-        """What the scenario expects and the run did not show, and why the run is not valid."""
+        """The expectations that the run did not meet, and the reasons why it is invalid."""
         if not self.is_checked:
             return [] if self.main.tally.total.statuses[OK] else ["nothing was answered"]
         faults = [*self.main.tally.faults]

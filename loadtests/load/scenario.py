@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class ScenarioError(ValueError):
-    """What is wrong with a scenario: the key, its value, and the limit."""
+    """An error in a scenario: the key, its value, and the limit."""
 
 
 def _number(default: float, low: float, high: float) -> float:
@@ -106,7 +106,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Slo:
-    """What makes an answer good, in milliseconds from when it was due; 0 asks nothing."""
+    """The bounds of a good answer, in milliseconds from when it was due; 0 is no bound."""
 
     latency_ms: float = _number(0.0, 0.0, 1e6)
     first_token_ms: float = _number(0.0, 0.0, 1e6)
@@ -143,7 +143,7 @@ class Traffic:
 
 @dataclass(frozen=True, slots=True)
 class ServerPlan:
-    """What is started where no address is given."""
+    """The servers that are started without an address."""
 
     command: str = _choice(
         "attendant", "sleeping", default="attendant"
@@ -156,7 +156,7 @@ class ServerPlan:
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """What the run must show, or the command fails; -1 asks nothing."""
+    """The expectations of a run, or the command fails; -1 is no expectation."""
 
     least_good_of_capacity: float = _number(-1.0, -1.0, 10.0)  # good answers per second, over it
     least_good_share: float = _number(-1.0, -1.0, 1.0)

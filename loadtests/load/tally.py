@@ -35,7 +35,7 @@ class Sample:
 
 @dataclass(slots=True)
 class Answers:
-    """What became of one kind of traffic."""
+    """The outcomes of one kind of traffic."""
 
     statuses: Counter[str] = field(default_factory=Counter)
     num_good: int = 0
@@ -122,7 +122,7 @@ class Tally:
 
     @property
     def good_share(self) -> float:
-        """Of requests due, those answered well."""
+        """The share of due requests with a good answer."""
         total = self.total
         return total.num_good / max(1, total.statuses.total() - total.statuses[LEFT])
 

@@ -52,7 +52,7 @@ def turns(names: Iterable[str], rounds: int, warm_up: int = 1) -> Iterator[tuple
 def take_turns(
     ways: Mapping[str, Callable[[], Turn]], rounds: int, warm_up: int = 1
 ) -> dict[str, list[Turn]]:
-    """What each way returned in its counted turns, with a bar of progress meanwhile."""
+    """The results of each way in its counted turns; shows a progress bar meanwhile."""
     results: dict[str, list[Turn]] = {name: [] for name in ways}
     with Progress(console=Console(stderr=True)) as progress:
         task = progress.add_task("rounds", total=(warm_up + rounds) * len(ways))

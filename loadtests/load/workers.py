@@ -23,7 +23,7 @@ POLL_S = 0.1
 
 
 class WorkerError(Exception):
-    """What went wrong in a worker, in its own words."""
+    """A worker's error, with its own text."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What requests ask: one `Workload` per kind of traffic, its requests made beforehand.
+"""The requests of load tests: one `Workload` per kind of traffic, made beforehand.
 
 Retries are off in every channel: a request is sent once, and what comes of it is what is counted.
 """
@@ -39,7 +39,7 @@ CHANNEL_OPTIONS: tuple[tuple[str, Any], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What came of a request. Times are `time.monotonic()`, or the event loop's."""
+    """The outcome of a request. Times are `time.monotonic()`, or the event loop's."""
 
     status: str  # OK, LEFT, WRONG, FAILED, or the name of a gRPC status
     chunks: Sequence[tuple[float, int]] = ()  # when tokens came, and how many

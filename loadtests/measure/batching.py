@@ -215,7 +215,7 @@ async def _closed_loop(port: int, requests: Requests, concurrency: int) -> float
 
 @dataclass(slots=True)
 class Counts:
-    """What a server's metrics count of one model."""
+    """A server's counts for one model."""
 
     positions: float = 0.0  # B * S of all batches
     batches: float = 0.0
@@ -242,7 +242,7 @@ def _read_counts(url: str) -> dict[str, Counts]:
 
 @dataclass(frozen=True, slots=True)
 class Batches:
-    """What a server made of the counted rounds."""
+    """A server's results in the counted rounds."""
 
     count: float
     padding: float  # share of positions

@@ -64,7 +64,7 @@ def overhead(
 async def _decoding_steps(
     repository: Path, name: str, rows: int, num_tokens: int
 ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """By kind of sampling, ms per step: from one call to the next, and within the call."""
+    """Milliseconds per step by kind of sampling: from one call to the next, and within the call."""
     steps: list[RanStep] = []
     requests = random_prompts(rows, 5, (32, 64), (num_tokens, num_tokens))
     durations_ms = {}

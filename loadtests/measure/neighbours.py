@@ -66,7 +66,7 @@ def shown(waits_ms: list[float]) -> dict[str, float]:
 
 
 def beside(address: str, clients: int, megabytes: int, seconds: float) -> dict[str, list[float]]:
-    """How long each small call took while clients sent large requests; in milliseconds."""
+    """The milliseconds of each small call while clients sent large requests."""
     context = multiprocessing.get_context("spawn")
     load = context.Process(target=send_large, args=(address, clients, megabytes), daemon=True)
     load.start()

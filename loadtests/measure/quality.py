@@ -1,4 +1,4 @@
-"""What a precision costs: graphs of one version on texts, beside its float32 one.
+"""The cost of a precision: graphs of one version on texts, compared with its float32 one.
 
     python -m loadtests.measure.quality model_repository/spam/1 --data models/data/spam_heldout.tsv
 

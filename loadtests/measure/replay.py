@@ -54,12 +54,12 @@ class Replay:
 
     @property
     def padding_share(self) -> float:
-        """Of positions."""
+        """The share of padding in positions."""
         return 1 - self.num_tokens / self.num_positions
 
     @property
     def computed_padding_share(self) -> float:
-        """Of what was computed, attention included: the share that padding cost."""
+        """The share of padding in the computed work, attention included."""
         return 1 - self.useful / self.work
 
     @property
@@ -122,7 +122,7 @@ def _send(queue: BatchQueue, texts: Iterator[int], now_s: float, count: int) -> 
 
 
 def limits_of(cost: CostCurve) -> BatchLimits:
-    """Those of a model that was measured."""
+    """The batch limits of a measured model."""
     config = parse_config("max_batch_size: 64", "replayed")
     return with_cost(batch_limits(config, Settings(max_queue_s=0)), cost)
 

@@ -1,4 +1,4 @@
-"""How long a server takes to be ready, and how much memory each model takes.
+"""The time until a server is ready, and the memory of each model.
 
     python -m loadtests.measure.startup --repository model_repository --rounds 5
 

@@ -1,4 +1,4 @@
-"""What a decoder's graph costs: a decoding step and a prompt, for several graphs, interleaved.
+"""The cost of decoders' graphs: a decoding step and a prompt, for several graphs, interleaved.
 
     python -m loadtests.measure.steps a/model.onnx b/model.onnx --rows 1 --rows 8 --context 64
 
@@ -55,7 +55,7 @@ def main(
 
 
 def _works(rows: list[int], context: list[int], tokens: list[int]) -> list[tuple[str, int, Run]]:
-    """What is timed, how many tokens it computes, and how."""
+    """The timed cases: each with its name, its number of tokens, and its function."""
     works: list[tuple[str, int, Run]] = [
         (f"step, {num_rows} rows behind {past}", num_rows, _step(num_rows, past))
         for past in context

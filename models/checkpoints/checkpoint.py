@@ -94,7 +94,7 @@ class Checkpoint:
 
 
 def load_checkpoint(source: str | Path) -> Checkpoint:
-    """From our own folder, a Hugging Face folder or, where there is no such folder, a hub id."""
+    """A checkpoint from our own folder, a Hugging Face folder or, without a folder, a hub id."""
     folder = Path(source)
     if folder.is_dir():
         origin = folder.resolve().name

@@ -95,7 +95,7 @@ def activation(name: str, field: str = "hidden_act") -> str:
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """How one kind of checkpoint names its weights, and what its classification head is."""
+    """One kind of checkpoint: the names of its weights, and its classification head."""
 
     prefix: str  # before the encoder's names in checkpoints that have a head
     config: Callable[[Mapping[str, Any]], EncoderConfig]

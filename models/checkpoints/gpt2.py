@@ -58,7 +58,7 @@ def check_gpt2(values: Mapping[str, Any], path: Path) -> None:
 
 
 def gpt2_config(values: Mapping[str, Any]) -> GPTConfig:
-    """Of the three rates of dropout, which are alike in every known checkpoint, the residual's."""
+    """The sizes; dropout is the residual's, as all three rates are equal in known checkpoints."""
     hidden_size = int(values["n_embd"])
     intermediate_size = values.get("n_inner")
     eos_token_id = values.get("eos_token_id", 50_256)

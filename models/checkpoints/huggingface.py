@@ -48,7 +48,7 @@ NEVER_NEEDED = re.compile(r"(^|\.)(position_ids|token_type_ids)$|^pooler\.")
 
 @dataclass(frozen=True, slots=True)
 class PretrainedModel:
-    """What a folder holds, but for its tokenizer; only a classifier has `labels`."""
+    """The contents of a folder without its tokenizer; only a classifier has `labels`."""
 
     model: EncoderNetwork | GPT
     labels: tuple[str, ...]
@@ -149,7 +149,7 @@ def short_names(tensors: Mapping[str, Tensor], family: Family) -> dict[str, Tens
 def has_classifier(
     values: Mapping[str, Any], tensors: Mapping[str, Tensor], family: Family
 ) -> bool:
-    """By the declared architecture; a config without one is judged by its weights."""
+    """Whether the declared architecture is a classifier; without one, whether the weights are."""
     architectures = values.get("architectures")
     if architectures:
         return str(architectures[0]).endswith(CLASSIFIER)
@@ -157,7 +157,7 @@ def has_classifier(
 
 
 def token_use_of(values: Mapping[str, Any]) -> str | None:
-    """What the declared architecture makes of every token, if anything."""
+    """The declared architecture's use of every token, if any."""
     architecture = str((values.get("architectures") or [""])[0])
     return next((use for use in TOKEN_HEADS if architecture.endswith(use)), None)
 

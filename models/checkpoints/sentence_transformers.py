@@ -18,7 +18,7 @@ POOLING_FLAGS = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "
 
 @dataclass(frozen=True, slots=True)
 class EmbedderFolder:
-    """Where the encoder is, and what happens to its last hidden states."""
+    """The encoder's folder, and the pooling of its last hidden states."""
 
     encoder: Path
     pooling: str = "mean"  # of a plain encoder too: better than CLS where nothing was trained
@@ -27,7 +27,7 @@ class EmbedderFolder:
 
     @classmethod
     def read(cls, folder: Path) -> Self:
-        """From modules.json; a folder without one is a plain encoder."""
+        """The folder by its modules.json; without one it is a plain encoder."""
         path = folder / MODULES_FILE
         if not path.is_file():
             return cls(folder)

@@ -1,4 +1,4 @@
-"""What else a checkpoint may be exported for than its own task, from the same weights.
+"""Further tasks that a checkpoint may be exported for, from the same weights.
 
 One entry per use, in `USES`. Knows nothing about graphs.
 """

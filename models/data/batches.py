@@ -22,14 +22,14 @@ POOL_BATCHES = 32  # rows are sorted by length within pools of this number of ba
 
 
 class Rows(Protocol):
-    """What a network learns from, row by row."""
+    """The training data of a network, row by row."""
 
     def __len__(self) -> int: ...
 
     def lengths(self) -> list[int]: ...
 
     def batch(self, indices: Sequence[int]) -> tuple[Tensor, ...]:
-        """What the network takes, and after it the targets."""
+        """The network's inputs, and after them the targets."""
         ...
 
 

@@ -32,7 +32,7 @@ class TextFile:
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
-    """What to train on and what to measure on; no text is in both, unless it was given twice."""
+    """The texts for training and for measuring; no text is in both, unless it was given twice."""
 
     files: tuple[TextFile, ...]
     train: tuple[str, ...]

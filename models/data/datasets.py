@@ -84,7 +84,7 @@ class Dataset:
 
 
 class AnyExample(Protocol):
-    """What a file has many of; `content` is all that training may depend on."""
+    """One row of a file; `content` is all that training may depend on."""
 
     @property
     def content(self) -> tuple[object, ...]: ...
@@ -111,7 +111,7 @@ D = TypeVar("D", bound=AnyDataset)
 
 @dataclass(frozen=True, slots=True)
 class Splits(Generic[D]):
-    """What to train on, to choose the best epoch with and, optionally, to report on."""
+    """The rows for training, for choosing the best epoch and, optionally, for the report."""
 
     train: D
     validation: D

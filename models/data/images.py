@@ -59,7 +59,7 @@ class LabelledImages:
         assert all(set(part.labels()) <= set(labels) for part in held_out)
 
     def split(self, fractions: Sequence[float], seed: int) -> "list[LabelledImages]":
-        """What remains, then one held-out part per fraction."""
+        """The remaining rows, then one held-out part per fraction."""
         numbered = enumerate(self.examples)
         rows = Dataset(self.name, tuple(Example(i, image.label, "") for i, image in numbered))
         return [
@@ -72,7 +72,7 @@ class LabelledImages:
         return torch.stack([image.pixels for image in self.examples])
 
     def polarity(self) -> str:
-        """Of drawings, whether they are light on dark; empty for grounds of many brightnesses."""
+        """Whether drawings are light on dark, in words; empty for mixed backgrounds."""
         edges = torch.cat([_edge(image.pixels) for image in self.examples]).double() / 255.0
         ground = edges.median().item()
         is_even = ((edges - ground).abs() < EVEN_GROUND).double().mean().item() > EVEN_SHARE
@@ -81,7 +81,7 @@ class LabelledImages:
         return "light on dark" if ground < 0.5 else "dark on light"
 
     def mean_and_std(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """Of each channel, pixels counted from 0 to 1."""
+        """Mean and deviation of each channel, with pixels from 0 to 1."""
         values = self.pixels().double().div(255.0).transpose(0, 1).flatten(1)
         std = values.std(dim=1, correction=0).clamp(min=MIN_STD)
         return tuple(values.mean(dim=1).tolist()), tuple(std.tolist())

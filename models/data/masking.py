@@ -73,7 +73,7 @@ class MaskedPairs:
     def _masked(
         self, ids: np.ndarray, generator: np.random.Generator
     ) -> tuple[np.ndarray, np.ndarray]:
-        """What the model sees, and the targets."""
+        """The model's input, and the targets."""
         words = np.flatnonzero(self._is_word[ids])
         count = min(len(words), max(1, round(self._chosen_share * len(words))))
         chosen = generator.choice(words, count, replace=False)

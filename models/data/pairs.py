@@ -12,7 +12,7 @@ from models.errors import DatasetError
 
 
 class Pair(NamedTuple):
-    """What is read, and what is to be written."""
+    """A source and its target."""
 
     source: str
     target: str
@@ -20,7 +20,7 @@ class Pair(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PairSplits:
-    """What is trained on and what is tested on; no pair is in both."""
+    """The pairs for training and for testing; no pair is in both."""
 
     name: str
     train: tuple[Pair, ...]

@@ -162,7 +162,7 @@ class Agreement:
 
     @classmethod
     def of(cls, pairs: Iterable[tuple[str, Sequence[str]]]) -> Self:
-        """Of (answer, right answers) pairs; none right: the question has no answer."""
+        """The scores of (answer, right answers) pairs; no right answer means that there is none."""
         found = [(exact_match(said, right), f1(said, right)) for said, right in pairs]
         count = max(1, len(found))
         exact, agreed = (sum(pair[i] for pair in found) / count for i in range(2))

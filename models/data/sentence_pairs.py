@@ -148,7 +148,7 @@ class Pairs:
 
 
 def shortened(num_first: int, num_second: int, wanted: int) -> tuple[int, int]:
-    """What remains of two lengths where both together must be `wanted`: the longer one gives."""
+    """Two lengths cut to `wanted` in sum: the longer one is cut."""
     excess = max(0, num_first + num_second - wanted)
     from_longer = min(excess, abs(num_first - num_second))
     if num_first > num_second:

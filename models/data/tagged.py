@@ -33,7 +33,7 @@ class Entity(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class EntityCounts:
-    """Of one type, or of all together."""
+    """The scores of one type, or of all together."""
 
     correct: int
     predicted: int
@@ -61,7 +61,7 @@ def tag_names(types: Iterable[str]) -> tuple[str, ...]:
 
 
 def type_of(tag: str) -> str:
-    """What stands after `B-` or `I-`; empty outside."""
+    """The type after `B-` or `I-`; empty outside."""
     return tag[2:]
 
 
@@ -82,7 +82,7 @@ def entities_of(tags: Sequence[str]) -> list[Entity]:
 def count_entities(
     true: Iterable[Sequence[str]], predicted: Iterable[Sequence[str]]
 ) -> dict[str, EntityCounts]:
-    """Of every type that occurs, sorted, from the tags of the same sentences."""
+    """The scores of every type that occurs, sorted, from the tags of the same sentences."""
     correct, found, wanted = Counter[str](), Counter[str](), Counter[str]()
     for true_tags, predicted_tags in zip(true, predicted, strict=True):
         theirs, ours = set(entities_of(true_tags)), set(entities_of(predicted_tags))

@@ -22,7 +22,7 @@ END_OF_TEXT = "<|endoftext|>"
 
 
 def load_tokenizer(folder: Path, *, is_byte_level: bool = False) -> Tokenizer:
-    """From tokenizer.json, else from the files of older folders: GPT-2's if `is_byte_level`."""
+    """The tokenizer of tokenizer.json, else of older files: GPT-2's if `is_byte_level`."""
     path = folder / TOKENIZER_FILE
     if not path.is_file():
         return _from_merges(folder) if is_byte_level else _from_vocabulary(folder)

@@ -21,7 +21,7 @@ PAD, START, END, UNKNOWN = SPECIAL_TOKENS = ("[PAD]", "[START]", "[END]", "[UNK]
 
 
 class SpecialTokens(Protocol):
-    """Which tokens mean what."""
+    """The tokens with a special meaning."""
 
     @property
     def pad_token_id(self) -> int: ...

@@ -56,7 +56,7 @@ class TrainingWindows:
 def cut_and_order(
     num_tokens: int, num_windows: int, seed: int, epoch: int
 ) -> tuple[int, Sequence[int]]:
-    """Where the circle is cut in this epoch, and the order of the windows after the cut."""
+    """The place where the circle is cut in this epoch, and the order of the windows after it."""
     shuffler = random.Random(f"epoch {epoch} of {seed}")  # noqa: S311 - to reproduce
     order = list(range(num_windows))
     shuffler.shuffle(order)

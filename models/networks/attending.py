@@ -40,7 +40,7 @@ class ShownAttention(nn.Module):
         padding_mask_BT: Tensor | None,
         is_causal: bool = False,
     ) -> Tensor:
-        """As `ScaledDotProductAttention`, without dropout."""
+        """Like `ScaledDotProductAttention`, without dropout."""
         mask = None if padding_mask_BT is None else padding_mask_BT[:, None, None, :]
         if is_causal:
             causal = causal_mask(query_BHSDh.shape[-2], query_BHSDh.device)
@@ -123,7 +123,7 @@ class AttendingRecurrence(Attending):
 
 
 def shifted_right(target_ids_BT: Tensor, start_token_id: int) -> Tensor:
-    """What the decoder had written before it wrote each token of the target."""
+    """The decoder's earlier output for each token of the target."""
     start_B1 = torch.full_like(target_ids_BT[:, :1], start_token_id)
     return torch.cat([start_B1, target_ids_BT[:, :-1]], dim=1)
 

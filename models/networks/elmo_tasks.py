@@ -1,4 +1,4 @@
-"""What a task learns on an ELMo: its own mix of the layers, and a head (Peters et al. 2018, 3.3).
+"""ELMo for a task: a learned mix of its layers, and a head (Peters et al. 2018, 3.3).
 
 The language models stay as they are. Knows nothing about tokenizers, files or training.
 """

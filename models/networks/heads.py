@@ -110,7 +110,7 @@ class TextNetwork(nn.Module):
 
     @property
     def num_attentions(self) -> int:
-        """That the output depends on: one node each in the exported graph."""
+        """The attentions that the output depends on: one node each in the exported graph."""
         return 0
 
     @property
@@ -120,12 +120,12 @@ class TextNetwork(nn.Module):
 
     @property
     def pooling_description(self) -> str:
-        """How an embedder makes one vector of a text, for people."""
+        """A description of an embedder's pooling, for people."""
         return ""
 
     @property
     def learnt_description(self) -> str:
-        """What training made of single weights that have a meaning, for people; or nothing."""
+        """A description of learned single weights that have a meaning, for people; or empty."""
         return ""
 
     @property
@@ -139,7 +139,7 @@ class TextNetwork(nn.Module):
 
     @property
     def body(self) -> nn.Module:
-        """What may be pretrained: all but the head."""
+        """The part that may be pretrained: all but the head."""
         raise NotImplementedError
 
 

@@ -144,7 +144,7 @@ class Sizes(Protocol):
 
 
 class LayerSizes(Sizes, Protocol):
-    """What a layer needs to know of its network."""
+    """The sizes of a network that its layers need."""
 
     @property
     def intermediate_size(self) -> int: ...

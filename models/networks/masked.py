@@ -39,7 +39,7 @@ class PredictionHead(nn.Module):
 
 
 class NextSentenceHead(nn.Module):
-    """Of the first token: whether the second text follows the first, or is from elsewhere."""
+    """From the first token: whether the second text follows the first, or is from elsewhere."""
 
     def __init__(self, hidden_size: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What an encoder says of every token: a label each, or whether an answer starts or ends there.
+"""Encoders that classify every token: a label each, or whether an answer starts or ends there.
 
 Knows nothing about files, tokenizers or training. Both give packed rows: the real tokens of all
 texts one after the other.

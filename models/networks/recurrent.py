@@ -105,7 +105,7 @@ class RecurrentConfig(Config):
 
     @property
     def num_layers(self) -> int:
-        """Of the encoder, and as many of the decoder."""
+        """The number of layers of the encoder, and as many of the decoder."""
         return 1
 
 
@@ -140,7 +140,7 @@ class Recurrence(nn.Module):
 
 
 class Decoded(NamedTuple):
-    """What a decoder makes of some target tokens."""
+    """A decoder's output for some target tokens."""
 
     logits: Tensor  # [B, T, V]
     weights: Tensor | None  # [B, T, S] of attention, each row sums to 1; None without attention
@@ -214,7 +214,7 @@ class RecurrentSeq2Seq(nn.Module):
     def _attend(
         self, asking_BTD: Tensor, memory_BSD: Tensor, mask_BS: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """What the asking states find [B, T, D], and where [B, T, S]."""
+        """The contexts of the query states [B, T, D], and their weights [B, T, S]."""
         assert self.score is not None, "a network without attention never asks"
         scores_BTS = self.score(asking_BTD, memory_BSD)
         # The least number, not minus infinity: a row of nothing but padding stays finite.

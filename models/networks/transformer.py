@@ -126,7 +126,7 @@ class Transformer(nn.Module):
         return embedded
 
     def encode(self, input_ids_BS: Tensor, attention_mask_BS: Tensor) -> Tensor:
-        """What the decoder looks at, [B, S, D]; the mask is 1 for a real token, 0 for padding."""
+        """The encoder's output [B, S, D]; the mask is 1 for a real token, 0 for padding."""
         hidden_BSD = self.embed(input_ids_BS)
         for layer in self.encoder:
             hidden_BSD = layer(hidden_BSD, attention_mask_BS != 0)

@@ -1,4 +1,4 @@
-"""How a BERT is trained from nothing: word pieces, masked words and next sentences.
+"""Training a BERT from nothing: word pieces, masked words and next sentences.
 
 Knows nothing about the loop; it is the `bert` of `models/recipes/kinds.py`.
 """
@@ -54,7 +54,7 @@ PRESETS: dict[str, Callable[[], EncoderConfig]] = {
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a model made of B pairs with M chosen tokens; scores are float32."""
+    """A model's output for B pairs with M chosen tokens; scores are float32."""
 
     scores: Tensor  # [M, V]
     targets: Tensor  # [M]
@@ -63,7 +63,7 @@ class Outcome:
 
     @property
     def loss(self) -> Tensor:
-        """Of words and of relations, added as for BERT."""
+        """The sum of the losses of words and of relations, as for BERT."""
         words = F.cross_entropy(self.scores, self.targets)
         return words + F.cross_entropy(self.relation_scores, self.relations)
 

@@ -1,4 +1,4 @@
-"""What a user may set of BERT's pretraining, beside what all pretraining has.
+"""The settings of BERT's pretraining, beside those of all pretraining.
 
 Knows nothing about PyTorch: the command line draws its flags from here without importing it.
 """

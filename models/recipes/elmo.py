@@ -1,4 +1,4 @@
-"""How ELMo is trained from nothing: lines of text, read from either end.
+"""Training ELMo from nothing: lines of text, read in both directions.
 
 Knows nothing about the loop; it is the `elmo` of `models/recipes/kinds.py`.
 """

@@ -42,7 +42,7 @@ RATE_OF_FIXED_BODY = 1e-2  # where fresh weights alone learn
 
 @dataclass(frozen=True, slots=True)
 class Recipe(Generic[D, R, J]):
-    """What fine-tuning for a task consists of.
+    """The parts of fine-tuning for a task.
 
     `network` gives a copy of a checkpoint's with a head for what is to be learnt, and its labels in
     the order of its outputs. `rows` takes data, labels, tokenizer, the most tokens of a row and the

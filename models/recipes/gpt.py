@@ -1,4 +1,4 @@
-"""How a GPT is trained from nothing: byte pairs, and a loss on every next token.
+"""Training a GPT from nothing: byte pairs, and a loss on every next token.
 
 Knows nothing about the loop; it is the `gpt` of `models/recipes/kinds.py`.
 
@@ -35,7 +35,7 @@ class HeldOut:
     num_bytes: int
 
     def bits_per_byte(self, loss: float) -> float:
-        """From nats per token, a stream's tokens having its usual number of bytes."""
+        """Bits per byte from nats per token, with the stream's mean number of bytes per token."""
         return loss / math.log(2.0) * len(self.stream) / self.num_bytes
 
 

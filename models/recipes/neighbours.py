@@ -1,4 +1,4 @@
-"""Which words are near which, and what a is to b as c is to (Mikolov et al. 2013).
+"""Nearest words and analogies of word vectors (Mikolov et al. 2013).
 
 Knows nothing about networks: a table of vectors and its words. Similar means a small angle.
 

@@ -27,11 +27,11 @@ Config = TypeVar("Config", GPTConfig, EncoderConfig)
 
 
 class LanguageObjective(Protocol):
-    """What a language model learns from windows of text, and what it is judged by."""
+    """A language model's loss on windows of text, and its measurement."""
 
     @property
     def num_train_tokens(self) -> int:
-        """Of the corpus, not of all epochs."""
+        """The number of the corpus's tokens, not of all epochs."""
         ...
 
     @property
@@ -43,7 +43,7 @@ class LanguageObjective(Protocol):
         ...
 
     def digest(self) -> str:
-        """Of everything that is learnt from and measured on."""
+        """A digest of all data for training and measuring."""
         ...
 
     def loss(self, model: nn.Module, first: int, count: int) -> Tensor:
@@ -57,7 +57,7 @@ class LanguageObjective(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class WindowObjective:
-    """To learn a language from windows of text; a step learns from some batches of them."""
+    """The objective of a language model on windows of text; a step learns from some batches."""
 
     language: LanguageObjective
     settings: PretrainSettings
@@ -76,7 +76,7 @@ class WindowObjective:
 
 @dataclass(frozen=True, slots=True)
 class Pretraining:
-    """How one kind of model comes about, by its own settings."""
+    """The recipe of one kind of model, with its own settings."""
 
     train_tokenizer: Callable[[Sequence[str], Any], Tokenizer]  # of documents, settings
     config_of: Callable[[Any, Tokenizer], Any]  # of settings
@@ -167,7 +167,7 @@ def with_sizes(
 
 
 def digest_of(*streams: Tensor) -> str:
-    """Of tensors, one after the other."""
+    """A digest of tensors, one after the other."""
     digest = hashlib.sha256()
     for stream in streams:
         digest.update(stream.numpy().tobytes())

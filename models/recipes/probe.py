@@ -43,7 +43,7 @@ class TaggedStates:
     targets: Tensor  # [W], labels by index
 
     def tags_of(self, labels: Sequence[str], predicted_W: Tensor) -> list[list[str]]:
-        """Of all words of the sentences; those without a token are outside."""
+        """The labels of all words of the sentences; those without a token are outside."""
         tags = [[OUTSIDE] * len(sentence.words) for sentence in self.sentences]
         for (sentence, word), label in zip(self.places, predicted_W.tolist(), strict=True):
             tags[sentence][word] = labels[label]
@@ -52,7 +52,7 @@ class TaggedStates:
 
 @dataclass(frozen=True, slots=True)
 class Probed:
-    """How well entities were found from features of one kind."""
+    """The figures for entities from features of one kind."""
 
     features: str
     size: int  # values per word

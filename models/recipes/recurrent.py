@@ -1,4 +1,4 @@
-"""How a recurrent network is made from settings: symbols between spaces are its tokens."""
+"""Makes recurrent networks from settings: symbols between spaces are their tokens."""
 
 import torch
 from tokenizers import Tokenizer

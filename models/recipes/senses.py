@@ -1,4 +1,4 @@
-"""How far apart an ELMo keeps the meanings of a word.
+"""How well an ELMo separates the meanings of a word.
 
     python -m models.recipes.senses CHECKPOINT
 
@@ -28,7 +28,7 @@ NUMBER_OF = {name: number for number, name in enumerate(chain.from_iterable(MEAN
 
 @dataclass(frozen=True, slots=True)
 class Senses:
-    """Of one word in one layer."""
+    """The figures of one word in one layer."""
 
     same_cosine: float  # mean over pairs of the same meaning
     other_cosine: float

@@ -32,7 +32,7 @@ MEASURED_PAIRS = 2_000  # most of those trained on: saying many again would outl
 
 
 class Seq2Seq(Protocol):
-    """What a network must do to be trained and measured here; it is an `nn.Module` too."""
+    """The interface of a network for training and measuring; it is an `nn.Module` too."""
 
     config: Any  # has the fields of `SpecialTokens`, vocab_size and max_positions
 
@@ -49,7 +49,7 @@ class Seq2Seq(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """How one kind of network is made and trained.
+    """The recipe of one kind of network.
 
     `build` is given the settings, the tokenizer and the longest row that it must take.
     """
@@ -66,7 +66,7 @@ class Training:
 
 @dataclass(frozen=True, slots=True)
 class Accuracy:
-    """Of what a network says by itself."""
+    """Measurements of a network's own output."""
 
     symbols: float  # share of targets' tokens, their ends aside, that stand where they should
     exact: float  # share of targets that are right as a whole, with their ends
@@ -124,7 +124,7 @@ def train(
 
 
 class PairObjective:
-    """To write the target of each pair; a step learns from one batch."""
+    """The objective of writing the target of each pair; a step learns from one batch."""
 
     def __init__(
         self,
@@ -152,7 +152,7 @@ class PairObjective:
 
 
 def accuracy(model: nn.Module, pairs: TokenizedPairs) -> Accuracy:
-    """Of the likeliest tokens, each following those that the network said before."""
+    """Figures of greedy outputs, each token following the network's own earlier ones."""
     num_right = num_symbols = num_exact = 0
     network: Seq2Seq = model  # type: ignore[assignment]
     for indices in sorted_batches(pairs.lengths(), TESTED_TOGETHER):

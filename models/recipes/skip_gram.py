@@ -122,7 +122,7 @@ class SkipGramTrainer:
 
     @property
     def num_words(self) -> int:
-        """Of all epochs, those that are left out at times among them."""
+        """The number of words of all epochs, including those that subsampling leaves out."""
         return len(self._stream.ids) * self._settings.epochs
 
     def run(self, on_batch: Callable[[float, int], None] = lambda *_: None) -> list[float]:

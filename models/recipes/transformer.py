@@ -1,4 +1,4 @@
-"""How a Transformer is made from settings and trained as published: sections 5.3 and 5.4.
+"""Makes Transformers from settings and trains them as published: sections 5.3 and 5.4.
 
 Adam's betas and epsilon and the label smoothing are the paper's. So is the course of the learning
 rate; its height and the length of its warm-up are settings, which are the paper's for its own size

@@ -62,7 +62,7 @@ def split_images(images: LabelledImages, settings: VisionSettings) -> Splits[Lab
 
 
 def _polarity(images: LabelledImages) -> str:
-    """What a model of drawings should be shown, as those of the other kind look alike to people."""
+    """Whether drawings are light on dark, in words: inverted ones look the same to people."""
     kind = images.polarity()
     return f", {kind}" if kind else ""
 

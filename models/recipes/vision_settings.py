@@ -88,7 +88,7 @@ class VisionSettings:
         check_fields(self)
 
     def of_training(self) -> TrainingSettings:
-        """What the training loop asks for."""
+        """The settings of the training loop."""
         return TrainingSettings(
             epochs=self.epochs,
             batch_size=self.batch_size,

@@ -15,7 +15,7 @@ from models.training.pretrain_settings import PretrainSettings
 
 
 class Rates(Protocol):
-    """What of a run's settings decides how far each step goes."""
+    """The settings of a run that decide the size of each step."""
 
     @property
     def learning_rate(self) -> float: ...

@@ -111,7 +111,7 @@ class PretrainSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransformerSettings(PretrainSettings):
-    """What Transformers have in common beside; a subclass has a `size` too."""
+    """Further settings of Transformers; a subclass has a `size` too."""
 
     num_layers: int | None = setting(
         None, "Layers, in place of the size's own.", 1, 1_000, shown=OF_SIZE

@@ -1,4 +1,4 @@
-"""Where a training run stands, kept in one file from which it continues exactly.
+"""The state of a training run, in one file from which it continues exactly.
 
 Knows nothing about the loop. The file holds weights, optimizer, random state and history; it says
 which settings and data it belongs to, and is refused by any other run.
@@ -25,7 +25,7 @@ FRESH = "fresh weights"  # the origin of a run that begins with nothing
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """How a model does after some steps, on what it does not learn from."""
+    """A measurement of a model after some steps, on held-out data."""
 
     number: int  # of the measurements, counted from 1; of the epochs, where each is measured
     step: int
@@ -48,7 +48,7 @@ class Measurement:
 
 @dataclass(slots=True)
 class Progress:
-    """What has happened so far; the number of losses is the number of steps done."""
+    """The history of a run; the number of losses is the number of finished steps."""
 
     step_losses: list[float] = field(default_factory=list)
     measurements: list[Measurement] = field(default_factory=list)
@@ -65,7 +65,7 @@ class Progress:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any], measure_every: int) -> "Progress":
-        """Also of a state of format 2, where an epoch does not say after which step it ended."""
+        """A saved history; in format 2 an epoch does not say after which step it ended."""
         if "best_number" not in values:
             return _of_format_2(values, measure_every)
         measurements = [Measurement(**each) for each in values["measurements"]]
@@ -94,7 +94,7 @@ def _of_format_2(values: Mapping[str, Any], measure_every: int) -> Progress:
 
 @dataclass(frozen=True, slots=True)
 class RunIdentity:
-    """Which run a state belongs to."""
+    """The identity of the run that a state belongs to."""
 
     settings: Mapping[str, Any]
     origin: str
@@ -164,7 +164,7 @@ class RunState:
 
 
 def state_path(output: Path) -> Path:
-    """Beside the output folder, which stays absent until the run is complete."""
+    """A path beside the output folder, which stays absent until the run is complete."""
     return output.with_name(output.name + STATE_SUFFIX)
 
 

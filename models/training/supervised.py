@@ -20,7 +20,7 @@ from models.training.trainer import Judgement, Schedule, Session, Trainer
 
 
 class Judged(Protocol):
-    """How a model did on the rows that it was judged by."""
+    """A model's figures on the rows of an evaluation."""
 
     @property
     def loss(self) -> float: ...
@@ -57,7 +57,7 @@ def classification(labels: Sequence[str]) -> Criterion[LabelledRows, Evaluation]
 
 
 class RowObjective(Generic[R, J]):
-    """To meet a criterion on rows; a step learns from one batch."""
+    """The objective of a criterion on rows; a step learns from one batch."""
 
     def __init__(
         self, train: R, validation: R, criterion: Criterion[R, J], settings: TrainingSettings

@@ -25,7 +25,7 @@ SAVE_INTERVAL_S = 300.0  # the most work that a crash may lose; a measurement sa
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """How a model does on data that it does not learn from."""
+    """A measurement of a model on held-out data."""
 
     figures: dict[str, float]  # by name
     loss: float | None = None  # None where only figures are computed
@@ -33,7 +33,7 @@ class Judgement:
 
 
 class Objective(Protocol):
-    """What a model learns from, and what it is judged by."""
+    """An objective: a model's training data, loss and measurement."""
 
     def batches(self, step: int) -> Sequence[Any]:
         """Keys of the batches, of equal size, that a step learns from."""
@@ -50,7 +50,7 @@ class Objective(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """How long a run is, how far its steps go, and which of its weights are kept.
+    """The schedule of a run: its length, the size of its steps, and which weights are kept.
 
     The best measurement has the highest figure `score`, or without one the lowest loss.
     """
@@ -81,7 +81,7 @@ class Listener:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """How a run is watched, stopped and continued; by default none of it.
+    """The hooks of a run for watching, stopping and continuing; all off by default.
 
     With a `state_file` a run raises TrainingInterruptedError after saving once `should_stop`
     returns true, and continues from the file unless `resume` is false.
@@ -160,7 +160,7 @@ class Trainer:
         return len(self.progress.step_losses)
 
     def _is_measurement_due(self) -> bool:
-        """Also of a state that was saved after a step and before its measurement."""
+        """Also for a state that was saved after a step and before its measurement."""
         steps, measurements = self._num_steps, self.progress.measurements
         if not steps or (measurements and measurements[-1].step == steps):
             return False

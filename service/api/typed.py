@@ -46,7 +46,7 @@ class TypedCalls:
     async def answer(
         self, method: Method, fields: Fields, caller: Caller, build: Callable[[Fields], T]
     ) -> T:
-        """What `build` makes of the answer's fields, on another thread where they are many."""
+        """The result of `build` from the answer's fields, on another thread if they are many."""
         model = self._find(method.task, fields)
         self._check_counts(method, fields)
         asked = method.ask(fields, model)
@@ -113,7 +113,7 @@ def wrong_task(model: TextModel | GenerativeModel, task: Task) -> WrongTask:
 
 
 def _answered_by(model: TypedModel, reply: Any) -> dict[str, Any]:
-    """What every answer begins with."""
+    """The first fields of every answer."""
     fields = {
         "model": model.name,
         "version": str(model.version),

@@ -49,13 +49,13 @@ class Variant:
 
     @property
     def filename(self) -> str:
-        """Beside `model.onnx`."""
+        """The file's name, beside `model.onnx`."""
         return f"model.{self.precision}.onnx"
 
 
 @dataclass(frozen=True, slots=True)
 class ImageInput:
-    """How an image becomes what the network takes: resized, as numbers from 0 to 1, normalised."""
+    """The preparation of an image: its size, and the normalisation of numbers from 0 to 1."""
 
     height: int  # pixels, as the width
     width: int
@@ -162,7 +162,7 @@ class Manifest:
 
     @property
     def filenames(self) -> Mapping[Precision, str]:
-        """Of all graphs, by precision, `model.onnx` first."""
+        """The files of all graphs, by precision, `model.onnx` first."""
         return {self.precision: MODEL_FILENAME} | {
             variant.precision: variant.filename for variant in self.variants
         }

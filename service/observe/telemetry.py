@@ -162,7 +162,7 @@ class Telemetry:
         closing.join(timeout_s)
 
     def _sample_parts(self, inside: Context, sample: Sample, finished_s: float) -> None:
-        """One after the other; the last that began lasts until the sample's end, or the call's."""
+        """The phases in order; the last that began lasts until the sample's end, or the call's."""
         timings, attributes = sample.timings, {"attendant.sample.index": sample.sample_index}
         end_s = timings.finished_s or finished_s
         begins = {

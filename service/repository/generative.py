@@ -1,4 +1,4 @@
-"""From a version folder to a generative model that runs; see `service/repository/loading.py`."""
+"""Loads generative models from version folders; see `service/repository/loading.py`."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace

@@ -43,7 +43,7 @@ OpenSession = Callable[[Path, SessionOptions], Session]
 
 @dataclass(frozen=True, slots=True)
 class Openers:
-    """How graphs are opened: by ONNX Runtime, or by what tests put in its place."""
+    """The functions that open graphs: ONNX Runtime's, or those of tests."""
 
     session: OpenSession = OnnxSession
     decoder: OpenDecoder = open_decoder
@@ -133,7 +133,7 @@ def _load_version(plan: ModelPlan, openers: Openers) -> LoadedVersion:
 
 
 def _open_tokenizer(plan: ModelPlan, manifest: Manifest) -> TextTokenizer:
-    """Of symbols for a recurrent network, and of texts for others."""
+    """The tokenizer of symbols for a recurrent network, and of texts for others."""
     file, max_characters = plan.graph.with_name("tokenizer.json"), plan.settings.max_text_characters
     if plan.task is None:
         return TextTokenizer(file, manifest.max_source_tokens, max_characters)
@@ -188,7 +188,7 @@ def _padding(session: Session, manifest: Manifest) -> Callable[[Sequence[Item]],
 def _run_tensors(
     session: Session, interface: ModelInterface, inputs: Arrays, stopping: RunStop
 ) -> None:
-    """What `TensorModel` does, without a queue."""
+    """`TensorModel`'s work without a queue."""
     signature, has_rows = interface.signature, interface.has_rows
     names = [spec.name for spec in signature.outputs]
     outputs = session.run(to_graph(inputs, signature, has_rows), names, stopping)
@@ -203,7 +203,7 @@ def _run_texts(
     inputs: Arrays,
     stopping: RunStop,
 ) -> None:
-    """What `TextModel` does, without a queue."""
+    """`TextModel`'s work without a queue."""
     rows = tokenizer.encode(task.texts_of(inputs), can_truncate=True)
     items = text_items(Request(Timings(0.0)), rows, manifest)
     session.run(_padding(session, manifest)(items), [task.output], stopping)

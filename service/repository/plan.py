@@ -56,7 +56,7 @@ class ModelPlan:
 
     @property
     def instances(self) -> int:
-        """How many runs there may be at once."""
+        """The number of concurrent runs."""
         return sum(group.count for group in self.config.instance_group)
 
     @property
@@ -76,7 +76,7 @@ class ModelPlan:
 
     @property
     def max_context_tokens(self) -> int:
-        """Of a generative model's sequence; 0 leaves it to the model."""
+        """The longest sequence of a generative model; 0 leaves it to the model."""
         return parameter(self.config, "max_context_tokens", self.settings.max_context_tokens)
 
     @property
@@ -85,7 +85,7 @@ class ModelPlan:
 
     @cached_property
     def interface(self) -> ModelInterface:
-        """What clients see; the parameter `precision` is what was chosen for this version."""
+        """The configuration as clients see it; the parameter `precision` is this version's."""
         config, shown = self.config, copy_of(self.config)
         if self.choice is not None:
             shown.parameters["precision"].string_value = self.choice.precision

@@ -107,7 +107,7 @@ class ModelRepository:
 
     @property
     def failures(self) -> dict[str, str]:
-        """By name, why the last load failed, or serving did."""
+        """The reason of each model's last failure, in loading or serving."""
         return {name: model.failure for name, model in self._models.items() if model.failure}
 
     def models(self) -> list[ServedModel]:

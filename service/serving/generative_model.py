@@ -122,7 +122,7 @@ class GenerativeModel(ServedModel):
                     yield InferReply(outputs, _timings(generation), is_last)
 
     async def pieces(self, texts: Sequence[str], read: Callable[[list[TokenPieces]], T]) -> T:
-        """What `read` makes, where they are found, of the tokens of texts of any length."""
+        """The result of `read` from texts' tokens, on the tokenizer's thread if they are long."""
         num_characters = self.tokenizer.check_sizes(texts)
         return await self._tokenizing.run(
             lambda: read([self.tokenizer.pieces(text) for text in texts]), num_characters

@@ -50,7 +50,7 @@ class ImageModel(TensorModel):
 
     @property
     def decoded_bytes(self) -> int:
-        """What an image takes once it is as the graph takes it: a small file may become much."""
+        """The bytes of an image in the graph's form: a small file may become large."""
         return 4 * self._image.channels * self._image.height * self._image.width  # float32
 
     async def compute(
@@ -86,5 +86,5 @@ class ImageModel(TensorModel):
         return ImageReply(logits, decoded.sizes, request.timings)
 
     async def interpreted(self, _: ImageReply, read: Callable[[], T]) -> T:
-        """What `read` makes of a reply, whose values are few."""
+        """The result of `read` from a reply, whose values are few."""
         return read()

@@ -177,7 +177,7 @@ class ServedModel:
 
 
 class CountedFailures:
-    """Of one request; written out, as a generator's block takes three times as long."""
+    """A context of one request; written out, because a generator's takes three times as long."""
 
     __slots__ = ("_metrics", "_received_s")
 

@@ -77,13 +77,13 @@ class TextModel(BatchedModel):
         return TextReply(values, rows, request.timings, counts)
 
     async def interpreted(self, reply: TextReply, read: Callable[[], T]) -> T:
-        """What `read` makes of a reply: on another thread where that has many rows to read."""
+        """The result of `read` from a reply, on another thread if it has many rows."""
         if len(reply.values) <= self.task.inline_rows:
             return read()
         return await asyncio.get_running_loop().run_in_executor(self._executor, read)
 
     async def pieces(self, texts: Sequence[str], read: Callable[[list[TokenPieces]], T]) -> T:
-        """What `read` makes, where they are found, of the tokens of texts of any length."""
+        """The result of `read` from texts' tokens, on the tokenizer's thread if they are long."""
         num_characters = self.tokenizer.check_sizes(texts)
         return await self._tokenizing.run(
             lambda: read([self.tokenizer.pieces(text) for text in texts]), num_characters

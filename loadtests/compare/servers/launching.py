@@ -1,4 +1,4 @@
-"""How each server is started over the same folder of a graph and a tokenizer, and called.
+"""The start of each server over the same folder of a graph and a tokenizer, and its calls.
 
 A `Launch` is a command, what it finds in its environment, and a client of it. Files that a server
 wants beside are written below `scratch`. To add a server, write its function and name it below.
@@ -22,7 +22,7 @@ APPS = Path(__file__).with_name("apps")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What a server is given."""
+    """The arguments of a server."""
 
     model: Path  # as exported, or as Hugging Face has it
     python: Path  # of its environment

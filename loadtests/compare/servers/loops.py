@@ -74,7 +74,7 @@ async def open_loop(ask: Ask, texts: Sequence[str], rate: float) -> Answer:
 
 @asynccontextmanager
 async def first_fault() -> AsyncIterator[None]:
-    """Of several that failed at once: what a reader wants to know."""
+    """Raise the most informative of several concurrent errors."""
     try:
         yield
     except ExceptionGroup as faults:

@@ -66,7 +66,7 @@ def split_patterns(seed: int) -> tuple[list[str], list[str]]:
 
 
 class Amounts(Protocol):
-    """How much to generate."""
+    """The amounts to generate."""
 
     @property
     def seed(self) -> int: ...
@@ -79,7 +79,7 @@ class Amounts(Protocol):
 
 
 def generate(settings: Amounts) -> PairSplits:
-    """So many pairs of each side as the settings say.
+    """Pairs of each side, as many as the settings say.
 
     No pattern that is trained on could have written what is tested, not by chance either: in the
     12th of a month {d} and {d:02} are written alike.

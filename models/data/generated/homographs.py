@@ -103,7 +103,7 @@ class Occurrence:
 
 
 def occurrences(word: str, count: int, seed: int = 1) -> list[Occurrence]:
-    """So many different sentences with the word, each meaning as often, none of `sentences()`."""
+    """Different sentences with the word, equally many per meaning, none of `sentences()`."""
     generator = random.Random(f"occurrences {seed}")  # noqa: S311 - to reproduce
     known = {sentence.removesuffix(" .") for sentence in sentences()}
     found: dict[str, Occurrence] = {}

@@ -50,7 +50,7 @@ PRODUCT_KINDS = "Phone Watch Tablet Camera Bike Speaker Drone Laptop Printer Car
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """What sentences are about; those of held-out sentences are of none else."""
+    """The names in sentences; those of held-out sentences occur in no others."""
 
     first: Sequence[str]
     last: Sequence[str]
@@ -72,7 +72,7 @@ class Names:
 
 
 def all_names(seed: int = 0) -> tuple[Names, Names]:
-    """Those to learn from, and those held out."""
+    """The names for training, and the held-out ones."""
     shuffler = random.Random(seed)  # noqa: S311 - to reproduce
     parts = []
     syllables = SYLLABLES.split()
@@ -345,7 +345,7 @@ def _said(random_: random.Random, subject: str, fact: Fact, value: str) -> str:
 
 
 def _start(context: str, fact: Fact, subject: str, value: str) -> int:
-    """Where the sentence that tells the fact has its value."""
+    """The place of the fact's value in its sentence."""
     for said in fact.said:
         place = context.find(said.format(subject=subject, value=value))
         if place >= 0:

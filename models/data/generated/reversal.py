@@ -14,7 +14,7 @@ MAX_SHARE = 0.5  # of all sequences there are: beyond it, finding new ones by ch
 
 
 class Amounts(Protocol):
-    """How much to generate."""
+    """The amounts to generate."""
 
     @property
     def seed(self) -> int: ...

@@ -53,7 +53,7 @@ MAX_STATES = 2**27
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """What to make of hidden states [S, L + 1, D] of one text."""
+    """The choice of features from one text's hidden states [S, L + 1, D]."""
 
     layers: str = DEFAULT_LAYERS
     pooling: str = DEFAULT_POOLING

@@ -73,7 +73,7 @@ def _ranked(logits: np.ndarray, token_ids: np.ndarray, count: int) -> list[Fill]
 
 @dataclass(frozen=True, slots=True)
 class FillChoice:
-    """Which fills a request asks for: the best, or the best among its candidates."""
+    """The requested fills: the best, or the best among its candidates."""
 
     top_k: int
     candidate_ids: tuple[int, ...] = ()

@@ -20,14 +20,14 @@ from service.serving.tasks.task import (
 
 
 class ImageTaskModel(TaskModel, Protocol):
-    """What the task knows of a model."""
+    """The parts of a model that the task needs."""
 
     @property
     def decoded_bytes(self) -> int: ...
 
 
 class ImageAnswer(Protocol):
-    """What it knows of a model's reply."""
+    """The parts of a model's reply that the task needs."""
 
     @property
     def logits(self) -> np.ndarray: ...

@@ -32,7 +32,7 @@ TEXT = (TensorSpec("text", BYTES, (1,)),)
 
 
 class TaskModel(Protocol):
-    """What a task knows of the model that does it."""
+    """The parts of a model that its task needs."""
 
     @property
     def name(self) -> str: ...
@@ -78,7 +78,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """What all models of a task have in common."""
+    """The shared parts of all models of a task."""
 
     name: TaskName
     verb: str  # as in "it cannot ..."
@@ -151,7 +151,7 @@ def ranked(logits: np.ndarray, labels: Sequence[str], count: int) -> list[list[F
 
 
 def label_count(fields: Fields, num_labels: int) -> int:
-    """How many labels a request wants of each of its inputs."""
+    """The number of labels requested for each input."""
     top_k, all_scores = fields["top_k"], fields["all_scores"]
     if all_scores and top_k:
         raise InvalidArgument(f"top_k is {top_k} and all_scores is set: give one of them")
@@ -168,7 +168,7 @@ def chosen(name: str, choice: Choice, choices: Sequence[str], default: str) -> s
 
 
 def row_fields(row: EncodedText) -> dict[str, Any]:
-    """What every answer says of a text that was read."""
+    """The fields of every answer for a text."""
     return {"num_tokens": row.num_tokens, "is_truncated": row.is_truncated}
 
 
