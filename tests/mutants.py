@@ -56,6 +56,7 @@ TESTS = (
     "contract/test_datatypes",
     "contract/test_manifest",
     "contract/test_model_config",
+    "contract/test_optional_inputs",
     "contract/test_precision",
     "contract/test_reshape",
     "contract/test_tuning",
@@ -74,8 +75,11 @@ TESTS = (
     "observe/test_statistics",
     "repository/test_limits",
     "repository/test_plan",
+    "repository/test_warmup",
     "rpc/test_features",
     "rpc/test_fill_mask",
+    "rpc/test_reading",
+    "rpc/test_text",
     "rpc/test_vision",
     "runtime/test_cost",
     "runtime/test_cpus",
@@ -93,11 +97,15 @@ TESTS = (
 )
 # Of others, which take long to import.
 PRELOADED = (
+    "_hypothesis_pytestplugin",
+    "anyio.pytest_plugin",
     "grpc",
     "hypothesis.extra.numpy",
     "numpy",
     "onnx",
     "pytest",
+    "pytest_asyncio.plugin",
+    "pytest_timeout",
     "torch",
     "tritonclient.grpc",
 )
@@ -120,13 +128,15 @@ forkserver_warmup = "import"
 preload_modules_file = "preload.txt"
 only_mutate = {json.dumps([f"service/{name}.py" for name in POLICY])}
 also_copy = ["commands", "demos", "deploy", "docs", "export", "loadtests", "models", "protos"]
+# Its plugin for unraisable exceptions collects all garbage at every end of pytest.
 pytest_add_cli_args = {
     json.dumps(
         [
             "--quiet",
-            "--timeout=30",
-            "--hypothesis-profile=ci",
+            "--timeout=60",
+            "--hypothesis-profile=mutants",
             "-pno:cacheprovider",
+            "-pno:unraisableexception",
             "-ptests.mutants_plugin",
             *(f"--deselect={test}" for test in DESELECTED),
         ]

@@ -132,6 +132,12 @@ def test_only_the_mutated_function_goes_through_the_wrapper_of_mutmut(
     assert wrapped == kept
 
 
+def test_the_tests_of_a_mutant_s_own_module_go_first() -> None:
+    tests = ["tests/a/test_engine.py::one", "tests/a/test_pair.py::one[test_engine.py]"]
+    own, other = mutants_plugin.own_and_other("service.a.pair.x_fit__mutmut_1", tests)
+    assert (own, other) == (tests[1:], tests[:1])
+
+
 def test_which_functions_a_test_reaches_is_noted() -> None:
     reached: set[str] = set()
     decorate = mutants_plugin.cheaper(lambda: lambda _: one, "stats", reached)()
