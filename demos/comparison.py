@@ -11,9 +11,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from attendant.v1 import text_pb2 as pb
 from rich.console import Console
 
-from commands.ask.client import TextClient
+from commands.ask.client import Client
 from commands.train.progress import TrainingBar
 from demos.ladder_report import Result, ladder_json, ladder_picture, ladder_table
 from demos.ladder_settings import LadderSettings
@@ -162,7 +163,7 @@ def request_rates(
     rates: dict[str, list[float]] = {model: [] for model in models}
     requests = list(itertools.islice(itertools.cycle(texts), num_requests))
     with (
-        TextClient(address, TIMEOUT_S) as client,
+        Client(address, TIMEOUT_S) as client,
         ThreadPoolExecutor(NUM_CLIENTS) as clients,
     ):
         for _ in range(1 + ROUNDS):
@@ -171,10 +172,11 @@ def request_rates(
     return {model: statistics.median(each[1:]) for model, each in rates.items()}
 
 
-def _rate(client: TextClient, clients: Executor, model: str, texts: Sequence[str]) -> float:
+def _rate(client: Client, clients: Executor, model: str, texts: Sequence[str]) -> float:
     began_s = time.perf_counter()
-    for _ in clients.map(
-        lambda text: client.classify(model, [text], top_k=1, truncate=True), texts
-    ):
+    requests = (
+        pb.ClassifyRequest(model=model, texts=[text], top_k=1, truncate=True) for text in texts
+    )
+    for _ in clients.map(client.ask, requests):
         pass
     return len(texts) / (time.perf_counter() - began_s)

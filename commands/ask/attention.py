@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 from attendant.v1 import features_pb2 as pb
 
-from commands.ask.client import FeatureClient
+from commands.ask.client import Client
 from commands.ask.options import SERVER, AsJson, Model, Server, Version, asks, show, write_plot
 
 
@@ -62,8 +62,8 @@ def attention(
     request = pb.AttendRequest(
         model=model, version=version, text=text, target=target, layers=layer, heads=head
     )
-    with FeatureClient(*server) as client:
-        response = client.attend(request)
+    with Client(*server) as client:
+        response = client.ask(request)
     drawn = without_special(response) if is_special_hidden else response
     if plot is not None:
         write_plot(plot, picture(drawn))

@@ -7,7 +7,7 @@ import typer
 from attendant.v1 import features_pb2, text_pb2
 
 from commands.ask import tables
-from commands.ask.client import FeatureClient, TextClient
+from commands.ask.client import Client
 from commands.ask.in_flight import Answered
 from commands.ask.lines import Texts as GivenTexts
 from commands.ask.options import (
@@ -73,18 +73,20 @@ def features(
     server: Server = SERVER,
 ) -> None:
     """Ask a served model for the hidden states of texts, by layer, per token or pooled."""
-    with FeatureClient(*server) as client:
+    with Client(*server) as client:
 
         def ask(part: Sequence[str]) -> features_pb2.ExtractFeaturesResponse:
-            return client.extract(
-                model,
-                part,
-                layers=layers,
-                pooling="none" if word else pooling,
-                weights=weights or (),
+            request = features_pb2.ExtractFeaturesRequest(
+                model=model,
                 version=version,
+                texts=part,
                 truncate=truncate,
+                layers=f"LAYERS_{layers.upper()}",
+                pooling="POOLING_NONE" if word else f"POOLING_{pooling.upper()}",
+                weights=weights or (),
             )
+            response: features_pb2.ExtractFeaturesResponse = client.ask(request)
+            return response
 
         if word and not (as_json or as_ndjson):
             console.print(_word_in_texts(texts, server.timeout_s, word, ask))
@@ -129,12 +131,16 @@ def similarity(
     server: Server = SERVER,
 ) -> None:
     """Ask a served embedder how alike texts are, each with each: all of them, or none."""
-    with TextClient(*server) as client:
+    with Client(*server) as client:
         embedded = list(
             _gathered(
                 texts_of(texts),
                 server.timeout_s,
-                lambda part: client.embed(model, part, version=version, truncate=truncate),
+                lambda part: client.ask(
+                    text_pb2.EmbedRequest(
+                        model=model, version=version, texts=part, truncate=truncate
+                    )
+                ),
             )
         )
     likeness = Likeness(embedded, measure)

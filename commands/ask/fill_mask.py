@@ -13,7 +13,7 @@ import typer
 from attendant.v1 import reading_pb2 as pb
 
 from commands.ask import tables
-from commands.ask.client import ReadingClient
+from commands.ask.client import Client
 from commands.ask.options import (
     SERVER,
     AsJson,
@@ -101,11 +101,11 @@ def fill_mask(
     if not (against or is_compared):
         if plot is not None:
             raise SettingError("--plot is set, expected --against or --compare: it shows prompts")
-        with ReadingClient(*server) as client:
+        with Client(*server) as client:
             answer_texts(
                 texts,
                 server.timeout_s,
-                lambda part: client.fill_mask(request_for(part)),
+                lambda part: client.ask(request_for(part)),
                 tables.fills,
                 as_json=as_json,
                 as_ndjson=as_ndjson,
@@ -114,7 +114,7 @@ def fill_mask(
     prompts = _prompts(
         given_texts(texts), against, is_compared=is_compared, as_json=as_json or as_ndjson
     )
-    with ReadingClient(*server) as client:
+    with Client(*server) as client:
         found = compare(client, request_for(prompts))
     console.print(tables.comparison(prompts, found))
     if plot is not None:
@@ -139,7 +139,7 @@ def _prompts(texts: list[str], against: str, *, is_compared: bool, as_json: bool
     return prompts
 
 
-def compare(client: ReadingClient, request: pb.FillMaskRequest) -> "list[ComparedWord]":
+def compare(client: Client, request: pb.FillMaskRequest) -> "list[ComparedWord]":
     """Words that any prompt makes likely, or the candidates, by what the prompts differ in."""
     if not request.candidates:
         request.top_k = request.top_k or COMPARED_WORDS
@@ -153,9 +153,9 @@ def compare(client: ReadingClient, request: pb.FillMaskRequest) -> "list[Compare
     return sorted(found, key=lambda word: -crossing.change(word)) if crossing else found
 
 
-def _by_prompt(client: ReadingClient, request: pb.FillMaskRequest) -> list[dict[str, float]]:
+def _by_prompt(client: Client, request: pb.FillMaskRequest) -> list[dict[str, float]]:
     """The log-probabilities of words, of each prompt."""
-    results = client.fill_mask(request).results
+    results = client.ask(request).results
     for text, result in zip(request.texts, results, strict=True):
         if len(result.masks) != 1:
             raise SettingError(

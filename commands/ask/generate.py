@@ -14,7 +14,7 @@ import typer
 from attendant.v1 import generation_pb2 as pb
 
 from commands.ask import tables
-from commands.ask.client import GenerationClient
+from commands.ask.client import Client
 from commands.ask.options import AsJson, Model, Server, Version, asks, errors, show
 
 Prompt = Annotated[str, typer.Argument(help="What to continue; '-' reads all of stdin.")]
@@ -110,11 +110,11 @@ def generate(
         text=sys.stdin.read() if prompt == "-" else prompt,
         sampling_params=pb.SamplingParams(**params),
     )
-    with GenerationClient(*server) as client:
+    with Client(*server) as client:
         if can_stream and not as_json and n in (None, 1):
             _write(client.stream(request))
         else:
-            _show_whole(client.generate(request), as_json)
+            _show_whole(client.ask(request), as_json)
 
 
 def _write(chunks: Iterable[pb.GenerateChunk]) -> None:

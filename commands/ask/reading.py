@@ -10,7 +10,7 @@ import typer
 from attendant.v1 import reading_pb2 as pb
 
 from commands.ask import tables
-from commands.ask.client import ReadingClient
+from commands.ask.client import Client
 from commands.ask.options import SERVER, AsJson, Model, Server, Texts, Truncate, Version, asks, show
 from commands.ask.texts import AsNdjson, answer_texts
 from service.errors import SettingError
@@ -27,11 +27,11 @@ def classify_tokens(
     server: Server = SERVER,
 ) -> None:
     """Ask a served token classifier for the entities in texts."""
-    with ReadingClient(*server) as client:
+    with Client(*server) as client:
         answer_texts(
             texts,
             server.timeout_s,
-            lambda part: client.classify_tokens(
+            lambda part: client.ask(
                 pb.ClassifyTokensRequest(
                     model=model, version=version, texts=part, truncate=truncate
                 )
@@ -89,8 +89,8 @@ def answer(
         max_answer_tokens=max_answer_tokens,
         must_answer=must_answer,
     )
-    with ReadingClient(*server) as client:
-        response = client.answer(request)
+    with Client(*server) as client:
+        response = client.ask(request)
     show(response, tables.answers, as_json)
 
 

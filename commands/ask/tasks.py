@@ -3,9 +3,10 @@
 from typing import Annotated
 
 import typer
+from attendant.v1 import text_pb2 as pb
 
 from commands.ask import tables
-from commands.ask.client import TextClient
+from commands.ask.client import Client
 from commands.ask.options import (
     SERVER,
     AsJson,
@@ -26,8 +27,8 @@ def models(
     server: Server = SERVER,
 ) -> None:
     """List the models that a server offers."""
-    with TextClient(*server) as client:
-        show(client.list_models(), tables.models, as_json)
+    with Client(*server) as client:
+        show(client.models(), tables.models, as_json)
 
 
 @asks
@@ -49,12 +50,19 @@ def classify(
     server: Server = SERVER,
 ) -> None:
     """Ask a served classifier for the labels of texts."""
-    with TextClient(*server) as client:
+    with Client(*server) as client:
         answer_texts(
             texts,
             server.timeout_s,
-            lambda part: client.classify(
-                model, part, version=version, top_k=top_k, truncate=truncate
+            lambda part: client.ask(
+                pb.ClassifyRequest(
+                    model=model,
+                    version=version,
+                    texts=part,
+                    truncate=truncate,
+                    top_k=top_k,
+                    all_scores=not top_k,
+                )
             ),
             tables.classifications,
             as_json=as_json,
@@ -73,11 +81,13 @@ def embed(
     server: Server = SERVER,
 ) -> None:
     """Ask a served embedder for the vectors of texts, and show how similar they are."""
-    with TextClient(*server) as client:
+    with Client(*server) as client:
         answer_texts(
             texts,
             server.timeout_s,
-            lambda part: client.embed(model, part, version=version, truncate=truncate),
+            lambda part: client.ask(
+                pb.EmbedRequest(model=model, version=version, texts=part, truncate=truncate)
+            ),
             tables.embeddings,
             as_json=as_json,
             as_ndjson=as_ndjson,

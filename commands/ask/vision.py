@@ -7,7 +7,7 @@ import typer
 from attendant.v1 import vision_pb2 as pb
 
 from commands.ask import tables
-from commands.ask.client import VisionClient
+from commands.ask.client import Client
 from commands.ask.options import SERVER, AsJson, Model, Server, Version, asks, show
 from service.errors import SettingError
 from service.settings import Settings
@@ -49,8 +49,8 @@ def classify_image(
         top_k=top_k,
         all_scores=not top_k,
     )
-    with VisionClient(*server) as client:
-        response = client.classify_image(request)
+    with Client(*server) as client:
+        response = client.ask(request)
     show(response, lambda found: tables.images([path.name for path in files], found), as_json)
 
 

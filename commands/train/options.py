@@ -194,8 +194,8 @@ Task = Annotated[
     typer.Option(
         envvar="ATTENDANT_IMPORT_TASK",
         autocompletion=completing(IMPORT_TASKS),
-        help="auto, text-classification, embedding, fill-mask or text-generation. Auto: what the "
-        "checkpoint was made for; a bare encoder embeds.",
+        help=f"{', '.join(IMPORT_TASKS)}. Auto: what the checkpoint was made for; a bare encoder "
+        "embeds.",
     ),
 ]
 Pooling = Annotated[

@@ -203,10 +203,10 @@ def _manifest(checkpoint: Checkpoint, settings: ExportSettings, graphs: BuiltGra
 
 
 def example_of(checkpoint: Checkpoint) -> str:
-    """A text to try the model with: with a mask, where it fills those, of words that it knows."""
+    """A text to try the model with: of words that it knows, with a mask for a network of masks."""
     if checkpoint.text_network.served_name == "words":
         return words_of(checkpoint.tokenizer)[len(SPECIAL)]
-    if checkpoint.task != "fill-mask":
+    if not checkpoint.text_network.mask_token_id:
         return EXAMPLE
     mask = checkpoint.tokenizer.id_to_token(checkpoint.text_network.mask_token_id)
     assert mask is not None, "the network was trained with it"

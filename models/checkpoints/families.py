@@ -124,7 +124,7 @@ class Family:
         return f"{self.layers}.{index}.{self.layer[rest]}.{kind}"
 
     def with_words_head(self) -> "Family":
-        """The same, whose head is that of checkpoints that fill masks."""
+        """The same, whose head is that of checkpoints that predict masked words."""
         return replace(self, head=self.words)
 
     def is_of_encoder(self, name: str) -> bool:

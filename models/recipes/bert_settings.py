@@ -13,7 +13,7 @@ SIZES = ("tiny", "mini", "small", "medium", "base", "large")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BertSettings(TransformerSettings):
-    """An encoder that learns to fill masks, and whether one text follows another."""
+    """An encoder that learns masked words, and whether one text follows another."""
 
     size: str = setting(
         "tiny",

@@ -38,7 +38,7 @@ PRETRAIN_KINDS = (
     ),
     PretrainKind(
         "bert",
-        "a BERT, which learns to fill masks and whether one text follows another,",
+        "a BERT, which learns masked words and whether one text follows another,",
         BertSettings,
         "models.recipes.bert",
         "encoder-masked-words",

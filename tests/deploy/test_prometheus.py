@@ -21,11 +21,11 @@ from urllib.request import urlopen
 
 import pytest
 import yaml
-from attendant.v1 import generation_pb2
+from attendant.v1 import generation_pb2, text_pb2
 from tritonclient import grpc as triton
 
 from commands.ask.access import Access
-from commands.ask.client import GenerationClient, TextClient
+from commands.ask.client import Client
 from tests.deploy import promql
 from tests.deploy.dockerfile import ROOT
 from tests.e2e.calls import text_inputs
@@ -189,21 +189,20 @@ def ask_a_little(address: str, authority: Authority) -> None:
     )
     access = Access(authority.cert.read_bytes())
     with (
-        TextClient(address, 20.0, access) as texts,
-        GenerationClient(address, 20.0, access) as writer,
+        Client(address, 20.0, access) as typed,
         triton.InferenceServerClient(
             address, ssl=True, root_certificates=str(authority.cert)
         ) as client,
         ThreadPoolExecutor() as pool,
     ):
         calls = [
-            pool.submit(texts.classify, "spam", [f"{time.monotonic()}" + " free" * length])
-            for length in (1, 5, 20)
+            pool.submit(typed.ask, text_pb2.ClassifyRequest(model="spam", texts=[text]))
+            for text in (f"{time.monotonic()}" + " free" * length for length in (1, 5, 20))
         ]
         client.infer("spam", text_inputs(["the same"]), client_timeout=20.0)
         for call in calls:
             call.result()
-        writer.generate(request)
+        typed.ask(request)
 
 
 def test_promtool_finds_nothing_wrong_with_the_page_but_the_names_that_are_triton_s(

@@ -16,7 +16,7 @@ from tritonclient.grpc import InferenceServerClient, service_pb2_grpc
 from tritonclient.grpc import service_pb2 as pb
 
 from commands.ask.access import Access
-from commands.ask.client import GenerationClient, TextClient
+from commands.ask.client import Client
 from service.api.access import ADMIN_METHODS
 from tests.fakes.serving import (
     Served,
@@ -107,16 +107,13 @@ async def test_triton_s_client_passes_with_a_header_and_ours_with_a_token(served
         with InferenceServerClient(served.address) as client:
             is_ready: bool = client.is_server_ready(headers=headers)
         access = Access(token=FIRST)
-        with (
-            TextClient(served.address, PATIENCE_S, access) as texts,
-            GenerationClient(served.address, PATIENCE_S, access) as writer,
-        ):
-            assert texts.classify("spam", ["lunch"]).results
+        with Client(served.address, PATIENCE_S, access) as client:
+            assert client.ask(text_pb2.ClassifyRequest(model="spam", texts=["lunch"])).results
             params = generation_pb2.SamplingParams(max_tokens=3)
             request = generation_pb2.GenerateRequest(
                 model="tale", text="once", sampling_params=params
             )
-            return is_ready, len(list(writer.stream(request)))
+            return is_ready, len(list(client.stream(request)))
 
     is_ready, num_chunks = await within_patience(asyncio.to_thread(use))
     assert is_ready

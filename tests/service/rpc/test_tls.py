@@ -19,7 +19,7 @@ from tritonclient.grpc import InferenceServerClient, InferenceServerException
 from tritonclient.grpc import aio as triton_aio
 
 from commands.ask.access import Access
-from commands.ask.client import TextClient
+from commands.ask.client import Client
 from commands.main import app as command_line
 from service.app import App
 from service.errors import SettingError
@@ -134,9 +134,9 @@ async def test_our_client_and_command_line_pass_by_mutual_tls_with_a_token(
             )
             with (
                 pytest.raises(grpc.RpcError, match="UNAUTHENTICATED"),
-                TextClient(address, PATIENCE_S, access) as client,
+                Client(address, PATIENCE_S, access) as client,
             ):
-                client.list_models()
+                client.models()
             command_line(["models", "--json", "--address", address, *words], standalone_mode=False)
             return 0
 
