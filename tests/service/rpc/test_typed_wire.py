@@ -253,7 +253,7 @@ async def recorded() -> dict[str, dict[str, Any]]:
 
 
 async def _refused_for_want_of_room(served: Served, method: str) -> dict[str, dict[str, Any]]:
-    """One runs, one waits and leaves with its deadline, one finds the queue full."""
+    """One runs, one leaves the queue with its deadline, one waits, and one finds the queue full."""
     path, request = SERVICES[method][0], message(method, **VALID[method])
     model = VALID[method]["model"]
     session = served.sessions[model]
@@ -261,13 +261,13 @@ async def _refused_for_want_of_room(served: Served, method: str) -> dict[str, di
     num_runs = len(session.batches)
     running = asyncio.create_task(asked(served, path, request))
     await asyncio.to_thread(session.wait_for_runs, num_runs + 1)
-    waiting = asyncio.create_task(asked(served, path, request, timeout=1.0))
+    late = await asked(served, path, request, timeout=1.0)
+    await eventually(lambda: served.num_waiting(model) == 0)
+    waiting = asyncio.create_task(asked(served, path, request))
     await eventually(lambda: served.num_waiting(model) > 0)
     full = await asked(served, path, request)
-    late = await waiting
-    await eventually(lambda: served.num_waiting(model) == 0)
     session.release()
-    await running
+    await asyncio.gather(running, waiting)
     late.pop("details")  # the client's words, or the server's
     late.pop("trailers")
     return {f"{method} full queue": full, f"{method} late": late}
