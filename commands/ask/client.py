@@ -55,7 +55,7 @@ class Client:
     def __exit__(self, *_: object) -> None:
         self._channel.close()
 
-    def ask(self, request: Message) -> Any:  # noqa: ANN401 - the response of the request's method
+    def ask(self, request: Message) -> Any:
         """The answer of the method whose request this is."""
         path, response = _METHODS[request.DESCRIPTOR.full_name]
         call = self._channel.unary_unary(
@@ -131,7 +131,7 @@ def _request_types() -> dict[str, type[Message]]:
     }
 
 
-def _shown(result: Any) -> str:  # noqa: ANN401 - of any method
+def _shown(result: Any) -> str:
     """The result of one text in a line."""
     fields = result.DESCRIPTOR.fields_by_name
     return next(show(result) for name, show in _SHOWN.items() if name in fields)
@@ -142,12 +142,12 @@ def _beginning(values: Sequence[float]) -> str:
     return f"{len(values)} values: {start}, …"
 
 
-def _fills(result: Any) -> str:  # noqa: ANN401
+def _fills(result: Any) -> str:
     fills = result.masks[0].fills[:TRIAL_FILLS]
     return ", ".join(f"{fill.token} ({fill.score:.3f})" for fill in fills)
 
 
-def _entities(result: Any) -> str:  # noqa: ANN401
+def _entities(result: Any) -> str:
     found = ", ".join(f"{entity.text}: {entity.label}" for entity in result.entities)
     return found or "no entities"
 
