@@ -144,6 +144,8 @@ POLICY = (
     "contract/policies",
     "contract/precision",
     "contract/tensors",
+    "contract/accelerators",
+    "contract/option_rules",
     "contract/tuning",
     "contract/warmup_samples",
     "errors",
