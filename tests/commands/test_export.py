@@ -129,7 +129,7 @@ def test_decoder_s_perplexity_over_the_limit_is_an_error(
 
 
 def test_held_out_text_without_a_window_is_an_error(decoder_folder: Path, tmp_path: Path) -> None:
-    """An empty file too: whoever gives one wants a measurement."""
+    """An empty file too: giving a file requests a measurement."""
     held_out, repository = tmp_path / "held_out.txt", tmp_path / "r"
     held_out.touch()
     options = ("--name", "tale", "--held-out", held_out, "--repository", repository)

@@ -53,7 +53,7 @@ def refusal(stub: Stub, request: pb.ModelInferRequest) -> tuple[str, str]:
 
 
 def call_raw(channel: grpc.Channel, method: str, message: bytes) -> bytes:
-    """A unary call whose messages nobody encodes or decodes."""
+    """A unary call whose messages are neither encoded nor decoded."""
     call: Callable[..., bytes] = channel.unary_unary(SERVICE + method)
     return call(message, timeout=LIMIT_S)
 

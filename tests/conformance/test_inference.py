@@ -270,7 +270,7 @@ def test_an_empty_final_response_is_not_sent_for_models_of_one_answer(stub: Stub
 
 
 def test_concurrent_clients_get_their_own_answers(stub: Stub) -> None:
-    """They share batches: every row goes back to who sent it."""
+    """They share batches: every row goes back to its sender."""
     wrong: list[int] = []
 
     def ask(number: int) -> None:

@@ -1,4 +1,4 @@
-"""Deadlines, cancellation and full queues: nobody waits for what has ended."""
+"""Deadlines, cancellation and full queues: no client waits for an ended request."""
 
 import asyncio
 import queue

@@ -243,7 +243,7 @@ def test_the_server_warns_of_open_ports_unless_the_network_policy_guards_them(
     assert given["ATTENDANT_TRUSTED_NETWORK"] == str(is_trusted).lower()
 
 
-# --- The ways out of what the chart has for everybody.
+# --- Options beyond the chart's defaults.
 
 
 @pytest.fixture(scope="module")

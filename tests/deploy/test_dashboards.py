@@ -77,7 +77,7 @@ def test_ids_are_unique_and_queries_have_a_source_to_choose(uid: str) -> None:
 
 
 def test_every_metric_of_ours_is_on_a_dashboard_or_in_a_rule() -> None:
-    """What nobody reads need not be collected."""
+    """A metric without a reader need not be collected."""
     asked = promql.dashboard_queries() + promql.rule_queries()
     read = {re.sub("_(bucket|sum|count|total)$", "", name) for each in asked for name in each.names}
     ours = {re.sub("_(bucket|sum|count|total)$", "", name) for name in promql.exposed()}

@@ -113,7 +113,7 @@ def test_the_server_has_neither_torch_nor_what_trains(image: tuple[str, Dockerfi
 
 
 def test_requirements_are_those_of_the_project_and_of_the_extras_named() -> None:
-    """Without torch for who only measures: its extra is what the image of load tests stands on."""
+    """Measuring needs no torch: its extra is the base of the image of load tests."""
     script = ROOT / "deploy/docker/requirements.py"
     done = subprocess.run(  # noqa: S603
         [sys.executable, script, "cpu", "loadtest"],

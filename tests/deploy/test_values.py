@@ -98,7 +98,7 @@ def test_a_typo_fails(path: str) -> None:
 
 
 def test_values_and_schema_name_the_same() -> None:
-    """A value that has no default would be found by nobody."""
+    """A value without a default would be hard to find."""
     documented = set()
     for path, schema in SECTIONS.items():
         for name, inner in schema["properties"].items():

@@ -158,7 +158,7 @@ def connect(server: ServerProcess, sent: bytes = b"") -> socket.socket:
 def test_connections_that_say_nothing_more_hold_nobody_up(
     faulty: ServerProcess, sent: bytes
 ) -> None:
-    """200 of them, beyond the bound of 64: who was there is served, and others once they left."""
+    """200 of them, beyond the bound of 64: connected clients are served, others once they left."""
     with triton.InferenceServerClient(faulty.address) as client, ExitStack() as stack:
         client.get_server_metadata(client_timeout=LIMIT_S)  # so that it is connected
         for _ in range(NUM_SILENT):

@@ -110,7 +110,7 @@ class Client:
         assert ended.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
     async def _refused(self, request: Any, code: grpc.StatusCode) -> None:
-        """As a client may send it who means harm: some kilobytes, a thousand times as much here."""
+        """As a hostile client may send it: some kilobytes, a thousand times as much here."""
         raw = request if isinstance(request, bytes) else request.SerializeToString()
         self._zipped = self._zipped or gzip.compress(raw, 1)
         with pytest.raises(grpc.aio.AioRpcError) as ended:

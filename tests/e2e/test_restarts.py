@@ -1,4 +1,4 @@
-"""Servers restarted one after the other under clients that follow nobody's advice."""
+"""Servers restarted one after the other under clients without special options."""
 
 import asyncio
 import json

@@ -72,7 +72,7 @@ def chance_logits(ids: Sequence[int], vocab_size: int = 257) -> np.ndarray:
 
 
 class ChanceDecoder(FakeDecoder):
-    """Whose next token nobody can guess: a cache that is wrong gives another search."""
+    """A model whose next token cannot be guessed: a wrong cache gives another search."""
 
     def _logits_after(self, slot: int, row: tuple[int, ...], num_past: int) -> np.ndarray:
         super()._logits_after(slot, row, num_past)
@@ -118,5 +118,5 @@ def check(found: list[Any], wanted: list[tuple[list[int], float]]) -> None:
 
 async def until_idle(engine: GenerationEngine) -> None:
     async with asyncio.timeout(PATIENCE_S):
-        while engine.num_running or engine.num_waiting:  # noqa: ASYNC110 - nobody is told
+        while engine.num_running or engine.num_waiting:  # noqa: ASYNC110 - there is no event for it
             await asyncio.sleep(0.001)

@@ -43,7 +43,7 @@ def test_a_row_that_no_text_has_is_refused(row: list[int]) -> None:
 
 
 def batching(rows: int, run_s: float) -> Callable[[str], Awaitable[list[float]]]:
-    """A server that runs up to so many requests at once, one batch after another."""
+    """A server that runs up to this number of requests at once, one batch after another."""
     waiting: list[asyncio.Future[None]] = []
     running: list[asyncio.Task[None]] = []
 
@@ -53,7 +53,7 @@ def batching(rows: int, run_s: float) -> Callable[[str], Awaitable[list[float]]]
             await asyncio.sleep(run_s)
             for each in batch:
                 each.set_result(None)
-            await asyncio.sleep(0)  # whoever was answered asks again
+            await asyncio.sleep(0)  # an answered client sends its next request
             await asyncio.sleep(0)
             await asyncio.sleep(0)
         running.clear()

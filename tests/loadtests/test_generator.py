@@ -33,7 +33,7 @@ class FakeWorkload(Workload):
 
 
 def no_stubs() -> Stubs:
-    return None  # type: ignore[return-value] # fake workloads ask nobody
+    return None  # type: ignore[return-value] # fake workloads call no server
 
 
 def measured(load: Load, answer: Answer, slo: Slo | None = None, **traffic: float) -> Tally:
@@ -194,7 +194,7 @@ def test_workers_share_a_load() -> None:
 
 
 def test_arrivals_do_not_depend_on_answers() -> None:
-    """The same seed gives the same load, whoever answers it."""
+    """The same seed gives the same load on any server."""
     load = Load(rate=50, seconds=5, warm_up_s=0, seed=3)
     expected = list(poisson(steady(50), 50, 5, random.Random(3)))
     assert list(arrivals_of(load, Share())) == expected

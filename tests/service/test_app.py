@@ -260,7 +260,7 @@ async def test_while_models_load_the_server_listens_and_says_that_it_is_not_read
 
 
 async def test_drain_answers_what_was_admitted(repository: Path) -> None:
-    """One call runs and one waits; who comes then finds the port closed, and goes elsewhere."""
+    """One call runs and one waits; later clients find the port closed, and go elsewhere."""
     write_models(repository)
     async with serving(repository) as served:
         watchers = [Watcher(served.channel, name) for name in ("", "spam")]

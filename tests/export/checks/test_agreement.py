@@ -1,4 +1,4 @@
-"""What a precision costs where nobody labelled texts: whether the answers stay the same."""
+"""The cost of a precision without labelled texts: whether the answers stay the same."""
 
 import random
 from collections.abc import Callable

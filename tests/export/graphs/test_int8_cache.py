@@ -182,7 +182,7 @@ def test_a_graph_of_another_network_is_refused() -> None:
 
 
 def test_several_logits_of_a_row_without_a_past_are_the_decoders_own() -> None:
-    """The graph for prompts gives one: whoever asks for more gets as many."""
+    """The graph for prompts gives one per row; a request for more gets as many."""
     found = decoder_of().run(0, [np.array(PROMPTS[0])], [0], num_logits=3)
     wanted = decoder_of(has_prefill=False).run(0, [np.array(PROMPTS[0])], [0], num_logits=3)
     assert found.shape == (3, VOCAB_SIZE)
@@ -249,7 +249,7 @@ def test_what_does_not_round_keeps_its_cache(precision: str, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("precision", ["int8", "int4-weights"])
 def test_alone_it_is_beside_the_models_graph(precision: Precision, tmp_path: Path) -> None:
-    """And without it nothing is loaded: prompts would be slow, and nobody knew why."""
+    """Without it the model is not loaded: prompts would be slow without a reason."""
     settings = ExportSettings("tale", tmp_path, precision, kv_cache="int8")
     folder, manifest = export_decoder(tiny_generator(), settings)
     assert (manifest.precision, manifest.kv_cache) == (precision, "int8")

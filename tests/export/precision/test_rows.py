@@ -18,7 +18,7 @@ WEIGHTS_KN = np.random.default_rng(0).standard_normal((K, N)).astype(np.float32)
 
 
 def product(weights_KN: np.ndarray, num_uses: int = 1) -> onnx.ModelProto:
-    """`x` [rows, K] times weights, so many times over."""
+    """`x` [rows, K] times weights, repeatedly."""
     names = [f"w{use}" for use in range(num_uses)]
     graph = helper.make_graph(
         [helper.make_node("MatMul", ["x", name], [f"y_{name}"], name) for name in names],

@@ -51,7 +51,7 @@ def session_of(precision: Precision) -> OnnxSession:
 
 
 def decoder_of(precision: Precision, num_slots: int = NUM_SLOTS) -> OnnxDecoder:
-    """With a cache of its own, in which nobody was before."""
+    """With a cache of its own, without earlier contents."""
     return OnnxDecoder(
         session_of(precision), num_slots=num_slots, max_tokens=MAX_TOKENS, max_rows=num_slots
     )

@@ -204,7 +204,7 @@ def test_each_lstm_is_one_node() -> None:
 
 
 def test_padding_that_is_not_zero_changes_nothing() -> None:
-    """What stands behind a row's end is read by nobody, in either direction."""
+    """Padding behind a row's end is not read in either direction."""
     rows = rows_of(elmo_checkpoint())
     batch = pad(rows, 0)
     noisy = batch | {"input_ids": np.where(batch["attention_mask"] == 1, batch["input_ids"], 5)}

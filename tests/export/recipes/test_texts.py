@@ -249,7 +249,7 @@ def spam(trace_of: TraceOf) -> ExportedModel:
     ("taken", "free"), [([], 1), ([1], 2), ([1, 2, 3], 4), ([3], 4), ([9, 10], 11)]
 )
 def test_next_free_version_follows_the_highest(taken: list[int], free: int, tmp_path: Path) -> None:
-    """A gap below is not reused: whoever asked for version 1 must not get another model."""
+    """A gap below is not reused: a client of version 1 must not get another model."""
     for version in taken:
         (tmp_path / str(version)).mkdir()
     (tmp_path / "notes").mkdir()

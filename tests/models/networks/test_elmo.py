@@ -54,7 +54,7 @@ def test_forwards_sees_only_what_came_before_and_backwards_only_what_follows(elm
 
 
 def test_a_row_in_a_batch_equals_the_row_alone(elmo: Elmo) -> None:
-    """Rows of 7, 3, 1 and 5 tokens: padding says nothing, also to who reads from the end."""
+    """Rows of 7, 3, 1 and 5 tokens: padding has no effect, also on reading from the end."""
     lengths = (7, 3, 1, 5)
     ids, mask = ragged(*lengths)
     packed = elmo(ids, mask)
@@ -134,7 +134,7 @@ def test_every_epoch_has_every_row_once_in_another_order() -> None:
 
 
 class UnhashableRow(tuple[int, ...]):
-    """Fails whoever reads all rows to find the order of an epoch again."""
+    """Fails code that reads all rows to find the order of an epoch again."""
 
     __slots__ = ()
 

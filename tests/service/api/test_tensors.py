@@ -318,7 +318,7 @@ def test_more_strings_than_the_bound_are_refused_before_they_are_read(count: int
 
 
 def test_a_shape_of_millions_of_dims_is_refused_without_writing_them_all() -> None:
-    """As words, 16 MiB of them would be 32 MiB of text and seconds of everybody's time."""
+    """As words, 16 MiB of them would be 32 MiB of text and block the server for seconds."""
     request = pb.ModelInferRequest(model_name="m")
     request.inputs.add(name="INPUT0", datatype="FP32", shape=[1] * 100_000)
     request.raw_input_contents.append(b"1234")

@@ -1,4 +1,4 @@
-"""Prices of runs, and who is refused by them: all in virtual time."""
+"""Prices of runs, and the requests refused by them: all in virtual time."""
 
 from dataclasses import replace
 from math import inf

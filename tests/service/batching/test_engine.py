@@ -89,7 +89,7 @@ async def within_patience(awaitable: Awaitable[T]) -> T:
 
 async def until(is_so: Callable[[], bool]) -> None:
     async with asyncio.timeout(PATIENCE_S):
-        while not is_so():  # noqa: ASYNC110 - nobody is told
+        while not is_so():  # noqa: ASYNC110 - there is no event for it
             await asyncio.sleep(0.001)
 
 
@@ -548,7 +548,7 @@ async def test_whatever_the_session_raises_the_engine_lives_on(error: Exception)
 async def test_an_output_with_the_wrong_number_of_rows_is_a_model_failure(
     num_requests: int, change: Callable[[np.ndarray], np.ndarray]
 ) -> None:
-    """Fewer rows, more rows, none at all: nobody is given another's rows."""
+    """Fewer rows, more rows, none at all: no request gets another's rows."""
     session = doubling_session()
     session.compute = lambda inputs: {"y": np.asarray(change(inputs["x"]))}
     async with engine_on(session, max_delay_s=NEVER_S, max_rows=num_requests) as engine:

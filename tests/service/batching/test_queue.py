@@ -234,7 +234,7 @@ def test_the_first_level_goes_first_and_the_oldest_of_it() -> None:
 
 
 def test_lower_levels_fill_the_room_that_is_left() -> None:
-    """7 rows: two of level 1 with 100 tokens take along who wastes 16 at most, by level.
+    """7 rows: two of level 1 with 100 tokens are filled with rows that waste 16 at most, by level.
 
     Not the 101, which would make them longer, nor the 83.
     """

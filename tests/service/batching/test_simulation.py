@@ -41,7 +41,7 @@ class Simulation:
     left: dict[Request, int] = field(default_factory=dict)  # items not yet computed
     times_out_s: dict[Request, float] = field(default_factory=dict)  # of those not begun
     behind: dict[Request, int] = field(default_factory=dict)  # late and waiting still: since when
-    num_looks: int = 0  # how often the queue looked for who is late
+    num_looks: int = 0  # how often the queue searched for late requests
     ends: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
@@ -131,7 +131,7 @@ class Simulation:
         rejected_s = None if policy.is_delaying else self.times_out_s[request]
         assert times_out_s == (None if rejected_s == inf else rejected_s)
         for item in request.items:
-            # Every take removes the oldest item, so whoever has k items before it is in
+            # Every take removes the oldest item, so an item with k items before it is in
             # the (k + 1)-th take from now at the latest.
             self.waiting[item] = self.num_takes + len(self.waiting) + 1
 
@@ -139,7 +139,7 @@ class Simulation:
         return self.limits.queue.level_of(request.priority)
 
     def place_of(self, item: Item) -> tuple[int, int]:
-        """Level, and since when it is behind: who has the lowest goes first."""
+        """Level, and since when it is behind: the lowest goes first."""
         return self.level_of(item.request), self.behind.get(item.request, 0)
 
     def pass_time(self, seconds: float) -> None:
@@ -162,7 +162,7 @@ class Simulation:
         )
 
     def put_behind(self) -> set[Request]:
-        """Note who the queue has just put behind the others of its level."""
+        """Note the request that the queue has just put behind the others of its level."""
         self.num_looks += 1
         late = {
             request

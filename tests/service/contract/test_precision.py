@@ -1,4 +1,4 @@
-"""Which graph of a version is served: the machine decides, unless somebody did, and says so."""
+"""Which graph of a version is served: the machine's choice or a setting's, with its reason."""
 
 import json
 from pathlib import Path

@@ -224,7 +224,7 @@ async def test_a_deadline_ends_a_search_that_runs_and_one_that_waits() -> None:
 
 @pytest.mark.parametrize("failing_run", [1, 2, 4])
 async def test_a_failed_run_fails_a_search_once_and_others_go_on(failing_run: int) -> None:
-    """In the prompt's run, or in that of beams; who comes after it is served from clean slots."""
+    """In the prompt's run, or in that of beams; later requests are served from clean slots."""
 
     class Failing(ChanceDecoder):
         def run(self, *args: Any, **named: Any) -> np.ndarray:

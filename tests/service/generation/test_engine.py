@@ -81,13 +81,13 @@ async def step_to(decoder: FakeDecoder, number: int) -> None:
 
 
 async def until_idle(engine: GenerationEngine) -> None:
-    """Until nobody has a slot or waits for one; what that ended may not be delivered yet."""
+    """Until no sequence has a slot or waits for one; the last outputs may not be delivered yet."""
     await until(lambda: not engine.num_running and not engine.num_waiting)
 
 
 async def until(is_so: Callable[[], bool]) -> None:
     async with asyncio.timeout(PATIENCE_S):
-        while not is_so():  # noqa: ASYNC110 - nobody is told
+        while not is_so():  # noqa: ASYNC110 - there is no event for it
             await asyncio.sleep(0.001)
 
 
@@ -535,7 +535,7 @@ async def test_overload_refuses_at_the_limit_and_recovers() -> None:
 
 
 async def test_a_prompt_that_cannot_be_computed_by_its_deadline_is_not_started() -> None:
-    """Its 5 tokens are thought to take 50 s, and 10 s are left; who runs is not disturbed."""
+    """Its 5 tokens are expected to take 50 s, and 10 s are left; running ones are not disturbed."""
     decoder = FakeDecoder(num_slots=1)
     decoder.hold()
     async with engine_on(decoder) as engine:
@@ -807,7 +807,7 @@ async def test_a_check_of_integrity_that_fails_when_idle_breaks_the_engine() -> 
     async with engine_on(decoder, on_broken=broken.set) as engine:
         task = await start(engine, "a", max_tokens=2)
         await step_to(decoder, 2)
-        engine.cache._lengths[7] = 5  # of a slot that nobody ever had
+        engine.cache._lengths[7] = 5  # of a slot that was never used
         decoder.release()
         assert (await within_patience(task)).text == greedy_text("a", 2)
         await within_patience(broken.wait())
@@ -816,7 +816,7 @@ async def test_a_check_of_integrity_that_fails_when_idle_breaks_the_engine() -> 
 
 
 async def test_every_number_adds_up_when_idle() -> None:
-    """After each of 20 answers the cache is recounted, and nobody has a slot."""
+    """After each of 20 answers the cache is recounted, and no slot is in use."""
     async with engine_on(FakeDecoder(num_slots=3)) as engine:
         for number in range(20):
             await ask(engine, "a" * (number % 7 + 1), max_tokens=number % 5 + 1)
@@ -877,7 +877,7 @@ async def test_engines_are_independent() -> None:
 
 
 def test_a_closed_event_loop_does_not_break_the_engine() -> None:
-    """The loop ends amid a text: the engine goes on to its end, for nobody, and can be closed."""
+    """The loop ends amid a text: the engine finishes it without a reader, and can be closed."""
     decoder, observer = FakeDecoder(), RecordingObserver()
     decoder.hold()
     engines: list[GenerationEngine] = []

@@ -580,7 +580,7 @@ def test_a_row_of_a_large_vocabulary_draws_by_its_own_logits(params: dict[str, A
 
 
 class UnaskedState(SamplerState):
-    """One of which nobody may draw the number that is looked up among all weights."""
+    """A generator whose number for the lookup among all weights must not be drawn."""
 
     def draw(self) -> float:
         raise AssertionError("the weights of the whole vocabulary were computed")

@@ -1,4 +1,4 @@
-"""What the next step computes, and for whom: scheduler and cache, step by step, no clock.
+"""The sequences and tokens of the next step: scheduler and cache, step by step, no clock.
 
 Where nothing else is said: 8 slots, 32 tokens of prompts between two decoding steps, and a run
 costs as much as 4 tokens. Every step is checked by `Steps`.
@@ -237,7 +237,7 @@ def test_those_that_came_at_once_go_in_the_order_they_were_put() -> None:
 
 
 def test_a_priority_counts_as_having_come_later() -> None:
-    """One of priority 1 that came at 10 goes after who came at 14, before who came at 16."""
+    """One of priority 1 that came at 10 goes after an arrival at 14, before one at 16."""
     sequences = [
         sequence_of(different(number, 5), queued_s=queued_s, priority=priority)
         for number, (queued_s, priority) in enumerate([(10, 1), (14, 0), (16, 0), (5, 3)])

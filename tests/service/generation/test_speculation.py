@@ -63,7 +63,7 @@ def check_cost(num_tokens: int, per_token: float) -> float:
 
 
 def cost_of_saying(num_tokens: int, says: str, per_token: float) -> tuple[float, int]:
-    """Of so many tokens after a text that repeats itself, and how many drafts were checked.
+    """The tokens after a text that repeats itself, and the number of checked drafts.
 
     The model `says` what is drafted: "all", "none" or each token with probability one half.
     """
@@ -112,7 +112,7 @@ def test_what_never_comes_true_is_tried_seldom() -> None:
 
 
 def speculator_after(num_rows: int) -> Speculator:
-    """One that knows what a step of so many sequences costs, and has credit."""
+    """One that knows the cost of a step with this number of sequences, and has credit."""
     speculator = Speculator(3)
     for _ in range(500):
         speculator.stepped(num_rows, STEP_COST)
@@ -160,7 +160,7 @@ def test_no_more_is_drafted_than_may_be_said(max_tokens: int, num_drafted: int) 
 # --- in the engine: the same text -----------------------------------------------------------------
 
 PERIOD = 5
-SURPRISE = 13  # every so many tokens something new is said
+SURPRISE = 13  # one of this number of tokens is new
 
 
 class RepeatingDecoder(FakeDecoder):

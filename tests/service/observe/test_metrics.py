@@ -135,7 +135,7 @@ def test_short_durations_add_up() -> None:
 
 
 def test_an_answer_from_the_cache_is_a_success_and_no_inference() -> None:
-    """It took 10 ms, of which the cache took 2; it waited for nobody."""
+    """It took 10 ms, of which the cache took 2; it did not wait."""
     metrics = Metrics()
     model = metrics.for_model("m", 1)
     model.answered_from_cache(TIMINGS, lookup_s=0.002)

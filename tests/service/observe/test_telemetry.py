@@ -460,7 +460,7 @@ async def test_a_collector_has_received_everything_when_the_server_is_gone(
 
 async def test_a_server_ends_in_time_though_its_collector_is_gone(tmp_path: Path) -> None:
     write_models(tmp_path)
-    gone = "http://127.0.0.1:9"  # the discard port, where nobody listens
+    gone = "http://127.0.0.1:9"  # the discard port, without a listener
     async with serving(tmp_path, otlp_endpoint=gone, trace_sample_ratio=1.0) as served:
         await _classify(served)
 

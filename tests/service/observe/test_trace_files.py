@@ -241,10 +241,10 @@ def test_what_the_disk_cannot_take_is_dropped_and_counted(
 
 
 def test_what_waits_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A disk that hangs: two traces wait, the third is dropped, and nobody waits for it."""
+    """A disk that hangs: two traces wait, the third is dropped, and no request waits."""
     monkeypatch.setattr(trace, "MAX_WAITING", 2)
     writer = trace.TraceWriter(tmp_path)
-    writer.close(10)  # nobody takes them any more
+    writer.close(10)  # they are no longer taken
     for text in "123":
         writer.put("a", text)
     assert writer.num_dropped == 1

@@ -1,4 +1,4 @@
-"""Graphs that nobody should be able to harm a server with: what ONNX Runtime refuses, and how.
+"""Graphs that must not harm a server: what ONNX Runtime refuses, and how.
 
 The server adds no parser of its own before ONNX Runtime's; these tests hold the version that is
 installed to what is promised in its name. What it does not promise is said in docs/security.md.

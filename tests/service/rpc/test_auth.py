@@ -1,4 +1,4 @@
-"""Tokens and restricted groups over the wire: who is let in, and what the others read."""
+"""Tokens and restricted groups over the wire: which calls are accepted, and the errors."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -252,7 +252,7 @@ async def test_refused_calls_are_counted_by_the_bound_that_they_reach(repository
 
 
 async def test_a_long_message_counts_while_it_is_read_and_then_as_what_it_became() -> None:
-    """1,000 bytes that become 5,000: until it is admitted nobody else counts them."""
+    """1,000 bytes that become 5,000: until admission only this bound counts them."""
     admission, can_read = Admission(Settings()), threading.Event()
 
     def read(message: bytes) -> tuple[object, int]:
@@ -404,7 +404,7 @@ async def test_a_stream_that_is_not_read_ends_after_the_bound(repository: Path) 
 
 
 async def test_a_client_that_reads_now_and_then_is_no_slow_reader(repository: Path) -> None:
-    """Generated text that comes later than the bound is not late: nobody left it unread."""
+    """Generated text that comes later than the bound is not late: it was not left unread."""
     write_models(repository)
     async with serving(repository, send_timeout_s=0.3) as served:
         decoder = served.decoders["tale"]
@@ -422,7 +422,7 @@ async def test_a_client_that_reads_now_and_then_is_no_slow_reader(repository: Pa
 
 
 async def test_a_client_behind_a_dead_network_is_found_by_pings(repository: Path) -> None:
-    """The connection stands and nobody answers: within 1 s and 0.2 s its stream is ended."""
+    """The connection stands without answers: within 1 s and 0.2 s its stream is ended."""
     write_models(repository)
     flags: dict[str, Any] = {"keepalive_time_s": 1.0, "keepalive_timeout_s": 0.2}
     async with serving(repository, **flags) as served:

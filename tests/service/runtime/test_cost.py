@@ -86,7 +86,7 @@ def test_no_price_is_below_zero_and_no_overhead_beyond_its_bound() -> None:
 
 
 def test_times_that_no_curve_fits_give_none() -> None:
-    """The shortest batch took twenty times what the others say: somebody had the processors."""
+    """The shortest batch took twenty times the expected time: another program ran."""
     curve = CURVES["packed"]
     times = [(batch, seconds(curve, batch)) for batch in BATCHES]
     lengths, seconds_of_it = times[1]

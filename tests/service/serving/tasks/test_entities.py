@@ -78,7 +78,7 @@ def test_the_score_is_the_mean_over_words_of_the_probability_of_their_type() -> 
 
 
 def test_a_word_is_what_its_first_token_says() -> None:
-    """Of `[CLS] al ##ber is [SEP]` the second token says b, and nobody asks it."""
+    """In `[CLS] al ##ber is [SEP]` the second token says b, which is not used."""
     text = "Alber is"
     words = words_of([None, 0, 0, 1, None], [(0, 0), (0, 2), (2, 5), (6, 8), (0, 0)], text)
     assert words == Words([1, 3], [(0, 5), (6, 8)])
