@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from service.errors import InvalidArgument, LoadError
-from service.runtime.tokenizer import PromptTokenizer, TextTokenizer
+from service.runtime.tokenizer import PromptTokenizer, SourceAndTargetTokenizer, TextTokenizer
 from tests.fakes.sessions import token_ids, write_tokenizer
 
 
@@ -94,6 +94,39 @@ def test_pieces_say_where_they_stand_in_the_text(tokenizer: TextTokenizer) -> No
     assert (start, end) == (8, 13)
     assert found.offsets[0] == found.offsets[-1] == (0, 0)
     assert len(found.ids) == len(found.pieces) == len(found.offsets) > 6
+
+
+def test_a_source_and_its_target_are_encoded_each_by_itself(path: Path) -> None:
+    """Both may be cut; a text alone has no target."""
+    tokenizer = SourceAndTargetTokenizer(path, 6, 400, has_encodings=True)
+    long = "win a free prize now"
+    pairs = [("win a prize", "free cash"), (long, "lunch"), ("lunch", long)]
+    rows = tokenizer.encode(pairs, can_truncate=True)
+    targets = [row.target for row in rows if row.target]
+    assert [row.input_ids.tolist() for row in rows] == [
+        [token_ids(text)] for text in ("win a prize", "win a free prize", "lunch")
+    ]
+    assert [target.input_ids.tolist() for target in targets] == [
+        [token_ids(text)] for text in ("free cash", "lunch", "win a free prize")
+    ]
+    assert [row.is_truncated for row in rows] == [False, True, False]
+    assert [target.is_truncated for target in targets] == [False, False, True]
+    assert all(row.encoding and row.encoding.ids == row.input_ids[0].tolist() for row in rows)
+    (alone,) = tokenizer.encode(["win a prize"], can_truncate=False)
+    assert alone.input_ids.tolist() == [token_ids("win a prize")]
+    assert alone.target is None
+    assert tokenizer.encode([], can_truncate=False) == []
+
+
+@pytest.mark.parametrize("pair", [("win", "win a free prize now"), ("win a free prize now", "win")])
+def test_neither_part_of_a_pair_is_cut_unasked(path: Path, pair: tuple[str, str]) -> None:
+    with pytest.raises(InvalidArgument, match="text 0 has 7 tokens, the model takes at most 6"):
+        SourceAndTargetTokenizer(path, 6, 400).encode([pair], can_truncate=False)
+
+
+def test_unknown_words_are_named_as_the_text_spells_them(tokenizer: TextTokenizer) -> None:
+    assert tokenizer.unknown_words("win Blarg the gl\u00efmp, free") == ["Blarg", "gl\u00efmp", ","]
+    assert tokenizer.unknown_words("win the prize") == []
 
 
 @pytest.mark.parametrize("text", ["", "{}", "not json"])
