@@ -14,8 +14,7 @@ from tokenizers import Tokenizer
 
 from commands.train.pretrain_reports import pretrain_reports_of, tokens_per_s
 from commands.train.progress import RateColumn, TrainingBar, spoken, step_line
-from commands.train.running import summary
-from commands.train.train_runs import run_training, save_trained
+from commands.train.running import run_training, save_trained, summary
 from models.checkpoints.checkpoint import Checkpoint, check_replaceable, load_checkpoint
 from models.data.corpus import Corpus, read_corpus
 from models.data.tokenizer import load_tokenizer, read_tokenizer
@@ -24,7 +23,6 @@ from models.networks.kinds import kind_of
 from models.recipes.kinds import PretrainKind
 from models.recipes.pretrain import Pretraining, pretrain
 from models.training.pretrain_settings import PretrainSettings
-from models.training.state import state_path
 
 SIZES = ("num_layers", "hidden_size", "num_heads", "context")  # settings that some kinds have
 
@@ -63,7 +61,7 @@ def pretrain_kind(
     pretrained = run_training(
         lambda session: pretrain(pretraining, corpus, tokenizer, settings, session, start),
         TrainingBar(rate, step_line),
-        state_path(output),
+        output,
         resume=resume,
     )
     reports = pretrain_reports_of(pretrained, corpus, settings)

@@ -1,18 +1,39 @@
-"""Shared parts of commands that train: Ctrl-C as a request to stop, and the summary at the end."""
+"""Shared parts of commands that train: a run that a signal stops, and the summary at its end."""
 
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
+from typing import TypeVar
 
 from rich.table import Table
 
-from models.checkpoints.checkpoint import (
-    Checkpoint,
-)
+from commands.train.progress import TrainingBar
+from models.checkpoints.checkpoint import Checkpoint, save_checkpoint
 from models.networks.heads import TextEmbedder
 from models.networks.kinds import kind_of
+from models.training.state import state_path
+from models.training.trainer import Session
+
+T = TypeVar("T")
+
+
+def run_training(
+    train: Callable[[Session], T], bar: TrainingBar, output: Path, *, resume: bool
+) -> T:
+    """The result of `train`, with a progress bar; the first signal stops it.
+
+    Raises TrainingInterruptedError after the state was saved beside `output`.
+    """
+    with stop_requests() as should_stop, bar:
+        return train(Session(state_path(output), resume, bar, should_stop))
+
+
+def save_trained(checkpoint: Checkpoint, output: Path, reports: Mapping[str, bytes]) -> None:
+    """Write the checkpoint, after which the run needs no state."""
+    save_checkpoint(checkpoint, output, reports)
+    state_path(output).unlink(missing_ok=True)
 
 
 def summary(checkpoint: Checkpoint, folder: Path) -> Table:

@@ -10,6 +10,7 @@ from pathlib import Path
 from rich.console import Console
 
 from commands.train.progress import TrainingBar, pairs_line
+from commands.train.running import run_training, save_trained
 from commands.train.seq2seq_reports import (
     accuracy_table,
     alignment_of,
@@ -19,7 +20,6 @@ from commands.train.seq2seq_reports import (
     json_of,
     reports_of,
 )
-from commands.train.train_runs import run_training, save_trained
 from models.checkpoints.checkpoint import Checkpoint, check_replaceable, save_checkpoint
 from models.errors import CheckpointError, SettingError
 from models.networks.kinds import kind_of
@@ -41,7 +41,7 @@ def train_seq2seq(task: str, output: Path, settings: Seq2SeqSettings, *, resume:
         compare_attentions(task, output, settings, resume=resume)
         return
     check_replaceable(output)  # now, rather than after the training
-    trained = _train(task, settings, state_path(output), resume=resume)
+    trained = _train(task, settings, output, resume=resume)
     save_trained(checkpoint_of(trained), output, reports_of(trained))
     Console().print(accuracy_table(f"{output}: {trained.pairs.name}", {"": trained}))
 
@@ -51,13 +51,12 @@ def compare_attentions(
 ) -> dict[str, Trained]:
     """Train the same network with each score and without; a checkpoint each, in its folder."""
     _check_comparison(output)
-    states = {attention: state_path(output / attention) for attention in ATTENTIONS}
     results: dict[str, Trained] = {}
-    for attention, state_file in states.items():
+    for attention in ATTENTIONS:
         Console(stderr=True).print(f"attention: {attention}")
         form = "luong" if attention == "none" else settings.form
         chosen = replace(settings, attention=attention, form=form)
-        results[attention] = _train(task, chosen, state_file, resume=resume)
+        results[attention] = _train(task, chosen, output / attention, resume=resume)
     for attention, trained in results.items():
         save_checkpoint(checkpoint_of(trained), output / attention, reports_of(trained))
     name = results["none"].pairs.name
@@ -70,8 +69,8 @@ def compare_attentions(
     )
     for filename, content in zip(COMPARISON_FILES, contents, strict=True):
         replace_bytes(output / filename, content)
-    for state_file in states.values():
-        state_file.unlink(missing_ok=True)
+    for attention in ATTENTIONS:
+        state_path(output / attention).unlink(missing_ok=True)
     Console().print(accuracy_table(f"{output}: {name}", results))
     return results
 
@@ -89,12 +88,12 @@ def checkpoint_of(trained: Trained) -> Checkpoint:
     )
 
 
-def _train(task: str, settings: Seq2SeqSettings, state_file: Path, *, resume: bool) -> Trained:
+def _train(task: str, settings: Seq2SeqSettings, output: Path, *, resume: bool) -> Trained:
     pairs, completed = prepare(task, settings)
     training = NETWORKS[completed.network].load()
     bar = TrainingBar(line=pairs_line)
     return run_training(
-        lambda session: train(pairs, training, completed, session), bar, state_file, resume=resume
+        lambda session: train(pairs, training, completed, session), bar, output, resume=resume
     )
 
 

@@ -5,17 +5,17 @@ training and the terminal meet; it imports PyTorch, so the command line imports 
 runs.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic
 
 from rich.console import Console
 from rich.table import Table
 
 from commands.train.progress import TrainingBar
 from commands.train.reports import answer_table, confusion_table, entity_table, reports_of
-from commands.train.running import stop_requests, summary
+from commands.train.running import run_training, save_trained, summary
 from models.checkpoints.checkpoint import (
     Checkpoint,
     check_replaceable,
@@ -31,11 +31,7 @@ from models.recipes.answering import QUESTION_ANSWERING
 from models.recipes.finetune import TEXT_CLASSIFICATION, Recipe, default_rate, finetune_by
 from models.recipes.tagging import TOKEN_CLASSIFICATION
 from models.training.settings import IMPORT_TASKS, TRAIN_TASKS, TrainingSettings
-from models.training.state import state_path
 from models.training.supervised import J, R
-from models.training.trainer import Session
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +102,7 @@ def train_task(
     finetuned = run_training(
         lambda session: finetune_by(task.recipe, base, splits, settings, session),
         TrainingBar(),
-        state_path(output),
+        output,
         resume=resume,
     )
     reports = reports_of(finetuned, base.origin, splits, settings)
@@ -180,20 +176,3 @@ def as_embedder(
         was.normalize if normalize is None else normalize,
     )
     return replace(checkpoint, model=embedder, task="embedding", labels=(), metrics={})
-
-
-def run_training(
-    train: Callable[[Session], T], bar: TrainingBar, state_file: Path, *, resume: bool
-) -> T:
-    """The result of `train`, with a progress bar; the first signal stops it.
-
-    Raises TrainingInterruptedError after the state was saved.
-    """
-    with stop_requests() as should_stop, bar:
-        return train(Session(state_file, resume, bar, should_stop))
-
-
-def save_trained(checkpoint: Checkpoint, output: Path, reports: Mapping[str, bytes]) -> None:
-    """Write the checkpoint, after which the run needs no state."""
-    save_checkpoint(checkpoint, output, reports)
-    state_path(output).unlink(missing_ok=True)

@@ -10,12 +10,12 @@ from rich.console import Console
 
 from commands.train.progress import TrainingBar
 from commands.train.reports import confusion_table, reports_of
-from commands.train.train_runs import run_training, save_trained
+from commands.train.running import run_training, save_trained
 from models.checkpoints.checkpoint import check_replaceable
 from models.data.images import digits, read_images
 from models.recipes.vision import split_images, train_vit
 from models.recipes.vision_settings import VisionSettings
-from models.training.state import FRESH, state_path
+from models.training.state import FRESH
 
 
 def train_on_images(
@@ -27,7 +27,7 @@ def train_on_images(
     trained = run_training(
         lambda session: train_vit(splits, settings, session),
         TrainingBar(),
-        state_path(output),
+        output,
         resume=resume,
     )
     save_trained(trained.checkpoint, output, reports_of(trained, FRESH, splits, settings))

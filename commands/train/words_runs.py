@@ -39,9 +39,7 @@ def train(corpus: Sequence[Path], output: Path, settings: WordSettings) -> None:
     origin = f"skip-gram on {', '.join(file.name for file in files)}"
     started_s = time.monotonic()
     with TrainingBar(RateColumn("words")) as bar:
-        trained = train_words(
-            paragraphs(files), settings, origin, lambda total: bar.started(total, 0), bar.stepped
-        )
+        trained = train_words(paragraphs(files), settings, origin, bar)
     seconds = time.monotonic() - started_s
     reports = {
         "training.json": _training_json(trained, files, settings, seconds),

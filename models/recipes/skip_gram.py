@@ -13,7 +13,7 @@ Knows nothing about files or terminals.
 
 # ruff: noqa: N803, N806 - suffixes are array layouts: T words of text, P pairs, K noise, V, D
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -28,6 +28,7 @@ from models.data.vocabulary import SPECIAL, UNKNOWN, id_of, train_word_tokenizer
 from models.networks.word_vectors import WordVectors, WordVectorsConfig
 from models.recipes.neighbours import WordEvaluation, WordSpace, evaluate
 from models.recipes.word_settings import WordSettings
+from models.training.trainer import Listener
 
 CHUNK_WORDS = 200_000  # whose pairs are in memory at once
 MIN_RATE = 1e-5  # of the last step: SparseAdam takes no zero
@@ -125,11 +126,9 @@ class SkipGramTrainer:
         """The number of words of all epochs, including those that subsampling leaves out."""
         return len(self._stream.ids) * self._settings.epochs
 
-    def run(self, on_batch: Callable[[float, int], None] = lambda *_: None) -> list[float]:
-        """Train to the end; returns the mean loss of a pair in each epoch.
-
-        `on_batch` hears after every batch its loss, and how many words that was.
-        """
+    def run(self, listener: Listener) -> list[float]:
+        """The mean loss of a pair in each epoch, trained to the end."""
+        listener.started(self.num_words, 0)
         means, num_done = [], 0
         for _ in range(self._settings.epochs):
             total, count = 0.0, 0
@@ -137,7 +136,7 @@ class SkipGramTrainer:
                 loss = self._step(pairs_P2, num_done / self.num_words)
                 total, count = total + loss * len(pairs_P2), count + len(pairs_P2)
                 num_done += num_words
-                on_batch(loss, num_words)
+                listener.stepped(loss, num_words)
             means.append(total / max(1, count))
         return means
 
@@ -192,18 +191,16 @@ def train_words(
     texts: Sequence[str],
     settings: WordSettings,
     origin: str,
-    on_start: Callable[[int], None] = lambda _: None,
-    on_batch: Callable[[float, int], None] = lambda *_: None,
+    listener: Listener | None = None,
 ) -> TrainedWords:
     """Learn a vector for each frequent word; no window reaches from one text into the next.
 
-    `on_start` hears how many words there are to go through, `on_batch` each batch's loss and words.
+    The listener's steps are words.
     """
     tokenizer = train_word_tokenizer(texts, settings.min_count, settings.max_words)
     stream = WordStream.read(texts, tokenizer)
     trainer = SkipGramTrainer(stream, settings)
-    on_start(trainer.num_words)
-    losses = trainer.run(on_batch)
+    losses = trainer.run(listener or Listener())
     config = WordVectorsConfig(tokenizer.get_vocab_size(), settings.vector_size)
     model = build_on_meta(lambda: WordVectors(config))
     model.load_state_dict(trainer.model.words.state_dict(prefix="words."), assign=True)

@@ -67,12 +67,15 @@ class Schedule:
 
 
 class Listener:
-    """An observer of training that ignores all events; subclasses use them."""
+    """An observer of training that ignores all events; subclasses use them.
+
+    A loss is of `advance` steps, where several are done at once.
+    """
 
     def started(self, total_steps: int, done_steps: int) -> None:
         pass
 
-    def stepped(self, loss: float) -> None:
+    def stepped(self, loss: float, advance: int = 1) -> None:
         pass
 
     def measured(self, measurement: Measurement) -> None:

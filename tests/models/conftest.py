@@ -28,7 +28,7 @@ from tests.models.tiny import (
 PLAIN = {"NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "200"}  # output to compare with
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def one_thread() -> Iterator[None]:
     """Models this small gain nothing from threads, and lose much where cores are shared."""
     before = torch.get_num_threads()

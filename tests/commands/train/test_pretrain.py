@@ -1,10 +1,6 @@
 """`attendant pretrain` as a user meets it: files, messages, exit codes."""
 
 import json
-import os
-import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
@@ -155,42 +151,3 @@ def test_settings_can_come_from_the_environment(run: Run, corpus: Path, tmp_path
     )
     assert result.exit_code == 0, result.output
     assert json.loads((tmp_path / "gpt" / "training.json").read_text())["settings"]["seed"] == 7
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_command_exits_130_and_the_same_command_continues(
-    run: Run, corpus: Path, tmp_path: Path, number: signal.Signals
-) -> None:
-    """A real process, sent a signal once it has measured for the first time."""
-    output = tmp_path / "gpt"
-    # Short enough to be resumed here, long enough not to end before the signal comes.
-    arguments = ["pretrain", "gpt", "--corpus", str(corpus), "--output", str(output), *SMALL_RUN]
-    arguments += ["--steps", "150"]
-    program = "import typer\nfrom commands.train.pretrain import pretrain\n"
-    program += "app = typer.Typer()\napp.add_typer(pretrain, name='pretrain')\n"
-    program += "app.callback()(lambda: None)\napp()\n"
-    (tmp_path / "script.py").write_text(program)
-    with subprocess.Popen(  # noqa: S603 - our own program
-        [sys.executable, str(tmp_path / "script.py"), *arguments],
-        stderr=subprocess.PIPE,
-        text=True,
-        env={
-            **os.environ,
-            **PLAIN,
-            "PYTHONPATH": os.pathsep.join(sys.path),
-            "OMP_NUM_THREADS": "1",
-        },
-    ) as process:
-        assert process.stderr is not None
-        assert any(line.startswith("step 2:") for line in process.stderr)
-        process.send_signal(number)
-        rest = process.stderr.read()
-    assert process.returncode == 130
-    assert "the same command continues from there" in rest
-    assert state_path(output).exists()
-    assert not output.exists()
-
-    result = run(*arguments)
-    assert result.exit_code == 0, result.output
-    assert "continuing after step" in result.output
-    assert not state_path(output).exists()

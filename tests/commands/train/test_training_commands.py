@@ -2,7 +2,6 @@
 
 import json
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,7 +11,6 @@ import pytest
 from typer.testing import Result
 
 from commands.train import options as cli_options
-from commands.train.running import stop_requests
 from models.checkpoints.checkpoint import load_checkpoint
 from models.data.datasets import Dataset
 from models.training.state import state_path
@@ -199,57 +197,3 @@ def test_without_pytorch_the_command_says_what_to_install(tmp_path: Path) -> Non
         assert done.stderr.strip() == (
             f"attendant {arguments[0]} needs PyTorch: pip install 'attendant[cpu,train]'"
         )
-
-
-def test_the_first_signal_asks_and_the_second_acts_as_usual() -> None:
-    """What is usual is set here: a shell's background jobs start with SIGINT ignored."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        with stop_requests() as should_stop:
-            assert not should_stop()
-            os.kill(os.getpid(), signal.SIGINT)
-            assert should_stop()
-            with pytest.raises(KeyboardInterrupt):
-                os.kill(os.getpid(), signal.SIGINT)
-        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-def test_an_interrupted_command_exits_130_and_the_same_command_continues(
-    data: Path, base: Path, run: Run, tmp_path: Path
-) -> None:
-    """A real process, sent SIGINT once it has finished its first epoch."""
-    output = tmp_path / "spam"
-    many = ["--epochs", "20", "--patience", "20", "--batch-size", "2", "--precision", "off"]
-    arguments = ["train", str(data), "--from", str(base), "--output", str(output), *many]
-    program = "import typer\nfrom commands.train.train import train\n"
-    program += "app = typer.Typer()\napp.command('train')(train)\n"
-    program += "app.callback()(lambda: None)\napp()\n"
-    (tmp_path / "script.py").write_text(program)
-    with subprocess.Popen(  # noqa: S603 - our own program
-        [sys.executable, str(tmp_path / "script.py"), *arguments],
-        stderr=subprocess.PIPE,
-        text=True,
-        env={
-            **os.environ,
-            **PLAIN,
-            "PYTHONPATH": os.pathsep.join(sys.path),
-            "OMP_NUM_THREADS": "1",
-        },
-    ) as process:
-        assert process.stderr is not None
-        first = next(line for line in process.stderr if line.startswith("epoch 1:"))
-        assert "validation loss" in first
-        process.send_signal(signal.SIGINT)
-        rest = process.stderr.read()
-    assert process.returncode == 130
-    assert "the same command continues from there" in rest
-    assert state_path(output).exists()
-    assert not output.exists()
-
-    result = run(*arguments)
-    assert result.exit_code == 0, result.output
-    assert "continuing after step" in result.output
-    assert not state_path(output).exists()
-    assert load_checkpoint(output).labels == ("ham", "spam")

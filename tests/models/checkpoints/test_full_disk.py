@@ -1,10 +1,12 @@
 """A disk that is full, or a file that may not grow: one line, and nothing is left behind."""
 
+import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -14,30 +16,65 @@ from models.data.datasets import Dataset
 from models.errors import OutputError
 from models.writing import amount, replace_bytes, writing
 
-# Runs the real command where no file may grow beyond a limit: a write fails as on a full disk.
-LIMITED = """
-import resource, sys
-resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]),) * 2)
-from commands.main import main
-sys.argv = ["attendant", *sys.argv[2:]]
-main()
-"""
 LIMIT_BYTES = 8_192  # more than config.json has, less than any weights here
+# Runs real commands, each in a fork where no file may grow beyond the limit: a write fails as on a
+# full disk. The libraries are imported once, which takes most of a command's time.
+SERVER = f"""
+import json, os, resource, sys
+import commands.train.seq2seq_runs, commands.train.train_runs
+import commands.train.vision_runs, commands.train.words_runs, export.exporter
+from commands.main import main
+
+for line in sys.stdin:
+    read, write = os.pipe()
+    if os.fork() == 0:
+        os.dup2(write, 2)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        os.close(write)
+        resource.setrlimit(resource.RLIMIT_FSIZE, ({LIMIT_BYTES},) * 2)
+        sys.argv = ["attendant", *json.loads(line)]
+        main()
+        sys.exit()
+    os.close(write)
+    with open(read) as stderr:
+        text = stderr.read()
+    code = os.waitstatus_to_exitcode(os.wait()[1])
+    print(json.dumps([code, text]), flush=True)
+"""
 ENVIRONMENT = {"NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "500", "OMP_NUM_THREADS": "1"}
 
 
-def run_limited(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(  # noqa: S603 - our own interpreter
-        [sys.executable, "-c", LIMITED, str(LIMIT_BYTES), *map(str, arguments)],
+class Ended(NamedTuple):
+    """How a command ended."""
+
+    returncode: int
+    stderr: str
+
+
+Run = Callable[..., Ended]
+
+
+@pytest.fixture(scope="module")
+def run_limited() -> Iterator[Run]:
+    with subprocess.Popen(  # noqa: S603 - our own interpreter
+        [sys.executable, "-c", SERVER],
         env=os.environ | ENVIRONMENT,
-        capture_output=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
         text=True,
-        timeout=120,
-        check=False,
-    )
+    ) as server:
+
+        def run(*arguments: str | Path) -> Ended:
+            assert server.stdin is not None
+            assert server.stdout is not None
+            server.stdin.write(json.dumps([str(argument) for argument in arguments]) + "\n")
+            server.stdin.flush()
+            return Ended(*json.loads(server.stdout.readline()))
+
+        yield run
 
 
-def check_one_line(ended: subprocess.CompletedProcess[str], command: str, target: Path) -> None:
+def check_one_line(ended: Ended, command: str, target: Path) -> None:
     assert ended.returncode == 1, ended.stderr
     assert "Traceback" not in ended.stderr
     line = ended.stderr.strip().splitlines()[-1]
@@ -52,7 +89,12 @@ def output(tmp_path: Path) -> Path:
 
 
 def test_train_ends_with_one_line_and_leaves_no_state(
-    messages: Dataset, as_tsv: Callable[[Dataset], str], base: Path, tmp_path: Path, output: Path
+    run_limited: Run,
+    messages: Dataset,
+    as_tsv: Callable[[Dataset], str],
+    base: Path,
+    tmp_path: Path,
+    output: Path,
 ) -> None:
     (tmp_path / "messages.tsv").write_text(as_tsv(messages))
     ended = run_limited(
@@ -63,20 +105,24 @@ def test_train_ends_with_one_line_and_leaves_no_state(
     assert list(output.parent.iterdir()) == []
 
 
-def test_import_ends_with_one_line_and_leaves_no_folder(base: Path, output: Path) -> None:
+def test_import_ends_with_one_line_and_leaves_no_folder(
+    run_limited: Run, base: Path, output: Path
+) -> None:
     ended = run_limited("import", base, output)
     check_one_line(ended, "attendant import", output)
     assert list(output.parent.iterdir()) == []
 
 
-def test_an_older_checkpoint_stays_where_there_is_no_room_for_the_new_one(base: Path) -> None:
+def test_an_older_checkpoint_stays_where_there_is_no_room_for_the_new_one(
+    run_limited: Run, base: Path
+) -> None:
     before = {path.name: path.read_bytes() for path in base.iterdir()}
     ended = run_limited("import", base, base, "--pooling", "cls")
     check_one_line(ended, "attendant import", base)
     assert {path.name: path.read_bytes() for path in base.iterdir()} == before
 
 
-def test_every_trainer_ends_with_one_line(tmp_path: Path, output: Path) -> None:
+def test_every_trainer_ends_with_one_line(run_limited: Run, tmp_path: Path, output: Path) -> None:
     """Word vectors, image classifiers and pairs write what they trained in the same way."""
     text = tmp_path / "text.txt"
     text.write_text("the cat sat on the mat and the dog ran to the cat\n\n" * 50)
@@ -100,7 +146,7 @@ def test_every_trainer_ends_with_one_line(tmp_path: Path, output: Path) -> None:
 
 
 def test_export_ends_with_one_line_and_leaves_no_version(
-    classifier_checkpoint: Checkpoint, tmp_path: Path
+    run_limited: Run, classifier_checkpoint: Checkpoint, tmp_path: Path
 ) -> None:
     save_checkpoint(classifier_checkpoint, tmp_path / "classifier")
     repository = tmp_path / "models"

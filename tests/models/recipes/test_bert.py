@@ -368,13 +368,19 @@ def test_the_command_trains_fills_and_is_fine_tuned_from(
     assert load_checkpoint(tmp_path / "tuned").task == "text-classification"
 
 
+@pytest.fixture(scope="module")
+def trained(corpus: Corpus, pieces: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a checkpoint; not to be changed."""
+    folder = tmp_path_factory.mktemp("trained") / "first"
+    save_checkpoint(pretrain(PRETRAINING, corpus, pieces, SETTINGS).checkpoint, folder)
+    return folder
+
+
 def test_training_goes_on_from_a_checkpoint(
-    corpus: Corpus, pieces: Tokenizer, tmp_path: Path
+    corpus: Corpus, pieces: Tokenizer, trained: Path
 ) -> None:
     """With a fresh head for next sentences where it has none; what it came from stays as it was."""
-    first = pretrain(PRETRAINING, corpus, pieces, SETTINGS).checkpoint
-    save_checkpoint(first, tmp_path / "first")
-    start = load_checkpoint(tmp_path / "first")
+    start = load_checkpoint(trained)
     model = start.model
     assert isinstance(model, MaskedLanguageModel)
     model.next_sentence = None
@@ -390,17 +396,15 @@ def test_training_goes_on_from_a_checkpoint(
 
 
 def test_the_command_goes_on_and_refuses_what_the_checkpoint_decides(
-    run: Callable[..., Result], tmp_path: Path, gpt_checkpoint: Checkpoint
+    run: Callable[..., Result], trained: Path, tmp_path: Path, gpt_checkpoint: Checkpoint
 ) -> None:
-    text, first = tmp_path / "mats.txt", tmp_path / "first"
+    text = tmp_path / "mats.txt"
     text.write_text("\f".join(DOCUMENTS))
     command = ("pretrain", "bert", "--corpus", text, "--steps", "2", "--batch-size", "4")
-    sizes = ("--num-layers", "1", "--hidden-size", "32", "--num-heads", "2", "--context", "24")
-    assert run(*command, *sizes, "--output", first).exit_code == 0
-    on = (*command, "--from", first, "--output", tmp_path / "second")
+    on = (*command, "--from", trained, "--output", tmp_path / "second")
     result = run(*on)
     assert result.exit_code == 0, result.output
-    assert load_checkpoint(tmp_path / "second").config == load_checkpoint(first).config
+    assert load_checkpoint(tmp_path / "second").config == load_checkpoint(trained).config
 
     refused = run(*on, "--hidden-size", "64")
     assert refused.exit_code == 2

@@ -79,7 +79,7 @@ class ThreadListener(Listener):
     def __init__(self) -> None:
         self.counts: set[int] = set()
 
-    def stepped(self, loss: float) -> None:
+    def stepped(self, loss: float, advance: int = 1) -> None:
         self.counts.add(torch.get_num_threads())
 
 
@@ -87,9 +87,10 @@ class ThreadListener(Listener):
     ("given", "num_threads"), [({}, 1), ({"network": "transformer", "num_layers": 1}, 2)]
 )
 def test_a_small_recurrent_network_learns_on_one_thread(
-    given: dict[str, Any], num_threads: int
+    given: dict[str, Any], num_threads: int, request: pytest.FixtureRequest
 ) -> None:
     """Of two; afterwards there are two again. Others compute on as many as there are."""
+    request.addfinalizer(lambda: torch.set_num_threads(1))
     torch.set_num_threads(2)
     listener = ThreadListener()
     trained(replace(FEW, num_heads=2, **given), Session(listener=listener))

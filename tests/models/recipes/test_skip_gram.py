@@ -13,7 +13,7 @@ from torch import nn
 from typer.testing import CliRunner
 
 from commands.train.words import words
-from models.checkpoints.checkpoint import load_checkpoint
+from models.checkpoints.checkpoint import Checkpoint, load_checkpoint
 from models.data.vocabulary import SPECIAL, train_word_tokenizer, words_of
 from models.errors import DatasetError, SettingError
 from models.recipes.initialise import initialise_words
@@ -134,13 +134,18 @@ def test_words_of_the_same_places_become_neighbours() -> None:
     assert trained.epoch_losses[-1] < trained.epoch_losses[0]
 
 
-def test_the_same_seed_gives_the_same_vectors_and_leaves_the_global_state() -> None:
-    settings = WordSettings(vector_size=4, epochs=1)
+@pytest.fixture(scope="module")
+def vectors() -> Checkpoint:
+    """Hardly trained; not to be changed."""
+    return train_words(planted_texts(), WordSettings(vector_size=4, epochs=1), "").checkpoint
+
+
+def test_the_same_seed_gives_the_same_vectors_and_leaves_the_global_state(
+    vectors: Checkpoint,
+) -> None:
     before = torch.get_rng_state()
-    weights = [
-        train_words(planted_texts(), settings, "").checkpoint.model.state_dict()["words.weight"]
-        for _ in range(2)
-    ]
+    again = train_words(planted_texts(), WordSettings(vector_size=4, epochs=1), "").checkpoint
+    weights = [each.model.state_dict()["words.weight"] for each in (vectors, again)]
     assert torch.equal(*weights)
     assert torch.equal(torch.get_rng_state(), before)
 
@@ -226,27 +231,26 @@ def test_the_command_trains_and_answers(tmp_path: Path) -> None:
     assert "words that have a vector; spelt alike are dog" in misspelt.output
 
 
-def test_a_text_is_the_mean_of_its_known_words(tmp_path: Path) -> None:
-    checkpoint = train_words(planted_texts(), WordSettings(vector_size=4, epochs=1), "").checkpoint
-    encodings = checkpoint.tokenizer.encode_batch(["cat unheard dog", "unheard", "cat"])
+def test_a_text_is_the_mean_of_its_known_words(vectors: Checkpoint) -> None:
+    encodings = vectors.tokenizer.encode_batch(["cat unheard dog", "unheard", "cat"])
     ids = torch.zeros(3, 5, dtype=torch.int64)
     mask = torch.zeros(3, 5, dtype=torch.int64)
     for row, encoding in enumerate(encodings):
         ids[row, : len(encoding.ids)] = torch.tensor(encoding.ids)
         mask[row, : len(encoding.ids)] = 1
-    table = checkpoint.model.state_dict()["words.weight"]
-    cat, dog = (table[checkpoint.tokenizer.token_to_id(word)] for word in ("cat", "dog"))
-    found = checkpoint.model(ids, mask)
+    table = vectors.model.state_dict()["words.weight"]
+    cat, dog = (table[vectors.tokenizer.token_to_id(word)] for word in ("cat", "dog"))
+    found = vectors.model(ids, mask)
     assert torch.allclose(found, torch.stack([(cat + dog) / 2, torch.zeros(4), cat]))
 
 
-def test_a_network_takes_the_vectors_of_the_words_that_its_tokenizer_has() -> None:
+def test_a_network_takes_the_vectors_of_the_words_that_its_tokenizer_has(
+    vectors: Checkpoint,
+) -> None:
     """Directions are kept, the spread is as wanted; other tokens stay as they were."""
-    settings = WordSettings(vector_size=8, epochs=2)
-    vectors = train_words(planted_texts(), settings, "").checkpoint
     vocabulary = {"[UNK]": 0, "cat": 1, "tiger": 2, "saw": 3}
     tokenizer = Tokenizer(WordLevel(vocabulary, unk_token="[UNK]"))  # noqa: S106
-    embedding = nn.Embedding(4, 8)
+    embedding = nn.Embedding(4, 4)
     before = embedding.weight.detach().clone()
     assert initialise_words(embedding, tokenizer, vectors, 0.1) == 2
     table, now = vectors.model.state_dict()["words.weight"], embedding.weight.detach()
@@ -254,5 +258,5 @@ def test_a_network_takes_the_vectors_of_the_words_that_its_tokenizer_has() -> No
     assert torch.allclose(now[[1, 3]] / now[[1, 3]].std(), wanted / wanted.std(), atol=1e-5)
     assert now[[1, 3]].std() == pytest.approx(0.1)
     assert torch.equal(now[[0, 2]], before[[0, 2]])
-    with pytest.raises(SettingError, match="vector_size is 8, but must be the network's"):
+    with pytest.raises(SettingError, match="vector_size is 4, but must be the network's"):
         initialise_words(nn.Embedding(4, 6), tokenizer, vectors, 0.1)

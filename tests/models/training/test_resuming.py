@@ -28,8 +28,8 @@ class Steps(Listener):
     def started(self, total_steps: int, done_steps: int) -> None:
         self.done = done_steps
 
-    def stepped(self, loss: float) -> None:
-        self.count += 1
+    def stepped(self, loss: float, advance: int = 1) -> None:
+        self.count += advance
 
 
 @every_run

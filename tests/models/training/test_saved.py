@@ -60,7 +60,7 @@ class Counter(Listener):
     def __init__(self, steps: list[float]) -> None:
         self._steps = steps
 
-    def stepped(self, loss: float) -> None:
+    def stepped(self, loss: float, advance: int = 1) -> None:
         self._steps.append(loss)
 
 
