@@ -29,12 +29,24 @@ from tests.fakes.sessions import (
     write_model,
     write_tokenizer,
 )
-from tests.service.rpc import test_fill_mask as masks
-from tests.service.rpc import test_vision as images
-from tests.service.rpc.test_features import features_manifest, hidden_states_session
-from tests.service.rpc.test_reading import TAGS, manifest, packed_session, span_logits, tag_logits
+from tests.fakes.tasks import (
+    GREY,
+    IMAGE_MANIFEST,
+    TAGS,
+    WHITE,
+    features_manifest,
+    file_of,
+    hidden_states_session,
+    image_session,
+    mask_session,
+    packed_session,
+    reading_manifest,
+    span_logits,
+    tag_logits,
+    write_fill_mask,
+)
 
-MAX_TEXTS = 5
+MAX_TEXTS, MAX_CHARACTERS = 5, 1_000
 LONG = "prize " * 30  # tokens, where the models take 12 or 20
 SERVICES: dict[str, tuple[str, Any]] = {
     method.name: (f"/{service.full_name}/{method.name}", file)
@@ -42,7 +54,29 @@ SERVICES: dict[str, tuple[str, Any]] = {
     for service in file.DESCRIPTOR.services_by_name.values()
     for method in service.methods
 }
-SETTINGS = {"max_texts": MAX_TEXTS, "max_text_characters": 1_000, "max_image_bytes": 4_096}
+SETTINGS = {"max_texts": MAX_TEXTS, "max_text_characters": MAX_CHARACTERS, "max_image_bytes": 4_096}
+
+TEXTS = ["win a prize", "sorry the cash now later"]
+ASK = {"model": "asks", "question": "win"}
+GENERATED = {
+    "model": "tale",
+    "text": "once",
+    "sampling_params": {"temperature": 0.0, "max_tokens": 4},
+}
+# Model, and what a valid call needs besides, by method.
+VALID: dict[str, dict[str, Any]] = {
+    "Classify": {"model": "spam", "texts": TEXTS},
+    "Embed": {"model": "mini", "texts": TEXTS},
+    "Tokenize": {"model": "spam", "texts": TEXTS},
+    "FillMask": {"model": "fills", "texts": ["win the [MASK]", "[MASK] lunch [MASK]"]},
+    "ClassifyTokens": {"model": "tags", "texts": ["the win prize", "\U0001f600 win, now a prize"]},
+    "Answer": {**ASK, "context": "\U0001f600 sorry, free lunch cash now"},
+    "ExtractFeatures": {"model": "deep", "texts": TEXTS},
+    "Similarity": {"model": "mini", "texts": TEXTS},
+    "Attend": {"model": "looks", "text": "win prize"},
+    "ClassifyImage": {"model": "light", "images": [WHITE, file_of(GREY)]},
+    "GenerateUnary": GENERATED,
+}
 
 
 def attention_session(inputs: Sequence[str]) -> FakeSession:
@@ -76,19 +110,19 @@ END = 3  # of what `writes` writes: [SEP]
 def write_every_model(repository: Path) -> None:
     """One or more of each task."""
     write_models(repository)
-    masks.write_fill_mask(repository)
-    write_model(repository, "light", images.MANIFEST)
-    write_model(repository, "tags", manifest("token-classification", labels=TAGS))
-    write_model(repository, "asks", manifest("question-answering"))
+    write_fill_mask(repository)
+    write_model(repository, "light", IMAGE_MANIFEST)
+    write_model(repository, "tags", reading_manifest("token-classification", labels=TAGS))
+    write_model(repository, "asks", reading_manifest("question-answering"))
     write_model(repository, "deep", features_manifest())
     attending = {"num_layers": 2, "num_heads": 2}
-    write_model(repository, "looks", manifest("attention", **attending))
+    write_model(repository, "looks", reading_manifest("attention", **attending))
     write_model(
-        repository, "crossed", manifest("attention", network="encoder-decoder", **attending)
+        repository, "crossed", reading_manifest("attention", network="encoder-decoder", **attending)
     )
     write_model(repository, "words", embedder_manifest(network="words"))
     recurrent = {"network": "recurrent", "max_source_tokens": 8, "eos_token_ids": (END,)}
-    write_model(repository, "writes", manifest("text-generation", **recurrent))
+    write_model(repository, "writes", reading_manifest("text-generation", **recurrent))
     (repository / "writes" / "config.pbtxt").write_text("max_batch_size: 4")
     write_tokenizer(repository / "writes" / "1" / "tokenizer.json")
     for name in ("writes", "words"):
@@ -114,7 +148,7 @@ def _bare(path: Path) -> None:
 def every_session() -> FakeSessions:
     return FakeSessions(
         **default_sessions()._makers,
-        fills=masks.mask_session,
+        fills=mask_session,
         tags=lambda: packed_session(tag_logits),
         asks=lambda: packed_session(span_logits),
         deep=hidden_states_session,
@@ -122,7 +156,7 @@ def every_session() -> FakeSessions:
         crossed=lambda: attention_session(("input_ids", "attention_mask", "target_ids")),
         words=lambda: text_session("embedding", 4),
         writes=writing_session,
-        light=images.image_session,
+        light=image_session,
     )
 
 
@@ -153,3 +187,14 @@ def response_type(path: str) -> Any:
         s for s in file.DESCRIPTOR.services_by_name.values() if name in s.methods_by_name
     )
     return getattr(file, service.methods_by_name[name].output_type.name)
+
+
+def call(served: Served, method: str, *, timeout: float | None = None, **fields: Any) -> Any:
+    """A method of the typed API asked its valid request, but for these fields."""
+    path, _ = SERVICES[method]
+    stub: Any = served.channel.unary_unary(
+        path,
+        request_serializer=lambda request: request.SerializeToString(),
+        response_deserializer=response_type(path).FromString,
+    )
+    return stub(message(method, **VALID[method] | fields), timeout=timeout)

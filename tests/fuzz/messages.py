@@ -19,7 +19,7 @@ from google.protobuf.message_factory import GetMessageClass
 from grpc_health.v1 import health_pb2
 from tritonclient.grpc import service_pb2
 
-from tests.service.rpc.test_vision import file_of
+from tests.fakes.tasks import file_of
 
 CORPUS = Path(__file__).parent / "corpus"
 MAX_DEPTH = 5

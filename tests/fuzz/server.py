@@ -15,13 +15,20 @@ from tritonclient.grpc import service_pb2_grpc
 from service.rpc.status import INTERNAL_ERROR, UNREADABLE
 from tests.fakes.serving import Served, default_sessions, serving, simple_request, write_models
 from tests.fakes.sessions import FakeSessions, write_model
+from tests.fakes.tasks import (
+    IMAGE_MANIFEST,
+    TAGS,
+    features_manifest,
+    hidden_states_session,
+    image_session,
+    mask_session,
+    packed_session,
+    reading_manifest,
+    span_logits,
+    tag_logits,
+    write_fill_mask,
+)
 from tests.fuzz.messages import MODELS, Method
-from tests.service.rpc.test_features import features_manifest, hidden_states_session
-from tests.service.rpc.test_fill_mask import mask_session, write_fill_mask
-from tests.service.rpc.test_reading import TAGS, packed_session, span_logits, tag_logits
-from tests.service.rpc.test_reading import manifest as reading_manifest
-from tests.service.rpc.test_vision import MANIFEST as IMAGE_MANIFEST
-from tests.service.rpc.test_vision import image_session
 
 TIMEOUT_S = 20.0
 WATCH_S = 0.05  # of a method that ends when its client leaves

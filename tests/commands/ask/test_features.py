@@ -16,7 +16,7 @@ from service.serving.tasks.features import LAYERS, MIX
 from service.serving.tasks.texts import unit
 from tests.fakes.serving import Served, default_sessions, serving, within_patience, write_models
 from tests.fakes.sessions import FakeSessions, text_values, token_ids, write_model
-from tests.service.rpc.test_features import features_manifest, hidden_states_session, states_of
+from tests.fakes.tasks import features_manifest, hidden_states_session, states_of
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 PLAIN = {"COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"}

@@ -1,7 +1,7 @@
 """`attendant.v1.FeatureService` over the wire: features by layer, likeness, and every refusal."""
 
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -11,8 +11,6 @@ from attendant.v1 import features_pb2 as pb
 from attendant.v1 import features_pb2_grpc
 from grpc import StatusCode
 
-from service.contract.manifest import Manifest
-from service.contract.tensors import Arrays, Signature
 from service.errors import InvalidArgument
 from service.serving.tasks import features as features_task
 from service.serving.tasks.features import (
@@ -33,52 +31,16 @@ from tests.fakes.serving import (
     write_models,
 )
 from tests.fakes.sessions import (
-    PAD_ID,
-    FakeSession,
     FakeSessions,
-    spec,
     text_values,
     token_ids,
     write_model,
 )
+from tests.fakes.tasks import NUM_LAYERS, SIZE, features_manifest, hidden_states_session, states_of
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-NUM_LAYERS, SIZE = 4, 3
 TEXTS = ["win a prize", "", "sorry the cash now later"]
 LONG = " ".join(["prize"] * 20)  # 22 tokens where the models take 12
-
-
-def states_of(ids: Sequence[int]) -> np.ndarray:
-    """What the model's graph says of one text, [S, L + 1, D]: of token, place, layer and value."""
-    tokens = np.array(ids, np.float32)[:, None, None] * np.arange(1, len(ids) + 1)[:, None, None]
-    layers = np.arange(NUM_LAYERS + 1)[None, :, None]
-    values = np.arange(SIZE)[None, None, :]
-    states: np.ndarray = (tokens / 4 + layers * layers - values).astype(np.float32)
-    return states
-
-
-def hidden_states_session(num_layers: int = NUM_LAYERS) -> FakeSession:
-    """All states of the real tokens, one text after the other."""
-    inputs = tuple(spec(name, "INT64", -1, -1) for name in ("input_ids", "attention_mask"))
-
-    def compute(arrays: Arrays) -> dict[str, np.ndarray]:
-        pairs = zip(arrays["input_ids"], arrays["attention_mask"], strict=True)
-        rows = [states_of(ids[mask == 1].tolist())[:, : num_layers + 1] for ids, mask in pairs]
-        return {"hidden_states": np.concatenate(rows)}
-
-    output = spec("hidden_states", "FP32", -1, num_layers + 1, SIZE)
-    return FakeSession(Signature(inputs, (output,)), compute)
-
-
-def features_manifest(num_layers: int = NUM_LAYERS) -> Manifest:
-    return Manifest(
-        task="features",
-        precision="fp32",
-        max_tokens=12,
-        pad_token_id=PAD_ID,
-        embedding_size=SIZE,
-        num_layers=num_layers,
-    )
 
 
 # What each strategy makes of [S, 5, D]: the embeddings and four layers.
@@ -314,23 +276,6 @@ async def test_a_vector_without_direction_is_like_nothing() -> None:
 @pytest.mark.parametrize(
     ("method", "fields", "code", "message"),
     [
-        ("ExtractFeatures", {"model": "nobody"}, StatusCode.NOT_FOUND, "nobody"),
-        ("ExtractFeatures", {"version": "7"}, StatusCode.NOT_FOUND, "7"),
-        (
-            "ExtractFeatures",
-            {"model": "mini"},
-            StatusCode.FAILED_PRECONDITION,
-            "model 'mini' does embedding, it cannot extract features",
-        ),
-        ("ExtractFeatures", {"model": "simple"}, StatusCode.FAILED_PRECONDITION, "takes tensors"),
-        ("ExtractFeatures", {"texts": []}, StatusCode.INVALID_ARGUMENT, "texts has 0 elements"),
-        (
-            "ExtractFeatures",
-            {"texts": ["a"] * 6},
-            StatusCode.INVALID_ARGUMENT,
-            "texts has 6 elements, expected 1 to 5",
-        ),
-        ("ExtractFeatures", {"texts": [LONG]}, StatusCode.INVALID_ARGUMENT, "has 22 tokens"),
         (
             "ExtractFeatures",
             {"layers": 99},
@@ -369,13 +314,6 @@ async def test_a_vector_without_direction_is_like_nothing() -> None:
         ),
         (
             "Similarity",
-            {"model": "deep"},
-            StatusCode.FAILED_PRECONDITION,
-            "model 'deep' does features, it cannot embed",
-        ),
-        ("Similarity", {"texts": []}, StatusCode.INVALID_ARGUMENT, "texts has 0 elements"),
-        (
-            "Similarity",
             {"others": ["a"] * 3},
             StatusCode.INVALID_ARGUMENT,
             "texts and others has 6 elements, expected 1 to 5",
@@ -400,14 +338,6 @@ async def test_what_cannot_be_answered_is_refused_by_name(
     found, text = await refusal(getattr(stub, method)(request))
     assert found is code
     assert message in text
-
-
-async def test_a_deadline_ends_a_request_for_features(server: Served, stub: Any) -> None:
-    session = server.sessions["deep"]
-    session.hold()
-    code, _ = await refusal(stub.ExtractFeatures(extract(), timeout=0.2))
-    assert code is StatusCode.DEADLINE_EXCEEDED
-    session.release()
 
 
 async def test_features_of_a_model_say_what_they_need() -> None:

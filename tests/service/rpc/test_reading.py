@@ -21,8 +21,6 @@ from typer.testing import CliRunner
 from commands.main import app
 from models.data.questions import Question, QuestionDataset
 from models.recipes.answering import window_questions
-from service.contract.manifest import Manifest
-from service.contract.tensors import Arrays, Signature
 from service.errors import InvalidArgument, SettingError
 from service.runtime import tokenizer as tokenizers
 from service.runtime.tokenizer import Text, WindowTokenizer
@@ -31,70 +29,34 @@ from service.serving.tasks.task import Fields, TextReply, TextTaskModel
 from service.serving.text_model import TextModel
 from tests.fakes.serving import Served, refusal, serving
 from tests.fakes.sessions import (
-    FIRST_ID,
     LAST_ID,
     PAD_ID,
-    FakeSession,
     FakeSessions,
     classifier_manifest,
-    spec,
     text_session,
     token_ids,
     write_model,
     write_tokenizer,
 )
+from tests.fakes.tasks import (
+    MAX_TOKENS,
+    TAGS,
+    packed_session,
+    reading_manifest,
+    span_logits,
+    tag_logits,
+)
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-MAX_TEXTS, MAX_TOKENS, MAX_CHARACTERS = 3, 20, 1_000
-TAGS = ("O", "B-prize", "I-prize")
-WIN, PRIZE, FREE, CASH = (token_ids(word)[1] for word in ("win", "prize", "free", "cash"))
-
-
-def packed_session(logits_of: Any) -> FakeSession:
-    """Rows of the real tokens of all texts, one after the other."""
-    names = ("input_ids", "attention_mask", "token_type_ids")
-    inputs = tuple(spec(name, "INT64", -1, -1) for name in names)
-
-    def compute(arrays: Arrays) -> dict[str, np.ndarray]:
-        rows = zip(*(arrays[name] for name in names), strict=True)
-        return {
-            "logits": np.concatenate(
-                [logits_of(ids[mask == 1], types[mask == 1]) for ids, mask, types in rows]
-            )
-        }
-
-    size = logits_of(np.array([FIRST_ID]), np.array([0])).shape[1]
-    return FakeSession(Signature(inputs, (spec("logits", "FP32", -1, size),)), compute)
-
-
-def tag_logits(ids: np.ndarray, _: np.ndarray) -> np.ndarray:
-    """`win` begins an entity, and `prize` goes on with one."""
-    logits = np.zeros((len(ids), len(TAGS)), np.float32)
-    logits[:, 0] = 2
-    logits[ids == WIN, 1], logits[ids == PRIZE, 2] = 6, 6
-    return logits
-
-
-def span_logits(ids: np.ndarray, _: np.ndarray) -> np.ndarray:
-    """An answer starts at `free` and ends at `cash`; without both there is none."""
-    logits = np.zeros((len(ids), 2), np.float32)
-    logits[ids == FREE, 0], logits[ids == CASH, 1] = 6, 6
-    logits[0] = 4
-    return logits
-
-
-def manifest(task: Any, **fields: Any) -> Manifest:
-    return Manifest(
-        task=task, precision="fp32", max_tokens=MAX_TOKENS, pad_token_id=PAD_ID, **fields
-    )
+MAX_TEXTS, MAX_CHARACTERS = 3, 1_000
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Served]:
     """`tags` finds prizes, `asks` finds what is free, `pairs` classifies."""
     repository = tmp_path_factory.mktemp("model_repository")
-    write_model(repository, "tags", manifest("token-classification", labels=TAGS))
-    write_model(repository, "asks", manifest("question-answering"))
+    write_model(repository, "tags", reading_manifest("token-classification", labels=TAGS))
+    write_model(repository, "asks", reading_manifest("question-answering"))
     write_model(repository, "pairs", classifier_manifest())
     sessions = FakeSessions(
         tags=lambda: packed_session(tag_logits),
@@ -234,21 +196,6 @@ INVALID = StatusCode.INVALID_ARGUMENT
 @pytest.mark.parametrize(
     ("call", "code", "message"),
     [
-        (tags(texts=[]), INVALID, "texts has 0 elements, expected 1 to 3"),
-        (tags(texts=["a"] * 4), INVALID, "texts has 4 elements, expected 1 to 3"),
-        (tags(texts=["now " * 19]), INVALID, "text 0 has 21 tokens, the model takes at most 20"),
-        (tags(texts=["x" * 1_001]), INVALID, "text 0 has 1001 characters, the server takes at"),
-        (tags(model="absent", texts=["a"]), StatusCode.NOT_FOUND, "absent"),
-        (
-            tags(model="asks", texts=["a"]),
-            StatusCode.FAILED_PRECONDITION,
-            "model 'asks' does question-answering, it cannot classify tokens",
-        ),
-        (
-            asks(model="tags"),
-            StatusCode.FAILED_PRECONDITION,
-            "model 'tags' does token-classification, it cannot answer questions",
-        ),
         (asks(question=""), INVALID, "question 0 is empty"),
         (asks(context=" \n"), INVALID, "context 0 is empty"),
         (

@@ -89,13 +89,6 @@ async def test_embed_gives_one_vector_per_text(served: Served) -> None:
         assert not result.is_truncated
 
 
-async def test_a_cut_text_says_so(served: Served) -> None:
-    request = pb.EmbedRequest(model="mini", texts=["lunch", LONG], truncate=True)
-    short, long = (await served.text.Embed(request)).results
-    assert (short.is_truncated, long.is_truncated) == (False, True)
-    assert (short.num_tokens, long.num_tokens) == (3, 12)
-
-
 async def test_timings_add_up(served: Served) -> None:
     """Held for a moment: the wait of the one behind is in its queue time and its total."""
     running = await served.hold("spam")
@@ -207,50 +200,6 @@ INVALID, NOT_FOUND, PRECONDITION = (
 @pytest.mark.parametrize(
     ("method", "model", "fields", "code", "text"),
     [
-        ("Classify", "nope", {}, NOT_FOUND, "Request for unknown model: 'nope' is not found"),
-        ("Embed", "", {}, NOT_FOUND, "Request for unknown model: '' is not found"),
-        ("Tokenize", "nope", {}, NOT_FOUND, "Request for unknown model: 'nope' is not found"),
-        (
-            "Classify",
-            "spam",
-            {"version": "7"},
-            NOT_FOUND,
-            "Request for unknown model: 'spam' version 7 is not found",
-        ),
-        (
-            "Classify",
-            "spam",
-            {"version": "x"},
-            INVALID,
-            "failed to get model version from specified version string 'x' (details: stol), "
-            "version should be an integral value > 0",
-        ),
-        (
-            "Classify",
-            "mini",
-            {},
-            PRECONDITION,
-            "model 'mini' does embedding, it cannot classify",
-        ),
-        (
-            "Embed",
-            "spam",
-            {},
-            PRECONDITION,
-            "model 'spam' does text-classification, it cannot embed",
-        ),
-        ("Classify", "simple", {}, PRECONDITION, "model 'simple' takes tensors, not texts"),
-        ("Embed", "simple", {}, PRECONDITION, "model 'simple' takes tensors, not texts"),
-        ("Tokenize", "simple", {}, PRECONDITION, "model 'simple' takes tensors, not texts"),
-        ("Classify", "spam", {"texts": []}, INVALID, "texts has 0 elements, expected 1 to 5"),
-        ("Embed", "mini", {"texts": []}, INVALID, "texts has 0 elements, expected 1 to 5"),
-        (
-            "Tokenize",
-            "mini",
-            {"texts": ["a"] * 6},
-            INVALID,
-            "texts has 6 elements, expected 1 to 5",
-        ),
         (
             "Classify",
             "spam",
@@ -259,27 +208,6 @@ INVALID, NOT_FOUND, PRECONDITION = (
             "top_k is 1 and all_scores is set: give one of them",
         ),
         ("Classify", "spam", {"top_k": 4}, INVALID, "top_k is 4, the model has 3 labels"),
-        (
-            "Classify",
-            "spam",
-            {"texts": ["lunch", LONG]},
-            INVALID,
-            "text 1 has 22 tokens, the model takes at most 12: shorten it, or ask for truncation",
-        ),
-        (
-            "Embed",
-            "mini",
-            {"texts": [LONG]},
-            INVALID,
-            "text 0 has 22 tokens, the model takes at most 12: shorten it, or ask for truncation",
-        ),
-        (
-            "Tokenize",
-            "mini",
-            {"texts": ["a" * 1_000_001]},
-            INVALID,
-            "text 0 has 1000001 characters, the server takes at most 1000000",
-        ),
     ],
 )
 async def test_a_request_that_cannot_succeed_says_why(
@@ -288,22 +216,6 @@ async def test_a_request_that_cannot_succeed_says_why(
     call = getattr(served.text, method)(request_of(method, model, **fields))
     assert await refusal(call) == (code, text)
     assert served.sessions["spam"].batches == served.sessions["mini"].batches == []
-
-
-async def test_a_full_queue_exhausts_resources_and_says_when_to_come_back(served: Served) -> None:
-    """One runs, one waits, the bound is 1; the trailer is the one that gRFC A6 defines."""
-    running = await served.hold("spam")
-    waiting = asyncio.create_task(classify(served, "now"))
-    await eventually(lambda: served.num_waiting("spam") == 1)
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await within_patience(classify(served, "free"))
-    assert caught.value.code() is StatusCode.RESOURCE_EXHAUSTED
-    assert caught.value.details() == "Exceeds maximum queue size"
-    trailers = dict(caught.value.trailing_metadata() or ())
-    assert int(trailers["grpc-retry-pushback-ms"]) > 0
-    served.release("spam")
-    await within_patience(asyncio.gather(running, waiting))
-    assert len((await classify(served, "free")).results) == 1
 
 
 @pytest.mark.parametrize("is_typed", [True, False])
@@ -344,44 +256,6 @@ async def test_a_request_that_cannot_be_answered_in_time_is_refused_at_once_by_b
         page = generate_latest(served.app._metrics.registry).decode()
         name = 'attendant_requests_refused_total{model="spam",reason="deadline",version="1"} 1.0'
         assert name in page
-
-
-async def test_other_refusals_carry_no_hint_to_come_back(served: Served) -> None:
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await served.text.Embed(request_of("Embed", "spam"))
-    keys = [key for key, _ in caught.value.trailing_metadata() or ()]
-    assert "grpc-retry-pushback-ms" not in keys
-
-
-async def test_a_deadline_that_passes_in_the_queue_is_deadline_exceeded(served: Served) -> None:
-    running = await served.hold("spam")
-    request = request_of("Classify", "spam", texts=["now"])
-    code, _ = await refusal(served.text.Classify(request, timeout=0.2))
-    assert code is StatusCode.DEADLINE_EXCEEDED
-    await eventually(lambda: served.num_waiting("spam") == 0)
-    served.release("spam")
-    await within_patience(running)
-    assert len(served.sessions["spam"].batches) == 1
-
-
-async def test_a_client_that_leaves_takes_its_texts_out_of_the_queue(served: Served) -> None:
-    running = await served.hold("spam")
-    call = served.text.Classify(request_of("Classify", "spam", texts=["now", "free"]))
-    await eventually(lambda: served.num_waiting("spam") == 1)
-    call.cancel()
-    await eventually(lambda: served.num_waiting("spam") == 0)
-    served.release("spam")
-    await within_patience(running)
-    assert len(served.sessions["spam"].batches) == 1
-
-
-async def test_a_session_that_raises_is_an_internal_error_with_its_text(served: Served) -> None:
-    session = served.sessions["mini"]
-    good = session.compute
-    session.compute = lambda _: {}
-    code, text = await refusal(served.text.Embed(request_of("Embed", "mini")))
-    session.compute = good
-    assert (code, text) == (StatusCode.INTERNAL, "KeyError: 'embedding'")
 
 
 async def test_texts_of_one_request_share_a_batch(served: Served) -> None:

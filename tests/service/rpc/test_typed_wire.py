@@ -20,34 +20,21 @@ from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 from tritonclient.grpc import service_pb2
 
-from tests.fakes.every_task import LONG, SERVICES, every_task, message, response_type
+from tests.fakes.every_task import (
+    LONG,
+    SERVICES,
+    TEXTS,
+    VALID,
+    every_task,
+    message,
+    response_type,
+)
 from tests.fakes.serving import Served, eventually, within_patience
-from tests.service.rpc import test_vision as images
+from tests.fakes.tasks import WHITE
 
 GOLDEN = Path(__file__).parent / "typed_wire.json"
 PATH = "/inference.GRPCInferenceService/ModelInfer"
-TEXTS = ["win a prize", "sorry the cash now later"]
-ASK = {"model": "asks", "question": "win"}
-GENERATED = {
-    "model": "tale",
-    "text": "once",
-    "sampling_params": {"temperature": 0.0, "max_tokens": 4},
-}
 WRITTEN = {"model": "writes", "text": "win prize free"}
-# Model, and what a valid call needs besides, by method.
-VALID: dict[str, dict[str, Any]] = {
-    "Classify": {"model": "spam", "texts": TEXTS},
-    "Embed": {"model": "mini", "texts": TEXTS},
-    "Tokenize": {"model": "spam", "texts": TEXTS},
-    "FillMask": {"model": "fills", "texts": ["win the [MASK]", "[MASK] lunch [MASK]"]},
-    "ClassifyTokens": {"model": "tags", "texts": ["the win prize", "\U0001f600 win, now a prize"]},
-    "Answer": {**ASK, "context": "\U0001f600 sorry, free lunch cash now"},
-    "ExtractFeatures": {"model": "deep", "texts": TEXTS},
-    "Similarity": {"model": "mini", "texts": TEXTS},
-    "Attend": {"model": "looks", "text": "win prize"},
-    "ClassifyImage": {"model": "light", "images": [images.WHITE, images.file_of(images.GREY)]},
-    "GenerateUnary": GENERATED,
-}
 OF_TEXTS = [method for method, fields in VALID.items() if "texts" in fields]
 VARIED: list[tuple[str, dict[str, Any]]] = [
     ("ListModels", {}),
@@ -104,7 +91,7 @@ VARIED: list[tuple[str, dict[str, Any]]] = [
     ("ClassifyImage", {"all_scores": True}),
     ("ClassifyImage", {"top_k": 4}),
     ("ClassifyImage", {"images": []}),
-    ("ClassifyImage", {"images": [images.WHITE] * 6}),
+    ("ClassifyImage", {"images": [WHITE] * 6}),
     ("ClassifyImage", {"images": [b"a text"]}),
     ("ClassifyImage", {"model": "spam"}),
     ("GenerateUnary", WRITTEN),

@@ -4,7 +4,6 @@ import asyncio
 import threading
 import zlib
 from collections.abc import AsyncIterator, Iterator
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -14,39 +13,22 @@ import pytest
 import pytest_asyncio
 from attendant.v1 import text_pb2, vision_pb2_grpc
 from attendant.v1 import vision_pb2 as pb
-from PIL import Image
 
-from service.contract.manifest import ImageInput, Manifest
-from service.contract.tensors import Arrays, Signature
 from service.errors import NotFound
 from service.runtime.images import decode_images
 from service.serving import image_model
 from service.serving.tasks.task import softmax
 from tests.fakes.serving import Served, eventually, refusal, serving, within_patience
-from tests.fakes.sessions import FakeSession, FakeSessions, spec, write_model
+from tests.fakes.sessions import FakeSessions, write_model
+from tests.fakes.tasks import GREY, IMAGE_MANIFEST, WHITE, file_of, image_session
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-LABELS = ("dark", "bright", "neither")
-MANIFEST = Manifest(
-    "image-classification", "fp32", 17, 0, LABELS, image=ImageInput(8, 8, 1, (0.0,), (1.0,))
-)
 LIMITS = {"max_image_bytes": 4_096, "max_image_pixels": 10_000, "max_texts": 5}
-
-
-def image_session(size: int = 8) -> FakeSession:
-    """How bright an image is, and how dark, each from 0 to 1."""
-    pixels, logits = spec("pixel_values", "FP32", -1, 1, size, 8), spec("logits", "FP32", -1, 3)
-
-    def compute(inputs: Arrays) -> dict[str, np.ndarray]:
-        bright = inputs["pixel_values"].mean(axis=(1, 2, 3))
-        return {"logits": np.stack([1 - bright, bright, np.zeros_like(bright)], axis=1)}
-
-    return FakeSession(Signature((pixels,), (logits,)), compute)
 
 
 def write_models(repository: Path) -> None:
     for name in ("light", "tall"):
-        write_model(repository, name, MANIFEST)
+        write_model(repository, name, IMAGE_MANIFEST)
         (repository / name / "1" / "tokenizer.json").unlink()
 
 
@@ -72,12 +54,6 @@ def classify(served: Served, *images: bytes, timeout: float = 30.0, **fields: An
     return stub.ClassifyImage(pb.ClassifyImageRequest(**fields), timeout=timeout)
 
 
-def file_of(pixels: np.ndarray, kind: str = "PNG") -> bytes:
-    content = BytesIO()
-    Image.fromarray(pixels).save(content, kind)
-    return content.getvalue()
-
-
 async def hold(served: Served) -> "asyncio.Task[Any]":
     """Keep the model's only session busy with one image, until `release`."""
     session = served.sessions["light"]
@@ -91,13 +67,9 @@ async def _answer(call: Any) -> Any:
     return await call
 
 
-GREY = np.zeros((8, 8), np.uint8)
-WHITE = file_of(np.full((8, 8), 255, np.uint8))
 NOISE = np.random.default_rng(0).integers(0, 256, (40, 40)).astype(np.uint8)
 WHOLE = file_of(NOISE)
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "none": ({"images": []}, "images has 0 elements, expected 1 to 5"),
-    "too many": ({"images": [file_of(GREY)] * 6}, "images has 6 elements, expected 1 to 5"),
     "empty": ({"images": [file_of(GREY), b""]}, "image 1 has 0 bytes, the server takes 1 to 4096"),
     "too large": ({"images": [bytes(5_000)]}, "image 0 has 5000 bytes, the server takes 1 to"),
     "not an image": ({"images": [b"a text"]}, "image 0 is not an image in a format that is read"),
@@ -216,23 +188,3 @@ async def test_images_count_as_what_they_are_decoded_to(
     assert "the server takes at most" in message
     assert "in flight" in message
     await eventually(lambda: admission.num_bytes == before)
-
-
-async def test_a_deadline_that_passes_in_the_queue_is_deadline_exceeded(served: Served) -> None:
-    running = await hold(served)
-    code, _ = await refusal(classify(served, WHITE, timeout=0.3))
-    assert code == grpc.StatusCode.DEADLINE_EXCEEDED
-    await eventually(lambda: served.num_waiting("light") == 0)
-    served.release("light")
-    await within_patience(running)
-
-
-async def test_answered_and_refused_images_are_counted(served: Served) -> None:
-    def counts() -> tuple[int, int]:
-        with served.app.repository.find("light").statistics() as statistics:
-            return statistics.success.count, statistics.fail.count
-
-    success, fail = counts()
-    await classify(served, WHITE)
-    await refusal(classify(served, b"a text"))
-    assert counts() == (success + 1, fail + 1)
