@@ -9,6 +9,7 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelInstanceGroup
 from service.contract.completion import complete_from_graph, signature_of
 from service.contract.manifest import Manifest
 from service.contract.model_config import (
+    MAX_ERROR,
     parameter,
     parse_config,
     parse_config_json,
@@ -266,3 +267,19 @@ def test_json_that_is_no_configuration_is_refused(text: str) -> None:
     with pytest.raises(LoadError) as caught:
         parse_config_json(text, "m")
     assert len(str(caught.value)) < 1_500
+
+
+@pytest.mark.parametrize(
+    ("length", "is_whole"), [(1, True), (MAX_ERROR - 100, True), (5_000, False)]
+)
+def test_of_a_parser_s_message_no_more_than_its_beginning_is_shown(
+    length: int, is_whole: bool
+) -> None:
+    """It names what it cannot read, which may be the whole file."""
+    word = "x" * length
+    with pytest.raises(LoadError) as refused:
+        parse_config_json(f'{{"{word}": 1}}', "m")
+    shown = str(refused.value).removeprefix("config: ")
+    assert (word in shown) is is_whole
+    assert shown.endswith("...") is not is_whole
+    assert len(shown) <= MAX_ERROR + len("...")

@@ -8,7 +8,15 @@ from service.batching.queue import BatchLimits
 from service.contract.config_checks import check_generative
 from service.contract.model_config import parse_config
 from service.contract.policies import QueuePolicies, QueuePolicy
-from service.repository.limits import PATIENCE, batch_limits, with_cost
+from service.contract.precision import MAX_DRAFT_TOKENS
+from service.errors import LoadError
+from service.generation.scheduler import SchedulerLimits
+from service.repository.limits import (
+    PATIENCE,
+    batch_limits,
+    scheduler_limits,
+    with_cost,
+)
 from service.runtime.cost import CostCurve
 from service.settings import Settings
 
@@ -117,3 +125,46 @@ def test_the_queue_is_bounded_by_time_unless_the_configuration_bounds_it_itself(
     assert [policies.of(level).max_wait_s for level in (1, 2, 3)] == [inf, 1.0, inf]
     unbounded = batch_limits(parse_config(text, "m"), Settings(max_queue_s=0)).queue
     assert unbounded.of(2).max_wait_s == inf
+
+
+def parameters(**numbers: int) -> str:
+    return " ".join(
+        f'parameters {{ key: "{name}" value {{ string_value: "{number}" }} }}'
+        for name, number in numbers.items()
+    )
+
+
+@pytest.mark.parametrize("is_reusing", [True, False])
+def test_a_generative_model_s_bounds_come_before_the_server_s(is_reusing: bool) -> None:
+    """Those that a model has none of its own for are the server's."""
+    settings = Settings(
+        max_running_sequences=11,
+        max_prefill_tokens=12,
+        batch_overhead_tokens=13,
+        max_draft_tokens=14,
+        priority_step_s=1.5,
+        prefix_reuse=is_reusing,
+    )
+    config = parse_config("", "m")
+    assert scheduler_limits(config, settings) == SchedulerLimits(
+        max_running=11,
+        max_prefill_tokens=12,
+        overhead_tokens=13,
+        priority_step_s=1.5,
+        can_reuse_prefixes=is_reusing,
+        max_draft_tokens=14,
+    )
+    text = parameters(
+        max_running_sequences=1, max_prefill_tokens=2, batch_overhead_tokens=3, max_draft_tokens=4
+    )
+    found = scheduler_limits(parse_config(text, "m"), settings)
+    assert (found.max_running, found.max_prefill_tokens) == (1, 2)
+    assert (found.overhead_tokens, found.max_draft_tokens) == (3, 4)
+
+
+def test_a_draft_is_no_longer_than_the_server_can_check() -> None:
+    most = parse_config(parameters(max_draft_tokens=MAX_DRAFT_TOKENS), "m")
+    assert scheduler_limits(most, Settings()).max_draft_tokens == MAX_DRAFT_TOKENS
+    more = parse_config(parameters(max_draft_tokens=MAX_DRAFT_TOKENS + 1), "m")
+    with pytest.raises(LoadError, match=f"max_draft_tokens is {MAX_DRAFT_TOKENS + 1}, expected"):
+        scheduler_limits(more, Settings())
