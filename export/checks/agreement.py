@@ -53,14 +53,14 @@ def sample_texts(
 ) -> list[SampleText]:
     """Texts as rows of a task: for question answering, a text's beginning is the question."""
     is_asked = task == "question-answering"
-    given = [(_beginning(text), text) if is_asked else text for text in texts]
+    inputs = [(_beginning(text), text) if is_asked else text for text in texts]
     return [
         SampleText(
             network.as_sample(encoding.ids),
             encoding.type_ids if network.has_token_types else [0] * len(encoding.ids),
             _first_tokens(encoding.word_ids),
         )
-        for encoding in cutting_copy(tokenizer, max_tokens).encode_batch(given)
+        for encoding in cutting_copy(tokenizer, max_tokens).encode_batch(inputs)
     ]
 
 

@@ -63,11 +63,11 @@ class ParityLimits:
     def check(self, parity: DecoderParity) -> None:
         """Raise `ExportError` naming what is further off, also where it is not a number."""
         for name in (field.name for field in fields(self)):
-            found, limit = getattr(parity, name), getattr(self, name)
-            if not found <= limit:
+            value, limit = getattr(parity, name), getattr(self, name)
+            if not value <= limit:
                 raise ExportError(
                     "cached decoding differs from recomputing from scratch: "
-                    f"{name} is {found:.2e}, the limit is {limit:g}"
+                    f"{name} is {value:.2e}, the limit is {limit:g}"
                 )
 
 
@@ -123,9 +123,9 @@ def compare_decoding(
         runs.append(_Greedy(decoder, prompts[-1:], 2, chunk=chunk, forced=together.rows[-1:]))
     alone = [_Greedy(decoder, [prompt], 0, forced=[row]).logits[0] for prompt, row in rows]
     pairs = [
-        (found, expected)
+        (logits, expected)
         for run in runs
-        for found, expected in zip(run.logits, references[-len(run.logits) :], strict=True)
+        for logits, expected in zip(run.logits, references[-len(run.logits) :], strict=True)
     ]
     batched = [pair for run in runs[:2] for pair in zip(run.logits, alone, strict=True)]
     return DecoderParity(
@@ -215,9 +215,9 @@ def _largest_difference(pairs: Pairs) -> float:
 
 def _changed(pairs: Pairs) -> float:
     """Share of steps at which two runs choose otherwise, and not for a tie."""
-    found = np.concatenate([one for one, _ in pairs])
+    chosen_logits = np.concatenate([one for one, _ in pairs])
     references = np.concatenate([other for _, other in pairs])
-    chosen = found.argmax(axis=1)
+    chosen = chosen_logits.argmax(axis=1)
     rows = np.arange(len(chosen))
     lost = references.max(axis=1) - references[rows, chosen]
     return float((lost > TIE).mean())

@@ -59,12 +59,12 @@ def _check_encoder(network: Transformer, encoder: onnx.ModelProto, sources: Sequ
     """Keys and values of a ragged batch, row by row, are what PyTorch has for the row alone."""
     batch = pad(sources, network.config.pad_token_id)
     inputs: Arrays = {name: batch[name] for name in ("input_ids", "attention_mask")}
-    found = _session(encoder).run(inputs, cross_names(network.config.num_layers))
+    by_graph = _session(encoder).run(inputs, cross_names(network.config.num_layers))
     for index, source in enumerate(sources):
-        wanted = _cross_keys_and_values(network, source)
+        by_network = _cross_keys_and_values(network, source)
         error = max(
             float(np.abs(one[index, :, : len(source)] - other).max())
-            for one, other in zip(found, wanted, strict=True)
+            for one, other in zip(by_graph, by_network, strict=True)
         )
         if not error <= MAX_ENCODER_ERROR:  # also where it is not a number
             raise ExportError(

@@ -75,27 +75,29 @@ def check_parity(
     rows = rows or _ragged_rows(network, max_tokens)
     batch = pad(rows, network.pad_token_id, list(map(types, rows)))
     run = GraphRunner(model)
-    found, wanted = run(batch), run_network(network, batch)
+    by_graph, by_network = run(batch), run_network(network, batch)
     alone = np.concatenate([run(pad([row], network.pad_token_id, [types(row)])) for row in rows])
-    return compare(found, wanted, alone, max_abs_error)
+    return compare(by_graph, by_network, alone, max_abs_error)
 
 
 def compare(
-    found: np.ndarray, wanted: np.ndarray, alone: np.ndarray, max_abs_error: float
+    by_graph: np.ndarray, by_network: np.ndarray, alone: np.ndarray, max_abs_error: float
 ) -> Parity:
     """A graph's rows beside a network's, and beside those of the graph for each row alone.
 
     Raises `ExportError` where they differ from the network's by more than is allowed.
     """
-    found, wanted, alone = (values.reshape(len(values), -1) for values in (found, wanted, alone))
-    norms = np.linalg.norm(found, axis=1) * np.linalg.norm(wanted, axis=1)
-    cosines = (found * wanted).sum(axis=1) / norms
+    by_graph, by_network, alone = (
+        values.reshape(len(values), -1) for values in (by_graph, by_network, alone)
+    )
+    norms = np.linalg.norm(by_graph, axis=1) * np.linalg.norm(by_network, axis=1)
+    cosines = (by_graph * by_network).sum(axis=1) / norms
     parity = Parity(
-        max_abs_error=float(np.abs(found - wanted).max()),
-        mean_abs_error=float(np.abs(found - wanted).mean()),
+        max_abs_error=float(np.abs(by_graph - by_network).max()),
+        mean_abs_error=float(np.abs(by_graph - by_network).mean()),
         min_cosine=float(cosines.min()),
         mean_cosine=float(cosines.mean()),
-        max_neighbour_effect=float(np.abs(found - alone).max()),
+        max_neighbour_effect=float(np.abs(by_graph - alone).max()),
     )
     if not parity.max_abs_error <= max_abs_error:  # also where it is not a number
         raise ExportError(

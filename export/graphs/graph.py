@@ -74,17 +74,17 @@ def export_program(
 
 def check_fused(model: onnx.ModelProto, operator: str, num_layers: int) -> None:
     """Raise `ExportError` unless the graph holds one such node per layer."""
-    found = fused_ops(model).get(operator, 0)
-    if found != num_layers:
-        raise ExportError(f"the graph has {found} {operator} nodes for {num_layers} layers")
+    num_fused = fused_ops(model).get(operator, 0)
+    if num_fused != num_layers:
+        raise ExportError(f"the graph has {num_fused} {operator} nodes for {num_layers} layers")
 
 
 def fused_ops(model: onnx.ModelProto) -> dict[str, int]:
     """The number of occurrences of each fused operator."""
     attentions = ("Attention", "MultiHeadAttention", "GroupQueryAttention")
     fused = (*attentions, "LSTM", "LayerNormalization", "Gelu")
-    found = Counter(node.op_type for node in model.graph.node)
-    return {name: found[name] for name in fused if found[name]}
+    counts = Counter(node.op_type for node in model.graph.node)
+    return {name: counts[name] for name in fused if counts[name]}
 
 
 class _Float32Output(nn.Module):

@@ -89,7 +89,7 @@ def largest_values(
     shape = DecoderShape.of(session.signature)
     inputs = [spec.name for spec in session.signature.inputs]
     caches = [spec.name for spec in session.signature.outputs if spec.name != "logits"]
-    found = {name: np.zeros((shape.num_kv_heads, shape.head_size)) for name in caches}
+    largest = {name: np.zeros((shape.num_kv_heads, shape.head_size)) for name in caches}
     for done, row in enumerate(rows, start=1):
         num_tokens = len(row)
         empty = np.zeros((1, shape.num_kv_heads, num_tokens, shape.head_size), np.float32)
@@ -102,6 +102,6 @@ def largest_values(
         }
         feeds = {name: given.get(name, empty) for name in inputs}
         for name, cache_1HSDh in zip(caches, session.run(feeds, caches), strict=True):
-            np.maximum(found[name], np.abs(cache_1HSDh[0]).max(axis=1), out=found[name])
+            np.maximum(largest[name], np.abs(cache_1HSDh[0]).max(axis=1), out=largest[name])
         on_row(done)
-    return found
+    return largest

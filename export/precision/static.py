@@ -93,7 +93,7 @@ def _products_by_activation(model: onnx.ModelProto) -> dict[str, list[_Product]]
         for side in (0, 1)
         if node.input[1 - side] in weights and len(weights[node.input[1 - side]].dims) == 1
     }
-    found: dict[str, list[_Product]] = defaultdict(list)
+    products: dict[str, list[_Product]] = defaultdict(list)
     for node in model.graph.node:
         if node.op_type not in ("MatMul", "Gemm") or node.input[1] not in weights:
             continue
@@ -107,8 +107,8 @@ def _products_by_activation(model: onnx.ModelProto) -> dict[str, list[_Product]]
         if not bias and uses[output] == 1 and output in additions:
             output, bias = additions[output]
         weights_KN = matrix.T if options.get("transB", 0) else matrix
-        found[node.input[0]].append(_Product(node, node.input[1], weights_KN, bias, output))
-    return dict(found)
+        products[node.input[0]].append(_Product(node, node.input[1], weights_KN, bias, output))
+    return dict(products)
 
 
 def _observe(
@@ -119,8 +119,8 @@ def _observe(
     """Least and largest value [K] of each channel of activations [..., K] of the float graph."""
     probe = onnx.ModelProto()
     probe.CopyFrom(model)
-    given = {end.name for end in model.graph.input}
-    computed = [name for name in activations if name not in given]
+    known = {end.name for end in model.graph.input}
+    computed = [name for name in activations if name not in known]
     outputs = {output.name for output in model.graph.output}
     probe.graph.output.extend(
         helper.make_tensor_value_info(name, TensorProto.FLOAT, None)

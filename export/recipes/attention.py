@@ -100,17 +100,17 @@ def check_attention(
     if fused is not None:
         figures["fused_output"] = 0.0
     for inputs in _inputs(shown, checkpoint.config.vocab_size, max_tokens):
-        found = run(inputs)
+        by_graph = run(inputs)
         with torch.inference_mode():
             weights, _ = shown(*map(torch.from_numpy, inputs.values()))
-            wanted = _plain_output(plain, inputs).numpy()
+            by_network = _plain_output(plain, inputs).numpy()
         differences = {
-            "attention": found[OUTPUT] - weights.numpy(),
-            "row_sum": found[OUTPUT].sum(axis=-1) - 1.0,
-            "output": found[own_output] - wanted,
+            "attention": by_graph[OUTPUT] - weights.numpy(),
+            "row_sum": by_graph[OUTPUT].sum(axis=-1) - 1.0,
+            "output": by_graph[own_output] - by_network,
         }
         if fused is not None:
-            differences["fused_output"] = found[own_output] - fused(inputs)[own_output]
+            differences["fused_output"] = by_graph[own_output] - fused(inputs)[own_output]
         for name, difference in differences.items():
             figures[name] = max(figures[name], float(np.abs(difference).max()))
     for name, value in figures.items():
@@ -130,8 +130,8 @@ def _runner(graph: onnx.ModelProto) -> Callable[[Arrays], Arrays]:
     )
 
     def run(batch: Arrays) -> Arrays:
-        found = session.run({name: batch[name] for name in inputs}, outputs)
-        return dict(zip(outputs, found, strict=True))
+        values = session.run({name: batch[name] for name in inputs}, outputs)
+        return dict(zip(outputs, values, strict=True))
 
     return run
 

@@ -173,10 +173,10 @@ def _measure(
     what = f"measuring perplexity on {windows.size} tokens"
     on_step(what)
     exact = network_perplexity(network, windows)
-    found = graph_perplexity(
+    by_graph = graph_perplexity(
         graph, windows, lambda done: on_step(f"{what}: {done} of {windows.shape[1] - 1} steps")
     )
-    return {"tokens": windows.size, "float": round(exact, 4), "exported": round(found, 4)}
+    return {"tokens": windows.size, "float": round(exact, 4), "exported": round(by_graph, 4)}
 
 
 def _check_rise(perplexity: dict[str, float], max_rise: float) -> None:

@@ -116,12 +116,14 @@ def check_decoding(
     names = [output.name for output in graph.graph.output]
     rows = _ragged_rows(network)
     source = pad_right(rows, network.config.pad_token_id)
-    found = session.run({INPUTS[0]: source}, names)
+    by_graph = session.run({INPUTS[0]: source}, names)
     with torch.inference_mode():
         tokens = torch.from_numpy(source)
         mask = (tokens != network.config.pad_token_id).to(torch.int64)
-        wanted = [out.numpy() for out in network.greedy(tokens, mask, num_steps) if out is not None]
-    error = _difference("PyTorch's", found, wanted)
+        by_network = [
+            out.numpy() for out in network.greedy(tokens, mask, num_steps) if out is not None
+        ]
+    error = _difference("PyTorch's", by_graph, by_network)
     effect = 0.0
     for index, row in enumerate(rows):
         alone = session.run({INPUTS[0]: np.array([row])}, names)
@@ -129,19 +131,19 @@ def check_decoding(
             output[index : index + 1, :, : len(row)]
             if output.ndim > 2
             else output[index : index + 1]
-            for output in found
+            for output in by_graph
         ]
         effect = max(effect, _difference("those of a row alone", here, alone))
     return {"max abs error": float(f"{error:.2e}"), "max neighbour effect": float(f"{effect:.2e}")}
 
 
-def _difference(whose: str, found: list[np.ndarray], wanted: list[np.ndarray]) -> float:
+def _difference(whose: str, by_graph: list[np.ndarray], by_network: list[np.ndarray]) -> float:
     """The largest in attention, where there is any; tokens may not differ at all."""
-    num_wrong = int((found[0] != wanted[0]).sum())
+    num_wrong = int((by_graph[0] != by_network[0]).sum())
     if num_wrong:
-        raise ExportError(f"{num_wrong} of {found[0].size} tokens differ from {whose}")
+        raise ExportError(f"{num_wrong} of {by_graph[0].size} tokens differ from {whose}")
     error = max(
-        (float(np.abs(a - b).max()) for a, b in zip(found[1:], wanted[1:], strict=True)),
+        (float(np.abs(a - b).max()) for a, b in zip(by_graph[1:], by_network[1:], strict=True)),
         default=0.0,
     )
     if not error <= MAX_ABS_ERROR:  # also where it is not a number

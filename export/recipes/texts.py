@@ -113,8 +113,8 @@ class _Encoder:
             self._on_step(f"{precision}: measuring accuracy on {len(self._labelled)} texts")
             expected = self._float_accuracy(operator)
             is_float = precision == "fp32"
-            found = expected if is_float else _accuracy(self._checkpoint, graph, self._labelled)
-            accuracy = {"texts": len(self._labelled), "float": expected, "exported": found}
+            measured = expected if is_float else _accuracy(self._checkpoint, graph, self._labelled)
+            accuracy = {"texts": len(self._labelled), "float": expected, "exported": measured}
             _check_accuracy(accuracy, settings.max_accuracy_drop)
         return Built(graph, Variant(precision, fused_ops(graph), parity, accuracy))
 
@@ -162,7 +162,7 @@ def _check_labels(checkpoint: Checkpoint, labelled: Sequence[Example]) -> None:
 
 def _accuracy(checkpoint: Checkpoint, model: onnx.ModelProto, labelled: Sequence[Example]) -> float:
     """Share of texts whose best label is the given one."""
-    wanted = np.array([checkpoint.labels.index(example.label) for example in labelled])
+    labels = np.array([checkpoint.labels.index(example.label) for example in labelled])
     outputs = outputs_of_texts(
         GraphRunner(model),
         checkpoint.tokenizer,
@@ -170,7 +170,7 @@ def _accuracy(checkpoint: Checkpoint, model: onnx.ModelProto, labelled: Sequence
         checkpoint.max_tokens,
         checkpoint.text_network.pad_token_id,
     )
-    return round(float((np.concatenate(list(outputs)).argmax(axis=1) == wanted).mean()), 5)
+    return round(float((np.concatenate(list(outputs)).argmax(axis=1) == labels).mean()), 5)
 
 
 def _check_accuracy(accuracy: dict[str, float], max_drop: float) -> None:

@@ -74,6 +74,6 @@ def check_vision_parity(network: VisionTransformer, model: onnx.ModelProto) -> P
     """Compare on images of noise, or raise `ExportError` where the graph is further off."""
     pixels, run = _pixels(network.config, NUM_ROWS), GraphRunner(model)
     with torch.inference_mode():
-        wanted = network(torch.from_numpy(pixels)).numpy()
+        by_network = network(torch.from_numpy(pixels)).numpy()
     alone = np.concatenate([run({INPUT: image[None]}) for image in pixels])
-    return compare(run({INPUT: pixels}), wanted, alone, MAX_ABS_ERROR["fp32"])
+    return compare(run({INPUT: pixels}), by_network, alone, MAX_ABS_ERROR["fp32"])

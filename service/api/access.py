@@ -100,7 +100,7 @@ def restrictions(text: str) -> dict[str, _Restriction]:
     `text` is `<protocol>,<protocol>:<key>=<value>`, several of them separated by `;`, where a value
     `@<path>` is in that file.
     """
-    found: dict[str, _Restriction] = {}
+    restricted: dict[str, _Restriction] = {}
     for group in filter(None, map(str.strip, text.split(";"))):
         protocols, colon, pair = group.partition(":")
         key, equals, value = pair.partition("=")
@@ -111,10 +111,10 @@ def restrictions(text: str) -> dict[str, _Restriction]:
         for name in map(str.strip, protocols.split(",")):
             if name not in PROTOCOLS:
                 raise _wrong(f"has the protocol '{name}'", f"one of {', '.join(PROTOCOLS)}")
-            if PROTOCOLS[name][0] in found:
+            if PROTOCOLS[name][0] in restricted:
                 raise _wrong(f"has the protocol '{name}' twice", "it once")
-            found |= dict.fromkeys(PROTOCOLS[name], restriction)
-    return found
+            restricted |= dict.fromkeys(PROTOCOLS[name], restriction)
+    return restricted
 
 
 def _watched_value(text: str) -> WatchedFiles[Digests]:
@@ -143,7 +143,7 @@ def digests_of(secrets: Sequence[str]) -> Digests:
     return tuple(hashlib.sha256(secret.encode()).digest() for secret in secrets)
 
 
-def is_one_of(given: str, digests: Digests) -> bool:
+def is_one_of(secret: str, digests: Digests) -> bool:
     """Compares with every one, however early it is found."""
-    digest = hashlib.sha256(given.encode()).digest()
+    digest = hashlib.sha256(secret.encode()).digest()
     return sum([hmac.compare_digest(digest, known) for known in digests]) > 0

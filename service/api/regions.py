@@ -102,9 +102,9 @@ class SharedMemoryRegions:
             raise InvalidArgument("cannot register shared memory region '' - the name is empty")
         self._check_room(byte_size)
         descriptor = _open(name, key)
-        found = os.fstat(descriptor)
-        is_memory = stat.S_ISREG(found.st_mode)  # not a pipe or a device
-        if not is_memory or not byte_size or offset + byte_size > found.st_size:
+        status = os.fstat(descriptor)
+        is_memory = stat.S_ISREG(status.st_mode)  # not a pipe or a device
+        if not is_memory or not byte_size or offset + byte_size > status.st_size:
             os.close(descriptor)
             if not is_memory:
                 raise _not_opened(key)

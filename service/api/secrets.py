@@ -69,10 +69,10 @@ class WatchedFiles(Generic[T]):
 
 def _stamp(path: Path) -> _Stamp | None:
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
+    return status.st_mtime_ns, status.st_size, status.st_ino
 
 
 def read_bytes(flag: str, path: Path, max_bytes: int) -> bytes:

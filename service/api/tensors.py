@@ -211,12 +211,12 @@ def _check_batch(
     return num_rows
 
 
-def _check_count(model: str, given: Sequence[str], signature: Signature) -> None:
+def _check_count(model: str, names: Sequence[str], signature: Signature) -> None:
     """Check the number of inputs, and that no required one is missing."""
     required = [spec.name for spec in signature.inputs if not spec.is_optional]
-    missing = [name for name in required if name not in given]
+    missing = [name for name in required if name not in names]
     most = len(signature.inputs)
-    is_wrong = not len(required) <= len(given) <= most
+    is_wrong = not len(required) <= len(names) <= most
     # Where all are needed, one of another name in its place is refused by that name further on.
     if not is_wrong and not (missing and len(required) < most):
         return
@@ -225,8 +225,8 @@ def _check_count(model: str, given: Sequence[str], signature: Signature) -> None
     else:
         expected = f"expected number of inputs between {len(required)} and {most}"
     raise InvalidArgument(
-        f"{expected} but got {len(given)} inputs for model '{model}'. "
-        f"Got input(s) {_quoted(sorted(given))}, but missing required input(s) "
+        f"{expected} but got {len(names)} inputs for model '{model}'. "
+        f"Got input(s) {_quoted(sorted(names))}, but missing required input(s) "
         f"{_quoted(missing)}. Please provide all required input(s)."
     )
 
@@ -309,11 +309,11 @@ def _numbers(
     payload: bytes | memoryview | Place, count: int, datatype: Datatype, name: str, model: str
 ) -> np.ndarray:
     expected = count * datatype.dtype.itemsize
-    given = payload.byte_size if isinstance(payload, Place) else len(payload)
-    if given != expected:
+    num_bytes = payload.byte_size if isinstance(payload, Place) else len(payload)
+    if num_bytes != expected:
         raise InvalidArgument(
             f"input byte size mismatch for input '{name}' for model '{model}'. "
-            f"Expected {expected}, got {given}"
+            f"Expected {expected}, got {num_bytes}"
         )
     raw = payload.read() if isinstance(payload, Place) else payload
     return np.frombuffer(raw, datatype.dtype)

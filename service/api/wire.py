@@ -64,21 +64,21 @@ def inflated(message: bytes, limit: int) -> bytes | bytearray:
     if not is_compressed(message):
         return message
     stream = zlib.decompressobj(ANY_FORMAT)
-    found = bytearray()
+    content = bytearray()
     try:
         for start in range(0, len(message), _PIECE_TAKEN):
             taken = message[start : start + _PIECE_TAKEN]
-            while taken and not stream.eof and len(found) <= limit:
-                found += stream.decompress(taken, min(_PIECE_GIVEN, limit + 1 - len(found)))
+            while taken and not stream.eof and len(content) <= limit:
+                content += stream.decompress(taken, min(_PIECE_GIVEN, limit + 1 - len(content)))
                 taken = stream.unconsumed_tail
-            if stream.eof or len(found) > limit:
-                return found
+            if stream.eof or len(content) > limit:
+                return content
     except zlib.error:
         return message
     # All is taken, and the last of it may still be to give.
-    while len(found) <= limit and (piece := stream.decompress(b"", _PIECE_GIVEN)):
-        found += piece
-    return found if stream.eof or len(found) > limit else message
+    while len(content) <= limit and (piece := stream.decompress(b"", _PIECE_GIVEN)):
+        content += piece
+    return content if stream.eof or len(content) > limit else message
 
 
 def cut_out(message: memoryview, number: int) -> tuple[bytes, list[memoryview]]:

@@ -118,7 +118,7 @@ def accelerators_of(
     """Those of one side, gpu_execution_accelerator or cpu_execution_accelerator, or `LoadError`."""
     path = f"optimization.execution_accelerators.{side}"
     known = _ACCELERATORS[side]
-    found: list[Accelerator] = []
+    accelerators: list[Accelerator] = []
     for accelerator in getattr(policy, side):
         if accelerator.name not in known:
             raise LoadError(
@@ -126,7 +126,7 @@ def accelerators_of(
                 f"'{accelerator.name[:MAX_SHOWN]}' is requested, expected one of {sorted(known)}"
             )
         provider, rules = known[accelerator.name]
-        if any(other.provider == provider for other in found):
+        if any(other.provider == provider for other in accelerators):
             raise LoadError(f"config.pbtxt: {path} has '{accelerator.name}' twice")
         options: dict[str, str] = {}
         for name, value in sorted(accelerator.parameters.items()):
@@ -141,5 +141,5 @@ def accelerators_of(
                 options |= {_TENSORRT_PRECISIONS[read]: "1"} if read != "FP32" else {}
             else:
                 options[_TENSORRT_RENAMED.get(name, name)] = read
-        found.append(Accelerator(provider, tuple(options.items())))
-    return tuple(found)
+        accelerators.append(Accelerator(provider, tuple(options.items())))
+    return tuple(accelerators)

@@ -182,9 +182,11 @@ class Manifest:
     def from_json(cls, text: str) -> "Manifest":
         try:
             fields: dict[str, Any] = json.loads(text)
-            found = fields.pop("format", None)
-            if found != FORMAT:
-                raise LoadError(f"manifest.json: format is {found!r}, this server reads {FORMAT}")
+            file_format = fields.pop("format", None)
+            if file_format != FORMAT:
+                raise LoadError(
+                    f"manifest.json: format is {file_format!r}, this server reads {FORMAT}"
+                )
             for name in ("labels", "eos_token_ids"):
                 fields[name] = tuple(fields.get(name, ()))
             if (image := fields.pop("image", None)) is not None:

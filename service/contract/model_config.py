@@ -115,9 +115,9 @@ def _checked(config: ModelConfig, model_name: str) -> ModelConfig:
     return config
 
 
-def versions_to_serve(config: ModelConfig, found: list[int]) -> list[int]:
+def versions_to_serve(config: ModelConfig, present: list[int]) -> list[int]:
     """The version folders that the policy selects; by default the highest one."""
-    ordered = sorted(found)
+    ordered = sorted(present)
     policy = config.version_policy
     if policy.HasField("all"):
         return ordered

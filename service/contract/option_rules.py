@@ -64,13 +64,13 @@ def properties(devices: Mapping[str, Mapping[str, Read]], expected: str) -> Read
     def read(path: str, value: str) -> str:
         refusal = _refusal(path, value, expected)
         try:
-            given = json.loads(value) if len(value) <= MAX_JSON else None
+            values = json.loads(value) if len(value) <= MAX_JSON else None
         except (ValueError, RecursionError) as error:
             raise refusal from error
-        if not isinstance(given, dict):
+        if not isinstance(values, dict):
             raise refusal
         written: dict[str, dict[str, str]] = {}
-        for device, properties in given.items():
+        for device, properties in values.items():
             rules = devices.get(device)
             if rules is None or not isinstance(properties, dict):
                 raise refusal

@@ -93,15 +93,15 @@ class BeamSearch:
         ends = self._beams[0].sequence.sampler.ends
         going: list[Continuation] = []
         # At most these of one beam's continuations can be chosen, independent of the others'.
-        for place, found in enumerate(self._continuations(logits, width + len(ends))):
-            if found.token_id not in ends:
-                going.append(found)
+        for place, continuation in enumerate(self._continuations(logits, width + len(ends))):
+            if continuation.token_id not in ends:
+                going.append(continuation)
             elif place < width:
-                self._finish(found, logits, FinishReason.STOP)
+                self._finish(continuation, logits, FinishReason.STOP)
         going = going[:width]
         if num_tokens == self._max_tokens:
-            for found in going:
-                self._finish(found, logits, FinishReason.LENGTH)
+            for continuation in going:
+                self._finish(continuation, logits, FinishReason.LENGTH)
             going = []
         if not going or not self._can_improve(going[0].score):
             if len(self._finished) < self._params.n:
@@ -124,12 +124,12 @@ class BeamSearch:
 
     def take_best(self) -> list[tuple[Sequence, Hypothesis]]:
         """The results of a search that is over and closed."""
-        for sequence, found in zip(self.results, self._finished, strict=True):
-            num_prompt, num_output = sequence.num_prompt_tokens, len(found.token_ids)
+        for sequence, finished in zip(self.results, self._finished, strict=True):
+            num_prompt, num_output = sequence.num_prompt_tokens, len(finished.token_ids)
             sequence.num_tokens = num_prompt + num_output
-            sequence.token_ids[num_prompt : sequence.num_tokens] = found.token_ids
-            sequence.score = found.score
-            if (last := int(found.token_ids[-1])) in self._params.stop_token_ids:
+            sequence.token_ids[num_prompt : sequence.num_tokens] = finished.token_ids
+            sequence.score = finished.score
+            if (last := int(finished.token_ids[-1])) in self._params.stop_token_ids:
                 sequence.stop_reason = str(last)
         return list(zip(self.results, self._finished, strict=True))
 
@@ -137,7 +137,7 @@ class BeamSearch:
         self, logits: Mapping[Sequence, np.ndarray], count: int
     ) -> list[Continuation]:
         """The `count` best of each beam, best first; at a tie the likelier beam, then lower ids."""
-        found: list[Continuation] = []
+        continuations: list[Continuation] = []
         scratch_V = np.empty_like(next(iter(logits.values())))
         for beam in self._beams:
             logits_V = logits[beam.sequence]
@@ -145,11 +145,11 @@ class BeamSearch:
                 raise ModelFailed("the model's output is not finite")
             total = log_total(logits_V)
             edited_V = beam.sequence.sampler.edit(logits_V, scratch_V)
-            found += (
+            continuations += (
                 Continuation(beam, token_id, beam.score + float(logits_V[token_id]) - total)
                 for token_id in best_ids(edited_V, min(count, edited_V.size)).tolist()
             )
-        return sorted(found, key=lambda each: -each.score)
+        return sorted(continuations, key=lambda each: -each.score)
 
     def _rank(self, score: float, num_tokens: int) -> float:
         return score / float(num_tokens**self._params.length_penalty)
@@ -163,24 +163,27 @@ class BeamSearch:
         return self._rank(score, self._max_tokens) > least
 
     def _finish(
-        self, found: Continuation, logits: Mapping[Sequence, np.ndarray], reason: FinishReason
+        self,
+        continuation: Continuation,
+        logits: Mapping[Sequence, np.ndarray],
+        reason: FinishReason,
     ) -> None:
-        sequence = found.beam.sequence
+        sequence = continuation.beam.sequence
         said = sequence.token_ids[sequence.num_prompt_tokens : sequence.num_tokens]
-        token_ids = np.append(said, np.int32(found.token_id))
-        logprobs = self._logprobs(found, logits)
-        self._finished.append(Hypothesis(token_ids, found.score, reason, logprobs))
+        token_ids = np.append(said, np.int32(continuation.token_id))
+        logprobs = self._logprobs(continuation, logits)
+        self._finished.append(Hypothesis(token_ids, continuation.score, reason, logprobs))
         self._finished.sort(key=lambda each: -self._rank(each.score, len(each.token_ids)))
         del self._finished[self._params.n :]
 
     def _logprobs(
-        self, found: Continuation, logits: Mapping[Sequence, np.ndarray]
+        self, continuation: Continuation, logits: Mapping[Sequence, np.ndarray]
     ) -> tuple[TokenLogprobs, ...]:
         num_top = self._params.logprobs
         if num_top is None:
             return ()
-        last = logprobs_of(logits[found.beam.sequence], found.token_id, num_top)
-        return (*found.beam.logprobs, last)
+        last = logprobs_of(logits[continuation.beam.sequence], continuation.token_id, num_top)
+        return (*continuation.beam.logprobs, last)
 
     def _go_on(
         self,
@@ -189,21 +192,21 @@ class BeamSearch:
         scheduler: Scheduler,
     ) -> None:
         """Give each continuation a sequence: its beam's own if it is free, or a copy."""
-        kept = {found.beam.sequence for found in going}
+        kept = {continuation.beam.sequence for continuation in going}
         spare = [sequence for sequence in self._sequences if sequence not in kept]
         spare.sort(key=lambda sequence: sequence.slot is None)  # a beam's slot has much already
         beams: list[Beam] = []
-        for found in going:
-            sequence = found.beam.sequence
+        for continuation in going:
+            sequence = continuation.beam.sequence
             if sequence in kept:
                 kept.remove(sequence)
             else:
                 sequence = spare.pop(0)
-                scheduler.fork(found.beam.sequence, sequence)
-            beams.append(Beam(sequence, found.score, self._logprobs(found, logits)))
-        for beam, found in zip(beams, going, strict=True):  # once every copy is made
-            beam.sequence.append(found.token_id)
-            beam.sequence.sampler.append(found.token_id)
+                scheduler.fork(continuation.beam.sequence, sequence)
+            beams.append(Beam(sequence, continuation.score, self._logprobs(continuation, logits)))
+        for beam, continuation in zip(beams, going, strict=True):  # once every copy is made
+            beam.sequence.append(continuation.token_id)
+            beam.sequence.sampler.append(continuation.token_id)
         for sequence in spare:
             if sequence.slot is not None:
                 scheduler.end(sequence)

@@ -97,8 +97,8 @@ class DecoderShape:
         num_layers = sum(name.startswith("past_key_values.") for name in inputs) // 2
         caches = _cache_names(num_layers)
         taken = {*INPUTS, *(past for past, _ in caches)}
-        given = {"logits", *(present for _, present in caches)}
-        if not num_layers or inputs.keys() - {POSITIONS} != taken or not given <= outputs.keys():
+        known = {"logits", *(present for _, present in caches)}
+        if not num_layers or inputs.keys() - {POSITIONS} != taken or not known <= outputs.keys():
             raise LoadError(
                 f"a decoder takes {', '.join(INPUTS)} and past_key_values.*.key and .value, and "
                 f"gives logits and present.*; the graph takes {sorted(inputs)} and gives "
@@ -333,9 +333,9 @@ def _check_prefill(signature: Signature, shape: DecoderShape) -> None:
         name: (shape.cache_dtype, (1, -1, size)) for _, name in _cache_names(shape.num_layers)
     }
     tensors = (*signature.inputs, *signature.outputs)
-    found = {spec.name: (spec.datatype.dtype, spec.dims) for spec in tensors}
-    for name in sorted(expected.keys() | found.keys()):
-        one, other = (_described(each.get(name)) for each in (found, expected))
+    present = {spec.name: (spec.datatype.dtype, spec.dims) for spec in tensors}
+    for name in sorted(expected.keys() | present.keys()):
+        one, other = (_described(each.get(name)) for each in (present, expected))
         if one != other:
             raise LoadError(f"the graph for prompts has '{name}' as {one}, expected {other}")
 

@@ -60,7 +60,7 @@ class CrossShape:
     def of(cls, encoder: Signature, decoder: Signature) -> "CrossShape":
         """Read from both graphs, or `LoadError` where one does not give what the other takes."""
         taken = {spec.name: spec for spec in decoder.inputs if spec.name.startswith("cross.")}
-        given = {spec.name: spec for spec in encoder.outputs}
+        outputs = {spec.name: spec for spec in encoder.outputs}
         inputs = {spec.name for spec in encoder.inputs}
         if inputs != {*TEXT_INPUTS}:
             raise LoadError(
@@ -71,9 +71,9 @@ class CrossShape:
                 f"the decoder of an encoder takes {SOURCE_LENGTHS} and cross.*.key and .value; the "
                 f"graph takes {sorted(spec.name for spec in decoder.inputs)}"
             )
-        if not taken.keys() <= given.keys():
+        if not taken.keys() <= outputs.keys():
             raise LoadError(
-                f"{ENCODER_FILENAME} gives {sorted(given)}, and the decoder takes {sorted(taken)}"
+                f"{ENCODER_FILENAME} gives {sorted(outputs)}, and the decoder takes {sorted(taken)}"
             )
         own = DecoderShape.of(without(decoder, {*taken, SOURCE_LENGTHS}))
         if len(taken) != 2 * own.num_layers:
@@ -83,7 +83,7 @@ class CrossShape:
             )
         first = next(iter(taken.values()))
         for name in taken:
-            _check_alike(taken[name], given[name], first)
+            _check_alike(taken[name], outputs[name], first)
         _, num_heads, _, head_size = first.dims
         return cls(tuple(taken), num_heads, head_size, first.datatype.dtype)
 
@@ -212,11 +212,11 @@ class EncoderDecoder:
         self._lengths[slot] = num_tokens
 
 
-def _check_alike(taken: TensorSpec, given: TensorSpec, first: TensorSpec) -> None:
+def _check_alike(taken: TensorSpec, output: TensorSpec, first: TensorSpec) -> None:
     """Raise `LoadError` unless an encoder gives what its decoder takes, the same in every layer."""
     dims = taken.dims
     is_stated = len(dims) == 4 and (dims[0], dims[2]) == (-1, -1) and min(dims[1], dims[3]) > 0
-    for name, spec in (("the decoder", taken), (ENCODER_FILENAME, given)):
+    for name, spec in (("the decoder", taken), (ENCODER_FILENAME, output)):
         if not is_stated or (spec.dims, spec.datatype) != (first.dims, first.datatype):
             raise LoadError(
                 f"'{spec.name}' of {name} is {spec.datatype.config_name} {list(spec.dims)}, "

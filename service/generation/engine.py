@@ -378,11 +378,11 @@ class GenerationEngine:
 
     def _samples_in(self, sequences: Many[Sequence]) -> list[Sequence]:
         """Whose tokens these compute: their own, or as beams those of their search's results."""
-        found: dict[Sequence, None] = {}
+        samples: dict[Sequence, None] = {}
         for sequence in sequences:
             search = self._searches.get(sequence.request)
-            found |= dict.fromkeys(search.results if search else (sequence,))
-        return list(found)
+            samples |= dict.fromkeys(search.results if search else (sequence,))
+        return list(samples)
 
     def _sample(self, plan: StepPlan, logits_BV: np.ndarray) -> list[SequenceUpdate]:  # noqa: N803
         """Choose the next token of every row whose last one was computed; end what is complete."""
@@ -431,13 +431,13 @@ class GenerationEngine:
                 updates += [self._conclude(*each) for each in search.take_best()]
         return updates
 
-    def _conclude(self, sequence: Sequence, found: Hypothesis) -> SequenceUpdate:
+    def _conclude(self, sequence: Sequence, hypothesis: Hypothesis) -> SequenceUpdate:
         """The whole output of one of a search's results, as its first and last update."""
-        token_ids = tuple(found.token_ids.tolist())
-        said = token_ids[:-1] if found.reason is FinishReason.STOP else token_ids
+        token_ids = tuple(hypothesis.token_ids.tolist())
+        said = token_ids[:-1] if hypothesis.reason is FinishReason.STOP else token_ids
         text = "".join(map(sequence.text.push, said)) + sequence.text.finish()
-        self._end(sequence, found.reason)
-        return SequenceUpdate(sequence, text, token_ids, found.logprobs, is_last=True)
+        self._end(sequence, hypothesis.reason)
+        return SequenceUpdate(sequence, text, token_ids, hypothesis.logprobs, is_last=True)
 
     def _fail(self, sequences: Many[Sequence], error: AttendantError) -> list[SequenceUpdate]:
         for sequence in sequences:

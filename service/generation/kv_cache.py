@@ -73,9 +73,9 @@ class KVCache:
 
     def decoding(self) -> list[Sequence]:
         """The sequences that decode, by slot."""
-        found = [owner for owner in self._owners[: self.num_decoding] if owner is not None]
-        assert len(found) == self.num_decoding, "a gap among the decoding slots"
-        return found
+        owners = [owner for owner in self._owners[: self.num_decoding] if owner is not None]
+        assert len(owners) == self.num_decoding, "a gap among the decoding slots"
+        return owners
 
     def find_prefix(self, token_ids: np.ndarray) -> tuple[int, int]:
         """The slot whose tokens agree longest with the beginning of these, and how long."""

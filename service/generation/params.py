@@ -211,12 +211,12 @@ class SamplingParams:
                 raise InvalidArgument(
                     f"{_shown(name)} is not a sampling parameter, known are {', '.join(known)}"
                 )
-        given: dict[str, Any] = {
+        values_by_name: dict[str, Any] = {
             name: converted
             for name, value in values.items()
             if (converted := _converted(name, value)) is not None
         }
-        return cls(**given)
+        return cls(**values_by_name)
 
     @classmethod
     def from_json(cls, text: str) -> "SamplingParams":
@@ -343,12 +343,12 @@ def _parsed(value: object, is_whole: bool) -> object:
 
 
 def _without_duplicates(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
-    found: dict[Any, Any] = {}
+    pairs_by_key: dict[Any, Any] = {}
     for name, value in pairs:
-        if name in found:
+        if name in pairs_by_key:
             raise InvalidArgument(f"{_shown(name)} is given twice, expected once")
-        found[name] = value
-    return found
+        pairs_by_key[name] = value
+    return pairs_by_key
 
 
 def _shown(value: object) -> str:

@@ -204,13 +204,13 @@ def _among_best(rows: Sequence[tuple[np.ndarray, float, SamplerState]]) -> np.nd
     Candidates are padded to C per row, and all rows computed at once. Sums run one by one, so that
     padding changes no bit of them.
     """
-    found = _candidates(rows)
+    candidates = _candidates(rows)
     params = [state.params for _, _, state in rows]
-    counts_R1 = np.array([[ids.size] for ids in found])
+    counts_R1 = np.array([[ids.size] for ids in candidates])
     is_there_RC = np.arange(counts_R1.max()) < counts_R1
     logits_RC = np.full(is_there_RC.shape, -np.inf, np.float32)
     logits_RC[is_there_RC] = np.concatenate(
-        [row[0][ids] for row, ids in zip(rows, found, strict=True)]
+        [row[0][ids] for row, ids in zip(rows, candidates, strict=True)]
     )
     scales_R1 = np.array([[1.0 / each.temperature] for each in params], np.float32)
     highest_R1 = np.array([[highest] for _, highest, _ in rows], np.float32)
@@ -237,7 +237,7 @@ def _among_best(rows: Sequence[tuple[np.ndarray, float, SamplerState]]) -> np.nd
     drawn_R1 = np.array([[state.draw()] for _, _, state in rows])
     below_R1 = np.minimum(drawn_R1 * sums_RC[:, -1:], np.nextafter(sums_RC[:, -1:], 0.0))
     chosen_R = (sums_RC <= below_R1).sum(axis=1).tolist()
-    return np.array([ids[place] for ids, place in zip(found, chosen_R, strict=True)], np.int64)
+    return np.array([ids[place] for ids, place in zip(candidates, chosen_R, strict=True)], np.int64)
 
 
 def _candidates(rows: Sequence[tuple[np.ndarray, float, SamplerState]]) -> list[np.ndarray]:
@@ -251,14 +251,14 @@ def _candidates(rows: Sequence[tuple[np.ndarray, float, SamplerState]]) -> list[
     # As many as are expected, and two and a half standard deviations more.
     places = [max(0, size - int(k / SAMPLED + 2.5 * (k / SAMPLED) ** 0.5) - 2) for k in top_ks]
     sampled_RS.partition(sorted(set(places)), axis=1)
-    found = []
+    candidates = []
     for row, (logits_V, _, _) in enumerate(rows):
         floor, count = max(sampled_RS[row, places[row]], LOWEST), top_ks[row]
         ids: np.ndarray = (logits_V >= floor).nonzero()[0]
         if not count <= ids.size <= MAX_SURPLUS * count + SAMPLED:
             ids = (logits_V >= max(_floor_of_best(logits_V, count), LOWEST)).nonzero()[0]
-        found.append(ids)
-    return found
+        candidates.append(ids)
+    return candidates
 
 
 def _filtered(

@@ -48,10 +48,10 @@ class TextStream:
         end = len(self._held)
         for character in new:
             end += 1
-            found = [search for search in self._searches if search.push(character)]
-            if found and may_stop:
-                self.matched_stop, self._held = found[0].pattern, ""
-                return text[: end - len(found[0].pattern)]
+            matches = [search for search in self._searches if search.push(character)]
+            if matches and may_stop:
+                self.matched_stop, self._held = matches[0].pattern, ""
+                return text[: end - len(matches[0].pattern)]
         num_sure = len(text) - max(search.num_matched for search in self._searches)
         self._held = text[num_sure:]
         return text[:num_sure]

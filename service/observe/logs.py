@@ -173,7 +173,7 @@ def _call_fields(call: Call | None) -> dict[str, str | float]:
 
 
 def _escaped(text: str) -> str:
-    return _CONTROLS.sub(lambda found: ascii(found[0])[1:-1], text)
+    return _CONTROLS.sub(lambda match: ascii(match[0])[1:-1], text)
 
 
 def _set_in(text: str) -> str:

@@ -82,9 +82,9 @@ class Telemetry:
 
     def began(self, call: Call, metadata: Iterable[tuple[str, str | bytes]]) -> None:
         """Decide whether a request is traced, as its caller did or by the ratio."""
-        found = {key: value for key, value in metadata if key in _CALLER}
-        parent = self._caller.extract(found, Context()) if found else Context()
-        has_caller = get_current_span(parent).get_span_context().is_valid if found else False
+        carrier = {key: value for key, value in metadata if key in _CALLER}
+        parent = self._caller.extract(carrier, Context()) if carrier else Context()
+        has_caller = get_current_span(parent).get_span_context().is_valid if carrier else False
         if not has_caller and random() >= self._ratio:  # noqa: S311 - no secret
             return
         self._epoch_ns = time.time_ns() - time.monotonic_ns()

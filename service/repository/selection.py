@@ -42,15 +42,15 @@ def models_at_start(settings: Settings) -> list[str]:
 def snapshots(settings: Settings) -> dict[str, Snapshot | None]:
     """The selected models by name; None where a folder may not be read."""
     repository, selected = settings.model_repository, _selected(settings)
-    found: dict[str, Snapshot | None] = {}
+    by_name: dict[str, Snapshot | None] = {}
     for name in find_models(repository):
         if selected and name not in selected:
             continue
         try:
-            found[name] = take_snapshot(ModelSource.of(repository, name))
+            by_name[name] = take_snapshot(ModelSource.of(repository, name))
         except (LoadError, OSError):
-            found[name] = None
-    return found
+            by_name[name] = None
+    return by_name
 
 
 def _selected(settings: Settings) -> list[str]:

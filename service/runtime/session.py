@@ -94,10 +94,10 @@ class SessionOptions:
 
 def load_onnxruntime() -> Any:
     """Import ONNX Runtime, or raise `LoadError` saying what to install or remove."""
-    found = [build for build in BUILDS if _is_installed(build)]
-    if len(found) > 1:
+    builds = [build for build in BUILDS if _is_installed(build)]
+    if len(builds) > 1:
         raise LoadError(
-            f"{' and '.join(found)} are installed together and overwrite each other: "
+            f"{' and '.join(builds)} are installed together and overwrite each other: "
             "uninstall all of them, then install one of attendant[cpu], attendant[gpu], "
             "attendant[openvino]"
         )
@@ -212,10 +212,10 @@ class OnnxSession:
             name: feed if isinstance(feed, value_class) else value_class.ortvalue_from_numpy(feed)
             for name, feed in feeds.items()
         }
-        found = self._session.run_with_ort_values(list(outputs), values, run_options)
+        outputs_of_run = self._session.run_with_ort_values(list(outputs), values, run_options)
         return [
             _bits_of(value) if name in self._bfloat16_outputs else value.numpy()
-            for name, value in zip(outputs, found, strict=True)
+            for name, value in zip(outputs, outputs_of_run, strict=True)
         ]
 
     def _failure(self, text: str) -> ModelFailed:

@@ -265,15 +265,15 @@ def _token_bytes(tokenizer: tokenizers.Tokenizer) -> tuple[bytes, ...]:
     byte_of = _byte_of_character()
     special = {id_ for id_, token in tokenizer.get_added_tokens_decoder().items() if token.special}
     vocabulary = tokenizer.get_vocab(with_added_tokens=True)
-    found = [b""] * (max(vocabulary.values(), default=-1) + 1)
+    tokens = [b""] * (max(vocabulary.values(), default=-1) + 1)
     for token, token_id in vocabulary.items():
         if token_id in special:
             continue
         try:
-            found[token_id] = bytes(byte_of[character] for character in token)
+            tokens[token_id] = bytes(byte_of[character] for character in token)
         except KeyError:  # an added token, spelled as it is
-            found[token_id] = token.encode()
-    return tuple(found)
+            tokens[token_id] = token.encode()
+    return tuple(tokens)
 
 
 def _byte_of_character() -> dict[str, int]:

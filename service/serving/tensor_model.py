@@ -129,14 +129,14 @@ def to_graph(inputs: Arrays, signature: Signature, has_rows: bool) -> dict[str, 
 
 def from_graph(outputs: Arrays, signature: Signature, has_rows: bool) -> dict[str, np.ndarray]:
     """A session's arrays as clients see them, or `ModelFailed` where one cannot be that."""
-    found = dict(outputs)
+    tensors = dict(outputs)
     for spec in signature.outputs:
         if spec.reshape is not None:
             try:
-                found[spec.name] = reshaped(found[spec.name], spec.reshape, spec.dims, has_rows)
+                tensors[spec.name] = reshaped(tensors[spec.name], spec.reshape, spec.dims, has_rows)
             except ValueError as error:
                 raise ModelFailed(f"output '{spec.name}' of the graph {error}") from error
-    return found
+    return tensors
 
 
 def _to_session_array(array: np.ndarray) -> np.ndarray:

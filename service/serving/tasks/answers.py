@@ -75,7 +75,7 @@ def answers_of(windows: Sequence[Window], max_answer_tokens: int, count: int = 1
     probabilities = {span: np.exp(score - highest) for span, score in scores.items()}
     total = sum(probabilities.values()) + np.exp(none - highest)
     chosen: list[Answer] = []
-    for (start, end), score in sorted(probabilities.items(), key=lambda found: -found[1]):
+    for (start, end), score in sorted(probabilities.items(), key=lambda scored: -scored[1]):
         if len(chosen) == count:
             break
         if all(end <= other.start or other.end <= start for other in chosen):

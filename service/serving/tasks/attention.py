@@ -76,7 +76,7 @@ def _text_of(model: TextTaskModel, text: str, target: str) -> Text:
 
 
 def _asked(fields: Fields, model: TextTaskModel) -> Asked:
-    asked = Matrices(
+    matrices = Matrices(
         _places("layers", fields["layers"], model.manifest.num_layers),
         _places("heads", fields["heads"], model.manifest.num_heads),
     )
@@ -90,18 +90,18 @@ def _asked(fields: Fields, model: TextTaskModel) -> Asked:
             "num_tokens": keys.num_tokens + num_written,
             "queries": tokens_of(queries),
             "keys": tokens_of(keys),
-            "matrices": _matrix_fields(asked, reply),
+            "matrices": _matrix_fields(matrices, reply),
         }
 
     return Asked([text], answer)
 
 
-def _matrix_fields(asked: Matrices, reply: TextReply) -> Iterator[Fields]:
-    matrices = asked.of(reply.values[0])
+def _matrix_fields(chosen: Matrices, reply: TextReply) -> Iterator[Fields]:
+    matrices = chosen.of(reply.values[0])
     return (
         {"layer": layer, "head": head, "weights": weights.ravel().tolist()}
-        for layer, of_heads in zip(asked.layers, matrices, strict=True)
-        for head, weights in zip(asked.heads, of_heads, strict=True)
+        for layer, of_heads in zip(chosen.layers, matrices, strict=True)
+        for head, weights in zip(chosen.heads, of_heads, strict=True)
     )
 
 

@@ -85,18 +85,18 @@ def entities_of(probabilities: np.ndarray, labels: Sequence[str], words: Words) 
     of_words = probabilities[words.first_tokens]
     best = of_words.argmax(axis=1).tolist() if words.first_tokens else []
     scores = of_words @ is_of_type
-    found: list[Entity] = []
+    entities: list[Entity] = []
     members: list[float] = []
     for place, (label, (start, end)) in enumerate(zip(best, words.spans, strict=True)):
         if labels[label] == OUTSIDE:
             members = []
             continue
-        is_begun = bool(members) and found[-1].label == types[label]
+        is_begun = bool(members) and entities[-1].label == types[label]
         goes_on = is_begun and not labels[label].startswith("B-")
         members = [*(members if goes_on else []), float(scores[place, label])]
-        first = found.pop().start if goes_on else start
-        found.append(Entity(types[label], first, end, sum(members) / len(members)))
-    return found
+        first = entities.pop().start if goes_on else start
+        entities.append(Entity(types[label], first, end, sum(members) / len(members)))
+    return entities
 
 
 def _found(model: TextTaskModel, texts: Sequence[Text], reply: TextReply) -> list[list[Fields]]:

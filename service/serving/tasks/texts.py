@@ -96,8 +96,8 @@ def _compared(fields: Fields, _: TextTaskModel) -> Asked:
 
     def answer(reply: TextReply) -> Fields:
         vectors, compared_with = np.split(reply.values, [len(texts)])
-        found = similarity(measure, vectors, compared_with if len(others) else vectors)
-        return {"rows": ({"values": row.tolist()} for row in found)}
+        similarities = similarity(measure, vectors, compared_with if len(others) else vectors)
+        return {"rows": ({"values": row.tolist()} for row in similarities)}
 
     return Asked([*texts, *others], answer)
 
