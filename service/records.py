@@ -83,6 +83,7 @@ class Timings:
     run_s: float = 0.0
     split_s: float = 0.0
     expected_s: float = 0.0  # from queued_s to its end, by what was known then; 0: not at all
+    trust_factor: float = 1.0  # by which such expectations were exceeded until then
 
     @classmethod
     def without_batch(cls, received_s: float, now_s: float) -> Self:

@@ -167,6 +167,7 @@ class BatchQueue:
             level, self._load_of(request.items), queued_s, request.deadline_s
         )
         request.timings.expected_s = expected_s
+        request.timings.trust_factor = self._backlog.trust.factor
         policy = limits.queue.of(level)
         timeout_s = policy.timeout_of(request.timeout_s)
         times_out_s = inf if timeout_s is None else queued_s + timeout_s
@@ -244,7 +245,8 @@ class BatchQueue:
         if timings.expected_s and request.deadline_s is not None:
             # What took longer than expected and is in time does no harm.
             left_s = request.deadline_s - timings.queued_s
-            trust.add(is_late=now_s - timings.queued_s > left_s * (1 - NARROW_SHARE))
+            is_late = now_s - timings.queued_s > left_s * (1 - NARROW_SHARE)
+            trust.add(is_late=is_late, admitted_with=timings.trust_factor)
         elif timings.expected_s:
             trust.answered(timings.expected_s, now_s - timings.queued_s)
 

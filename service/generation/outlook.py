@@ -23,6 +23,7 @@ from service.runtime.pace import SPARE_SHARE, Prices, Trust, Work
 GAIN = 0.1  # of what a step or sequence tells, towards what is expected of the next
 MAX_SURPRISE = 1.0  # of what was expected, in either direction, that one may count for
 MIN_STEPS = 8  # of decoding, until their pace is believed
+END_RISE = 1.5  # of the trust in ends: all that run are late together, and few end in a second
 STEP_ROWS = 16.0  # rows whose work takes as long as a step's overhead, until steps are measured
 
 
@@ -71,7 +72,7 @@ class Outlook:
     def __init__(self, num_slots: int) -> None:
         self.slots = Slots(num_slots)
         self.first_token_trust = Trust()  # the event loop's, like the next
-        self.end_trust = Trust()
+        self.end_trust = Trust(END_RISE)
         self._num_slots = num_slots
         self._num_steps = 0
         self._steps = Prices(CostCurve(STEP_ROWS), GAIN)
@@ -184,13 +185,13 @@ class Forecasts:
     def __init__(self, outlook: Outlook) -> None:
         self._outlook = outlook
         self._first_token_s: dict[GenerationRequest, float] = {}
-        self._ending: set[GenerationRequest] = set()  # in time, as expected
+        self._ending: dict[GenerationRequest, float] = {}  # in time, as expected with this factor
 
     def add(self, request: GenerationRequest, forecast: Forecast) -> None:
         if forecast.first_token_s:
             self._first_token_s[request] = forecast.first_token_s
         if forecast.ends_in_time:
-            self._ending.add(request)
+            self._ending[request] = self._outlook.end_trust.factor
 
     def begun(self, request: GenerationRequest, took_s: float) -> None:
         """Its first token came so long after it; infinity: none came in time."""
@@ -199,13 +200,12 @@ class Forecasts:
 
     def ended(self, request: GenerationRequest, *, is_late: bool) -> None:
         """All of its output is there, or its deadline has passed."""
-        if request in self._ending:
-            self._ending.remove(request)
-            self._outlook.end_trust.add(is_late=is_late)
+        if admitted_with := self._ending.pop(request, 0.0):
+            self._outlook.end_trust.add(is_late=is_late, admitted_with=admitted_with)
 
     def forget(self, request: GenerationRequest) -> None:
         self._first_token_s.pop(request, None)
-        self._ending.discard(request)
+        self._ending.pop(request, None)
 
 
 def _check_end(expected_s: float, left_s: float | None) -> None:

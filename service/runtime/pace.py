@@ -22,6 +22,7 @@ MIN_RUNS = 3  # until unmeasured prices are used: the first runs of a session ar
 LATE_SHARE = 0.01  # of answers, that may be late: `Trust.factor` follows it
 TRUST_GAIN = 0.08  # of the factor; larger steps refuse more than is needed, between two of them
 MAX_FACTOR = 4.0
+SPARE_SHARE = 0.1  # of the time to a deadline: the client's clock started before ours
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,19 +136,24 @@ class Pace:
 class Trust:
     """The factor by which answers take longer than expected, without the last few in a hundred.
 
-    Followed by steps: up at each answer that was late, down a little at each that was not.
+    Followed by steps: up at each answer that was late, down a little at each that was not. Many
+    are late at once where a machine stalls: they say that the factor with which they were admitted
+    was too small, and not that it should be many times as large.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, max_rise: float = 2.0) -> None:
         self.factor = 1.0
+        self._max_rise = max_rise  # of the factor, by answers that were admitted with it
 
     def answered(self, expected_s: float, took_s: float) -> None:
         """Count an answer as late that took longer than it was trusted to."""
-        self.add(is_late=took_s > self.factor * expected_s)
+        self.add(is_late=took_s > self.factor * expected_s, admitted_with=self.factor)
 
-    def add(self, *, is_late: bool) -> None:
-        step = TRUST_GAIN * (1 - LATE_SHARE if is_late else -LATE_SHARE)
-        self.factor = min(MAX_FACTOR, max(1.0, self.factor * (1 + step)))
-
-
-SPARE_SHARE = 0.1  # of the time to a deadline: the client's clock started before ours
+    def add(self, *, is_late: bool, admitted_with: float) -> None:
+        """Count an answer; `admitted_with` is the factor as it was then."""
+        if is_late:
+            raised = self.factor * (1 + TRUST_GAIN * (1 - LATE_SHARE))
+            most = min(MAX_FACTOR, self._max_rise * admitted_with)
+            self.factor = max(self.factor, min(raised, most))
+        else:
+            self.factor = max(1.0, self.factor * (1 - TRUST_GAIN * LATE_SHARE))

@@ -179,3 +179,18 @@ def test_answers_that_take_longer_than_expected_are_expected_to() -> None:
     for _ in range(2_000):
         trust.answered(1.0, 0.9)
     assert trust.factor == 1.0
+
+
+def test_answers_that_are_late_together_raise_the_factor_by_so_much_at_most() -> None:
+    """A stall makes a hundred late; as many that were admitted after it raise it by half again."""
+    trust = Trust(max_rise=1.5)
+    for _ in range(100):
+        trust.add(is_late=True, admitted_with=1.0)
+    assert trust.factor == pytest.approx(1.5)
+    for _ in range(100):
+        trust.add(is_late=True, admitted_with=1.5)
+    assert trust.factor == pytest.approx(2.25)
+    trust.add(is_late=True, admitted_with=1.0)
+    assert trust.factor == pytest.approx(2.25)
+    trust.add(is_late=False, admitted_with=1.0)
+    assert trust.factor < 2.25

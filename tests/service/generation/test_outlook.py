@@ -281,6 +281,27 @@ def test_under_overload_whole_outputs_come_by_their_deadlines(
     assert len(cut_off) <= 0.03 * (num_ended + len(cut_off))
 
 
+@pytest.mark.parametrize(
+    ("num_slots", "cost", "deadline_s"),
+    [(8, Cost(0.006, 0.0003), 1.0), (64, Cost(0.004, 0.001), 0.6)],
+)
+def test_a_stall_that_makes_all_late_is_over_when_it_ends(
+    num_slots: int, cost: Cost, deadline_s: float
+) -> None:
+    """1.5 s of nothing at the 6th second, at three times the capacity: all that runs is cut off.
+
+    Half a second later the whole capacity is answered again by the deadlines: that many were late
+    at once does not make requests refused that would be in time.
+    """
+    most = capacity_per_s(Machine(Limits(), num_slots, cost))
+    machine = Machine(Limits(1.0, deadline_s, is_cut_off=True), num_slots, cost)
+    run(machine, 3 * most, LENGTHS, seconds=6.0)
+    machine.now_s += 1.5
+    run(machine, 3 * most, LENGTHS, seconds=14.0)
+    num_ended = sum(8.0 <= ended_s < 14.0 for ended_s in machine.ended_s.values())
+    assert num_ended / 6.0 >= most
+
+
 def arrival(random: np.random.Generator, lengths: tuple[int, int]) -> Sequence:
     """A prompt of 12 tokens, whose output has the most that it may have."""
     max_tokens = int(random.integers(lengths[0], lengths[1] + 1))
@@ -291,7 +312,7 @@ def arrival(random: np.random.Generator, lengths: tuple[int, int]) -> Sequence:
 def run(machine: Machine, rate: float, lengths: tuple[int, int], seconds: float = 30.0) -> Machine:
     """The machine after so long, with requests that come at this rate."""
     random = np.random.default_rng(3)
-    due_s = 0.0
+    due_s = machine.now_s
     while machine.now_s < seconds:
         while due_s <= machine.now_s:
             machine.arrive(arrival(random, lengths))
