@@ -23,6 +23,7 @@ COMMANDS = {
     "models": "commands.ask.tasks:models",
     "classify": "commands.ask.tasks:classify",
     "embed": "commands.ask.tasks:embed",
+    "score": "commands.ask.tasks:score",
     "generate": "commands.ask.generate:generate",
     "features": "commands.ask.features:features",
     "similarity": "commands.ask.features:similarity",

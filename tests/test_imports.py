@@ -174,6 +174,7 @@ POLICY = (
     "serving/tasks/features",
     "serving/tasks/fill_mask",
     "serving/tasks/image_classification",
+    "serving/tasks/pair_scoring",
     "serving/tasks/table",
     "serving/tasks/task",
     "serving/tasks/text_generation",

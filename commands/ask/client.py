@@ -112,7 +112,11 @@ def _example_of(model: text_pb2.Model) -> Message | None:
             model=model.name, version=model.version, text=model.example, sampling_params=params
         )
     for method in METHODS.values():
-        if method.task.name == model.task and method.counted == ("texts",):
+        if (
+            method.task.name == model.task
+            and method.counted == ("texts",)
+            and not method.needs_pairs
+        ):
             request: Any = _request_types()[method.name]
             example: Message = request(
                 model=model.name, version=model.version, texts=[model.example]

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 Computed = (
     pb.ClassifyResponse
     | pb.EmbedResponse
+    | pb.ScorePairsResponse
     | reading_pb2.FillMaskResponse
     | reading_pb2.ClassifyTokensResponse
     | reading_pb2.AnswerResponse
@@ -87,6 +88,15 @@ def classifications(texts: Sequence[str], response: pb.ClassifyResponse) -> Tabl
         scores = "  ".join(f"{found.label} {found.score:.4f}" for found in result.labels)
         best = Text(result.labels[0].label, "bold")
         table.add_row(_short(text), best, Text(scores), str(result.num_tokens))
+    return table
+
+
+def scores(texts: Sequence[str], response: pb.ScorePairsResponse) -> Table:
+    """One row per text, those that match best first."""
+    table = Table("text", "score", "tokens", caption=_caption(response))
+    pairs = zip(texts, response.results, strict=True)
+    for text, result in sorted(pairs, key=lambda pair: -pair[1].score):
+        table.add_row(_short(text), f"{result.score:.4f}", str(result.num_tokens))
     return table
 
 

@@ -93,3 +93,34 @@ def embed(
             as_ndjson=as_ndjson,
             draw_rows=tables.vectors,
         )
+
+
+@asks
+def score(
+    model: Model,
+    query: Annotated[str, typer.Argument(help="The first text of each pair.")],
+    texts: Texts,
+    version: Version = "",
+    truncate: Truncate = False,
+    as_json: AsJson = False,
+    as_ndjson: AsNdjson = False,
+    server: Server = SERVER,
+) -> None:
+    """Ask a served scorer how well each text matches a query, from 0 to 1."""
+    with Client(*server) as client:
+        answer_texts(
+            texts,
+            server.timeout_s,
+            lambda part: client.ask(
+                pb.ScorePairsRequest(
+                    model=model,
+                    version=version,
+                    texts=[query] * len(part),
+                    text_pairs=part,
+                    truncate=truncate,
+                )
+            ),
+            tables.scores,
+            as_json=as_json,
+            as_ndjson=as_ndjson,
+        )

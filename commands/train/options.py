@@ -29,8 +29,8 @@ TrainTask = Annotated[
         "--task",
         envvar="ATTENDANT_TRAIN_TASK",
         autocompletion=completing(TRAIN_TASKS),
-        help="What to learn: text-classification, token-classification (IOB tags: named entities) "
-        "or question-answering.",
+        help="What to learn: text-classification, token-classification (IOB tags: named entities), "
+        "question-answering or pair-scoring (labels from 0 to 1: how well two texts match).",
     ),
 ]
 From = Annotated[

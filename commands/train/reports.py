@@ -17,6 +17,7 @@ from commands import pictures
 from models.data.datasets import D, Splits
 from models.recipes.answering import AnswerEvaluation
 from models.recipes.finetune import Finetuned
+from models.recipes.pair_scoring import ScoreEvaluation
 from models.recipes.tagging import EntityEvaluation
 from models.training.evaluation import Evaluation
 from models.training.state import Progress
@@ -151,4 +152,14 @@ def answer_table(evaluation: AnswerEvaluation, evaluated_on: str) -> Table:
     for name, agreement in evaluation.parts():
         figures = (f"{value:.4f}" for value in (agreement.exact_match, agreement.f1))
         table.add_row(name, *figures, str(agreement.num_questions))
+    return table
+
+
+def score_table(evaluation: ScoreEvaluation, evaluated_on: str) -> Table:
+    """One row: how well scores of pairs agree with those of the data."""
+    table = Table("pairs", title=f"{evaluated_on}: {evaluation.num_rows} rows")
+    for column in ("correlation", "mean error"):
+        table.add_column(column, justify="right")
+    figures = (f"{value:.4f}" for value in (evaluation.correlation, evaluation.mean_error))
+    table.add_row("all", *figures)
     return table

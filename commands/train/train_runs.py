@@ -14,7 +14,13 @@ from rich.console import Console
 from rich.table import Table
 
 from commands.train.progress import TrainingBar
-from commands.train.reports import answer_table, confusion_table, entity_table, reports_of
+from commands.train.reports import (
+    answer_table,
+    confusion_table,
+    entity_table,
+    reports_of,
+    score_table,
+)
 from commands.train.running import run_training, save_trained, summary
 from models.checkpoints.checkpoint import (
     Checkpoint,
@@ -29,6 +35,7 @@ from models.errors import SettingError, check_choice
 from models.networks.heads import TextEmbedder
 from models.recipes.answering import QUESTION_ANSWERING
 from models.recipes.finetune import TEXT_CLASSIFICATION, Recipe, default_rate, finetune_by
+from models.recipes.pair_scoring import PAIR_SCORING, ScoredPairs, read_scored_pairs
 from models.recipes.tagging import TOKEN_CLASSIFICATION
 from models.training.settings import IMPORT_TASKS, TRAIN_TASKS, TrainingSettings
 from models.training.supervised import J, R
@@ -61,6 +68,7 @@ TRAINED_TASKS: dict[str, TrainedTask[Any, Any, Any]] = {
     "question-answering": TrainedTask(
         QUESTION_ANSWERING, read_questions, QuestionDataset.split, answer_table
     ),
+    "pair-scoring": TrainedTask(PAIR_SCORING, read_scored_pairs, ScoredPairs.split, score_table),
 }
 assert tuple(TRAINED_TASKS) == TRAIN_TASKS, "what the command line says there is"
 

@@ -188,6 +188,14 @@ class SequenceClassifier(EncoderNetwork):
         return logits
 
 
+class PairScorer(SequenceClassifier):
+    """An encoder that reads two texts together, with one logit for how well they match."""
+
+    def __init__(self, encoder: Encoder, head: ClassificationHead) -> None:
+        assert head.num_labels == 1, "a pair has one score"
+        super().__init__(encoder, head)
+
+
 class TextEmbedder(EncoderNetwork):
     """An encoder whose hidden states are pooled into one vector per row."""
 

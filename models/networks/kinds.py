@@ -17,7 +17,7 @@ from models.networks.encoder import Encoder, EncoderConfig
 from models.networks.features import TokenFeatures
 from models.networks.gpt import GPT, GPTConfig
 from models.networks.gpt_classifier import GPTClassifier
-from models.networks.heads import ClassificationHead, SequenceClassifier, TextEmbedder
+from models.networks.heads import ClassificationHead, PairScorer, SequenceClassifier, TextEmbedder
 from models.networks.masked import MaskedLanguageModel
 from models.networks.readers import QuestionAnswerer, TokenClassifier, TokenNetwork
 from models.networks.recurrent import RecurrentConfig, RecurrentSeq2Seq
@@ -32,6 +32,7 @@ Task = Literal[
     "fill-mask",
     "token-classification",
     "question-answering",
+    "pair-scoring",
     "features",
     "image-classification",
     "sequence-to-sequence",
@@ -60,10 +61,10 @@ class Kind:
     has_tokenizer: bool = True
 
 
-def _classifier(values: Values, num_labels: int) -> SequenceClassifier:
+def _classifier_parts(values: Values, num_labels: int) -> tuple[Encoder, ClassificationHead]:
     config = EncoderConfig.from_dict(values["encoder"])
     head = ClassificationHead(config.hidden_size, num_labels, **values["head"])
-    return SequenceClassifier(Encoder(config), head)
+    return Encoder(config), head
 
 
 def _classifier_sections(model: SequenceClassifier) -> dict[str, Any]:
@@ -112,7 +113,7 @@ KINDS = (
         "encoder-classifier",
         "text-classification",
         SequenceClassifier,
-        _classifier,
+        lambda values, num_labels: SequenceClassifier(*_classifier_parts(values, num_labels)),
         _classifier_sections,
         has_labels=True,
     ),
@@ -122,6 +123,13 @@ KINDS = (
         GPTClassifier,
         lambda values, num_labels: GPTClassifier(_gpt(values), num_labels),
         has_labels=True,
+    ),
+    Kind(
+        "encoder-pair-scorer",
+        "pair-scoring",
+        PairScorer,
+        lambda values, _: PairScorer(*_classifier_parts(values, 1)),
+        _classifier_sections,
     ),
     Kind("encoder-embedder", "embedding", TextEmbedder, _embedder, _embedder_sections),
     Kind(

@@ -72,7 +72,7 @@ def evaluate(model: nn.Module, rows: LabelledRows, labels: Sequence[str]) -> Eva
     )
 
 
-def predict_logits(model: nn.Module, rows: LabelledRows, num_labels: int) -> Tensor:
+def predict_logits(model: nn.Module, rows: Rows, num_labels: int) -> Tensor:
     """Logits [number of rows, num_labels] in the order of the rows."""
     was_training = model.training
     model.eval()

@@ -9,7 +9,12 @@ from typing import Any
 from models.errors import check_choice, check_range
 
 PRECISIONS = ("auto", "on", "off")
-TRAIN_TASKS = ("text-classification", "token-classification", "question-answering")
+TRAIN_TASKS = (
+    "text-classification",
+    "token-classification",
+    "question-answering",
+    "pair-scoring",
+)
 IMPORT_TASKS = ("auto", "text-classification", "embedding", "fill-mask", "text-generation")
 MAX_EPOCHS = 1_000
 MAX_SEED = 2**63 - 1  # torch.manual_seed takes no more

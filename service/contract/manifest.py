@@ -19,6 +19,7 @@ TaskName = Literal[
     "fill-mask",
     "token-classification",
     "question-answering",
+    "pair-scoring",
     "features",
     "attention",
     "image-classification",

@@ -67,6 +67,7 @@ GENERATED = {
 VALID: dict[str, dict[str, Any]] = {
     "Classify": {"model": "spam", "texts": TEXTS},
     "Embed": {"model": "mini", "texts": TEXTS},
+    "ScorePairs": {"model": "match", "texts": ["win"] * 2, "text_pairs": ["prize", "lunch now"]},
     "Tokenize": {"model": "spam", "texts": TEXTS},
     "FillMask": {"model": "fills", "texts": ["win the [MASK]", "[MASK] lunch [MASK]"]},
     "ClassifyTokens": {"model": "tags", "texts": ["the win prize", "\U0001f600 win, now a prize"]},
@@ -114,6 +115,7 @@ def write_every_model(repository: Path) -> None:
     write_model(repository, "light", IMAGE_MANIFEST)
     write_model(repository, "tags", reading_manifest("token-classification", labels=TAGS))
     write_model(repository, "asks", reading_manifest("question-answering"))
+    write_model(repository, "match", reading_manifest("pair-scoring"))
     write_model(repository, "deep", features_manifest())
     attending = {"num_layers": 2, "num_heads": 2}
     write_model(repository, "looks", reading_manifest("attention", **attending))
@@ -151,6 +153,7 @@ def every_session() -> FakeSessions:
         fills=mask_session,
         tags=lambda: packed_session(tag_logits),
         asks=lambda: packed_session(span_logits),
+        match=lambda: text_session("logits", 1),
         deep=hidden_states_session,
         looks=lambda: attention_session(("input_ids", "attention_mask")),
         crossed=lambda: attention_session(("input_ids", "attention_mask", "target_ids")),
@@ -197,4 +200,12 @@ def call(served: Served, method: str, *, timeout: float | None = None, **fields:
         request_serializer=lambda request: request.SerializeToString(),
         response_deserializer=response_type(path).FromString,
     )
-    return stub(message(method, **VALID[method] | fields), timeout=timeout)
+    return stub(message(method, **valid(method, **fields)), timeout=timeout)
+
+
+def valid(method: str, **changes: Any) -> dict[str, Any]:
+    """The fields of a method's valid request, but for these; other texts have empty second ones."""
+    fields = VALID[method] | changes
+    if "text_pairs" in VALID[method] and "texts" in changes:
+        fields["text_pairs"] = [""] * len(changes["texts"])
+    return fields

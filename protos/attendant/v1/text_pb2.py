@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17\x61ttendant/v1/text.proto\x12\x0c\x61ttendant.v1\"P\n\x07Timings\x12\x15\n\rqueue_seconds\x18\x01 \x01(\x01\x12\x17\n\x0f\x63ompute_seconds\x18\x02 \x01(\x01\x12\x15\n\rtotal_seconds\x18\x03 \x01(\x01\"\x89\x01\n\x0f\x43lassifyRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\r\n\x05texts\x18\x03 \x03(\t\x12\x10\n\x08truncate\x18\x04 \x01(\x08\x12\r\n\x05top_k\x18\x05 \x01(\r\x12\x12\n\nall_scores\x18\x06 \x01(\x08\x12\x12\n\ntext_pairs\x18\x07 \x03(\t\"\x9d\x01\n\x10\x43lassifyResponse\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x12\n\nnum_tokens\x18\x03 \x01(\x04\x12&\n\x07timings\x18\x04 \x01(\x0b\x32\x15.attendant.v1.Timings\x12-\n\x07results\x18\x05 \x03(\x0b\x32\x1c.attendant.v1.Classification\"d\n\x0e\x43lassification\x12(\n\x06labels\x18\x01 \x03(\x0b\x32\x18.attendant.v1.LabelScore\x12\x12\n\nnum_tokens\x18\x02 \x01(\r\x12\x14\n\x0cis_truncated\x18\x03 \x01(\x08\"*\n\nLabelScore\x12\r\n\x05label\x18\x01 \x01(\t\x12\r\n\x05score\x18\x02 \x01(\x02\"O\n\x0c\x45mbedRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\r\n\x05texts\x18\x03 \x03(\t\x12\x10\n\x08truncate\x18\x04 \x01(\x08\"\x95\x01\n\rEmbedResponse\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x12\n\nnum_tokens\x18\x03 \x01(\x04\x12&\n\x07timings\x18\x04 \x01(\x0b\x32\x15.attendant.v1.Timings\x12(\n\x07results\x18\x05 \x03(\x0b\x32\x17.attendant.v1.Embedding\"E\n\tEmbedding\x12\x0e\n\x06values\x18\x01 \x03(\x02\x12\x12\n\nnum_tokens\x18\x02 \x01(\r\x12\x14\n\x0cis_truncated\x18\x03 \x01(\x08\"@\n\x0fTokenizeRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\r\n\x05texts\x18\x03 \x03(\t\"\x9c\x01\n\x10TokenizeResponse\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x12\n\nnum_tokens\x18\x03 \x01(\x04\x12&\n\x07timings\x18\x04 \x01(\x0b\x32\x15.attendant.v1.Timings\x12,\n\x07results\x18\x05 \x03(\x0b\x32\x1b.attendant.v1.TokenizedText\"]\n\rTokenizedText\x12#\n\x06tokens\x18\x01 \x03(\x0b\x32\x13.attendant.v1.Token\x12\x12\n\nnum_tokens\x18\x02 \x01(\r\x12\x13\n\x0bis_too_long\x18\x03 \x01(\x08\">\n\x05Token\x12\n\n\x02id\x18\x01 \x01(\r\x12\r\n\x05piece\x18\x02 \x01(\t\x12\r\n\x05start\x18\x03 \x01(\r\x12\x0b\n\x03\x65nd\x18\x04 \x01(\r\"\x13\n\x11ListModelsRequest\"9\n\x12ListModelsResponse\x12#\n\x06models\x18\x01 \x03(\x0b\x32\x13.attendant.v1.Model\"\xde\x01\n\x05Model\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x0c\n\x04task\x18\x03 \x01(\t\x12\x11\n\tprecision\x18\x04 \x01(\t\x12\x12\n\nmax_tokens\x18\x05 \x01(\r\x12\x0e\n\x06labels\x18\x06 \x03(\t\x12\x16\n\x0e\x65mbedding_size\x18\x07 \x01(\r\x12\x0f\n\x07pooling\x18\x08 \x01(\t\x12\x0f\n\x07\x65xample\x18\t \x01(\t\x12\x0e\n\x06origin\x18\n \x01(\t\x12\x16\n\x0emax_batch_size\x18\x0b \x01(\r\x12\x0f\n\x07symbols\x18\x0c \x03(\t2\xb6\x02\n\x0bTextService\x12I\n\x08\x43lassify\x12\x1d.attendant.v1.ClassifyRequest\x1a\x1e.attendant.v1.ClassifyResponse\x12@\n\x05\x45mbed\x12\x1a.attendant.v1.EmbedRequest\x1a\x1b.attendant.v1.EmbedResponse\x12I\n\x08Tokenize\x12\x1d.attendant.v1.TokenizeRequest\x1a\x1e.attendant.v1.TokenizeResponse\x12O\n\nListModels\x12\x1f.attendant.v1.ListModelsRequest\x1a .attendant.v1.ListModelsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17\x61ttendant/v1/text.proto\x12\x0c\x61ttendant.v1\"P\n\x07Timings\x12\x15\n\rqueue_seconds\x18\x01 \x01(\x01\x12\x17\n\x0f\x63ompute_seconds\x18\x02 \x01(\x01\x12\x15\n\rtotal_seconds\x18\x03 \x01(\x01\"\x89\x01\n\x0f\x43lassifyRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\r\n\x05texts\x18\x03 \x03(\t\x12\x10\n\x08truncate\x18\x04 \x01(\x08\x12\r\n\x05top_k\x18\x05 \x01(\r\x12\x12\n\nall_scores\x18\x06 \x01(\x08\x12\x12\n\ntext_pairs\x18\x07 \x03(\t\"\x9d\x01\n\x10\x43lassifyResponse\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x12\n\nnum_tokens\x18\x03 \x01(\x04\x12&\n\x07timings\x18\x04 \x01(\x0b\x32\x15.attendant.v1.Timings\x12-\n\x07results\x18\x05 \x03(\x0b\x32\x1c.attendant.v1.Classification\"d\n\x0e\x43lassification\x12(\n\x06labels\x18\x01 \x03(\x0b\x32\x18.attendant.v1.LabelScore\x12\x12\n\nnum_tokens\x18\x02 \x01(\r\x12\x14\n\x0cis_truncated\x18\x03 \x01(\x08\"*\n\nLabelScore\x12\r\n\x05label\x18\x01 \x01(\t\x12\r\n\x05score\x18\x02 \x01(\x02\"O\n\x0c\x45mbedRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\r\n\x05texts\x18\x03 \x03(\t\x12\x10\n\x08truncate\x18\x04 \x01(\x08\"\x95\x01\n\rEmbedResponse\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x12\n\nnum_tokens\x18\x03 \x01(\x04\x12&\n\x07timings\x18\x04 \x01(\x0b\x32\x15.attendant.v1.Timings\x12(\n\x07results\x18\x05 \x03(\x0b\x32\x17.attendant.v1.Embedding\"E\n\tEmbedding\x12\x0e\n\x06values\x18\x01 \x03(\x02\x12\x12\n\nnum_tokens\x18\x02 \x01(\r\x12\x14\n\x0cis_truncated\x18\x03 \x01(\x08\"h\n\x11ScorePairsRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\r\n\x05texts\x18\x03 \x03(\t\x12\x10\n\x08truncate\x18\x04 \x01(\x08\x12\x12\n\ntext_pairs\x18\x05 \x03(\t\"\x9a\x01\n\x12ScorePairsResponse\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x12\n\nnum_tokens\x18\x03 \x01(\x04\x12&\n\x07timings\x18\x04 \x01(\x0b\x32\x15.attendant.v1.Timings\x12(\n\x07results\x18\x05 \x03(\x0b\x32\x17.attendant.v1.PairScore\"D\n\tPairScore\x12\r\n\x05score\x18\x01 \x01(\x02\x12\x12\n\nnum_tokens\x18\x02 \x01(\r\x12\x14\n\x0cis_truncated\x18\x03 \x01(\x08\"@\n\x0fTokenizeRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\r\n\x05texts\x18\x03 \x03(\t\"\x9c\x01\n\x10TokenizeResponse\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x12\n\nnum_tokens\x18\x03 \x01(\x04\x12&\n\x07timings\x18\x04 \x01(\x0b\x32\x15.attendant.v1.Timings\x12,\n\x07results\x18\x05 \x03(\x0b\x32\x1b.attendant.v1.TokenizedText\"]\n\rTokenizedText\x12#\n\x06tokens\x18\x01 \x03(\x0b\x32\x13.attendant.v1.Token\x12\x12\n\nnum_tokens\x18\x02 \x01(\r\x12\x13\n\x0bis_too_long\x18\x03 \x01(\x08\">\n\x05Token\x12\n\n\x02id\x18\x01 \x01(\r\x12\r\n\x05piece\x18\x02 \x01(\t\x12\r\n\x05start\x18\x03 \x01(\r\x12\x0b\n\x03\x65nd\x18\x04 \x01(\r\"\x13\n\x11ListModelsRequest\"9\n\x12ListModelsResponse\x12#\n\x06models\x18\x01 \x03(\x0b\x32\x13.attendant.v1.Model\"\xde\x01\n\x05Model\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x0c\n\x04task\x18\x03 \x01(\t\x12\x11\n\tprecision\x18\x04 \x01(\t\x12\x12\n\nmax_tokens\x18\x05 \x01(\r\x12\x0e\n\x06labels\x18\x06 \x03(\t\x12\x16\n\x0e\x65mbedding_size\x18\x07 \x01(\r\x12\x0f\n\x07pooling\x18\x08 \x01(\t\x12\x0f\n\x07\x65xample\x18\t \x01(\t\x12\x0e\n\x06origin\x18\n \x01(\t\x12\x16\n\x0emax_batch_size\x18\x0b \x01(\r\x12\x0f\n\x07symbols\x18\x0c \x03(\t2\x87\x03\n\x0bTextService\x12I\n\x08\x43lassify\x12\x1d.attendant.v1.ClassifyRequest\x1a\x1e.attendant.v1.ClassifyResponse\x12@\n\x05\x45mbed\x12\x1a.attendant.v1.EmbedRequest\x1a\x1b.attendant.v1.EmbedResponse\x12O\n\nScorePairs\x12\x1f.attendant.v1.ScorePairsRequest\x1a .attendant.v1.ScorePairsResponse\x12I\n\x08Tokenize\x12\x1d.attendant.v1.TokenizeRequest\x1a\x1e.attendant.v1.TokenizeResponse\x12O\n\nListModels\x12\x1f.attendant.v1.ListModelsRequest\x1a .attendant.v1.ListModelsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -47,20 +47,26 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_EMBEDRESPONSE']._serialized_end=800
   _globals['_EMBEDDING']._serialized_start=802
   _globals['_EMBEDDING']._serialized_end=871
-  _globals['_TOKENIZEREQUEST']._serialized_start=873
-  _globals['_TOKENIZEREQUEST']._serialized_end=937
-  _globals['_TOKENIZERESPONSE']._serialized_start=940
-  _globals['_TOKENIZERESPONSE']._serialized_end=1096
-  _globals['_TOKENIZEDTEXT']._serialized_start=1098
-  _globals['_TOKENIZEDTEXT']._serialized_end=1191
-  _globals['_TOKEN']._serialized_start=1193
-  _globals['_TOKEN']._serialized_end=1255
-  _globals['_LISTMODELSREQUEST']._serialized_start=1257
-  _globals['_LISTMODELSREQUEST']._serialized_end=1276
-  _globals['_LISTMODELSRESPONSE']._serialized_start=1278
-  _globals['_LISTMODELSRESPONSE']._serialized_end=1335
-  _globals['_MODEL']._serialized_start=1338
-  _globals['_MODEL']._serialized_end=1560
-  _globals['_TEXTSERVICE']._serialized_start=1563
-  _globals['_TEXTSERVICE']._serialized_end=1873
+  _globals['_SCOREPAIRSREQUEST']._serialized_start=873
+  _globals['_SCOREPAIRSREQUEST']._serialized_end=977
+  _globals['_SCOREPAIRSRESPONSE']._serialized_start=980
+  _globals['_SCOREPAIRSRESPONSE']._serialized_end=1134
+  _globals['_PAIRSCORE']._serialized_start=1136
+  _globals['_PAIRSCORE']._serialized_end=1204
+  _globals['_TOKENIZEREQUEST']._serialized_start=1206
+  _globals['_TOKENIZEREQUEST']._serialized_end=1270
+  _globals['_TOKENIZERESPONSE']._serialized_start=1273
+  _globals['_TOKENIZERESPONSE']._serialized_end=1429
+  _globals['_TOKENIZEDTEXT']._serialized_start=1431
+  _globals['_TOKENIZEDTEXT']._serialized_end=1524
+  _globals['_TOKEN']._serialized_start=1526
+  _globals['_TOKEN']._serialized_end=1588
+  _globals['_LISTMODELSREQUEST']._serialized_start=1590
+  _globals['_LISTMODELSREQUEST']._serialized_end=1609
+  _globals['_LISTMODELSRESPONSE']._serialized_start=1611
+  _globals['_LISTMODELSRESPONSE']._serialized_end=1668
+  _globals['_MODEL']._serialized_start=1671
+  _globals['_MODEL']._serialized_end=1893
+  _globals['_TEXTSERVICE']._serialized_start=1896
+  _globals['_TEXTSERVICE']._serialized_end=2287
 # @@protoc_insertion_point(module_scope)

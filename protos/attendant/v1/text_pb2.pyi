@@ -102,6 +102,44 @@ class Embedding(_message.Message):
     is_truncated: bool
     def __init__(self, values: _Optional[_Iterable[float]] = ..., num_tokens: _Optional[int] = ..., is_truncated: _Optional[bool] = ...) -> None: ...
 
+class ScorePairsRequest(_message.Message):
+    __slots__ = ("model", "version", "texts", "truncate", "text_pairs")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    TEXTS_FIELD_NUMBER: _ClassVar[int]
+    TRUNCATE_FIELD_NUMBER: _ClassVar[int]
+    TEXT_PAIRS_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    version: str
+    texts: _containers.RepeatedScalarFieldContainer[str]
+    truncate: bool
+    text_pairs: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, model: _Optional[str] = ..., version: _Optional[str] = ..., texts: _Optional[_Iterable[str]] = ..., truncate: _Optional[bool] = ..., text_pairs: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class ScorePairsResponse(_message.Message):
+    __slots__ = ("model", "version", "num_tokens", "timings", "results")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    NUM_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    TIMINGS_FIELD_NUMBER: _ClassVar[int]
+    RESULTS_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    version: str
+    num_tokens: int
+    timings: Timings
+    results: _containers.RepeatedCompositeFieldContainer[PairScore]
+    def __init__(self, model: _Optional[str] = ..., version: _Optional[str] = ..., num_tokens: _Optional[int] = ..., timings: _Optional[_Union[Timings, _Mapping]] = ..., results: _Optional[_Iterable[_Union[PairScore, _Mapping]]] = ...) -> None: ...
+
+class PairScore(_message.Message):
+    __slots__ = ("score", "num_tokens", "is_truncated")
+    SCORE_FIELD_NUMBER: _ClassVar[int]
+    NUM_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    IS_TRUNCATED_FIELD_NUMBER: _ClassVar[int]
+    score: float
+    num_tokens: int
+    is_truncated: bool
+    def __init__(self, score: _Optional[float] = ..., num_tokens: _Optional[int] = ..., is_truncated: _Optional[bool] = ...) -> None: ...
+
 class TokenizeRequest(_message.Message):
     __slots__ = ("model", "version", "texts")
     MODEL_FIELD_NUMBER: _ClassVar[int]

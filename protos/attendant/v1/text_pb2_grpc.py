@@ -44,6 +44,11 @@ class TextServiceStub:
                 request_serializer=attendant_dot_v1_dot_text__pb2.EmbedRequest.SerializeToString,
                 response_deserializer=attendant_dot_v1_dot_text__pb2.EmbedResponse.FromString,
                 _registered_method=True)
+        self.ScorePairs = channel.unary_unary(
+                '/attendant.v1.TextService/ScorePairs',
+                request_serializer=attendant_dot_v1_dot_text__pb2.ScorePairsRequest.SerializeToString,
+                response_deserializer=attendant_dot_v1_dot_text__pb2.ScorePairsResponse.FromString,
+                _registered_method=True)
         self.Tokenize = channel.unary_unary(
                 '/attendant.v1.TextService/Tokenize',
                 request_serializer=attendant_dot_v1_dot_text__pb2.TokenizeRequest.SerializeToString,
@@ -68,6 +73,13 @@ class TextServiceServicer:
 
     def Embed(self, request, context):
         """One vector per text, pooled and normalised as the model was exported.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ScorePairs(self, request, context):
+        """How well the two texts of each pair match: of a query and a document, how relevant that is.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -99,6 +111,11 @@ def add_TextServiceServicer_to_server(servicer, server):
                     servicer.Embed,
                     request_deserializer=attendant_dot_v1_dot_text__pb2.EmbedRequest.FromString,
                     response_serializer=attendant_dot_v1_dot_text__pb2.EmbedResponse.SerializeToString,
+            ),
+            'ScorePairs': grpc.unary_unary_rpc_method_handler(
+                    servicer.ScorePairs,
+                    request_deserializer=attendant_dot_v1_dot_text__pb2.ScorePairsRequest.FromString,
+                    response_serializer=attendant_dot_v1_dot_text__pb2.ScorePairsResponse.SerializeToString,
             ),
             'Tokenize': grpc.unary_unary_rpc_method_handler(
                     servicer.Tokenize,
@@ -165,6 +182,33 @@ class TextService:
             '/attendant.v1.TextService/Embed',
             attendant_dot_v1_dot_text__pb2.EmbedRequest.SerializeToString,
             attendant_dot_v1_dot_text__pb2.EmbedResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ScorePairs(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/attendant.v1.TextService/ScorePairs',
+            attendant_dot_v1_dot_text__pb2.ScorePairsRequest.SerializeToString,
+            attendant_dot_v1_dot_text__pb2.ScorePairsResponse.FromString,
             options,
             channel_credentials,
             insecure,

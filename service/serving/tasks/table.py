@@ -12,12 +12,16 @@ from service.serving.tasks import (
     features,
     fill_mask,
     image_classification,
+    pair_scoring,
     texts,
 )
 from service.serving.tasks.task import Method, Task, TextTask
 from service.serving.tasks.text_generation import TEXT_GENERATION
 
-MODULES = (texts, fill_mask, entities, answers, features, attention, image_classification)
+MODULES = (
+    *(texts, fill_mask, entities, answers, pair_scoring),
+    *(features, attention, image_classification),
+)
 METHODS: dict[str, Method] = {method.name: method for each in MODULES for method in each.METHODS}
 TASKS: dict[TaskName, Task] = {
     task.name: task for task in (TEXT_GENERATION, *(method.task for method in METHODS.values()))

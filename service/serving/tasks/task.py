@@ -131,6 +131,7 @@ class Method:
     ask: Callable[[Fields, Any], Asked]  # of a model of the task; raises `InvalidArgument`
     # The fields whose elements are counted: the first alone, and then with the next.
     counted: tuple[str, ...] = ("texts",)
+    needs_pairs: bool = False  # whether every text comes with a second one
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:

@@ -39,6 +39,7 @@ OTHERS = {
     "Classify": ("mini", "model 'mini' does embedding, it cannot classify"),
     "Embed": ("spam", "model 'spam' does text-classification, it cannot embed"),
     "Similarity": ("deep", "model 'deep' does features, it cannot embed"),
+    "ScorePairs": ("spam", "model 'spam' does text-classification, it cannot score pairs"),
     "FillMask": ("spam", "model 'spam' does text-classification, it cannot fill masks"),
     "ClassifyTokens": ("asks", "model 'asks' does question-answering, it cannot classify tokens"),
     "Answer": ("tags", "model 'tags' does token-classification, it cannot answer questions"),

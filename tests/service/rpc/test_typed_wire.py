@@ -28,6 +28,7 @@ from tests.fakes.every_task import (
     every_task,
     message,
     response_type,
+    valid,
 )
 from tests.fakes.serving import Served, eventually, within_patience
 from tests.fakes.tasks import WHITE
@@ -47,6 +48,7 @@ VARIED: list[tuple[str, dict[str, Any]]] = [
     ("Embed", {"model": "words"}),
     ("Embed", {"model": "words", "texts": ["win", "house of cards"]}),
     ("Embed", {"model": "words", "texts": [""]}),
+    ("ScorePairs", {"text_pairs": ["now"]}),
     ("Tokenize", {"model": "tale"}),
     ("Tokenize", {"model": "writes"}),
     ("Tokenize", {"texts": [LONG]}),
@@ -108,6 +110,8 @@ INFERRED: dict[str, tuple[str, dict[str, list[str]], dict[str, Any]]] = {
     "classification": ("spam", {"text": TEXTS}, {}),
     "a pair": ("spam", {"text": ["win"], "text_pair": ["now"]}, {}),
     "embedding": ("mini", {"text": TEXTS}, {}),
+    "a pair scored": ("match", {"text": ["win"], "text_pair": ["now"]}, {}),
+    "no second text": ("match", {"text": ["win"]}, {}),
     "too long": ("mini", {"text": [LONG]}, {}),
     "truncated": ("mini", {"text": [LONG]}, {"truncate": True}),
     "words": ("words", {"text": TEXTS}, {}),
@@ -164,7 +168,7 @@ def cases() -> dict[str, tuple[str, Message]]:
         for name, change in OF_COUNT.items():
             if method == "Tokenize" and "truncate" in change:
                 continue  # nothing is too long for it
-            asked[f"{method} {name}"] = method, VALID[method] | change
+            asked[f"{method} {name}"] = method, valid(method, **change)
     for method, change in VARIED:
         number = sum(name.startswith(f"{method} varied") for name in asked)
         asked[f"{method} varied {number}"] = method, VALID.get(method, {}) | change
