@@ -1,17 +1,13 @@
 """`LadderSettings`: the flags of `attendant ladder` that have defaults. Imports no PyTorch."""
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
-from models.training.settings import MAX_SEED, check_fields, setting
+from models.training.settings import MAX_SEED, Settings, setting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LadderSettings:
-    """Validates itself: a value outside its limits raises SettingError naming the field.
-
-    Sizes are of the networks that start from nothing: the encoders, and the GPT.
-    """
+class LadderSettings(Settings):
+    """Sizes are of the networks that start from nothing: the encoders, and the GPT."""
 
     hidden_size: int = setting(128, "Values per token. 128: minutes on a processor.", 1, 16_384)
     num_layers: int = setting(2, "Layers; more learn no more from some thousand texts.", 1, 100)
@@ -39,9 +35,3 @@ class LadderSettings:
     )
     requests: int = setting(200, "Requests to each model in its turn.", 1, 1_000_000)
     seed: int = setting(0, "Decides weights, order and what is held out.", 0, MAX_SEED)
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)

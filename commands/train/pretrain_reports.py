@@ -3,13 +3,12 @@
 Knows nothing about how the figures came about.
 """
 
-import json
 from typing import Any
 
 from matplotlib.figure import Figure
 
 from commands.train.progress import spoken
-from commands.train.reports import png_of
+from commands.train.reports import json_of, png_of
 from models.data.corpus import Corpus
 from models.networks.kinds import kind_of
 from models.recipes.pretrain import Pretrained
@@ -57,7 +56,7 @@ def pretraining_json(pretrained: Pretrained, corpus: Corpus, settings: PretrainS
         "tokens_per_s": round(tokens_per_s(pretrained, settings)),
         "step_losses": progress.step_losses,
     }
-    return (json.dumps(values, indent=2, ensure_ascii=False) + "\n").encode()
+    return json_of(values)
 
 
 def measured(measurement: Measurement) -> dict[str, Any]:

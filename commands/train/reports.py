@@ -7,6 +7,7 @@ Tables of how well a model reads.
 """
 
 import json
+from collections.abc import Mapping
 from itertools import product
 from typing import Any, Protocol
 
@@ -90,7 +91,7 @@ def training_json(
         "training_s": round(progress.seconds, 1),
         "step_losses": progress.step_losses,
     }
-    return (json.dumps(values, indent=2, ensure_ascii=False) + "\n").encode()
+    return json_of(values)
 
 
 def confusion_picture(evaluation: Evaluation, evaluated_on: str) -> bytes:
@@ -126,6 +127,11 @@ def loss_picture(progress: Progress) -> bytes:
     axes.set(xlabel="step", ylabel="cross entropy", ylim=(0.0, None))
     axes.legend()
     return png_of(figure)
+
+
+def json_of(values: Mapping[str, Any]) -> bytes:
+    """A report for people to read as well."""
+    return (json.dumps(values, indent=2, ensure_ascii=False) + "\n").encode()
 
 
 def png_of(figure: Figure) -> bytes:

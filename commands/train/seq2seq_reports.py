@@ -4,7 +4,6 @@ Knows nothing about how the figures came about.
 """
 # ruff: noqa: N806 - suffixes are array layouts: B rows, S source tokens, T target tokens
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +13,7 @@ from matplotlib.figure import Figure
 from rich.table import Table
 from torch import Tensor
 
-from commands.train.reports import png_of
+from commands.train.reports import json_of, png_of
 from models.data.tokens import TokenizedPairs
 from models.recipes.seq2seq import Trained
 
@@ -64,10 +63,6 @@ def figures_of(trained: Trained) -> dict[str, Any]:
 
 def num_weights(trained: Trained) -> int:
     return sum(parameter.numel() for parameter in trained.network.parameters())
-
-
-def json_of(values: Mapping[str, Any]) -> bytes:
-    return (json.dumps(values, indent=2, ensure_ascii=False) + "\n").encode()
 
 
 def accuracy_table(title: str, results: Mapping[str, Trained]) -> Table:

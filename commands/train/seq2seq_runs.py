@@ -10,6 +10,7 @@ from pathlib import Path
 from rich.console import Console
 
 from commands.train.progress import TrainingBar, pairs_line
+from commands.train.reports import json_of
 from commands.train.running import run_training, save_trained
 from commands.train.seq2seq_reports import (
     accuracy_table,
@@ -17,7 +18,6 @@ from commands.train.seq2seq_reports import (
     attention_picture,
     curves_picture,
     figures_of,
-    json_of,
     reports_of,
 )
 from models.checkpoints.checkpoint import Checkpoint, check_replaceable, save_checkpoint

@@ -3,7 +3,6 @@
 Knows nothing about flags or exit codes (`commands/train/words.py` does); imports PyTorch.
 """
 
-import json
 import re
 import time
 from collections.abc import Sequence
@@ -14,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from commands.train.progress import RateColumn, TrainingBar, spoken
-from commands.train.reports import png_of
+from commands.train.reports import json_of, png_of
 from commands.train.running import summary
 from models.checkpoints.checkpoint import (
     Checkpoint,
@@ -105,7 +104,7 @@ def _training_json(
         "epoch_losses": trained.epoch_losses,
         "training_s": round(seconds, 1),
     }
-    return (json.dumps(values, indent=2, ensure_ascii=False) + "\n").encode()
+    return json_of(values)
 
 
 def _loss_picture(trained: TrainedWords) -> bytes:

@@ -5,12 +5,12 @@ Knows nothing about PyTorch: the command line draws its flags from here without 
 
 from dataclasses import dataclass
 
-from models.training.settings import MAX_SEED, check_fields, setting
+from models.training.settings import MAX_SEED, Settings, setting
 
 
 @dataclass(frozen=True, slots=True)
-class ProbeSettings:
-    """Validates itself: a value outside its limits raises SettingError naming the field."""
+class ProbeSettings(Settings):
+    """How linear classifiers of words are trained."""
 
     epochs: int = setting(
         10, "Passes over the words; a linear classifier learns little in more.", 1, 1_000
@@ -31,6 +31,3 @@ class ProbeSettings:
         0,
         MAX_SEED,
     )
-
-    def __post_init__(self) -> None:
-        check_fields(self)

@@ -6,12 +6,12 @@ it: `models/recipes/seq2seq_systems.py` has those values.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Self
 
 from models.data.pairs import MAX_LENGTH
 from models.errors import SettingError
-from models.training.settings import MAX_EPOCHS, MAX_SEED, check_fields, setting
+from models.training.settings import MAX_EPOCHS, MAX_SEED, Settings, setting
 
 NETWORKS = ("lstm", "transformer")
 SIZES = ("small", "published")
@@ -26,8 +26,8 @@ OF_TASK_OR_SIZE = "the task's or the size's"
 
 
 @dataclass(frozen=True, slots=True)
-class Seq2SeqSettings:
-    """Validates itself: a value outside its limits raises SettingError naming the field."""
+class Seq2SeqSettings(Settings):
+    """What is learnt from which pairs, and how."""
 
     network: str = setting(
         None,
@@ -135,7 +135,7 @@ class Seq2SeqSettings:
     )
 
     def __post_init__(self) -> None:
-        check_fields(self)
+        Settings.__post_init__(self)  # super() does not know a class with slots
         if self.warmup_steps is not None and self.warmup_fraction:
             raise SettingError("warmup_steps", self.warmup_steps, "absent beside warmup_fraction")
 
@@ -148,6 +148,3 @@ class Seq2SeqSettings:
             if any(name in values for values in defaults)
         }
         return replace(self, **found)
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)

@@ -3,22 +3,21 @@
 Knows nothing about PyTorch: the command line draws its flags from here without importing it.
 """
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from models.training.settings import (
     MAX_EPOCHS,
     MAX_SEED,
     PRECISIONS,
+    Settings,
     TrainingSettings,
-    check_fields,
     setting,
 )
 
 
 @dataclass(frozen=True, slots=True)
-class VisionSettings:
-    """Validates itself: a value outside its limits raises SettingError naming the field."""
+class VisionSettings(Settings):
+    """A Vision Transformer and its training."""
 
     patch_size: int = setting(
         2,
@@ -84,9 +83,6 @@ class VisionSettings:
         MAX_SEED,
     )
 
-    def __post_init__(self) -> None:
-        check_fields(self)
-
     def of_training(self) -> TrainingSettings:
         """The settings of the training loop."""
         return TrainingSettings(
@@ -100,6 +96,3 @@ class VisionSettings:
             precision=self.precision,
             seed=self.seed,
         )
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)

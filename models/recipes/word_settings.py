@@ -3,16 +3,15 @@
 Knows nothing about PyTorch: the command line draws its flags from here without importing it.
 """
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from models.training.pretrain_settings import PretrainSettings
-from models.training.settings import MAX_SEED, check_fields, setting
+from models.training.settings import MAX_SEED, Settings, setting
 
 
 @dataclass(frozen=True, slots=True)
-class WordSettings:
-    """Validates itself: a value outside its limits raises SettingError naming the field."""
+class WordSettings(Settings):
+    """Skip-gram with negative sampling."""
 
     vector_size: int = setting(
         100, "Values per word. 100: a corpus of some megabytes fills no more.", 1, 4_096
@@ -55,12 +54,6 @@ class WordSettings:
         0,
         MAX_SEED,
     )
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,21 +4,17 @@ Knows nothing about PyTorch: the command line draws its flags from here without 
 all kinds of model have in common is `PretrainSettings`; each kind adds its own, and its defaults.
 """
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
-from models.training.settings import MAX_SEED, PRECISIONS, check_fields, setting
+from models.training.settings import MAX_SEED, PRECISIONS, Settings, setting
 
 OF_SIZE = "the size's"
 SIZES = ("tiny", "small", "medium", "large", "xl")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PretrainSettings:
-    """Validates itself: a value outside its limits raises SettingError naming the field.
-
-    A step learns from `accumulation` batches of `batch_size` windows of text.
-    """
+class PretrainSettings(Settings):
+    """A step learns from `accumulation` batches of `batch_size` windows of text."""
 
     dropout: float = setting(
         0.0,
@@ -98,15 +94,9 @@ class PretrainSettings:
         MAX_SEED,
     )
 
-    def __post_init__(self) -> None:
-        check_fields(self)
-
     @property
     def windows_per_step(self) -> int:
         return self.batch_size * self.accumulation
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,15 +36,25 @@ def setting(
     return field(default=default, metadata=described)
 
 
-def check_fields(settings: Any) -> None:  # noqa: ANN401 - a dataclass of such fields
-    for described in fields(settings):
-        value, allowed = getattr(settings, described.name), described.metadata
-        if value is None and described.default is None:
-            continue
-        if allowed["choices"]:
-            check_choice(described.name, value, allowed["choices"])
-        elif allowed["low"] is not None:
-            check_range(described.name, value, allowed["low"], allowed["high"])
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The settings of a command, fields made by `setting`.
+
+    Raises SettingError naming the field for a value outside its limits.
+    """
+
+    def __post_init__(self) -> None:
+        for described in fields(self):
+            value, allowed = getattr(self, described.name), described.metadata
+            if value is None and described.default is None:
+                continue
+            if allowed["choices"]:
+                check_choice(described.name, value, allowed["choices"])
+            elif allowed["low"] is not None:
+                check_range(described.name, value, allowed["low"], allowed["high"])
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
