@@ -89,26 +89,13 @@ def train(
     """
     check_choice("task", task, TRAINED_TASKS)
     chosen = TRAINED_TASKS[task]
-    train_task(chosen, files, source, output, settings, resume=resume, has_rate=has_rate)
-
-
-def train_task(
-    task: TrainedTask[D, R, J],
-    files: DataFiles,
-    source: str,
-    output: Path,
-    settings: TrainingSettings,
-    *,
-    resume: bool,
-    has_rate: bool = True,
-) -> None:
     check_replaceable(output)  # now, rather than after the training
-    splits = read_splits(task, files, settings)
+    splits = read_splits(chosen, files, settings)
     base = load_checkpoint(source)
     if not has_rate:
         settings = replace(settings, learning_rate=default_rate(base))
     finetuned = run_training(
-        lambda session: finetune_by(task.recipe, base, splits, settings, session),
+        lambda session: finetune_by(chosen.recipe, base, splits, settings, session),
         TrainingBar(),
         output,
         resume=resume,
@@ -116,7 +103,7 @@ def train_task(
     reports = reports_of(finetuned, base.origin, splits, settings)
     save_trained(finetuned.checkpoint, output, reports)
     console = Console()
-    console.print(task.table(finetuned.evaluation, finetuned.evaluated_on))
+    console.print(chosen.table(finetuned.evaluation, finetuned.evaluated_on))
     if learnt := finetuned.checkpoint.text_network.learnt_description:
         console.print(learnt, highlight=False)
     console.print(f"{output}: epoch {finetuned.progress.best_number}", highlight=False)

@@ -18,6 +18,7 @@ from models.networks.features import TokenFeatures
 from models.networks.gpt import GPT, GPTConfig
 from models.networks.gpt_classifier import GPTClassifier
 from models.networks.heads import ClassificationHead, PairScorer, SequenceClassifier, TextEmbedder
+from models.networks.layers import Config
 from models.networks.masked import MaskedLanguageModel
 from models.networks.readers import QuestionAnswerer, TokenClassifier, TokenNetwork
 from models.networks.recurrent import RecurrentConfig, RecurrentSeq2Seq
@@ -59,6 +60,13 @@ class Kind:
     sections: Callable[[Any], dict[str, Any]] = sizes_of
     has_labels: bool = False
     has_tokenizer: bool = True
+
+
+def _sized(
+    network: Callable[[Any], nn.Module], config: type[Config]
+) -> Callable[[Values, int], nn.Module]:
+    """How a network is built that needs its sizes only."""
+    return lambda values, _: network(config.from_dict(values[config.section]))
 
 
 def _classifier_parts(values: Values, num_labels: int) -> tuple[Encoder, ClassificationHead]:
@@ -158,42 +166,22 @@ KINDS = (
         ),
         _token_sections,
     ),
-    Kind(
-        "gpt",
-        "text-generation",
-        GPT,
-        lambda values, _: _gpt(values),
-    ),
-    Kind(
-        "transformer",
-        "text-generation",
-        Transformer,
-        lambda values, _: Transformer(TransformerConfig.from_dict(values["transformer"])),
-    ),
+    Kind("gpt", "text-generation", GPT, _sized(GPT, GPTConfig)),
+    Kind("transformer", "text-generation", Transformer, _sized(Transformer, TransformerConfig)),
     Kind(
         "recurrent",
         "sequence-to-sequence",
         RecurrentSeq2Seq,
-        lambda values, _: RecurrentSeq2Seq(RecurrentConfig.from_dict(values["recurrent"])),
+        _sized(RecurrentSeq2Seq, RecurrentConfig),
     ),
-    Kind(
-        "word-vectors",
-        "embedding",
-        WordVectors,
-        lambda values, _: WordVectors(WordVectorsConfig.from_dict(values["words"])),
-    ),
+    Kind("word-vectors", "embedding", WordVectors, _sized(WordVectors, WordVectorsConfig)),
     Kind(
         "encoder-features",
         "features",
         TokenFeatures,
         lambda values, _: TokenFeatures(Encoder(EncoderConfig.from_dict(values["encoder"]))),
     ),
-    Kind(
-        "elmo",
-        "features",
-        Elmo,
-        lambda values, _: _elmo(values),
-    ),
+    Kind("elmo", "features", Elmo, _sized(Elmo, ElmoConfig)),
     Kind(
         "elmo-embedder",
         "embedding",

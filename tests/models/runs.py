@@ -7,7 +7,7 @@ the random state matters.
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from functools import cache
-from itertools import product
+from itertools import combinations, product
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from models.checkpoints.checkpoint import Checkpoint
 from models.data.corpus import Corpus, TextFile
-from models.data.datasets import Splits
+from models.data.datasets import Example, Splits
 from models.data.images import LabelledImage, LabelledImages
 from models.data.pairs import PairSplits
 from models.data.questions import Answer, Question, QuestionDataset
@@ -27,6 +27,7 @@ from models.recipes.bert_settings import BertSettings
 from models.recipes.elmo import PRETRAINING as ELMO
 from models.recipes.finetune import TEXT_CLASSIFICATION, Finetuned, Recipe, finetune_by
 from models.recipes.gpt import PRETRAINING as GPT
+from models.recipes.pair_scoring import PAIR_SCORING, ScoredPairs
 from models.recipes.pretrain import Pretraining, pretrain
 from models.recipes.seq2seq import train
 from models.recipes.seq2seq_settings import Seq2SeqSettings
@@ -39,6 +40,7 @@ from models.training.pretrain_settings import GPTSettings, PretrainSettings
 from models.training.settings import TrainingSettings
 from models.training.trainer import Session
 from tests.models.tiny import (
+    WORDS,
     embedder,
     encoder_config,
     labelled_messages,
@@ -131,6 +133,16 @@ def question_splits() -> Splits[QuestionDataset]:
         examples.append(question(context, *answers, text=text))
     data = QuestionDataset("a", tuple(examples))
     return Splits(data, data)
+
+
+def scored_splits() -> Splits[ScoredPairs]:
+    """The more words a text shares with another, the higher the score."""
+    rows = (
+        (f"{len({*first} & {*second}) / 2}", " ".join(first), " ".join(second))
+        for first, second in product(combinations(WORDS[:4], 2), repeat=2)
+    )
+    data = ScoredPairs("a", tuple(Example(line, *row) for line, row in enumerate(rows, 1)))
+    return Splits(replace(data, examples=data.examples[:24]), data)
 
 
 def ended_of(finetuned: Finetuned[Any]) -> Ended:
@@ -278,6 +290,7 @@ RUNS = (
     ),
     Run("token-classification", tuning(TOKEN_CLASSIFICATION, tagged_splits), LONGER, where=EPOCH),
     Run("question-answering", tuning(QUESTION_ANSWERING, question_splits), LONGER, 6, 2, EPOCH),
+    Run("pair-scoring", tuning(PAIR_SCORING, scored_splits), LONGER, where=EPOCH),
     Run("images", seeing, LONGER, where=EPOCH),
     Run(
         "gpt",

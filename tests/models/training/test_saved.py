@@ -39,7 +39,10 @@ def answer(checkpoint: Checkpoint) -> Tensor:
     return output
 
 
-@pytest.mark.parametrize("run", RUNS, ids=lambda run: run.name)
+KEPT = [run for run in RUNS if run.name in EXPECTED["states"]]
+
+
+@pytest.mark.parametrize("run", KEPT, ids=lambda run: run.name)
 def test_a_state_that_was_saved_before_continues_to_the_same_end(run: Run, tmp_path: Path) -> None:
     """Losses to 1e-4, and the norm of all weights to 1e-3."""
     expected, state_file = EXPECTED["states"][run.name], tmp_path / "state"
