@@ -10,8 +10,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from commands.flags import completing, shown_as
 from export.errors import ExportError
 from service.contract.manifest import Manifest
+
+TASKS = ("features", "embedding", "attention")  # beside the checkpoint's own
 
 
 def export(
@@ -24,33 +27,32 @@ def export(
     ],
     name: Annotated[
         str,
-        typer.Option(
-            envvar="ATTENDANT_EXPORT_NAME", help="Name to serve the model under; only you know it."
-        ),
+        typer.Option(envvar="ATTENDANT_EXPORT_NAME", help="Name under which the model is served."),
     ],
     repository: Annotated[
         Path,
         typer.Option(
             envvar="ATTENDANT_MODEL_REPOSITORY",
-            help="Model repository; the default is where `attendant serve` looks.",
+            help="Model repository. By default the one that `attendant serve` serves.",
         ),
     ] = Path("model_repository"),
     precision: Annotated[
         Literal["auto", "fp32", "fp16", "int8", "int8-weights", "int4-weights"],
         typer.Option(
             envvar="ATTENDANT_EXPORT_PRECISION",
-            help="auto, the default, writes fp32 and beside it what is faster on some processors "
-            "and costs little: the server takes what suits its machine. Others write one graph: "
-            "fp32 is exact; int8 rounds; fp16 is for CUDA, where encoders run. Decoders only: "
-            "weights in blocks of 8 or 4 bits, where no row depends on its neighbours.",
+            help="Precision of the graph. With auto, fp32 and the quantized graphs that are faster "
+            "on some processors are written, and the server chooses. The others write one graph: "
+            "fp32 is exact, int8 is quantized, fp16 is for encoders on CUDA; int8-weights and "
+            "int4-weights quantize a decoder's weights in blocks, independently of other rows.",
         ),
     ] = "auto",
     with_fp16: Annotated[
         bool,
         typer.Option(
             envvar="ATTENDANT_EXPORT_WITH_FP16",
-            help="Under auto write fp16 too, for servers with a GPU; off, as it takes half as "
-            "much room again as fp32.",
+            help="With --precision auto, write fp16 too, for servers with a GPU. It is "
+            "half as large "
+            "as fp32.",
         ),
     ] = False,
     version: Annotated[
@@ -58,7 +60,7 @@ def export(
         typer.Option(
             min=1,
             envvar="ATTENDANT_EXPORT_VERSION",
-            help="Version to write; by default the next free.",
+            help="Version to write; by default the next free one.",
         ),
     ] = None,
     max_batch_size: Annotated[
@@ -67,23 +69,25 @@ def export(
             min=1,
             max=65536,
             envvar="ATTENDANT_EXPORT_MAX_BATCH_SIZE",
-            help="Rows per batch of a new model; beyond 64 no CPU gained. An old one keeps its "
-            "configuration.",
+            help="Rows per batch of a new model; more than 64 were not faster on any CPU. "
+            "An existing "
+            "model keeps its configuration.",
         ),
     ] = 64,
     attention: Annotated[
         Literal["auto", "Attention", "MultiHeadAttention"],
         typer.Option(
             envvar="ATTENDANT_EXPORT_ATTENTION",
-            help="The fused operator: ONNX's or com.microsoft's; auto takes what measured faster "
-            "where the precision runs.",
+            help="Fused attention operator: ONNX's Attention or com.microsoft's "
+            "MultiHeadAttention; "
+            "auto takes the one that is faster for the precision.",
         ),
     ] = "auto",
     labelled_data: Annotated[
         Path | None,
         typer.Option(
             envvar="ATTENDANT_EXPORT_LABELLED_DATA",
-            help="TSV, CSV or JSONL of texts and labels to measure accuracy on; none by default.",
+            help="TSV, CSV or JSONL file of labelled texts to measure accuracy on.",
         ),
     ] = None,
     max_accuracy_drop: Annotated[
@@ -92,23 +96,22 @@ def export(
             min=0.0,
             max=1.0,
             envvar="ATTENDANT_EXPORT_MAX_ACCURACY_DROP",
-            help="Refuse a precision that loses more on the labelled data; half a point.",
+            help="Refuse a precision whose accuracy on the labelled data drops by more than this.",
         ),
     ] = 0.005,
     calibration: Annotated[
         Path | None,
         typer.Option(
             envvar="ATTENDANT_EXPORT_CALIBRATION",
-            help="Plain text, one text per line, to find int8's scales on: texts like those to "
-            "come. By default some that come with Attendant and with Python, in English.",
+            help="Plain text, one text per line, to calibrate the scales of int8: texts like those "
+            "of future requests. By default English texts that come with Attendant and Python.",
         ),
     ] = None,
     held_out: Annotated[
         Path | None,
         typer.Option(
             envvar="ATTENDANT_EXPORT_HELD_OUT",
-            help="Decoders: plain text that training has not seen, to measure perplexity on; none "
-            "by default.",
+            help="Decoders: plain text that was not used in training, to measure perplexity on.",
         ),
     ] = None,
     max_perplexity_rise: Annotated[
@@ -116,26 +119,28 @@ def export(
         typer.Option(
             min=0.0,
             envvar="ATTENDANT_EXPORT_MAX_PERPLEXITY_RISE",
-            help="Refuse a precision that raises perplexity on the held-out text by more; a "
-            "twentieth.",
+            help="Refuse a precision that raises perplexity on the held-out text by more than this "
+            "share.",
         ),
     ] = 0.05,
     kv_cache: Annotated[
         Literal["float", "int8"],
         typer.Option(
             envvar="ATTENDANT_EXPORT_KV_CACHE",
-            help="Decoders: keys and values of the precisions that round. int8 takes a quarter of "
-            "a sequence's memory and is faster, but holds the weights twice.",
+            help="Decoders: type of the KV cache of quantized graphs. With int8, a "
+            "sequence takes a "
+            "quarter of the memory and is generated faster, but the weights are held twice.",
         ),
     ] = "float",
     task: Annotated[
         str | None,
         typer.Option(
             envvar="ATTENDANT_EXPORT_TASK",
-            autocompletion=lambda: ["features", "embedding", "attention"],
-            help="What to export the checkpoint for: features, all hidden states of its encoder; "
-            "embedding, one vector per text, of an ELMo; or attention, where every token looks. By "
-            "default its own task.",
+            autocompletion=completing(TASKS),
+            metavar=shown_as(TASKS),
+            help="Task to export the checkpoint for: features, all hidden states of its encoder; "
+            "embedding, one vector per text, of an ELMo; attention, its attention weights. By "
+            "default the checkpoint's own task.",
             show_default="its own",
         ),
     ] = None,
@@ -143,11 +148,11 @@ def export(
         str,
         typer.Option(
             envvar="ATTENDANT_EXPORT_EXAMPLE",
-            help="A text to try the model with; by default a general sentence, or its beginning.",
+            help="Text to try the model with; by default a general sentence or its beginning.",
         ),
     ] = "",
 ) -> None:
-    """Export a checkpoint to ONNX with fused attention, checked, into a model repository."""
+    """Export a checkpoint to ONNX, check the result, and write it to a model repository."""
     errors = Console(stderr=True)
     try:
         from commands.remarks import showing_remarks

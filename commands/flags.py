@@ -1,21 +1,28 @@
 """Make a command of a function and the flags that a settings class describes.
 
-Knows nothing about any command. A field of the class that `models/training/settings.py:setting`
-made is the one place that a setting is described: its flag has the field's name, default, help and
-limits.
+Knows nothing about any command. A field of the class is the one place where a setting is described:
+its flag has the field's name, default, help, choices, limits and panel of `--help`. The settings
+check values themselves, so that a wrong one gets the same message from a flag and from a file.
 """
 
 import inspect
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import Field, fields
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import MISSING, Field, fields
 from typing import Any
 
 import typer
+
+INF = float("inf")
 
 
 def completing(choices: Collection[str]) -> Callable[[], list[str]] | None:
     """A function that completes a value; None, as Typer has it, if any value is allowed."""
     return (lambda: list(choices)) if choices else None
+
+
+def shown_as(choices: Collection[str]) -> str | None:
+    """The choices as `--help` shows them; None where any value may be given."""
+    return f"<{'|'.join(choices)}>" if choices else None
 
 
 def argument(
@@ -31,13 +38,18 @@ def flag(
     default: object,
     text: str,
     envvar: str,
+    *,
     shown: bool | str = True,
     spelt: str = "",
     choices: Collection[str] = (),
+    panel: str | None = None,
+    low: float | None = None,
+    high: float | None = None,
 ) -> inspect.Parameter:
-    """`...` as the default makes it one that must be given; `shown` may be words for it.
+    """The flag of one parameter; `...` as the default makes it one that must be given.
 
-    `spelt` is for a flag that is not named as the function's parameter is.
+    `shown` is how `--help` words the default, `spelt` the flag if it is not named as its parameter.
+    Typer refuses numbers below `low` and above `high`.
     """
     names = [spelt] if spelt else []
     option = typer.Option(
@@ -47,25 +59,42 @@ def flag(
         envvar=envvar,
         show_default=shown,
         autocompletion=completing(choices),
+        metavar=shown_as(choices),
+        rich_help_panel=panel,
+        min=low,
+        max=high,
     )
     return _parameter(name, kind, option)
 
 
-def flags_of(settings: type, prefix: str, omit: Collection[str] = ()) -> list[inspect.Parameter]:
-    """One flag for each field but those in `omit`; `prefix` begins its environment variable."""
-    return [
-        flag(
-            field.name,
-            field.type,
-            field.default,
-            _help_of(field),
-            f"{prefix}_{field.name.upper()}",
-            shown=field.metadata["shown"] or True,
-            choices=field.metadata["choices"],
-        )
-        for field in fields(settings)
-        if field.name not in omit
-    ]
+def flags_of(
+    settings: type, prefix: str, omit: Collection[str] = (), *, has_limits: bool = False
+) -> list[inspect.Parameter]:
+    """One flag for each field but those in `omit`; `prefix` begins its environment variable.
+
+    With `has_limits`, Typer refuses numbers outside a field's limits; else the settings do, and the
+    help names the limits.
+    """
+    described = [field for field in fields(settings) if field.name not in omit]
+    return [_flag_of(field, prefix, has_limits=has_limits) for field in described]
+
+
+def _flag_of(field: "Field[Any]", prefix: str, *, has_limits: bool) -> inspect.Parameter:
+    about = field.metadata
+    low, high = (about.get("low"), about.get("high")) if has_limits else (None, None)
+    return flag(
+        field.name,
+        field.type,
+        ... if field.default is MISSING else field.default,
+        about["help"] if has_limits else with_limits(about),
+        f"{prefix}_{about.get('variable', field.name).upper()}",
+        shown=about.get("shown") or True,
+        spelt=about.get("spelt", ""),
+        choices=about.get("choices", ()),
+        panel=about.get("panel"),
+        low=low,
+        high=high,
+    )
 
 
 def command_of(
@@ -82,14 +111,19 @@ def command_of(
     return command
 
 
-def _help_of(field: "Field[Any]") -> str:
-    low, high, choices = (field.metadata[key] for key in ("low", "high", "choices"))
-    if choices:
-        return f"{field.metadata['help']} One of {', '.join(choices)}."
+def own_parameters(function: Callable[..., None]) -> list[inspect.Parameter]:
+    """The parameters that a function names itself, without its `**values`."""
+    parameters = inspect.signature(function).parameters.values()
+    return [p for p in parameters if p.kind is not p.VAR_KEYWORD]
+
+
+def with_limits(about: Mapping[str, Any]) -> str:
+    """A field's help, followed by its limits."""
+    text, low, high = str(about["help"]), about.get("low"), about.get("high")
     if low is None:
-        return str(field.metadata["help"])
-    limit = f"At least {low:g}." if high == float("inf") else f"{low:g} to {high:g}."
-    return f"{field.metadata['help']} {limit}"
+        return text
+    limit = f"At least {low:g}." if high in (None, INF) else f"{low:g} to {high:g}."
+    return f"{text} {limit}"
 
 
 def _parameter(name: str, kind: object, option: object) -> inspect.Parameter:

@@ -1,6 +1,7 @@
 """The `attendant` command: a table of its commands, each imported when it is called.
 
-So serving imports no PyTorch, and a command whose libraries are missing says what to install.
+Serving therefore imports no PyTorch, and a command whose libraries are missing says what to
+install.
 """
 
 import sys
@@ -14,12 +15,13 @@ from typer.core import TyperCommand, TyperGroup
 
 from commands.ask.health import main as check_health
 from commands.ask.options import console, errors
+from commands.help import Command
 from service import __version__
 from service.errors import AttendantError
 
 # By name, the module and the function or the `typer.Typer`; in the order of `attendant --help`.
 COMMANDS = {
-    "serve": "commands.serve:command",
+    "serve": "commands.serve:serve_command",
     "models": "commands.ask.tasks:models",
     "classify": "commands.ask.tasks:classify",
     "embed": "commands.ask.tasks:embed",
@@ -68,6 +70,7 @@ class Commands(TyperGroup):
         is_check = cmd_name == "healthcheck"
         single.command(
             cmd_name,
+            cls=Command,
             add_help_option=not is_check,
             context_settings=OWN_ARGUMENTS if is_check else None,
         )(command)
@@ -94,7 +97,7 @@ def _version(
 
 
 def healthcheck(context: typer.Context) -> None:
-    """Ask gRPC health: exit code 0 if it says SERVING, else 1."""
+    """Check the server's gRPC health: exit code 0 if it is SERVING, else 1."""
     raise typer.Exit(check_health(context.args))
 
 

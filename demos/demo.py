@@ -57,7 +57,7 @@ def demo(
         ),
     ] = DEFAULT_FOLDER,
 ) -> None:
-    """Train a system of the lectures from nothing, export it, serve it and ask it."""
+    """Train a system of the lectures, export it, serve it and send it requests."""
     console = Console()
     if not name:
         console.print(listing())

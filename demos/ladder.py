@@ -23,7 +23,7 @@ def _ladder(
     gpt: str,
     **values: Any,  # noqa: ANN401
 ) -> None:
-    """Classify texts in five ways, from scratch to pretrained, and compare what each costs."""
+    """Train five kinds of text classifier, and compare their accuracy and cost."""
     with messages("ladder"):
         settings = LadderSettings(**values)
         from demos.comparison import Files, run_all

@@ -6,6 +6,7 @@ which a test checks.
 """
 
 import ipaddress
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -13,265 +14,351 @@ from typing import Any
 from service.contract.precision import AUTO, CHOICES, MAX_DRAFT_TOKENS
 from service.errors import SettingError
 
-ONE_OF = {  # what a shell completes these settings to
-    "device": ("auto", "cpu", "cuda"),
-    "precision": CHOICES,
-    "model_control_mode": ("none", "poll", "explicit"),
-    "log_format": ("console", "json"),
-}
 MAX_READ_BYTES = 2**31 - 4096  # what Linux reads from a file at once
 
 
-def _setting(default: Any, text: str, low: float | None = None, high: float | None = None) -> Any:  # noqa: ANN401
-    return field(default=default, metadata={"help": text, "low": low, "high": high})
+def _settings(panel: str) -> Callable[..., Any]:
+    """What makes fields of one panel of `attendant serve --help`."""
+
+    def setting(
+        default: object,
+        text: str,
+        low: float | None = None,
+        high: float | None = None,
+        choices: tuple[str, ...] = (),
+    ) -> Any:  # noqa: ANN401
+        described = {"help": text, "low": low, "high": high, "choices": choices, "panel": panel}
+        return field(default=default, metadata=described)
+
+    return setting
+
+
+_models = _settings("Models")
+_network = _settings("Network")
+_access = _settings("TLS and access")
+_computing = _settings("Computing")
+_batching = _settings("Batching")
+_generation = _settings("Generation")
+_limits = _settings("Limits")
+_connections = _settings("Connections")
+_logs = _settings("Logs and traces")
+_stopping = _settings("Stopping")
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
     """The settings of one server process."""
 
-    model_repository: Path = _setting(
+    model_repository: Path = _models(
         Path("model_repository"), "Folder of models in Triton's layout."
     )
-    host: str = _setting(
-        "127.0.0.1", "Address to listen on. Loopback by default: nothing is open unasked."
+    model_control_mode: str = _models(
+        "none",
+        "When models are loaded: none, once at start; poll, whenever the repository changes; "
+        "explicit, when clients request it.",
+        choices=("none", "poll", "explicit"),
     )
-    grpc_port: int = _setting(
-        8001, "gRPC port; 0 picks a free one. 8001 is where Triton's users look.", 0, 65535
-    )
-    metrics_host: str = _setting(
-        "127.0.0.1", "Address of /metrics, which has neither TLS nor tokens: apart from gRPC's."
-    )
-    metrics_port: int = _setting(
-        8002, "Port of /metrics; 0 picks a free one. 8002 is Triton's.", 0, 65535
-    )
-    trusted_network: bool = _setting(
-        False,
-        "Something else, as a NetworkPolicy, says who reaches the ports: not to be on loopback is "
-        "then no warning.",
-    )
-    model_control_mode: str = _setting(
-        "none", "none: load once; poll: look for changes; explicit: clients load and unload."
-    )
-    load_models: str = _setting(
+    load_models: str = _models(
         "",
-        "The models of the repository to serve, with commas between; * is all. Empty: all, under "
-        "explicit control none at start.",
+        "Names of the models to serve, separated by commas; * means all. If empty, all models are "
+        "served, or under explicit control no model is loaded at start.",
     )
-    repository_poll_s: float = _setting(
-        15.0, "Seconds between two looks at the repository under poll.", 0.1
+    repository_poll_s: float = _models(
+        15.0, "Seconds between two checks of the repository in poll mode.", 0.1
     )
-    load_threads: int = _setting(1, "Models loaded at once while the server runs.", 1, 64)
-    tls_cert: str = _setting(
-        "", "PEM file of the gRPC port's certificate and its chain; read again when it changes."
+    load_threads: int = _models(
+        1, "Number of models loaded in parallel while the server runs.", 1, 64
     )
-    tls_key: str = _setting("", "PEM file of the certificate's key, unencrypted.")
-    tls_client_ca: str = _setting(
-        "", "PEM file of who signs clients' certificates; set, clients must have one."
+    strict_readiness: bool = _models(
+        True, "Report not ready while any model has failed to load, as Triton does."
     )
-    token_file: str = _setting(
-        "", "File of bearer tokens, one a line, any of which a call must carry."
+    min_models: int = _models(
+        0,
+        "Report not ready while fewer models than this are served; 1 keeps a server with an empty "
+        "repository from being ready.",
+        0,
     )
-    restricted_protocols: str = _setting(
-        "", "Groups of calls that need a key: <protocol>,...:<key>=<value or @file>;..."
+    response_cache_bytes: int = _models(
+        0,
+        "Memory for cached responses of models whose configuration has a response_cache; 0 turns "
+        "the cache off.",
+        0,
     )
-    admin_host: str = _setting("127.0.0.1", "Address of the port for administration.")
-    admin_port: int = _setting(
+    host: str = _network(
+        "127.0.0.1",
+        "Address of the gRPC port. By default only this machine can connect.",
+    )
+    grpc_port: int = _network(
+        8001, "gRPC port; 0 picks a free one. 8001 is Triton's default.", 0, 65535
+    )
+    metrics_host: str = _network(
+        "127.0.0.1", "Address of the /metrics port, which has neither TLS nor tokens."
+    )
+    metrics_port: int = _network(
+        8002, "Port of /metrics; 0 picks a free one. 8002 is Triton's default.", 0, 65535
+    )
+    admin_host: str = _network("127.0.0.1", "Address of the administration port.")
+    admin_port: int = _network(
         -1,
-        "Port of its own for model control, trace and log settings, which the gRPC port then "
-        "refuses; -1 has none, 0 picks a free one.",
+        "Separate port for model control, trace settings and log settings, which the gRPC port "
+        "then refuses; -1 means none, 0 picks a free one.",
         -1,
         65535,
     )
-    server_name: str = _setting(
-        "attendant", "Name in ServerMetadata. Some clients insist on 'triton'."
+    trusted_network: bool = _network(
+        False,
+        "Do not warn when ports are open beyond loopback, because a NetworkPolicy or a firewall "
+        "restricts access to them.",
     )
-    strict_readiness: bool = _setting(
-        True, "Not ready while any model has failed to load, as in Triton."
+    server_name: str = _network(
+        "attendant", "Name in ServerMetadata. Some clients require 'triton'."
     )
-    min_models: int = _setting(
-        0, "Not ready while fewer models are served: 1 keeps an empty folder from being ready.", 0
+    tls_cert: str = _access(
+        "",
+        "PEM file with the gRPC port's certificate and its chain, which turns TLS on; it is read "
+        "again when it changes.",
     )
-    device: str = _setting(
-        "auto", "auto, cpu or cuda, for models whose instance_group leaves it open."
+    tls_key: str = _access("", "PEM file with the certificate's private key, unencrypted.")
+    tls_client_ca: str = _access(
+        "",
+        "PEM file with the authorities that sign client certificates; if set, clients must "
+        "present one.",
     )
-    precision: str = _setting(
+    token_file: str = _access(
+        "", "File of bearer tokens, one per line; if set, every call must carry one of them."
+    )
+    restricted_protocols: str = _access(
+        "", "Groups of calls that require a key: <protocol>,...:<key>=<value or @file>;..."
+    )
+    allow_client_shm: bool = _access(
+        False,
+        "Let clients register shared memory; they can then read and write every object in "
+        "/dev/shm that the server can open.",
+    )
+    device: str = _computing(
+        "auto",
+        "Device of models whose instance_group does not name one.",
+        choices=("auto", "cpu", "cuda"),
+    )
+    precision: str = _computing(
         AUTO,
-        "Which of an exported model's graphs to serve: auto takes what the machine computes fast.",
+        "Which of an exported model's graphs to serve; auto takes the one that this machine "
+        "computes fastest.",
+        choices=CHOICES,
     )
-    instances: int = _setting(
-        2, "Runs at once per model: one computes while another is prepared and answered.", 1, 64
+    instances: int = _computing(
+        2,
+        "Concurrent runs per model: while one computes, the next is prepared and the last is "
+        "answered.",
+        1,
+        64,
     )
-    num_threads: int = _setting(
-        0, "Threads per model; 0 takes what affinity and the cgroup quota allow.", 0, 1024
+    num_threads: int = _computing(
+        0,
+        "Compute threads per model; 0 takes as many as CPU affinity and the cgroup quota allow.",
+        0,
+        1024,
     )
-    can_spin: bool = _setting(
-        False, "Let idle compute threads poll. Off: they would take the processor from gRPC."
+    can_spin: bool = _computing(
+        False,
+        "Let idle compute threads poll for work; they then take processor time from gRPC.",
     )
-    default_max_batch_size: int = _setting(
-        64, "Rows per batch where a model's configuration is silent.", 1, 65536
+    tokenizer_threads: int = _computing(
+        1,
+        "Threads that tokenize long requests and decode images outside the event loop.",
+        1,
+        64,
     )
-    max_batch_tokens: int = _setting(
-        16_384, "Tokens per batch, padding included: bounds the memory of a run.", 1
+    default_max_batch_size: int = _batching(
+        64, "Rows per batch of models whose configuration does not set max_batch_size.", 1, 65536
     )
-    batch_overhead_tokens: int = _setting(
-        16, "What one more run costs, in tokens, where that is not measured.", 0
+    max_batch_tokens: int = _batching(
+        16_384, "Tokens per batch, including padding; this bounds the memory of a run.", 1
     )
-    measure_cost_s: float = _setting(
-        1.0, "Seconds per text model, at most, to measure what runs cost. 0: not measured.", 0, 60
+    batch_overhead_tokens: int = _batching(
+        16, "Cost of an additional run, in tokens, for models whose cost is not measured.", 0
     )
-    max_queue_s: float = _setting(
+    measure_cost_s: float = _batching(
         1.0,
-        "Seconds a request may be expected to wait; one that would wait longer is refused at "
-        "once. 0: no bound.",
+        "Longest time, in seconds, to measure at load what the runs of a text model cost; 0 turns "
+        "the measurement off.",
+        0,
+        60,
+    )
+    max_queue_s: float = _batching(
+        1.0,
+        "Longest expected waiting time in seconds; a request expected to wait longer is refused "
+        "at once. 0 means no limit.",
         0,
     )
-    max_queue_requests: int = _setting(
-        512, "Requests waiting per model and priority level; one more is refused at once.", 1
+    max_queue_requests: int = _batching(
+        512, "Requests waiting per model and priority level; the next one is refused at once.", 1
     )
-    max_queue_rows: int = _setting(
-        32_768, "Rows waiting per model: 512 requests of the default batch size.", 1
+    max_queue_rows: int = _batching(
+        32_768, "Rows waiting per model: by default 512 requests of the default batch size.", 1
     )
-    max_queue_tokens: int = _setting(
-        262_144, "Tokens waiting per model: 16 batches of the default size.", 1
+    max_queue_tokens: int = _batching(
+        262_144, "Tokens waiting per model: by default 16 batches of the default size.", 1
     )
-    kv_cache_bytes: int = _setting(
-        2**31, "Memory for keys and values per generative model; slots follow from it.", 1
+    kv_cache_bytes: int = _generation(
+        2**31,
+        "Memory of the KV cache per generative model, which determines its number of slots.",
+        1,
     )
-    max_running_sequences: int = _setting(
-        64, "Sequences that generate at once per model, if there are as many slots.", 1, 1024
+    max_running_sequences: int = _generation(
+        64, "Sequences generated at once per model, if the KV cache has that many slots.", 1, 1024
     )
-    max_context_tokens: int = _setting(
-        0, "Prompt and output of a sequence; 0 is what the model takes. Less makes more slots.", 0
-    )
-    max_prefill_tokens: int = _setting(
-        256, "Prompt tokens between two decoding steps: bounds how long a prompt delays others.", 1
-    )
-    default_max_tokens: int = _setting(
-        128, "Output tokens where a request is silent, if they fit.", 1
-    )
-    max_draft_tokens: int = _setting(
+    max_context_tokens: int = _generation(
         0,
-        "Tokens drafted from a text itself and checked in one run, where that pays. 0: none.",
+        "Tokens of a sequence's prompt and output together; 0 means the model's own limit. A "
+        "smaller value makes more slots.",
+        0,
+    )
+    max_prefill_tokens: int = _generation(
+        256,
+        "Prompt tokens computed between two decoding steps; this bounds how long a prompt delays "
+        "other sequences.",
+        1,
+    )
+    default_max_tokens: int = _generation(
+        128,
+        "Output tokens of a request that does not set max_tokens, as far as they fit the context.",
+        1,
+    )
+    max_draft_tokens: int = _generation(
+        0,
+        "Speculative decoding: tokens drafted from the text itself and checked in one run, while "
+        "that saves time. 0 turns it off.",
         0,
         MAX_DRAFT_TOKENS,
     )
-    prefix_reuse: bool = _setting(
-        True, "Copy the beginning of a prompt from a sequence that began alike."
+    prefix_reuse: bool = _generation(
+        True,
+        "Prefix caching: copy the keys and values of a prompt's beginning from an earlier "
+        "sequence with the same beginning.",
     )
-    priority_step_s: float = _setting(
-        5.0, "How much later each step of priority counts as having come.", 0
+    priority_step_s: float = _generation(
+        5.0, "Seconds by which each step down in priority delays a sequence's turn.", 0
     )
-    response_cache_bytes: int = _setting(
-        0, "Memory for answers of models whose configuration has a response_cache; 0 keeps none.", 0
+    max_texts: int = _limits(1_024, "Texts, or images, in one request of the typed API.", 1)
+    max_text_characters: int = _limits(
+        1_000_000, "Characters of one text; this bounds the time spent on tokenizing.", 1
     )
-    max_texts: int = _setting(1_024, "Texts, or images, in one request of the typed API.", 1)
-    max_text_characters: int = _setting(
-        1_000_000, "Characters of one text; bounds the time spent tokenizing.", 1
-    )
-    max_image_bytes: int = _setting(
+    max_image_bytes: int = _limits(
         16 * 2**20, "Bytes of one image; a camera's JPEG has less than 16 MiB.", 1
     )
-    max_image_pixels: int = _setting(
+    max_image_pixels: int = _limits(
         2**24,
-        "Pixels of one image, read from its header before it is decoded: a small file may hold "
-        "many. 2^24 are 4096 x 4096, decoded in less than a second.",
+        "Pixels of one image, read from its header before it is decoded. The default is 4096 x "
+        "4096, which decodes in less than a second.",
         1,
     )
-    tokenizer_threads: int = _setting(
-        1, "Threads for tokenizing long requests and decoding images, off the event loop.", 1, 64
+    max_message_bytes: int = _limits(
+        256 * 2**20, "Size of one gRPC message, received or sent.", 1024, 2**31 - 1
     )
-    max_message_bytes: int = _setting(
-        256 * 2**20, "Size of one gRPC message, both ways.", 1024, 2**31 - 1
+    max_message_parts: int = _limits(
+        131_072,
+        "Fields of one message, including nested ones, and strings of one tensor.",
+        1_024,
     )
-    max_bytes_in_flight: int = _setting(
-        2**30, "Requests not yet answered and answers not yet read, together; then refuse.", 1024
+    max_bytes_in_flight: int = _limits(
+        2**30,
+        "Bytes of unanswered requests and unread answers together; the next request is refused.",
+        1024,
     )
-    max_stream_requests: int = _setting(
-        256, "Requests in flight on one ModelStreamInfer; then no more are read.", 1
+    max_stream_requests: int = _limits(
+        256,
+        "Requests in flight on one ModelStreamInfer call; the server reads no more until one is "
+        "answered.",
+        1,
     )
-    allow_client_shm: bool = _setting(
-        False, "Clients may register shared memory: whatever the server may open in /dev/shm."
-    )
-    max_shm_regions: int = _setting(
+    max_shm_regions: int = _limits(
         128, "Shared memory regions registered at once. Each takes a file descriptor.", 1
     )
-    max_shm_bytes: int = _setting(
+    max_shm_bytes: int = _limits(
         2**30, "Bytes of all shared memory regions together.", 1, MAX_READ_BYTES
     )
-    max_message_parts: int = _setting(
-        131_072, "Fields of one message and of those inside it; strings of one tensor.", 1_024
+    max_concurrent_rpcs: int = _limits(
+        4_096, "Calls in flight over all models; the next one gets RESOURCE_EXHAUSTED.", 1
     )
-    max_concurrent_rpcs: int = _setting(
-        4_096, "Calls in flight over all models; one more gets RESOURCE_EXHAUSTED.", 1
+    max_streams_per_connection: int = _connections(
+        1_024, "Calls in flight on one connection; clients hold back further ones.", 1, 2**31 - 1
     )
-    max_streams_per_connection: int = _setting(
-        1_024, "Calls in flight on one connection; clients hold further ones back.", 1, 2**31 - 1
+    max_connections: int = _connections(
+        1_024,
+        "Open connections; the next one is closed at once. Each takes a file descriptor.",
+        1,
     )
-    max_connections: int = _setting(
-        1_024, "Open connections; one more is closed at once. Each takes a file descriptor.", 1
+    max_connection_age_s: float = _connections(
+        300.0,
+        "Age in seconds at which a connection is closed, so that clients connect to new replicas.",
+        1,
     )
-    max_connection_age_s: float = _setting(
-        300.0, "Then a connection is renewed, so that clients find new replicas.", 1
+    connection_grace_s: float = _connections(
+        300.0,
+        "Seconds that calls on a connection of that age may continue; it should be at least the "
+        "longest deadline.",
+        0,
     )
-    connection_grace_s: float = _setting(
-        300.0, "How long calls on an aged connection may go on; at least the longest deadline.", 0
+    min_ping_interval_s: float = _connections(
+        5.0,
+        "Shortest interval, in seconds, at which clients may send keepalive pings without being "
+        "disconnected.",
+        0.001,
     )
-    min_ping_interval_s: float = _setting(
-        5.0, "Clients may ping so often without being cut off, as they do behind proxies.", 0.001
+    keepalive_time_s: float = _connections(
+        60.0, "Seconds without traffic after which the server pings a connection.", 1
     )
-    keepalive_time_s: float = _setting(
-        60.0, "The server pings a silent connection so often, to find those that are gone.", 1
+    keepalive_timeout_s: float = _connections(
+        20.0, "Seconds to wait for the answer to a ping before the connection is closed.", 0.1
     )
-    keepalive_timeout_s: float = _setting(
-        20.0, "And closes it where no answer comes in this time.", 0.1
+    send_timeout_s: float = _connections(
+        60.0, "Seconds a client may leave an answer unread before its call is cancelled.", 0.01
     )
-    send_timeout_s: float = _setting(
-        60.0, "Seconds a client may leave one answer unread; then its call is cancelled.", 0.01
-    )
-    receive_timeout_s: float = _setting(
+    receive_timeout_s: float = _connections(
         60.0,
-        "Seconds until the message of a call that has one must be there; streams may idle.",
+        "Seconds within which the message of a unary call must arrive; streams may be idle.",
         0.01,
     )
-    trace_folder: str = _setting(
-        "", "Folder of its own for traces; empty, clients cannot have requests traced."
+    trace_folder: str = _logs(
+        "",
+        "Folder for trace files, used for nothing else; if empty, clients cannot request traces.",
     )
-    otlp_endpoint: str = _setting(
-        "", "Where OpenTelemetry traces go, http(s)://HOST:PORT, by OTLP over gRPC; empty: nowhere."
+    otlp_endpoint: str = _logs(
+        "",
+        "Collector of OpenTelemetry traces by OTLP over gRPC, http(s)://HOST:PORT; if empty, no "
+        "traces are sent.",
     )
-    trace_sample_ratio: float = _setting(
-        0.01, "Share of requests that are traced where their caller has not decided.", 0, 1
+    trace_sample_ratio: float = _logs(
+        0.01, "Share of requests to trace if the caller's trace context does not decide.", 0, 1
     )
-    log_format: str = _setting("console", "console: lines for people; json: an object a line.")
-    log_requests: bool = _setting(False, "Log a line for every request that ended.")
-    max_log_repeats: int = _setting(
-        10, "Warnings and errors of one kind logged in a second; the others are counted.", 1
+    log_format: str = _logs(
+        "console",
+        "Format of log lines: console for reading, json for one object per line.",
+        choices=("console", "json"),
     )
-    max_run_s: float = _setting(
-        120.0, "A run that takes longer turns liveness off: it may never end. 0: no bound.", 0
+    log_requests: bool = _logs(False, "Log a line for every finished request.")
+    max_log_repeats: int = _logs(
+        10, "Warnings and errors of one kind logged per second; further ones are counted.", 1
     )
-    drain_delay_s: float = _setting(
-        0.0, "Seconds to serve on, unready, after SIGTERM: until balancers have noticed.", 0
+    max_run_s: float = _stopping(
+        120.0,
+        "Seconds after which a run that has not ended turns liveness off; 0 means no limit.",
+        0,
     )
-    drain_timeout_s: float = _setting(
-        30.0, "Seconds to answer what was admitted after SIGTERM; then it is cancelled.", 0
+    drain_delay_s: float = _stopping(
+        0.0,
+        "Seconds to keep serving after SIGTERM while reporting not ready, so that load balancers "
+        "notice.",
+        0,
+    )
+    drain_timeout_s: float = _stopping(
+        30.0,
+        "Seconds to finish accepted requests after SIGTERM; those that remain are cancelled.",
+        0,
     )
 
     def __post_init__(self) -> None:
-        if self.device not in ONE_OF["device"]:
-            raise SettingError(f"--device is '{self.device}', expected auto, cpu or cuda")
-        if self.precision not in ONE_OF["precision"]:
-            raise SettingError(
-                f"--precision is '{self.precision}', expected one of {', '.join(CHOICES)}"
-            )
-        if self.model_control_mode not in ONE_OF["model_control_mode"]:
-            raise SettingError(
-                f"--model-control-mode is '{self.model_control_mode}', "
-                "expected none, poll or explicit"
-            )
-        if self.log_format not in ONE_OF["log_format"]:
-            raise SettingError(f"--log-format is '{self.log_format}', expected console or json")
         if self.otlp_endpoint and not self.otlp_endpoint.startswith(("http://", "https://")):
             raise SettingError(
                 f"--otlp-endpoint is '{self.otlp_endpoint}', expected http://... or https://..."
@@ -281,15 +368,23 @@ class Settings:
         if self.tls_client_ca and not self.tls_cert:
             raise SettingError("--tls-client-ca is set, expected --tls-cert and --tls-key with it")
         for setting in fields(self):
-            value, low, high = (
-                getattr(self, setting.name),
-                setting.metadata["low"],
-                setting.metadata["high"],
-            )
+            value = getattr(self, setting.name)
+            low, high, choices = (setting.metadata[key] for key in ("low", "high", "choices"))
+            if choices and value not in choices:
+                raise SettingError(
+                    f"{_flag(setting.name)} is '{value}', expected {_any_of(choices)}"
+                )
             if low is not None and value < low:
                 raise SettingError(f"{_flag(setting.name)} is {value}, expected at least {low}")
             if high is not None and value > high:
                 raise SettingError(f"{_flag(setting.name)} is {value}, expected at most {high}")
+
+
+def _any_of(choices: tuple[str, ...]) -> str:
+    """The choices as a message lists them."""
+    if len(choices) > 3:
+        return f"one of {', '.join(choices)}"
+    return f"{', '.join(choices[:-1])} or {choices[-1]}"
 
 
 def _flag(name: str) -> str:

@@ -1,4 +1,4 @@
-"""The `attention` command: a text in, where its tokens look as a heat map out."""
+"""The `attention` command: the attention weights of a text as a heat map."""
 
 from pathlib import Path
 from typing import Annotated
@@ -13,11 +13,11 @@ from commands.ask.options import SERVER, AsJson, Model, Server, Version, asks, s
 @asks
 def attention(
     model: Model,
-    text: Annotated[str, typer.Argument(help="What the model reads.")],
+    text: Annotated[str, typer.Argument(help="Text that the model reads.")],
     target: Annotated[
         str,
         typer.Option(
-            envvar="ATTENDANT_TARGET", help="Of an encoder-decoder: what it wrote of the text."
+            envvar="ATTENDANT_TARGET", help="Encoder-decoders only: the output text for this input."
         ),
     ] = "",
     layer: Annotated[
@@ -25,7 +25,8 @@ def attention(
         typer.Option(
             min=0,
             envvar="ATTENDANT_LAYERS",
-            help="From 0; once for each. By default the mean of all.",
+            help="Layer to show, counted from 0; may be given more than once. By default the mean "
+            "of all layers.",
         ),
     ] = None,
     head: Annotated[
@@ -33,30 +34,29 @@ def attention(
         typer.Option(
             min=0,
             envvar="ATTENDANT_HEADS",
-            help="From 0; once for each. By default the mean of all.",
+            help="Head to show, counted from 0; may be given more than once. By default the mean "
+            "of all heads.",
         ),
     ] = None,
     plot: Annotated[
         Path | None,
-        typer.Option(
-            envvar="ATTENDANT_PLOT", help="PNG file for the heat map too; needs matplotlib."
-        ),
+        typer.Option(envvar="ATTENDANT_PLOT", help="PNG file for the heat map; needs matplotlib."),
     ] = None,
     is_special_hidden: Annotated[
         bool,
         typer.Option(
             "--hide-special",
             envvar="ATTENDANT_HIDE_SPECIAL",
-            help="Draw no special tokens, which often take most of the weight; a row is then "
-            "darkest where it looks most among the others.",
+            help="Leave out special tokens, which often receive most of the weight; colors are "
+            "then relative to the largest weight of the remaining tokens.",
         ),
     ] = False,
     version: Version = "",
     as_json: AsJson = False,
     server: Server = SERVER,
 ) -> None:
-    """Show what a served model looks at: attending to the right thing is no reason yet."""
-    # heavy, and all commands are read together
+    """Draw a model's attention weights for a text. (They are not an explanation.)"""  # noqa: D400, D415
+    # imports numpy, which only this command needs
     from commands.ask.heat_map import HeatMap, picture, without_special
 
     request = pb.AttendRequest(

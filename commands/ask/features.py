@@ -1,4 +1,4 @@
-"""`attendant features` and `attendant similarity`: what models make of texts on the way."""
+"""`attendant features` and `attendant similarity`: hidden states, and similarity of texts."""
 
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Literal
@@ -39,31 +39,32 @@ def features(
         Layers,
         typer.Option(
             envvar="ATTENDANT_LAYERS",
-            help="Which hidden states, the embeddings being the first layer. By default the last, "
-            "which knows most of the context.",
+            help="Which hidden states to return. The first layer is the embeddings; the last one "
+            "depends most on the context.",
         ),
     ] = "last",
     pooling: Annotated[
         Literal["mean", "cls", "none"],
         typer.Option(
             envvar="ATTENDANT_POOLING",
-            help="mean, the default, or cls, the first token's, for a vector per text; none for "
-            "one per token.",
+            help="How to make one vector per text: mean over its tokens, or cls, the first token's "
+            "vector. With none, one vector per token is returned.",
         ),
     ] = "mean",
     weights: Annotated[
         list[float] | None,
         typer.Option(
             envvar="ATTENDANT_WEIGHTS",
-            help="Of --layers mix: one per layer, embeddings first; give the flag once for each.",
+            help="Weight of a layer for --layers mix; give the flag once per layer, embeddings "
+            "first.",
         ),
     ] = None,
     word: Annotated[
         str,
         typer.Option(
             envvar="ATTENDANT_WORD",
-            help="Show, in place of vectors, how alike this word is to itself in the texts, by "
-            "cosine of its tokens' vectors: the same word has others where its context differs.",
+            help="Instead of vectors, show the cosine similarity of this word's vectors in the "
+            "texts: the same word has different vectors in different contexts.",
         ),
     ] = "",
     version: Version = "",
@@ -72,7 +73,7 @@ def features(
     as_ndjson: AsNdjson = False,
     server: Server = SERVER,
 ) -> None:
-    """Ask a served model for the hidden states of texts, by layer, per token or pooled."""
+    """Show the hidden states of texts, by layer, per token or pooled."""
     with Client(*server) as client:
 
         def ask(part: Sequence[str]) -> features_pb2.ExtractFeaturesResponse:
@@ -97,8 +98,8 @@ def features(
 
 
 def _word_in_texts(given: Sequence[str], patience_s: float, word: str, ask: Ask) -> tables.Table:
-    """The similarity of a word's vectors: cosines of its first occurrences in texts."""
-    import numpy as np  # heavy, and all commands are read together
+    """Cosine similarities of a word's first occurrences in the texts."""
+    import numpy as np  # imported late: few commands need it
 
     from service.serving.tasks.texts import similarity as likeness_of
 
@@ -120,8 +121,8 @@ def similarity(
         Literal["cosine", "dot", "scaled_dot"],
         typer.Option(
             envvar="ATTENDANT_MEASURE",
-            help="cosine, the default, compares directions; dot lengths too; scaled_dot divides "
-            "that by the square root of the number of values, as attention does.",
+            help="How to compare vectors: cosine compares directions; dot is the dot product; "
+            "scaled_dot divides it by the square root of the vector size, as attention does.",
         ),
     ] = "cosine",
     version: Version = "",
@@ -130,7 +131,7 @@ def similarity(
     as_ndjson: AsNdjson = False,
     server: Server = SERVER,
 ) -> None:
-    """Ask a served embedder how alike texts are, each with each: all of them, or none."""
+    """Show how similar texts are, each compared with every other."""
     with Client(*server) as client:
         embedded = list(
             _gathered(
@@ -158,14 +159,14 @@ def similarity(
 
 
 def _gathered(texts: GivenTexts, patience_s: float, ask: Ask) -> Iterator[Answered[Any]]:
-    """The answers to all texts, or `InvalidArgument` where those are too many, or none."""
+    """The answers to all texts. Raises `InvalidArgument` if there are none or too many."""
     count = 0
     for answered, _ in answers(texts, patience_s, ask):
         count += len(answered.lines)
         if count > MAX_COMPARED_TEXTS:
             raise InvalidArgument(
-                f"there are more than {MAX_COMPARED_TEXTS} {texts.noun}s, which is the limit where "
-                "each is compared with each"
+                f"there are more than {MAX_COMPARED_TEXTS} {texts.noun}s, which is the limit if "
+                "each is compared with every other"
             )
         yield answered
     if not count:
@@ -173,10 +174,10 @@ def _gathered(texts: GivenTexts, patience_s: float, ask: Ask) -> Iterator[Answer
 
 
 class Likeness:
-    """Rows of the matrix of all texts, in parts: the server embeds each text once."""
+    """Rows of the similarity matrix, in parts; the server embeds each text once."""
 
     def __init__(self, embedded: Sequence[Answered[text_pb2.EmbedResponse]], measure: str) -> None:
-        import numpy as np  # heavy, and all commands are read together
+        import numpy as np  # imported late: few commands need it
 
         self._embedded = embedded
         self._measure = measure
@@ -204,7 +205,7 @@ class Likeness:
             yield Answered(part.lines, response)
 
     def draw(self, texts: Sequence[str], response: features_pb2.SimilarityResponse) -> tables.Table:
-        """A part's rows: which texts are most like each."""
+        """A part's rows: the most similar texts of each text."""
         rows = [row.values for row in response.rows]
         first, self._num_drawn = self._num_drawn, self._num_drawn + len(texts)
         return tables.most_alike(texts, rows, self._numbers, first)

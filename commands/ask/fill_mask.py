@@ -1,8 +1,8 @@
-"""The `fill-mask` command: words for the masks of texts, or what several prompts make of them.
+"""The `fill-mask` command: words for the masks of texts, or a comparison of several prompts.
 
-Prompts that differ in a word are compared as in the lectures: of all words that any of them makes
-likely, how much likelier does the one make it than the other? What all make likely alike says
-nothing of that word.
+Prompts that differ in a word are compared as in the lectures: for every word that is likely in one
+of the prompts, by how much its log-probability differs between them. A word that is equally likely
+in all prompts says nothing about their difference.
 """
 
 from collections.abc import Sequence
@@ -46,22 +46,22 @@ def fill_mask(
         typer.Option(
             min=0,
             envvar="ATTENDANT_TOP_K",
-            help="Words per mask, best first; 0, the default, gives 5, or compares the 20 best of "
-            "each prompt.",
+            help="Number of words per mask, most likely first; 0 prints 5, or compares the 20 most "
+            "likely words of each prompt.",
         ),
     ] = 0,
     candidate: Annotated[
         list[str] | None,
         typer.Option(
             envvar="ATTENDANT_CANDIDATES",
-            help="Only this word, which must be one token; may be given more than once.",
+            help="Score only this word, which must be a single token; may be given more than once.",
         ),
     ] = None,
     against: Annotated[
         str,
         typer.Option(
             envvar="ATTENDANT_AGAINST",
-            help="A second prompt with one mask: shows which words the first makes likelier.",
+            help="Second prompt with one mask, to show which words the first makes more likely.",
         ),
     ] = "",
     is_compared: Annotated[
@@ -69,15 +69,16 @@ def fill_mask(
         typer.Option(
             "--compare",
             envvar="ATTENDANT_COMPARE",
-            help="Compare the texts, 2 to 8 prompts with one mask each: a column for every prompt. "
-            "Four that cross two words of two places (1908 or 2018, he or she) are shown so.",
+            help="Compare 2 to 8 prompts with one mask each, one column per prompt. Four prompts "
+            "that combine two alternatives at two places (1908 or 2018, he or she) are shown as a "
+            "difference of differences.",
         ),
     ] = False,
     plot: Annotated[
         Path | None,
         typer.Option(
             envvar="ATTENDANT_PLOT",
-            help="PNG file for a picture of what is compared; needs matplotlib.",
+            help="PNG file for a picture of the comparison; needs matplotlib.",
         ),
     ] = None,
     version: Version = "",
@@ -86,7 +87,7 @@ def fill_mask(
     as_ndjson: AsNdjson = False,
     server: Server = SERVER,
 ) -> None:
-    """Ask a served model what may stand at the masks of texts."""
+    """Predict the words at [MASK] positions."""
 
     def request_for(texts: Sequence[str]) -> pb.FillMaskRequest:
         return pb.FillMaskRequest(
@@ -100,7 +101,9 @@ def fill_mask(
 
     if not (against or is_compared):
         if plot is not None:
-            raise SettingError("--plot is set, expected --against or --compare: it shows prompts")
+            raise SettingError(
+                "--plot is set, expected --against or --compare with it: it shows compared prompts"
+            )
         with Client(*server) as client:
             answer_texts(
                 texts,
@@ -124,7 +127,7 @@ def fill_mask(
 
 
 def _prompts(texts: list[str], against: str, *, is_compared: bool, as_json: bool) -> list[str]:
-    """The prompts to compare."""
+    """The prompts to compare. Raises `SettingError`."""
     if as_json:
         raise SettingError("--json is set, expected it without --against and --compare")
     if against and (is_compared or len(texts) != 1):
@@ -140,7 +143,7 @@ def _prompts(texts: list[str], against: str, *, is_compared: bool, as_json: bool
 
 
 def compare(client: Client, request: pb.FillMaskRequest) -> "list[ComparedWord]":
-    """Words that any prompt makes likely, or the candidates, by what the prompts differ in."""
+    """The likely words of all prompts, or the candidates, sorted by how much the prompts differ."""
     if not request.candidates:
         request.top_k = request.top_k or COMPARED_WORDS
         words = [word for found in _by_prompt(client, request) for word in found]
@@ -154,7 +157,7 @@ def compare(client: Client, request: pb.FillMaskRequest) -> "list[ComparedWord]"
 
 
 def _by_prompt(client: Client, request: pb.FillMaskRequest) -> list[dict[str, float]]:
-    """The log-probabilities of words, of each prompt."""
+    """Log-probabilities by word, for each prompt."""
     results = client.ask(request).results
     for text, result in zip(request.texts, results, strict=True):
         if len(result.masks) != 1:

@@ -1,10 +1,11 @@
-"""The `generate` command: a prompt in, text out as the model writes it.
+"""The `generate` command: continues a prompt, and prints the text while it is generated.
 
 Only flags that are given are sent: the server knows the defaults, and refuses what is out of range.
-Text goes to stdout as it is, for pipes, but no control characters to a terminal; what it took goes
-to stderr.
+A pipe gets the text as it is, a terminal without control characters; token counts and times go to
+stderr.
 """
 
+import inspect
 import sys
 from collections.abc import Iterable
 from typing import Annotated, Any
@@ -16,94 +17,88 @@ from attendant.v1 import generation_pb2 as pb
 from commands.ask import tables
 from commands.ask.client import Client
 from commands.ask.options import AsJson, Model, Server, Version, asks, errors, show
+from commands.flags import command_of, flag, own_parameters
 
-Prompt = Annotated[str, typer.Argument(help="What to continue; '-' reads all of stdin.")]
-
-PATIENT = Server(timeout_s=300.0)  # for text as it is written
-
-
-def _option(name: str, text: str, low: float | None = None) -> Any:
-    return typer.Option(help=text, envvar=f"ATTENDANT_SAMPLING_{name}", min=low)
-
-
-MaxTokens = Annotated[int | None, _option("MAX_TOKENS", "Tokens of output at most.", 1)]
-Temperature = Annotated[
-    float | None, _option("TEMPERATURE", "0 always takes the most likely token; default 1.", 0)
-]
-TopK = Annotated[int | None, _option("TOP_K", "Choose among so many tokens; 0: among all.", 0)]
-TopP = Annotated[
-    float | None, _option("TOP_P", "Choose among tokens with this probability together.")
-]
-MinP = Annotated[
-    float | None, _option("MIN_P", "Choose among tokens with this part of the best one's.")
-]
-Seed = Annotated[int | None, _option("SEED", "The same seed gives the same text.", 0)]
-Stop = Annotated[
-    list[str] | None, _option("STOP", "Text that ends the output; may be given more than once.")
-]
-N = Annotated[int | None, _option("N", "So many samples, shown as a table.", 1)]
-BeamWidth = Annotated[
-    int | None, _option("BEAM_WIDTH", "Search on from so many beginnings at once; shows N best.", 0)
-]
-LengthPenalty = Annotated[
-    float | None, _option("LENGTH_PENALTY", "Of a search: above 0 for longer texts; default 1.", 0)
-]
-RepetitionPenalty = Annotated[
-    float | None, _option("REPETITION_PENALTY", "Above 1: less of what prompt and output have.")
-]
-PresencePenalty = Annotated[
-    float | None, _option("PRESENCE_PENALTY", "Above 0: less of what the output has.")
-]
-FrequencyPenalty = Annotated[
-    float | None, _option("FREQUENCY_PENALTY", "The same, times how often.")
-]
+Prompt = Annotated[str, typer.Argument(help="Text to continue; '-' reads it from stdin.")]
 CanStream = Annotated[
     bool,
     typer.Option(
-        "--stream/--no-stream", envvar="ATTENDANT_STREAM", help="Show text as it comes, or whole."
+        "--stream/--no-stream",
+        envvar="ATTENDANT_STREAM",
+        help="Print text while it is generated, or only when it is complete.",
     ),
 ]
+PATIENT = Server(timeout_s=300.0)  # for text that is read while it is generated
 
 
-@asks
-def generate(
+def _sampling(name: str, kind: object, text: str, low: float | None = None) -> inspect.Parameter:
+    variable = f"ATTENDANT_SAMPLING_{name.upper()}"
+    return flag(name, kind, None, text, variable, panel="Sampling", low=low)
+
+
+SAMPLING = (
+    _sampling("max_tokens", int | None, "Largest number of output tokens.", 1),
+    _sampling(
+        "temperature",
+        float | None,
+        "Divisor of the logits: below 1 for more likely tokens, above 1 for more varied ones. 0 "
+        "always takes the most likely token; the default is 1.",
+        0,
+    ),
+    _sampling("top_k", int | None, "Sample from the K most likely tokens; 0 means no limit.", 0),
+    _sampling(
+        "top_p",
+        float | None,
+        "Nucleus sampling: the smallest set of tokens whose probability sums to this.",
+    ),
+    _sampling("min_p", float | None, "Drop tokens less likely than this fraction of the best one."),
+    _sampling(
+        "seed", int | None, "Seed of the random numbers; the same seed gives the same text.", 0
+    ),
+    _sampling("stop", list[str] | None, "Text that ends the output; may be given more than once."),
+    _sampling("n", int | None, "Number of samples.", 1),
+    _sampling(
+        "beam_width",
+        int | None,
+        "Number of beams of a beam search, in place of sampling; the --n best are printed.",
+        0,
+    ),
+    _sampling(
+        "length_penalty",
+        float | None,
+        "Beam search: exponent of the length by which a beam's log-probability is divided; larger "
+        "values prefer longer texts. The default is 1.",
+        0,
+    ),
+    _sampling(
+        "repetition_penalty",
+        float | None,
+        "Above 1, makes tokens that occur in the prompt or the output less likely.",
+    ),
+    _sampling(
+        "presence_penalty",
+        float | None,
+        "Above 0, makes tokens that occur in the output less likely.",
+    ),
+    _sampling(
+        "frequency_penalty",
+        float | None,
+        "Above 0, makes tokens less likely for each time that they occur in the output.",
+    ),
+)
+
+
+def _generate(
     model: Model,
     prompt: Prompt,
-    max_tokens: MaxTokens = None,
-    temperature: Temperature = None,
-    top_k: TopK = None,
-    top_p: TopP = None,
-    min_p: MinP = None,
-    seed: Seed = None,
-    stop: Stop = None,
-    n: N = None,
-    beam_width: BeamWidth = None,
-    length_penalty: LengthPenalty = None,
-    repetition_penalty: RepetitionPenalty = None,
-    presence_penalty: PresencePenalty = None,
-    frequency_penalty: FrequencyPenalty = None,
     version: Version = "",
     can_stream: CanStream = True,
     as_json: AsJson = False,
     server: Server = PATIENT,
+    **sampling: Any,
 ) -> None:
-    """Ask a served generative model to continue a prompt."""
-    given: dict[str, Any] = {
-        "max_tokens": max_tokens,
-        "temperature": temperature,
-        "top_k": top_k,
-        "top_p": top_p,
-        "min_p": min_p,
-        "seed": seed,
-        "stop": stop,
-        "n": n,
-        "beam_width": beam_width,
-        "length_penalty": length_penalty,
-        "repetition_penalty": repetition_penalty,
-        "presence_penalty": presence_penalty,
-        "frequency_penalty": frequency_penalty,
-    }
-    params = {name: value for name, value in given.items() if value is not None}
+    """Continue a prompt."""
+    params = {name: value for name, value in sampling.items() if value is not None}
     request = pb.GenerateRequest(
         model=model,
         version=version,
@@ -111,21 +106,24 @@ def generate(
         sampling_params=pb.SamplingParams(**params),
     )
     with Client(*server) as client:
-        if can_stream and not as_json and n in (None, 1):
+        if can_stream and not as_json and sampling["n"] in (None, 1):
             _write(client.stream(request))
         else:
             _show_whole(client.ask(request), as_json)
 
 
+generate = asks(command_of(_generate, [*own_parameters(_generate), *SAMPLING]))
+
+
 def _write(chunks: Iterable[pb.GenerateChunk]) -> None:
-    """Text to stdout as it comes; of the last chunk, what it all took."""
+    """Print text as it arrives, then the token counts and times of the last chunk."""
     last = pb.GenerateChunk()
     try:
         for last in chunks:
             sys.stdout.write(_shown(last.text))
             sys.stdout.flush()
     finally:
-        sys.stdout.write("\n")  # an error, too, starts a line
+        sys.stdout.write("\n")  # so that an error message starts a line
     errors.print(tables.account(last.usage, last.timings))
 
 
@@ -139,7 +137,7 @@ def _show_whole(response: pb.GenerateResponse, as_json: bool) -> None:
 
 
 def _shown(text: str) -> str:
-    """A terminal would obey control characters that a model writes; a pipe gets them all."""
+    """The text for stdout; a terminal would obey its control characters, so they are replaced."""
     if not sys.stdout.isatty():
         return text
     return "".join(c if c in "\n\t" or category(c) != "Cc" else "\ufffd" for c in text)

@@ -1,4 +1,4 @@
-"""`attendant healthcheck`: one word for images, compose and probes; exit code 0 or 1.
+"""`attendant healthcheck`: a health check for images, compose and probes; exit code 0 or 1.
 
 Beside a server it needs no flags: it reads the server's own environment, where it listens and
 which certificate it shows. It is run every few seconds, beside the server whose processors it
@@ -27,7 +27,7 @@ LEAST_S = 0.001
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Ask gRPC health: 0 if it says SERVING, else 1; the status is printed in one line."""
+    """0 if the server's gRPC health is SERVING, else 1; prints the status in one line."""
     flags = _parser().parse_args(arguments)
     try:
         status, reason = _ask(flags.address, flags.service, flags.timeout_s, _access(flags))
@@ -40,7 +40,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def own_address() -> str:
-    """The address of a server with our environment."""
+    """The address at which a server with this environment listens."""
     host = os.environ.get("ATTENDANT_HOST", "127.0.0.1")
     host = LOCAL.get(host, host)
     port = os.environ.get("ATTENDANT_GRPC_PORT", "8001")
@@ -50,7 +50,7 @@ def own_address() -> str:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         "attendant healthcheck",
-        description="Ask gRPC health: exit code 0 if it says SERVING, else 1.",
+        description="Check the server's gRPC health: exit code 0 if it is SERVING, else 1.",
         allow_abbrev=False,
     )
     defaults = {"--address": own_address(), "--service": "", "--timeout-s": "2", "--tls-name": ""}
@@ -73,32 +73,32 @@ def _seconds(text: str) -> float:
 FLAGS: tuple[tuple[str, str, Callable[[str], object], str], ...] = (
     (
         *("--address", "ATTENDANT_ADDRESS", str),
-        "HOST:PORT of the server; the default is a server with our environment.",
+        "HOST:PORT of the server; by default that of a server with the same environment.",
     ),
     (
         *("--service", "ATTENDANT_HEALTH_SERVICE", str),
-        "A model's name, 'readiness' or 'liveness'; empty asks for the whole server.",
+        "Name of a model, 'readiness' or 'liveness'; empty means the whole server.",
     ),
     ("--timeout-s", "ATTENDANT_HEALTH_TIMEOUT_S", _seconds, "Seconds to wait; the default is 2."),
     (
         *("--tls-ca", "ATTENDANT_CLIENT_TLS_CA", Path),
-        "PEM file of who signs the server's certificate; turns TLS on.",
+        "PEM file of the authority that signs the server's certificate; turns TLS on.",
     ),
-    ("--tls-cert", "ATTENDANT_CLIENT_TLS_CERT", Path, "PEM file of our own certificate."),
-    ("--tls-key", "ATTENDANT_CLIENT_TLS_KEY", Path, "PEM file of its key."),
+    ("--tls-cert", "ATTENDANT_CLIENT_TLS_CERT", Path, "PEM file of the client certificate."),
+    ("--tls-key", "ATTENDANT_CLIENT_TLS_KEY", Path, "PEM file of the client certificate's key."),
     (
         *("--tls-name", "ATTENDANT_CLIENT_TLS_NAME", str),
-        "Name in the server's certificate, where it is not the address's.",
+        "Name in the server's certificate, if it differs from the address.",
     ),
     (
         *("--token-file", "ATTENDANT_CLIENT_TOKEN_FILE", Path),
-        "File whose first line is our bearer token; else $ATTENDANT_TOKEN is.",
+        "File whose first line is the bearer token; without it, $ATTENDANT_TOKEN is used.",
     ),
 )
 
 
 def _access(flags: argparse.Namespace) -> Access:
-    """The certificates of the flags; by default that of a server with our environment."""
+    """Access by the flags; by default with the certificate of a server with this environment."""
     access = read_access(
         flags.tls_ca, flags.tls_cert, flags.tls_key, flags.tls_name, flags.token_file
     )

@@ -18,7 +18,8 @@ Inputs = Annotated[
     typer.Option(
         "--input",
         envvar="ATTENDANT_INFER_INPUTS",
-        help="NAME=JSON, with the batch axis: 'ids=[[1, 2, 3]]'; once for each input.",
+        help="Input tensor as NAME=JSON, including the batch axis: 'ids=[[1, 2, 3]]'. Give the "
+        "flag once per input.",
     ),
 ]
 
@@ -31,8 +32,8 @@ def infer(
     as_json: AsJson = False,
     server: Server = SERVER,
 ) -> None:
-    """Ask any served model with tensors, over the Open Inference Protocol."""
-    import numpy as np  # heavy, as the client is, and all commands are read together
+    """Send tensors to any model, over the Open Inference Protocol."""
+    import numpy as np  # imported late: few commands need it
 
     from commands.ask.tensor_client import InferenceClient, nested
 

@@ -1,4 +1,4 @@
-"""Shared parts of commands that call a server: options, consoles, and JSON instead of tables."""
+"""Options, consoles and JSON output of the commands that call a server."""
 
 import inspect
 import json
@@ -20,11 +20,12 @@ from service.errors import SettingError
 
 console = Console()
 errors = Console(stderr=True)
+SERVER_PANEL = "Server"
 DEFAULT_ADDRESS = "127.0.0.1:8001"
 
 
 class Server(NamedTuple):
-    """Whom a command asks, and how long it waits: what every client is made of."""
+    """The server that a command calls, and its time limit: the arguments of every client."""
 
     address: str = DEFAULT_ADDRESS
     timeout_s: float = 30.0
@@ -36,8 +37,9 @@ SERVER = Server()
 Address = Annotated[
     str,
     typer.Option(
-        help="HOST:PORT of the server; the default is where `attendant serve` listens.",
+        help="HOST:PORT of the server. By default where `attendant serve` listens.",
         envvar="ATTENDANT_ADDRESS",
+        rich_help_panel=SERVER_PANEL,
     ),
 ]
 TimeoutS = Annotated[
@@ -45,59 +47,67 @@ TimeoutS = Annotated[
     typer.Option(
         min=0.001,
         envvar="ATTENDANT_TIMEOUT_S",
-        help="Seconds to wait for the whole answer to a request: a full queue of texts takes less "
-        "than 30, generating may take longer.",
+        rich_help_panel=SERVER_PANEL,
+        help="Seconds to wait for the complete answer to a request. A full queue of texts takes "
+        "less than 30 seconds; generation may take longer.",
     ),
 ]
 AsJson = Annotated[
     bool,
-    typer.Option("--json", envvar="ATTENDANT_JSON", help="Print JSON; a table is for people."),
+    typer.Option("--json", envvar="ATTENDANT_JSON", help="Print JSON instead of a table."),
 ]
 Model = Annotated[str, typer.Argument(help="Name of a served model.", envvar="ATTENDANT_MODEL")]
 Texts = Annotated[
     list[str],
-    typer.Argument(help="Texts; '-' reads any number of lines from stdin, and skips empty ones."),
+    typer.Argument(
+        help="One or more texts; '-' reads texts from stdin, one per line, and skips empty lines."
+    ),
 ]
 Truncate = Annotated[
     bool,
     typer.Option(
         envvar="ATTENDANT_TRUNCATE",
-        help="Cut texts longer than the model takes; off, they are refused rather than misread.",
+        help="Truncate texts that are longer than the model accepts, instead of refusing them.",
     ),
 ]
 Version = Annotated[
     str,
     typer.Option(
         envvar="ATTENDANT_MODEL_VERSION",
-        help="Version of the model; by default the highest one served.",
+        help="Version of the model; by default the highest version that is served.",
     ),
 ]
 
 
 def _file(name: str, text: str) -> Any:
-    return typer.Option(help=text, envvar=f"ATTENDANT_CLIENT_{name}")
+    return typer.Option(help=text, envvar=f"ATTENDANT_CLIENT_{name}", rich_help_panel=SERVER_PANEL)
 
 
 TlsCa = Annotated[
-    Path | None, _file("TLS_CA", "PEM file of who signs the server's certificate; turns TLS on.")
+    Path | None,
+    _file("TLS_CA", "PEM file of the authority that signs the server's certificate; turns TLS on."),
 ]
-TlsCert = Annotated[Path | None, _file("TLS_CERT", "PEM file of our own certificate.")]
-TlsKey = Annotated[Path | None, _file("TLS_KEY", "PEM file of its key.")]
+TlsCert = Annotated[Path | None, _file("TLS_CERT", "PEM file of the client certificate.")]
+TlsKey = Annotated[Path | None, _file("TLS_KEY", "PEM file of the client certificate's key.")]
 TlsName = Annotated[
     str,
     typer.Option(
         envvar="ATTENDANT_CLIENT_TLS_NAME",
-        help="Name in the server's certificate, where it is not the address's.",
+        rich_help_panel=SERVER_PANEL,
+        help="Name in the server's certificate, if it differs from the address.",
     ),
 ]
 TokenFile = Annotated[
     Path | None,
-    _file("TOKEN_FILE", "File whose first line is our bearer token; else $ATTENDANT_TOKEN is."),
+    _file(
+        "TOKEN_FILE",
+        "File whose first line is the bearer token; without it, $ATTENDANT_TOKEN is used.",
+    ),
 ]
 
 
 def with_access(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command that takes `access` the flags which say what that is."""
+    """A command that takes TLS and token flags in place of its parameter `access`."""
 
     def read(
         tls_ca: TlsCa = None,
@@ -123,7 +133,7 @@ def with_access(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def asks(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command that takes `server` the flags which say which, and how it is reached."""
+    """A command that takes the flags of address, time limit and access in place of `server`."""
     own = [p for p in inspect.signature(command).parameters.values() if p.name != "server"]
     default: Server = inspect.signature(command).parameters["server"].default
 
@@ -156,7 +166,7 @@ def given_texts(arguments: list[str]) -> list[str]:
 
 
 def plotted(figure: Any, dpi: int) -> bytes:
-    """A figure as PNG; says which characters it shows boxes for."""
+    """A figure as PNG; warns about characters that the fonts lack."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", MissingFontWarning)
         content = png_of(figure, dpi)
@@ -173,7 +183,7 @@ def write_plot(path: Path, content: bytes) -> None:
 
 
 def show(message: Any, draw: Callable[[Any], Any], as_json: bool) -> None:
-    """Print a message as JSON, or as what `draw` makes of it."""
+    """Print a message as JSON, or as the table that `draw` returns."""
     if as_json:
         print(json.dumps(json_fields(message), ensure_ascii=False))  # noqa: T201
     else:

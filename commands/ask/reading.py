@@ -1,4 +1,4 @@
-"""The commands that ask models which read texts word by word."""
+"""The commands `classify-tokens` and `answer`."""
 
 import os
 import re
@@ -26,7 +26,7 @@ def classify_tokens(
     as_ndjson: AsNdjson = False,
     server: Server = SERVER,
 ) -> None:
-    """Ask a served token classifier for the entities in texts."""
+    """Find the entities in texts."""
     with Client(*server) as client:
         answer_texts(
             texts,
@@ -45,41 +45,47 @@ def classify_tokens(
 @asks
 def answer(
     model: Model,
-    question: Annotated[str, typer.Argument(help="What to look for in the context.")],
+    question: Annotated[str, typer.Argument(help="Question to answer from the context.")],
     context: Annotated[
         str,
         typer.Option(
             envvar="ATTENDANT_CONTEXT",
-            help="The text to look in; @FILE reads it from a file in UTF-8, @- from stdin.",
+            help="Text that contains the answer; @FILE reads it from a UTF-8 file, @- from stdin.",
         ),
     ] = "",
     context_file: Annotated[
         str,
         typer.Option(
             envvar="ATTENDANT_CONTEXT_FILE",
-            help="The same from a file in UTF-8; '-' reads it from stdin.",
+            help="UTF-8 file with the context; '-' reads it from stdin.",
         ),
     ] = "",
     top_k: Annotated[
-        int, typer.Option(min=1, envvar="ATTENDANT_TOP_K", help="Answers at most, best first.")
+        int,
+        typer.Option(
+            min=1, envvar="ATTENDANT_TOP_K", help="Largest number of answers, best first."
+        ),
     ] = 1,
     max_answer_tokens: Annotated[
         int,
         typer.Option(
-            min=0, envvar="ATTENDANT_MAX_ANSWER_TOKENS", help="Longest answer; 0: 30 tokens."
+            min=0,
+            envvar="ATTENDANT_MAX_ANSWER_TOKENS",
+            help="Longest answer in tokens; 0 means 30.",
         ),
     ] = 0,
     must_answer: Annotated[
         bool,
         typer.Option(
-            envvar="ATTENDANT_MUST_ANSWER", help="Give an answer even if none is more likely."
+            envvar="ATTENDANT_MUST_ANSWER",
+            help="Answer even if it is more likely that the context has no answer.",
         ),
     ] = False,
     version: Version = "",
     as_json: AsJson = False,
     server: Server = SERVER,
 ) -> None:
-    """Ask a served model for the part of a context that answers a question."""
+    """Find the part of a context that answers a question."""
     request = pb.AnswerRequest(
         model=model,
         version=version,
@@ -95,13 +101,13 @@ def answer(
 
 
 def _context(given: str, file: str) -> str:
-    """The text to look in, or `SettingError` where it is not given, or a file cannot be read."""
+    """The context. Raises `SettingError` if it is not given or a file cannot be read."""
     if bool(given) == bool(file):
         found = "both are given" if given else "neither is given"
         raise SettingError(f"{found}, expected --context TEXT or --context-file FILE")
     if file or given.startswith("@"):
         return _content(file or given[1:])
-    if os.path.isfile(given):  # Path.is_file raises where a text is no name
+    if os.path.isfile(given):  # Path.is_file raises if a text is no valid name
         return _content(given)
     if _looks_like_path(given):
         raise SettingError(
@@ -121,5 +127,5 @@ def _content(name: str) -> str:
 
 
 def _looks_like_path(text: str) -> bool:
-    """One word with a separator of folders in it, or an extension behind it."""
+    """Whether the text is a single word with a folder separator or a file extension."""
     return bool(re.fullmatch(r"\S*[/\\]\S*|\S+\.[A-Za-z]\w{0,4}", text))

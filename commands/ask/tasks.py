@@ -1,4 +1,4 @@
-"""Commands that ask a server for its models, and for labels or vectors of texts."""
+"""The commands `models`, `classify` and `embed`."""
 
 from typing import Annotated
 
@@ -26,7 +26,7 @@ def models(
     as_json: AsJson = False,
     server: Server = SERVER,
 ) -> None:
-    """List the models that a server offers."""
+    """List the models that a server serves."""
     with Client(*server) as client:
         show(client.models(), tables.models, as_json)
 
@@ -40,7 +40,7 @@ def classify(
         typer.Option(
             min=0,
             envvar="ATTENDANT_TOP_K",
-            help="Labels per text, best first; 0, the default, prints all of them.",
+            help="Number of labels per text, most likely first; 0 prints all of them.",
         ),
     ] = 0,
     version: Version = "",
@@ -49,7 +49,7 @@ def classify(
     as_ndjson: AsNdjson = False,
     server: Server = SERVER,
 ) -> None:
-    """Ask a served classifier for the labels of texts."""
+    """Classify texts."""
     with Client(*server) as client:
         answer_texts(
             texts,
@@ -80,7 +80,7 @@ def embed(
     as_ndjson: AsNdjson = False,
     server: Server = SERVER,
 ) -> None:
-    """Ask a served embedder for the vectors of texts, and show how similar they are."""
+    """Embed texts as vectors, and show how similar the texts are."""
     with Client(*server) as client:
         answer_texts(
             texts,

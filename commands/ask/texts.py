@@ -41,7 +41,7 @@ AsNdjson = Annotated[
     typer.Option(
         "--ndjson",
         envvar="ATTENDANT_NDJSON",
-        help="Print a JSON object per text, as answers come, with the line that it is of.",
+        help="Print one JSON object per text as answers arrive, with the text's line number.",
     ),
 ]
 Ask = Callable[[Sequence[str]], Any]  # texts to a response

@@ -12,7 +12,7 @@ from commands.ask.options import SERVER, AsJson, Model, Server, Version, asks, s
 from service.errors import SettingError
 from service.settings import Settings
 
-Files = Annotated[list[Path], typer.Argument(help="One or more files in PNG or JPEG format.")]
+Files = Annotated[list[Path], typer.Argument(help="One or more PNG or JPEG files.")]
 
 
 @asks
@@ -24,24 +24,23 @@ def classify_image(
         typer.Option(
             min=0,
             envvar="ATTENDANT_TOP_K",
-            help="Labels per image, best first; 0 prints all of them. 3, the default, shows how "
-            "close the next ones were.",
+            help="Number of labels per image, most likely first; 0 prints all of them.",
         ),
     ] = 3,
     invert: Annotated[
         bool,
         typer.Option(
             envvar="ATTENDANT_INVERT",
-            help="Exchange light and dark first, for a drawing that is dark on light where the "
-            "model was trained on light on dark, or the other way: `attendant models` says what it "
-            "was trained on. Needs Pillow.",
+            help="Invert the image first, if it is dark on light and the model was trained on "
+            "light on dark, or the reverse; `attendant models` shows the training data. Needs "
+            "Pillow.",
         ),
     ] = False,
     version: Version = "",
     as_json: AsJson = False,
     server: Server = SERVER,
 ) -> None:
-    """Ask a served image classifier for the labels of images."""
+    """Classify images."""
     request = pb.ClassifyImageRequest(
         model=model,
         version=version,
@@ -55,7 +54,10 @@ def classify_image(
 
 
 def _inverted(path: Path) -> bytes:
-    from service.runtime.images import ImageLimits, inverted  # heavy, and few ask for it
+    from service.runtime.images import (
+        ImageLimits,
+        inverted,
+    )  # imports numpy, which only --invert needs
 
     content = _content(path)
     defaults = Settings()

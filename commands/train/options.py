@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from commands.flags import completing, flag
+from commands.flags import completing, flag, shown_as
 from models.choices import EMBEDDING_LAYERS, POOLINGS
 from models.training.pretrain_settings import PretrainSettings
 from models.training.settings import IMPORT_TASKS, PRECISIONS, TRAIN_TASKS
@@ -29,8 +29,9 @@ TrainTask = Annotated[
         "--task",
         envvar="ATTENDANT_TRAIN_TASK",
         autocompletion=completing(TRAIN_TASKS),
-        help="What to learn: text-classification, token-classification (IOB tags: named entities), "
-        "question-answering or pair-scoring (labels from 0 to 1: how well two texts match).",
+        metavar=shown_as(TRAIN_TASKS),
+        help="Task to train: labels of texts, IOB tags of words (named entities), answers in a "
+        "context, or scores from 0 to 1 of how well two texts match.",
     ),
 ]
 From = Annotated[
@@ -38,8 +39,8 @@ From = Annotated[
     typer.Option(
         "--from",
         envvar="ATTENDANT_TRAIN_FROM",
-        help="What to start from: a folder of ours or of Hugging Face, or a hub id. A classifier "
-        "with the same labels continues; anything else gets a fresh head.",
+        help="Checkpoint to start from: a folder of Attendant or Hugging Face, or a hub id. A "
+        "classifier with the same labels keeps its head; otherwise the head is new.",
     ),
 ]
 TrainOutput = Annotated[
@@ -63,16 +64,17 @@ TestFraction = Annotated[
     float,
     typer.Option(
         envvar="ATTENDANT_TRAIN_TEST_FRACTION",
-        help="Fraction of DATA that training never sees and the final figures are of. None by "
-        "default: with little data all of it is needed. 0 to 0.5.",
+        help="Fraction of DATA to hold out for the final figures. None by default: with "
+        "little data "
+        "all of it is needed. 0 to 0.5.",
     ),
 ]
 TestFile = Annotated[
     Path | None,
     typer.Option(
         envvar="ATTENDANT_TRAIN_TEST_FILE",
-        help="Labelled texts that the final figures are of, in place of a --test-fraction. None "
-        "by default: the figures are then of the validation rows.",
+        help="Labelled texts for the final figures, in place of --test-fraction. By default the "
+        "figures are measured on the validation rows.",
         show_default="none",
     ),
 ]
@@ -80,8 +82,8 @@ Epochs = Annotated[
     int,
     typer.Option(
         envvar="ATTENDANT_TRAIN_EPOCHS",
-        help="Most passes over the data. Four, the upper end of what BERT's authors recommend; "
-        "early stopping ends sooner.",
+        help="Largest number of passes over the data. Four is the upper end of what BERT's authors "
+        "recommend; early stopping may end sooner.",
     ),
 ]
 BatchSize = Annotated[
@@ -127,16 +129,17 @@ Patience = Annotated[
     int,
     typer.Option(
         envvar="ATTENDANT_TRAIN_PATIENCE",
-        help="Stop after so many epochs without a lower validation loss (of tags and answers, a "
-        "higher F1); the best epoch is kept. Two, since one bad epoch is often chance.",
+        help="Number of epochs without a lower validation loss (for tags and answers, a higher F1) "
+        "after which training stops; the best epoch is kept. One bad epoch is often chance.",
     ),
 ]
 MaxTokens = Annotated[
     int | None,
     typer.Option(
         envvar="ATTENDANT_TRAIN_MAX_TOKENS",
-        help="Cut training texts to so many tokens, to save time and memory. By default what "
-        "the checkpoint takes. What it takes afterwards does not change.",
+        help="Truncate training texts to this number of tokens, to save time and memory. "
+        "By default "
+        "the checkpoint's own limit, which does not change.",
         show_default="the checkpoint's",
     ),
 ]
@@ -144,7 +147,7 @@ FreezeEncoder = Annotated[
     bool,
     typer.Option(
         envvar="ATTENDANT_TRAIN_FREEZE_ENCODER",
-        help="Train the head only: faster, and usually less accurate; hence off.",
+        help="Train the head only, which is faster and usually less accurate.",
     ),
 ]
 Precision = Annotated[
@@ -152,8 +155,9 @@ Precision = Annotated[
     typer.Option(
         envvar="ATTENDANT_TRAIN_PRECISION",
         autocompletion=completing(PRECISIONS),
-        help="bfloat16 in the passes (weights stay float32): auto, on or off. Auto uses it only "
-        "where the processor multiplies in it (AVX512_BF16 or AMX); elsewhere it is slower.",
+        metavar=shown_as(PRECISIONS),
+        help="Compute in bfloat16; weights stay float32. Auto uses it only on processors with "
+        "bfloat16 multiplication (AVX512_BF16 or AMX), because it is slower on others.",
     ),
 ]
 Seed = Annotated[
@@ -194,8 +198,9 @@ Task = Annotated[
     typer.Option(
         envvar="ATTENDANT_IMPORT_TASK",
         autocompletion=completing(IMPORT_TASKS),
-        help=f"{', '.join(IMPORT_TASKS)}. Auto: what the checkpoint was made for; a bare encoder "
-        "embeds.",
+        metavar=shown_as(IMPORT_TASKS),
+        help="Task of the model. Auto takes the task that the checkpoint was trained for; "
+        "an encoder without a head becomes an embedder.",
     ),
 ]
 Pooling = Annotated[
@@ -203,8 +208,9 @@ Pooling = Annotated[
     typer.Option(
         envvar="ATTENDANT_IMPORT_POOLING",
         autocompletion=completing(POOLINGS),
-        help="Embedders: mean or cls. By default what the checkpoint declares, else mean, "
-        "which is the better of the two where neither was trained.",
+        metavar=shown_as(POOLINGS),
+        help="Embedders: how token vectors become one vector. By default what the checkpoint "
+        "declares, else mean, which is better if neither was trained.",
         show_default="as declared",
     ),
 ]
@@ -213,8 +219,9 @@ Layers = Annotated[
     typer.Option(
         envvar="ATTENDANT_IMPORT_LAYERS",
         autocompletion=completing(EMBEDDING_LAYERS),
-        help="Embedders: first, last, second_to_last, sum_last_four, concat_last_four or "
-        "sum_all. Last by default: what sentence embedders are trained with.",
+        metavar=shown_as(EMBEDDING_LAYERS),
+        help="Embedders: which hidden states to pool. Sentence embedders are trained with the last "
+        "layer.",
         show_default="last",
     ),
 ]
@@ -232,8 +239,7 @@ Origin = Annotated[
     str | None,
     typer.Option(
         envvar="ATTENDANT_IMPORT_ORIGIN",
-        help="What to record as where the weights come from, when the folder's name does not "
-        "say it.",
+        help="Origin of the weights to record, if the folder's name does not tell it.",
         show_default="hub id or folder name",
     ),
 ]
@@ -276,8 +282,8 @@ PRETRAIN = (
         "start",
         str | None,
         None,
-        "A checkpoint of the same kind whose training goes on, on other texts perhaps: a folder of "
-        "ours or of Hugging Face, or a hub id. Tokenizer, sizes and dropout are then its own.",
+        "Checkpoint of the same kind to continue training from: a folder of Attendant or Hugging "
+        "Face, or a hub id. Tokenizer, sizes and dropout are then those of the checkpoint.",
         "ATTENDANT_PRETRAIN_FROM",
         shown="fresh weights",
         spelt="--from",

@@ -7,6 +7,7 @@ from typing import Any
 import typer
 
 from commands.flags import command_of, flags_of
+from commands.help import Command
 from commands.train import options
 from commands.train.messages import messages, parse_validation
 from models.recipes.kinds import PRETRAIN_KINDS, PretrainKind
@@ -33,11 +34,11 @@ def pretrain_command(kind: PretrainKind) -> Callable[..., None]:
             files = CorpusFiles(corpus, validation_file, tokenizer, start)
             pretrain_kind(kind, files, output, settings, resume=resume)
 
-    run.__doc__ = f"Train {kind.what} on plain text: from nothing, or on from a checkpoint."
+    run.__doc__ = f"Train {kind.what} on plain text, from random weights or from a checkpoint."
     flags = flags_of(kind.settings, "ATTENDANT_PRETRAIN", omit=["validation_fraction"])
     return command_of(run, [*options.PRETRAIN, *flags])
 
 
 pretrain = typer.Typer(help="Train a language model on plain text.")
 for _kind in PRETRAIN_KINDS:
-    pretrain.command(_kind.name)(pretrain_command(_kind))
+    pretrain.command(_kind.name, cls=Command)(pretrain_command(_kind))

@@ -11,7 +11,7 @@ PREFIX = "ATTENDANT_PROBE"
 
 
 def _probe(*, checkpoint: str, train: Path, test: Path, **values: Any) -> None:
-    """Ask the frozen layers of a checkpoint for named entities, by a linear classifier each."""
+    """Train a linear NER probe on each frozen layer and compare their F1."""
     with messages("probe"):
         settings = ProbeSettings(**values)
         from commands.train.probe_runs import probe_checkpoint
@@ -32,7 +32,7 @@ probe = command_of(
             "sentences.",
             f"{PREFIX}_TRAIN",
         ),
-        argument("test", Path, "Sentences to judge on, in the same format.", f"{PREFIX}_TEST"),
+        argument("test", Path, "Sentences to evaluate on, in the same format.", f"{PREFIX}_TEST"),
         *flags_of(ProbeSettings, PREFIX),
     ],
 )

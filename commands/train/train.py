@@ -30,7 +30,7 @@ def train(
     seed: options.Seed = DEFAULTS.seed,
     resume: options.Resume = True,
 ) -> None:
-    """Fine-tune a checkpoint: to label texts or tokens, or to find answers."""
+    """Fine-tune a checkpoint to classify texts or tokens, or to answer questions."""
     with messages("train"):
         fraction, validation_file = parse_validation(validation)
         settings = TrainingSettings(
@@ -65,7 +65,7 @@ def import_checkpoint(
     normalize: options.Normalize = None,
     origin: options.Origin = None,
 ) -> None:
-    """Turn a Hugging Face checkpoint into one of ours."""
+    """Convert a Hugging Face checkpoint to Attendant's format."""
     with messages("import"):
         from commands.train.train_runs import import_model
 

@@ -9,18 +9,19 @@ from typing import Annotated, Any
 import typer
 
 from commands.flags import argument, command_of, flag, flags_of
+from commands.help import Command
 from commands.train.messages import messages
 from models.recipes.word_settings import WordSettings
 
-words = typer.Typer(help="Train word vectors, and ask them.", no_args_is_help=True)
+words = typer.Typer(
+    help="Train word vectors, and find similar words and analogies.", no_args_is_help=True
+)
 Vectors = Annotated[
     str, typer.Argument(help="Folder of word vectors.", envvar="ATTENDANT_WORDS_CHECKPOINT")
 ]
 Count = Annotated[
     int,
-    typer.Option(
-        min=1, max=1_000, envvar="ATTENDANT_WORDS_COUNT", help="Words to show; 10 fit a line."
-    ),
+    typer.Option(min=1, max=1_000, envvar="ATTENDANT_WORDS_COUNT", help="Number of words to show."),
 ]
 
 
@@ -33,7 +34,7 @@ def _train(*, corpus: list[Path], output: Path, **values: Any) -> None:
         train(corpus, output, settings)
 
 
-words.command("train")(
+words.command("train", cls=Command)(
     command_of(
         _train,
         [
@@ -48,7 +49,8 @@ words.command("train")(
                 "output",
                 Path,
                 ...,
-                "Folder to write: new, empty or a checkpoint; only you know where.",
+                "Folder for the word vectors: new, empty, or an older checkpoint, "
+                "which is replaced.",
                 "ATTENDANT_WORDS_OUTPUT",
                 shown=False,
             ),
@@ -58,7 +60,7 @@ words.command("train")(
 )
 
 
-@words.command()
+@words.command(cls=Command)
 def nearest(
     vectors: Vectors,
     words: Annotated[
@@ -66,19 +68,28 @@ def nearest(
     ],
     count: Count = 10,
 ) -> None:
-    """Show the words whose vectors are nearest."""
+    """Show the words with the nearest vectors."""
     with messages("words nearest"):
         from commands.train.words_runs import nearest
 
         nearest(vectors, words, count)
 
 
-@words.command()
+@words.command(cls=Command)
 def analogy(
     vectors: Vectors,
-    first: Annotated[str, typer.Argument(help="As king.", envvar="ATTENDANT_WORDS_FIRST")],
-    minus: Annotated[str, typer.Argument(help="As man.", envvar="ATTENDANT_WORDS_MINUS")],
-    plus: Annotated[str, typer.Argument(help="As woman.", envvar="ATTENDANT_WORDS_PLUS")],
+    first: Annotated[
+        str,
+        typer.Argument(
+            help="First word of the analogy, such as king.", envvar="ATTENDANT_WORDS_FIRST"
+        ),
+    ],
+    minus: Annotated[
+        str, typer.Argument(help="Word to subtract, such as man.", envvar="ATTENDANT_WORDS_MINUS")
+    ],
+    plus: Annotated[
+        str, typer.Argument(help="Word to add, such as woman.", envvar="ATTENDANT_WORDS_PLUS")
+    ],
     count: Count = 10,
 ) -> None:
     """Show what is to PLUS as FIRST is to MINUS: king - man + woman."""

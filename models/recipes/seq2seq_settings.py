@@ -31,9 +31,9 @@ class Seq2SeqSettings(Settings):
 
     network: str = setting(
         None,
-        "lstm, a recurrent encoder and decoder, whose tokens are what stands between spaces; or "
-        "transformer, as published in 2017, whose tokens are pieces of any text. By default what "
-        "suits the task, for files lstm.",
+        "Network to train: lstm, a recurrent encoder and decoder whose tokens are separated by "
+        "spaces; or transformer, as published in 2017, whose tokens are subwords of any text. By "
+        "default the one that suits the task, and lstm for files.",
         choices=NETWORKS,
         shown=OF_TASK,
     )

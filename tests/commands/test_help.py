@@ -1,0 +1,115 @@
+"""The `--help` of every command: whole sentences, choices as choices, panels, and names uncut."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import fields
+from typing import Any
+
+import pytest
+from typer.main import get_command
+from typer.testing import CliRunner
+
+from commands.help import OPTIONS, panel_of
+from commands.main import COMMANDS, app
+from service.settings import Settings
+
+OWN_PARSER = {"healthcheck"}
+NARROW = {"COLUMNS": "80", "TERM": "dumb"}
+PANELS = {
+    *("Models", "Network", "TLS and access", "Computing", "Batching", "Generation", "Limits"),
+    *("Connections", "Logs and traces", "Stopping"),
+}
+
+
+def commands_of(group: Any, prefix: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
+    """Every command and its path, those of groups too."""
+    context = group.make_context("attendant", [], resilient_parsing=True)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        if hasattr(command, "list_commands"):
+            yield from commands_of(command, (*prefix, name))
+        else:
+            yield " ".join((*prefix, name)), command
+
+
+ALL = dict(commands_of(get_command(app)))
+WITH_OPTIONS = [name for name in ALL if name not in OWN_PARSER]
+
+
+def shown(name: str) -> str:
+    result = CliRunner().invoke(app, [*name.split(), "--help"], env=NARROW)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def test_every_command_of_the_table_has_one_line() -> None:
+    assert {name.split()[0] for name in ALL} == set(COMMANDS)
+    for name, command in ALL.items():
+        assert command.help, name
+        assert " ".join(command.help.split()).endswith((".", ".)")), name
+
+
+@pytest.mark.parametrize("name", WITH_OPTIONS)
+def test_every_option_has_a_help_text_that_ends_as_a_sentence(name: str) -> None:
+    for parameter in ALL[name].params:
+        assert parameter.help, parameter.name
+        assert parameter.help.endswith((".", ".)")), parameter.help
+        assert parameter.help[0].isupper() or parameter.help.startswith(("bfloat16", "gRPC"))
+
+
+@pytest.mark.parametrize("name", WITH_OPTIONS)
+def test_at_80_columns_no_name_is_cut(name: str) -> None:
+    output = shown(name)
+    assert max(map(len, output.splitlines())) <= 80
+    words = set(output.replace("│", " ").replace("]", " ").replace("/", " ").split())
+    for parameter in ALL[name].params:
+        assert parameter.param_type_name == "argument" or set(parameter.opts) <= words
+        if parameter.envvar:
+            assert parameter.envvar in words
+
+
+def test_every_flag_of_serve_is_in_a_panel() -> None:
+    options = ALL["serve"].params
+    assert {option.name for option in options} >= {field.name for field in fields(Settings)}
+    assert {panel_of(option) for option in options} == PANELS
+    assert OPTIONS not in PANELS
+    titles = [line for line in shown("serve").splitlines() if line.startswith("╭")]
+    assert len(titles) == len(PANELS) + 1, "the last panel has only --help"
+
+
+@pytest.mark.parametrize(
+    ("command", "option", "choices"),
+    [
+        ("serve", "--device", "<auto|cpu|cuda>"),
+        ("serve", "--log-level", "<debug|info|warning|error>"),
+        ("serve", "--model-control-mode", "<none|poll|explicit>"),
+    ],
+)
+def test_choices_are_shown_as_choices(command: str, option: str, choices: str) -> None:
+    assert f"{option} {choices}" in shown(command)
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("attendant serve --device ", {"auto", "cpu", "cuda"}),
+        ("attendant serve --log-format j", {"json"}),
+        ("attendant serve --log-level ", {"debug", "info", "warning", "error"}),
+    ],
+)
+def test_choices_are_completed(line: str, expected: set[str]) -> None:
+    program = "from commands.main import main; import sys; sys.argv[0] = 'attendant'; main()"
+    done = subprocess.run(  # noqa: S603 - our own program
+        [sys.executable, "-c", program],
+        env={
+            "_ATTENDANT_COMPLETE": "complete_bash",
+            "COMP_WORDS": line,
+            "COMP_CWORD": str(len(line.split(" ")) - 1),
+            "PYTHONPATH": ":".join(sys.path),
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert set(done.stdout.split()) == expected, done.stderr
