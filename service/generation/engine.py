@@ -1,12 +1,15 @@
-"""Generates text: one thread plans a step, runs it, samples, posts the new tokens, and repeats.
+"""Generates text: one thread schedules a step, runs it, extends its sequences, and repeats.
 
-Scheduler, cache and sequences are the engine thread's own, so they need no lock. What crosses from
-the event loop is an inbox of arrivals and leavers; what crosses back goes once per step by
-`call_soon_threadsafe`.
+The steps themselves are `step.py`'s; here is what surrounds them. Scheduler, cache and sequences
+are the engine thread's own, so they need no lock. What crosses from the event loop is an inbox of
+arrivals and leavers; what crosses back goes once per step by `call_soon_threadsafe`.
 
 Arrivals and leavers are handled between two steps, so that a client's leaving, a deadline and a
 new prompt take effect within one. A timer of the event loop ends late requests, however long a
 step takes.
+
+On the engine's thread a sequence ends in three ways: `_finish` ends one for a reason, `_fail` ends
+several with an error, and `_break` ends all of them and the engine.
 """
 
 import asyncio
@@ -16,10 +19,7 @@ import time
 from collections.abc import Callable
 from collections.abc import Sequence as Many
 from contextlib import suppress
-from dataclasses import dataclass
 from math import inf
-
-import numpy as np
 
 from service.errors import (
     AttendantError,
@@ -31,30 +31,23 @@ from service.errors import (
     TooLate,
     Unavailable,
 )
-from service.generation.beams import BeamSearch, Hypothesis
 from service.generation.decoder import Decoder
 from service.generation.inbox import Inbox, QueueLimits
-from service.generation.kv_cache import KVCache
 from service.generation.outlook import Demand, Forecast, Forecasts, Outlook
-from service.generation.sampler import SamplerState
-from service.generation.sampling import TokenLogprobs, sample
-from service.generation.scheduler import Scheduler, SchedulerLimits, StepPlan
-from service.generation.sequence import GenerationRequest, Sequence
+from service.generation.scheduler import SchedulerLimits, StepPlan
+from service.generation.sequence import (
+    GenerationRequest,
+    Sequence,
+    Vocabulary,
+    samples_of,
+)
+from service.generation.step import Step, Steps
 from service.generation.stream import EngineObserver, Generation, SequenceUpdate, failed, ran_step
-from service.generation.text_stream import TextStream
 from service.records import FinishReason
 
 logger = logging.getLogger(__name__)
 MAX_NEXT = 16  # waiting sequences that are looked at between two steps, whether they are too late
 MAX_FAILED_STEPS = 3  # in a row; then the model is taken for broken
-
-
-@dataclass(frozen=True, slots=True)
-class Vocabulary:
-    """The part of a tokenizer that an engine needs."""
-
-    token_bytes: Many[bytes]  # by id; empty for special tokens
-    eos_token_ids: tuple[int, ...]
 
 
 class GenerationEngine:
@@ -70,24 +63,19 @@ class GenerationEngine:
         observer: EngineObserver,
         on_broken: Callable[[], None] = lambda: None,
     ) -> None:
-        self.cache = KVCache(
-            decoder.num_slots,
-            decoder.max_tokens,
-            decoder.copy,
-            can_save=limits.can_reuse_prefixes,
-        )
         self._decoder = decoder
         self._vocabulary = vocabulary
         self._queue = queue
         self._observer = observer
         self._on_broken = on_broken  # called on the event loop
         self.failure: AttendantError | None = None  # why the model serves no more
-        self._scheduler = Scheduler(limits, self.cache)
+        self._steps = Steps(decoder, vocabulary, limits, self._finish, self._fail)
+        self._scheduler, self.cache = self._steps.scheduler, self._steps.cache
         self._outlook = Outlook(self._scheduler.max_running)
         self._decoded_s: float | None = None  # when a decoding step ended; None: nothing ran since
         self._forecasts = Forecasts(self._outlook)  # event loop only
         self._live: dict[Sequence, None] = {}  # every sample that has not ended
-        self._searches: dict[GenerationRequest, BeamSearch] = {}  # of those, by request
+        self._is_over = False  # scheduler and cache may be broken, and are used no more
         self._num_failed_steps = 0
         self._step_started_s: float | None = None
         self._num_moved_rows = 0  # when the last step was observed
@@ -126,7 +114,9 @@ class GenerationEngine:
         self._queue.check(num_sequences, num_tokens)
         self._inbox.check_room(num_sequences, num_tokens)  # refusing must be cheap
         forecast = self._check_wait(request.priority, Demand.of(request), request.deadline_s)
-        sequences = self._sequences_of(request)
+        now_s, timeout_s = time.monotonic(), self._queue.policy.timeout_of(request.timeout_s)
+        times_out_s = inf if timeout_s is None else now_s + timeout_s
+        sequences = samples_of(request, self._vocabulary, now_s, times_out_s)
         self._inbox.arrive(sequences)
         generation = Generation(sequences, self._leave)
         self._generations[request] = generation
@@ -177,28 +167,6 @@ class GenerationEngine:
             with suppress(RuntimeError):  # the loop is closed, so no task waits
                 error = Unavailable("Server is stopping")
                 self._loop.call_soon_threadsafe(self._fail_all, error)
-
-    def _sequences_of(self, request: GenerationRequest) -> list[Sequence]:
-        sequences: list[Sequence] = []
-        now_s, timeout_s = time.monotonic(), self._queue.policy.timeout_of(request.timeout_s)
-        for index in range(request.params.n):
-            sequences.append(
-                Sequence(
-                    request,
-                    SamplerState(
-                        request.params,
-                        request.prompt_ids,
-                        self._vocabulary.eos_token_ids,
-                        index,
-                    ),
-                    TextStream(self._vocabulary.token_bytes, request.params.stop),
-                    index,
-                    sequences[0] if index else None,
-                    inf if timeout_s is None else now_s + timeout_s,
-                )
-            )
-            sequences[-1].timings.queued_s = now_s
-        return sequences
 
     def _leave(self, generation: Generation) -> None:
         """Nobody listens any more."""
@@ -252,10 +220,10 @@ class GenerationEngine:
         try:
             while self._take_inbox():
                 started_s = time.monotonic()
-                plan = self._scheduler.plan()
-                if plan is not None:
+                step = self._steps.schedule()
+                if step is not None:
                     self._step_started_s = started_s
-                    self._step(plan, started_s)
+                    self._take(step, started_s)
                 else:
                     assert not self._live, "work is left, and no step does it"
         except Exception:
@@ -263,7 +231,9 @@ class GenerationEngine:
             self._break(ModelFailed("the engine failed, see the server's log"))
         finally:
             self._step_started_s = None
-        self._end_all(FinishReason.ABORT, Unavailable("Server is stopping"))
+        error = Unavailable("Server is stopping")
+        self._post(self._fail(self._take_all(), error, FinishReason.ABORT))
+        self._flush()
 
     def _take_inbox(self) -> bool:
         """Wait while there is nothing to do; False once the engine closes."""
@@ -279,15 +249,10 @@ class GenerationEngine:
             return False
         for sequence in arrivals:
             self._next_due_s = min(self._next_due_s, sequence.due_s)
-            if not sequence.request.params.has_beams:
-                self._scheduler.add(sequence)
-            elif sequence.leader is None:
-                results = [other for other in arrivals if other.request is sequence.request]
-                self._searches[sequence.request] = BeamSearch(results)
-                self._scheduler.add(sequence)
+        self._steps.add(arrivals)
         for sequence in leavers:
             if not sequence.is_finished:
-                self._end(sequence, FinishReason.ABORT)
+                self._finish(sequence, FinishReason.ABORT)
         now_s = time.monotonic()
         self._expire(now_s)
         self._give_up_late(now_s)
@@ -305,9 +270,7 @@ class GenerationEngine:
                 if sequence not in self._live:
                     continue  # another sample of its request has taken it along
                 error = TooLate(needed_s, deadline_s - now_s)
-                self._post([failed(each, error) for each in samples])
-                for each in samples:
-                    self._end(each, FinishReason.ABORT)
+                self._post(self._fail(samples, error, FinishReason.ABORT))
 
     def _check_when_idle(self) -> None:
         if not (self._is_checked or self._live or self._inbox.is_closing):
@@ -317,34 +280,32 @@ class GenerationEngine:
     def _expire(self, now_s: float) -> None:
         if now_s < self._next_due_s:
             return
-        updates = []
+        updates: list[SequenceUpdate] = []
         for sequence in list(self._live):
             error = _lateness(sequence, now_s)
             if error is not None:
-                updates.append(failed(sequence, error))
-                self._end(sequence, FinishReason.ABORT)
+                updates += self._fail([sequence], error, FinishReason.ABORT)
         self._post(updates)
         self._next_due_s = min((sequence.due_s for sequence in self._live), default=inf)
 
-    def _step(self, plan: StepPlan, started_s: float) -> None:
+    def _take(self, step: Step, started_s: float) -> None:
+        """Take a step that is scheduled: run it, extend its sequences, and report it."""
         self._is_checked = False
-        self._start(plan.sequences, started_s)
-        rows, num_past = plan.rows(), [s.num_computed_tokens for s in plan.sequences]
-        num_decoding = self.cache.num_decoding
+        plan = step.plan
+        self._stamp(plan.sequences, started_s)
         self._flush()  # readers are served while the run computes, and hold up no planning
         run_started_s = time.monotonic()
         try:
-            logits = self._decoder.run(plan.first_slot, rows, num_past, 1 + plan.num_drafted)
+            logits = self._steps.run(step)
         except Exception as error:  # whatever a model raises is its failure
-            self._fail_step(plan, error)
+            self._did_not_run(plan, error)
             return
-        ran_s = time.monotonic()
+        run_s = time.monotonic() - run_started_s
         self._num_failed_steps = 0
-        self._scheduler.computed(plan)
-        updates = self._sample(plan, logits) if plan.draft is None else self._check(plan, logits)
+        updates = self._steps.extend(step, logits)
         self._post(updates)
-        run_s, num_agreed = ran_s - run_started_s, len(updates) - 1 if plan.draft else 0
-        self._scheduler.ran(plan, run_s, num_agreed, num_decoding)
+        num_agreed = len(updates) - 1 if plan.draft else 0
+        self._scheduler.ran(plan, run_s, num_agreed, step.num_decoding)
         self._learn_pace(plan, started_s)
         num_moved_rows, self._num_moved_rows = self._num_moved_rows, self.cache.num_moved_rows
         self._observer.step_ran(
@@ -368,141 +329,20 @@ class GenerationEngine:
             self._outlook.decoded(len(plan.sequences), took_s, interval_s)
             self._decoded_s = now_s
 
-    def _start(self, sequences: Many[Sequence], now_s: float) -> None:
+    def _stamp(self, sequences: Many[Sequence], now_s: float) -> None:
         """Stamp those whose first step this is; they wait no more."""
-        fresh = self._samples_in([each for each in sequences if not each.timings.scheduled_s])
+        fresh = self._steps.samples_in([each for each in sequences if not each.timings.scheduled_s])
         for sequence in fresh:
             sequence.timings.scheduled_s = now_s
         if fresh:
             self._inbox.count_out(fresh)
 
-    def _samples_in(self, sequences: Many[Sequence]) -> list[Sequence]:
-        """Whose tokens these compute: their own, or as beams those of their search's results."""
-        samples: dict[Sequence, None] = {}
-        for sequence in sequences:
-            search = self._searches.get(sequence.request)
-            samples |= dict.fromkeys(search.results if search else (sequence,))
-        return list(samples)
-
-    def _sample(self, plan: StepPlan, logits_BV: np.ndarray) -> list[SequenceUpdate]:  # noqa: N803
-        """Choose the next token of every row whose last one was computed; end what is complete."""
-        sequences = plan.sequences
-        due = [index for index, s in enumerate(sequences) if not s.num_uncomputed_tokens]
-        if len(due) < len(sequences):
-            assert not due, "a chunk has one row, and the other steps compute whole rows"
-            self._scheduler.settle(sequences[0])
-            return []
-        drawing = [i for i, s in enumerate(sequences) if s.request not in self._searches]
-        drawn_BV = logits_BV if len(drawing) == len(sequences) else logits_BV[drawing]  # noqa: N806
-        chosen = sample(drawn_BV, [sequences[index].sampler for index in drawing])
-        now_s = time.monotonic()
-        place_of = {index: place for place, index in enumerate(drawing)}
-        beams: dict[Sequence, np.ndarray] = {}
-        updates = []
-        for index, sequence in enumerate(sequences):  # in the order of their slots
-            place = place_of.get(index)
-            if place is None:
-                beams[sequence] = logits_BV[index]
-                self._scheduler.settle(sequence)
-            elif chosen.is_valid[place]:
-                token_id = int(chosen.token_ids[place])
-                updates.append(self._extend(sequence, token_id, chosen.logprobs[place], now_s))
-            else:
-                error = ModelFailed("the model's output is not finite, or every token is banned")
-                updates += self._fail([sequence], error)
-        return updates + self._advance(beams, now_s)
-
-    def _advance(self, beams: dict[Sequence, np.ndarray], now_s: float) -> list[SequenceUpdate]:
-        """Go on with every search whose beams a step computed; `beams` are their logits."""
-        updates: list[SequenceUpdate] = []
-        for request in dict.fromkeys(sequence.request for sequence in beams):
-            search = self._searches[request]
-            for sequence in search.results:
-                timings = sequence.timings
-                timings.first_token_s = timings.first_token_s or now_s
-                timings.last_token_s = now_s
-            try:
-                is_over = search.advance(beams, self._scheduler)
-            except ModelFailed as error:
-                updates += self._fail(search.results, error)
-                continue
-            if is_over:
-                search.close(self._scheduler)
-                updates += [self._conclude(*each) for each in search.take_best()]
-        return updates
-
-    def _conclude(self, sequence: Sequence, hypothesis: Hypothesis) -> SequenceUpdate:
-        """The whole output of one of a search's results, as its first and last update."""
-        token_ids = tuple(hypothesis.token_ids.tolist())
-        said = token_ids[:-1] if hypothesis.reason is FinishReason.STOP else token_ids
-        text = "".join(map(sequence.text.push, said)) + sequence.text.finish()
-        self._end(sequence, hypothesis.reason)
-        return SequenceUpdate(sequence, text, token_ids, hypothesis.logprobs, is_last=True)
-
-    def _fail(self, sequences: Many[Sequence], error: AttendantError) -> list[SequenceUpdate]:
-        for sequence in sequences:
-            self._end(sequence, FinishReason.ERROR, is_sound=False)
-        return [failed(sequence, error) for sequence in sequences]
-
-    def _check(self, plan: StepPlan, logits_NV: np.ndarray) -> list[SequenceUpdate]:  # noqa: N803
-        """Choose tokens while they are those drafted, and the one that follows; as one by one."""
-        assert plan.draft is not None
-        (sequence,) = plan.sequences
-        updates: list[SequenceUpdate] = []
-        for place, drafted in enumerate([*plan.draft.token_ids.tolist(), None]):
-            updates += self._sample(plan, logits_NV[place : place + 1])
-            if sequence.is_finished or updates[-1].token_ids != (drafted,):
-                break
-            self._scheduler.agree(sequence)
-        return updates
-
-    def _extend(
-        self, sequence: Sequence, token_id: int, logprobs: TokenLogprobs | None, now_s: float
-    ) -> SequenceUpdate:
-        """Give a sequence its next token, which may be its last."""
-        timings = sequence.timings
-        since_s = timings.last_token_s
-        timings.first_token_s = timings.first_token_s or now_s
-        timings.last_token_s = now_s
-        text, reason = self._take_token(sequence, token_id)
-        if reason is None:
-            self._scheduler.settle(sequence)
-        else:
-            text += sequence.text.finish()
-            self._end(sequence, reason)
-        return SequenceUpdate(
-            sequence,
-            text,
-            (token_id,),
-            (logprobs,) if logprobs else (),
-            is_last=sequence.is_finished,
-            since_s=since_s,
-        )
-
-    def _take_token(self, sequence: Sequence, token_id: int) -> tuple[str, FinishReason | None]:
-        """The text that is certain now, and why the sequence ends if it does."""
-        params = sequence.request.params
-        sequence.append(token_id)
-        may_stop = sequence.num_output_tokens > params.min_tokens
-        text = ""
-        if token_id in params.stop_token_ids:
-            sequence.stop_reason = str(token_id)
-            return text, FinishReason.STOP
-        if token_id in self._vocabulary.eos_token_ids and not params.ignore_eos:
-            return text, FinishReason.STOP
-        text = sequence.text.push(token_id, may_stop)
-        if sequence.text.matched_stop is not None:
-            sequence.stop_reason = sequence.text.matched_stop
-            return text, FinishReason.STOP
-        is_full = sequence.num_output_tokens >= sequence.request.max_tokens
-        return text, FinishReason.LENGTH if is_full else None
-
-    def _fail_step(self, plan: StepPlan, error: Exception) -> None:
+    def _did_not_run(self, plan: StepPlan, error: Exception) -> None:
         """The sequences of a failed run end with it; others are untouched."""
         if not isinstance(error, AttendantError):
             logger.exception("a step of %d sequences failed", len(plan.sequences))
             error = ModelFailed(f"{type(error).__name__}: {error}")
-        self._post(self._fail(self._samples_in(plan.sequences), error))
+        self._post(self._fail(self._steps.samples_in(plan.sequences), error))
         self._num_failed_steps += 1
         if isinstance(error, DeviceFailed) or self._num_failed_steps >= MAX_FAILED_STEPS:
             logger.error(
@@ -512,19 +352,12 @@ class GenerationEngine:
             )
             self._break(error)
 
-    def _end(self, sequence: Sequence, reason: FinishReason, *, is_sound: bool = True) -> None:
-        search = self._searches.get(sequence.request)
-        if search is None:
-            self._scheduler.end(sequence, is_sound=is_sound)
-        else:
-            search.close(self._scheduler, is_sound=is_sound)
-        self._bury(sequence, reason)
-        if search is not None and all(each.is_finished for each in search.results):
-            del self._searches[sequence.request]
-
-    def _bury(self, sequence: Sequence, reason: FinishReason) -> None:
-        del self._live[sequence]
+    def _finish(self, sequence: Sequence, reason: FinishReason) -> None:
+        """End a sequence: free its slot or its place in the queue, and report it."""
         sequence.finish_reason = reason
+        if not self._is_over:
+            self._steps.remove(sequence)
+        del self._live[sequence]
         if reason in (FinishReason.STOP, FinishReason.LENGTH):
             self._outlook.ended(sequence)
         sequence.timings.finished_s = time.monotonic()
@@ -532,25 +365,34 @@ class GenerationEngine:
             self._inbox.count_out([sequence])
         self._observer.sequence_ended(sequence)
 
+    def _fail(
+        self,
+        sequences: Many[Sequence],
+        error: AttendantError,
+        reason: FinishReason = FinishReason.ERROR,
+    ) -> list[SequenceUpdate]:
+        """End sequences with an error; the updates that say so to their readers."""
+        for sequence in sequences:
+            self._finish(sequence, reason)
+        return [failed(sequence, error) for sequence in sequences]
+
     def _break(self, error: AttendantError) -> None:
-        """Refuse new sequences, and report the model as unhealthy."""
+        """Refuse new sequences, end all others, and report the model as unhealthy."""
         self.failure = error
         self.stop()
         try:
-            self._end_all(FinishReason.ERROR, error)
+            self._post(self._fail(self._take_all(), error))
+            self._flush()
         finally:
             with suppress(RuntimeError):  # the loop is closed, so no task waits
                 self._loop.call_soon_threadsafe(self._give_up, error)
 
-    def _end_all(self, reason: FinishReason, error: AttendantError) -> None:
-        """The last thing this thread does; scheduler and cache may be broken, and end with it."""
+    def _take_all(self) -> list[Sequence]:
+        """Every sequence that has not ended, those just come too, when the engine ends."""
         arrivals, _ = self._inbox.take(can_wait=False)
         self._live |= dict.fromkeys(arrivals)
-        sequences = list(self._live)
-        for sequence in sequences:
-            self._bury(sequence, reason)
-        self._post([failed(sequence, error) for sequence in sequences])
-        self._flush()
+        self._is_over = True
+        return list(self._live)
 
     def _post(self, updates: list[SequenceUpdate]) -> None:
         """Lay updates down for the event loop, until the next run begins or nothing is to do."""

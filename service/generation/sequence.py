@@ -10,6 +10,7 @@ exactly one token behind, with something in the cache, is what decoding means.
 Clocks are `time.monotonic()` seconds throughout.
 """
 
+from collections.abc import Sequence as Many
 from dataclasses import dataclass, field
 from math import inf
 
@@ -22,6 +23,14 @@ from service.records import FinishReason, SequenceTimings
 
 DRAFT_PRIOR = (2.0, 1.6)  # tried and agreed, of a sequence that nothing is known of
 DRAFT_MEMORY = 0.97  # the weight of earlier drafts that is left after each token
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """The part of a tokenizer that an engine needs."""
+
+    token_bytes: Many[bytes]  # by id; empty for special tokens
+    eos_token_ids: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -146,3 +155,24 @@ class Sequence:
         self.token_ids[: self.num_tokens] = other.token_ids[: self.num_tokens]
         self.sampler = other.sampler.fork()
         self.timings.scheduled_s = other.timings.scheduled_s
+
+
+def samples_of(
+    request: GenerationRequest, vocabulary: Vocabulary, now_s: float, times_out_s: float
+) -> list[Sequence]:
+    """The sequences of a request, one per sample, as they enter the queue."""
+    samples: list[Sequence] = []
+    for index in range(request.params.n):
+        eos_token_ids = vocabulary.eos_token_ids
+        samples.append(
+            Sequence(
+                request,
+                SamplerState(request.params, request.prompt_ids, eos_token_ids, index),
+                TextStream(vocabulary.token_bytes, request.params.stop),
+                index,
+                samples[0] if index else None,
+                times_out_s,
+            )
+        )
+        samples[-1].timings.queued_s = now_s
+    return samples

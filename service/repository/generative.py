@@ -8,9 +8,10 @@ from service.contract.manifest import Manifest
 from service.errors import LoadError
 from service.generation.decoder import PREFILL_SUFFIX, CacheLimits, Decoder
 from service.generation.encoder_decoder import SourceLimits, open_encoder_decoder
-from service.generation.engine import GenerationEngine, Vocabulary
+from service.generation.engine import GenerationEngine
 from service.generation.inbox import QueueLimits
 from service.generation.scheduler import SchedulerLimits
+from service.generation.sequence import Vocabulary
 from service.repository.plan import ModelPlan
 from service.runtime.session import SessionOptions
 from service.runtime.tokenizer import PromptTokenizer

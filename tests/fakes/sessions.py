@@ -27,7 +27,7 @@ from service.contract.policies import QueuePolicies, QueuePolicy
 from service.contract.tensors import DATATYPES, Arrays, Signature, TensorSpec
 from service.errors import LoadError, ModelFailed
 from service.generation.decoder import CacheLimits
-from service.generation.engine import Vocabulary
+from service.generation.sequence import Vocabulary
 from service.records import RanBatch, Timings
 from service.runtime.session import OnnxSession, RunStop, Session, SessionOptions
 

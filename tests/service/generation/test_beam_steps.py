@@ -80,7 +80,7 @@ async def test_each_search_and_each_text_is_what_it_is_alone() -> None:
         observer.engine = engine
         await within_patience(asyncio.gather(*(one(number) for number in range(60))))
         await until_idle(engine)
-        assert not engine._searches
+        assert not engine._steps.searches
         assert engine.num_waiting == engine.num_running == 0
     assert engine.failure is None
     assert (checked, left) == (48, 12)
@@ -272,7 +272,7 @@ async def test_a_search_without_enough_outputs_fails() -> None:
         with pytest.raises(ModelFailed, match="found 1 of the 2 best"):
             await search(engine, search_of("a", n=2, allowed_token_ids=LETTERS[:1]))
         await until_idle(engine)
-        assert not engine._searches
+        assert not engine._steps.searches
 
 
 async def test_more_beams_than_slots_are_refused() -> None:
