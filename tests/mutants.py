@@ -92,6 +92,7 @@ TESTS = (
     "serving/tasks/test_attention",
     "serving/tasks/test_entities",
     "serving/tasks/test_fills",
+    "serving/tasks/test_table",
     "serving/tasks/test_texts",
     "serving/test_models",
     "serving/test_response_cache",
