@@ -57,6 +57,7 @@ TESTS = (
     "contract/test_datatypes",
     "contract/test_manifest",
     "contract/test_model_config",
+    "contract/test_option_rules",
     "contract/test_optional_inputs",
     "contract/test_precision",
     "contract/test_reshape",
