@@ -106,7 +106,7 @@ def score(
     as_ndjson: AsNdjson = False,
     server: Server = SERVER,
 ) -> None:
-    """Ask a served scorer how well each text matches a query, from 0 to 1."""
+    """Score how well each text matches a query, from 0 to 1."""
     with Client(*server) as client:
         answer_texts(
             texts,

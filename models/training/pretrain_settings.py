@@ -18,15 +18,15 @@ class PretrainSettings(Settings):
 
     dropout: float = setting(
         0.0,
-        "Share of values dropped in training. None: a corpus that is read a few times only is "
-        "seldom learnt by heart. Try 0.1 where the validation loss rises again.",
+        "Dropout in training. A corpus that is read only a few times causes little "
+        "overfitting; try 0.1 if the validation loss rises again.",
         0.0,
         0.9,
     )
     vocab_size: int = setting(
         4_096,
-        "Most tokens of the tokenizer that is trained. 4096: for a corpus of some megabytes more "
-        "would be too rare to be learnt; GPT-2 has 50257.",
+        "Vocabulary size of the tokenizer that is trained. In a corpus of a few megabytes, "
+        "further tokens would be too rare to be learned; GPT-2 has 50257.",
         257,  # all bytes, and the end of text
         1_000_000,
     )
@@ -40,8 +40,8 @@ class PretrainSettings(Settings):
     steps: int = setting(2_000, "Steps of the optimizer.", 1, 100_000_000)
     batch_size: int = setting(
         2,
-        "Windows computed at once. 2 keep a processor busy, and many small steps learn more from "
-        "as many tokens than few large ones.",
+        "Windows per batch. 2 keep a processor busy, and many small steps learn more from "
+        "the same number of tokens than few large ones.",
         1,
         4_096,
     )
@@ -58,21 +58,27 @@ class PretrainSettings(Settings):
         1.0,
     )
     floor_fraction: float = setting(
-        0.1, "What is left of the rate at the last step, after a cosine. As for GPT-3.", 0.0, 1.0
+        0.1,
+        "Learning rate at the end of the cosine decay, as a share of the highest. As for GPT-3.",
+        0.0,
+        1.0,
     )
-    beta1: float = setting(0.9, "How long AdamW remembers gradients; its usual value.", 0.0, 0.9999)
+    beta1: float = setting(0.9, "Decay of AdamW's mean of gradients; its usual value.", 0.0, 0.9999)
     beta2: float = setting(
         0.95,
-        "How long AdamW remembers squared gradients. 0.95, as for GPT-3: it forgets a spike of "
-        "the loss sooner than with the usual 0.999.",
+        "Decay of AdamW's mean of squared gradients. With 0.95, as for GPT-3, a spike of the "
+        "loss has a shorter effect than with the usual 0.999.",
         0.0,
         0.99999,
     )
     weight_decay: float = setting(
-        0.1, "Pull towards zero on matrices, not on biases and norms. As for GPT-3.", 0.0, 1.0
+        0.1, "Weight decay of matrices, not of biases and norms. As for GPT-3.", 0.0, 1.0
     )
     clip_norm: float = setting(
-        1.0, "Longest gradient; longer ones are shortened to it. As for GPT-2 and 3.", 1e-3, 1e3
+        1.0,
+        "Largest norm of the gradient, to which larger ones are clipped. As for GPT-2 and 3.",
+        1e-3,
+        1e3,
     )
     evaluate_every: int = setting(
         250, "Steps between two measurements; the best weights seen are kept.", 1, 1_000_000
@@ -163,9 +169,7 @@ class GPTSettings(TransformerSettings):
     sample_tokens: int = setting(
         64, "Tokens of the sample that each measurement shows; 0 shows none.", 0, 100_000
     )
-    prompt: str = setting(
-        "", "What samples continue. By default they begin a document of their own."
-    )
+    prompt: str = setting("", "Prompt of the samples. By default they begin a new document.")
     temperature: float = setting(
-        0.8, "Of samples: 0 takes the likeliest token. 0.8 is varied, and seldom odd.", 0.0, 10.0
+        0.8, "Temperature of the samples; 0 always takes the most likely token.", 0.0, 10.0
     )

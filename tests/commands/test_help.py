@@ -84,6 +84,14 @@ def test_every_flag_of_serve_is_in_a_panel() -> None:
         ("serve", "--device", "<auto|cpu|cuda>"),
         ("serve", "--log-level", "<debug|info|warning|error>"),
         ("serve", "--model-control-mode", "<none|poll|explicit>"),
+        ("export", "--kv-cache", "<float|int8>"),
+        ("export", "--task", "<features|embedding|attention>"),
+        ("train", "--precision", "<auto|on|off>"),
+        ("import", "--pooling", "<mean|cls>"),
+        ("pretrain gpt", "--size", "<tiny|small|medium|large|xl>"),
+        ("vision", "--precision", "<auto|on|off>"),
+        ("seq2seq", "--network", "<lstm|transformer>"),
+        ("features", "--pooling", "<mean|cls|none>"),
     ],
 )
 def test_choices_are_shown_as_choices(command: str, option: str, choices: str) -> None:
@@ -96,6 +104,8 @@ def test_choices_are_shown_as_choices(command: str, option: str, choices: str) -
         ("attendant serve --device ", {"auto", "cpu", "cuda"}),
         ("attendant serve --log-format j", {"json"}),
         ("attendant serve --log-level ", {"debug", "info", "warning", "error"}),
+        ("attendant train --precision o", {"on", "off"}),
+        ("attendant pretrain gpt --size s", {"small"}),
     ],
 )
 def test_choices_are_completed(line: str, expected: set[str]) -> None:
