@@ -87,7 +87,12 @@ def own_and_other(mutant: str, tests: Sequence[str]) -> tuple[list[str], list[st
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> int | None:
-    """The result of a mutant's own tests where they find it; else the run goes on with others."""
+    """The result of a mutant's own tests where they find it; else the run goes on with others.
+
+    Without a mutant there is nothing to run: the same tests have just passed as they were measured.
+    """
+    if "MUTANT_UNDER_TEST" in os.environ and not purpose():
+        return int(pytest.ExitCode.OK)
     own, other = own_and_other(purpose(), config.args)
     if "__mutmut_" not in purpose() or not own or not other:
         return None
