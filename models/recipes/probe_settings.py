@@ -17,11 +17,9 @@ class ProbeSettings(Settings):
     )
     batch_size: int = setting(256, "Words per step.", 1, 1_000_000)
     learning_rate: float = setting(
-        3e-3, "Of Adam at the first step, from where it falls to zero linearly.", 1e-8, 1.0
+        3e-3, "Learning rate of Adam at the first step, which falls to zero linearly.", 1e-8, 1.0
     )
-    weight_decay: float = setting(
-        0.01, "Pull towards zero on the weights: few words are entities.", 0.0, 1.0
-    )
+    weight_decay: float = setting(0.01, "Weight decay: few words are entities.", 0.0, 1.0)
     max_tokens: int = setting(
         128, "Longest sentence in tokens; longer ones are cut, and their rest counts as outside.", 3
     )

@@ -27,12 +27,12 @@ class VisionSettings(Settings):
         1_024,
     )
     hidden_size: int = setting(64, "Values per token; feed-forward has 4 times as many.", 1)
-    num_layers: int = setting(3, "Layers.", 1, 1_000)
+    num_layers: int = setting(3, "Number of layers.", 1, 1_000)
     num_heads: int = setting(4, "Heads of attention; must divide the hidden size.", 1)
     dropout: float = setting(
         0.0,
-        "Share of values dropped in training. None: images that are moved about are not learnt by "
-        "heart in the epochs below.",
+        "Dropout in training. Randomly shifted images cause little overfitting in the default "
+        "number of epochs.",
         0.0,
         0.9,
     )
@@ -47,9 +47,9 @@ class VisionSettings(Settings):
         0.1, "Share of the images for choosing the best epoch.", 0.01, 0.5
     )
     test_fraction: float = setting(
-        0.2, "Share of the images that training never sees and the figures are of.", 0.01, 0.5
+        0.2, "Share of the images to hold out for the final figures.", 0.01, 0.5
     )
-    epochs: int = setting(50, "Times that training sees every image.", 1, MAX_EPOCHS)
+    epochs: int = setting(50, "Passes over the images.", 1, MAX_EPOCHS)
     batch_size: int = setting(32, "Images per step.", 1, 4_096)
     learning_rate: float = setting(
         2e-3,
@@ -61,10 +61,13 @@ class VisionSettings(Settings):
         0.1, "Share of all steps in which the rate rises; then it falls to zero.", 0.0, 1.0
     )
     weight_decay: float = setting(
-        0.05, "Pull towards zero on matrices, not on biases and norms.", 0.0, 1.0
+        0.05, "Weight decay of matrices, not of biases and norms.", 0.0, 1.0
     )
     clip_norm: float = setting(
-        1.0, "Longest gradient; longer ones are shortened to it, as in the paper.", 1e-3, 1e3
+        1.0,
+        "Largest norm of the gradient, to which larger ones are clipped, as in the paper.",
+        1e-3,
+        1e3,
     )
     patience: int = setting(
         20, "Epochs without a lower validation loss after which training ends.", 1, MAX_EPOCHS

@@ -14,7 +14,7 @@ class WordSettings(Settings):
     """Skip-gram with negative sampling."""
 
     vector_size: int = setting(
-        100, "Values per word. 100: a corpus of some megabytes fills no more.", 1, 4_096
+        100, "Values per word. 100 are enough for a corpus of a few megabytes.", 1, 4_096
     )
     window: int = setting(
         5,
@@ -37,15 +37,18 @@ class WordSettings(Settings):
         1.0,
     )
     min_count: int = setting(
-        5, "Words that occur less often are left out: too little is known of them.", 1, 1_000_000
+        5,
+        "Words that occur less often are left out, because too little can be learned about them.",
+        1,
+        1_000_000,
     )
-    max_words: int = setting(100_000, "Most words, the most frequent ones.", 2, 1_000_000)
+    max_words: int = setting(100_000, "Largest vocabulary: the most frequent words.", 2, 1_000_000)
     epochs: int = setting(
         20, "Passes over the text. 20 for a corpus of a megabyte, fewer for more.", 1, 10_000
     )
     batch_size: int = setting(1_024, "Pairs computed at once.", 1, 1_000_000)
     learning_rate: float = setting(
-        5e-3, "Of Adam at the first step, from where it falls to zero linearly.", 1e-8, 1.0
+        5e-3, "Learning rate of Adam at the first step, which falls to zero linearly.", 1e-8, 1.0
     )
     seed: int = setting(
         0,
@@ -58,7 +61,7 @@ class WordSettings(Settings):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ElmoSettings(PretrainSettings):
-    """LSTMs that learn to say which word comes next, and others which came before."""
+    """LSTMs that learn to predict the next word, and others the previous word."""
 
     hidden_size: int = setting(
         128,
@@ -67,7 +70,7 @@ class ElmoSettings(PretrainSettings):
         1,
         16_384,
     )
-    num_layers: int = setting(2, "LSTMs on each other in either direction. 2, as in ELMo.", 1, 100)
+    num_layers: int = setting(2, "Stacked LSTMs in each direction. 2, as in ELMo.", 1, 100)
     context: int = setting(
         128,
         "Tokens in a row, and so the longest text; longer lines of the corpus are cut into several "
@@ -76,13 +79,16 @@ class ElmoSettings(PretrainSettings):
         1_000_000,
     )
     min_count: int = setting(
-        2, "Words that occur less often are unknown: nothing could be learnt of them.", 1, 1_000_000
+        2,
+        "Words that occur less often are unknown, because nothing could be learned about them.",
+        1,
+        1_000_000,
     )
     dropout: float = setting(
         0.1, "Share of values dropped before each LSTM in training. As in ELMo.", 0.0, 0.9
     )
     vocab_size: int = setting(
-        20_000, "Most words and punctuation marks, the most frequent ones.", 6, 1_000_000
+        20_000, "Vocabulary size: the most frequent words and punctuation marks.", 6, 1_000_000
     )
     steps: int = setting(
         1_500,
@@ -94,7 +100,7 @@ class ElmoSettings(PretrainSettings):
     learning_rate: float = setting(
         3e-3, "Highest learning rate, reached after the warm-up.", 1e-8, 1.0
     )
-    weight_decay: float = setting(0.01, "Pull towards zero on matrices, not on biases.", 0.0, 1.0)
+    weight_decay: float = setting(0.01, "Weight decay of matrices, not of biases.", 0.0, 1.0)
     validation_windows: int = setting(
         512, "Most rows of the validation part to measure on.", 1, 1_000_000
     )
