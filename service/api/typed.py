@@ -49,12 +49,12 @@ class TypedCalls:
         """The result of `build` from the answer's fields, on another thread if they are many."""
         model = self._find(method.task, fields)
         self._check_counts(method, fields)
-        asked = method.ask(fields, model)
-        self._admission.admit(asked.num_bytes)
+        ask = method.ask(fields, model)
+        self._admission.admit(ask.num_bytes)
         with model.users:
-            reply = await model.compute(asked.inputs, caller, fields.get("truncate", False))
+            reply = await model.compute(ask.inputs, caller, fields.get("truncate", False))
         return await model.interpreted(
-            reply, lambda: build({**_answered_by(model, reply), **asked.answer(reply)})
+            reply, lambda: build({**_answered_by(model, reply), **ask.answer(reply)})
         )
 
     async def tokens(self, fields: Fields, caller: Caller, build: Callable[[Fields], T]) -> T:
@@ -91,10 +91,11 @@ class TypedCalls:
 
     def _check_counts(self, method: Method, fields: Fields) -> None:
         """Raise `InvalidArgument` for more texts than the server takes, or none."""
-        total = 0
-        for place, name in enumerate(method.counted, start=1):
+        total, names = 0, ""
+        for name in method.counted:
             total += len(fields[name])
-            self._check_count(total, " and ".join(method.counted[:place]))
+            names = f"{names} and {name}" if names else name
+            self._check_count(total, names)
 
     def _check_count(self, count: int, name: str) -> None:
         if not 1 <= count <= self._max_items:

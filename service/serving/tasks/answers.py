@@ -18,7 +18,7 @@ from service.serving.tasks.task import (
     BYTES,
     FP32,
     INT32,
-    Asked,
+    Ask,
     Fields,
     Method,
     Outputs,
@@ -113,7 +113,7 @@ def _answers(reply: TextReply, max_answer_tokens: int, count: int) -> list[Answe
     return [answers_of(of_text, max_answer_tokens, count) for of_text in windows.values()]
 
 
-def _asked(fields: Fields, model: TextTaskModel) -> Asked:
+def _ask(fields: Fields, model: TextTaskModel) -> Ask:
     longest, count = fields["max_answer_tokens"], fields["top_k"]
     max_tokens = model.manifest.max_tokens
     if longest > max_tokens:
@@ -139,7 +139,7 @@ def _asked(fields: Fields, model: TextTaskModel) -> Asked:
             "num_windows": len(reply.rows),
         }
 
-    return Asked([(fields["question"], context)], answer)
+    return Ask([(fields["question"], context)], answer)
 
 
 def _questions_of(inputs: Arrays) -> Sequence[Text]:
@@ -183,4 +183,4 @@ QUESTION_ANSWERING = TextTask(
     texts_of=_questions_of,
     tensors=lambda _model, _parameters: _tensors,
 )
-METHODS = (Method("Answer", QUESTION_ANSWERING, _asked, counted=()),)
+METHODS = (Method("Answer", QUESTION_ANSWERING, _ask, counted=()),)

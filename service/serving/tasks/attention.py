@@ -18,7 +18,7 @@ from service.serving.tasks.task import (
     FP32,
     MAX_VALUES,
     TEXT,
-    Asked,
+    Ask,
     Fields,
     Method,
     TextReply,
@@ -75,7 +75,7 @@ def _text_of(model: TextTaskModel, text: str, target: str) -> Text:
     return (text, target) if target else text
 
 
-def _asked(fields: Fields, model: TextTaskModel) -> Asked:
+def _ask(fields: Fields, model: TextTaskModel) -> Ask:
     matrices = Matrices(
         _places("layers", fields["layers"], model.manifest.num_layers),
         _places("heads", fields["heads"], model.manifest.num_heads),
@@ -93,7 +93,7 @@ def _asked(fields: Fields, model: TextTaskModel) -> Asked:
             "matrices": _matrix_fields(matrices, reply),
         }
 
-    return Asked([text], answer)
+    return Ask([text], answer)
 
 
 def _matrix_fields(chosen: Matrices, reply: TextReply) -> Iterator[Fields]:
@@ -128,4 +128,4 @@ ATTENTION = TextTask(
     texts_of=_texts_of,
     tensors=lambda _model, _parameters: lambda _texts, reply: {"attentions": reply.values},
 )
-METHODS = (Method("Attend", ATTENTION, _asked, counted=()),)
+METHODS = (Method("Attend", ATTENTION, _ask, counted=()),)

@@ -17,7 +17,7 @@ from service.runtime.tokenizer import EncodedText, Text
 from service.serving.tasks.task import (
     BYTES,
     TEXT,
-    Asked,
+    Ask,
     Fields,
     Method,
     Outputs,
@@ -99,7 +99,9 @@ def entities_of(probabilities: np.ndarray, labels: Sequence[str], words: Words) 
     return entities
 
 
-def _found(model: TextTaskModel, texts: Sequence[Text], reply: TextReply) -> list[list[Fields]]:
+def _entities_by_text(
+    model: TextTaskModel, texts: Sequence[Text], reply: TextReply
+) -> list[list[Fields]]:
     """The entities of each text, in their order."""
     return [
         [_fields(text, entity) for entity in _entities(model, text, row, logits)]
@@ -126,21 +128,21 @@ def _fields(text: str, entity: Entity) -> Fields:
     }
 
 
-def _asked(fields: Fields, model: TextTaskModel) -> Asked:
+def _ask(fields: Fields, model: TextTaskModel) -> Ask:
     texts = fields["texts"]
 
     def answer(reply: TextReply) -> Fields:
-        pairs = zip(reply.rows, _found(model, texts, reply), strict=True)
+        pairs = zip(reply.rows, _entities_by_text(model, texts, reply), strict=True)
         return {"results": [{"entities": each, **row_fields(row)} for row, each in pairs]}
 
-    return Asked(texts, answer)
+    return Ask(texts, answer)
 
 
 def _tensors(model: TextTaskModel, texts: Sequence[Text], reply: TextReply) -> Outputs:
     """`entities`: a JSON list for each text."""
     lists = [
         [{**entity, "score": round(entity["score"], 6)} for entity in entities]
-        for entities in _found(model, texts, reply)
+        for entities in _entities_by_text(model, texts, reply)
     ]
     return {"entities": column([json.dumps(each).encode() for each in lists], object)}
 
@@ -154,4 +156,4 @@ TOKEN_CLASSIFICATION = TextTask(
     rows="token",
     tensors=lambda model, _: partial(_tensors, model),
 )
-METHODS = (Method("ClassifyTokens", TOKEN_CLASSIFICATION, _asked),)
+METHODS = (Method("ClassifyTokens", TOKEN_CLASSIFICATION, _ask),)

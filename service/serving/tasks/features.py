@@ -21,7 +21,7 @@ from service.serving.tasks.task import (
     FP32,
     MAX_VALUES,
     TEXT,
-    Asked,
+    Ask,
     Fields,
     Method,
     Outputs,
@@ -123,14 +123,14 @@ def _check_states(model: TextTaskModel, _: Sequence[Text], rows: Sequence[Encode
         )
 
 
-def _asked(fields: Fields, model: TextTaskModel) -> Asked:
+def _ask(fields: Fields, model: TextTaskModel) -> Ask:
     features = Features(
         chosen("Layers", fields["layers"], (*LAYERS, MIX), DEFAULT_LAYERS),
         chosen("Pooling", fields["pooling"], POOLINGS, DEFAULT_POOLING),
         fields["weights"],
     )
     features.check(model.manifest.num_layers)
-    return Asked(fields["texts"], lambda reply: {"results": _results(reply, features)})
+    return Ask(fields["texts"], lambda reply: {"results": _results(reply, features)})
 
 
 def _results(reply: TextReply, features: Features) -> Iterator[Fields]:
@@ -181,4 +181,4 @@ FEATURES = TextTask(
     check=_check_states,
     tensors=_tensors,
 )
-METHODS = (Method("ExtractFeatures", FEATURES, _asked),)
+METHODS = (Method("ExtractFeatures", FEATURES, _ask),)

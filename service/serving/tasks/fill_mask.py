@@ -17,7 +17,7 @@ from service.runtime.tokenizer import EncodedText, Text
 from service.serving.tasks.task import (
     BYTES,
     TEXT,
-    Asked,
+    Ask,
     Fields,
     Method,
     Outputs,
@@ -168,14 +168,14 @@ def _check_masks(model: TextTaskModel, _: Sequence[Text], rows: Sequence[Encoded
         )
 
 
-def _asked(fields: Fields, model: TextTaskModel) -> Asked:
+def _ask(fields: Fields, model: TextTaskModel) -> Ask:
     choice = FillChoice.of(model, fields["top_k"], fields["candidates"])
 
     def answer(reply: TextReply) -> Fields:
         pairs = zip(reply.rows, _filled(model, choice, reply), strict=True)
         return {"results": [{"masks": masks, **row_fields(row)} for row, masks in pairs]}
 
-    return Asked(fields["texts"], answer)
+    return Ask(fields["texts"], answer)
 
 
 def _tensors(
@@ -217,4 +217,4 @@ FILL_MASK = TextTask(
     check=_check_masks,
     tensors=_tensors,
 )
-METHODS = (Method("FillMask", FILL_MASK, _asked),)
+METHODS = (Method("FillMask", FILL_MASK, _ask),)

@@ -9,7 +9,7 @@ from service.contract.manifest import Manifest
 from service.contract.tensors import Signature, TensorSpec
 from service.serving.tasks.task import (
     FP32,
-    Asked,
+    Ask,
     Fields,
     Method,
     Task,
@@ -44,7 +44,7 @@ def _signature(manifest: Manifest) -> Signature:
     return Signature((pixels,), (TensorSpec("logits", FP32, (len(manifest.labels),)),))
 
 
-def _asked(fields: Fields, model: ImageTaskModel) -> Asked:
+def _ask(fields: Fields, model: ImageTaskModel) -> Ask:
     files, labels = fields["images"], model.manifest.labels
     count = label_count(fields, len(labels))
 
@@ -57,10 +57,10 @@ def _asked(fields: Fields, model: ImageTaskModel) -> Asked:
             ]
         }
 
-    return Asked(files, answer, len(files) * model.decoded_bytes)
+    return Ask(files, answer, len(files) * model.decoded_bytes)
 
 
 IMAGE_CLASSIFICATION = Task(
     name="image-classification", verb="classify images", signature=_signature
 )
-METHODS = (Method("ClassifyImage", IMAGE_CLASSIFICATION, _asked, counted=("images",)),)
+METHODS = (Method("ClassifyImage", IMAGE_CLASSIFICATION, _ask, counted=("images",)),)

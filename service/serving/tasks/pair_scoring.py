@@ -11,7 +11,7 @@ from service.serving.tasks.task import (
     BYTES,
     FP32,
     TEXT,
-    Asked,
+    Ask,
     Fields,
     Method,
     Outputs,
@@ -28,7 +28,7 @@ def _scores(logits: np.ndarray) -> np.ndarray:
     return scores
 
 
-def _asked(fields: Fields, _: TextTaskModel) -> Asked:
+def _ask(fields: Fields, _: TextTaskModel) -> Ask:
     texts, seconds = fields["texts"], fields["text_pairs"]
     if len(seconds) != len(texts):
         raise InvalidArgument(
@@ -39,7 +39,7 @@ def _asked(fields: Fields, _: TextTaskModel) -> Asked:
         pairs = zip(reply.rows, _scores(reply.values)[:, 0].tolist(), strict=True)
         return {"results": [{"score": score, **row_fields(row)} for row, score in pairs]}
 
-    return Asked(list(zip(texts, seconds, strict=True)), answer)
+    return Ask(list(zip(texts, seconds, strict=True)), answer)
 
 
 def _tensors(_: Sequence[Text], reply: TextReply) -> Outputs:
@@ -56,4 +56,4 @@ PAIR_SCORING = TextTask(
     ),
     tensors=lambda _model, _parameters: _tensors,
 )
-METHODS = (Method("ScorePairs", PAIR_SCORING, _asked, needs_pairs=True),)
+METHODS = (Method("ScorePairs", PAIR_SCORING, _ask, needs_pairs=True),)

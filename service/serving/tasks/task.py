@@ -68,7 +68,7 @@ class TextReply:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class Ask:
     """One checked request of the typed API: what is computed, and what a reply is made into."""
 
     inputs: Sequence[Any]  # texts, or files of images
@@ -128,7 +128,7 @@ class Method:
 
     name: str
     task: Task
-    ask: Callable[[Fields, Any], Asked]  # of a model of the task; raises `InvalidArgument`
+    ask: Callable[[Fields, Any], Ask]  # of a model of the task; raises `InvalidArgument`
     # The fields whose elements are counted: the first alone, and then with the next.
     counted: tuple[str, ...] = ("texts",)
     needs_pairs: bool = False  # whether every text comes with a second one

@@ -19,7 +19,7 @@ from service.serving.tasks.task import (
     BYTES,
     FP32,
     TEXT,
-    Asked,
+    Ask,
     Fields,
     Method,
     Outputs,
@@ -47,7 +47,7 @@ MAX_NAMED_WORDS = 8  # in one error
 MAX_WORD_CHARACTERS = 64
 
 
-def _classified(fields: Fields, model: TextTaskModel) -> Asked:
+def _classify(fields: Fields, model: TextTaskModel) -> Ask:
     labels = model.manifest.labels
     count = label_count(fields, len(labels))
 
@@ -56,7 +56,7 @@ def _classified(fields: Fields, model: TextTaskModel) -> Asked:
         pairs = zip(reply.rows, best, strict=True)
         return {"results": [{"labels": each, **row_fields(row)} for row, each in pairs]}
 
-    return Asked(_texts_or_pairs(fields), answer)
+    return Ask(_texts_or_pairs(fields), answer)
 
 
 def _texts_or_pairs(fields: Fields) -> Sequence[Text]:
@@ -80,17 +80,17 @@ def _class_tensors(model: TextTaskModel, _: Sequence[Text], reply: TextReply) ->
     }
 
 
-def _embedded(fields: Fields, _: TextTaskModel) -> Asked:
+def _embed(fields: Fields, _: TextTaskModel) -> Ask:
     def answer(reply: TextReply) -> Fields:
         pairs = zip(reply.rows, reply.values, strict=True)
         return {
             "results": ({"values": vector.tolist(), **row_fields(row)} for row, vector in pairs)
         }
 
-    return Asked(fields["texts"], answer)
+    return Ask(fields["texts"], answer)
 
 
-def _compared(fields: Fields, _: TextTaskModel) -> Asked:
+def _compare(fields: Fields, _: TextTaskModel) -> Ask:
     texts, others = fields["texts"], fields["others"]
     measure = chosen("SimilarityMeasure", fields["measure"], tuple(MEASURES), DEFAULT_MEASURE)
 
@@ -99,7 +99,7 @@ def _compared(fields: Fields, _: TextTaskModel) -> Asked:
         similarities = similarity(measure, vectors, compared_with if len(others) else vectors)
         return {"rows": ({"values": row.tolist()} for row in similarities)}
 
-    return Asked([*texts, *others], answer)
+    return Ask([*texts, *others], answer)
 
 
 def similarity(measure: str, texts_ND: np.ndarray, others_MD: np.ndarray) -> np.ndarray:
@@ -162,7 +162,7 @@ EMBEDDING = TextTask(
 )
 WORD_VECTORS = replace(EMBEDDING, check=_check_words)
 METHODS = (
-    Method("Classify", CLASSIFICATION, _classified),
-    Method("Embed", EMBEDDING, _embedded),
-    Method("Similarity", EMBEDDING, _compared, counted=("texts", "others")),
+    Method("Classify", CLASSIFICATION, _classify),
+    Method("Embed", EMBEDDING, _embed),
+    Method("Similarity", EMBEDDING, _compare, counted=("texts", "others")),
 )

@@ -119,7 +119,7 @@ async def test_many_tokens_are_read_beside_the_event_loop(
         where.append(threading.current_thread() is threading.main_thread())
         return [[] for _ in texts]
 
-    monkeypatch.setattr(entities_task, "_found", found)
+    monkeypatch.setattr(entities_task, "_entities_by_text", found)
     reading = reading_pb2_grpc.ReadingServiceStub(served.channel)
     for inline_rows in (15, 14):
         monkeypatch.setattr(model, "task", replace(model.task, inline_rows=inline_rows))
