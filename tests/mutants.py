@@ -97,6 +97,7 @@ TESTS = (
     "serving/tasks/test_texts",
     "serving/test_models",
     "serving/test_response_cache",
+    "test_engines",
     "test_errors",
     "test_overload_simulation",
     "test_records",

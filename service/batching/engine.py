@@ -19,7 +19,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import accumulate
 from math import inf
@@ -40,6 +39,7 @@ from service.errors import (
     forget_frames,
 )
 from service.records import RanBatch
+from service.runtime.crossing import Crossing
 from service.runtime.pace import PacedRun
 from service.runtime.session import RunStop, Session
 
@@ -47,6 +47,7 @@ Outputs = list[np.ndarray]
 Collate = Callable[[Sequence[Item]], Arrays]
 logger = logging.getLogger(__name__)
 MAX_WAIT_S = 3_600.0  # then the engine looks again: threads cannot wait as long as clients may ask
+LATE = {DeadlineExceeded: "Deadline Exceeded", TimedOut: "Request timeout expired"}
 STOP_GRACE_S = 0.5  # for stopped runs to end, beyond the time that closing has
 
 
@@ -87,24 +88,20 @@ class BatchEngine:
         self._output_names = tuple(output_names)
         self._collate = collate
         self._observer = observer
-        self._on_broken = on_broken  # called on the event loop
+        self._crossing: Crossing[Request, asyncio.Future[None]] = Crossing(on_broken)
         self._has_rows = has_rows
         self._queue = BatchQueue(limits, len(sessions))
         self._running: set[Request] = set()
         self._runs: dict[_Run, None] = {}
         self._is_closing = False
-        self.failure: AttendantError | None = None  # why the model serves no more
         self._changed = threading.Condition()
-        self._futures: dict[Request, asyncio.Future[None]] = {}  # event loop only
-        self._loop = asyncio.get_running_loop()
-        self._threads = [
-            threading.Thread(
-                target=self._work, args=(session,), name=f"{name}-{index}", daemon=True
-            )
-            for index, session in enumerate(sessions)
-        ]
-        for thread in self._threads:
-            thread.start()
+        for index, session in enumerate(sessions):
+            self._crossing.start(f"{name}-{index}", self._work, session)
+
+    @property
+    def failure(self) -> AttendantError | None:
+        """The error after which the model serves no more."""
+        return self._crossing.failure
 
     async def run(self, request: Request) -> list[Outputs]:
         """Compute a request: the outputs of each item, in order.
@@ -122,7 +119,7 @@ class BatchEngine:
             request.forget()
 
     async def _outputs_of(self, request: Request) -> list[Outputs]:
-        future = self._loop.create_future()
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         with self._changed:
             if self._is_closing:
                 raise Unavailable(
@@ -131,14 +128,10 @@ class BatchEngine:
                 )
             request.timings.queued_s = time.monotonic()
             times_out_s = self._queue.put(request)
-            self._futures[request] = future
+            self._crossing.enter(request, future)
             self._changed.notify()
-        timers = []
-        if request.deadline_s is not None:
-            late: AttendantError = DeadlineExceeded("Deadline Exceeded")
-            timers.append(self._end_at(request.deadline_s, request, late))
-        if times_out_s is not None:
-            timers.append(self._end_at(times_out_s, request, TimedOut("Request timeout expired")))
+        self._crossing.at(request.deadline_s, request, self._end_late, request, DeadlineExceeded)
+        self._crossing.at(times_out_s, request, self._end_late, request, TimedOut)
         try:
             await future
             self._queue.answered(request, time.monotonic())
@@ -146,9 +139,8 @@ class BatchEngine:
             self._queue.answered(request, inf)
             raise
         finally:
-            for timer in timers:
-                timer.cancel()
-            del self._futures[request], future  # it keeps its error, and that keeps this frame
+            self._crossing.leave(request)
+            del future  # it keeps its error, and that keeps this frame
         return [request.results[item] for item in request.items]
 
     @property
@@ -192,37 +184,27 @@ class BatchEngine:
         keep the process.
         """
         self.stop()
-        if self._is_over(timeout_s):
+        if self._crossing.join(timeout_s):
             return
         with self._changed:
             running = list(self._running)
             for request in running:
                 self._finish(request)
         self._post(dict.fromkeys(running, Unavailable("Server is stopping")))
-        self._is_over(STOP_GRACE_S)
-
-    def _is_over(self, timeout_s: float) -> bool:
-        """Whether all threads ended, within so long."""
-        deadline_s = time.monotonic() + timeout_s
-        for thread in self._threads:
-            thread.join(max(0.0, deadline_s - time.monotonic()))
-        return not any(thread.is_alive() for thread in self._threads)
+        self._crossing.join(STOP_GRACE_S)
 
     def _abandon(self, request: Request) -> None:
         with self._changed:
             self._finish(request)
 
-    def _end_at(self, due_s: float, request: Request, error: AttendantError) -> asyncio.TimerHandle:
-        return self._loop.call_later(due_s - time.monotonic(), self._end_late, request, error)
-
-    def _end_late(self, request: Request, error: AttendantError) -> None:
+    def _end_late(self, request: Request, kind: type[AttendantError]) -> None:
         """Called by the event loop when the error is due; a timeout is for those that wait."""
         with self._changed:
             has_begun = request.timings.started_s > 0
-            if request.is_done or (has_begun and isinstance(error, TimedOut)):
+            if request.is_done or (has_begun and kind is TimedOut):
                 return
             self._finish(request)
-        self._resolve({request: error})
+        self._resolve({request: kind(LATE[kind])})
 
     def _work(self, session: Session) -> None:
         try:
@@ -238,15 +220,14 @@ class BatchEngine:
         forget_frames(error)
         with self._changed:
             was_closing, self._is_closing = self._is_closing, True
-            self.failure = error
+            self._crossing.failure = error
             running = list(self._running)
             for request in running:
                 self._finish(request)
         self._post(dict.fromkeys(running, error))
         self.stop()
         if not was_closing:
-            with suppress(RuntimeError):  # the loop is closed, so no task waits
-                self._loop.call_soon_threadsafe(self._on_broken)
+            self._crossing.report_broken()
 
     def _run_next(self, session: Session, last: PacedRun | None) -> tuple[bool, PacedRun | None]:
         """Wait for a batch and run it, and keep nothing of it; False once the engine closes."""
@@ -392,12 +373,11 @@ class BatchEngine:
     def _post(self, answers: Mapping[Request, AttendantError | None]) -> None:
         """Hand answers to the event loop, in one crossing; a closed loop has no listeners."""
         if answers:
-            with suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(self._resolve, answers)
+            self._crossing.post(self._resolve, answers)
 
     def _resolve(self, answers: Mapping[Request, AttendantError | None]) -> None:
         for request, error in answers.items():
-            future = self._futures.get(request)
+            future = self._crossing.clients.get(request)
             if future is None or future.done():
                 continue
             if error is None:

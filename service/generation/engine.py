@@ -12,13 +12,10 @@ On the engine's thread a sequence ends in three ways: `_finish` ends one for a r
 several with an error, and `_break` ends all of them and the engine.
 """
 
-import asyncio
 import logging
-import threading
 import time
 from collections.abc import Callable
 from collections.abc import Sequence as Many
-from contextlib import suppress
 from math import inf
 
 from service.errors import (
@@ -44,6 +41,7 @@ from service.generation.sequence import (
 from service.generation.step import Step, Steps
 from service.generation.stream import EngineObserver, Generation, SequenceUpdate, failed, ran_step
 from service.records import FinishReason
+from service.runtime.crossing import Crossing
 
 logger = logging.getLogger(__name__)
 MAX_NEXT = 16  # waiting sequences that are looked at between two steps, whether they are too late
@@ -67,8 +65,7 @@ class GenerationEngine:
         self._vocabulary = vocabulary
         self._queue = queue
         self._observer = observer
-        self._on_broken = on_broken  # called on the event loop
-        self.failure: AttendantError | None = None  # why the model serves no more
+        self._crossing: Crossing[GenerationRequest, Generation] = Crossing(on_broken)
         self._steps = Steps(decoder, vocabulary, limits, self._finish, self._fail)
         self._scheduler, self.cache = self._steps.scheduler, self._steps.cache
         self._outlook = Outlook(self._scheduler.max_running)
@@ -83,13 +80,14 @@ class GenerationEngine:
         self._outbox: list[SequenceUpdate] = []  # for the event loop, when the next run begins
         self._is_checked = True  # nothing changed since the last check of integrity
         self._inbox = Inbox(queue)
-        self._generations: dict[GenerationRequest, Generation] = {}  # event loop only
-        self._timers: dict[GenerationRequest, list[asyncio.TimerHandle]] = {}  # the same
-        self._loop = asyncio.get_running_loop()
-        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
-        self._thread.start()
+        self._crossing.start(name, self._work)
 
     # On the event loop.
+
+    @property
+    def failure(self) -> AttendantError | None:
+        """The error after which the model serves no more."""
+        return self._crossing.failure
 
     @property
     def vocab_size(self) -> int:
@@ -119,13 +117,10 @@ class GenerationEngine:
         sequences = samples_of(request, self._vocabulary, now_s, times_out_s)
         self._inbox.arrive(sequences)
         generation = Generation(sequences, self._leave)
-        self._generations[request] = generation
+        self._crossing.enter(request, generation)
         self._forecasts.add(request, forecast)
-        self._timers[request] = [
-            self._loop.call_later(due_s - time.monotonic(), self._end_late, generation, due_s)
-            for due_s in (request.deadline_s, sequences[0].times_out_s)
-            if due_s is not None and due_s != inf
-        ]
+        for due_s in (request.deadline_s, sequences[0].times_out_s):
+            self._crossing.at(due_s, request, self._end_late, generation, due_s)
         return generation
 
     @property
@@ -162,24 +157,19 @@ class GenerationEngine:
         keep the process.
         """
         self.stop()
-        self._thread.join(timeout_s)
-        if self._thread.is_alive():
-            with suppress(RuntimeError):  # the loop is closed, so no task waits
-                error = Unavailable("Server is stopping")
-                self._loop.call_soon_threadsafe(self._fail_all, error)
+        if not self._crossing.join(timeout_s):
+            self._crossing.post(self._fail_all, Unavailable("Server is stopping"))
 
     def _leave(self, generation: Generation) -> None:
         """Nobody listens any more."""
-        self._generations.pop(generation.request, None)
+        self._crossing.leave(generation.request)
         self._forecasts.forget(generation.request)
-        for timer in self._timers.pop(generation.request, ()):
-            timer.cancel()
         if not generation.is_complete:
             self._inbox.leave(generation.sequences)
 
     def _deliver(self, updates: list[SequenceUpdate]) -> None:
         for update in updates:
-            generation = self._generations.get(update.sequence.request)
+            generation = self._crossing.clients.get(update.sequence.request)
             if generation is not None:
                 generation.add(update)
                 self._compare(generation, update)
@@ -207,12 +197,8 @@ class GenerationEngine:
 
     def _fail_all(self, error: AttendantError) -> None:
         """End what is still open, also what a step ended that did not come to say so."""
-        for generation in self._generations.values():
+        for generation in self._crossing.clients.values():
             generation.fail(error)
-
-    def _give_up(self, error: AttendantError) -> None:
-        self._fail_all(error)
-        self._on_broken()
 
     # On the engine thread.
 
@@ -378,14 +364,14 @@ class GenerationEngine:
 
     def _break(self, error: AttendantError) -> None:
         """Refuse new sequences, end all others, and report the model as unhealthy."""
-        self.failure = error
+        self._crossing.failure = error
         self.stop()
         try:
             self._post(self._fail(self._take_all(), error))
             self._flush()
         finally:
-            with suppress(RuntimeError):  # the loop is closed, so no task waits
-                self._loop.call_soon_threadsafe(self._give_up, error)
+            self._crossing.post(self._fail_all, error)
+            self._crossing.report_broken()
 
     def _take_all(self) -> list[Sequence]:
         """Every sequence that has not ended, those just come too, when the engine ends."""
@@ -402,8 +388,7 @@ class GenerationEngine:
         """Hand over what is posted, in one crossing; a closed loop has no listeners."""
         if self._outbox:
             updates, self._outbox = self._outbox, []
-            with suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(self._deliver, updates)
+            self._crossing.post(self._deliver, updates)
 
 
 def _lateness(sequence: Sequence, now_s: float) -> AttendantError | None:

@@ -282,7 +282,7 @@ async def engine_on(
         if isinstance(decoder, FakeDecoder):
             decoder.release()
         await within_patience(asyncio.to_thread(engine.close, PATIENCE_S))
-        assert not engine._thread.is_alive()
+        assert engine._crossing.join(0)
 
 
 async def within_patience(awaitable: Awaitable[T]) -> T:

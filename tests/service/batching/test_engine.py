@@ -121,15 +121,6 @@ async def test_an_answer_is_the_session_s_output_with_its_timings() -> None:
     assert timings.run_s > 0
 
 
-async def test_idle_engine_adds_no_delay() -> None:
-    """The shortest of 50 waits is under 2 ms; a timer would show in every one of them."""
-    async with engine_on(doubling_session(), max_rows=64) as engine:
-        requests = [tensor_request(1.0) for _ in range(50)]
-        for request in requests:
-            await engine.run(request)
-    assert min(request.timings.queue_s for request in requests) < 0.002
-
-
 async def test_the_next_batch_forms_while_one_runs() -> None:
     session = doubling_session()
     session.hold()
@@ -177,22 +168,6 @@ async def test_one_cancelled_client_does_not_disturb_its_batch() -> None:
     assert tasks[1].cancelled()
 
 
-async def test_a_cancelled_waiting_request_never_runs() -> None:
-    session = doubling_session()
-    session.hold()
-    async with engine_on(session) as engine:
-        running = await start(engine, tensor_request(1.0))
-        await has_started(session, 1)
-        waiting = await start(engine, tensor_request(2.0))
-        waiting.cancel()
-        await asyncio.wait([waiting])
-        assert engine.num_waiting == 0
-        session.release()
-        await within_patience(asyncio.gather(running))
-        assert await ask(engine, 3.0) == [6.0]
-    assert batches_of(session) == [[1.0], [3.0]]
-
-
 async def test_a_client_that_leaves_between_its_batches_is_forgotten() -> None:
     """Its first item ran, its second waits behind another's batch; nothing of it remains."""
     session = doubling_session()
@@ -211,23 +186,6 @@ async def test_a_client_that_leaves_between_its_batches_is_forgotten() -> None:
         await within_patience(asyncio.gather(opener, other))
         assert engine.num_running == engine.num_waiting == 0
     assert len(session.batches) == 3
-
-
-async def test_a_deadline_that_passes_in_the_queue_ends_the_request_unrun() -> None:
-    session = doubling_session()
-    session.hold()
-    async with engine_on(session) as engine:
-        running = await start(engine, tensor_request(1.0))
-        await has_started(session, 1)
-        deadline_s = time.monotonic() + 0.005
-        late = await start(engine, tensor_request(2.0, deadline_s=deadline_s))
-        await sleep_past(deadline_s)
-        session.release()
-        await within_patience(asyncio.gather(running))
-        with pytest.raises(DeadlineExceeded, match=r"^Deadline Exceeded$"):
-            await asyncio.wait_for(late, PATIENCE_S)
-        assert engine.num_waiting == engine.num_running == 0
-    assert batches_of(session) == [[1.0]]
 
 
 async def test_a_deadline_ends_a_request_when_it_is_due_also_one_that_runs() -> None:
@@ -619,20 +577,6 @@ async def test_closing_answers_what_runs_and_refuses_what_waits() -> None:
         await asyncio.wait_for(closing, PATIENCE_S)
     assert batches_of(session) == [[1.0]]
     assert "fake-0" not in {thread.name for thread in threading.enumerate()}
-
-
-async def test_closing_waits_no_longer_than_told_for_a_session_that_never_returns() -> None:
-    session = doubling_session()
-    session.is_deaf = True
-    session.hold()
-    async with engine_on(session) as engine:
-        stuck = await start(engine, tensor_request(1.0))
-        await has_started(session, 1)
-        await asyncio.wait_for(asyncio.to_thread(engine.close, 0.01), PATIENCE_S)
-        with pytest.raises(Unavailable, match=r"^Server is stopping$"):
-            await within_patience(stuck)
-        assert engine.running_since_s is not None
-        session.release()
 
 
 async def test_closing_stops_what_still_runs_when_its_time_is_over() -> None:

