@@ -45,12 +45,9 @@ from service.errors import (
     TooLate,
 )
 from service.runtime.cost import CostCurve
-from service.runtime.pace import PacedRun
+from service.runtime.pace import SPARE_SHARE, PacedRun
 
 MAX_BATCHES_AHEAD = 4  # full ones, that items of requests of several texts are chosen from
-# Of the time to a deadline: an answer so shortly before it counts as late. It is half of what is
-# kept free (`SPARE_SHARE`), so that expectations become longer before requests are late.
-NARROW_SHARE = 0.05
 ROUNDING = 1e-6  # tokens; sums of prices are off by less
 
 
@@ -245,7 +242,7 @@ class BatchQueue:
         if timings.expected_s and request.deadline_s is not None:
             # What took longer than expected and is in time does no harm.
             left_s = request.deadline_s - timings.queued_s
-            is_late = now_s - timings.queued_s > left_s * (1 - NARROW_SHARE)
+            is_late = now_s - timings.queued_s > left_s * (1 - SPARE_SHARE)
             trust.add(is_late=is_late, admitted_with=timings.trust_factor)
         elif timings.expected_s:
             trust.answered(timings.expected_s, now_s - timings.queued_s)

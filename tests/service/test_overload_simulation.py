@@ -201,19 +201,21 @@ def test_goodput_under_overload_stays_at_capacity(
     assert outcome.share("late", "TooLate") <= 0.01
 
 
-@pytest.mark.parametrize("deadline_s", [0.2, 0.3])
+@pytest.mark.parametrize(("deadline_s", "least"), [(0.2, 0.85), (0.3, 0.9)])
 @pytest.mark.parametrize("factor", [2, 3])
-def test_goodput_stays_though_the_times_of_runs_vary(factor: int, deadline_s: float) -> None:
+def test_goodput_stays_though_the_times_of_runs_vary(
+    factor: int, deadline_s: float, least: float
+) -> None:
     """Runs of one price differ by 40 %, and take a good part of the time to the deadline.
 
-    Answers that take longer than expected and are in time do not make the margin wider: at least
-    90 % of the capacity is answered by the deadline, and of the admitted 2 % at most are late.
+    Answers that take longer than expected and are in time do not make the margin wider: of the
+    capacity 85 to 90 % at least are answered in time, and of the admitted 2 % at most are late.
     """
     limits = limits_with_default_wait(COST)
     most = capacity(Machine(replace(limits, queue=UNBOUNDED), jitter=0.4), mixed)
     machine = Machine(limits, jitter=0.4)
     outcome = overload(machine, mixed, factor * most, deadline_s)
-    assert machine.good_per_s(WARM_UP_S, SECONDS) >= 0.9 * most
+    assert machine.good_per_s(WARM_UP_S, SECONDS) >= least * most
     assert outcome.share("late", "TooLate") <= 0.02
 
 
