@@ -83,7 +83,7 @@ def entities_of(probabilities: np.ndarray, labels: Sequence[str], words: Words) 
     types = [type_of(label) for label in labels]
     is_of_type = np.array([[one == other for other in types] for one in types], np.float32)
     of_words = probabilities[words.first_tokens]
-    best = of_words.argmax(axis=1).tolist() if words.first_tokens else []
+    best = of_words.argmax(axis=1).tolist()
     scores = of_words @ is_of_type
     entities: list[Entity] = []
     members: list[float] = []

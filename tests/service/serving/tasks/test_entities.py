@@ -99,3 +99,8 @@ def test_tokens_without_characters_are_no_words() -> None:
     assert words == Words([1], [(0, 3)])
     nothing = words_of([None, None], [(0, 0), (0, 0)], "")
     assert entities_of(softmax(np.ones((2, 5), np.float32)), LABELS, nothing) == []
+
+
+def test_a_text_without_words_has_no_entities() -> None:
+    """Its special tokens are of no word, whatever their labels."""
+    assert entities_of(sure("B-a", "I-a"), LABELS, Words([], [])) == []
