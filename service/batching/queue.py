@@ -122,9 +122,16 @@ class BatchQueue:
     def check_room(
         self, now_s: float, priority: int = 0, deadline_s: float | None = None, size: Size = NOTHING
     ) -> None:
-        """Raise `Overloaded` if a request of about this size would be refused."""
+        """Raise `Overloaded` if a request of about this size would be refused.
+
+        An empty queue has room for any size, since it is an estimate: `put` knows the real one.
+        """
         level = self._limits.queue.level_of(priority)
-        self._check_counts(level, size)
+        room = Size(
+            min(size.num_rows, self._limits.max_waiting_rows),
+            min(size.num_tokens, self._limits.max_waiting_tokens),
+        )
+        self._check_counts(level, room)
         load = Load(size.num_rows, size.num_tokens, size.num_tokens)
         self._check_wait(level, load, now_s, deadline_s)
 

@@ -24,7 +24,7 @@ from service.serving.workers import Tokenizing
 T = TypeVar("T")
 
 
-SIZE_GAIN = 0.05  # of a request's tokens per character, towards what is expected of the next
+SIZE_WINDOW = 10_000  # characters: the tokens per character that are expected are those of so many
 CAUTION = 0.9  # of tokens expected: a request refused before tokenizing would be refused after it
 
 
@@ -56,11 +56,13 @@ class TextModel(BatchedModel):
     ) -> TextReply:
         """Tokenize texts and run them, each as an item of its own."""
         with self.counted_failures(caller.received_s):
-            size = self._size_of(texts)
+            size = self._size_of(texts, can_truncate)
             # Before any work, so that refusing is cheap.
             self._batches.check_room(caller.priority, caller.deadline_s, size)
             rows = await self._encode(texts, can_truncate)
-            self._learn_size([row.num_tokens for row in rows], texts)
+            self._learn_size(
+                sum(row.num_tokens for row in rows), self.tokenizer.check_sizes(texts)
+            )
             if not rows:  # an empty batch is answered without running
                 now_s = time.monotonic()
                 timings = Timings.without_batch(caller.received_s, now_s)
@@ -89,14 +91,23 @@ class TextModel(BatchedModel):
             lambda: read([self.tokenizer.pieces(text) for text in texts]), num_characters
         )
 
-    def _size_of(self, texts: Sequence[Text]) -> Size:
+    def _size_of(self, texts: Sequence[Text], can_truncate: bool) -> Size:
         """The expected tokens of texts, from the ratio of earlier ones."""
         num_characters = self.tokenizer.check_sizes(texts)
-        return Size(len(texts), int(CAUTION * self._tokens_per_character * num_characters))
+        num_tokens = int(CAUTION * self._tokens_per_character * num_characters)
+        if can_truncate:
+            num_tokens = min(num_tokens, len(texts) * self.manifest.max_tokens)
+        return Size(len(texts), num_tokens)
 
-    def _learn_size(self, num_tokens: Sequence[int], texts: Sequence[Text]) -> None:
-        share = sum(num_tokens) / max(1, self.tokenizer.check_sizes(texts))
-        self._tokens_per_character += SIZE_GAIN * (share - self._tokens_per_character)
+    def _learn_size(self, num_tokens: int, num_characters: int) -> None:
+        """Take in a request, weighted by its characters.
+
+        Special tokens give a text of one letter three tokens, and an empty text two: such texts say
+        nothing about long ones.
+        """
+        weight = num_characters / (num_characters + SIZE_WINDOW)
+        share = num_tokens / max(1, num_characters)
+        self._tokens_per_character += weight * (share - self._tokens_per_character)
 
     async def _encode(self, texts: Sequence[Text], can_truncate: bool) -> list[EncodedText]:
         num_characters = self.tokenizer.check_sizes(texts)

@@ -5,7 +5,7 @@ from math import inf
 import numpy as np
 import pytest
 
-from service.batching.queue import BatchLimits, BatchQueue
+from service.batching.queue import BatchLimits, BatchQueue, Size
 from service.batching.request import Item, Request
 from service.contract.policies import QueuePolicies, QueuePolicy
 from service.errors import InvalidArgument, Overloaded
@@ -193,6 +193,17 @@ def test_a_request_that_no_empty_queue_could_hold_is_wrong_not_early() -> None:
     queue.put(make(50, 50))
     with pytest.raises(Overloaded):
         queue.put(make(1))
+
+
+def test_an_estimate_alone_is_never_refused_by_an_empty_queue() -> None:
+    """Expected: 200 tokens of 100, and 20 rows of 10. With one token waiting both are refused."""
+    queue = queue_of([], max_waiting_tokens=100, max_waiting_rows=10)
+    queue.check_room(0.0, size=Size(1, 200))
+    queue.check_room(0.0, size=Size(20, 1))
+    queue.put(make(1))
+    for size in (Size(1, 200), Size(20, 1)):
+        with pytest.raises(Overloaded, match=r"^Exceeds maximum queue size$"):
+            queue.check_room(0.0, size=size)
 
 
 def test_waiting_rows_are_bounded_too() -> None:

@@ -198,6 +198,31 @@ async def test_a_text_that_is_too_long_is_cut_only_when_asked(tmp_path: Path) ->
     assert reply.outputs["logits"].tolist() == [text_values(token_ids("win a"), 3).tolist()]
 
 
+@pytest.mark.parametrize("short", ["", "a", "win a prize"])
+async def test_many_short_texts_do_not_make_long_ones_look_larger(
+    tmp_path: Path, short: str
+) -> None:
+    """After 100 texts of two to five tokens, 600 characters are no more than 600 tokens."""
+    long = ["win a prize " * 50]
+    async with text_model(tmp_path, classifier_manifest(), text_session("logits", 3)) as model:
+        for _ in range(100):
+            await model.infer(texts_request(short))
+        assert model._size_of(long, can_truncate=False).num_tokens <= 300
+        cut = model._size_of(long * 3, can_truncate=True).num_tokens
+        assert cut <= 3 * model.manifest.max_tokens
+
+
+async def test_the_size_of_texts_is_expected_from_those_before(tmp_path: Path) -> None:
+    """Of 19 texts of 1,440 characters and 362 tokens each: 0.9 of the tokens of the next."""
+    manifest = classifier_manifest(max_tokens=400)
+    async with text_model(tmp_path, manifest, text_session("logits", 3)) as model:
+        for _ in range(19):
+            await model.infer(texts_request("win a prize " * 120))
+        expected = model._size_of(["win a prize " * 120], can_truncate=False)
+    assert expected.num_rows == 1
+    assert expected.num_tokens == pytest.approx(0.9 * 362, rel=0.15)
+
+
 async def test_long_texts_are_tokenized_beside_the_event_loop(tmp_path: Path) -> None:
     """More than 4,096 characters: same answer, through the executor."""
     text = "prize " * (INLINE_CHARACTERS // 6 + 1)
