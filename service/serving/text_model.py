@@ -60,9 +60,7 @@ class TextModel(BatchedModel):
             # Before any work, so that refusing is cheap.
             self._batches.check_room(caller.priority, caller.deadline_s, size)
             rows = await self._encode(texts, can_truncate)
-            self._learn_size(
-                sum(row.num_tokens for row in rows), self.tokenizer.check_sizes(texts)
-            )
+            self._learn_size(sum(row.num_tokens for row in rows), self.tokenizer.check_sizes(texts))
             if not rows:  # an empty batch is answered without running
                 now_s = time.monotonic()
                 timings = Timings.without_batch(caller.received_s, now_s)
