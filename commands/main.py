@@ -4,6 +4,7 @@ Serving therefore imports no PyTorch, and a command whose libraries are missing 
 install.
 """
 
+import os
 import sys
 from importlib import import_module
 from typing import Annotated
@@ -101,8 +102,17 @@ def healthcheck(context: typer.Context) -> None:
     raise typer.Exit(check_health(context.args))
 
 
+def _is_completion_without_words() -> bool:
+    """Whether completions are asked for as bash does, without the variables that bash sets."""
+    is_asked = os.environ.get("_ATTENDANT_COMPLETE") == "complete_bash"
+    has_words = "COMP_WORDS" in os.environ and os.environ.get("COMP_CWORD", "").isdecimal()
+    return is_asked and not has_words
+
+
 def main() -> None:
     """Entry point of the console script."""
+    if _is_completion_without_words():
+        return
     try:
         app()
     except AttendantError as error:

@@ -7,7 +7,17 @@ import typer
 from attendant.v1 import features_pb2 as pb
 
 from commands.ask.client import Client
-from commands.ask.options import SERVER, AsJson, Model, Server, Version, asks, show, write_plot
+from commands.ask.options import (
+    MAX_UINT32,
+    SERVER,
+    AsJson,
+    Model,
+    Server,
+    Version,
+    asks,
+    show,
+    write_plot,
+)
 
 
 @asks
@@ -24,6 +34,7 @@ def attention(
         list[int] | None,
         typer.Option(
             min=0,
+            max=MAX_UINT32,
             envvar="ATTENDANT_LAYERS",
             help="Layer to show, counted from 0; may be given more than once. By default the mean "
             "of all layers.",
@@ -33,6 +44,7 @@ def attention(
         list[int] | None,
         typer.Option(
             min=0,
+            max=MAX_UINT32,
             envvar="ATTENDANT_HEADS",
             help="Head to show, counted from 0; may be given more than once. By default the mean "
             "of all heads.",

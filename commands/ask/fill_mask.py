@@ -15,6 +15,7 @@ from attendant.v1 import reading_pb2 as pb
 from commands.ask import tables
 from commands.ask.client import Client
 from commands.ask.options import (
+    MAX_UINT32,
     SERVER,
     AsJson,
     Model,
@@ -45,6 +46,7 @@ def fill_mask(
         int,
         typer.Option(
             min=0,
+            max=MAX_UINT32,
             envvar="ATTENDANT_TOP_K",
             help="Number of words per mask, most likely first; 0 prints 5, or compares the 20 most "
             "likely words of each prompt.",

@@ -16,7 +16,17 @@ from attendant.v1 import generation_pb2 as pb
 
 from commands.ask import tables
 from commands.ask.client import Client
-from commands.ask.options import AsJson, Model, Server, Version, asks, errors, show
+from commands.ask.options import (
+    MAX_UINT32,
+    MAX_UINT64,
+    AsJson,
+    Model,
+    Server,
+    Version,
+    asks,
+    errors,
+    show,
+)
 from commands.flags import command_of, flag, own_parameters
 
 Prompt = Annotated[str, typer.Argument(help="Text to continue; '-' reads it from stdin.")]
@@ -31,13 +41,15 @@ CanStream = Annotated[
 PATIENT = Server(timeout_s=300.0)  # for text that is read while it is generated
 
 
-def _sampling(name: str, kind: object, text: str, low: float | None = None) -> inspect.Parameter:
+def _sampling(
+    name: str, kind: object, text: str, low: float | None = None, high: float | None = None
+) -> inspect.Parameter:
     variable = f"ATTENDANT_SAMPLING_{name.upper()}"
-    return flag(name, kind, None, text, variable, panel="Sampling", low=low)
+    return flag(name, kind, None, text, variable, panel="Sampling", low=low, high=high)
 
 
 SAMPLING = (
-    _sampling("max_tokens", int | None, "Largest number of output tokens.", 1),
+    _sampling("max_tokens", int | None, "Largest number of output tokens.", 1, MAX_UINT32),
     _sampling(
         "temperature",
         float | None,
@@ -45,7 +57,13 @@ SAMPLING = (
         "always takes the most likely token; the default is 1.",
         0,
     ),
-    _sampling("top_k", int | None, "Sample from the K most likely tokens; 0 means no limit.", 0),
+    _sampling(
+        "top_k",
+        int | None,
+        "Sample from the K most likely tokens; 0 means no limit.",
+        0,
+        MAX_UINT32,
+    ),
     _sampling(
         "top_p",
         float | None,
@@ -53,15 +71,20 @@ SAMPLING = (
     ),
     _sampling("min_p", float | None, "Drop tokens less likely than this fraction of the best one."),
     _sampling(
-        "seed", int | None, "Seed of the random numbers; the same seed gives the same text.", 0
+        "seed",
+        int | None,
+        "Seed of the random numbers; the same seed gives the same text.",
+        0,
+        MAX_UINT64,
     ),
     _sampling("stop", list[str] | None, "Text that ends the output; may be given more than once."),
-    _sampling("n", int | None, "Number of samples.", 1),
+    _sampling("n", int | None, "Number of samples.", 1, MAX_UINT32),
     _sampling(
         "beam_width",
         int | None,
         "Number of beams of a beam search, in place of sampling; the --n best are printed.",
         0,
+        MAX_UINT32,
     ),
     _sampling(
         "length_penalty",
@@ -118,12 +141,16 @@ generate = asks(command_of(_generate, [*own_parameters(_generate), *SAMPLING]))
 def _write(chunks: Iterable[pb.GenerateChunk]) -> None:
     """Print text as it arrives, then the token counts and times of the last chunk."""
     last = pb.GenerateChunk()
+    has_line = False  # that must end, also so that an error message starts a line
     try:
         for last in chunks:
+            has_line = has_line or bool(last.text)
             sys.stdout.write(_shown(last.text))
             sys.stdout.flush()
+        has_line = True  # an empty text is printed as an empty line
     finally:
-        sys.stdout.write("\n")  # so that an error message starts a line
+        if has_line:
+            sys.stdout.write("\n")
     errors.print(tables.account(last.usage, last.timings))
 
 

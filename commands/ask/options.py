@@ -21,6 +21,8 @@ from service.errors import SettingError
 console = Console()
 errors = Console(stderr=True)
 SERVER_PANEL = "Server"
+MAX_UINT32 = 2**32 - 1  # the largest number that most whole-number fields of requests hold
+MAX_UINT64 = 2**64 - 1
 DEFAULT_ADDRESS = "127.0.0.1:8001"
 
 

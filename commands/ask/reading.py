@@ -11,7 +11,18 @@ from attendant.v1 import reading_pb2 as pb
 
 from commands.ask import tables
 from commands.ask.client import Client
-from commands.ask.options import SERVER, AsJson, Model, Server, Texts, Truncate, Version, asks, show
+from commands.ask.options import (
+    MAX_UINT32,
+    SERVER,
+    AsJson,
+    Model,
+    Server,
+    Texts,
+    Truncate,
+    Version,
+    asks,
+    show,
+)
 from commands.ask.texts import AsNdjson, answer_texts
 from service.errors import SettingError
 
@@ -63,13 +74,17 @@ def answer(
     top_k: Annotated[
         int,
         typer.Option(
-            min=1, envvar="ATTENDANT_TOP_K", help="Largest number of answers, best first."
+            min=1,
+            max=MAX_UINT32,
+            envvar="ATTENDANT_TOP_K",
+            help="Largest number of answers, best first.",
         ),
     ] = 1,
     max_answer_tokens: Annotated[
         int,
         typer.Option(
             min=0,
+            max=MAX_UINT32,
             envvar="ATTENDANT_MAX_ANSWER_TOKENS",
             help="Longest answer in tokens; 0 means 30.",
         ),

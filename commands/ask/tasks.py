@@ -8,6 +8,7 @@ from attendant.v1 import text_pb2 as pb
 from commands.ask import tables
 from commands.ask.client import Client
 from commands.ask.options import (
+    MAX_UINT32,
     SERVER,
     AsJson,
     Model,
@@ -39,6 +40,7 @@ def classify(
         int,
         typer.Option(
             min=0,
+            max=MAX_UINT32,
             envvar="ATTENDANT_TOP_K",
             help="Number of labels per text, most likely first; 0 prints all of them.",
         ),

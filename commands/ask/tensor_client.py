@@ -3,6 +3,7 @@
 Datatypes come from the model's metadata, shapes from how the lists are nested.
 """
 
+import reprlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,8 +13,17 @@ from tritonclient.grpc import service_pb2_grpc
 
 from commands.ask.access import NO_ACCESS, Access
 from commands.ask.client import Client
-from service.contract.tensors import DATATYPES, strings_from_raw, to_raw
+from service.contract.tensors import BYTES, DATATYPES, strings_from_raw, to_raw
 from service.errors import InvalidArgument
+
+JSON_TYPES = {
+    bool: "boolean",
+    int: "number",
+    float: "number",
+    type(None): "null",
+    list: "list",
+    dict: "object",
+}
 
 
 class InferenceClient(Client):
@@ -42,9 +52,28 @@ class InferenceClient(Client):
 
 def _array_of(name: str, value: Any, datatype: str) -> np.ndarray:
     try:
-        return np.array(value, DATATYPES[datatype].dtype)
+        array = np.array(value, DATATYPES[datatype].dtype)
     except (ValueError, TypeError, OverflowError) as error:
         raise InvalidArgument(f"--input '{name}' is no {datatype} tensor: {error}") from error
+    if datatype == BYTES:
+        for element in array.ravel():
+            _check_text(name, element)
+    return array
+
+
+def _check_text(name: str, element: Any) -> None:
+    """Raises `InvalidArgument` where an element of a BYTES tensor is no string."""
+    if not isinstance(element, str):
+        raise InvalidArgument(
+            f"--input '{name}' has an element of type {JSON_TYPES[type(element)]}, "
+            f"{reprlib.repr(element)}, expected strings: its datatype is {BYTES}"
+        )
+    try:
+        element.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidArgument(
+            f"--input '{name}' has a string with half of a surrogate pair, expected Unicode text"
+        ) from error
 
 
 def _read(tensor: Any, content: bytes, model: str) -> np.ndarray:

@@ -8,7 +8,7 @@ from attendant.v1 import vision_pb2 as pb
 
 from commands.ask import tables
 from commands.ask.client import Client
-from commands.ask.options import SERVER, AsJson, Model, Server, Version, asks, show
+from commands.ask.options import MAX_UINT32, SERVER, AsJson, Model, Server, Version, asks, show
 from service.errors import SettingError
 from service.settings import Settings
 
@@ -23,6 +23,7 @@ def classify_image(
         int,
         typer.Option(
             min=0,
+            max=MAX_UINT32,
             envvar="ATTENDANT_TOP_K",
             help="Number of labels per image, most likely first; 0 prints all of them.",
         ),

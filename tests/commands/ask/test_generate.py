@@ -91,11 +91,25 @@ async def test_every_flag_reaches_the_server(served: Served) -> None:
     }
     for name, value in cases.items():
         flag = "--" + name.replace("_", "-")
-        try:
-            refusal = (await run(served, "generate", "tale", "once", flag, value)).stderr
-        except ValueError as error:  # of a message that has no room for the number
-            refusal = str(error)
-        assert name in refusal
+        refused = await run(served, "generate", "tale", "once", flag, value)
+        assert name in refused.stderr
+        assert refused.stdout == ""  # no line is ended where none was begun
+
+
+@pytest.mark.parametrize("flag", ["max-tokens", "top-k", "seed", "n", "beam-width"])
+async def test_numbers_that_no_request_can_hold_are_refused_by_their_flag(
+    served: Served, flag: str
+) -> None:
+    result = await run(served, "generate", "tale", "once", f"--{flag}", "9" * 23)
+    assert result.exit_code == 2
+    assert f"'--{flag}'" in result.stderr
+    assert str(2 ** (64 if flag == "seed" else 32) - 1) in result.stderr
+
+
+async def test_a_text_that_is_empty_is_an_empty_line(served: Served) -> None:
+    stop = greedy_text("once", 10)[0]
+    result = await run(served, "generate", "tale", "once", *GREEDY, "--stop", stop)
+    assert result.stdout == "\n"
 
 
 async def test_a_stop_text_may_be_given_more_than_once(served: Served) -> None:

@@ -130,6 +130,27 @@ async def test_what_is_wrong_with_all_lines_is_said_once(served: Served) -> None
     assert "unknown model: 'nobody'" in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("command", "flag"),
+    [
+        ("classify spam a", "--top-k"),
+        ("fill-mask spam a", "--top-k"),
+        ("answer spam a --context b", "--top-k"),
+        ("answer spam a --context b", "--max-answer-tokens"),
+        ("classify-image spam a", "--top-k"),
+        ("attention spam a", "--layer"),
+        ("attention spam a", "--head"),
+    ],
+)
+async def test_numbers_that_no_request_can_hold_are_refused_by_their_flag(
+    served: Served, command: str, flag: str
+) -> None:
+    result = await run(served, *command.split(), flag, "99999999999")
+    assert result.exit_code == 2
+    assert f"'{flag}'" in result.stderr
+    assert str(2**32 - 1) in result.stderr
+
+
 async def test_no_lines_are_answered_by_nothing(served: Served) -> None:
     result = await run(served, "classify", "spam", "-", "--json", stdin="\n\r\n")
     assert result.exit_code == 0
