@@ -4,6 +4,7 @@ Imports only gRPC, because the health check, which must start quickly, uses it t
 """
 
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,19 +26,31 @@ class Access:
 
 
 NO_ACCESS = Access()
+MAX_TIMEOUT_S = 1e9  # 31 years; with 1e12, gRPC ends a call at once
+# Addresses as gRPC spells them beside HOST:PORT: by the name of what resolves them.
+SCHEMES = ("dns:", "ipv4:", "ipv6:", "unix:", "unix-abstract:")
+HOST_AND_PORT = re.compile(r"(?:[^:\[\]/\s]+|\[[^\[\]\s]+\]):(\d{1,5})")
 NOT_CONNECTED = ("failed to connect to all addresses", "errors resolving", "DNS resolution failed")
 
 
 def open_channel(
     address: str, access: Access, options: Sequence[tuple[str, int | str]] = ()
 ) -> grpc.Channel:
-    """A channel with TLS where `access` has a certificate to trust."""
+    """A channel with TLS where `access` has a certificate to trust. Raises `SettingError`."""
+    if not _is_address(address):
+        raise SettingError(f"--address is '{address}', expected HOST:PORT")
     if access.tls_ca is None:
         return grpc.insecure_channel(address, options)
     if access.tls_name:
         options = [*options, ("grpc.ssl_target_name_override", access.tls_name)]
     credentials = grpc.ssl_channel_credentials(access.tls_ca, access.tls_key, access.tls_cert)
     return grpc.secure_channel(address, credentials, options)
+
+
+def _is_address(text: str) -> bool:
+    """Whether the text names a port: gRPC itself would take 443 for none, and a port for a host."""
+    found = HOST_AND_PORT.fullmatch(text)
+    return text.startswith(SCHEMES) or (found is not None and 0 < int(found[1]) < 2**16)
 
 
 def read_access(

@@ -16,7 +16,7 @@ from pathlib import Path
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from commands.ask.access import Access, explained, open_channel, read, read_access
+from commands.ask.access import MAX_TIMEOUT_S, Access, explained, open_channel, read, read_access
 from service.errors import AttendantError
 
 # Where a server that listens everywhere is found on its own machine.
@@ -65,8 +65,10 @@ def _seconds(text: str) -> float:
         seconds = float(text)
     except ValueError:
         seconds = 0.0
-    if not seconds >= LEAST_S:
-        raise argparse.ArgumentTypeError(f"is {text}, expected at least {LEAST_S} seconds")
+    if not LEAST_S <= seconds <= MAX_TIMEOUT_S:
+        raise argparse.ArgumentTypeError(
+            f"is {text}, expected {LEAST_S} to {MAX_TIMEOUT_S:,.0f} seconds"
+        )
     return seconds
 
 

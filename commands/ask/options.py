@@ -2,9 +2,10 @@
 
 import inspect
 import json
+import math
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -13,7 +14,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from commands.ask.access import NO_ACCESS, Access, explained, read_access
+from commands.ask.access import MAX_TIMEOUT_S, NO_ACCESS, Access, explained, read_access
 from commands.ask.message_json import json_fields
 from commands.pictures import MissingFontWarning, png_of
 from service.errors import SettingError
@@ -24,6 +25,15 @@ SERVER_PANEL = "Server"
 MAX_UINT32 = 2**32 - 1  # the largest number that most whole-number fields of requests hold
 MAX_UINT64 = 2**64 - 1
 DEFAULT_ADDRESS = "127.0.0.1:8001"
+# What a server says of a text that is too long, and what a command says that has the flag.
+TRUNCATION = "ask for truncation", "pass --truncate"
+
+
+def _number(value: float) -> float:
+    """The number that was given. Raises `typer.BadParameter` for nan, which is in every range."""
+    if math.isnan(value):
+        raise typer.BadParameter("expected a number of seconds")
+    return value
 
 
 class Server(NamedTuple):
@@ -48,6 +58,8 @@ TimeoutS = Annotated[
     float,
     typer.Option(
         min=0.001,
+        max=MAX_TIMEOUT_S,
+        callback=_number,
         envvar="ATTENDANT_TIMEOUT_S",
         rich_help_panel=SERVER_PANEL,
         help="Seconds to wait for the complete answer to a request. A full queue of texts takes "
@@ -150,6 +162,8 @@ def asks(command: Callable[..., None]) -> Callable[..., None]:
             command(**values, server=Server(address, timeout_s, access))
         except grpc.RpcError as error:
             text = explained(error, address, timeout_s)
+            if "truncate" in values:
+                text = text.replace(*TRUNCATION)
             errors.print(Text.assemble((f"{error.code().name}: ", "red"), text))
             raise typer.Exit(1) from error
 
@@ -161,8 +175,18 @@ def asks(command: Callable[..., None]) -> Callable[..., None]:
     return with_access(run)
 
 
+def is_stdin(given: Sequence[str]) -> bool:
+    """Whether the texts are the lines of stdin. Raises `SettingError` for '-' among other texts."""
+    if "-" in given and len(given) > 1:
+        raise SettingError(
+            "'-' is one of several texts, expected it alone: it reads the texts from stdin"
+        )
+    return list(given) == ["-"]
+
+
 def given_texts(arguments: list[str]) -> list[str]:
-    if arguments != ["-"]:
+    """The arguments, or where they are '-', the lines of stdin. Raises `SettingError`."""
+    if not is_stdin(arguments):
         return arguments
     return [line.rstrip("\n") for line in sys.stdin]
 

@@ -32,7 +32,7 @@ from rich.text import Text
 from commands.ask.in_flight import Answered, InFlight, Refused
 from commands.ask.lines import GivenTexts, Line, StreamedTexts, Texts
 from commands.ask.message_json import json_fields
-from commands.ask.options import console, errors
+from commands.ask.options import TRUNCATION, console, errors, is_stdin
 from commands.ask.tables import Table
 from service.errors import InvalidArgument, SettingError
 
@@ -109,12 +109,8 @@ def output_of(
     return GrowingTable(draw, draw_rows)
 
 
-def is_stdin(given: Sequence[str]) -> bool:
-    return list(given) == ["-"]
-
-
 def texts_of(given: Sequence[str]) -> Texts:
-    """The arguments, or where they are '-', the lines of stdin."""
+    """The arguments, or where they are '-', the lines of stdin. Raises `SettingError`."""
     if not is_stdin(given):
         return GivenTexts(given)
     if sys.stdin is None:
@@ -166,10 +162,10 @@ def _named(refusal: Refused, noun: str) -> str:
     whose = f"{noun} {refusal.line.number}"
     if refusal.error is None:
         return f"{whose} {refusal.reason}"
-    start = "text 0 "
-    if refusal.reason.startswith(start):
-        return f"{whose} {refusal.reason.removeprefix(start)}"
-    return f"{whose}: {refusal.reason}"
+    start, reason = "text 0 ", refusal.reason.replace(*TRUNCATION)
+    if reason.startswith(start):
+        return f"{whose} {reason.removeprefix(start)}"
+    return f"{whose}: {reason}"
 
 
 class _Count:

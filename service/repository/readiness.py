@@ -37,7 +37,7 @@ class Readiness:
             return f"{_quoted(sorted(model.name for model in unserved))} being loaded"
         return (
             f"{_quoted(failed)} not served, and the log says why: {self._remedy()}; under "
-            "--no-strict-readiness the server is ready without"
+            "--no-strict-readiness the server is ready without it"
         )
 
     @property

@@ -380,6 +380,8 @@ class ModelRepository:
             "loaded '%s' version %d in %.2f s: %s",
             *(model.name, loaded.number, metrics.load_s, loaded.description),
         )
+        if loaded.cost is not None:
+            logger.debug("costs of '%s' version %d: %r", model.name, loaded.number, loaded.cost)
 
         def on_broken() -> None:
             self._withdraw(model, served)

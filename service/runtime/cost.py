@@ -31,10 +31,8 @@ class CostCurve:
     token_s: float = 0.0  # seconds of one; 0: not measured
 
     def __str__(self) -> str:
-        return (
-            f"a run costs {self.overhead:.0f} tokens of {self.token_s * 1e6:.1f} us, padding "
-            f"{self.padding:.0%} of text, attention {self.square * 1e6:.0f} millionths of B * S^2"
-        )
+        run_s = self.overhead * self.token_s
+        return f"measured: {self.token_s * 1e6:.1f} us per token, {run_s * 1e3:.1f} ms per run"
 
     def work(self, num_rows: Amount, longest: Amount, num_tokens: Amount) -> Amount:
         """The price of rows without the overhead; of many batches at once, where given arrays."""

@@ -77,7 +77,7 @@ async def test_whatever_is_not_serving_exits_1_with_one_line(
     ("service", "reason"),
     [
         ("", "'broken' is not served, and the log says why: mend or remove it, and start"),
-        ("readiness", "under --no-strict-readiness the server is ready without"),
+        ("readiness", "under --no-strict-readiness the server is ready without it"),
         ("inference.GRPCInferenceService", "'broken' is not served, "),
         ("broken", "the model failed, and the log says why: mend or remove it, "),
     ],
@@ -109,6 +109,22 @@ async def test_names_of_models_are_not_told_to_probes_where_tokens_are_asked_for
 async def test_a_check_that_finds_no_server_says_where_it_looked() -> None:
     result = await run("--address", "127.0.0.1:1", "--timeout-s", "5")
     assert "UNAVAILABLE no server answers at 127.0.0.1:1: start one by " in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("flags", "reason"),
+    [
+        (("--timeout-s", "inf"), "is inf, expected 0.001 to 1,000,000,000 seconds"),
+        (("--timeout-s", "nan"), "is nan, expected 0.001 to"),
+        (("--address", "18001"), "--address is '18001', expected HOST:PORT"),
+    ],
+)
+async def test_what_is_no_time_and_no_address_is_refused(
+    flags: tuple[str, ...], reason: str
+) -> None:
+    result = await run(*flags)
+    assert result.exit_code != 0
+    assert reason in result.stderr
 
 
 async def test_a_draining_server_is_unready_and_alive(tmp_path: Path) -> None:

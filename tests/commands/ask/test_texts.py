@@ -151,6 +151,61 @@ async def test_numbers_that_no_request_can_hold_are_refused_by_their_flag(
     assert str(2**32 - 1) in result.stderr
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        "classify spam a -",
+        "classify spam - a --json",
+        "classify spam a - --ndjson",
+        "similarity mini - a",
+        "score spam q - a",
+        "fill-mask spam --compare a -",
+    ],
+)
+async def test_stdin_among_other_texts_is_refused(served: Served, command: str) -> None:
+    with pytest.raises(SettingError, match="'-' is one of several texts, expected it alone"):
+        await run(served, *command.split(), stdin=LINES)
+
+
+@pytest.mark.parametrize("stdin", [TOO_LONG, f"win\n{TOO_LONG}"])
+async def test_a_text_that_is_too_long_is_refused_with_the_flag_that_truncates(
+    served: Served, stdin: str
+) -> None:
+    """Alone in its request, and beside a text that is answered."""
+    result = await run(served, "classify", "spam", "-", stdin=stdin)
+    assert result.exit_code == 1
+    assert "shorten it, or pass --truncate" in " ".join(result.stderr.split())
+
+
+@pytest.mark.parametrize("value", ["inf", "nan", "1e12"])
+async def test_a_time_limit_that_is_no_number_of_seconds_is_refused(
+    served: Served, value: str
+) -> None:
+    result = await run(served, "models", "--timeout-s", value)
+    assert result.exit_code == 2
+    assert "'--timeout-s'" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "address", ["localhost", "18001", ":18001", "localhost:", "localhost:http", "host:70000", "::1"]
+)
+async def test_an_address_without_host_or_port_is_refused(address: str) -> None:
+    with pytest.raises(SettingError, match=f"--address is '{address}', expected HOST:PORT"):
+        CliRunner().invoke(app, ["models", "--address", address], catch_exceptions=False)
+
+
+async def test_an_address_may_be_a_name_or_of_either_protocol_or_a_scheme(served: Served) -> None:
+    port = served.address.rpartition(":")[2]
+    for address in (f"localhost:{port}", f"dns:///localhost:{port}", f"ipv4:127.0.0.1:{port}"):
+        command = ["models", "--address", address]
+        result = await within_patience(asyncio.to_thread(CliRunner().invoke, app, command))
+        assert result.exit_code == 0
+    for address in ("[::1]:1", "unix:/no/such/socket"):
+        command = ["models", "--address", address, "--timeout-s", "5"]
+        result = await within_patience(asyncio.to_thread(CliRunner().invoke, app, command))
+        assert "UNAVAILABLE: " in result.stderr
+
+
 async def test_no_lines_are_answered_by_nothing(served: Served) -> None:
     result = await run(served, "classify", "spam", "-", "--json", stdin="\n\r\n")
     assert result.exit_code == 0

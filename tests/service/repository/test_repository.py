@@ -1,6 +1,7 @@
 """A folder of models: what is served, under which versions, and why the rest is not."""
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -17,6 +18,7 @@ from service.observe.metrics import Metrics
 from service.repository.loading import Openers, OpenSession
 from service.repository.repository import ModelRepository
 from service.repository.version import parse_version
+from service.runtime.cost import CostCurve
 from service.runtime.cpus import available_cpus
 from service.runtime.session import OnnxSession
 from service.serving.model import Caller, InferRequest
@@ -192,6 +194,19 @@ async def test_a_batch_of_rows_that_the_token_bound_cannot_hold_is_refused_at_lo
         }
 
 
+async def test_measured_costs_are_logged_in_short_and_whole_at_debug_level(
+    repository: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    curve = CostCurve(23.0, 0.37, 0.003823, 45.8e-6)
+    monkeypatch.setattr("service.repository.loading.measure_cost", lambda *_: curve)
+    caplog.set_level(logging.DEBUG, "service.repository.repository")
+    write_model(repository, "m", classifier_manifest())
+    async with loaded(repository, FakeSessions(m=classifier), measure_cost_s=60.0):
+        (short,) = [text for text in caplog.messages if text.startswith("loaded 'm'")]
+    assert short.endswith("; measured: 45.8 us per token, 1.1 ms per run")
+    assert f"costs of 'm' version 1: {curve!r}" in caplog.messages
+
+
 async def test_readiness_is_strict_only_when_asked(repository: Path) -> None:
     write_model(repository, "bad")
     async with loaded(repository, FakeSessions()) as models:
@@ -218,7 +233,7 @@ async def test_what_keeps_a_server_from_being_ready_is_named_with_the_way_out(
     async with loaded(repository, sessions, model_control_mode=mode, load_models="*") as models:
         assert models.readiness.obstacle == (
             f"'b', 'c', 'd' and 1 more are not served, and the log says why: {REMEDIES[mode]}; "
-            "under --no-strict-readiness the server is ready without"
+            "under --no-strict-readiness the server is ready without it"
         )
         assert f"the server is not ready: {models.readiness.obstacle}" in caplog.messages
         assert models.readiness.obstacle_of("b").endswith(REMEDIES[mode])

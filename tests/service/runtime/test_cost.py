@@ -44,6 +44,12 @@ def test_the_price_of_rows_is_that_of_their_text_their_padding_and_their_attenti
     assert CostCurve(16.0, 0.5, 0.01).work(2, 10, 14) == 14 + 3 + 2
 
 
+def test_a_measured_curve_is_named_by_its_times() -> None:
+    """23 tokens of 45.8 us are the price of a run."""
+    curve = CostCurve(23.0, 0.37, 0.003823, 45.8e-6)
+    assert str(curve) == "measured: 45.8 us per token, 1.1 ms per run"
+
+
 def test_many_batches_are_priced_at_once() -> None:
     curve, sizes = CostCurve(16.0, 0.5, 0.01), np.array([[2, 10, 14], [1, 7, 7]])
     rows, longest, tokens = sizes.T
