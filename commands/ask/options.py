@@ -2,7 +2,6 @@
 
 import inspect
 import json
-import math
 import sys
 import warnings
 from collections.abc import Callable, Sequence
@@ -29,13 +28,6 @@ DEFAULT_ADDRESS = "127.0.0.1:8001"
 TRUNCATION = "ask for truncation", "pass --truncate"
 
 
-def _number(value: float) -> float:
-    """The number that was given. Raises `typer.BadParameter` for nan, which is in every range."""
-    if math.isnan(value):
-        raise typer.BadParameter("expected a number of seconds")
-    return value
-
-
 class Server(NamedTuple):
     """The server that a command calls, and its time limit: the arguments of every client."""
 
@@ -59,7 +51,6 @@ TimeoutS = Annotated[
     typer.Option(
         min=0.001,
         max=MAX_TIMEOUT_S,
-        callback=_number,
         envvar="ATTENDANT_TIMEOUT_S",
         rich_help_panel=SERVER_PANEL,
         help="Seconds to wait for the complete answer to a request. A full queue of texts takes "
