@@ -82,6 +82,7 @@ TESTS = (
     "repository/test_warmup",
     "rpc/test_features",
     "rpc/test_fill_mask",
+    "rpc/test_pair_scoring",
     "rpc/test_reading",
     "rpc/test_text",
     "rpc/test_vision",

@@ -51,6 +51,13 @@ def _sampling(
 SAMPLING = (
     _sampling("max_tokens", int | None, "Largest number of output tokens.", 1, MAX_UINT32),
     _sampling(
+        "min_tokens",
+        int | None,
+        "Smallest number of output tokens: the text does not end before.",
+        0,
+        MAX_UINT32,
+    ),
+    _sampling(
         "temperature",
         float | None,
         "Divisor of the logits: below 1 for more likely tokens, above 1 for more varied ones. 0 "
@@ -97,6 +104,13 @@ SAMPLING = (
         "repetition_penalty",
         float | None,
         "Above 1, makes tokens that occur in the prompt or the output less likely.",
+    ),
+    _sampling(
+        "no_repeat_ngram_size",
+        int | None,
+        "Never repeat a sequence of this number of tokens, the prompt included; 0 means off.",
+        0,
+        MAX_UINT32,
     ),
     _sampling(
         "presence_penalty",

@@ -31,7 +31,12 @@ def completions(line: str) -> set[str]:
         ("attendant demo da", {"dates"}),
         (
             "attendant train --task ",
-            {"text-classification", "token-classification", "question-answering"},
+            {
+                "text-classification",
+                "token-classification",
+                "question-answering",
+                "pair-scoring",
+            },
         ),
         ("attendant train --precision o", {"on", "off"}),
         ("attendant import --pooling ", {"mean", "cls"}),

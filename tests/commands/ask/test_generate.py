@@ -87,6 +87,8 @@ async def test_every_flag_reaches_the_server(served: Served) -> None:
         "frequency_penalty": "3",
         "n": "65",
         "max_tokens": "1048577",
+        "min_tokens": "1048577",
+        "no_repeat_ngram_size": "1048577",
         "stop": "",
     }
     for name, value in cases.items():
