@@ -36,7 +36,13 @@ def server() -> Iterator[ServerProcess]:
 
 
 def sampled(max_tokens: int = 40) -> dict[str, Any]:
-    return {"temperature": 0.8, "top_p": 0.9, "seed": 11, "max_tokens": max_tokens, "min_tokens": 20}
+    return {
+        "temperature": 0.8,
+        "top_p": 0.9,
+        "seed": 11,
+        "max_tokens": max_tokens,
+        "min_tokens": 20,
+    }
 
 
 def test_the_terminal_the_stream_and_one_answer_give_the_same_text(server: ServerProcess) -> None:
