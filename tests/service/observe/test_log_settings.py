@@ -30,6 +30,9 @@ def logger() -> Iterator[logging.Logger]:
     logger.addHandler(Lines())
     logger.setLevel(logging.INFO)
     yield logger
+    for handler in logger.handlers:  # pytest's own is among them, and serves later tests too
+        for each in list(handler.filters):
+            handler.removeFilter(each)
     logger.handlers.clear()
 
 
