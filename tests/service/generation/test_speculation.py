@@ -235,11 +235,11 @@ async def test_drafts_change_no_text(params: dict[str, Any]) -> None:
 
 async def test_leaving_in_the_middle_of_a_draft_leaves_a_sound_slot() -> None:
     """The engine recounts when it is idle; the next one with this beginning copies it."""
-    decoder = RepeatingDecoder(num_slots=2, max_tokens=160)
+    decoder = RepeatingDecoder(num_slots=2, max_tokens=4_000)
     observer = RecordingObserver()
     async with engine_on(decoder, observer=observer) as engine:
         draft_eagerly(engine)
-        request = request_of(PROMPTS[1], max_tokens=100)
+        request = request_of(PROMPTS[1], max_tokens=3_500)  # more than it can write meanwhile
         async with engine.generate(request) as generation:
             async for _ in generation:
                 if any(step.num_agreed for step in observer.steps):
@@ -247,8 +247,10 @@ async def test_leaving_in_the_middle_of_a_draft_leaves_a_sound_slot() -> None:
         said = generation.sequences[0]
         prompt = [*said.token_ids[: said.num_tokens].tolist()]
         (answer,) = await ask_all(engine, request_of(prompt, max_tokens=20))
-    ((wanted,),) = await answers([PROMPTS[1]], drafts=False, max_tokens=100)
     done = len(prompt) - len(PROMPTS[1])
+    plain = RepeatingDecoder(num_slots=2, max_tokens=4_000)
+    async with engine_on(plain) as engine:
+        (wanted,) = await ask_all(engine, request_of(PROMPTS[1], max_tokens=done + 20))
     assert answer.token_ids == wanted.token_ids[done : done + 20]
     assert observer.ended[0].finish_reason is FinishReason.ABORT
     assert observer.ended[1].num_reused_tokens > len(PROMPTS[1])
