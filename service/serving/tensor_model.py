@@ -65,7 +65,7 @@ class BatchedModel(ServedModel):
     ) -> T:
         """Run and count one request; `read` makes of its items' outputs what is answered.
 
-        Whoever calls this counts failures.
+        The caller counts failures.
         """
         call = current_call.get()
         if call is not None:

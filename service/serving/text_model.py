@@ -24,7 +24,7 @@ from service.serving.workers import Tokenizing
 T = TypeVar("T")
 
 
-SIZE_WINDOW = 10_000  # characters: the tokens per character that are expected are those of so many
+SIZE_WINDOW = 10_000  # characters of earlier texts that give the expected tokens per character
 CAUTION = 0.9  # of tokens expected: a request refused before tokenizing would be refused after it
 
 
