@@ -25,6 +25,7 @@ MAX_SURPRISE = 1.0  # of what was expected, in either direction, that one may co
 MIN_STEPS = 8  # of decoding, until their pace is believed
 END_RISE = 1.5  # of the trust in ends: all that run are late together, and few end in a second
 STEP_ROWS = 16.0  # rows whose work takes as long as a step's overhead, until steps are measured
+PROMPT_TOKENS = 16.0  # of prompts, likewise: short prompts must not price long ones by the token
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,7 @@ class Outlook:
         self._steps = Prices(CostCurve(STEP_ROWS), GAIN)
         self._fewest_rows, self._fewest_s = num_slots, 0.0  # of a step, and what it took
         self._stretch = 1.0  # from one step's end to the next, by the step: prompts come between
-        self._prompt_token_s = 0.0
+        self._prompts = Prices(CostCurve(PROMPT_TOKENS))
         self._output_tokens = 0.0  # of sequences
         self._said_share = 1.0  # of the tokens that they might have said
 
@@ -96,7 +97,7 @@ class Outlook:
 
     def read(self, num_tokens: int, took_s: float) -> None:
         """Count the prompt tokens that a step computed."""
-        self._prompt_token_s = _moved(self._prompt_token_s, took_s / num_tokens)
+        self._prompts.learn(Work(1, num_tokens), took_s)
 
     def ended(self, sequence: Sequence) -> None:
         """Count the output tokens of a sequence that ended."""
@@ -111,8 +112,8 @@ class Outlook:
         self.slots = Slots(num_free, tuple(left))
 
     def prompt_s(self, num_tokens: int) -> float:
-        """The seconds that computing a prompt takes."""
-        return num_tokens * self._prompt_token_s
+        """The seconds that a step takes which computes so many tokens of prompts; 0: not known."""
+        return self._prompts.price_s(Work(1, num_tokens)) if num_tokens else 0.0
 
     def token_s(self, num_rows: int) -> float:
         """Seconds between two tokens of each of `num_rows` sequences, beside others' prompts."""

@@ -30,6 +30,7 @@ from service.generation.scheduler import SchedulerLimits
 from service.generation.sequence import GenerationRequest
 from service.generation.stream import Generation, SequenceUpdate
 from service.records import FinishReason
+from service.runtime.pace import MIN_RUNS
 from tests.fakes.generation import (
     VOCABULARY,
     Answer,
@@ -491,14 +492,15 @@ async def test_overload_refuses_at_the_limit_and_recovers() -> None:
 
 
 async def test_a_prompt_that_cannot_be_computed_by_its_deadline_is_not_started() -> None:
-    """Its 5 tokens are expected to take 50 s, and 10 s are left; running ones are not disturbed."""
+    """It is expected to take more than 9 s, and 5 s are left; running ones are not disturbed."""
     decoder = FakeDecoder(num_slots=1)
     decoder.hold()
     async with engine_on(decoder) as engine:
         running = await start(engine, "a")
         await step_to(decoder, 1)
-        engine._outlook.read(1, 10.0)
-        hopeless = await start(engine, "hello", deadline_s=time.monotonic() + 10.0)
+        for _ in range(MIN_RUNS):
+            engine._outlook.read(1, 10.0)
+        hopeless = await start(engine, "hello", deadline_s=time.monotonic() + 5.0)
         decoder.release()
         with pytest.raises(TooLate, match=r"^Deadline Exceeded: .* s are needed"):
             await within_patience(hopeless)

@@ -18,7 +18,7 @@ from service.generation.outlook import (
 )
 from service.generation.scheduler import SchedulerLimits
 from service.generation.sequence import Sequence
-from service.runtime.pace import MAX_FACTOR, TRUST_GAIN
+from service.runtime.pace import MAX_FACTOR, MIN_RUNS, TRUST_GAIN
 from tests.fakes.generation import Steps, sequence_of
 
 NUM_SLOTS = 4
@@ -35,7 +35,8 @@ def known() -> Outlook:
     outlook = Outlook(2)
     for _ in range(MIN_STEPS):
         outlook.decoded(2, 0.1, 0.1)
-    outlook.read(10, 0.1)
+    for _ in range(MIN_RUNS):
+        outlook.read(10, 0.1)
     outlook.slots = Slots(0, (5.0, 10.0))
     return outlook
 
@@ -69,6 +70,16 @@ def test_nothing_is_refused_before_steps_were_seen_or_while_a_slot_is_free() -> 
     outlook = known()
     outlook.slots = Slots(1)
     outlook.check(NOTHING, Demand(10_000, 10_000), 0.0, 0.1, 0.1)
+
+
+def test_short_prompts_do_not_make_long_ones_expensive() -> None:
+    """The first of 3 tokens took 26 ms on a cold session, later ones 1 ms: mostly overhead."""
+    outlook = Outlook(64)
+    for took_s in (0.026, *[0.001] * 6):
+        outlook.read(3, took_s)
+    assert outlook.prompt_s(400) < 0.03
+    outlook.read(400, 0.02)
+    assert outlook.prompt_s(400) == pytest.approx(0.02, rel=0.2)
 
 
 def test_outputs_that_end_early_are_expected_to() -> None:
@@ -290,16 +301,19 @@ def test_a_stall_that_makes_all_late_is_over_when_it_ends(
 ) -> None:
     """1.5 s of nothing at the 6th second, at three times the capacity: all that runs is cut off.
 
-    Half a second later the whole capacity is answered again by the deadlines: that many were late
-    at once does not make requests refused that would be in time.
+    Half a second later the capacity is answered again by the deadlines, in the mean of eight runs:
+    that many were late at once does not make requests refused that would be in time.
     """
     most = capacity_per_s(Machine(Limits(), num_slots, cost))
-    machine = Machine(Limits(1.0, deadline_s, is_cut_off=True), num_slots, cost)
-    run(machine, 3 * most, LENGTHS, seconds=6.0)
-    machine.now_s += 1.5
-    run(machine, 3 * most, LENGTHS, seconds=14.0)
-    num_ended = sum(8.0 <= ended_s < 14.0 for ended_s in machine.ended_s.values())
-    assert num_ended / 6.0 >= most
+    shares = []
+    for seed in range(8):
+        machine = Machine(Limits(1.0, deadline_s, is_cut_off=True), num_slots, cost)
+        run(machine, 3 * most, LENGTHS, seconds=6.0, seed=seed)
+        machine.now_s += 1.5
+        run(machine, 3 * most, LENGTHS, seconds=14.0, seed=seed)
+        num_ended = sum(8.0 <= ended_s < 14.0 for ended_s in machine.ended_s.values())
+        shares.append(num_ended / 6.0 / most)
+    assert np.mean(shares) >= 0.98
 
 
 def arrival(random: np.random.Generator, lengths: tuple[int, int]) -> Sequence:
@@ -309,9 +323,15 @@ def arrival(random: np.random.Generator, lengths: tuple[int, int]) -> Sequence:
     return sequence_of(prompt, max_tokens=max_tokens, ignore_eos=True)
 
 
-def run(machine: Machine, rate: float, lengths: tuple[int, int], seconds: float = 30.0) -> Machine:
+def run(
+    machine: Machine,
+    rate: float,
+    lengths: tuple[int, int],
+    seconds: float = 30.0,
+    seed: int = 3,
+) -> Machine:
     """The machine after so long, with requests that come at this rate."""
-    random = np.random.default_rng(3)
+    random = np.random.default_rng(seed)
     due_s = machine.now_s
     while machine.now_s < seconds:
         while due_s <= machine.now_s:
