@@ -306,8 +306,10 @@ def _read_jsonl(path: Path, file: TextIO) -> Iterator[Example]:
             raise DatasetError(f"{path}:{line}: not JSON: {error}") from error
         if not isinstance(values, dict) or not set(COLUMNS) <= values.keys():
             raise DatasetError(f"{path}:{line}: expected an object with label and text")
-        if not isinstance(values["text"], str) or not isinstance(values["label"], str | int):
-            raise DatasetError(f"{path}:{line}: text must be a string, label a string or integer")
+        if not isinstance(values["text"], str) or not isinstance(
+            values["label"], str | int | float
+        ):
+            raise DatasetError(f"{path}:{line}: text must be a string, label a string or a number")
         pair = values.get(PAIR, "")
         if not isinstance(pair, str):
             raise DatasetError(f"{path}:{line}: {PAIR} must be a string")

@@ -142,6 +142,17 @@ async def test_figures_of_a_constant_scorer_have_no_correlation() -> None:
     assert figures.scores() == {"correlation": 0.0, "accuracy": 0.75}
 
 
+async def test_scores_in_json_lines_are_numbers_or_strings(tmp_path: Path) -> None:
+    path = tmp_path / "pairs.jsonl"
+    labels = (0, 0.25, "0.5", 1e-05, 1)
+    rows = [{"label": label, "text": "a", "text_pair": f"{label}"} for label in labels]
+    path.write_text("\n".join(map(json.dumps, rows)))
+    assert read_scored_pairs(path).scores == (0.0, 0.25, 0.5, 1e-05, 1.0)
+    path.write_text('{"label": 1.5, "text": "a", "text_pair": "b"}')
+    with pytest.raises(DatasetError, match=r"1: the label '1\.5' is no score"):
+        read_scored_pairs(path)
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [

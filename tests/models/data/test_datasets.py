@@ -76,9 +76,9 @@ def test_pairs_and_single_texts_do_not_mix(tmp_path: Path) -> None:
         Splits(single, pairs)
 
 
-def test_integer_labels_become_names(tmp_path: Path) -> None:
-    (tmp_path / "a.jsonl").write_text('{"label": 1, "text": "free"}\n')
-    assert read_dataset(tmp_path / "a.jsonl").labels() == ("1",)
+def test_labels_that_are_numbers_become_names(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"label": 1, "text": "a"}\n{"label": 0.5, "text": "b"}\n')
+    assert read_dataset(tmp_path / "a.jsonl").labels() == ("0.5", "1")
 
 
 @pytest.mark.parametrize(
@@ -96,6 +96,7 @@ def test_integer_labels_become_names(tmp_path: Path) -> None:
         ("a.jsonl", '["ham", "a"]\n', "a.jsonl:1: expected an object"),
         ("a.jsonl", '{"label": "ham"}\n', "a.jsonl:1: expected an object with label and text"),
         ("a.jsonl", '{"label": "ham", "text": 3}\n', "a.jsonl:1: text must be a string"),
+        ("a.jsonl", '{"label": ["ham"], "text": "a"}\n', "label a string or a number"),
         (
             "a.jsonl",
             '{"label": "ham", "text": "a", "text_pair": 3}\n',
