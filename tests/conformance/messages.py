@@ -1,7 +1,7 @@
 """Requests as raw messages, and what came of them, by either method."""
 
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import grpc
 import numpy as np
@@ -12,7 +12,6 @@ from tritonclient.grpc import service_pb2_grpc
 
 LIMIT_S = 30.0  # of every call: nothing may hang
 SERVICE = "/inference.GRPCInferenceService/"
-Change: TypeAlias = Callable[[pb.ModelInferRequest], Any]
 Stub: TypeAlias = service_pb2_grpc.GRPCInferenceServiceStub
 
 
@@ -31,16 +30,6 @@ def identity(datatype: str, shape: list[int], raw: bytes) -> pb.ModelInferReques
     request.inputs.add(name="INPUT0", datatype=datatype, shape=shape)
     request.raw_input_contents.append(raw)
     return request
-
-
-def typed(request: pb.ModelInferRequest, **fields: list[Any]) -> None:
-    """Send these as the first input's contents, any others as ones, and none raw."""
-    del request.raw_input_contents[:]
-    request.inputs[0].contents.SetInParent()
-    for other in request.inputs[1:]:
-        other.contents.int_contents.extend([1] * 16)
-    for name, values in fields.items():
-        getattr(request.inputs[0].contents, name).extend(values)
 
 
 def refusal(stub: Stub, request: pb.ModelInferRequest) -> tuple[str, str]:

@@ -9,305 +9,41 @@ from tritonclient.grpc import service_pb2 as pb
 
 from tests.conformance.messages import (
     LIMIT_S,
-    Change,
     Stub,
     call_raw,
     identity,
     refusal,
     simple,
     streamed,
-    typed,
 )
-
-UNKNOWN_ID = "[request id: <id_unknown>] "  # before whatever is found out of the tensors
-NOTE = (
-    "NOTE: Setting a non-zero max_batch_size in the model config requires a batch dimension to be "
-    "prepended to each input shape. If you want to specify the full shape including the batch dim "
-    "in your input dims config, try setting max_batch_size to zero. See the model configuration "
-    "docs for more info on max_batch_size."
-)
-RESERVED = (
-    "parameter keys starting with 'triton_' are reserved for Triton usage. Only the following keys "
-    "starting with 'triton_' are allowed: triton_enable_empty_final_response"
-)
+from tests.fakes.refusals import INVALID, NAMES, UNKNOWN_ID, Change, set_output
 
 
-def set_shape(index: int, *shape: int) -> Change:
+def set_names(model: str, version: str) -> Change:
     def change(request: pb.ModelInferRequest) -> None:
-        request.inputs[index].shape[:] = shape
+        request.model_name, request.model_version = model, version
 
     return change
 
 
-def set_datatype(name: str) -> Change:
-    return lambda request: setattr(request.inputs[0], "datatype", name)
-
-
-def set_parameter(key: str, field: str, value: object) -> Change:
-    return lambda request: setattr(request.parameters[key], field, value)
-
-
-def set_output(key: str, field: str, value: object) -> Change:
-    return lambda request: setattr(
-        request.outputs.add(name="OUTPUT0").parameters[key], field, value
-    )
-
-
-def set_version(version: str) -> Change:
-    return lambda request: setattr(request, "model_version", version)
-
-
-def add_input(request: pb.ModelInferRequest) -> None:
-    request.inputs.add(name="INPUT2", datatype="INT32", shape=[1, 16])
-    request.raw_input_contents.append(bytes(64))
-
-
-def drop_input(request: pb.ModelInferRequest) -> None:
-    del request.inputs[1], request.raw_input_contents[1]
-
-
 # Of `simple`: what is changed, the status, the text.
 CASES: dict[str, tuple[Change, str, str]] = {
-    "unknown model": (
-        lambda r: setattr(r, "model_name", "nope"),
-        "NOT_FOUND",
-        "Request for unknown model: 'nope' is not found",
-    ),
-    "no model": (
-        lambda r: setattr(r, "model_name", ""),
-        "NOT_FOUND",
-        "Request for unknown model: '' is not found",
-    ),
-    "model name with a path": (
-        lambda r: setattr(r, "model_name", "../simple"),
-        "NOT_FOUND",
-        "Request for unknown model: '../simple' is not found",
-    ),
-    "unknown version": (
-        set_version("99"),
-        "NOT_FOUND",
-        "Request for unknown model: 'simple' version 99 is not found",
-    ),
-    "version 0": (
-        set_version("0"),
-        "NOT_FOUND",
-        "Request for unknown model: 'simple' version 0 is not found",
-    ),
-    "version is no number": (
-        set_version("abc"),
-        "INVALID_ARGUMENT",
-        "failed to get model version from specified version string 'abc' (details: stol), "
-        "version should be an integral value > 0",
-    ),
-    "version beyond 64 bits": (
-        set_version("99999999999999999999"),
-        "INVALID_ARGUMENT",
-        "failed to get model version from specified version string '99999999999999999999' "
-        "(details: stol), version should be an integral value > 0",
-    ),
-    "version negative": (
-        set_version("-1"),
-        "INVALID_ARGUMENT",
-        "invalid model version specified '-1' , version should be an integral value > 0",
-    ),
-    "unknown datatype": (
-        set_datatype("INT33"),
-        "INVALID_ARGUMENT",
-        UNKNOWN_ID + "inference input 'INPUT0' data-type is '<invalid>', but model 'simple' "
-        "expects 'INT32'",
-    ),
-    "empty datatype": (
-        set_datatype(""),
-        "INVALID_ARGUMENT",
-        UNKNOWN_ID + "inference input 'INPUT0' data-type is '<invalid>', but model 'simple' "
-        "expects 'INT32'",
-    ),
-    "wrong datatype": (
-        set_datatype("FP32"),
-        "INVALID_ARGUMENT",
-        UNKNOWN_ID + "inference input 'INPUT0' data-type is 'FP32', but model 'simple' expects "
-        "'INT32'",
-    ),
-    "wrong shape": (
-        set_shape(0, 1, 15),
-        "INVALID_ARGUMENT",
-        UNKNOWN_ID + "unexpected shape for input 'INPUT0' for model 'simple'. Expected [-1,16], "
-        f"got [1,15]. {NOTE}",
-    ),
-    "wrong rank": (
-        set_shape(0, 1, 4, 4),
-        "INVALID_ARGUMENT",
-        UNKNOWN_ID + "unexpected shape for input 'INPUT0' for model 'simple'. Expected [-1,16], "
-        f"got [1,4,4]. {NOTE}",
-    ),
-    "no batch axis": (
-        lambda r: [set_shape(index, 16)(r) for index in range(2)],
-        "INVALID_ARGUMENT",
-        UNKNOWN_ID + "inference request batch-size must be <= 8 for 'simple'",
-    ),
-    "no shape": (
-        set_shape(1),
-        "INVALID_ARGUMENT",
-        UNKNOWN_ID + "input 'INPUT1' has no shape but model requires batch dimension for 'simple'",
-    ),
-    "dimension -1": (
-        set_shape(0, 1, -1),
-        "INVALID_ARGUMENT",
-        UNKNOWN_ID + "All input dimensions should be specified for input 'INPUT0' for model "
-        "'simple', got [1,-1]",
-    ),
-    "dimension -5": (
-        set_shape(0, 1, -5),
-        "INVALID_ARGUMENT",
-        UNKNOWN_ID + "tensor 'INPUT0' contains an invalid dimension [1,-5]",
-    ),
-    "too many rows": (
-        lambda r: [set_shape(index, 9, 16)(r) for index in range(2)],
-        "INVALID_ARGUMENT",
-        UNKNOWN_ID + "inference request batch-size must be <= 8 for 'simple'",
-    ),
-    "rows differ": (
-        set_shape(1, 2, 16),
-        "INVALID_ARGUMENT",
-        UNKNOWN_ID + "input 'INPUT1' batch size does not match other inputs for 'simple'",
-    ),
-    "missing input": (
-        drop_input,
-        "INVALID_ARGUMENT",
-        UNKNOWN_ID + "expected 2 inputs but got 1 inputs for model 'simple'. Got input(s) "
-        "['INPUT0'], but missing required input(s) ['INPUT1']. Please provide all required "
-        "input(s).",
-    ),
-    "extra input": (
-        add_input,
-        "INVALID_ARGUMENT",
-        UNKNOWN_ID + "expected 2 inputs but got 3 inputs for model 'simple'. Got input(s) "
-        "['INPUT0','INPUT1','INPUT2'], but missing required input(s) []. Please provide all "
-        "required input(s).",
-    ),
-    "misnamed input": (
-        lambda r: setattr(r.inputs[1], "name", "INPUTX"),
-        "INVALID_ARGUMENT",
-        UNKNOWN_ID + "unexpected inference input 'INPUTX' for model 'simple'",
-    ),
-    "duplicate input": (
-        lambda r: setattr(r.inputs[1], "name", "INPUT0"),
-        "INVALID_ARGUMENT",
-        "input 'INPUT0' already exists in request",
-    ),
-    "duplicate output": (
-        lambda r: [r.outputs.add(name="OUTPUT0") for _ in range(2)],
-        "INVALID_ARGUMENT",
-        "output 'OUTPUT0' already exists in request",
-    ),
-    "unknown output": (
-        lambda r: r.outputs.add(name="NOPE"),
-        "INVALID_ARGUMENT",
-        "unexpected inference output 'NOPE' for model 'simple'",
-    ),
-    "raw and contents": (
-        lambda r: r.inputs[0].contents.int_contents.extend([1] * 16),
-        "INVALID_ARGUMENT",
-        "contents field must not be specified when using raw_input_contents for 'INPUT0' for "
-        "model 'simple'",
-    ),
-    "fewer raw ones than inputs": (
-        lambda r: r.raw_input_contents.pop(),
-        "INVALID_ARGUMENT",
-        "unable to find data for input tensor 'INPUT1' for model 'simple' in request.",
-    ),
-    "no data": (
-        lambda r: r.ClearField("raw_input_contents"),
-        "INVALID_ARGUMENT",
-        "unable to find data for input tensor 'INPUT0' for model 'simple' in request.",
-    ),
-    "raw size": (
-        lambda r: r.raw_input_contents.__setitem__(0, bytes(60)),
-        "INVALID_ARGUMENT",
-        UNKNOWN_ID + "input byte size mismatch for input 'INPUT0' for model 'simple'. Expected 64, "
-        "got 60",
-    ),
-    "typed size": (
-        lambda r: typed(r, int_contents=[1] * 15),
-        "INVALID_ARGUMENT",
-        UNKNOWN_ID + "input byte size mismatch for input 'INPUT0' for model 'simple'. Expected 64, "
-        "got 60",
-    ),
-    "contents that are empty": (
-        lambda r: typed(r),
-        "INVALID_ARGUMENT",
-        UNKNOWN_ID + "input byte size mismatch for input 'INPUT0' for model 'simple'. Expected 64, "
-        "got 0",
-    ),
-    "typed field of another type": (
-        lambda r: typed(r, fp32_contents=[1.0] * 16),
-        "INVALID_ARGUMENT",
-        "unexpected explicit tensor data for input tensor 'INPUT0' for model 'simple' of type "
-        "'FP32', expected datatype 'INT32'",
-    ),
-    "two typed fields": (
-        lambda r: typed(r, int_contents=[1] * 16, fp32_contents=[1.0] * 16),
-        "INVALID_ARGUMENT",
-        "unexpected explicit tensor data for input tensor 'INPUT0' for model 'simple', binary data "
-        "was already supplied.",
-    ),
-    "timeout as text": (
-        set_parameter("timeout", "string_param", "1"),
-        "INVALID_ARGUMENT",
-        "invalid value type for 'timeout' parameter, expected int64_param.",
-    ),
-    "priority as text": (
-        set_parameter("priority", "string_param", "1"),
-        "INVALID_ARGUMENT",
-        "invalid value type for 'priority' parameter, expected int64_param or uint64_param.",
-    ),
-    "sequence id as truth": (
-        set_parameter("sequence_id", "bool_param", True),
-        "INVALID_ARGUMENT",
-        "invalid value type for 'sequence_id' parameter, expected int64_param or string_param.",
-    ),
-    "own parameter without a type": (
-        lambda r: r.parameters["mine"].SetInParent(),
-        "INVALID_ARGUMENT",
-        "invalid value type for 'mine' parameter, expected int64_param, bool_param, or "
-        "string_param.",
-    ),
-    "reserved parameter": (
-        set_parameter("triton_mine", "int64_param", 1),
-        "INVALID_ARGUMENT",
-        RESERVED,
-    ),
-    "priority below 0": (
-        set_parameter("priority", "int64_param", -1),
-        "INVALID_ARGUMENT",
-        "invalid value for 'priority', expected value >= 0.",
-    ),
-    "sequence of a model without state": (
-        set_parameter("sequence_id", "int64_param", 7),
-        "INVALID_ARGUMENT",
-        UNKNOWN_ID + "parameter 'sequence_id' is '7', but model 'simple' is not stateful",
-    ),
+    **{
+        f"model {model!r} version {version!r}": (set_names(model, version), code, text)
+        for model, version, code, text in NAMES
+    },
+    **{case: (change, "INVALID_ARGUMENT", text) for case, (change, text) in INVALID.items()},
     "place without a region": (
-        set_output("shared_memory_byte_size", "int64_param", 64),
+        set_output("shared_memory_byte_size", int64_param=64),
         "INVALID_ARGUMENT",
         "'shared_memory_byte_size' can not be specified without 'shared_memory_region' parameter "
         "for tensor 'OUTPUT0'",
     ),
     "region without a size": (
-        set_output("shared_memory_region", "string_param", "nothing"),
+        set_output("shared_memory_region", string_param="nothing"),
         "INVALID_ARGUMENT",
         "'shared_memory_byte_size' must be specified along with 'shared_memory_region' parameter "
         "for tensor 'OUTPUT0'",
-    ),
-    "classification of none": (
-        set_output("classification", "int64_param", 0),
-        "INVALID_ARGUMENT",
-        "invalid value for 'classification' parameter, expected >= 0",
-    ),
-    "classification as text": (
-        set_output("classification", "string_param", "3"),
-        "INVALID_ARGUMENT",
-        "invalid value type for 'classification' parameter, expected int64_param",
     ),
 }
 
@@ -374,7 +110,7 @@ def test_a_shape_beyond_any_memory_is_refused(stub: Stub, shape: list[int]) -> N
 def test_classes_of_what_has_no_order_are_refused(stub: Stub, datatype: str) -> None:
     raw = {"BYTES": b"\1\0\0\0a", "FP16": bytes(2), "BOOL": bytes(1)}[datatype]
     request = identity(datatype, [1, 1], raw)
-    set_output("classification", "int64_param", 1)(request)
+    set_output("classification", int64_param=1)(request)
     text = f"class result not available for output due to unsupported type '{datatype}'"
     code, said = refusal(stub, request)
     assert (code, said.removeprefix(UNKNOWN_ID)) == ("INVALID_ARGUMENT", text)
@@ -382,7 +118,7 @@ def test_classes_of_what_has_no_order_are_refused(stub: Stub, datatype: str) -> 
 
 def test_classes_of_a_huge_output_are_refused(stub: Stub) -> None:
     request = identity("INT8", [1, 1_000_001], bytes(1_000_001))
-    set_output("classification", "int64_param", 1)(request)
+    set_output("classification", int64_param=1)(request)
     code, text = refusal(stub, request)
     assert code == "INVALID_ARGUMENT"
     assert "classification output tensor too large" in text

@@ -2,7 +2,7 @@
 
 import math
 import struct
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,59 +16,28 @@ from service.api.tensors import parse_inputs
 from service.contract.tensors import DATATYPES, Signature, to_raw
 from service.errors import InvalidArgument, Unimplemented
 from service.serving.tasks.table import text_signature
-from tests.fakes.serving import NO_SHARING
+from tests.fakes.refusals import OF_MESSAGE, OF_TENSORS, UNKNOWN_ID, set_output, set_typed
+from tests.fakes.serving import NO_SHARING, simple_request
 from tests.fakes.sessions import generator_manifest, spec
+
+
+def signature_of(datatype: str, *dims: int) -> Signature:
+    """One input and one output."""
+    return Signature((spec("INPUT0", datatype, *dims),), (spec("OUTPUT0", datatype, *dims),))
+
 
 SIMPLE = Signature(
     (spec("INPUT0", "INT32", 16), spec("INPUT1", "INT32", 16)),
     (spec("OUTPUT0", "INT32", 16), spec("OUTPUT1", "INT32", 16)),
 )
-STRINGS = Signature((spec("INPUT0", "BYTES", -1),), (spec("OUTPUT0", "BYTES", -1),))
-ANY_SHAPE = Signature((spec("INPUT0", "FP32", -1, -1),), (spec("OUTPUT0", "FP32", -1, -1),))
-Change = Callable[[pb.ModelInferRequest], Any]
+STRINGS = signature_of("BYTES", -1)
+ANY_SHAPE = signature_of("FP32", -1, -1)
 
 
-def simple_request(num_rows: int = 1) -> pb.ModelInferRequest:
-    """Two raw inputs that model `simple`, of at most 8 rows, takes."""
-    request = pb.ModelInferRequest(model_name="simple")
-    for name in ("INPUT0", "INPUT1"):
-        request.inputs.add(name=name, datatype="INT32", shape=[num_rows, 16])
-        request.raw_input_contents.append(bytes(64 * num_rows))
+def one_input(datatype: str, shape: Sequence[int], *raw: bytes) -> pb.ModelInferRequest:
+    request = pb.ModelInferRequest(model_name="m", raw_input_contents=raw)
+    request.inputs.add(name="INPUT0", datatype=datatype, shape=shape)
     return request
-
-
-def strings_request(shape: list[int], raw: bytes | None = None) -> pb.ModelInferRequest:
-    request = pb.ModelInferRequest(model_name="m")
-    request.inputs.add(name="INPUT0", datatype="BYTES", shape=shape)
-    if raw is not None:
-        request.raw_input_contents.append(raw)
-    return request
-
-
-def typed(request: pb.ModelInferRequest, **contents: Any) -> None:
-    """Send the first input as typed contents and drop every raw one."""
-    del request.raw_input_contents[:]
-    request.inputs[0].contents.CopyFrom(pb.InferTensorContents(**contents))
-
-
-def send_typed(request: pb.ModelInferRequest, first: list[int], second: list[int]) -> None:
-    typed(request, int_contents=first)
-    request.inputs[1].contents.CopyFrom(pb.InferTensorContents(int_contents=second))
-
-
-def send_strings(request: pb.ModelInferRequest) -> None:
-    send_typed(request, [], [1] * 16)
-    request.inputs[0].datatype = "BYTES"
-    typed(request, bytes_contents=[b"a"] * 16)
-
-
-def reshape(request: pb.ModelInferRequest, shape: list[int], index: int = 0) -> None:
-    request.inputs[index].shape[:] = shape
-
-
-def reshape_all(request: pb.ModelInferRequest, shape: list[int]) -> None:
-    for index in range(len(request.inputs)):
-        reshape(request, shape, index)
 
 
 def refusal(request: pb.ModelInferRequest, signature: Signature, max_batch_size: int) -> str:
@@ -77,165 +46,20 @@ def refusal(request: pb.ModelInferRequest, signature: Signature, max_batch_size:
     return str(caught.value)
 
 
-def extra_input(request: pb.ModelInferRequest) -> None:
-    request.inputs.add(name="INPUT2", datatype="INT32", shape=[1, 16])
-    request.raw_input_contents.append(bytes(64))
-
-
-SHAPE_NOTE = (
-    ". NOTE: Setting a non-zero max_batch_size in the model config requires a batch dimension to "
-    "be prepended to each input shape. If you want to specify the full shape including the batch "
-    "dim in your input dims config, try setting max_batch_size to zero. See the model "
-    "configuration docs for more info on max_batch_size."
-)
-# Checks on the message as such: no request id in the text.
-PLAIN: dict[str, tuple[Change, str]] = {
-    "duplicate input": (
-        lambda r: setattr(r.inputs[1], "name", "INPUT0"),
-        "input 'INPUT0' already exists in request",
-    ),
-    "duplicate output": (
-        lambda r: [r.outputs.add(name="OUTPUT0") for _ in range(2)],
-        "output 'OUTPUT0' already exists in request",
-    ),
-    "unknown output": (
-        lambda r: r.outputs.add(name="NOPE"),
-        "unexpected inference output 'NOPE' for model 'simple'",
-    ),
-    "raw and contents": (
-        lambda r: r.inputs[0].contents.int_contents.extend([1] * 16),
-        "contents field must not be specified when using raw_input_contents for 'INPUT0' "
-        "for model 'simple'",
-    ),
-    "fewer raw entries than inputs": (
-        lambda r: r.raw_input_contents.pop(),
-        "unable to find data for input tensor 'INPUT1' for model 'simple' in request.",
-    ),
-    "no data": (
-        lambda r: r.ClearField("raw_input_contents"),
-        "unable to find data for input tensor 'INPUT0' for model 'simple' in request.",
-    ),
-    "typed field of another type": (
-        lambda r: typed(r, fp32_contents=[1.0] * 16),
-        "unexpected explicit tensor data for input tensor 'INPUT0' for model 'simple' "
-        "of type 'FP32', expected datatype 'INT32'",
-    ),
-    "two typed fields": (
-        lambda r: typed(r, int_contents=[1] * 16, int64_contents=[1] * 16),
-        "unexpected explicit tensor data for input tensor 'INPUT0' for model 'simple', "
-        "binary data was already supplied.",
-    ),
-}
-# Checks against the model: prefixed with the request's id.
-PREFIXED: dict[str, tuple[Change, str]] = {
-    "missing input": (
-        lambda r: (r.inputs.pop(), r.raw_input_contents.pop()),
-        "expected 2 inputs but got 1 inputs for model 'simple'. Got input(s) ['INPUT0'], but "
-        "missing required input(s) ['INPUT1']. Please provide all required input(s).",
-    ),
-    "no inputs": (
-        lambda r: (r.ClearField("inputs"), r.ClearField("raw_input_contents")),
-        "expected 2 inputs but got 0 inputs for model 'simple'. Got input(s) [], but missing "
-        "required input(s) ['INPUT0','INPUT1']. Please provide all required input(s).",
-    ),
-    "extra input": (
-        extra_input,
-        "expected 2 inputs but got 3 inputs for model 'simple'. Got input(s) "
-        "['INPUT0','INPUT1','INPUT2'], but missing required input(s) []. Please provide all "
-        "required input(s).",
-    ),
-    "misnamed input": (
-        lambda r: setattr(r.inputs[1], "name", "INPUTX"),
-        "unexpected inference input 'INPUTX' for model 'simple'",
-    ),
-    "wrong dtype": (
-        lambda r: setattr(r.inputs[0], "datatype", "FP32"),
-        "inference input 'INPUT0' data-type is 'FP32', but model 'simple' expects 'INT32'",
-    ),
-    "bfloat16": (
-        lambda r: setattr(r.inputs[0], "datatype", "BF16"),
-        "inference input 'INPUT0' data-type is 'BF16', but model 'simple' expects 'INT32'",
-    ),
-    "unknown dtype": (
-        lambda r: setattr(r.inputs[0], "datatype", "INT33"),
-        "inference input 'INPUT0' data-type is '<invalid>', but model 'simple' expects 'INT32'",
-    ),
-    "empty dtype": (
-        lambda r: setattr(r.inputs[0], "datatype", ""),
-        "inference input 'INPUT0' data-type is '<invalid>', but model 'simple' expects 'INT32'",
-    ),
-    "BYTES for numbers": (
-        send_strings,
-        "inference input 'INPUT0' data-type is 'BYTES', but model 'simple' expects 'INT32'",
-    ),
-    "wrong shape": (
-        lambda r: reshape(r, [1, 15]),
-        "unexpected shape for input 'INPUT0' for model 'simple'. Expected [-1,16], got [1,15]"
-        + SHAPE_NOTE,
-    ),
-    "wrong rank": (
-        lambda r: reshape(r, [1, 4, 4]),
-        "unexpected shape for input 'INPUT0' for model 'simple'. Expected [-1,16], got [1,4,4]"
-        + SHAPE_NOTE,
-    ),
-    "rank 1 that is read as a batch": (
-        lambda r: reshape_all(r, [16]),
-        "inference request batch-size must be <= 8 for 'simple'",
-    ),
-    "no shape": (
-        lambda r: reshape(r, [], 1),
-        "input 'INPUT1' has no shape but model requires batch dimension for 'simple'",
-    ),
-    "dimension -1": (
-        lambda r: reshape_all(r, [1, -1]),
-        "All input dimensions should be specified for input 'INPUT0' for model 'simple', "
-        "got [1,-1]",
-    ),
-    "negative dimension": (
-        lambda r: reshape_all(r, [1, -5]),
-        "tensor 'INPUT0' contains an invalid dimension [1,-5]",
-    ),
-    "negative batch": (
-        lambda r: reshape_all(r, [-5, 16]),
-        "tensor 'INPUT0' contains an invalid dimension [-5,16]",
-    ),
-    "batch above the limit": (
-        lambda r: reshape_all(r, [9, 16]),
-        "inference request batch-size must be <= 8 for 'simple'",
-    ),
-    "batch differs": (
-        lambda r: reshape(r, [2, 16], 1),
-        "input 'INPUT1' batch size does not match other inputs for 'simple'",
-    ),
-    "raw size wrong": (
-        lambda r: r.raw_input_contents.__setitem__(0, bytes(60)),
-        "input byte size mismatch for input 'INPUT0' for model 'simple'. Expected 64, got 60",
-    ),
-    "typed size wrong": (
-        lambda r: send_typed(r, [1] * 15, [1] * 16),
-        "input byte size mismatch for input 'INPUT0' for model 'simple'. Expected 64, got 60",
-    ),
-    "contents present but empty": (
-        lambda r: send_typed(r, [], []),
-        "input byte size mismatch for input 'INPUT0' for model 'simple'. Expected 64, got 0",
-    ),
-}
-
-
-@pytest.mark.parametrize("case", PLAIN)
+@pytest.mark.parametrize("case", OF_MESSAGE)
 def test_a_message_that_is_wrong_in_itself_is_refused_in_triton_s_words(case: str) -> None:
-    change, text = PLAIN[case]
+    change, text = OF_MESSAGE[case]
     request = simple_request()
     change(request)
     assert refusal(request, SIMPLE, 8) == text
 
 
-@pytest.mark.parametrize("case", PREFIXED)
+@pytest.mark.parametrize("case", OF_TENSORS)
 def test_inputs_that_are_not_the_model_s_are_refused_in_triton_s_words(case: str) -> None:
-    change, text = PREFIXED[case]
+    change, text = OF_TENSORS[case]
     request = simple_request()
     change(request)
-    assert refusal(request, SIMPLE, 8) == f"[request id: <id_unknown>] {text}"
+    assert refusal(request, SIMPLE, 8) == UNKNOWN_ID + text
     request.id = "seven"
     assert refusal(request, SIMPLE, 8) == f"[request id: seven] {text}"
 
@@ -272,8 +96,8 @@ def test_inputs_that_are_not_the_model_s_are_refused_in_triton_s_words(case: str
 def test_strings_that_do_not_add_up_are_refused_in_triton_s_words(
     shape: list[int], raw: bytes, text: str
 ) -> None:
-    found = refusal(strings_request(shape, raw), STRINGS, 8)
-    assert found == f"[request id: <id_unknown>] {text}"
+    found = refusal(one_input("BYTES", shape, raw), STRINGS, 8)
+    assert found == UNKNOWN_ID + text
 
 
 @pytest.mark.parametrize(
@@ -289,9 +113,9 @@ def test_strings_that_do_not_add_up_are_refused_in_triton_s_words(
     ],
 )
 def test_typed_strings_are_counted(elements: list[bytes], text: str) -> None:
-    request = strings_request([1, 2])
-    typed(request, bytes_contents=elements)
-    assert refusal(request, STRINGS, 8) == f"[request id: <id_unknown>] {text}"
+    request = one_input("BYTES", [1, 2])
+    set_typed(bytes_contents=elements)(request)
+    assert refusal(request, STRINGS, 8) == UNKNOWN_ID + text
 
 
 @pytest.mark.parametrize(
@@ -301,9 +125,7 @@ def test_typed_strings_are_counted(elements: list[bytes], text: str) -> None:
 def test_a_shape_whose_bytes_overflow_is_refused_before_memory_is_asked_for(
     shape: list[int],
 ) -> None:
-    request = pb.ModelInferRequest(model_name="m")
-    request.inputs.add(name="INPUT0", datatype="FP32", shape=shape)
-    request.raw_input_contents.append(b"1234")
+    request = one_input("FP32", shape, b"1234")
     assert refusal(request, ANY_SHAPE, 8) == (
         "[request id: <id_unknown>] byte size for tensor 'INPUT0' exceeds maximum size of "
         "9223372036854775807"
@@ -313,15 +135,13 @@ def test_a_shape_whose_bytes_overflow_is_refused_before_memory_is_asked_for(
 @pytest.mark.parametrize("count", [NO_SHARING.max_strings + 1, 2**40])
 def test_more_strings_than_the_bound_are_refused_before_they_are_read(count: int) -> None:
     """Each is an object: 16 million empty ones would be 64 MiB, and five seconds."""
-    request = strings_request([1, count], bytes(4 * min(count, 2**18)))
+    request = one_input("BYTES", [1, count], bytes(4 * min(count, 2**18)))
     assert f"has {count} strings, the server takes at most" in refusal(request, STRINGS, 8)
 
 
 def test_a_shape_of_millions_of_dims_is_refused_without_writing_them_all() -> None:
     """As words, 16 MiB of them would be 32 MiB of text and block the server for seconds."""
-    request = pb.ModelInferRequest(model_name="m")
-    request.inputs.add(name="INPUT0", datatype="FP32", shape=[1] * 100_000)
-    request.raw_input_contents.append(b"1234")
+    request = one_input("FP32", [1] * 100_000, b"1234")
     text = refusal(request, ANY_SHAPE, 8)
     assert "Expected [-1,-1,-1], got [1,1,1" in text
     assert len(text) < 1_000
@@ -345,36 +165,10 @@ def test_shared_memory_is_not_offered_unless_the_server_was_told_so(side: str) -
     )
 
 
-def classes(request: pb.ModelInferRequest, **value: Any) -> None:
-    """Ask for the first output as classes."""
-    parameter = pb.InferParameter(**value)
-    request.outputs.add(name="OUTPUT0").parameters["classification"].CopyFrom(parameter)
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        ({"int64_param": 0}, "invalid value for 'classification' parameter, expected >= 0"),
-        ({"int64_param": -2}, "invalid value for 'classification' parameter, expected >= 0"),
-        (
-            {"uint64_param": 1},
-            "invalid value type for 'classification' parameter, expected int64_param",
-        ),
-        ({}, "invalid value type for 'classification' parameter, expected int64_param"),
-    ],
-)
-def test_a_wrong_number_of_classes_is_refused_in_triton_s_words(
-    value: dict[str, Any], text: str
-) -> None:
-    request = simple_request()
-    classes(request, **value)
-    assert refusal(request, SIMPLE, 8) == text
-
-
 @pytest.mark.parametrize("datatype", ["BYTES", "FP16", "BF16", "BOOL"])
 def test_outputs_without_classes_are_refused_before_the_model_runs(datatype: str) -> None:
     request = simple_request()
-    classes(request, int64_param=1)
+    set_output("classification", int64_param=1)(request)
     signature = Signature(SIMPLE.inputs, (spec("OUTPUT0", datatype, 16),))
     assert refusal(request, signature, 8) == (
         f"class result not available for output due to unsupported type '{datatype}'"
@@ -394,7 +188,7 @@ def test_raw_entries_belong_to_the_inputs_in_the_request_s_order() -> None:
     request.raw_input_contents[0] = np.full(16, 7, "<i4").tobytes()
     arrays, _ = parse_inputs(request, SIMPLE, 8, NO_SHARING)
     assert arrays["INPUT1"].tolist() == [[7] * 16]
-    assert arrays["INPUT0"].tolist() == [[0] * 16]
+    assert arrays["INPUT0"].tolist() == [[2] * 16]
 
 
 def test_the_batch_axis_is_the_number_of_rows() -> None:
@@ -404,17 +198,14 @@ def test_the_batch_axis_is_the_number_of_rows() -> None:
 
 
 def test_without_batching_a_request_is_one_row_of_the_full_shape() -> None:
-    request = pb.ModelInferRequest(model_name="m")
-    request.inputs.add(name="INPUT0", datatype="FP32", shape=[3, 2])
-    request.raw_input_contents.append(bytes(24))
+    request = one_input("FP32", [3, 2], bytes(24))
     arrays, num_rows = parse_inputs(request, ANY_SHAPE, 0, NO_SHARING)
     assert num_rows == 1
     assert arrays["INPUT0"].shape == (3, 2)
 
 
 def test_a_wrong_shape_of_a_model_without_batching_gets_no_advice_on_batching() -> None:
-    request = pb.ModelInferRequest(model_name="m", raw_input_contents=[bytes(24)])
-    request.inputs.add(name="INPUT0", datatype="FP32", shape=[6])
+    request = one_input("FP32", [6], bytes(24))
     assert refusal(request, ANY_SHAPE, 0) == (
         "[request id: <id_unknown>] unexpected shape for input 'INPUT0' for model 'm'. Expected "
         "[-1,-1], got [6]. "
@@ -422,10 +213,8 @@ def test_a_wrong_shape_of_a_model_without_batching_gets_no_advice_on_batching() 
 
 
 def test_a_scalar_is_taken_where_the_model_has_no_batch_axis() -> None:
-    scalar = Signature((spec("INPUT0", "FP32"),), (spec("OUTPUT0", "FP32"),))
-    request = pb.ModelInferRequest(model_name="m")
-    request.inputs.add(name="INPUT0", datatype="FP32", shape=[])
-    request.raw_input_contents.append(struct.pack("<f", 2.5))
+    scalar = signature_of("FP32")
+    request = one_input("FP32", [], struct.pack("<f", 2.5))
     arrays, _ = parse_inputs(request, scalar, 0, NO_SHARING)
     assert arrays["INPUT0"].shape == ()
     assert arrays["INPUT0"] == 2.5
@@ -434,10 +223,8 @@ def test_a_scalar_is_taken_where_the_model_has_no_batch_axis() -> None:
 @pytest.mark.parametrize(("shape", "num_rows"), [([1, 0], 1), ([0, 3], 0), ([0, 0], 0)])
 @pytest.mark.parametrize("datatype", ["FP32", "BYTES"])
 def test_tensors_of_no_elements_are_taken(datatype: str, shape: list[int], num_rows: int) -> None:
-    signature = Signature((spec("INPUT0", datatype, -1),), (spec("OUTPUT0", datatype, -1),))
-    request = pb.ModelInferRequest(model_name="m")
-    request.inputs.add(name="INPUT0", datatype=datatype, shape=shape)
-    request.raw_input_contents.append(b"")
+    signature = signature_of(datatype, -1)
+    request = one_input(datatype, shape, b"")
     arrays, found_rows = parse_inputs(request, signature, 8, NO_SHARING)
     assert arrays["INPUT0"].shape == tuple(shape)
     assert found_rows == num_rows
@@ -463,14 +250,14 @@ TYPED = [
 def test_typed_and_raw_contents_give_equal_arrays(
     datatype: str, field: str, values: list[Any]
 ) -> None:
-    signature = Signature((spec("INPUT0", datatype, 2),), (spec("OUTPUT0", datatype, 2),))
+    signature = signature_of(datatype, 2)
     array = np.array([*values, None], object)[:-1].astype(DATATYPES[datatype].dtype)
     raw, explicit = (pb.ModelInferRequest(model_name="m") for _ in range(2))
     for request in (raw, explicit):
         request.inputs.add(name="INPUT0", datatype=datatype, shape=[1, 2])
     raw.raw_input_contents.append(to_raw(array))
     fields: dict[str, Any] = {field: values}
-    typed(explicit, **fields)
+    set_typed(**fields)(explicit)
     (from_raw, _), (from_typed, _) = (
         parse_inputs(r, signature, 8, NO_SHARING) for r in (raw, explicit)
     )
@@ -485,13 +272,11 @@ def test_every_type_with_typed_contents_is_in_the_table_above() -> None:
 
 @pytest.mark.parametrize("datatype", ["FP16", "BF16"])
 def test_half_precision_goes_raw_only(datatype: str) -> None:
-    signature = Signature((spec("INPUT0", datatype, 1),), (spec("OUTPUT0", datatype, 1),))
-    request = pb.ModelInferRequest(model_name="m")
-    request.inputs.add(name="INPUT0", datatype=datatype, shape=[1, 1])
-    request.raw_input_contents.append(b"\x80\x3f")
+    signature = signature_of(datatype, 1)
+    request = one_input(datatype, [1, 1], b"\x80\x3f")
     arrays, _ = parse_inputs(request, signature, 8, NO_SHARING)
     assert arrays["INPUT0"].tobytes() == b"\x80\x3f"
-    typed(request, fp32_contents=[1.0])
+    set_typed(fp32_contents=[1.0])(request)
     assert refusal(request, signature, 8) == (
         "unexpected explicit tensor data for input tensor 'INPUT0' for model 'm' of type 'FP32', "
         f"expected datatype '{datatype}'"
@@ -500,10 +285,9 @@ def test_half_precision_goes_raw_only(datatype: str) -> None:
 
 def test_narrow_integers_are_cut_as_triton_does() -> None:
     """300 as INT8 keeps its low byte: 44."""
-    signature = Signature((spec("INPUT0", "INT8", 1),), (spec("OUTPUT0", "INT8", 1),))
-    request = pb.ModelInferRequest(model_name="m")
-    request.inputs.add(name="INPUT0", datatype="INT8", shape=[1, 1])
-    typed(request, int_contents=[300])
+    signature = signature_of("INT8", 1)
+    request = one_input("INT8", [1, 1])
+    set_typed(int_contents=[300])(request)
     arrays, _ = parse_inputs(request, signature, 8, NO_SHARING)
     assert arrays["INPUT0"].tolist() == [[44]]
 
@@ -526,15 +310,14 @@ def test_every_type_and_shape_arrives_as_it_was_sent(data: st.DataObject, dataty
     """Raw, and typed where the type has a field: NaN, empty tensors and ragged strings too."""
     array = any_array(data, datatype)
     dims = (-1,) * array.ndim
-    signature = Signature((spec("INPUT0", datatype, *dims),), (spec("OUTPUT0", datatype, *dims),))
-    request = pb.ModelInferRequest(model_name="m", raw_input_contents=[to_raw(array)])
-    request.inputs.add(name="INPUT0", datatype=datatype, shape=array.shape)
+    signature = signature_of(datatype, *dims)
+    request = one_input(datatype, array.shape, to_raw(array))
     requests, field = [request], DATATYPES[datatype].contents_field
     if field is not None:
         explicit = pb.ModelInferRequest()
         explicit.CopyFrom(request)
         contents: dict[str, Any] = {field: array.ravel().tolist()}
-        typed(explicit, **contents)
+        set_typed(**contents)(explicit)
         requests.append(explicit)
     for sent in requests:
         arrays, _ = parse_inputs(sent, signature, 0, NO_SHARING)
@@ -544,9 +327,8 @@ def test_every_type_and_shape_arrives_as_it_was_sent(data: st.DataObject, dataty
 
 @given(st.binary(max_size=64), st.sampled_from(sorted(DATATYPES)), st.integers(0, 9))
 def test_arbitrary_bytes_are_a_tensor_or_refused(raw: bytes, datatype: str, count: int) -> None:
-    signature = Signature((spec("INPUT0", datatype, -1),), (spec("OUTPUT0", datatype, -1),))
-    request = pb.ModelInferRequest(model_name="m", raw_input_contents=[raw])
-    request.inputs.add(name="INPUT0", datatype=datatype, shape=[count])
+    signature = signature_of(datatype, -1)
+    request = one_input(datatype, [count], raw)
     try:
         arrays, _ = parse_inputs(request, signature, 0, NO_SHARING)
     except InvalidArgument:
