@@ -76,6 +76,8 @@ class Served:
         for fake in (*self.sessions, *self.decoders):
             fake.release()
             fake.calls.clear()
+        for decoder in self.decoders:
+            decoder.error = None
 
     def release(self, model: str) -> None:
         self.sessions[model].release()

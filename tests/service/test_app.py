@@ -35,7 +35,6 @@ from tests.fakes.serving import (
     serving,
     simple_request,
     within_patience,
-    write_models,
 )
 from tests.fakes.sessions import (
     PATIENCE_S,
@@ -80,9 +79,8 @@ def page_of(served: Served) -> str:
     return page
 
 
-async def test_health_is_told_per_model_and_overall(repository: Path) -> None:
-    write_models(repository)
-    async with serving(repository) as served:
+async def test_health_is_told_per_model_and_overall(models: Path) -> None:
+    async with serving(models) as served:
         for name in ("", "spam", "mini", "simple"):
             assert await check(served.channel, name) == SERVING
         for name in ("nope", "é" * 100_000):  # a status of any length would not be sent
@@ -92,12 +90,11 @@ async def test_health_is_told_per_model_and_overall(repository: Path) -> None:
 
 
 async def test_a_model_that_failed_is_not_serving_and_under_strictness_nor_is_the_server(
-    repository: Path,
+    models: Path,
 ) -> None:
-    write_models(repository)
-    write_model(repository, "broken")
+    write_model(models, "broken")
     for is_strict, overall in ((True, NOT_SERVING), (False, SERVING)):
-        async with serving(repository, strict_readiness=is_strict) as served:
+        async with serving(models, strict_readiness=is_strict) as served:
             assert await check(served.channel, "broken") == NOT_SERVING
             assert await check(served.channel, "spam") == SERVING
             assert await check(served.channel) == overall
@@ -110,11 +107,10 @@ async def test_a_model_that_failed_is_not_serving_and_under_strictness_nor_is_th
 
 
 async def test_a_server_without_the_models_demanded_is_alive_and_not_ready(
-    repository: Path,
+    models: Path,
 ) -> None:
     """So that a rollout with a wrong folder waits; clients may load what is missing."""
-    write_models(repository)
-    async with serving(repository, model_control_mode="explicit", min_models=1) as served:
+    async with serving(models, model_control_mode="explicit", min_models=1) as served:
         for name, status in (("", NOT_SERVING), ("readiness", NOT_SERVING), ("liveness", SERVING)):
             assert await check(served.channel, name) == status
         assert not (await served.inference.ServerReady(service_pb2.ServerReadyRequest())).ready
@@ -127,9 +123,8 @@ async def test_a_server_without_the_models_demanded_is_alive_and_not_ready(
         assert await check(served.channel) == NOT_SERVING
 
 
-async def test_watchers_hear_at_once_and_when_the_server_stops(repository: Path) -> None:
-    write_models(repository)
-    async with serving(repository) as served:
+async def test_watchers_hear_at_once_and_when_the_server_stops(models: Path) -> None:
+    async with serving(models) as served:
         watchers = [Watcher(served.channel, name) for name in ("", "spam", "nope")]
         assert [await watcher.next() for watcher in watchers] == [SERVING, SERVING, UNKNOWN]
         running = await served.hold("spam")
@@ -139,10 +134,9 @@ async def test_watchers_hear_at_once_and_when_the_server_stops(repository: Path)
         await within_patience(asyncio.gather(running, stopping))
 
 
-async def test_a_watcher_that_leaves_takes_nothing_from_the_others(repository: Path) -> None:
+async def test_a_watcher_that_leaves_takes_nothing_from_the_others(models: Path) -> None:
     """Two watch the same model; one goes, the other still hears of the end."""
-    write_models(repository)
-    async with serving(repository) as served:
+    async with serving(models) as served:
         leaver, stayer = (Watcher(served.channel, "spam") for _ in range(2))
         assert [await leaver.next(), await stayer.next()] == [SERVING, SERVING]
         leaver.call.cancel()
@@ -204,16 +198,15 @@ async def test_both_versions_of_reflection_list_and_describe_every_service(
 
 
 async def test_health_is_told_under_the_names_of_the_services_as_of_the_server(
-    repository: Path,
+    models: Path,
 ) -> None:
     """Proxies ask so by default; a model of such a name has no health of its own."""
     name = "inference.GRPCInferenceService"
-    write_models(repository)
-    write_model(repository, name, config="max_batch_size: 8")
-    async with serving(repository) as served:
+    write_model(models, name, config="max_batch_size: 8")
+    async with serving(models) as served:
         for service in SERVICES:
             assert await check(served.channel, service) == NOT_SERVING  # its session is missing
-    async with serving(repository, strict_readiness=False) as served:
+    async with serving(models, strict_readiness=False) as served:
         for service in SERVICES:
             assert await check(served.channel, service) == SERVING
         watcher = Watcher(served.channel, name)
@@ -259,10 +252,9 @@ async def test_while_models_load_the_server_listens_and_says_that_it_is_not_read
         await within_patience(app.stop())
 
 
-async def test_drain_answers_what_was_admitted(repository: Path) -> None:
+async def test_drain_answers_what_was_admitted(models: Path) -> None:
     """One call runs and one waits; later clients find the port closed, and go elsewhere."""
-    write_models(repository)
-    async with serving(repository) as served:
+    async with serving(models) as served:
         watchers = [Watcher(served.channel, name) for name in ("", "spam")]
         assert [await watcher.next() for watcher in watchers] == [SERVING] * 2
         running = await served.hold("spam")
@@ -293,20 +285,18 @@ async def test_drain_answers_what_was_admitted(repository: Path) -> None:
 
 
 async def test_what_grpc_still_accepts_is_answered_while_the_server_drains(
-    repository: Path,
+    models: Path,
 ) -> None:
     """Such a call was on its way when clients were told to go: refused, it would be lost."""
-    write_models(repository)
-    async with serving(repository) as served:
+    async with serving(models) as served:
         await served.app._admission.drain(0.0)  # its ports are still open
         assert (await served.infer_text("spam", "lunch")).outputs
         await within_patience(served.app.stop())
 
 
-async def test_answers_are_held_while_clients_are_told_to_go(repository: Path) -> None:
+async def test_answers_are_held_while_clients_are_told_to_go(models: Path) -> None:
     """A client that asks anew with each answer would ask in the moment in which gRPC closes."""
-    write_models(repository)
-    async with serving(repository) as served:
+    async with serving(models) as served:
         with served.app._admission.holding():
             call = asyncio.create_task(served.infer_text("spam", "lunch"))
             await asyncio.to_thread(served.sessions["spam"].wait_for_runs, 1)
@@ -341,10 +331,9 @@ async def test_drain_sends_a_large_answer_to_its_end(repository: Path) -> None:
     assert response.raw_output_contents[0] == np.full(2**22, 7, "<f4").tobytes()
 
 
-async def test_a_drain_is_bounded_and_cancels_what_is_left(repository: Path) -> None:
+async def test_a_drain_is_bounded_and_cancels_what_is_left(models: Path) -> None:
     """0.1 s for a session that does not end: its callers are told, and the port closes."""
-    write_models(repository)
-    async with serving(repository, drain_timeout_s=0.1) as served:
+    async with serving(models, drain_timeout_s=0.1) as served:
         running = await served.hold("spam")
         waiting = asyncio.create_task(served.infer_text("spam", "now"))
         await eventually(lambda: served.num_waiting("spam") == 1)
@@ -385,10 +374,9 @@ async def test_a_port_in_use_is_a_clear_error(repository: Path) -> None:
             make_app(repository, default_sessions(), {"metrics_port": taken[1]})
 
 
-async def test_a_scrape_shows_what_was_asked(repository: Path) -> None:
+async def test_a_scrape_shows_what_was_asked(models: Path) -> None:
     """Three texts in one call and one tensor call that is refused by the session."""
-    write_models(repository)
-    async with serving(repository) as served:
+    async with serving(models) as served:
         await served.infer_text("spam", "lunch", "win a prize", "now")
         served.sessions["simple"].compute = lambda _: {}
         await refusal(served.inference.ModelInfer(simple_request()))
@@ -407,9 +395,8 @@ async def test_a_scrape_shows_what_was_asked(repository: Path) -> None:
         assert line in page.splitlines()
 
 
-async def test_gauges_show_who_waits_and_who_runs(repository: Path) -> None:
-    write_models(repository)
-    async with serving(repository) as served:
+async def test_gauges_show_who_waits_and_who_runs(models: Path) -> None:
+    async with serving(models) as served:
         running = await served.hold("spam")
         waiting = asyncio.create_task(served.infer_text("spam", "now"))
         await eventually(lambda: served.num_waiting("spam") == 1)
@@ -421,11 +408,10 @@ async def test_gauges_show_who_waits_and_who_runs(repository: Path) -> None:
 
 
 async def test_a_model_that_breaks_while_serving_is_unhealthy_and_so_is_the_server(
-    repository: Path,
+    models: Path,
 ) -> None:
     """Three failed steps in a row; the others are served on, and strict readiness is lost."""
-    write_models(repository)
-    async with serving(repository) as served:
+    async with serving(models) as served:
         assert await check(served.channel) == SERVING
         served.decoders["tale"].error = ValueError("out of order")
         for _ in range(3):
@@ -441,10 +427,9 @@ async def test_a_model_that_breaks_while_serving_is_unhealthy_and_so_is_the_serv
         assert len((await served.infer_text("spam", "free")).outputs) == 3
 
 
-async def test_a_drain_serves_on_unready_for_its_delay(repository: Path) -> None:
+async def test_a_drain_serves_on_unready_for_its_delay(models: Path) -> None:
     """1,000 s, cut short: until then calls are answered, and every probe but liveness says no."""
-    write_models(repository)
-    async with serving(repository, drain_delay_s=1_000.0) as served:
+    async with serving(models, drain_delay_s=1_000.0) as served:
         stopping = asyncio.create_task(served.app.stop())
         await eventually(lambda: served.app._admission.is_leaving)
         for name in ("", "readiness", "spam"):
@@ -460,10 +445,9 @@ async def test_a_drain_serves_on_unready_for_its_delay(repository: Path) -> None
         await within_patience(stopping)
 
 
-async def test_a_delay_ends_by_itself_and_the_drain_begins(repository: Path) -> None:
+async def test_a_delay_ends_by_itself_and_the_drain_begins(models: Path) -> None:
     """0.05 s; what was admitted in it is answered."""
-    write_models(repository)
-    async with serving(repository, drain_delay_s=0.05) as served:
+    async with serving(models, drain_delay_s=0.05) as served:
         stopping = asyncio.create_task(served.app.stop())
         await eventually(lambda: served.app._admission.is_leaving)
         running = await served.hold("spam")
@@ -475,10 +459,9 @@ async def test_a_delay_ends_by_itself_and_the_drain_begins(repository: Path) -> 
         await within_patience(stopping)
 
 
-async def test_a_second_signal_waits_for_nobody(repository: Path) -> None:
+async def test_a_second_signal_waits_for_nobody(models: Path) -> None:
     """A drain bound of 1,000 s, and a session that does not end: its caller is told at once."""
-    write_models(repository)
-    async with serving(repository, drain_timeout_s=1_000.0) as served:
+    async with serving(models, drain_timeout_s=1_000.0) as served:
         running = await served.hold("spam")
         stopping = asyncio.create_task(served.app.stop())
         await eventually(lambda: served.app._admission.is_draining)

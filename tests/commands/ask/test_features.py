@@ -2,43 +2,20 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 
 import numpy as np
 import pytest
-import pytest_asyncio
-from typer.testing import CliRunner, Result
 
 from commands.ask.client import try_models
-from commands.main import app
 from service.errors import InvalidArgument
 from service.serving.tasks.features import LAYERS, MIX
 from service.serving.tasks.texts import unit
-from tests.fakes.serving import Served, default_sessions, serving, within_patience, write_models
-from tests.fakes.sessions import FakeSessions, text_values, token_ids, write_model
-from tests.fakes.tasks import features_manifest, hidden_states_session, states_of
+from tests.fakes.command_line import run
+from tests.fakes.serving import Served
+from tests.fakes.sessions import text_values, token_ids
+from tests.fakes.tasks import states_of
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-PLAIN = {"COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"}
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Served]:
-    repository = tmp_path_factory.mktemp("model_repository")
-    write_models(repository)
-    write_model(repository, "deep", features_manifest())
-    sessions = FakeSessions(**default_sessions()._makers, deep=hidden_states_session)
-    async with serving(repository, sessions) as running:
-        yield running
-
-
-async def run(served: Served, *arguments: str) -> Result:
-    """The command inside this process; it blocks, so on another thread."""
-    command = [*arguments, "--address", served.address]
-    invoke = CliRunner().invoke
-    return await within_patience(
-        asyncio.to_thread(invoke, app, command, env=PLAIN, catch_exceptions=False)
-    )
 
 
 async def test_features_are_shown_by_token_with_their_beginning(served: Served) -> None:

@@ -2,41 +2,20 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 
 import pytest
-import pytest_asyncio
 from attendant.v1 import generation_pb2 as pb
 from attendant.v1 import text_pb2
 from rich.console import Console
-from typer.testing import CliRunner, Result
 
 from commands.ask import tables
 from commands.ask.client import TRIAL_TOKENS, try_models
-from commands.main import app
-from tests.fakes.serving import Served, serving, within_patience, write_models
+from tests.fakes.command_line import run
+from tests.fakes.serving import Served, within_patience
 from tests.fakes.sessions import greedy_text
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-PLAIN = {"COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"}
 GREEDY = ("--temperature", "0", "--max-tokens", "10")
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Served]:
-    repository = tmp_path_factory.mktemp("model_repository")
-    write_models(repository)
-    async with serving(repository) as running:
-        yield running
-
-
-async def run(served: Served, *arguments: str, stdin: str = "") -> Result:
-    """The command inside this process; it blocks, so on another thread."""
-    command = [*arguments, "--address", served.address]
-    invoke = CliRunner().invoke
-    return await within_patience(
-        asyncio.to_thread(invoke, app, command, env=PLAIN, input=stdin, catch_exceptions=False)
-    )
 
 
 @pytest.mark.parametrize("flag", ["--stream", "--no-stream"])
@@ -134,7 +113,7 @@ async def test_trying_models_shows_what_a_generative_one_writes(served: Served) 
     )
     answers = {trial.model.name: trial.answer for trial in found}
     assert answers["tale"] == "…" + greedy_text("once upon a time", TRIAL_TOKENS)
-    assert set(answers) == {"mini", "spam", "tale"}
+    assert set(answers) == {"deep", "mini", "spam", "tale"}
 
 
 async def test_text_of_models_is_not_read_as_markup() -> None:

@@ -6,12 +6,10 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import AsyncIterator
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
-import pytest_asyncio
 from typer.testing import CliRunner, Result
 
 from commands.ask.health import own_address
@@ -27,14 +25,6 @@ ROOT = Path(__file__).parents[3]
 ASK = ("-m", "commands", "healthcheck", "--address", "127.0.0.1:1", "--timeout-s", "5")
 LIBRARIES = ("-c", "import grpc, grpc_health.v1.health_pb2_grpc")
 OTHERS = {"service", "commands", *packages_distributions()}
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Served]:
-    repository = tmp_path_factory.mktemp("model_repository")
-    write_models(repository)
-    async with serving(repository) as running:
-        yield running
 
 
 async def run(*flags: str, **env: str) -> Result:

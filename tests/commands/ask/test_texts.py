@@ -2,46 +2,24 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 
 import numpy as np
 import pytest
-import pytest_asyncio
-from typer.testing import CliRunner, Result
+from typer.testing import CliRunner
 
 from commands.ask.in_flight import REQUEST_TEXTS
 from commands.main import app
 from service.errors import InvalidArgument, SettingError
 from service.serving.tasks.texts import unit
-from tests.fakes.serving import Served, default_sessions, serving, within_patience, write_models
-from tests.fakes.sessions import FakeSessions, text_values, token_ids, write_model
-from tests.fakes.tasks import features_manifest, hidden_states_session
+from tests.fakes.command_line import run
+from tests.fakes.serving import Served, within_patience
+from tests.fakes.sessions import text_values, token_ids
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-PLAIN = {"COLUMNS": "100", "NO_COLOR": "1", "TERM": "dumb"}
 MAX_TEXTS = 1_024  # of a request, by default
 TOO_LONG = "win " * 99
 NUM_LINES = 1_500
 LINES = "".join(f"win {'now ' * (number % 5)}\n" for number in range(NUM_LINES))
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Served]:
-    repository = tmp_path_factory.mktemp("model_repository")
-    write_models(repository)
-    write_model(repository, "deep", features_manifest())
-    sessions = FakeSessions(**default_sessions()._makers, deep=hidden_states_session)
-    async with serving(repository, sessions) as running:
-        yield running
-
-
-async def run(served: Served, *arguments: str, stdin: str | bytes = "") -> Result:
-    """The command inside this process; it blocks, so on another thread."""
-    command = [*arguments, "--address", served.address]
-    invoke = CliRunner().invoke
-    return await within_patience(
-        asyncio.to_thread(invoke, app, command, env=PLAIN, input=stdin, catch_exceptions=False)
-    )
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from service.observe.metrics import ModelMetrics
 from service.records import Call, current_call
 from service.rpc.calls import MAX_CHARACTERS, _names
 from service.settings import Settings
-from tests.fakes.serving import refusal, serving, simple_request, write_models
+from tests.fakes.serving import refusal, serving, simple_request
 
 _numbers = count()
 HOSTILE = "a\nERROR forged\r\x1b[2Jb\u2028c\u202ed\x00\x85e\x7f"
@@ -224,12 +224,11 @@ def _requests(logger: Logger) -> list[dict[str, Any]]:
 
 
 async def test_each_request_has_one_line_where_that_is_asked(
-    tmp_path: Path, json_lines: Logger
+    models: Path, json_lines: Logger
 ) -> None:
-    write_models(tmp_path)
     good, bad = simple_request(), simple_request()
     good.id, bad.id, bad.model_name = "good", "bad", "no\nbody"
-    async with serving(tmp_path, log_requests=True) as served:
+    async with serving(models, log_requests=True) as served:
         await served.inference.ServerLive(pb.ServerLiveRequest())  # a probe
         await served.inference.ModelInfer(good)
         await refusal(served.inference.ModelInfer(bad))
@@ -251,24 +250,22 @@ async def test_each_request_has_one_line_where_that_is_asked(
 
 @pytest.mark.parametrize("settings", [{}, {"log_format": "json"}])
 async def test_none_has_any_where_it_is_not(
-    tmp_path: Path, json_lines: Logger, settings: dict[str, Any]
+    models: Path, json_lines: Logger, settings: dict[str, Any]
 ) -> None:
-    write_models(tmp_path)
-    async with serving(tmp_path, **settings) as served:
+    async with serving(models, **settings) as served:
         await served.inference.ModelInfer(simple_request())
     assert not _requests(json_lines)
 
 
 async def test_an_error_inside_the_server_names_its_request(
-    tmp_path: Path, json_lines: Logger, monkeypatch: pytest.MonkeyPatch
+    models: Path, json_lines: Logger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> None:
         raise RuntimeError("a bug")
 
-    write_models(tmp_path)
     request = simple_request()
     request.id = "mine"
-    async with serving(tmp_path, log_format="json") as served:
+    async with serving(models, log_format="json") as served:
         monkeypatch.setattr(ModelMetrics, "request_succeeded", fail)
         await refusal(served.inference.ModelInfer(request))
     (line,) = [line for line in map(_json, json_lines.lines) if line["level"] == "error"]

@@ -161,10 +161,9 @@ GENERATION = "attendant.v1.GenerationService"
     ],
 )
 async def test_every_kind_of_call_has_a_span_with_what_it_went_through(
-    tmp_path: Path, spans: Spans, call: Ask, method: str, model: str, parts: list[str]
+    models: Path, spans: Spans, call: Ask, method: str, model: str, parts: list[str]
 ) -> None:
-    write_models(tmp_path)
-    async with serving(tmp_path, server_name="here", **TRACED) as served:
+    async with serving(models, server_name="here", **TRACED) as served:
         await call(served)
     span = spans.one(method)
     assert (span.kind, span.parent) == (SpanKind.SERVER, None)
@@ -191,10 +190,9 @@ def _stamps(span: ReadableSpan) -> tuple[int | None, int | None]:
 
 
 async def test_a_batch_and_the_requests_that_shared_it_are_linked(
-    tmp_path: Path, spans: Spans
+    models: Path, spans: Spans
 ) -> None:
-    write_models(tmp_path)
-    async with serving(tmp_path, **TRACED) as served:
+    async with serving(models, **TRACED) as served:
         held = await served.hold("spam")
         others = [asyncio.create_task(served.infer_text("spam", text)) for text in ("a", "b c d")]
         await eventually(lambda: served.num_waiting("spam") == 2)
@@ -222,11 +220,10 @@ async def test_a_batch_and_the_requests_that_shared_it_are_linked(
 @pytest.mark.parametrize(("flags", "num_spans"), [("01", 1), ("00", 0)])
 @pytest.mark.parametrize("ratio", [0.0, 1.0])
 async def test_the_callers_trace_goes_on_as_the_caller_decided(
-    tmp_path: Path, spans: Spans, ratio: float, flags: str, num_spans: int
+    models: Path, spans: Spans, ratio: float, flags: str, num_spans: int
 ) -> None:
-    write_models(tmp_path)
     caller = (("traceparent", f"00-{TRACE_ID}-{PARENT_ID}-{flags}"), ("tracestate", "a=b"))
-    async with serving(tmp_path, **TRACED | {"trace_sample_ratio": ratio}) as served:
+    async with serving(models, **TRACED | {"trace_sample_ratio": ratio}) as served:
         await served.inference.ModelInfer(simple_request(), metadata=caller)
     found = spans.named(MODEL_INFER)
     assert len(found) == num_spans
@@ -239,19 +236,15 @@ async def test_the_callers_trace_goes_on_as_the_caller_decided(
 
 @pytest.mark.parametrize("value", ["", "00-xyz", f"00-{'0' * 32}-{PARENT_ID}-01"])
 async def test_a_callers_context_that_is_none_begins_a_trace(
-    tmp_path: Path, spans: Spans, value: str
+    models: Path, spans: Spans, value: str
 ) -> None:
-    write_models(tmp_path)
-    async with serving(tmp_path, **TRACED) as served:
+    async with serving(models, **TRACED) as served:
         await served.inference.ModelInfer(simple_request(), metadata=[("traceparent", value)])
     assert spans.one(MODEL_INFER).parent is None
 
 
-async def test_nothing_is_sent_of_requests_that_are_not_sampled(
-    tmp_path: Path, spans: Spans
-) -> None:
-    write_models(tmp_path)
-    async with serving(tmp_path, **TRACED | {"trace_sample_ratio": 0.0}) as served:
+async def test_nothing_is_sent_of_requests_that_are_not_sampled(models: Path, spans: Spans) -> None:
+    async with serving(models, **TRACED | {"trace_sample_ratio": 0.0}) as served:
         await _model_infer(served)
         await _generate(served)
     assert not spans.all
@@ -304,15 +297,14 @@ UNKNOWN.model_name = "nobody"
     ],
 )
 async def test_a_failure_has_its_status_and_is_an_error_where_the_server_failed(
-    tmp_path: Path,
+    models: Path,
     spans: Spans,
     request_: pb.ModelInferRequest,
     is_broken: bool,
     code: grpc.StatusCode,
     is_error: bool,
 ) -> None:
-    write_models(tmp_path)
-    async with serving(tmp_path, **TRACED) as served:
+    async with serving(models, **TRACED) as served:
         if is_broken:
             served.sessions["simple"].compute = _fail
         found, text = await refusal(served.inference.ModelInfer(request_))
@@ -327,11 +319,10 @@ async def test_a_failure_has_its_status_and_is_an_error_where_the_server_failed(
 
 
 async def test_a_client_that_leaves_and_one_whose_time_is_over_are_told_apart(
-    tmp_path: Path, spans: Spans, monkeypatch: pytest.MonkeyPatch
+    models: Path, spans: Spans, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(calls, "CLOCKS_APART_S", PATIENCE_S)  # however slow this machine is
-    write_models(tmp_path)
-    async with serving(tmp_path, **TRACED) as served:
+    async with serving(models, **TRACED) as served:
         held = await served.hold("spam")
         leaver = served.inference.ModelInfer(text_request("spam", "a"))
         await eventually(lambda: served.num_waiting("spam") == 1)
@@ -359,20 +350,18 @@ def test_whose_deadline_is_due_has_not_cancelled(left_s: float | None, code: int
     assert [call.code for call in ended] == [code]
 
 
-async def test_each_request_of_a_stream_has_a_span_of_its_own(tmp_path: Path, spans: Spans) -> None:
-    write_models(tmp_path)
+async def test_each_request_of_a_stream_has_a_span_of_its_own(models: Path, spans: Spans) -> None:
     first, second = simple_request(), text_request("spam", "lunch")
     first.id, second.id = "first", "second"
-    async with serving(tmp_path, **TRACED) as served:
+    async with serving(models, **TRACED) as served:
         await _answers(served, first, second)
     found = {_attributes(span)["attendant.request.id"] for span in spans.named(STREAM_INFER)}
     assert found == {"first", "second"}
     assert len({_context(span).trace_id for span in spans.named(STREAM_INFER)}) == 2
 
 
-async def test_generation_says_what_it_read_and_wrote(tmp_path: Path, spans: Spans) -> None:
-    write_models(tmp_path)
-    async with serving(tmp_path, **TRACED) as served:
+async def test_generation_says_what_it_read_and_wrote(models: Path, spans: Spans) -> None:
+    async with serving(models, **TRACED) as served:
         await served.generation.GenerateUnary(_prompt(n=2, temperature=0.5, top_k=3, seed=7))
     span = spans.one(f"{GENERATION}/GenerateUnary")
     attributes = _attributes(span)
@@ -411,9 +400,8 @@ async def test_an_answer_from_the_cache_says_so_and_has_no_parts(
     assert not spans.inside(cached)
 
 
-async def test_probes_are_not_traced(tmp_path: Path, spans: Spans) -> None:
-    write_models(tmp_path)
-    async with serving(tmp_path, **TRACED) as served:
+async def test_probes_are_not_traced(models: Path, spans: Spans) -> None:
+    async with serving(models, **TRACED) as served:
         await served.inference.ServerLive(pb.ServerLiveRequest())
         await served.inference.ModelReady(pb.ModelReadyRequest(name="simple"))
     assert not spans.all
@@ -440,12 +428,11 @@ def collecting() -> Iterator[SimpleNamespace]:
 
 
 async def test_a_collector_has_received_everything_when_the_server_is_gone(
-    tmp_path: Path,
+    models: Path,
 ) -> None:
-    write_models(tmp_path)
     with collecting() as collector:
         endpoint = collector.endpoint
-        async with serving(tmp_path, otlp_endpoint=endpoint, trace_sample_ratio=1.0) as served:
+        async with serving(models, otlp_endpoint=endpoint, trace_sample_ratio=1.0) as served:
             await _classify(served)
     names = [
         span.name
@@ -458,10 +445,9 @@ async def test_a_collector_has_received_everything_when_the_server_is_gone(
     assert sorted(names) == sorted([own, "tokenize", "queue", "batch", "batch", "compute"])
 
 
-async def test_a_server_ends_in_time_though_its_collector_is_gone(tmp_path: Path) -> None:
-    write_models(tmp_path)
+async def test_a_server_ends_in_time_though_its_collector_is_gone(models: Path) -> None:
     gone = "http://127.0.0.1:9"  # the discard port, without a listener
-    async with serving(tmp_path, otlp_endpoint=gone, trace_sample_ratio=1.0) as served:
+    async with serving(models, otlp_endpoint=gone, trace_sample_ratio=1.0) as served:
         await _classify(served)
 
 

@@ -14,7 +14,7 @@ from tritonclient.grpc import service_pb2
 from service.contract.tensors import Arrays
 from service.errors import DeviceFailed
 from service.observe.watchdog import Watchdog
-from tests.fakes.serving import Served, eventually, refusal, serving, within_patience, write_models
+from tests.fakes.serving import Served, eventually, refusal, serving, within_patience
 from tests.fakes.sessions import PATIENCE_S
 
 
@@ -27,42 +27,42 @@ class Model:
 
 
 @pytest.fixture
-def models() -> list[Model]:
+def watched() -> list[Model]:
     return [Model("quick"), Model("slow")]
 
 
 def test_a_run_beyond_the_bound_turns_liveness_off_until_it_returns(
-    models: list[Model], caplog: pytest.LogCaptureFixture
+    watched: list[Model], caplog: pytest.LogCaptureFixture
 ) -> None:
     """Told once at each change; one line says which model, for how long, and the bound."""
     told = list[bool]()
-    watchdog = Watchdog(lambda: models, told.append, max_run_s=120.0)
-    models[1].running_since_s = 1_000.0
+    watchdog = Watchdog(lambda: watched, told.append, max_run_s=120.0)
+    watched[1].running_since_s = 1_000.0
     for now_s, expected in ((1_120.0, []), (1_120.1, [False]), (1_170.0, [False])):
-        models[0].running_since_s = now_s
+        watched[0].running_since_s = now_s
         watchdog.check(now_s)
         assert told == expected
     (line,) = [record.message for record in caplog.records if record.levelno == logging.ERROR]
     assert line == (
         "not live: a run of 'slow' has taken 120 s, at most 120 are expected (--max-run-s)"
     )
-    models[1].running_since_s = None
+    watched[1].running_since_s = None
     watchdog.check(1_171.0)
     watchdog.check(1_172.0)
     assert told == [False, True]
 
 
-def test_without_a_bound_a_run_may_take_for_ever(models: list[Model]) -> None:
+def test_without_a_bound_a_run_may_take_for_ever(watched: list[Model]) -> None:
     told = list[bool]()
-    watchdog = Watchdog(lambda: models, told.append, max_run_s=0.0)
-    models[0].running_since_s = 0.0
+    watchdog = Watchdog(lambda: watched, told.append, max_run_s=0.0)
+    watched[0].running_since_s = 0.0
     watchdog.check(1e9)
     assert not told
 
 
-def test_a_lost_device_turns_liveness_off_for_good(models: list[Model]) -> None:
+def test_a_lost_device_turns_liveness_off_for_good(watched: list[Model]) -> None:
     told = list[bool]()
-    watchdog = Watchdog(lambda: models, told.append, max_run_s=120.0)
+    watchdog = Watchdog(lambda: watched, told.append, max_run_s=120.0)
     watchdog.device_lost("quick")
     watchdog.check(1.0)
     watchdog.check(2.0)
@@ -78,9 +78,8 @@ async def liveness(served: Served) -> tuple[bool, int]:
     return bool(live.live), int(health.status)
 
 
-async def test_a_server_that_lost_a_device_is_not_live(repository: Path) -> None:
-    write_models(repository)
-    async with serving(repository) as served:
+async def test_a_server_that_lost_a_device_is_not_live(models: Path) -> None:
+    async with serving(models) as served:
 
         def lose(_: Arrays) -> dict[str, np.ndarray]:
             raise DeviceFailed("CUDA failure 700: an illegal memory access was encountered")
@@ -93,10 +92,9 @@ async def test_a_server_that_lost_a_device_is_not_live(repository: Path) -> None
         assert await liveness(served) == (False, health_pb2.HealthCheckResponse.NOT_SERVING)
 
 
-async def test_a_server_whose_run_hangs_says_that_it_is_not_live(repository: Path) -> None:
+async def test_a_server_whose_run_hangs_says_that_it_is_not_live(models: Path) -> None:
     """And stays ready, as other models answer; when the run ends, it is live again."""
-    write_models(repository)
-    async with serving(repository, max_run_s=0.05) as served:
+    async with serving(models, max_run_s=0.05) as served:
         check = served.app._watchdog.check
         assert await liveness(served) == (True, health_pb2.HealthCheckResponse.SERVING)
         running = await served.hold("spam")

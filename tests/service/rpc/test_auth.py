@@ -135,10 +135,9 @@ async def test_a_restricted_group_needs_its_key_besides_the_token(served: Served
     assert (await served.infer_text("spam", "lunch", metadata=bearer(FIRST))).outputs
 
 
-async def test_administration_can_have_a_port_of_its_own(repository: Path) -> None:
+async def test_administration_can_have_a_port_of_its_own(models: Path) -> None:
     """There every call is answered; the other port refuses those that change the server."""
-    write_models(repository)
-    async with serving(repository, admin_port=0, model_control_mode="explicit") as served:
+    async with serving(models, admin_port=0, model_control_mode="explicit") as served:
         assert served.app.admin_port not in (None, served.app.grpc_port)
         load = pb.RepositoryModelLoadRequest(model_name="simple")
         assert await refusal(served.inference.RepositoryModelLoad(load)) == (
@@ -156,10 +155,9 @@ async def test_administration_can_have_a_port_of_its_own(repository: Path) -> No
             assert (await refusal(call(b"")))[0] is StatusCode.UNAVAILABLE
 
 
-async def test_keys_guard_a_server_that_has_no_tokens(tmp_path: Path) -> None:
+async def test_keys_guard_a_server_that_has_no_tokens(models: Path) -> None:
     """The restricted calls need their key, and the others nothing."""
-    write_models(tmp_path)
-    async with serving(tmp_path, restricted_protocols=KEYS) as keyed:
+    async with serving(models, restricted_protocols=KEYS) as keyed:
         asked = pb.ModelConfigRequest(name="spam")
         expected = "This protocol is restricted, expecting header 'triton-grpc-protocol-admin-key'"
         call = keyed.inference.ModelConfig(asked, timeout=PATIENCE_S)

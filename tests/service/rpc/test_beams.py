@@ -1,9 +1,6 @@
 """Beam search over the wire: whole outputs, best first, with their scores."""
 
-import asyncio
 import json
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import grpc
@@ -11,19 +8,13 @@ import numpy as np
 import pytest
 from attendant.v1 import generation_pb2 as pb
 from tritonclient.grpc import service_pb2 as oip
-from typer.testing import CliRunner
 
-from commands.main import app
 from tests.fakes.beams import reference_search
-from tests.fakes.serving import Served, refusal, serving, write_models
+from tests.fakes.command_line import run
+from tests.fakes.serving import Served, refusal
 from tests.fakes.sessions import next_logits
 
-
-@pytest.fixture
-async def served(tmp_path: Path) -> AsyncIterator[Served]:
-    write_models(tmp_path)
-    async with serving(tmp_path) as running:
-        yield running
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 def best_of(prompt: str, **sizes: Any) -> list[tuple[list[int], float]]:
@@ -80,9 +71,8 @@ async def test_more_beams_than_the_model_runs_are_an_invalid_argument(served: Se
 
 
 async def test_the_command_shows_the_best_with_their_log_probabilities(served: Served) -> None:
-    command = ["generate", "tale", "once", "--beam-width", "3", "--n", "2", "--max-tokens", "4"]
-    command += ["--length-penalty", "0.5", "--address", served.address]
-    result = await asyncio.to_thread(CliRunner().invoke, app, command)
+    flags = ("--beam-width", "3", "--n", "2", "--max-tokens", "4", "--length-penalty", "0.5")
+    result = await run(served, "generate", "tale", "once", *flags)
     assert result.exit_code == 0, result.output
     (best, _), _ = best_of("once", beam_width=3, n=2, max_tokens=4, length_penalty=0.5)
     assert "log probability" in result.output

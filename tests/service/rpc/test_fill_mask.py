@@ -13,13 +13,12 @@ import pytest_asyncio
 from attendant.v1 import reading_pb2 as pb
 from attendant.v1 import reading_pb2_grpc
 from grpc import StatusCode
-from typer.testing import CliRunner, Result
 
 from commands.ask.client import try_models
-from commands.main import app
 from service.errors import SettingError
 from service.serving.tasks import fill_mask
-from tests.fakes.serving import Served, refusal, serving, text_request, within_patience
+from tests.fakes.command_line import run
+from tests.fakes.serving import Served, refusal, serving, text_request
 from tests.fakes.sessions import (
     WORDS,
     FakeSessions,
@@ -39,7 +38,6 @@ from tests.fakes.tasks import (
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 MAX_TEXTS = 5
-PLAIN = {"COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"}
 
 
 def expected(text: str, top_k: int) -> list[list[tuple[str, float]]]:
@@ -69,12 +67,6 @@ async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Serv
     sessions = FakeSessions(fills=mask_session, spam=lambda: text_session("logits", 3))
     async with serving(repository, sessions, max_texts=MAX_TEXTS) as running:
         yield running
-
-
-@pytest.fixture
-def served(server: Served) -> Iterator[Served]:
-    yield server
-    server.forget()
 
 
 @pytest.fixture
@@ -235,22 +227,17 @@ def json_of(reply: Any) -> list[Any]:
     return found
 
 
-async def run(served: Served, *arguments: str) -> Result:
-    """The command inside this process; it blocks, so on another thread."""
-    command = ["fill-mask", "fills", *arguments, "--address", served.address]
-    invoke = CliRunner().invoke
-    return await within_patience(
-        asyncio.to_thread(invoke, app, command, env=PLAIN, catch_exceptions=True)
-    )
-
-
 async def test_the_command_shows_fills_by_text(served: Served) -> None:
-    result = await run(served, "win the [MASK]", "[MASK] lunch", "--top-k", "2")
+    result = await run(
+        served, "fill-mask", "fills", "win the [MASK]", "[MASK] lunch", "--top-k", "2"
+    )
     assert result.exit_code == 0, result.output
     for text in ("win the [MASK]", "[MASK] lunch"):
         ((first, second),) = expected(text, 2)
         assert f"{first[0]} {first[1]:.4f}  {second[0]} {second[1]:.4f}" in result.stdout
-    shown = await run(served, "win the [MASK]", "--json", "--candidate", "cash")
+    shown = await run(
+        served, "fill-mask", "fills", "win the [MASK]", "--json", "--candidate", "cash"
+    )
     (found,) = json.loads(shown.stdout)["results"]
     assert [fill["token"] for fill in found["masks"][0]["fills"]] == ["cash"]
 
@@ -260,7 +247,16 @@ async def test_two_prompts_are_compared_word_by_word(served: Served, tmp_path: P
     prompts = "win the [MASK]", "win a [MASK]"
     picture = tmp_path / "words.png"
     result = await run(
-        served, prompts[0], "--against", prompts[1], "--top-k", "3", "--plot", str(picture)
+        served,
+        "fill-mask",
+        "fills",
+        prompts[0],
+        "--against",
+        prompts[1],
+        "--top-k",
+        "3",
+        "--plot",
+        str(picture),
     )
     assert result.exit_code == 0, result.output
     chances = [
@@ -285,7 +281,9 @@ async def test_several_prompts_are_compared_a_column_each(served: Served, tmp_pa
     """Four that cross `win` or `claim` with `the` or `a`: both differences, and their change."""
     prompts = [f"{verb} {article} [MASK]" for verb in ("win", "claim") for article in ("the", "a")]
     picture = tmp_path / "words.png"
-    result = await run(served, *prompts, "--compare", "--top-k", "3", "--plot", str(picture))
+    result = await run(
+        served, "fill-mask", "fills", *prompts, "--compare", "--top-k", "3", "--plot", str(picture)
+    )
     assert result.exit_code == 0, result.output
     chances = [
         {word: math.log(chance) for word, chance in expected(prompt, NUM_TOKENS)[0]}
@@ -305,14 +303,14 @@ async def test_several_prompts_are_compared_a_column_each(served: Served, tmp_pa
     assert changes == sorted(changes, reverse=True)
     assert "win the: win the [MASK]" in result.stdout
     assert picture.read_bytes().startswith(b"\x89PNG")
-    three = await run(served, *prompts[:3], "--compare", "--top-k", "2")
+    three = await run(served, "fill-mask", "fills", *prompts[:3], "--compare", "--top-k", "2")
     assert three.exit_code == 0, three.output
     assert "spread" in three.stdout
 
 
 async def test_candidates_alone_may_be_compared(served: Served) -> None:
     flags = ("--against", "a [MASK]", "--candidate", "cash", "--candidate", "home")
-    result = await run(served, "the [MASK]", *flags)
+    result = await run(served, "fill-mask", "fills", "the [MASK]", *flags)
     assert result.exit_code == 0, result.output
     rows = [line for line in result.stdout.splitlines() if "│" in line]
     assert len(rows) == 2
@@ -340,13 +338,13 @@ async def test_candidates_alone_may_be_compared(served: Served) -> None:
 async def test_what_cannot_be_compared_is_said(
     served: Served, arguments: tuple[str, ...], message: str
 ) -> None:
-    result = await run(served, *arguments)
-    assert isinstance(result.exception, SettingError)
-    assert message in str(result.exception)
+    with pytest.raises(SettingError) as refusal:
+        await run(served, "fill-mask", "fills", *arguments)
+    assert message in str(refusal.value)
 
 
 async def test_a_refusal_reaches_the_command(served: Served) -> None:
-    result = await run(served, "no mask")
+    result = await run(served, "fill-mask", "fills", "no mask")
     assert result.exit_code == 1
     assert "text 0 has 0 [MASK]" in result.output
 

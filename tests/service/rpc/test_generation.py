@@ -1,42 +1,27 @@
 """`attendant.v1.GenerationService` over the wire: text as it comes, and every way it ends."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
-import pytest_asyncio
 from attendant.v1 import generation_pb2 as pb
 from attendant.v1 import generation_pb2_grpc
 from attendant.v1 import text_pb2 as text_pb
 from grpc import StatusCode
 
 from service.generation.params import SamplingParams
-from tests.fakes.serving import Served, eventually, refusal, serving, within_patience, write_models
+from tests.fakes.serving import Served, eventually, refusal, serving, within_patience
 from tests.fakes.sessions import END_ID, PATIENCE_S, greedy_ids, greedy_text, next_id, prompt_ids
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
+SETTINGS = {"max_queue_requests": 4}  # eight sequences may run beside those that wait
 PROMPT = "once upon a time"  # 16 tokens of a context of 64
 GREEDY = {"temperature": 0.0, "max_tokens": 10}
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Served]:
-    """One server for all tests; eight sequences may run, and four wait."""
-    repository = tmp_path_factory.mktemp("model_repository")
-    write_models(repository)
-    async with serving(repository, max_queue_requests=4) as running:
-        yield running
-
-
-@pytest.fixture
-def served(server: Served) -> Iterator[Served]:
-    yield server
-    server.decoders["tale"].error = None
-    server.forget()
 
 
 def request_of(prompt: str = PROMPT, model: str = "tale", **params: Any) -> pb.GenerateRequest:
@@ -499,12 +484,8 @@ async def test_urgent_requests_go_first(served: Served) -> None:
     assert starts == [tuple(prompt_ids("high")), tuple(prompt_ids("low"))]
 
 
-async def test_drain_ends_what_was_admitted_and_refuses_the_rest(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> None:
-    repository = tmp_path_factory.mktemp("model_repository")
-    write_models(repository)
-    async with serving(repository) as served:
+async def test_drain_ends_what_was_admitted_and_refuses_the_rest(models: Path) -> None:
+    async with serving(models) as served:
         (call,) = await start_held(served)
         stopping = asyncio.create_task(served.app.stop())
         await eventually(lambda: served.app._admission.is_draining)
@@ -515,12 +496,8 @@ async def test_drain_ends_what_was_admitted_and_refuses_the_rest(
         await within_patience(stopping)
 
 
-async def test_what_does_not_end_in_time_is_cancelled(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> None:
-    repository = tmp_path_factory.mktemp("model_repository")
-    write_models(repository)
-    async with serving(repository, drain_timeout_s=0.2) as served:
+async def test_what_does_not_end_in_time_is_cancelled(models: Path) -> None:
+    async with serving(models, drain_timeout_s=0.2) as served:
         (call,) = await start_held(served)
         stopping = asyncio.create_task(served.app.stop())
         code, _ = await refusal(call.read())

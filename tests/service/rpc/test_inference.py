@@ -4,14 +4,12 @@ import asyncio
 import math
 import re
 import time
-from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
-import pytest_asyncio
 import tritonclient.grpc as triton
 import tritonclient.grpc.aio as triton_aio
 from attendant.v1 import text_pb2 as text_pb
@@ -34,7 +32,6 @@ from tests.fakes.serving import (
     simple_request,
     text_request,
     within_patience,
-    write_models,
 )
 from tests.fakes.sessions import (
     LABELS,
@@ -50,21 +47,6 @@ TEXTS = ("win a prize", "lunch", "sorry the cash now later")
 
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Served]:
-    """One server for all tests that need no settings of their own."""
-    repository = tmp_path_factory.mktemp("model_repository")
-    write_models(repository)
-    async with serving(repository) as running:
-        yield running
-
-
-@pytest.fixture
-def served(server: Served) -> Iterator[Served]:
-    yield server
-    server.forget()
 
 
 def text_input(module: Any, *texts: str) -> Any:
@@ -402,10 +384,9 @@ async def test_concurrent_clients_get_their_own_rows(served: Served) -> None:
         assert found.tolist() == expected
 
 
-async def test_a_full_queue_is_unavailable_in_triton_s_words(repository: Path) -> None:
+async def test_a_full_queue_is_unavailable_in_triton_s_words(models: Path) -> None:
     """One runs, one waits, the bound is 1."""
-    write_models(repository)
-    async with serving(repository, max_queue_requests=1) as served:
+    async with serving(models, max_queue_requests=1) as served:
         running = await served.hold("spam")
         waiting = asyncio.create_task(served.infer_text("spam", "now"))
         await eventually(lambda: served.num_waiting("spam") == 1)
@@ -477,10 +458,9 @@ async def test_a_client_that_leaves_a_running_batch_disturbs_nobody(served: Serv
     assert [len(batch["input_ids"]) for batch in session.batches] == [1, 2]
 
 
-async def test_a_message_over_the_limit_is_refused(repository: Path) -> None:
+async def test_a_message_over_the_limit_is_refused(models: Path) -> None:
     """1,000 rows of 128 bytes against a limit of 64 KiB; a smaller one passes."""
-    write_models(repository)
-    async with serving(repository, max_message_bytes=65_536) as served:
+    async with serving(models, max_message_bytes=65_536) as served:
         code, text = await refusal(served.inference.ModelInfer(simple_request(num_rows=1_000)))
         assert code is StatusCode.RESOURCE_EXHAUSTED
         assert "larger than max" in text
@@ -500,10 +480,9 @@ async def test_health_does_not_wait_behind_inference(served: Served) -> None:
     await within_patience(asyncio.gather(running, *waiting))
 
 
-async def test_sessions_are_not_opened_twice(repository: Path) -> None:
-    write_models(repository)
+async def test_sessions_are_not_opened_twice(models: Path) -> None:
     sessions = default_sessions()
-    async with serving(repository, sessions):
+    async with serving(models, sessions):
         assert {name: len(opened) for name, opened in sessions.opened.items()} == {
             "mini": 1,
             "simple": 1,

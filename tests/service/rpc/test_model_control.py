@@ -155,13 +155,12 @@ async def test_unload_parameters_are_checked(served: Served) -> None:
     assert served.app.repository.has("simple")
 
 
-async def test_models_are_not_changed_unless_control_is_explicit(repository: Path) -> None:
-    write_models(repository)
+async def test_models_are_not_changed_unless_control_is_explicit(models: Path) -> None:
     expected = (
         grpc.StatusCode.UNAVAILABLE,
         "explicit model load / unload is not allowed if polling is enabled",
     )
-    async with serving(repository) as served:
+    async with serving(models) as served:
         assert await refusal(served.inference.RepositoryModelLoad(_load())) == expected
         unload = pb.RepositoryModelUnloadRequest(model_name="simple")
         assert await refusal(served.inference.RepositoryModelUnload(unload)) == expected

@@ -13,7 +13,7 @@ from attendant.v1 import generation_pb2, text_pb2
 from tritonclient.grpc import service_pb2 as pb
 
 from service.contract.tensors import Arrays
-from tests.fakes.serving import eventually, num_runs, refusal, serving, simple_request, write_models
+from tests.fakes.serving import eventually, num_runs, refusal, serving, simple_request
 from tests.fakes.sessions import PATIENCE_S
 
 INVALID, UNIMPLEMENTED = grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.UNIMPLEMENTED
@@ -23,16 +23,10 @@ def refuse(arrays: Arrays) -> dict[str, np.ndarray]:
     raise RuntimeError(f"no {sorted(arrays)}")
 
 
-@pytest.fixture
-def repository(tmp_path: Path) -> Path:
-    write_models(tmp_path / "models")
-    return tmp_path / "models"
-
-
-async def test_statistics_count_requests_rows_runs_and_failures(repository: Path) -> None:
+async def test_statistics_count_requests_rows_runs_and_failures(models: Path) -> None:
     """Requests of 1, 3 and 3 rows and one that fails: 3 answers, 7 inferences, sizes 1 and 3."""
     before_ms = time.time_ns() // 10**6
-    async with serving(repository) as served:
+    async with serving(models) as served:
         for num_rows in (1, 3, 3):
             await served.inference.ModelInfer(simple_request(num_rows), timeout=PATIENCE_S)
         served.sessions["simple"].compute = refuse
@@ -57,16 +51,16 @@ async def test_statistics_count_requests_rows_runs_and_failures(repository: Path
     assert all(batch.compute_infer.ns > 0 for batch in stats.batch_stats)
 
 
-async def test_statistics_of_everything_have_a_row_per_version(repository: Path) -> None:
-    async with serving(repository) as served:
+async def test_statistics_of_everything_have_a_row_per_version(models: Path) -> None:
+    async with serving(models) as served:
         response = await served.inference.ModelStatistics(pb.ModelStatisticsRequest())
     found = [(stats.name, stats.version) for stats in response.model_stats]
     assert found == [(name, "1") for name in ("mini", "simple", "spam", "strings", "tale")]
 
 
-async def test_statistics_of_a_generative_model_count_its_steps(repository: Path) -> None:
+async def test_statistics_of_a_generative_model_count_its_steps(models: Path) -> None:
     """Three tokens after a prompt of one step: three steps, one answer."""
-    async with serving(repository) as served:
+    async with serving(models) as served:
         request = pb.ModelInferRequest(model_name="tale")
         tensor = request.inputs.add(name="text_input", datatype="BYTES", shape=[1])
         tensor.contents.bytes_contents.append(b"once")
@@ -91,9 +85,9 @@ async def test_statistics_of_a_generative_model_count_its_steps(repository: Path
     ],
 )
 async def test_statistics_of_what_is_not_served_are_refused(
-    repository: Path, name: str, version: str, text: str
+    models: Path, name: str, version: str, text: str
 ) -> None:
-    async with serving(repository) as served:
+    async with serving(models) as served:
         asked = pb.ModelStatisticsRequest(name=name, version=version)
         code, details = await refusal(served.inference.ModelStatistics(asked))
     assert code is INVALID
@@ -101,12 +95,12 @@ async def test_statistics_of_what_is_not_served_are_refused(
 
 
 async def test_every_kind_of_request_is_traced_into_the_folder(
-    repository: Path, tmp_path: Path
+    models: Path, tmp_path: Path
 ) -> None:
     """By both protocols, also a generative model's; the settings read back are those in effect."""
     folder = tmp_path / "traces"
     folder.mkdir()
-    async with serving(repository, trace_folder=str(folder)) as served:
+    async with serving(models, trace_folder=str(folder)) as served:
         await served.inference.TraceSetting(
             trace_request({"trace_level": ["TIMESTAMPS"], "trace_rate": ["1"]})
         )
@@ -136,15 +130,13 @@ async def test_every_kind_of_request_is_traced_into_the_folder(
 
 
 async def test_answers_without_a_batch_pass_their_stations_in_order(
-    repository: Path, tmp_path: Path
+    models: Path, tmp_path: Path
 ) -> None:
     """From the cache; of no texts; of no rows."""
-    (repository / "simple" / "config.pbtxt").write_text(
+    (models / "simple" / "config.pbtxt").write_text(
         "max_batch_size: 8 response_cache { enable: true }"
     )
-    async with serving(
-        repository, trace_folder=str(tmp_path), response_cache_bytes=10**6
-    ) as served:
+    async with serving(models, trace_folder=str(tmp_path), response_cache_bytes=10**6) as served:
         await served.inference.TraceSetting(
             trace_request({"trace_level": ["TIMESTAMPS"], "trace_rate": ["1"]})
         )
@@ -158,9 +150,9 @@ async def test_answers_without_a_batch_pass_their_stations_in_order(
         assert stamps == sorted(stamps)
 
 
-async def test_trace_settings_are_refused_where_they_mean_nothing(repository: Path) -> None:
+async def test_trace_settings_are_refused_where_they_mean_nothing(models: Path) -> None:
     """An unknown model; a file where the operator named no folder."""
-    async with serving(repository) as served:
+    async with serving(models) as served:
         refused = await refusal(served.inference.TraceSetting(trace_request({}, "nope")))
         assert refused == (INVALID, "Request for unknown model : nope")
         refused = await refusal(
@@ -191,9 +183,9 @@ def root_logger() -> Iterator[logging.Logger]:
 
 
 async def test_log_settings_change_what_the_process_logs(
-    repository: Path, root_logger: logging.Logger
+    models: Path, root_logger: logging.Logger
 ) -> None:
-    async with serving(repository) as served:
+    async with serving(models) as served:
         request = pb.LogSettingsRequest()
         request.settings["log_verbose_level"].uint32_param = 1
         request.settings["log_info"].bool_param = True
@@ -228,9 +220,9 @@ async def test_log_settings_change_what_the_process_logs(
     ],
 )
 async def test_log_settings_that_cannot_be_are_refused(
-    repository: Path, key: str, choice: str, value: int | str, expected: tuple[object, str]
+    models: Path, key: str, choice: str, value: int | str, expected: tuple[object, str]
 ) -> None:
-    async with serving(repository) as served:
+    async with serving(models) as served:
         request = pb.LogSettingsRequest()
         setattr(request.settings[key], choice, value)
         assert await refusal(served.inference.LogSettings(request)) == expected

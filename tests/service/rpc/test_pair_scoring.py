@@ -1,6 +1,5 @@
 """Pairs scored over the wire: the typed call, tensors, and the command."""
 
-import asyncio
 import json
 import math
 from collections.abc import AsyncIterator
@@ -11,17 +10,15 @@ import pytest_asyncio
 from attendant.v1 import text_pb2
 from grpc import StatusCode
 from tritonclient.grpc import service_pb2
-from typer.testing import CliRunner
 
-from commands.main import app
 from service.serving.tasks.pair_scoring import _scores
+from tests.fakes.command_line import run
 from tests.fakes.every_task import call, every_task
-from tests.fakes.serving import Served, refusal, within_patience
+from tests.fakes.serving import Served, refusal
 from tests.fakes.sessions import LAST_ID, text_values, token_ids
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 QUERY, TEXTS = "win", ["prize", "lunch now", "home", ""]
-PLAIN = {"COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"}
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -76,15 +73,14 @@ async def test_scores_of_any_logit_are_numbers_from_0_to_1() -> None:
 
 
 async def test_the_command_shows_the_best_match_first(served: Served) -> None:
-    command = ["score", "match", QUERY, *TEXTS[:3], "--address", served.address]
-    run = CliRunner().invoke
-    result = await within_patience(asyncio.to_thread(run, app, command, env=PLAIN))
+    command = "score", "match", QUERY, *TEXTS[:3]
+    result = await run(served, *command)
     assert result.exit_code == 0, result.output
     rows = [line.split("│")[1:3] for line in result.stdout.splitlines() if "│" in line]
     shown = [(text.strip(), float(score)) for text, score in rows]
     best = sorted(TEXTS[:3], key=lambda text: -expected(text))
     assert [text for text, _ in shown] == best
     assert [score for _, score in shown] == pytest.approx(list(map(expected, best)), abs=1e-4)
-    result = await within_patience(asyncio.to_thread(run, app, [*command, "--json"], env=PLAIN))
+    result = await run(served, *command, "--json")
     results = json.loads(result.stdout)["results"]
     assert [each["score"] for each in results] == pytest.approx(list(map(expected, TEXTS[:3])))

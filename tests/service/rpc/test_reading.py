@@ -1,9 +1,8 @@
 """`ReadingService` over the wire: entities, answers, pairs, and every way to be refused."""
 
-import asyncio
 import json
 import threading
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,7 @@ from service.runtime.tokenizer import Text, WindowTokenizer
 from service.serving.tasks import entities as entities_task
 from service.serving.tasks.task import Fields, TextReply, TextTaskModel
 from service.serving.text_model import TextModel
+from tests.fakes.command_line import run
 from tests.fakes.serving import Served, refusal, serving
 from tests.fakes.sessions import (
     LAST_ID,
@@ -66,12 +66,6 @@ async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Serv
     settings = {"max_texts": MAX_TEXTS, "max_text_characters": MAX_CHARACTERS}
     async with serving(repository, sessions, **settings) as running:
         yield running
-
-
-@pytest.fixture
-def served(server: Served) -> Iterator[Served]:
-    yield server
-    server.forget()
 
 
 @pytest.fixture
@@ -286,8 +280,7 @@ async def test_entities_are_json_in_the_inference_protocol(served: Served) -> No
 
 async def test_a_command_reads_more_lines_than_the_server_takes_at_once(served: Served) -> None:
     """Ten, where this server takes three texts in a request."""
-    command = ["classify-tokens", "tags", "-", "--json", "--address", served.address]
-    result = await asyncio.to_thread(CliRunner().invoke, app, command, input="win prize\n" * 10)
+    result = await run(served, "classify-tokens", "tags", "-", "--json", stdin="win prize\n" * 10)
     results = json.loads(result.stdout)["results"]
     assert [each["line"] for each in results] == [*range(1, 11)]
     assert all(len(each["entities"]) == 1 for each in results)
@@ -357,8 +350,7 @@ async def test_a_context_is_given_as_text_as_file_or_piped(served: Served, tmp_p
         ("--context", "@-"),
         ("--context-file", "-"),
     ):
-        command = ["answer", "asks", "win", *flags, "--json", "--address", served.address]
-        result = await asyncio.to_thread(CliRunner().invoke, app, command, input="free cash")
+        result = await run(served, "answer", "asks", "win", *flags, "--json", stdin="free cash")
         assert json.loads(result.stdout)["answers"][0]["text"] == "free cash", flags
 
 

@@ -28,15 +28,8 @@ from tests.fakes.serving import (
 )
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
+SETTINGS = {"allow_client_shm": True, "max_message_bytes": 4096}
 NUM_BYTES = 256
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Served]:
-    repository = tmp_path_factory.mktemp("model_repository")
-    write_models(repository)
-    async with serving(repository, allow_client_shm=True, max_message_bytes=4096) as running:
-        yield running
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -354,15 +347,14 @@ async def test_by_default_clients_share_nothing(closed: Served, key: str) -> Non
 
 
 async def test_inputs_in_shared_memory_count_among_the_bytes_in_flight(
-    repository: Path, key: str
+    models: Path, key: str
 ) -> None:
     """They are copied: a request of a few bytes may take as much memory as a region has."""
-    write_models(repository)
     request = shared_request()
     request.id = "x" * 1_000
     num_bytes = request.ByteSize() + 2 * 64
     settings = {"allow_client_shm": True, "max_bytes_in_flight": num_bytes - 1}
-    async with serving(repository, **settings) as server:
+    async with serving(models, **settings) as server:
         await register(server, key)
         text = f"the request has {num_bytes} bytes, the server takes at most {num_bytes - 1}"
         code, details = await refusal(server.inference.ModelInfer(request))

@@ -3,14 +3,13 @@
 import asyncio
 import queue
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import grpc
 import numpy as np
 import pytest
-import pytest_asyncio
 import tritonclient.grpc as triton
 import tritonclient.grpc.aio as triton_aio
 from grpc import StatusCode
@@ -30,29 +29,13 @@ from tests.fakes.serving import (
     simple_request,
     text_request,
     within_patience,
-    write_models,
 )
 from tests.fakes.sessions import PATIENCE_S, greedy_text, text_values, token_ids
 
 MAX_IN_FLIGHT = Settings().max_stream_requests
 pytestmark = pytest.mark.asyncio(loop_scope="module")
+SETTINGS = {"max_queue_requests": 2}
 GREEDY = '{"temperature": 0, "max_tokens": 10}'
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Served]:
-    """One server for all tests; two requests may wait per model."""
-    repository = tmp_path_factory.mktemp("model_repository")
-    write_models(repository)
-    async with serving(repository, max_queue_requests=2) as running:
-        yield running
-
-
-@pytest.fixture
-def served(server: Served) -> Iterator[Served]:
-    yield server
-    server.decoders["tale"].error = None
-    server.forget()
 
 
 def prompt_request(
@@ -424,11 +407,9 @@ SHUTTING_DOWN = "GRPC server is shutting down and has stopped accepting new requ
 
 
 async def test_drain_answers_what_an_open_stream_asked_and_then_ends_it_with_a_status(
-    tmp_path_factory: pytest.TempPathFactory,
+    models: Path,
 ) -> None:
-    repository = tmp_path_factory.mktemp("model_repository")
-    write_models(repository)
-    async with serving(repository) as served:
+    async with serving(models) as served:
         decoder = served.decoders["tale"]
         decoder.hold()
         call = served.inference.ModelStreamInfer()
@@ -450,12 +431,8 @@ async def test_drain_answers_what_an_open_stream_asked_and_then_ends_it_with_a_s
         await within_patience(stopping)
 
 
-async def test_a_stream_whose_client_has_closed_its_side_ends_well_in_a_drain(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> None:
-    repository = tmp_path_factory.mktemp("model_repository")
-    write_models(repository)
-    async with serving(repository) as served:
+async def test_a_stream_whose_client_has_closed_its_side_ends_well_in_a_drain(models: Path) -> None:
+    async with serving(models) as served:
         decoder = served.decoders["tale"]
         decoder.hold()
         call = open_stream(served, prompt_request("once"))
@@ -467,13 +444,9 @@ async def test_a_stream_whose_client_has_closed_its_side_ends_well_in_a_drain(
         await within_patience(stopping)
 
 
-async def test_an_open_stream_without_requests_does_not_keep_the_server(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> None:
+async def test_an_open_stream_without_requests_does_not_keep_the_server(models: Path) -> None:
     """Its limit for draining is 30 s; it stops at once."""
-    repository = tmp_path_factory.mktemp("model_repository")
-    write_models(repository)
-    async with serving(repository) as served:
+    async with serving(models) as served:
         call = served.inference.ModelStreamInfer()
         await call.write(simple_request())
         assert (await within_patience(call.read())).infer_response.outputs
@@ -574,9 +547,8 @@ async def test_metadata_and_configuration_say_how_to_ask(served: Served) -> None
     assert config.max_batch_size == 0
 
 
-async def test_a_stream_that_asks_nothing_hears_why_it_ends(repository: Path) -> None:
-    write_models(repository)
-    async with serving(repository) as served:
+async def test_a_stream_that_asks_nothing_hears_why_it_ends(models: Path) -> None:
+    async with serving(models) as served:
         call = served.inference.ModelStreamInfer()
         await call.write(text_request("spam", "lunch"))
         await call.read()

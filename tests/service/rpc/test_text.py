@@ -4,14 +4,12 @@ import asyncio
 import re
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
 import grpc
 import numpy as np
 import pytest
-import pytest_asyncio
 from attendant.v1 import text_pb2 as pb
 from grpc import StatusCode
 from prometheus_client import generate_latest
@@ -22,28 +20,14 @@ from service.runtime.tokenizer import TokenPieces
 from service.serving.generative_model import GenerativeModel
 from service.serving.tasks.task import softmax
 from service.serving.text_model import TextModel
-from tests.fakes.serving import Served, eventually, refusal, serving, within_patience, write_models
+from tests.fakes.serving import Served, eventually, refusal, serving, within_patience
 from tests.fakes.sessions import LABELS, SPECIAL, WORDS, classifier_manifest, text_values, token_ids
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 MAX_TEXTS = 5
+SETTINGS = {"max_texts": MAX_TEXTS, "max_queue_requests": 1}
 TEXTS = ["win a prize", "", "sorry the cash now later"]
 LONG = " ".join(["prize"] * 20)  # 22 tokens where the models take 12
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Served]:
-    """One server for all tests; one request may wait, and five texts may come in one."""
-    repository = tmp_path_factory.mktemp("model_repository")
-    write_models(repository)
-    async with serving(repository, max_texts=MAX_TEXTS, max_queue_requests=1) as running:
-        yield running
-
-
-@pytest.fixture
-def served(server: Served) -> Iterator[Served]:
-    yield server
-    server.forget()
 
 
 def scores_of(text: str) -> np.ndarray:
@@ -220,11 +204,10 @@ async def test_a_request_that_cannot_succeed_says_why(
 
 @pytest.mark.parametrize("is_typed", [True, False])
 async def test_a_request_that_cannot_be_answered_in_time_is_refused_at_once_by_both_apis(
-    tmp_path: Path, is_typed: bool
+    models: Path, is_typed: bool
 ) -> None:
     """Runs of 0.4 s are learned; one runs and one waits when one comes that has 0.3 s."""
-    write_models(tmp_path)
-    async with serving(tmp_path) as served:
+    async with serving(models) as served:
         session = served.sessions["spam"]
         compute = session.compute
 

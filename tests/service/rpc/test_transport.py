@@ -36,7 +36,6 @@ from tests.fakes.serving import (
     simple_request,
     text_request,
     within_patience,
-    write_models,
 )
 from tests.fakes.sessions import PATIENCE_S, FakeSessions, write_model
 from tests.fakes.slow_network import UNLIMITED, SlowNetwork, wide_request, wide_session
@@ -60,10 +59,9 @@ async def check(served: Served) -> int:
     return int((await stub.Check(health_pb2.HealthCheckRequest(), timeout=PATIENCE_S)).status)
 
 
-async def test_bytes_in_flight_are_bounded_and_come_back(repository: Path) -> None:
+async def test_bytes_in_flight_are_bounded_and_come_back(models: Path) -> None:
     """10 kB: of two calls of 6 kB the second is refused, on every service in its own words."""
-    write_models(repository)
-    async with serving(repository, max_bytes_in_flight=10_000) as served:
+    async with serving(models, max_bytes_in_flight=10_000) as served:
         served.sessions["strings"].hold()
         first = asyncio.create_task(
             within_patience(served.inference.ModelInfer(echo_request(6_000)))
@@ -87,11 +85,10 @@ async def test_bytes_in_flight_are_bounded_and_come_back(repository: Path) -> No
 
 @pytest.mark.parametrize("algorithm", [grpc.Compression.Gzip, grpc.Compression.Deflate])
 async def test_a_compressed_message_is_inflated_within_the_bound(
-    repository: Path, algorithm: grpc.Compression
+    models: Path, algorithm: grpc.Compression
 ) -> None:
     """64 MiB are sent as 64 kB: inflated by gRPC, they would be there before they are refused."""
-    write_models(repository)
-    async with serving(repository, max_message_bytes=2**20) as served:
+    async with serving(models, max_message_bytes=2**20) as served:
         infer = partial(served.inference.ModelInfer, compression=algorithm)
         assert (await within_patience(infer(echo_request(100_000)))).outputs
         assert await refusal(infer(echo_request(2**26))) == (
@@ -104,10 +101,9 @@ def threads_for(work: str) -> set[threading.Thread]:
     return {each for each in threading.enumerate() if each.name.startswith(work)}
 
 
-async def test_what_takes_its_time_to_read_is_read_beside_the_event_loop(repository: Path) -> None:
+async def test_what_takes_its_time_to_read_is_read_beside_the_event_loop(models: Path) -> None:
     """What has more than 256 KiB, or may once it is inflated; whatever it turns out to be."""
-    write_models(repository)
-    async with serving(repository) as served:
+    async with serving(models) as served:
         others = threads_for("long messages")
         assert (await within_patience(served.inference.ModelInfer(echo_request(200_000)))).outputs
         assert threads_for("long messages") == others
@@ -127,11 +123,10 @@ async def test_what_takes_its_time_to_read_is_read_beside_the_event_loop(reposit
 
 @pytest.mark.parametrize("is_streamed", [False, True])
 async def test_an_answer_that_takes_its_time_to_write_is_written_beside_the_event_loop(
-    repository: Path, is_streamed: bool
+    models: Path, is_streamed: bool
 ) -> None:
     """What has 256 KiB or more of outputs; all such answers on one thread."""
-    write_models(repository)
-    async with serving(repository) as served:
+    async with serving(models) as served:
 
         async def answer_to(num_bytes: int) -> pb.ModelInferResponse:
             request = echo_request(num_bytes)
@@ -172,9 +167,8 @@ async def test_answers_that_are_not_read_count_too(repository: Path) -> None:
                 await eventually(lambda: admission.num_bytes == 0)
 
 
-async def test_a_request_larger_than_the_whole_bound_can_never_succeed(repository: Path) -> None:
-    write_models(repository)
-    async with serving(repository, max_bytes_in_flight=10_000) as served:
+async def test_a_request_larger_than_the_whole_bound_can_never_succeed(models: Path) -> None:
+    async with serving(models, max_bytes_in_flight=10_000) as served:
         request = echo_request(20_000)
         code, text = await refusal(served.inference.ModelInfer(request))
         assert code is StatusCode.INVALID_ARGUMENT
@@ -182,10 +176,9 @@ async def test_a_request_larger_than_the_whole_bound_can_never_succeed(repositor
         assert text == f"the request has {size} bytes, the server takes at most 10000 in flight"
 
 
-async def test_requests_of_one_stream_count_their_own_bytes(repository: Path) -> None:
+async def test_requests_of_one_stream_count_their_own_bytes(models: Path) -> None:
     """Three of 3 kB fit into 10 kB, the fourth does not, and a small one does."""
-    write_models(repository)
-    async with serving(repository, max_bytes_in_flight=10_000) as served:
+    async with serving(models, max_bytes_in_flight=10_000) as served:
         served.sessions["strings"].hold()
         requests = [*(echo_request(3_000) for _ in range(4)), simple_request()]
         call = served.inference.ModelStreamInfer(iter(requests))
@@ -198,11 +191,10 @@ async def test_requests_of_one_stream_count_their_own_bytes(repository: Path) ->
 
 
 async def test_calls_in_flight_are_bounded_and_probes_are_answered_beside_them(
-    repository: Path,
+    models: Path,
 ) -> None:
     """Two calls at once, one of them a stream that asks nothing."""
-    write_models(repository)
-    async with serving(repository, max_concurrent_rpcs=2) as served:
+    async with serving(models, max_concurrent_rpcs=2) as served:
         stream = served.inference.ModelStreamInfer()
         await stream.write(simple_request())
         assert (await within_patience(stream.read())).infer_response.outputs
@@ -221,10 +213,9 @@ async def test_calls_in_flight_are_bounded_and_probes_are_answered_beside_them(
         stream.cancel()
 
 
-async def test_refused_calls_are_counted_by_the_bound_that_they_reach(repository: Path) -> None:
+async def test_refused_calls_are_counted_by_the_bound_that_they_reach(models: Path) -> None:
     """Four of 6 kB where 10 kB may be in flight, a call too many, a stream that a drain ends."""
-    write_models(repository)
-    async with serving(repository, max_bytes_in_flight=10_000, max_concurrent_rpcs=3) as served:
+    async with serving(models, max_bytes_in_flight=10_000, max_concurrent_rpcs=3) as served:
         held = served.sessions["strings"]
         held.hold()
         first = asyncio.create_task(
@@ -270,10 +261,9 @@ async def test_a_long_message_counts_while_it_is_read_and_then_as_what_it_became
         await eventually(lambda: admission.num_bytes == 0)
 
 
-async def test_a_compressed_message_counts_with_what_it_became(repository: Path) -> None:
+async def test_a_compressed_message_counts_with_what_it_became(models: Path) -> None:
     """300 kB, of which some hundred bytes were sent."""
-    write_models(repository)
-    async with serving(repository) as served:
+    async with serving(models) as served:
         served.sessions["strings"].hold()
         request = echo_request(300_000)
         infer = partial(served.inference.ModelInfer, compression=grpc.Compression.Gzip)
@@ -284,10 +274,9 @@ async def test_a_compressed_message_counts_with_what_it_became(repository: Path)
         assert (await call).outputs
 
 
-async def test_answers_of_a_stream_count_only_until_each_is_written(repository: Path) -> None:
+async def test_answers_of_a_stream_count_only_until_each_is_written(models: Path) -> None:
     """The stream goes on, and holds nothing between two requests."""
-    write_models(repository)
-    async with serving(repository) as served:
+    async with serving(models) as served:
         stream = served.inference.ModelStreamInfer()
         for _ in range(3):
             await stream.write(echo_request(6_000))
@@ -296,10 +285,9 @@ async def test_answers_of_a_stream_count_only_until_each_is_written(repository: 
         stream.cancel()
 
 
-async def test_calls_that_are_cancelled_at_once_give_their_places_back(repository: Path) -> None:
+async def test_calls_that_are_cancelled_at_once_give_their_places_back(models: Path) -> None:
     """2,000 of them, 20 at a time, where 40 have room; then 40 are answered together."""
-    write_models(repository)
-    async with serving(repository, max_concurrent_rpcs=40) as served:
+    async with serving(models, max_concurrent_rpcs=40) as served:
 
         async def ask_and_leave(delay_s: float) -> None:
             call = served.inference.ModelInfer(text_request("spam", "lunch"))
@@ -328,13 +316,12 @@ def connections() -> Iterator[list[socket.socket]]:
 
 
 async def test_200_silent_connections_do_not_keep_a_client_out(
-    repository: Path, connections: list[socket.socket]
+    models: Path, connections: list[socket.socket]
 ) -> None:
     """Some send nothing, some the beginning of a preface, some a header of a frame that ends."""
-    write_models(repository)
     preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
     beginnings = (b"", preface[:7], preface, preface + b"\x00\x00", b"GET / HTTP/1.1\r\n")
-    async with serving(repository) as served:
+    async with serving(models) as served:
         for number in range(SILENT_CONNECTIONS):
             connection = socket.create_connection(("127.0.0.1", served.app.grpc_port))
             connections.append(connection)
@@ -382,10 +369,9 @@ async def test_connections_beyond_the_bound_are_closed_at_once(
         await within_patience(until_taken())
 
 
-async def test_a_stream_that_is_not_read_ends_after_the_bound(repository: Path) -> None:
+async def test_a_stream_that_is_not_read_ends_after_the_bound(models: Path) -> None:
     """64 answers of 1 MiB, none of which is read: what they hold is freed 0.2 s later."""
-    write_models(repository)
-    async with serving(repository, send_timeout_s=0.2) as served:
+    async with serving(models, send_timeout_s=0.2) as served:
         served.sessions["strings"].hold()
         call = served.inference.ModelStreamInfer(iter([echo_request(2**20)] * 64))
         admission = served.app._admission
@@ -403,10 +389,9 @@ async def test_a_stream_that_is_not_read_ends_after_the_bound(repository: Path) 
         assert text == "an answer was not read for 0.2 s, which is the limit"
 
 
-async def test_a_client_that_reads_now_and_then_is_no_slow_reader(repository: Path) -> None:
+async def test_a_client_that_reads_now_and_then_is_no_slow_reader(models: Path) -> None:
     """Generated text that comes later than the bound is not late: it was not left unread."""
-    write_models(repository)
-    async with serving(repository, send_timeout_s=0.3) as served:
+    async with serving(models, send_timeout_s=0.3) as served:
         decoder = served.decoders["tale"]
         decoder.hold(after=1)
         params = generation_pb2.SamplingParams(max_tokens=10, temperature=0.0)
@@ -421,11 +406,10 @@ async def test_a_client_that_reads_now_and_then_is_no_slow_reader(repository: Pa
         assert num_tokens == 10
 
 
-async def test_a_client_behind_a_dead_network_is_found_by_pings(repository: Path) -> None:
+async def test_a_client_behind_a_dead_network_is_found_by_pings(models: Path) -> None:
     """The connection stands without answers: within 1 s and 0.2 s its stream is ended."""
-    write_models(repository)
     flags: dict[str, Any] = {"keepalive_time_s": 1.0, "keepalive_timeout_s": 0.2}
-    async with serving(repository, **flags) as served:
+    async with serving(models, **flags) as served:
         with socket.create_server(("127.0.0.1", 0)) as listener:
             port = listener.getsockname()[1]
             relaying = asyncio.create_task(asyncio.to_thread(_relay, listener, served))
@@ -443,15 +427,14 @@ async def test_a_client_behind_a_dead_network_is_found_by_pings(repository: Path
             await channel.close()
 
 
-async def test_a_client_that_pings_over_a_silent_stream_is_not_cut_off(repository: Path) -> None:
+async def test_a_client_that_pings_over_a_silent_stream_is_not_cut_off(models: Path) -> None:
     """A client of Triton pings every second for 6.5 s while its stream waits for an answer.
 
     C-core cuts off at the third ping that comes earlier than it allows, by default in 5 minutes.
     """
-    write_models(repository)
     patient, strict = await asyncio.gather(
-        _answer_after_silence(repository, min_ping_interval_s=0.5),
-        _answer_after_silence(repository, min_ping_interval_s=60.0),
+        _answer_after_silence(models, min_ping_interval_s=0.5),
+        _answer_after_silence(models, min_ping_interval_s=60.0),
     )
     assert isinstance(patient, triton.InferResult), patient
     assert "Too many pings" in str(strict)
@@ -508,11 +491,8 @@ def has_ipv6() -> bool:
 
 @pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6")
 @pytest.mark.parametrize("host", ["::1", "[::1]"])
-async def test_ipv6_addresses_are_taken_with_brackets_and_without(
-    repository: Path, host: str
-) -> None:
-    write_models(repository)
-    async with serving(repository, host=host, metrics_host=host) as served:
+async def test_ipv6_addresses_are_taken_with_brackets_and_without(models: Path, host: str) -> None:
+    async with serving(models, host=host, metrics_host=host) as served:
         async with grpc.aio.insecure_channel(f"[::1]:{served.app.grpc_port}") as channel:
             stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
             response = await stub.ModelInfer(simple_request(), timeout=PATIENCE_S)
@@ -522,11 +502,10 @@ async def test_ipv6_addresses_are_taken_with_brackets_and_without(
 
 
 async def test_a_connection_beyond_its_age_is_renewed_without_a_lost_call(
-    repository: Path,
+    models: Path,
 ) -> None:
     """A second old: its client connects anew and goes on; what it had open ends after the grace."""
-    write_models(repository)
-    async with serving(repository, max_connection_age_s=1.0, connection_grace_s=0.5) as served:
+    async with serving(models, max_connection_age_s=1.0, connection_grace_s=0.5) as served:
         stream = served.inference.ModelStreamInfer()
         await stream.write(text_request("spam", "lunch"))
         await stream.read()
@@ -561,10 +540,9 @@ def half_a_call(message: bytes) -> bytes:
     return PREFACE + opened + len(data).to_bytes(3) + b"\0\0" + (1).to_bytes(4) + data
 
 
-async def test_a_probe_whose_message_does_not_come_takes_no_place(repository: Path) -> None:
+async def test_a_probe_whose_message_does_not_come_takes_no_place(models: Path) -> None:
     """Its message may take longer than any other call's, and one of 300 kB is read all the same."""
-    write_models(repository)
-    async with serving(repository, receive_timeout_s=1.0, max_concurrent_rpcs=1) as served:
+    async with serving(models, receive_timeout_s=1.0, max_concurrent_rpcs=1) as served:
         live = "/inference.GRPCInferenceService/ServerLive"
         as_stream: Any = served.channel.stream_unary(live)
         late = as_stream(timeout=1.5)
@@ -580,11 +558,10 @@ async def test_a_probe_whose_message_does_not_come_takes_no_place(repository: Pa
 
 
 async def test_a_call_whose_message_does_not_come_ends_and_gives_its_place_back(
-    repository: Path,
+    models: Path,
 ) -> None:
     """None at all, half of one, and a call that says it has none; a stream may wait for longer."""
-    write_models(repository)
-    async with serving(repository, receive_timeout_s=0.3) as served:
+    async with serving(models, receive_timeout_s=0.3) as served:
         stream = served.inference.ModelStreamInfer(timeout=PATIENCE_S)
         await stream.write(simple_request())
         assert (await within_patience(stream.read())).infer_response.outputs

@@ -4,7 +4,7 @@ What a method answers is in the file of its task; here are the claims that hold 
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import Any
 
 import grpc
@@ -55,12 +55,6 @@ async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Serv
     folder = tmp_path_factory.mktemp("model_repository")
     async with every_task(folder, max_queue_requests=1) as running:
         yield running
-
-
-@pytest.fixture
-def served(server: Served) -> Iterator[Served]:
-    yield server
-    server.forget()
 
 
 def num_batches(served: Served) -> int:

@@ -3,7 +3,7 @@
 import asyncio
 import threading
 import zlib
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -40,12 +40,6 @@ async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Serv
     sessions = FakeSessions(light=image_session, tall=lambda: image_session(9))
     async with serving(repository, sessions, max_queue_requests=1, **LIMITS) as running:
         yield running
-
-
-@pytest.fixture
-def served(server: Served) -> Iterator[Served]:
-    yield server
-    server.forget()
 
 
 def classify(served: Served, *images: bytes, timeout: float = 30.0, **fields: Any) -> Any:
