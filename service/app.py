@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from service import __version__
 from service.api.admission import Admission
-from service.errors import LoadError, SettingError
+from service.errors import SettingError
 from service.observe.logs import RequestLog
 from service.observe.metrics import Metrics
 from service.observe.trace_files import Tracing
@@ -30,6 +30,7 @@ from service.repository.loading import Openers
 from service.repository.repository import ModelRepository
 from service.rpc.calls import CallObserver, Calls
 from service.rpc.health import LIVENESS
+from service.rpc.ports import check_port
 from service.rpc.server import RpcServer
 from service.runtime.session import load_onnxruntime, onnxruntime_version
 from service.settings import Settings, is_loopback, join_address
@@ -66,11 +67,8 @@ class App:
         self.grpc_port = self._rpc.port
         self.admin_port = self._rpc.admin_port
         host, port = settings.metrics_host, settings.metrics_port
-        try:
-            self._metrics_server = self._metrics.serve(host, port)
-        except OSError as error:
-            address = join_address(host, port)
-            raise LoadError(f"cannot listen on {address} for metrics: {error}") from error
+        check_port(host, port, "metrics", ("--metrics-host", "--metrics-port"))
+        self._metrics_server = self._metrics.serve(host, port)
         self.metrics_port = self._metrics_server.server_port
         self._health.reason_of = self._reason_of
         self._watchdog = Watchdog(self.repository.engaged, self._tell_live, settings.max_run_s)

@@ -78,7 +78,9 @@ class ModelSource:
 def find_models(repository: Path) -> list[str]:
     """The names of a repository's model folders, or `LoadError` where there is none."""
     if not repository.is_dir():
-        raise LoadError(f"model repository {repository} is not a folder")
+        raise LoadError(
+            f"model repository {repository} is not a folder: name one with --model-repository"
+        )
     return sorted(
         path.name
         for path in repository.iterdir()

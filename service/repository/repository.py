@@ -68,7 +68,9 @@ class ModelRepository:
     """Every served version, and why the others are not."""
 
     def __init__(self, settings: Settings, metrics: Metrics, openers: Openers) -> None:
+        """Raises `LoadError` where the folder, or a model to load from the start, is not there."""
         self._settings = settings
+        self._names_at_start = models_at_start(settings)
         self._openers = openers
         self._models: dict[str, KnownModel] = {}
         self._listener: Listener = _nobody
@@ -96,7 +98,7 @@ class ModelRepository:
         A model that cannot be loaded is reported under its name and does not stop the others.
         """
         self._listener = listener
-        for name in await in_thread(partial(models_at_start, self._settings)):
+        for name in self._names_at_start:
             with suppress(LoadError):
                 await self._load(ModelSource.of(self._settings.model_repository, name))
         self.readiness.is_loading = False

@@ -30,6 +30,7 @@ from service.rpc.generation import GenerationService
 from service.rpc.guard import Guard
 from service.rpc.health import HealthService
 from service.rpc.inference import InferenceService
+from service.rpc.ports import check_port
 from service.rpc.reflection import add_reflection
 from service.rpc.typed import FeatureService, ReadingService, TextService, VisionService
 from service.settings import Settings, join_address
@@ -78,10 +79,13 @@ class RpcServer:
         self._leaving: list[asyncio.Task[None]] = []
         has_admin = settings.admin_port >= 0
         moved = ADMIN_METHODS if has_admin else ()
+        check_port(settings.host, settings.grpc_port, "gRPC", ("--host", "--grpc-port"))
         self.port = self._listen(settings.host, settings.grpc_port, moved)
-        self.admin_port = (
-            self._listen(settings.admin_host, settings.admin_port) if has_admin else None
-        )
+        self.admin_port = None
+        if has_admin:
+            flags = ("--admin-host", "--admin-port")
+            check_port(settings.admin_host, settings.admin_port, "administration", flags)
+            self.admin_port = self._listen(settings.admin_host, settings.admin_port)
 
     def _listen(self, host: str, port: int, elsewhere: Collection[str] = ()) -> int:
         """Another port with all services, but for methods that are answered elsewhere."""

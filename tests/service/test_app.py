@@ -372,6 +372,28 @@ async def test_a_port_in_use_is_a_clear_error(repository: Path) -> None:
             LoadError, match=rf"cannot listen on 127\.0\.0\.1:{taken[1]} for metrics"
         ):
             make_app(repository, default_sessions(), {"metrics_port": taken[1]})
+        with pytest.raises(LoadError, match=r"for administration: .* with --admin-port"):
+            make_app(repository, default_sessions(), {"admin_port": taken[0]})
+
+
+@pytest.mark.parametrize("host", ["192.0.2.1", "name.invalid"])
+async def test_a_host_that_is_not_of_this_machine_is_a_clear_error(
+    host: str, repository: Path
+) -> None:
+    with pytest.raises(LoadError, match=r"; choose another address with --host and --grpc-port"):
+        make_app(repository, default_sessions(), {"host": host})
+
+
+async def test_an_empty_repository_is_reported_before_a_port_is_open(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    async with serving(tmp_path) as served:
+        port = served.app.grpc_port
+    texts = [record.getMessage() for record in caplog.records]
+    (warned,) = (place for place, text in enumerate(texts) if "has no models" in text)
+    (opened,) = (place for place, text in enumerate(texts) if f":{port}: plain" in text)
+    assert warned < opened
 
 
 async def test_a_scrape_shows_what_was_asked(models: Path) -> None:

@@ -285,12 +285,13 @@ async def test_under_explicit_control_loading_and_unloading_change_what_is_enoug
         assert not models.readiness.is_ready
 
 
-async def test_a_repository_that_is_not_there_is_a_load_error(tmp_path: Path) -> None:
+async def test_a_repository_that_is_not_there_is_refused_before_a_port_is_open(
+    tmp_path: Path,
+) -> None:
+    """The repository is made first, and the ports of the server after it."""
     settings = Settings(model_repository=tmp_path / "none")
-    repository = ModelRepository(settings, Metrics(), Openers(FakeSessions()))
-    with pytest.raises(LoadError, match=r"model repository .*none is not a folder"):
-        await repository.load_all(Told())
-    repository.close(timeout_s=10)
+    with pytest.raises(LoadError, match=r"none is not a folder: name one with --model-repository"):
+        ModelRepository(settings, Metrics(), Openers(FakeSessions()))
 
 
 async def test_files_and_hidden_folders_are_no_models(repository: Path) -> None:
