@@ -1,36 +1,84 @@
-"""The `--help` of a command: every option on a line of its own, with its text below.
+"""The `--help` of commands and groups: every option on a line of its own, with its text below.
 
 Typer's own table has six columns. In a terminal of 80 characters it cuts the names of options and
 of environment variables, and leaves 17 characters for the texts.
 """
 
+from difflib import get_close_matches
 from typing import Any
 
 from rich.console import Console, Group
 from rich.padding import Padding
 from rich.panel import Panel
+from rich.table import Table
 from rich.text import Text
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
-ARGUMENTS, OPTIONS = "Arguments", "Options"
+ARGUMENTS, OPTIONS, COMMANDS = "Arguments", "Options", "Commands"
 SEPARATOR = "  ["  # of click, between a help text and what it adds: variable, default and range
 
 
 class Command(TyperCommand):
-    """A command whose arguments and options are shown in panels, in their order."""
+    """A command whose arguments and options are shown in panels, in their order.
+
+    Only the argument of a command that has one has an environment variable. Words fill arguments
+    from the first on, so a variable in place of the first of several would be shadowed by a word
+    that was meant for the next.
+    """
+
+    def __init__(self, *args: Any, **attrs: Any) -> None:
+        super().__init__(*args, **attrs)
+        arguments = [each for each in self.params if each.param_type_name == "argument"]
+        if len(arguments) > 1:
+            for argument in arguments:
+                argument.envvar = None
 
     def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
         console = Console(highlight=False)
-        console.print(Text(self.get_usage(ctx), "bold"))
-        console.print(Padding(Text(" ".join((self.help or "").split())), (1, 0)))
-        panels: dict[str, list[Any]] = {ARGUMENTS: [], OPTIONS: []}
-        for parameter in self.get_params(ctx):
-            record = parameter.get_help_record(ctx)
-            if record is not None:
-                panels.setdefault(panel_of(parameter), []).extend(_entry(*record))
-        for title, entries in panels.items():
-            if entries:
-                console.print(Panel(Group(*entries), title=title, title_align="left"))
+        _print_start(console, self, ctx)
+        _print_parameters(console, self, ctx)
+
+
+class CommandGroup(TyperGroup):
+    """A group whose commands and options are shown in panels; names a command close to a typo."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
+        console = Console(highlight=False)
+        _print_start(console, self, ctx)
+        rows = Table.grid(padding=(0, 2, 0, 0))
+        rows.add_column(style="cyan", no_wrap=True)
+        for name in self.list_commands(ctx):
+            command = self.get_command(ctx, name)
+            assert command is not None, "it is listed"
+            rows.add_row(name, Text(" ".join((command.help or "").split())))
+        console.print(Panel(rows, title=COMMANDS, title_align="left"))
+        _print_parameters(console, self, ctx)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name, names = args[0], self.list_commands(ctx)
+        if name in names or name.startswith("-"):
+            return super().resolve_command(ctx, args)
+        matches = " or ".join(f"'{match}'" for match in get_close_matches(name, names))
+        suggestion = f" Did you mean {matches}?" if matches else ""
+        return ctx.fail(f"No such command '{name}'.{suggestion}")
+
+
+def _print_start(console: Console, command: Any, ctx: Any) -> None:
+    """Print how a command is used and what it does."""
+    console.print(Text(command.get_usage(ctx), "bold"))
+    console.print(Padding(Text(" ".join((command.help or "").split())), (1, 0)))
+
+
+def _print_parameters(console: Console, command: Any, ctx: Any) -> None:
+    """Print the panels of arguments and options, in their order."""
+    panels: dict[str, list[Any]] = {ARGUMENTS: [], OPTIONS: []}
+    for parameter in command.get_params(ctx):
+        record = parameter.get_help_record(ctx)
+        if record is not None:
+            panels.setdefault(panel_of(parameter), []).extend(_entry(*record))
+    for title, entries in panels.items():
+        if entries:
+            console.print(Panel(Group(*entries), title=title, title_align="left"))
 
 
 def panel_of(parameter: Any) -> str:

@@ -7,19 +7,20 @@ install.
 import os
 import sys
 from importlib import import_module
-from typing import Annotated
+from typing import Annotated, Any, NoReturn
 
 import grpc
 import typer
-from rich.text import Text
 from typer.core import TyperCommand, TyperGroup
 
 from commands.ask.health import main as check_health
-from commands.ask.options import console, errors
-from commands.help import Command
+from commands.ask.options import console
+from commands.errors import FAILURE, WRONG_USAGE, print_error
+from commands.help import Command, CommandGroup
 from service import __version__
-from service.errors import AttendantError
+from service.errors import AttendantError, SettingError
 
+PROGRAM = "attendant"
 # By name, the module and the function or the `typer.Typer`; in the order of `attendant --help`.
 COMMANDS = {
     "serve": "commands.serve:serve_command",
@@ -52,8 +53,23 @@ COMMANDS = {
 OWN_ARGUMENTS = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 
-class Commands(TyperGroup):
+# The base of typer's errors of usage, which has no public name.
+UsageError: type[Exception] = typer.BadParameter.__mro__[1]
+
+
+class Commands(CommandGroup):
     """The commands of the table."""
+
+    def main(self, *args: Any, **extra: Any) -> NoReturn:
+        """Run a command and exit; wrong usage is printed as one line."""
+        try:
+            exit_code = super().main(*args, **extra | {"standalone_mode": False})
+        except UsageError as error:
+            _print_usage(error)
+            sys.exit(WRONG_USAGE)
+        except typer.Abort:
+            sys.exit(FAILURE)
+        sys.exit(exit_code or 0)
 
     def list_commands(self, ctx: object) -> list[str]:  # noqa: ARG002
         return list(COMMANDS)
@@ -64,6 +80,7 @@ class Commands(TyperGroup):
         module, _, name = COMMANDS[cmd_name].partition(":")
         command = getattr(import_module(module), name)
         if isinstance(command, typer.Typer):  # has commands of its own
+            command.info.cls = CommandGroup
             group = typer.main.get_group(command)
             group.name = cmd_name
             return group
@@ -85,7 +102,16 @@ app = typer.Typer(
     help="Serve transformer models over gRPC.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+def _print_usage(error: Any) -> None:
+    """Print wrong usage; nothing where the help is printed in its place."""
+    text = error.format_message()
+    if text:
+        path = error.ctx.command_path if error.ctx else PROGRAM
+        print_error(f"{text.rstrip('.')}{'' if text.endswith('?') else '.'} See '{path} --help'.")
 
 
 @app.callback(invoke_without_command=True)
@@ -114,10 +140,10 @@ def main() -> None:
     if _is_completion_without_words():
         return
     try:
-        app()
+        app(prog_name=PROGRAM)
     except AttendantError as error:
-        errors.print(Text.assemble(("error: ", "red"), str(error)))
-        sys.exit(1)
+        print_error(str(error))
+        sys.exit(WRONG_USAGE if isinstance(error, SettingError) else FAILURE)
     except grpc.RpcError as error:
-        errors.print(Text.assemble((f"{error.code().name}: ", "red"), error.details() or ""))
-        sys.exit(1)
+        print_error(f"{error.code().name}: {error.details()}")
+        sys.exit(FAILURE)

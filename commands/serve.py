@@ -7,7 +7,8 @@ from typing import Any, Literal
 
 from commands.ask import tables
 from commands.ask.client import try_models
-from commands.ask.options import console, errors
+from commands.ask.options import console
+from commands.errors import errors
 from commands.flags import command_of, flag, flags_of
 from service.errors import SettingError
 from service.settings import Settings, join_address

@@ -24,9 +24,9 @@ from commands.ask.options import (
     Server,
     Version,
     asks,
-    errors,
     show,
 )
+from commands.errors import errors
 from commands.flags import command_of, flag, own_parameters
 
 Prompt = Annotated[str, typer.Argument(help="Text to continue; '-' reads it from stdin.")]

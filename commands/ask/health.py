@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -24,6 +25,9 @@ LOCAL = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S104
 MAX_REASON = 400  # characters
 REASON_KEY = "attendant-reason-bin"  # of the server's trailing metadata: why it is not SERVING
 LEAST_S = 0.001
+# As `commands/errors.py` has it, which imports rich.
+ERROR = "attendant: error: "
+WRONG_USAGE = 2
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -32,8 +36,8 @@ def main(arguments: Sequence[str]) -> int:
     try:
         status, reason = _ask(flags.address, flags.service, flags.timeout_s, _access(flags))
     except AttendantError as error:
-        sys.stderr.write(f"error: {error}\n")
-        return 1
+        sys.stderr.write(f"{ERROR}{error}\n")
+        return WRONG_USAGE
     words = flags.address, flags.service, status, reason
     sys.stdout.write(" ".join(word for word in words if word) + "\n")
     return int(status != "SERVING")
@@ -47,8 +51,15 @@ def own_address() -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
+class Parser(argparse.ArgumentParser):
+    """Prints wrong usage as the other commands do."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(WRONG_USAGE, f"{ERROR}{message}. See '{self.prog} --help'.\n")
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         "attendant healthcheck",
         description="Check the server's gRPC health: exit code 0 if it is SERVING, else 1.",
         allow_abbrev=False,

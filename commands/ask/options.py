@@ -15,11 +15,11 @@ from rich.text import Text
 
 from commands.ask.access import MAX_TIMEOUT_S, NO_ACCESS, Access, explained, read_access
 from commands.ask.message_json import json_fields
+from commands.errors import FAILURE, errors, print_error
 from commands.pictures import MissingFontWarning, png_of
 from service.errors import SettingError
 
 console = Console()
-errors = Console(stderr=True)
 SERVER_PANEL = "Server"
 MAX_UINT32 = 2**32 - 1  # the largest number that most whole-number fields of requests hold
 MAX_UINT64 = 2**64 - 1
@@ -61,7 +61,7 @@ AsJson = Annotated[
     bool,
     typer.Option("--json", envvar="ATTENDANT_JSON", help="Print JSON instead of a table."),
 ]
-Model = Annotated[str, typer.Argument(help="Name of a served model.", envvar="ATTENDANT_MODEL")]
+Model = Annotated[str, typer.Argument(help="Name of a served model.")]
 Texts = Annotated[
     list[str],
     typer.Argument(
@@ -155,8 +155,8 @@ def asks(command: Callable[..., None]) -> Callable[..., None]:
             text = explained(error, address, timeout_s)
             if "truncate" in values:
                 text = text.replace(*TRUNCATION)
-            errors.print(Text.assemble((f"{error.code().name}: ", "red"), text))
-            raise typer.Exit(1) from error
+            print_error(f"{error.code().name}: {text}")
+            raise typer.Exit(FAILURE) from error
 
     parameters = [*own, *inspect.signature(flags).parameters.values()]
     run.__name__, run.__doc__ = command.__name__, command.__doc__

@@ -32,8 +32,9 @@ from rich.text import Text
 from commands.ask.in_flight import Answered, InFlight, Refused
 from commands.ask.lines import GivenTexts, Line, StreamedTexts, Texts
 from commands.ask.message_json import json_fields
-from commands.ask.options import TRUNCATION, console, errors, is_stdin
+from commands.ask.options import TRUNCATION, console, is_stdin
 from commands.ask.tables import Table
+from commands.errors import FAILURE, errors, print_error
 from service.errors import InvalidArgument, SettingError
 
 AsNdjson = Annotated[
@@ -137,7 +138,7 @@ def answers(texts: Texts, patience_s: float, ask: Ask) -> Iterator[tuple[Answere
                 for part in done:
                     yield part, is_only
                 for refusal in refused:
-                    errors.print(Text(_named(refusal, texts.noun), "red"), soft_wrap=True)
+                    print_error(_named(refusal, texts.noun))
                 advance(parts, count.num_answered)
         except grpc.RpcError:
             if count.num_requests:
@@ -145,7 +146,7 @@ def answers(texts: Texts, patience_s: float, ask: Ask) -> Iterator[tuple[Answere
             raise
     count.tell()
     if count.num_refused:
-        raise typer.Exit(1)
+        raise typer.Exit(FAILURE)
 
 
 def _end_at_once(refused: Sequence[Refused], texts: Texts) -> None:

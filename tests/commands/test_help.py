@@ -69,6 +69,38 @@ def test_at_80_columns_no_name_is_cut(name: str) -> None:
             assert parameter.envvar in words
 
 
+@pytest.mark.parametrize("name", ["", "words", "pretrain", *ALL])
+def test_every_command_and_group_has_the_short_flag_of_help(name: str) -> None:
+    short = CliRunner().invoke(app, [*name.split(), "-h"], env=NARROW)
+    assert (short.exit_code, short.output) == (0, shown(name))
+
+
+@pytest.mark.parametrize("name", ["", "words", "pretrain"])
+def test_groups_show_their_commands_and_options_in_panels(name: str) -> None:
+    output = shown(name)
+    titles = [line.split()[1] for line in output.splitlines() if line.startswith("╭")]
+    assert titles == ["Commands", "Options"]
+    assert max(map(len, output.splitlines())) <= 80
+    names = (each.removeprefix(name).split()[0] for each in ALL if each.startswith(name))
+    assert {f"│ {each} " in output for each in names} == {True}
+
+
+@pytest.mark.parametrize("name", WITH_OPTIONS)
+def test_an_argument_has_a_variable_only_if_it_is_the_only_one(name: str) -> None:
+    """A word on the command line fills the first argument, also if its variable is set."""
+    arguments = [each for each in ALL[name].params if each.param_type_name == "argument"]
+    if len(arguments) > 1:
+        assert not any(each.envvar for each in arguments)
+    for each in arguments:
+        assert not each.envvar or each.envvar in shown(name)
+
+
+def test_the_variable_of_an_only_argument_takes_its_place() -> None:
+    variables = NARROW | {"ATTENDANT_EXPORT_CHECKPOINT": "build/no-checkpoint"}
+    result = CliRunner().invoke(app, ["export", "--name", "a"], env=variables)
+    assert "build/no-checkpoint" in result.output
+
+
 def test_every_flag_of_serve_is_in_a_panel() -> None:
     options = ALL["serve"].params
     assert {option.name for option in options} >= {field.name for field in fields(Settings)}

@@ -1,10 +1,59 @@
-"""The console script, beside its commands."""
+"""The console script, beside its commands: errors in one style, and completion."""
 
 import sys
 
 import pytest
+from typer.testing import CliRunner
 
-from commands.main import main
+from commands.main import app, main
+
+USAGE = {
+    "clasify": "No such command 'clasify'. Did you mean 'classify' or ",
+    "health": "No such command 'health'. Did you mean 'healthcheck'? See ",
+    "words naerest": "No such command 'naerest'. Did you mean 'nearest'? See ",
+    "xyzzy": "No such command 'xyzzy'. See ",
+    "classify spam a --topk 3": "No such option: --topk (Possible options: --top-k). See ",
+    "classify spam a --top-k=-1": "Invalid value for '--top-k' (env var: 'ATTENDANT_TOP_K'): ",
+    "classify": "Missing argument 'model'. See ",
+    "healthcheck --colour": "unrecognized arguments: --colour. See ",
+    "healthcheck --address 1": "--address is '1', expected HOST:PORT",
+    "words train --output a": "Missing argument 'corpus",
+}
+
+
+@pytest.mark.parametrize("line", USAGE)
+def test_wrong_usage_is_one_line_and_exit_code_2(line: str) -> None:
+    result = CliRunner().invoke(app, line.split(), env={"COLUMNS": "30"})
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert result.stderr.startswith(f"attendant: error: {USAGE[line]}")
+    assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "expected", "exit_code"),
+    [
+        ("classify spam - a", "'-' is one of several texts, expected it alone: ", 2),
+        ("infer spam --input a", "--input is 'a', expected NAME=JSON: ", 1),
+        ("models --address 127.0.0.1:1", "UNAVAILABLE: no server answers at 127.0.0.1:1: ", 1),
+    ],
+)
+def test_an_error_of_ours_is_one_line(
+    line: str,
+    expected: str,
+    exit_code: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["attendant", *line.split()])
+    monkeypatch.setenv("COLUMNS", "30")
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == exit_code
+    written = capsys.readouterr()
+    assert written.out == ""
+    assert written.err.startswith(f"attendant: error: {expected}")
+    assert written.err.count("\n") == 1
 
 
 @pytest.mark.parametrize(

@@ -82,8 +82,10 @@ async def test_a_line_that_is_refused_is_named_and_the_others_are_answered(serve
     found = [json.loads(line)["line"] for line in result.stdout.splitlines()]
     assert found == [number for number in range(1, 101) if number not in (70, 80, 90)]
     first, second, last = result.stderr.splitlines()
-    assert first.startswith("line 70 has 101 tokens, the model takes at most 12: ")
-    assert second == "line 80 is not UTF-8: byte 0 is 0xff"
+    assert first.startswith(
+        "attendant: error: line 70 has 101 tokens, the model takes at most 12: "
+    )
+    assert second == "attendant: error: line 80 is not UTF-8: byte 0 is 0xff"
     assert "97 lines answered" in last
     assert "1 empty skipped, 2 refused" in last
 
