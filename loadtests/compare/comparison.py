@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from loadtests.compare.agreement import Agreement, logits_agree, tokens_agree
@@ -15,7 +16,7 @@ from loadtests.compare.models import Reference
 from loadtests.compare.peer import Peer
 from loadtests.compare.traffic import CLASSIFY
 from loadtests.compare.worker import Answer, Setup, Work
-from loadtests.load.turns import turns
+from loadtests.load.turns import take_turns
 
 CHECK_CONCURRENCY = 4
 
@@ -88,19 +89,6 @@ def check(run: Callable[[Work], Answer], peer: Peer, reference: Reference) -> Ag
     return tokens_agree(reference.tokens, answers, peer.precision)
 
 
-def take_turns(
-    ours: Sequence[Side], theirs: Side, work: Work, rounds: int
-) -> dict[str, list[Answer]]:
-    """Answers of every side per round, after one round that warms all up."""
-    runs = {side.name: side.run for side in (*ours, theirs)}
-    answers: dict[str, list[Answer]] = {name: [] for name in runs}
-    for name, counts in turns(runs, rounds):
-        answer = runs[name](work)
-        if counts:
-            answers[name].append(answer)
-    return answers
-
-
 def admitted(
     stack: ExitStack, peers: Sequence[Peer], reference: Reference, threads: int
 ) -> tuple[list[Side], dict[str, str]]:
@@ -137,8 +125,9 @@ def compare_peer(
                 result.agreement, result.fault = agreement.text, agreement.fault
                 if not agreement.fault:
                     result.amount = work.amount
-                    theirs = Side(peer.name, worker.run)
-                    result.add(take_turns(ours, theirs, work, rounds))
+                    sides = (*ours, Side(peer.name, worker.run))
+                    ways = {side.name: partial(side.run, work) for side in sides}
+                    result.add(take_turns(ways, rounds, shows_progress=False))
                 yield result
                 done += 1
     except WorkerError as error:

@@ -16,15 +16,16 @@ import json
 import re
 import tempfile
 import time
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from itertools import accumulate
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 from urllib.request import urlopen
 
 import grpc
 import matplotlib as mpl
+import numpy as np
 import typer
 from rich.console import Console
 from rich.table import Table
@@ -131,14 +132,13 @@ def scrape(url: str) -> float:
         return sum(float(value) for value in GAUGES.findall(page.read().decode()))
 
 
-@dataclass(slots=True)
-class Measured:
-    """The events at each evaluation of the autoscaler."""
+class Evaluation(NamedTuple):
+    """The fleet at one evaluation of the autoscaler."""
 
-    at_s: list[float] = field(default_factory=list)
-    in_flight: list[float] = field(default_factory=list)
-    ordered: list[int] = field(default_factory=list)
-    ready: list[int] = field(default_factory=list)
+    at_s: float
+    in_flight: float
+    ordered: int
+    ready: int
 
 
 @app.command()
@@ -165,7 +165,7 @@ def measure(
 
 async def _measure(
     repository: Path, rate: Rate, peak: float, seconds: float
-) -> tuple[Measured, Tally]:
+) -> tuple[list[Evaluation], Tally]:
     behavior = CHART.faster(FASTER)
     fleet = Fleet(repository)
     await fleet.begin(behavior.least)
@@ -174,7 +174,7 @@ async def _measure(
         await workload.prepare(fleet.pick())
         load = Load(rate=peak, seconds=seconds, warm_up_s=0.0, max_send_lag_ms=50.0)
         generator = Generator(load, Tally(load, SLO), [workload], fleet.pick)
-        measured = Measured()
+        measured: list[Evaluation] = []
         scaler = HorizontalAutoscaler(behavior, TARGET)
         scaling = asyncio.create_task(_scale(fleet, scaler, behavior.sync_s, measured))
         await generator.open_loop(poisson(rate, peak, seconds, generator.random))
@@ -187,7 +187,7 @@ async def _measure(
 
 
 async def _scale(
-    fleet: Fleet, scaler: HorizontalAutoscaler, sync_s: float, measured: Measured
+    fleet: Fleet, scaler: HorizontalAutoscaler, sync_s: float, measured: list[Evaluation]
 ) -> None:
     start_s = time.monotonic()
     while True:
@@ -195,25 +195,20 @@ async def _scale(
         total = await fleet.in_flight()
         now_s = time.monotonic() - start_s
         fleet.order(scaler.evaluate(now_s, fleet.num_ordered, total))
-        measured.at_s.append(now_s)
-        measured.in_flight.append(total)
-        measured.ordered.append(fleet.num_ordered)
-        measured.ready.append(len(fleet.ready))
+        measured.append(Evaluation(now_s, total, fleet.num_ordered, len(fleet.ready)))
 
 
-def summary(measured: Measured, tally: Tally) -> dict[str, Any]:
+def summary(measured: Sequence[Evaluation], tally: Tally) -> dict[str, Any]:
     """The claim in figures: scaled up first, kept the SLO, did not flap."""
-    first = measured.ordered[0]
-    up_s = next(
-        (at for at, n in zip(measured.at_s, measured.ordered, strict=True) if n > first), None
-    )
+    at_s, _, ordered, _ = zip(*measured, strict=True)
+    up_s = next((each.at_s for each in measured if each.ordered > ordered[0]), None)
     broken_s = [
         second
         for second, answers in sorted(tally.by_second.items())
         if answers.num_good < SLO.share * answers.statuses.total()
     ]
     total = tally.total
-    flaps = num_flaps(measured.at_s, measured.ordered, CHART.down.window_s / FASTER)
+    flaps = num_flaps(at_s, ordered, CHART.down.window_s / FASTER)
     is_first = up_s is not None and (not broken_s or up_s < broken_s[0])
     return {
         "holds": is_first and tally.good_share >= SLO.share and not (flaps or tally.faults),
@@ -223,31 +218,24 @@ def summary(measured: Measured, tally: Tally) -> dict[str, Any]:
         "latency_ms": total.latency.to_dict(),
         "first_scaled_up_at_s": up_s and round(up_s, 1),
         "seconds_beyond_slo": broken_s,
-        "least_and_most_replicas": [min(measured.ordered), max(measured.ordered)],
+        "least_and_most_replicas": [min(ordered), max(ordered)],
         "flaps": flaps,
         "send_lag_ms": tally.send_lag.to_dict(),
         "faults": tally.faults,
-        "course": [
-            {"at_s": round(at, 2), "in_flight": total, "ordered": ordered, "ready": ready}
-            for at, total, ordered, ready in zip(
-                measured.at_s, measured.in_flight, measured.ordered, measured.ready, strict=True
-            )
-        ],
+        "course": [each._asdict() | {"at_s": round(each.at_s, 2)} for each in measured],
     }
 
 
-def draw(name: str, rate: Rate, measured: Measured, tally: Tally, path: Path) -> None:
+def draw(name: str, rate: Rate, measured: Sequence[Evaluation], tally: Tally, path: Path) -> None:
     """Load and what replicas can do; the signal and its target; latency and its bound."""
+    at_s, in_flight, ordered, ready = (np.array(each) for each in zip(*measured, strict=True))
     figure, (above, middle, below) = plt.subplots(3, 1, figsize=(6.5, 6.5), dpi=80, sharex=True)
     seconds = sorted(tally.by_second)
     above.plot(seconds, [rate(second) for second in seconds], label="due per second")
-    capacity = [count * CAPACITY for count in measured.ready]
-    above.step(measured.at_s, capacity, where="post", label="capacity of ready replicas")
-    ordered = [count * CAPACITY for count in measured.ordered]
-    above.step(measured.at_s, ordered, where="post", linestyle=":", label="of ordered ones")
-    middle.plot(measured.at_s, measured.in_flight, label="in flight, scraped")
-    target = [count * TARGET for count in measured.ready]
-    middle.step(measured.at_s, target, where="post", linestyle="--", label="target x ready")
+    above.step(at_s, ready * CAPACITY, where="post", label="capacity of ready replicas")
+    above.step(at_s, ordered * CAPACITY, where="post", linestyle=":", label="of ordered ones")
+    middle.plot(at_s, in_flight, label="in flight, scraped")
+    middle.step(at_s, ready * TARGET, where="post", linestyle="--", label="target x ready")
     for percent in (50, 99):
         values = [tally.by_second[s].latency.percentile_s(percent) * 1e3 for s in seconds]
         below.plot(seconds, values, label=f"latency p{percent}, ms")
@@ -293,11 +281,8 @@ def simulate_command() -> None:
 
 def worst_minute(course: Course) -> float:
     """The share of requests that were late or refused in the worst sixty seconds."""
-    bad, due = ([0.0, *accumulate(values)] for values in (course.bad, course.due))
-    return max(
-        (bad[end] - bad[end - 60]) / max(1.0, due[end] - due[end - 60])
-        for end in range(60, len(bad))
-    )
+    bad, due = (np.convolve(each, np.ones(60), "valid") for each in (course.bad, course.due))
+    return float((bad / np.maximum(due, 1.0)).max())
 
 
 if __name__ == "__main__":

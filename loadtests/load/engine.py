@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from loadtests.load.closed_loop import closed_loop
 from service.contract.files import ModelSource
 from service.errors import LoadError
 from service.generation.params import SamplingParams
@@ -103,12 +104,4 @@ async def run_all(
     model: GenerativeModel, prompts: Sequence[Prompt], concurrency: int, **params: object
 ) -> float:
     """Seconds that all prompts take, `concurrency` of them in flight."""
-    waiting = iter(prompts)
-
-    async def work() -> None:
-        for prompt in waiting:
-            await run_one(model, prompt, **params)
-
-    started_s = time.perf_counter()
-    await asyncio.gather(*(work() for _ in range(concurrency)))
-    return time.perf_counter() - started_s
+    return await closed_loop(prompts, concurrency, lambda prompt: run_one(model, prompt, **params))

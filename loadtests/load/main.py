@@ -8,6 +8,7 @@ Without an address, servers of our own are started on loopback, over the models 
 asks. The command fails where the run is not valid, or does not show what the scenario expects.
 """
 
+import json
 import os
 import shutil
 import tempfile
@@ -77,10 +78,19 @@ def main(
         raise typer.Exit(2) from error
     report.is_checked = not brief
     folder = output / f"{plan.name}-{datetime.now(UTC):%Y%m%d-%H%M%S}"
-    report.write(folder)
+    write(report, folder)
     report.show(console)
     console.print(f"report: {folder}")
     raise typer.Exit(1 if report.failures else 0)
+
+
+def write(report: Report, folder: Path) -> None:
+    """Write `report.json` and `report.png`."""
+    from loadtests.load.pictures import draw_report  # slow to import, and workers import this too
+
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "report.json").write_text(json.dumps(report.to_dict(), indent=1))
+    draw_report(report, folder / "report.png")
 
 
 def _with_options(

@@ -9,7 +9,10 @@ mpl.use("Agg")
 import matplotlib.pyplot as plt
 from matplotlib.ticker import LogFormatter
 
-from loadtests.load.report import Report, judged
+from loadtests.load.histogram import Histogram
+from loadtests.load.report import Report
+from loadtests.load.scenario import Slo
+from loadtests.load.tally import Answers
 
 PERCENTS = {50: "tab:blue", 95: "tab:orange", 99: "tab:red"}
 SPECTRUM = (0, 50, 75, 90, 95, 97.5, 99, 99.5, 99.9, 99.95, 99.99)
@@ -85,6 +88,13 @@ def _over_rate(report: Report, panel: Any) -> None:
     main = report.main.tally
     name, _, bound_ms = judged(main.total, main.slo)
     _finish(panel, "answers per second", name, bound_ms)
+
+
+def judged(answers: Answers, slo: Slo) -> tuple[str, Histogram, float]:
+    """The duration that the SLO is about first of all: its name, it, and its bound in ms."""
+    if slo.first_token_ms and not slo.latency_ms and answers.first_token.count:
+        return "time to first token", answers.first_token, slo.first_token_ms
+    return "latency", answers.latency, slo.latency_ms
 
 
 def _finish(panel: Any, across: str, name: str, bound_ms: float) -> None:

@@ -1,10 +1,8 @@
-"""`Report`: what a load test found, as a table, and as JSON and a picture in a folder."""
+"""`Report`: what a load test found, as a table and as JSON."""
 
-import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -13,7 +11,7 @@ from rich.table import Table
 from loadtests.load.histogram import Histogram
 from loadtests.load.rolling import Restart
 from loadtests.load.saturation import Saturation
-from loadtests.load.scenario import Scenario, Slo
+from loadtests.load.scenario import Scenario
 from loadtests.load.tally import Answers, Tally
 from loadtests.load.workloads import OK
 from service.runtime.cpus import available_cpus
@@ -140,14 +138,6 @@ class Report:
             "runs": [run.to_dict() for run in self.runs],
         }
 
-    def write(self, folder: Path) -> None:
-        """`report.json` and `report.png`; the picture needs matplotlib."""
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "report.json").write_text(json.dumps(self.to_dict(), indent=1))
-        from loadtests.load.pictures import draw_report
-
-        draw_report(self, folder / "report.png")
-
     def show(self, console: Console) -> None:
         console.print(self._table())
         if self.capacities:
@@ -194,10 +184,3 @@ def _cells(answers: Answers, has_tokens: bool) -> Iterator[str]:
 
 def _milliseconds(histogram: Histogram, percent: float) -> str:
     return f"{histogram.percentile_s(percent) * 1e3:.1f}" if histogram.count else ""
-
-
-def judged(answers: Answers, slo: Slo) -> tuple[str, Histogram, float]:
-    """The duration that the SLO is about first of all: its name, it, and its bound in ms."""
-    if slo.first_token_ms and not slo.latency_ms and answers.first_token.count:
-        return "time to first token", answers.first_token, slo.first_token_ms
-    return "latency", answers.latency, slo.latency_ms

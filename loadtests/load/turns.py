@@ -50,11 +50,15 @@ def turns(names: Iterable[str], rounds: int, warm_up: int = 1) -> Iterator[tuple
 
 
 def take_turns(
-    ways: Mapping[str, Callable[[], Turn]], rounds: int, warm_up: int = 1
+    ways: Mapping[str, Callable[[], Turn]],
+    rounds: int,
+    warm_up: int = 1,
+    *,
+    shows_progress: bool = True,
 ) -> dict[str, list[Turn]]:
     """The results of each way in its counted turns; shows a progress bar meanwhile."""
     results: dict[str, list[Turn]] = {name: [] for name in ways}
-    with Progress(console=Console(stderr=True)) as progress:
+    with Progress(console=Console(stderr=True), disable=not shows_progress) as progress:
         task = progress.add_task("rounds", total=(warm_up + rounds) * len(ways))
         for name, counts in turns(ways, rounds, warm_up):
             result = ways[name]()

@@ -118,12 +118,15 @@ class Workload(ABC):
 class Classify(Workload):
     """Texts to labels."""
 
+    method: str = "Classify"
+    request_type: Any = text_pb2.ClassifyRequest
+
     def _request(self, number: int) -> Any:  # noqa: ARG002
         texts = [self._text() for _ in range(self.traffic.rows)]
-        return text_pb2.ClassifyRequest(model=self.traffic.model, texts=texts, truncate=True)
+        return self.request_type(model=self.traffic.model, texts=texts, truncate=True)
 
     def _call(self, stubs: Stubs, request: Any) -> Any:
-        return stubs.text.Classify(request, timeout=self.traffic.deadline_s)
+        return getattr(stubs.text, self.method)(request, timeout=self.traffic.deadline_s)
 
     async def _reply(self, call: Any, request: Any) -> Reply:
         response = await call
@@ -133,12 +136,8 @@ class Classify(Workload):
 class Embed(Classify):
     """Texts to vectors."""
 
-    def _request(self, number: int) -> Any:  # noqa: ARG002
-        texts = [self._text() for _ in range(self.traffic.rows)]
-        return text_pb2.EmbedRequest(model=self.traffic.model, texts=texts, truncate=True)
-
-    def _call(self, stubs: Stubs, request: Any) -> Any:
-        return stubs.text.Embed(request, timeout=self.traffic.deadline_s)
+    method = "Embed"
+    request_type = text_pb2.EmbedRequest
 
 
 class Generate(Workload):

@@ -1,30 +1,25 @@
-"""Measure what the server costs over a bare session, and what batching by cost gains.
+"""Measure what the server costs over a bare session.
 
     python -m loadtests.measure.batching --model minilm               # texts of real lengths
     python -m loadtests.measure.batching --model minilm --texts sentences.txt
     python -m loadtests.measure.batching --model bert --tokens 128             # texts of one length
 
-Ways to compute the same rows, in turns:
+Two ways to compute the same rows, in turns:
 
     bare      the ONNX Runtime session alone, fed batches made beforehand: rows sorted by
               length, the batch size tried out for the best, one run at a time.
-    server    through gRPC, batches formed by the server's own policy, from measured costs
-    counted   through gRPC, the same from counted tokens: a run costs 16, padding as much as text
-    first     through gRPC, first-come batches, padded to the longest
-    single    through gRPC, batching off
+    server    through gRPC, batches formed by the server's own policy
 
 Server and client share the machine's processors; bare has them alone.
 """
 
 import asyncio
 import random
-import shutil
-import tempfile
 import time
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from math import inf
 from pathlib import Path
 from typing import Annotated, TypeAlias
@@ -32,12 +27,12 @@ from typing import Annotated, TypeAlias
 import grpc
 import numpy as np
 import typer
-from google.protobuf import text_format
 from prometheus_client.parser import text_string_to_metric_families
 from rich.console import Console
 from rich.table import Table
-from tritonclient.grpc import model_config_pb2, service_pb2, service_pb2_grpc
+from tritonclient.grpc import service_pb2, service_pb2_grpc
 
+from loadtests.load.closed_loop import closed_loop
 from loadtests.load.lengths import MIX, PASSAGES, known_lengths
 from loadtests.load.server import serving
 from loadtests.load.turns import per_second, take_turns, times_faster
@@ -51,15 +46,12 @@ from service.serving.text_model import text_items
 from service.settings import Settings
 
 BARE_BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64)
-# A run that costs nothing but its overhead is worth any padding.
-ENDLESS_OVERHEAD, COUNTED_OVERHEAD = "1000000000", "16"
 # Each is one token of every tokenizer that knows English.
 WORDS = ("the", "of", "and", "to", "in", "a", "is", "that", "for", "it", "was", "on", "as", "with")
 SEED = 11
 METRICS_TIMEOUT_S = 10.0
 Way: TypeAlias = Callable[[], float]  # runs all rows once, returns seconds
 Requests: TypeAlias = list[service_pb2.ModelInferRequest]
-Change: TypeAlias = Callable[[model_config_pb2.ModelConfig], None]
 
 
 def main(
@@ -77,65 +69,33 @@ def main(
     rounds: Annotated[int, typer.Option(min=1, help="Counted rounds after one to warm up.")] = 5,
     limit: Annotated[int, typer.Option(min=1, help="Texts.")] = 872,
     precision: Annotated[str, typer.Option(help="As the server's, on both sides.")] = "auto",
-    way: Annotated[
-        list[str] | None, typer.Option(help="Only these beside bare; by default all.")
-    ] = None,
     flag: Annotated[
         list[str] | None, typer.Option(help="Flag for the server, e.g. --flag=--can-spin.")
     ] = None,
 ) -> None:
-    """Measure bare, server, counted, first-come and single side by side."""
+    """Measure the bare session and the server side by side."""
     if texts is not None and tokens:
         raise typer.BadParameter("--texts and --tokens are both given, expected one")
     settings = Settings(model_repository=repository, precision=precision, measure_cost_s=0.0)
     loaded = load_model(ModelSource.of(repository, model), settings, Openers()).versions[-1]
-    items, requests = _rows(loaded, _lines(loaded, texts, tokens, limit))
+    items, requests = _rows(loaded, model, _lines(loaded, texts, tokens, limit))
     lengths = {item.num_tokens for item in items}
     if tokens and lengths != {tokens}:
         raise typer.BadParameter(f"--tokens is {tokens}, and the texts have {sorted(lengths)}")
-    names = way or list(VARIANTS)
-    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        write_variants(repository / model, Path(folder), names)
-        # A closed loop bounds the queue by itself; a refusal would end the measurement.
-        flags = ["--precision", precision, "--max-queue-s", "0", *(flag or [])]
-        server = stack.enter_context(serving(Path(folder), flags))
-        ways: dict[str, Way] = {"bare": _bare(loaded, items)}
-        ways |= {name: _through_grpc(server.port, name, requests, concurrency) for name in names}
+    # A closed loop bounds the queue by itself; a refusal would end the measurement.
+    flags = ["--precision", precision, "--max-queue-s", "0", *(flag or [])]
+    flags += ["--model-control-mode", "explicit", "--load-models", model]
+    with serving(repository, flags) as server:
+        ways: dict[str, Way] = {
+            "bare": _bare(loaded, items),
+            "server": lambda: asyncio.run(_ask_all(server.address, requests, concurrency)),
+        }
         take_turns(ways, rounds=1, warm_up=0)  # warms up, and is not counted
         before = _read_counts(server.metrics_url)
         seconds = take_turns(ways, rounds, warm_up=0)
         after = _read_counts(server.metrics_url)
     num_tokens = rounds * sum(item.num_tokens for item in items)
-    batches = {name: _batches(before[name], after[name], num_tokens) for name in names}
-    _report(seconds, batches, len(items))
-
-
-def _set_overhead(config: model_config_pb2.ModelConfig, value: str) -> None:
-    config.parameters["batch_overhead_tokens"].string_value = value
-
-
-def _set_single(config: model_config_pb2.ModelConfig) -> None:
-    config.max_batch_size = 1
-    config.dynamic_batching.ClearField("preferred_batch_size")  # it may not be larger
-
-
-VARIANTS: dict[str, Change] = {
-    "server": lambda _: None,
-    "counted": lambda config: _set_overhead(config, COUNTED_OVERHEAD),
-    "first": lambda config: _set_overhead(config, ENDLESS_OVERHEAD),
-    "single": _set_single,
-}
-
-
-def write_variants(model: Path, folder: Path, names: Sequence[str] = tuple(VARIANTS)) -> None:
-    """Variants of the model, as a repository."""
-    original = (model / "config.pbtxt").read_text()
-    for name in names:
-        shutil.copytree(model, folder / name)
-        config = text_format.Parse(original, model_config_pb2.ModelConfig())
-        config.name = name
-        VARIANTS[name](config)
-        (folder / name / "config.pbtxt").write_text(text_format.MessageToString(config))
+    _report(seconds, _batches(before, after, num_tokens), len(items))
 
 
 def _lines(loaded: LoadedVersion, texts: Path | None, tokens: int, limit: int) -> list[str]:
@@ -153,13 +113,14 @@ def _lines(loaded: LoadedVersion, texts: Path | None, tokens: int, limit: int) -
     return [known[kind].text(generator) for kind in kinds]
 
 
-def _rows(loaded: LoadedVersion, lines: Sequence[str]) -> tuple[list[Item], Requests]:
+def _rows(loaded: LoadedVersion, model: str, lines: Sequence[str]) -> tuple[list[Item], Requests]:
     """Texts as the session takes them, and the requests for them."""
     assert loaded.tokenizer is not None, "a text model of an encoder"
     assert loaded.manifest is not None, "the same"
     rows = loaded.tokenizer.encode(lines, can_truncate=True)
     requests = [
         service_pb2.ModelInferRequest(
+            model_name=model,
             inputs=[{"name": "text", "datatype": "BYTES", "shape": [1, 1]}],
             raw_input_contents=[to_raw(np.array([line.encode()], object))],
             parameters={"truncate": service_pb2.InferParameter(bool_param=True)},
@@ -191,52 +152,34 @@ def _bare(loaded: LoadedVersion, rows: Sequence[Item]) -> Way:
     return lambda: run(best)
 
 
-def _through_grpc(port: int, name: str, requests: Requests, concurrency: int) -> Way:
-    named = [service_pb2.ModelInferRequest() for _ in requests]
-    for own, request in zip(named, requests, strict=True):
-        own.CopyFrom(request)
-        own.model_name = name
-    return lambda: asyncio.run(_closed_loop(port, named, concurrency))
-
-
-async def _closed_loop(port: int, requests: Requests, concurrency: int) -> float:
-    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
-        stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
-        waiting = iter(requests)
-
-        async def client() -> None:
-            for request in waiting:
-                await stub.ModelInfer(request, timeout=60)
-
-        started_s = time.perf_counter()
-        await asyncio.gather(*(client() for _ in range(concurrency)))
-        return time.perf_counter() - started_s
+async def _ask_all(address: str, requests: Requests, concurrency: int) -> float:
+    async with grpc.aio.insecure_channel(address) as channel:
+        infer = service_pb2_grpc.GRPCInferenceServiceStub(channel).ModelInfer
+        return await closed_loop(requests, concurrency, partial(infer, timeout=60))
 
 
 @dataclass(slots=True)
 class Counts:
-    """A server's counts for one model."""
+    """The server's counts for its model."""
 
     positions: float = 0.0  # B * S of all batches
     batches: float = 0.0
-    waits: dict[float, float] = field(
-        default_factory=dict
-    )  # requests by the longest wait of their bucket
+    # Requests by the longest wait of their bucket, those of the buckets before it included.
+    waits: dict[float, float] = field(default_factory=dict)
 
 
-def _read_counts(url: str) -> dict[str, Counts]:
+def _read_counts(url: str) -> Counts:
     with urllib.request.urlopen(url, timeout=METRICS_TIMEOUT_S) as page:  # noqa: S310 - our own
         text = page.read().decode()
-    counts: dict[str, Counts] = {}
+    counts = Counts()
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
-            own = counts.setdefault(sample.labels.get("model", ""), Counts())
             if sample.name == "attendant_batch_tokens_sum":
-                own.positions += sample.value
+                counts.positions = sample.value
             elif sample.name == "attendant_batch_tokens_count":
-                own.batches += sample.value
+                counts.batches = sample.value
             elif sample.name == "attendant_queue_seconds_bucket":
-                own.waits[float(sample.labels["le"])] = sample.value
+                counts.waits[float(sample.labels["le"])] = sample.value
     return counts
 
 
@@ -259,28 +202,21 @@ def _batches(before: Counts, after: Counts, num_tokens: int) -> Batches:
 
 def _quantile(counts: Mapping[float, float], share: float) -> float:
     """The quantile of a cumulative histogram, linear within a bucket."""
-    low_s = reached = 0.0
-    target = share * max(counts.values(), default=0.0)
-    for high_s, count in sorted(counts.items()):
-        if count > reached and count >= target:
-            width_s = 0.0 if high_s == inf else high_s - low_s
-            return low_s + width_s * (target - reached) / (count - reached)
-        low_s, reached = high_s, count
-    return low_s
+    bounds_s = sorted(high_s for high_s in counts if high_s < inf)
+    reached = [0.0, *(counts[high_s] for high_s in bounds_s)]
+    return float(np.interp(share * max(counts.values()), reached, [0.0, *bounds_s]))
 
 
-def _report(
-    seconds: Mapping[str, Sequence[float]], batches: Mapping[str, Batches], num_rows: int
-) -> None:
+def _report(seconds: Mapping[str, Sequence[float]], batches: Batches, num_rows: int) -> None:
     table = Table("way", "rows/s", "over bare", "rows a batch", "padding", "p50 wait", "p99 wait")
     for name, durations in seconds.items():
         cells = [f"{per_second(num_rows, durations):.0f}"]
         cells.append(str(times_faster(durations, seconds["bare"])))
-        if name in batches:
-            own = batches[name]
-            cells.append(f"{num_rows * len(durations) / max(1.0, own.count):.1f}")
-            cells.append(f"{own.padding:.1%}")
-            cells += [f"{wait_s * 1e3:.0f} ms" for wait_s in (own.p50_wait_s, own.p99_wait_s)]
+        if name == "server":
+            cells.append(f"{num_rows * len(durations) / batches.count:.1f}")
+            cells.append(f"{batches.padding:.1%}")
+            waits_s = batches.p50_wait_s, batches.p99_wait_s
+            cells += [f"{wait_s * 1e3:.0f} ms" for wait_s in waits_s]
         table.add_row(name, *cells)
     Console().print(table)
 

@@ -29,6 +29,7 @@ from rich.console import Console
 from rich.table import Table
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
+from loadtests.load.closed_loop import closed_loop
 from loadtests.load.graphs import write_sums
 from loadtests.load.server import SERVE, Server, start_server
 from loadtests.load.turns import spread, take_turns
@@ -87,17 +88,10 @@ async def _ask(server: Server, num_requests: int, concurrency: int) -> Turn:
     request.inputs.add(name="x", datatype="INT64", shape=[1, 2])
     request.raw_input_contents.append(np.array([3, 4], "<i8").tobytes())
     async with grpc.aio.insecure_channel(server.address) as channel:
-        stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
-        await stub.ModelInfer(request, timeout=60)
-        waiting = iter(range(num_requests))
-
-        async def client() -> None:
-            for _ in waiting:
-                await stub.ModelInfer(request, timeout=60)
-
-        cpu_s, started_s = _cpu_s(server.process_id), time.perf_counter()
-        await asyncio.gather(*(client() for _ in range(concurrency)))
-        took_s = time.perf_counter() - started_s
+        infer = partial(service_pb2_grpc.GRPCInferenceServiceStub(channel).ModelInfer, timeout=60)
+        await infer(request)
+        cpu_s = _cpu_s(server.process_id)
+        took_s = await closed_loop([request] * num_requests, concurrency, infer)
         cpu_s = _cpu_s(server.process_id) - cpu_s
     return Turn(num_requests / took_s, cpu_s / num_requests * 1e6)
 

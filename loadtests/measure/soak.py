@@ -2,18 +2,15 @@
 
     python -m loadtests.measure.soak generations --count 10000
     python -m loadtests.measure.soak reloads --count 50000 --cycles 100
-    python -m loadtests.measure.soak payloads --count 200
 
 What counts is the slope by least squares after the first tenth, which warms up: slots are touched
 for the first time, pools reach their size. Every request must be answered, and correctly.
 """
 
 import asyncio
-import gzip
 import json
 import os
 import shutil
-import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -28,16 +25,12 @@ from rich.console import Console
 from rich.progress import Progress
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
-from loadtests.load.graphs import write_identity
-from loadtests.load.server import Server, resident_mib, serving, start_server
+from loadtests.load.closed_loop import closed_loop
+from loadtests.load.server import Server, resident_mib, serving
 
 NUM_SAMPLES = 100  # of memory, evenly spread
 MAX_TOKEN_ID = 2_000
 TIMEOUT_S = 60.0
-# The garbage collector off, for a server in which no message may wait for it.
-_SERVE = "import gc; gc.disable(); from commands.main import app; app()"
-NO_COLLECTION = (sys.executable, "-c", _SERVE, "serve")
-IDENTITY = "identity"
 KV_CACHE_BYTES = 2**26  # small, so that a cycle of a generative model is quick
 app = typer.Typer(help=__doc__, no_args_is_help=True)
 Repository = Annotated[Path, typer.Option(help="Where the models are.")]
@@ -86,65 +79,6 @@ def generations(
 
 
 @app.command()
-def payloads(
-    count: Annotated[int, typer.Option(min=10, help="Requests of each kind.")] = 200,
-    megabytes: Annotated[int, typer.Option(min=1, help="Of a request.")] = 40,
-    inflated: Annotated[int, typer.Option(min=1, help="Megabytes of a refused one.")] = 240,
-) -> None:
-    """Large requests, one after the other: answered, then refused ones that were sent compressed.
-
-    The server's garbage collector is off. Fails where more than three messages are left after
-    any of them.
-    """
-    large, refused = _payload(megabytes, "FP32"), _payload(inflated, "FP64")
-    with tempfile.TemporaryDirectory() as folder:
-        write_identity(Path(folder), IDENTITY)
-        server = start_server(Path(folder), command=NO_COLLECTION)
-        try:
-            for name, message, size in (
-                ("answered", large, megabytes),
-                ("refused", gzip.compress(refused), inflated),
-            ):
-                memory = Memory(server.process_id)
-                asyncio.run(_send_all(server, memory, name, message, count))
-                memory.report("request", requests=count)
-                samples = [mebibytes for _, mebibytes in memory.samples]
-                if max(samples) > samples[0] + 3 * size * 1e6 / 2**20:
-                    raise SystemExit(f"{name}: more than three messages are left")
-        finally:
-            server.stop()
-
-
-def _payload(megabytes: int, datatype: str) -> bytes:
-    request = service_pb2.ModelInferRequest(model_name=IDENTITY)
-    request.inputs.add(name="x", datatype=datatype, shape=[1, megabytes * 250_000])
-    request.raw_input_contents.append(bytes(megabytes * 1_000_000))
-    return bytes(request.SerializeToString())
-
-
-async def _send_all(
-    server: Server, memory: Memory, expected: str, message: bytes, count: int
-) -> None:
-    limits = [(f"grpc.max_{way}_message_length", -1) for way in ("receive", "send")]
-    async with grpc.aio.insecure_channel(server.address, limits) as channel:
-        infer: Any = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
-        with Progress(console=Console(stderr=True)) as progress:
-            task = progress.add_task(expected, total=count)
-            memory.sample(0)
-            for number in range(1, count + 1):
-                try:
-                    await infer(message, timeout=TIMEOUT_S)
-                    outcome = "answered"
-                except grpc.aio.AioRpcError as error:
-                    if error.code() is not grpc.StatusCode.INVALID_ARGUMENT:
-                        raise
-                    outcome = "refused"
-                assert outcome == expected, f"request {number} was {outcome}"
-                memory.sample(number)
-                progress.advance(task)
-
-
-@app.command()
 def reloads(
     repository: Repository = Path("model_repository"),
     classifier: Annotated[
@@ -186,23 +120,21 @@ class _Reloads:
         async with grpc.aio.insecure_channel(self.server.address) as channel:
             texts = [f"{'free ' * (number % 30)}lunch {number}" for number in range(64)]
             expected = [await self._classify(channel, text) for text in texts]
-            numbers = iter(range(count))
             with Progress(console=Console(stderr=True)) as progress:
                 requests = progress.add_task("requests", total=count)
                 reloads = progress.add_task("cycles", total=cycles)
 
-                async def client() -> None:
-                    for number in numbers:
-                        scores = await self._classify(channel, texts[number % len(texts)])
-                        np.testing.assert_allclose(scores, expected[number % len(texts)], atol=1e-4)
-                        progress.advance(requests)
+                async def ask(number: int) -> None:
+                    scores = await self._classify(channel, texts[number % len(texts)])
+                    np.testing.assert_allclose(scores, expected[number % len(texts)], atol=1e-4)
+                    progress.advance(requests)
 
-                clients = [asyncio.create_task(client()) for _ in range(concurrency)]
+                asking = asyncio.create_task(closed_loop(range(count), concurrency, ask))
                 for cycle in range(cycles):
                     self.memory.sample(cycle)
                     await self._cycle(channel, cycle)
                     progress.advance(reloads)
-                await asyncio.gather(*clients)
+                await asking
                 self.memory.sample(cycles)
 
     async def _classify(self, channel: grpc.aio.Channel, text: str) -> list[float]:
@@ -238,33 +170,23 @@ async def _generate_all(
     server: Server, memory: Memory, model: str, count: int, concurrency: int
 ) -> None:
     memory.sample(0)
-    waiting = _generations(model, count)
     with Progress(console=Console(stderr=True)) as progress:
         task = progress.add_task("generations", total=count)
         async with grpc.aio.insecure_channel(server.address) as channel:
             stub: Any = generation_pb2_grpc.GenerationServiceStub(channel)
 
-            async def client() -> None:
-                for number, request in waiting:
-                    await _generate(stub, request, leaves=number % 10 == 0)
-                    progress.advance(task)
-                    if number % (count // NUM_SAMPLES) == 0:
-                        memory.sample(number)
+            async def generate(numbered: tuple[int, generation_pb2.GenerateRequest]) -> None:
+                number, request = numbered
+                call = stub.Generate(request, timeout=TIMEOUT_S)
+                async for _ in call:
+                    if number % 10 == 0:
+                        call.cancel()
+                        break
+                progress.advance(task)
+                if number % (count // NUM_SAMPLES) == 0:
+                    memory.sample(number)
 
-            await asyncio.gather(*(client() for _ in range(concurrency)))
-
-
-async def _generate(
-    stub: Any,
-    request: generation_pb2.GenerateRequest,
-    *,
-    leaves: bool,
-) -> None:
-    call = stub.Generate(request, timeout=TIMEOUT_S)
-    async for _ in call:
-        if leaves:
-            call.cancel()
-            return
+            await closed_loop(_generations(model, count), concurrency, generate)
 
 
 def _generations(model: str, count: int) -> Iterator[tuple[int, generation_pb2.GenerateRequest]]:

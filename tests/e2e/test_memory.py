@@ -1,6 +1,7 @@
 """What is left of requests once they have ended, without help from the garbage collector."""
 
 import gzip
+import sys
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from tritonclient.grpc import service_pb2_grpc
 
 from loadtests.load.graphs import write_identity
 from loadtests.measure.neighbours import IDENTITY, beside
-from loadtests.measure.soak import NO_COLLECTION, Memory
+from loadtests.measure.soak import Memory
 from tests.e2e.calls import LIMIT_S
 from tests.e2e.graphs import model_of, slow_identity, tensor, write_graph, write_slow_text
 from tests.e2e.server import ServerProcess, eventually
@@ -23,6 +24,9 @@ from tests.e2e.server import ServerProcess, eventually
 MESSAGE_BYTES = 40 * 10**6
 ROUNDS = 5
 UNLIMITED = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
+# The garbage collector off: no message may wait for it.
+SERVE = "import gc; gc.disable(); from commands.main import app; app()"
+NO_COLLECTION = (sys.executable, "-c", SERVE, "serve")
 INFER = "/inference.GRPCInferenceService/ModelInfer"
 
 

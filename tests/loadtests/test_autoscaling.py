@@ -6,7 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from loadtests.fleet.autoscaling import FASTER, SLO, Fleet, Measured, scrape, summary, worst_minute
+from loadtests.fleet.autoscaling import (
+    FASTER,
+    SLO,
+    Evaluation,
+    Fleet,
+    scrape,
+    summary,
+    worst_minute,
+)
 from loadtests.fleet.fleet_simulation import Course
 from loadtests.fleet.hpa import CHART
 from loadtests.fleet.sleeping import MAX_ROWS, RUN_S
@@ -66,7 +74,9 @@ def test_the_claim_holds_if_scaling_came_first_and_did_not_flap(
 ) -> None:
     times = [number * 5.0 for number in range(len(ordered))]
     assert times[-1] < WINDOW_S
-    measured = Measured(times, [10.0] * len(ordered), ordered, ordered)
+    measured = [
+        Evaluation(at_s, 10.0, count, count) for at_s, count in zip(times, ordered, strict=True)
+    ]
     found = summary(measured, tally_of(late))
     assert found["holds"] is holds
     assert found["seconds_beyond_slo"] == list(late)

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ import loadtests.compare.__main__ as compare
 from loadtests.compare import panels, report
 from loadtests.compare.__main__ import CONTESTS, chosen_kinds, chosen_peers
 from loadtests.compare.agreement import logits_agree, tokens_agree
-from loadtests.compare.comparison import Result, Side, compare_peer, take_turns
+from loadtests.compare.comparison import Result, Side, compare_peer
 from loadtests.compare.connection import Worker, WorkerError
 from loadtests.compare.environments import Environment, NotAvailable, Own
 from loadtests.compare.models import Reference
@@ -21,7 +22,7 @@ from loadtests.compare.peer import Peer
 from loadtests.compare.traffic import CLASSIFY, GENERATE, prompts, real_rows
 from loadtests.compare.worker import Answer, Setup, Work, padded
 from loadtests.load.lengths import mixed_sizes
-from loadtests.load.turns import Spread, times_faster
+from loadtests.load.turns import Spread, take_turns, times_faster
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = Reference(
@@ -121,17 +122,13 @@ def test_turns_are_taken_in_order_and_the_first_round_does_not_count() -> None:
     """The order is reversed every other round."""
     asked: list[str] = []
 
-    def side(name: str) -> Side:
-        def run(_: Work) -> Answer:
-            asked.append(name)
-            return Answer(float(len(asked)), [])
+    def run(name: str) -> int:
+        asked.append(name)
+        return len(asked)
 
-        return Side(name, run)
-
-    answers = take_turns([side("a"), side("b")], side("c"), WORK, 2)
+    places = take_turns({name: partial(run, name) for name in "abc"}, 2)
     assert asked == ["a", "b", "c", "c", "b", "a", "a", "b", "c"]
-    seconds = {name: [answer.seconds for answer in each] for name, each in answers.items()}
-    assert seconds == {"a": [6.0, 7.0], "b": [5.0, 8.0], "c": [4.0, 9.0]}
+    assert places == {"a": [6, 7], "b": [5, 8], "c": [4, 9]}
 
 
 def test_a_ratio_is_of_one_round_so_a_machine_that_changes_speed_changes_both_sides() -> None:

@@ -11,7 +11,7 @@ from typer import Typer
 from typer.testing import CliRunner
 
 from loadtests.load.generator import Share, run_load
-from loadtests.load.main import main
+from loadtests.load.main import main, write
 from loadtests.load.report import Report, Run
 from loadtests.load.scenario import Scenario, Traffic, parse_scenario, read_scenario, scenario_names
 from loadtests.load.tally import Tally
@@ -64,7 +64,7 @@ async def test_a_run_leaves_its_report(served: Served, tmp_path: Path) -> None:
     tally = await run(scenario, served)
     runs = [Run("main", 60.0, tally), Run("curve", 60.0, tally)]
     report = Report(scenario, "here", runs=runs, is_checked=False)
-    report.write(tmp_path / "report")
+    write(report, tmp_path / "report")
     written = json.loads((tmp_path / "report/report.json").read_text())
     assert written["runs"][0]["total"]["statuses"] == dict(tally.total.statuses)
     assert set(written["runs"][0]["traffic"]) == {"classify", "embed", "generate"}
