@@ -3,7 +3,6 @@
 And how tests ask an engine for a search.
 """
 
-import asyncio
 import time
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
@@ -14,7 +13,7 @@ from service.generation.engine import GenerationEngine
 from service.generation.sequence import GenerationRequest
 from service.records import RanStep
 from tests.fakes.generation import RecordingObserver, read, request_of, within_patience
-from tests.fakes.sessions import END_ID, PATIENCE_S, FakeDecoder
+from tests.fakes.sessions import END_ID, FakeDecoder
 
 LETTERS = tuple(range(ord("a"), ord("a") + 6))
 LogitsAfter = Callable[[list[int]], np.ndarray]  # of an output so far; the prompt is known to it
@@ -114,9 +113,3 @@ def outputs_of(sequences: Sequence[Any]) -> list[Any]:
 def check(found: list[Any], wanted: list[tuple[list[int], float]]) -> None:
     assert [ids for ids, _ in found] == [ids for ids, _ in wanted]
     np.testing.assert_allclose([s for _, s in found], [s for _, s in wanted], rtol=1e-5)
-
-
-async def until_idle(engine: GenerationEngine) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while engine.num_running or engine.num_waiting:  # noqa: ASYNC110 - there is no event for it
-            await asyncio.sleep(0.001)

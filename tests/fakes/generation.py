@@ -1,6 +1,11 @@
-"""Sequences of bytes; a scheduler run step by step, without thread or clock; a whole engine."""
+"""Sequences of bytes; a scheduler run step by step, without thread or clock; a whole engine.
+
+Of an engine's fake decoder a run number counts from 1, and `step_to` lets the one before it end
+and waits until it has begun.
+"""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -292,3 +297,50 @@ async def within_patience(awaitable: Awaitable[T]) -> T:
 async def ask_all(engine: GenerationEngine, request: GenerationRequest) -> list[Answer]:
     async with engine.generate(request) as generation:
         return await within_patience(read(generation))
+
+
+async def ask(engine: GenerationEngine, prompt: str, **params: Any) -> Answer:
+    """One sample's answer."""
+    (answer,) = await ask_all(engine, now(prompt, **params))
+    return answer
+
+
+def now(prompt: str, **params: Any) -> GenerationRequest:
+    return request_of(prompt, received_s=time.monotonic(), **params)
+
+
+async def start(engine: GenerationEngine, prompt: str, **params: Any) -> asyncio.Task[Answer]:
+    """Ask in the background; it is in the queue, or refused, when this returns."""
+    task = asyncio.create_task(ask(engine, prompt, **params))
+    await asyncio.sleep(0)
+    return task
+
+
+async def step_to(decoder: FakeDecoder, number: int) -> None:
+    """Let all runs before this one end, and hold it once it has begun."""
+    decoder.hold(after=number - 1 - len(decoder.calls))
+    await asyncio.to_thread(decoder.wait_for_runs, number)
+
+
+async def until_idle(engine: GenerationEngine) -> None:
+    """Until no sequence has a slot or waits for one; the last outputs may not be delivered yet."""
+    await until(lambda: not engine.num_running and not engine.num_waiting)
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while not is_so():  # noqa: ASYNC110 - there is no event for it
+            await asyncio.sleep(0.001)
+
+
+def rows_of(decoder: FakeDecoder) -> list[tuple[int, ...]]:
+    """Of each run, the tokens by row."""
+    return [tuple(len(row) for row in call.rows) for call in decoder.calls]
+
+
+async def sleep_past(moment_s: float) -> None:
+    await asyncio.sleep(moment_s - time.monotonic() + 0.001)
+
+
+def in_s(seconds: float) -> float:
+    return time.monotonic() + seconds

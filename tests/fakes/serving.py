@@ -76,8 +76,7 @@ class Served:
         for fake in (*self.sessions, *self.decoders):
             fake.release()
             fake.calls.clear()
-        for decoder in self.decoders:
-            decoder.error = None
+            fake.error = None
 
     def release(self, model: str) -> None:
         self.sessions[model].release()

@@ -46,10 +46,14 @@ T = TypeVar("T")
 
 
 class Holdable(Generic[T]):
-    """Runs on an engine's thread that wait on command; `calls` is what they were given."""
+    """Runs on an engine's thread that wait on command, and then raise `error` where one is set.
+
+    `calls` is what they were given.
+    """
 
     def __init__(self) -> None:
         self.calls: list[T] = []
+        self.error: Exception | None = None
         self._changed = threading.Condition()
         self._num_may_end = math.inf  # runs, counted from the first
 
@@ -114,6 +118,8 @@ class FakeSession(Holdable[Arrays]):
         if stopping.is_stopped:
             self.num_stopped += 1
             raise ModelFailed("the run was stopped")
+        if self.error is not None:
+            raise self.error
         results = self.compute(inputs)
         return [results[name] for name in outputs]
 
@@ -130,8 +136,8 @@ class DecoderRun:
 class FakeDecoder(Holdable[DecoderRun]):
     """A decoder of bytes: its favourite next token is `next_id` of all tokens in the slot.
 
-    A cache that is wrong in any token or its place gives another answer. Raises `error` where
-    one is set; refuses what ONNX Runtime's attention does not take.
+    A cache that is wrong in any token or its place gives another answer. It refuses what ONNX
+    Runtime's attention does not take.
     """
 
     def __init__(self, num_slots: int = 8, max_tokens: int = 64, vocab_size: int = 257) -> None:
@@ -143,7 +149,6 @@ class FakeDecoder(Holdable[DecoderRun]):
         self.pads_prompts = True
         self.slots: list[list[int]] = [[] for _ in range(num_slots)]
         self.copies: list[tuple[int, int, int]] = []  # source, target, tokens
-        self.error: Exception | None = None
 
     def copy(self, source: int, target: int, num_tokens: int, start: int = 0) -> None:
         assert num_tokens <= len(self.slots[source]), "copies what was never computed"

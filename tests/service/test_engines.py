@@ -18,12 +18,20 @@ from service.batching.collate import concatenate_rows
 from service.batching.engine import BatchEngine
 from service.batching.queue import BatchLimits
 from service.contract.policies import QueuePolicies, QueuePolicy
-from service.errors import DeadlineExceeded, DeviceFailed, Unavailable
-from service.generation.engine import GenerationEngine
+from service.errors import (
+    DeadlineExceeded,
+    DeviceFailed,
+    ModelFailed,
+    Overloaded,
+    TimedOut,
+    Unavailable,
+)
+from service.generation.engine import MAX_FAILED_STEPS, GenerationEngine
 from service.generation.inbox import QueueLimits
 from service.generation.scheduler import SchedulerLimits
+from service.records import FinishReason
 from tests.fakes import generation
-from tests.fakes.generation import VOCABULARY, within_patience
+from tests.fakes.generation import VOCABULARY, sleep_past, until, within_patience
 from tests.fakes.sessions import (
     PATIENCE_S,
     FakeDecoder,
@@ -51,19 +59,16 @@ class Bench(ABC):
     async def ask(self, number: int, **bounds: Any) -> float:
         """Have a request computed, checked, with a deadline or a timeout; its wait, in seconds."""
 
-    @abstractmethod
-    def lose_device(self) -> None: ...
-
     async def start(self, number: int, **bounds: Any) -> asyncio.Task[float]:
         """Ask in the background; it is in the queue, or refused, when this returns."""
         task = asyncio.create_task(self.ask(number, **bounds))
         await asyncio.sleep(0)
         return task
 
-    async def start_held(self, number: int) -> asyncio.Task[float]:
+    async def start_held(self, number: int, **bounds: Any) -> asyncio.Task[float]:
         """A request whose run has begun, and ends when the device is released."""
         self.device.hold()
-        task = await self.start(number)
+        task = await self.start(number, **bounds)
         await asyncio.to_thread(self.device.wait_for_runs, 1)
         return task
 
@@ -88,25 +93,20 @@ class BatchBench(Bench):
         assert [float(each[0][0, 0]) for each in outputs] == [2.0 * number]
         return request.timings.queue_s
 
-    def lose_device(self) -> None:
-        def lose(_: Any) -> Any:
-            raise DeviceFailed("CUDA failure 700")
-
-        self.device.compute = lose
-
 
 class GenerationBench(Bench):
     """A decoder with one slot."""
 
     def __init__(self, policy: QueuePolicy, on_broken: Callable[[], None]) -> None:
         self.device = FakeDecoder(num_slots=1)
+        self.observer = generation.RecordingObserver()
         self.engine: GenerationEngine = GenerationEngine(
             "fake",
             self.device,
             VOCABULARY,
             SchedulerLimits(),
-            QueueLimits(policy=policy),
-            generation.RecordingObserver(),
+            QueueLimits(policy.max_requests, policy=policy),
+            self.observer,
             on_broken,
         )
 
@@ -121,9 +121,6 @@ class GenerationBench(Bench):
             (answer,) = await within_patience(generation.read(asked))
         assert answer.text == greedy_text(prompt, 2)
         return asked.sequences[0].timings.queue_s
-
-    def lose_device(self) -> None:
-        self.device.error = DeviceFailed("CUDA failure 700")
 
 
 @pytest.fixture(params=[BatchBench, GenerationBench], ids=["batching", "generation"])
@@ -146,12 +143,6 @@ async def bench_of(
 
 async def close(bench: Bench, timeout_s: float) -> None:
     await within_patience(asyncio.to_thread(bench.engine.close, timeout_s))
-
-
-async def until(is_so: Callable[[], bool]) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while not is_so():  # noqa: ASYNC110 - there is no event for it
-            await asyncio.sleep(0.001)
 
 
 async def is_idle(bench: Bench) -> None:
@@ -191,12 +182,81 @@ async def test_a_deadline_that_passes_in_the_queue_ends_the_request_unrun(
         running = await bench.start_held(2)
         deadline_s = time.monotonic() + 0.005
         late = await bench.start(3, deadline_s=deadline_s)
-        await asyncio.sleep(deadline_s - time.monotonic() + 0.001)
+        await sleep_past(deadline_s)
         bench.device.release()
         await within_patience(running)
         await ends_with(DeadlineExceeded, "Deadline Exceeded", late)
         await is_idle(bench)
     assert bench.ran() == [2]
+
+
+async def test_a_deadline_ends_a_request_when_it_is_due_also_one_that_runs(
+    kind: type[Bench],
+) -> None:
+    """One runs and one waits, both for 0.1 s; the run goes on until it is released."""
+    async with bench_of(kind) as bench:
+        deadline_s = time.monotonic() + 0.1
+        running = await bench.start_held(2, deadline_s=deadline_s)
+        waiting = await bench.start(3, deadline_s=deadline_s)
+        for late in (running, waiting):
+            await ends_with(DeadlineExceeded, "Deadline Exceeded", late)
+        assert 0 <= time.monotonic() - deadline_s < LATE_S
+        bench.device.release()
+        await is_idle(bench)
+        await bench.ask(4)
+    assert bench.ran() == [2, 4]
+
+
+async def test_a_timeout_ends_a_request_that_waits_when_it_is_due_and_none_that_runs(
+    kind: type[Bench],
+) -> None:
+    """The timeout is 0.1 s, and the first to wait has one of 0.02 s; the run takes longer."""
+    policy = QueuePolicy(timeout_s=0.1, can_override=True, max_wait_s=PATIENCE_S)
+    async with bench_of(kind, policy) as bench:
+        running = await bench.start_held(2)
+        for own_s, expected_s in ((0.02, 0.02), (None, 0.1)):
+            start_s = time.monotonic()
+            await ends_with(TimedOut, "Request timeout expired", bench.ask(3, timeout_s=own_s))
+            assert expected_s <= time.monotonic() - start_s < expected_s + LATE_S
+        assert not running.done()
+        bench.device.release()
+        await within_patience(running)
+        await is_idle(bench)
+    assert bench.ran() == [2]
+    if isinstance(bench, GenerationBench):
+        reasons = [sequence.finish_reason for sequence in bench.observer.ended]
+        assert reasons.count(FinishReason.ABORT) == 2
+
+
+async def test_overload_refuses_at_the_limit_and_recovers(kind: type[Bench]) -> None:
+    """One runs, two may wait; the fourth is refused, and the next after they ran is not."""
+    async with bench_of(kind, QueuePolicy(2, max_wait_s=PATIENCE_S)) as bench:
+        tasks = [await bench.start_held(2)]
+        bench.engine.check_room()
+        tasks += [await bench.start(number) for number in (3, 4)]
+        assert bench.engine.num_waiting == 2
+        await ends_with(Overloaded, "Exceeds maximum queue size", bench.ask(5))
+        with pytest.raises(Overloaded):
+            bench.engine.check_room()
+        bench.device.release()
+        await within_patience(asyncio.gather(*tasks))
+        assert bench.engine.num_waiting == 0
+        await bench.ask(5)
+    assert bench.ran() == [2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("error", [ValueError, RuntimeError, MemoryError, ModelFailed])
+async def test_whatever_a_run_raises_the_engine_serves_on(
+    kind: type[Bench], error: type[Exception]
+) -> None:
+    """Also where more runs fail than may fail in a row, with good ones between them."""
+    async with bench_of(kind) as bench:
+        for _ in range(2 * MAX_FAILED_STEPS):
+            bench.device.error = error("no")
+            with pytest.raises(ModelFailed, match="no"):
+                await within_patience(bench.ask(2))
+            bench.device.error = None
+            await within_patience(bench.ask(3))
 
 
 async def test_no_client_and_no_timer_is_left_when_all_have_ended(kind: type[Bench]) -> None:
@@ -217,7 +277,7 @@ async def test_no_client_and_no_timer_is_left_when_all_have_ended(kind: type[Ben
 async def test_a_lost_device_ends_the_engine_at_once_and_reports_it_once(kind: type[Bench]) -> None:
     broken: list[None] = []
     async with bench_of(kind, on_broken=lambda: broken.append(None)) as bench:
-        bench.lose_device()
+        bench.device.error = DeviceFailed("CUDA failure 700")
         await ends_with(DeviceFailed, "CUDA failure 700", bench.ask(2))
         await until(lambda: bool(broken))
         assert isinstance(bench.engine.failure, DeviceFailed)

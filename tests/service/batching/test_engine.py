@@ -7,9 +7,9 @@ A batch is made to form by itself where the order matters: `max_delay_s` far awa
 import asyncio
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,11 +25,10 @@ from service.errors import (
     DeadlineExceeded,
     DeviceFailed,
     ModelFailed,
-    Overloaded,
-    TimedOut,
     Unavailable,
 )
 from service.records import RanBatch
+from tests.fakes.generation import sleep_past, until, within_patience
 from tests.fakes.sessions import (
     PATIENCE_S,
     Compute,
@@ -37,12 +36,9 @@ from tests.fakes.sessions import (
     FakeSession,
     doubling_session,
     tensor_request,
-    up_to,
 )
 
 NEVER_S = 1_000.0
-LATE_S = 2.0  # how late a busy machine may be
-T = TypeVar("T")
 
 
 @asynccontextmanager
@@ -69,7 +65,7 @@ async def engine_on(
     finally:
         for session in sessions:
             session.release()
-        await asyncio.wait_for(asyncio.to_thread(engine.close, PATIENCE_S), PATIENCE_S)
+        await within_patience(asyncio.to_thread(engine.close, PATIENCE_S))
 
 
 async def start(engine: BatchEngine, request: Request) -> asyncio.Task[list[Outputs]]:
@@ -79,22 +75,20 @@ async def start(engine: BatchEngine, request: Request) -> asyncio.Task[list[Outp
     return task
 
 
+async def start_all(engine: BatchEngine, *values: float) -> list[asyncio.Task[list[Outputs]]]:
+    """A request for each value, in their order."""
+    return [await start(engine, tensor_request(value)) for value in values]
+
+
+def held_session(compute: Compute | None = None) -> FakeSession:
+    session = doubling_session()
+    session.compute = compute or session.compute
+    session.hold()
+    return session
+
+
 async def has_started(session: FakeSession, num_runs: int) -> None:
     await asyncio.to_thread(session.wait_for_runs, num_runs)
-
-
-async def within_patience(awaitable: Awaitable[T]) -> T:
-    return await asyncio.wait_for(awaitable, PATIENCE_S)
-
-
-async def until(is_so: Callable[[], bool]) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while not is_so():  # noqa: ASYNC110 - there is no event for it
-            await asyncio.sleep(0.001)
-
-
-async def sleep_past(moment_s: float) -> None:
-    await asyncio.sleep(moment_s - time.monotonic() + 0.001)
 
 
 def values(results: list[Outputs]) -> list[float]:
@@ -122,12 +116,11 @@ async def test_an_answer_is_the_session_s_output_with_its_timings() -> None:
 
 
 async def test_the_next_batch_forms_while_one_runs() -> None:
-    session = doubling_session()
-    session.hold()
+    session = held_session()
     async with engine_on(session) as engine:
-        tasks = [await start(engine, tensor_request(1.0))]
+        tasks = await start_all(engine, 1.0)
         await has_started(session, 1)
-        tasks += [await start(engine, tensor_request(value)) for value in (2.0, 3.0, 4.0)]
+        tasks += await start_all(engine, 2.0, 3.0, 4.0)
         assert engine.num_waiting == 3
         assert engine.num_running == 1
         session.release()
@@ -140,7 +133,7 @@ async def test_a_delay_ends_when_the_batch_is_full() -> None:
     """A delay of 1,000 s and 3 rows at most: the third request sets the batch off."""
     session = doubling_session()
     async with engine_on(session, max_delay_s=NEVER_S, max_rows=3) as engine:
-        tasks = [await start(engine, tensor_request(value)) for value in (1.0, 2.0, 3.0)]
+        tasks = await start_all(engine, 1.0, 2.0, 3.0)
         await within_patience(asyncio.gather(*tasks))
     assert batches_of(session) == [[1.0, 2.0, 3.0]]
 
@@ -154,10 +147,9 @@ async def test_a_delay_that_passes_sends_what_is_there() -> None:
 
 
 async def test_one_cancelled_client_does_not_disturb_its_batch() -> None:
-    session = doubling_session()
-    session.hold()
+    session = held_session()
     async with engine_on(session, max_delay_s=NEVER_S, max_rows=3) as engine:
-        tasks = [await start(engine, tensor_request(value)) for value in (1.0, 2.0, 3.0)]
+        tasks = await start_all(engine, 1.0, 2.0, 3.0)
         await has_started(session, 1)
         tasks[1].cancel()
         await asyncio.wait([tasks[1]])
@@ -170,8 +162,7 @@ async def test_one_cancelled_client_does_not_disturb_its_batch() -> None:
 
 async def test_a_client_that_leaves_between_its_batches_is_forgotten() -> None:
     """Its first item ran, its second waits behind another's batch; nothing of it remains."""
-    session = doubling_session()
-    session.hold()
+    session = held_session()
     async with engine_on(session, max_rows=2) as engine:
         opener = await start(engine, tensor_request(1.0))
         await has_started(session, 1)
@@ -188,29 +179,9 @@ async def test_a_client_that_leaves_between_its_batches_is_forgotten() -> None:
     assert len(session.batches) == 3
 
 
-async def test_a_deadline_ends_a_request_when_it_is_due_also_one_that_runs() -> None:
-    """One runs and one waits, both for 0.1 s; the session would hold them for ever."""
-    session = doubling_session()
-    session.hold()
-    async with engine_on(session) as engine:
-        deadline_s = time.monotonic() + 0.1
-        running = await start(engine, tensor_request(1.0, deadline_s=deadline_s))
-        await has_started(session, 1)
-        waiting = await start(engine, tensor_request(2.0, deadline_s=deadline_s))
-        for task in (running, waiting):
-            with pytest.raises(DeadlineExceeded, match=r"^Deadline Exceeded$"):
-                await within_patience(task)
-        assert 0 <= time.monotonic() - deadline_s < LATE_S
-        assert engine.num_waiting == engine.num_running == 0
-        session.release()
-        assert await ask(engine, 3.0) == [6.0]
-    assert batches_of(session) == [[1.0], [3.0]]
-
-
 async def test_a_run_that_nobody_waits_for_is_stopped() -> None:
     """Two share a run: one leaves, and it goes on; the other's deadline passes, and it ends."""
-    session = doubling_session()
-    session.hold()
+    session = held_session()
     async with engine_on(session, max_delay_s=NEVER_S, max_rows=2) as engine:
         leaver = await start(engine, tensor_request(1.0))
         late = await start(engine, tensor_request(2.0, deadline_s=time.monotonic() + 0.1))
@@ -221,16 +192,16 @@ async def test_a_run_that_nobody_waits_for_is_stopped() -> None:
         assert session.num_stopped == 0
         with pytest.raises(DeadlineExceeded):
             await within_patience(late)
+        assert engine.num_running == 0
         await until(lambda: engine.running_since_s is None)
         assert session.num_stopped == 1
     assert batches_of(session) == [[1.0, 2.0]]
 
 
 async def test_stopping_one_run_leaves_the_other_alone() -> None:
-    session = doubling_session()
-    session.hold()
+    session = held_session()
     async with engine_on(session, session, max_rows=1) as engine:
-        tasks = [await start(engine, tensor_request(value)) for value in (1.0, 2.0)]
+        tasks = await start_all(engine, 1.0, 2.0)
         await has_started(session, 2)
         tasks[0].cancel()
         await asyncio.wait([tasks[0]])
@@ -241,11 +212,9 @@ async def test_stopping_one_run_leaves_the_other_alone() -> None:
 
 async def test_a_failed_batch_is_retried_without_those_who_left() -> None:
     """Three share a run that will fail; while it does the first leaves: two runs follow."""
-    session = doubling_session()
-    session.compute = refuse_negative
-    session.hold()
+    session = held_session(refuse_negative)
     async with engine_on(session, max_delay_s=NEVER_S, max_rows=3) as engine:
-        tasks = [await start(engine, tensor_request(value)) for value in (1.0, -1.0, 3.0)]
+        tasks = await start_all(engine, 1.0, -1.0, 3.0)
         await has_started(session, 1)
         tasks[0].cancel()
         await asyncio.wait([tasks[0]])
@@ -258,9 +227,7 @@ async def test_a_failed_batch_is_retried_without_those_who_left() -> None:
 
 
 async def test_since_when_the_oldest_run_is_under_way() -> None:
-    sessions = doubling_session(), doubling_session()
-    for session in sessions:
-        session.hold()
+    sessions = held_session(), held_session()
     async with engine_on(*sessions, max_rows=1) as engine:
         assert engine.running_since_s is None
         before_s = time.monotonic()
@@ -282,29 +249,6 @@ def timing_out(timeout_s: float, **policy: bool) -> QueuePolicies:
     return QueuePolicies(QueuePolicy(timeout_s=timeout_s, **policy))
 
 
-async def test_who_waits_too_long_is_told_so_when_it_is_due() -> None:
-    """The session holds the only thread; the timeout is 0.1 s, and one asks for 0.02 s."""
-    session = doubling_session()
-    session.hold()
-    async with engine_on(session, queue=timing_out(0.1, can_override=True)) as engine:
-        running = await start(engine, tensor_request(1.0))
-        await has_started(session, 1)
-        start_s = time.monotonic()
-        request, hasty = tensor_request(2.0), tensor_request(3.0)
-        hasty.timeout_s = 0.02
-        for asked, timeout_s in ((hasty, 0.02), (request, 0.1)):
-            task = await start(engine, asked)
-            with pytest.raises(TimedOut, match=r"^Request timeout expired$"):
-                await within_patience(task)
-            waited_s, start_s = time.monotonic() - start_s, time.monotonic()
-            assert timeout_s <= waited_s < timeout_s + LATE_S
-        assert engine.num_waiting == 0
-        assert not running.done()
-        session.release()
-        assert values(await within_patience(running)) == [2.0]
-    assert batches_of(session) == [[1.0]]
-
-
 async def test_moments_that_no_clock_reaches_do_not_end_the_engine() -> None:
     """Threads cannot wait for ever; deadlines, delays and timeouts of clients may be that late."""
     aeons_s = 1e13
@@ -318,23 +262,11 @@ async def test_moments_that_no_clock_reaches_do_not_end_the_engine() -> None:
     assert answers == [[2.0], [4.0]]
 
 
-async def test_a_timeout_is_for_waiting_and_not_for_running() -> None:
-    session = doubling_session()
-    session.hold()
-    async with engine_on(session, queue=timing_out(0.02)) as engine:
-        task = await start(engine, tensor_request(1.0))
-        await has_started(session, 1)
-        await sleep_past(time.monotonic() + 0.04)
-        session.release()
-        assert values(await within_patience(task)) == [2.0]
-
-
 async def test_who_may_wait_longer_than_its_timeout_goes_last() -> None:
-    session = doubling_session()
-    session.hold()
+    session = held_session()
     queue = timing_out(0.05, can_override=True, is_delaying=True)
     async with engine_on(session, queue=queue, max_rows=1) as engine:
-        tasks = [await start(engine, tensor_request(1.0))]
+        tasks = await start_all(engine, 1.0)
         await has_started(session, 1)
         hasty = tensor_request(2.0)
         hasty.timeout_s = 0.001
@@ -346,8 +278,7 @@ async def test_who_may_wait_longer_than_its_timeout_goes_last() -> None:
 
 
 async def test_urgent_requests_run_first() -> None:
-    session = doubling_session()
-    session.hold()
+    session = held_session()
     queue = QueuePolicies(num_levels=3, default_level=2)
     async with engine_on(session, queue=queue, max_rows=1) as engine:
         tasks = [await start(engine, tensor_request(0.0))]
@@ -363,18 +294,13 @@ async def test_urgent_requests_run_first() -> None:
 
 async def test_a_lost_device_ends_the_engine_without_trying_again() -> None:
     """Two share the run that finds out; one waits. Nothing else is run, and once it is said."""
-    session = doubling_session()
-    session.hold()
+    session = held_session()
+    session.error = DeviceFailed("CUDA failure 700: an illegal memory access was encountered")
     told: list[str] = []
-
-    def lose(_: Arrays) -> dict[str, np.ndarray]:
-        raise DeviceFailed("CUDA failure 700: an illegal memory access was encountered")
-
-    session.compute = lose
     async with engine_on(
         session, max_delay_s=NEVER_S, max_rows=2, on_broken=lambda: told.append("broken")
     ) as engine:
-        tasks = [await start(engine, tensor_request(value)) for value in (1.0, 2.0)]
+        tasks = await start_all(engine, 1.0, 2.0)
         await has_started(session, 1)
         tasks.append(await start(engine, tensor_request(3.0)))
         session.release()
@@ -404,44 +330,10 @@ async def test_an_engine_thread_that_fails_ends_its_engine_and_says_so() -> None
             await engine.run(tensor_request(2.0))
 
 
-async def test_overload_refuses_at_the_limit_and_recovers() -> None:
-    """One runs, two may wait; the fourth is refused, and the next after they ran is not."""
-    session = doubling_session()
-    session.hold()
-    async with engine_on(session, queue=up_to(2)) as engine:
-        tasks = [await start(engine, tensor_request(1.0))]
-        await has_started(session, 1)
-        tasks += [await start(engine, tensor_request(value)) for value in (2.0, 3.0)]
-        with pytest.raises(Overloaded, match=r"^Exceeds maximum queue size$"):
-            await engine.run(tensor_request(4.0))
-        assert engine.num_waiting == 2
-        session.release()
-        answers = await within_patience(asyncio.gather(*tasks))
-        assert [values(answer) for answer in answers] == [[2.0], [4.0], [6.0]]
-        assert await ask(engine, 5.0) == [10.0]
-
-
 def refuse_negative(inputs: Arrays) -> dict[str, np.ndarray]:
     if (inputs["x"] < 0).any():
         raise ValueError("negative")
     return {"y": inputs["x"] * 2}
-
-
-async def test_a_failing_row_fails_alone() -> None:
-    """Three in one batch, the second poisons it: each is run again by itself."""
-    session, observer = doubling_session(), FakeObserver()
-    session.compute = refuse_negative
-    async with engine_on(session, observer=observer, max_delay_s=NEVER_S, max_rows=3) as engine:
-        tasks = [await start(engine, tensor_request(value)) for value in (1.0, -1.0, 3.0)]
-        first, failed, last = await within_patience(asyncio.gather(*tasks, return_exceptions=True))
-        assert isinstance(failed, ModelFailed)
-        assert not isinstance(first, BaseException)
-        assert not isinstance(last, BaseException)
-        assert (values(first), values(last)) == ([2.0], [6.0])
-        assert str(failed) == "ValueError: negative"
-        assert engine.num_running == 0
-    assert batches_of(session) == [[1.0, -1.0, 3.0], [1.0], [-1.0], [3.0]]
-    assert [batch.num_rows for batch in observer.batches] == [1, 1]  # runs that gave an answer
 
 
 def two_rows_for_negative(inputs: Arrays) -> dict[str, np.ndarray]:
@@ -458,18 +350,27 @@ def no_array_for_negative(inputs: Arrays) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    "compute", [two_rows_for_negative, no_rows_for_negative, no_array_for_negative]
+    ("compute", "message"),
+    [
+        (refuse_negative, "^ValueError: negative$"),
+        (two_rows_for_negative, ""),
+        (no_rows_for_negative, ""),
+        (no_array_for_negative, ""),
+    ],
 )
-async def test_a_row_that_spoils_the_output_s_shape_fails_alone(compute: Compute) -> None:
-    session = doubling_session()
+async def test_a_failing_row_fails_alone(compute: Compute, message: str) -> None:
+    """Three in one batch; the second raises or spoils the output's shape: each runs by itself."""
+    session, observer = doubling_session(), FakeObserver()
     session.compute = compute
-    async with engine_on(session, max_delay_s=NEVER_S, max_rows=3) as engine:
-        tasks = [await start(engine, tensor_request(value)) for value in (1.0, -1.0, 3.0)]
-        first, failed, last = await within_patience(asyncio.gather(*tasks, return_exceptions=True))
-        assert isinstance(failed, ModelFailed)
-        assert not isinstance(first, BaseException)
-        assert not isinstance(last, BaseException)
-        assert (values(first), values(last)) == ([2.0], [6.0])
+    async with engine_on(session, observer=observer, max_delay_s=NEVER_S, max_rows=3) as engine:
+        first, failed, last = await start_all(engine, 1.0, -1.0, 3.0)
+        with pytest.raises(ModelFailed, match=message):
+            await within_patience(failed)
+        assert values(await within_patience(first)) == [2.0]
+        assert values(await within_patience(last)) == [6.0]
+        assert engine.num_running == 0
+    assert batches_of(session) == [[1.0, -1.0, 3.0], [1.0], [-1.0], [3.0]]
+    assert [batch.num_rows for batch in observer.batches] == [1, 1]  # runs that gave an answer
 
 
 async def test_a_request_with_a_failing_item_fails_whole_and_once() -> None:
@@ -481,24 +382,6 @@ async def test_a_request_with_a_failing_item_fails_whole_and_once() -> None:
             await within_patience(engine.run(tensor_request(-1.0, 2.0, 3.0, 4.0, 5.0)))
         assert engine.num_waiting == engine.num_running == 0
     assert batches_of(session) == [[-1.0, 2.0, 3.0], [-1.0]]
-
-
-@pytest.mark.parametrize(
-    "error", [ValueError("no"), RuntimeError("no"), MemoryError("no"), ModelFailed("no")]
-)
-async def test_whatever_the_session_raises_the_engine_lives_on(error: Exception) -> None:
-    session = doubling_session()
-    good = session.compute
-
-    def fail(_: Arrays) -> dict[str, np.ndarray]:
-        raise error
-
-    async with engine_on(session) as engine:
-        session.compute = fail
-        with pytest.raises(ModelFailed, match="no"):
-            await ask(engine, 1.0)
-        session.compute = good
-        assert await ask(engine, 2.0) == [4.0]
 
 
 @pytest.mark.parametrize("num_requests", [1, 3])
@@ -544,11 +427,9 @@ async def test_timings_of_several_batches_are_summed() -> None:
 
 
 async def test_two_sessions_run_at_once() -> None:
-    sessions = doubling_session(), doubling_session()
-    for session in sessions:
-        session.hold()
+    sessions = held_session(), held_session()
     async with engine_on(*sessions, max_rows=1) as engine:
-        tasks = [await start(engine, tensor_request(value)) for value in (1.0, 2.0)]
+        tasks = await start_all(engine, 1.0, 2.0)
         for session in sessions:
             await has_started(session, 1)
         assert engine.num_running == 2
@@ -559,33 +440,31 @@ async def test_two_sessions_run_at_once() -> None:
 
 
 async def test_closing_answers_what_runs_and_refuses_what_waits() -> None:
-    session = doubling_session()
-    session.hold()
+    session = held_session()
     async with engine_on(session) as engine:
         running = await start(engine, tensor_request(1.0))
         await has_started(session, 1)
-        waiting = [await start(engine, tensor_request(value)) for value in (2.0, 3.0)]
+        waiting = await start_all(engine, 2.0, 3.0)
         closing = asyncio.create_task(asyncio.to_thread(engine.close, PATIENCE_S))
         for task in waiting:
             with pytest.raises(Unavailable):
-                await asyncio.wait_for(task, PATIENCE_S)
+                await within_patience(task)
         with pytest.raises(Unavailable, match="stopped accepting"):
             await engine.run(tensor_request(4.0))
         assert not closing.done()
         session.release()
-        assert values(await asyncio.wait_for(running, PATIENCE_S)) == [2.0]
-        await asyncio.wait_for(closing, PATIENCE_S)
+        assert values(await within_patience(running)) == [2.0]
+        await within_patience(closing)
     assert batches_of(session) == [[1.0]]
     assert "fake-0" not in {thread.name for thread in threading.enumerate()}
 
 
 async def test_closing_stops_what_still_runs_when_its_time_is_over() -> None:
-    session = doubling_session()
-    session.hold()
+    session = held_session()
     async with engine_on(session) as engine:
         running = await start(engine, tensor_request(1.0))
         await has_started(session, 1)
-        await asyncio.wait_for(asyncio.to_thread(engine.close, 0.01), PATIENCE_S)
+        await within_patience(asyncio.to_thread(engine.close, 0.01))
         assert session.num_stopped == 1
         assert "fake-0" not in {thread.name for thread in threading.enumerate()}
         with pytest.raises(Unavailable, match=r"^Server is stopping$"):
@@ -628,7 +507,7 @@ async def test_under_stress_every_caller_gets_its_own_rows_and_only_those(seed: 
                 await asyncio.sleep(random.exponential(0.002))
                 task.cancel()
             try:
-                answer = values(await asyncio.wait_for(task, PATIENCE_S))
+                answer = values(await within_patience(task))
             except (AttendantError, asyncio.CancelledError) as error:
                 end = type(error).__name__
                 expected = {

@@ -20,7 +20,6 @@ from tests.fakes.beams import (
     outputs_of,
     search,
     search_of,
-    until_idle,
 )
 from tests.fakes.generation import (
     RecordingObserver,
@@ -28,6 +27,7 @@ from tests.fakes.generation import (
     engine_on,
     read,
     sequence_of,
+    until_idle,
     within_patience,
 )
 
