@@ -16,8 +16,8 @@ Object = dict[str, Any]
 
 
 @cache
-def _chart() -> helm_python.Chart:
-    return helm_python.Chart.load(CHART)
+def _chart(folder: Path) -> helm_python.Chart:
+    return helm_python.Chart.load(folder)
 
 
 def read_values(name: str) -> dict[str, Any]:
@@ -26,18 +26,21 @@ def read_values(name: str) -> dict[str, Any]:
 
 
 def render_files(
-    values: dict[str, Any], release: str = "demo", namespace: str = NAMESPACE
+    values: dict[str, Any],
+    release: str = "demo",
+    namespace: str = NAMESPACE,
+    chart: Path = CHART,
 ) -> dict[str, str]:
     """Texts by template, without the folder. Raises `helm_python.HelmError` as Helm would."""
-    texts = _chart().render(values, name=release, namespace=namespace)
+    texts = _chart(chart).render(values, name=release, namespace=namespace)
     return {path.removeprefix("attendant/templates/"): text for path, text in texts.items()}
 
 
-def render(values: dict[str, Any], release: str = "demo") -> list[Object]:
+def render(values: dict[str, Any], release: str = "demo", chart: Path = CHART) -> list[Object]:
     """Every object that an installation with these values makes, its test included."""
     return [
         one
-        for path, text in render_files(values, release).items()
+        for path, text in render_files(values, release, chart=chart).items()
         if path.endswith(".yaml")
         for one in yaml.safe_load_all(text)
         if one

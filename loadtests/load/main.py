@@ -130,7 +130,7 @@ class LoadTest:
             self._workers = stack.enter_context(Workers(self._scenario.load.processes))
             if not self._given:
                 folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-                gather_models(self._scenario, self._repository, folder)
+                _gather_models(self._scenario, self._repository, folder)
                 self._replicas = stack.enter_context(Replicas(folder, self._scenario.server))
             self._progress = stack.enter_context(Progress(console=errors, refresh_per_second=2))
             self._stack = stack.pop_all()
@@ -174,7 +174,7 @@ class LoadTest:
         traffic = tuple(
             replace(kind, leave_share=0.0, read_pause_ms=0.0) for kind in self._scenario.traffic
         )
-        tally = self._send(replace(self._scenario, load=closed, traffic=traffic), "capacity")
+        tally = self.send(replace(self._scenario, load=closed, traffic=traffic), "capacity")
         run = Run("capacity", 0.0, tally)
         if not run.answers_per_s:
             statuses = dict(tally.total.statuses)
@@ -193,7 +193,7 @@ class LoadTest:
         if name == "main" and self._replicas and self._scenario.server.rolling_restarts:
             tally = self._send_while_rolling(scenario, report)
         else:
-            tally = self._send(scenario, name)
+            tally = self.send(scenario, name)
         is_open = load.arrivals != "closed"
         report.runs.append(Run(name, rate if is_open else 0.0, tally))
         return tally
@@ -205,13 +205,14 @@ class LoadTest:
             start_s = time.monotonic() + START_DELAY_S
             rolling = pool.submit(self._replicas.roll, start_s, is_over)
             try:
-                tally = self._send(scenario, "main, restarting replicas")
+                tally = self.send(scenario, "main, restarting replicas")
             finally:
                 is_over.set()
             report.restarts = rolling.result()
         return tally
 
-    def _send(self, scenario: Scenario, name: str) -> Tally:
+    def send(self, scenario: Scenario, name: str) -> Tally:
+        """One load; `name` stands beside its progress bar."""
         task = self._progress.add_task(name, total=scenario.load.end_s)
 
         def on_progress(passed_s: float) -> None:
@@ -220,7 +221,7 @@ class LoadTest:
         return self._workers.run(scenario, self._addresses, on_progress)
 
 
-def gather_models(scenario: Scenario, repository: Path, folder: Path) -> None:
+def _gather_models(scenario: Scenario, repository: Path, folder: Path) -> None:
     """A repository of the models that a scenario asks, and no others."""
     for model in scenario.models:
         if (repository / model).is_dir():

@@ -10,21 +10,16 @@ deadline are late.
 """
 
 from collections.abc import Iterator
-from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from loadtests.load.main import gather_models
-from loadtests.load.scenario import Load, Scenario, Traffic
-from loadtests.load.server import serving
-from loadtests.load.tally import Tally
-from loadtests.load.workers import Workers
+from loadtests.load.main import LoadTest
+from loadtests.load.scenario import Load, Scenario, ServerPlan, Traffic
 from loadtests.load.workloads import OK
 
 FACTORS = (2.0, 3.0)
@@ -40,58 +35,42 @@ console = Console(width=160)
 
 
 class Bench:
-    """One server and the process that sends; each load has a capacity before and after it."""
+    """One server under loads, each with a capacity before and after it."""
 
-    def __init__(self, workers: Workers, address: str, scenario: Scenario) -> None:
-        self._workers = workers
-        self._address = address
+    def __init__(self, test: LoadTest, scenario: Scenario) -> None:
+        self._test = test
         self._scenario = scenario
         self._capacity = self._measure_capacity()
 
-    def measure(self, factor: float, deadline_s: float | None) -> "Outcome":
+    def _measure_capacity(self) -> float:
+        load = replace(self._scenario.load, arrivals="closed", seconds=CAPACITY_S)
+        tally = self._test.send(replace(self._scenario, load=load), "capacity")
+        return tally.num_answers_in_time / CAPACITY_S
+
+    def row(self, factor: float, deadline_s: float | None) -> Iterator[str]:
+        """Send a multiple of the capacity; the cells of its row."""
         (traffic,) = self._scenario.traffic
         traffic = replace(traffic, deadline_s=deadline_s or NO_DEADLINE_S)
         before = self._capacity
         load = replace(self._scenario.load, rate=factor * before)
-        tally = self._send(replace(self._scenario, traffic=(traffic,), load=load))
+        tally = self._test.send(replace(self._scenario, traffic=(traffic,), load=load), "load")
         self._capacity = self._measure_capacity()
-        return Outcome(factor, deadline_s, tally, before, self._capacity)
-
-    def _measure_capacity(self) -> float:
-        load = replace(self._scenario.load, arrivals="closed", seconds=CAPACITY_S)
-        return self._send(replace(self._scenario, load=load)).num_answers_in_time / CAPACITY_S
-
-    def _send(self, scenario: Scenario) -> Tally:
-        return self._workers.run(scenario, [self._address])
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """One load beside the capacities measured before and after it."""
-
-    factor: float
-    deadline_s: float | None
-    tally: Tally
-    before: float
-    after: float
-
-    def cells(self) -> Iterator[str]:
-        total = self.tally.total
+        total = tally.total
         num_refused = sum(total.statuses[status] for status in REFUSED)
         num_admitted = total.statuses.total() - num_refused
-        goodput = self.tally.num_answers_in_time / self.tally.load.seconds
-        yield f"{self.factor:g} x"
-        yield f"{self.deadline_s:g} s" if self.deadline_s else "none"
-        yield f"{self.before:.1f}, {self.after:.1f}"
-        yield f"{self.tally.load.rate:.1f}"
+        goodput = tally.num_answers_in_time / load.seconds
+        yield f"{factor:g} x"
+        yield f"{deadline_s:g} s" if deadline_s else "none"
+        yield f"{before:.1f}, {self._capacity:.1f}"
+        yield f"{load.rate:.1f}"
         yield f"{goodput:.1f}"
-        yield f"{2 * goodput / (self.before + self.after):.0%}"
+        yield f"{2 * goodput / (before + self._capacity):.0%}"
         yield f"{num_refused}"
         yield f"{1 - total.statuses[OK] / max(1, num_admitted):.2%}"
         yield f"{total.latency.percentile_s(50) * 1e3:.0f}"
         yield f"{total.latency.percentile_s(99) * 1e3:.0f}"
         yield f"{total.first_token.percentile_s(99) * 1e3:.0f}" if total.first_token.count else ""
-        yield f"{self.tally.send_lag.percentile_s(99) * 1e3:.0f}"
+        yield f"{tally.send_lag.percentile_s(99) * 1e3:.0f}"
 
 
 def main(
@@ -116,20 +95,16 @@ def main(
         deadline_s=NO_DEADLINE_S,
     )
     load = Load(concurrency=concurrency, seconds=seconds, warm_up_s=WARM_UP_S, max_send_lag_ms=1e4)
-    scenario = Scenario("overload", "", (traffic,), load)
+    server = ServerPlan(flags=tuple(flags.split()))
+    scenario = Scenario("overload", "", (traffic,), load, server=server)
     table = Table(title=f"{kind} {model}, {rows} texts of {words[0]} to {words[1]} words a request")
     for heading in HEADINGS:
         table.add_column(heading, justify="right")
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(TemporaryDirectory()))
-        gather_models(scenario, repository, folder)
-        workers = stack.enter_context(Workers(1))
-        server = stack.enter_context(serving(folder, flags.split()))
-        bench = Bench(workers, server.address, scenario)
+    with LoadTest(scenario, [], repository) as test:
+        bench = Bench(test, scenario)
         for deadline_s in map(float, deadlines.split(",")):
             for factor in FACTORS:
-                outcome = bench.measure(factor, deadline_s or None)
-                table.add_row(*outcome.cells())
+                table.add_row(*bench.row(factor, deadline_s or None))
     console.print(table)
 
 

@@ -15,6 +15,11 @@ def of_kind(objects: list[Object], *kinds: str) -> list[Object]:
     return [one for one in objects if one["kind"] in kinds]
 
 
+def specs(objects: list[Object], kind: str) -> dict[str, Object]:
+    """By name."""
+    return {one["metadata"]["name"]: one["spec"] for one in of_kind(objects, kind)}
+
+
 def deployment(objects: list[Object]) -> Object:
     (one,) = of_kind(objects, "Deployment")
     return one
@@ -28,6 +33,12 @@ def pod_of(objects: list[Object]) -> Object:
 def server_of(objects: list[Object]) -> Object:
     """The container that serves."""
     return next(one for one in pod_of(objects)["containers"] if one["name"] == "attendant")
+
+
+def startup_s(server: Object) -> float:
+    """Seconds that models have to load before the pod is ended."""
+    probe = server.get("startupProbe", {"periodSeconds": 0, "failureThreshold": 0})
+    return float(probe["periodSeconds"] * probe["failureThreshold"])
 
 
 def pods(objects: list[Object]) -> Iterator[tuple[str, Object]]:

@@ -11,6 +11,7 @@ from tests.deploy.objects import (
     pods,
     quantity,
     server_of,
+    startup_s,
     twice,
     variables,
 )
@@ -82,8 +83,7 @@ def probes(objects: list[Object]) -> list[str]:
             found.append(f"{name} does not ask for {service}")
         elif probe["timeoutSeconds"] < 2:
             found.append(f"{name} gives a busy server less than 2 s")
-    startup = server.get("startupProbe", {"periodSeconds": 0, "failureThreshold": 0})
-    if startup["periodSeconds"] * startup["failureThreshold"] < 60:
+    if startup_s(server) < 60:
         found.append("models have less than 60 s to load")
     return found
 

@@ -18,6 +18,8 @@ from tests.deploy.objects import (
     pods,
     selects,
     server_of,
+    specs,
+    startup_s,
     twice,
     variables,
 )
@@ -121,9 +123,8 @@ def rollout(objects: list[Object]) -> list[str]:
     found = []
     if (update.get("maxSurge"), update.get("maxUnavailable")) != ((0, 1) if has_gpu else (1, 0)):
         found.append(f"{'with' if has_gpu else 'without'} GPUs, the rollout is {update}")
-    startup = server_of(objects).get("startupProbe", {"periodSeconds": 0, "failureThreshold": 0})
-    startup_s = startup["periodSeconds"] * startup["failureThreshold"]
-    if spec.get("progressDeadlineSeconds", 600) <= startup_s + spec.get("minReadySeconds", 0):
+    ready_s = startup_s(server_of(objects)) + spec.get("minReadySeconds", 0)
+    if spec.get("progressDeadlineSeconds", 600) <= ready_s:
         found.append("a rollout fails while its pods may still load models")
     if spec.get("minReadySeconds", 0) < 30:
         found.append("old pods end before clients have looked names up again")
@@ -139,7 +140,7 @@ def services(objects: list[Object]) -> list[str]:
     if ports != {"grpc": GRPC_PORT, "metrics": METRICS_PORT} | admin:
         found.append(f"the container's ports are {ports}")
     grpc = "https" if "ATTENDANT_TLS_CERT" in variables(server_of(objects)) else "kubernetes.io/h2c"
-    named = {one["metadata"]["name"]: one["spec"] for one in of_kind(objects, "Service")}
+    named = specs(objects, "Service")
     if "None" not in [spec.get("clusterIP") for spec in named.values()]:
         found.append("no headless Service")
     for name, spec in named.items():

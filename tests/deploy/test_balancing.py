@@ -42,9 +42,14 @@ class Replica:
         self._server.stop(0).wait()
 
 
-@pytest.fixture
-def notes() -> str:
-    return render_files(read_values("baked-values.yaml"))["NOTES.txt"]
+NOTES = render_files(read_values("baked-values.yaml"))["NOTES.txt"]
+
+
+def service_config() -> str:
+    """The client's service config that `helm install` prints, as JSON."""
+    match = re.search(r"service_config = (\{.+?\n  \})\n", NOTES, re.DOTALL)
+    assert match is not None
+    return json.dumps(json.loads(match[1]))
 
 
 @pytest.fixture
@@ -56,10 +61,8 @@ def replicas() -> Iterator[list[Replica]]:
 
 
 @contextmanager
-def _caller(notes: str, replicas: list[Replica]) -> Iterator[Call]:
-    match = re.search(r"service_config = (\{.+?\n  \})\n", notes, re.DOTALL)
-    assert match is not None
-    options = [("grpc.service_config", json.dumps(json.loads(match[1])))]
+def _caller(replicas: list[Replica]) -> Iterator[Call]:
+    options = [("grpc.service_config", service_config())]
     addresses = ",".join(f"127.0.0.1:{one.port}" for one in replicas)
     with grpc.insecure_channel(f"ipv4:{addresses}", options) as channel:
         yield channel.unary_unary("/test/Who")
@@ -75,13 +78,11 @@ def _until(call: Call, expected: set[bytes]) -> None:
     pytest.fail(f"the last answers are {answers[-8:]}")
 
 
-def test_notes_config_goes_round_the_pods_that_say_they_serve(
-    notes: str, replicas: list[Replica]
-) -> None:
+def test_notes_config_goes_round_the_pods_that_say_they_serve(replicas: list[Replica]) -> None:
     """As during `drain.delaySeconds`: a pod that says NOT_SERVING gets no calls, and none fails."""
     for one in replicas:
         one.say(SERVING)
-    with _caller(notes, replicas) as call:
+    with _caller(replicas) as call:
         _until(call, {b"first", b"second"})
         replicas[0].say(NOT_SERVING)
         _until(call, {b"second"})
@@ -89,5 +90,5 @@ def test_notes_config_goes_round_the_pods_that_say_they_serve(
         _until(call, {b"first", b"second"})
 
 
-def test_notes_name_the_headless_service(notes: str) -> None:
-    assert "dns:///demo-attendant.serving.svc:8001" in notes
+def test_notes_name_the_headless_service() -> None:
+    assert "dns:///demo-attendant.serving.svc:8001" in NOTES

@@ -23,7 +23,7 @@ from deploy.generate.chart import (
     render_named,
 )
 from service.settings import Settings
-from tests.deploy import objects, pod_rules, rules
+from tests.deploy import objects, rules
 from tests.deploy.custom_resources import SPECS, schema_of
 
 KUBERNETES = ("1.30", "1.36")  # the oldest that the chart admits, and the newest that we know
@@ -62,8 +62,10 @@ def test_helm_has_nothing_to_say(values: str | None) -> None:
 
 
 @every_values
-def test_the_api_server_has_nothing_to_refuse(values: str) -> None:
-    assert rules.admissible(render_named(values)) == []
+@pytest.mark.parametrize("rule", rules.RULES)
+def test_an_installation_keeps_every_rule(values: str, rule: str) -> None:
+    """What a rule is for is in its docstring; `test_rules.py` breaks each of them on purpose."""
+    assert rules.RULES[rule](render_named(values)) == []
 
 
 @pytest.mark.parametrize(
@@ -74,56 +76,6 @@ def test_any_release_name_makes_good_names(release: str) -> None:
     values["metrics"]["rules"] = len(release) < 40  # alerts want `attendant`, which longer ones cut
     made = render(values, release)
     assert [rule(made) for rule in rules.RULES.values()] == [[]] * len(rules.RULES)
-
-
-@every_values
-def test_pods_pass_pod_security_restricted(values: str) -> None:
-    assert pod_rules.pod_security(render_named(values)) == []
-
-
-@every_values
-def test_probes_ask_grpc_health(values: str) -> None:
-    assert pod_rules.probes(render_named(values)) == []
-
-
-@every_values
-def test_pods_drain_before_they_are_killed(values: str) -> None:
-    assert pod_rules.drain(render_named(values)) == []
-
-
-@every_values
-def test_disruptions_take_one_pod_and_ports_are_closed(values: str) -> None:
-    assert rules.disruption(render_named(values)) == []
-
-
-@every_values
-def test_rollouts_neither_lose_pods_nor_wait_for_a_gpu(values: str) -> None:
-    assert rules.rollout(render_named(values)) == []
-
-
-@every_values
-def test_services_let_clients_balance(values: str) -> None:
-    assert rules.services(render_named(values)) == []
-
-
-@every_values
-def test_one_autoscaler_on_requests_in_flight_or_none(values: str) -> None:
-    assert rules.autoscaling(render_named(values)) == []
-
-
-@every_values
-def test_metrics_are_scraped_once(values: str) -> None:
-    assert rules.monitoring(render_named(values)) == []
-
-
-@every_values
-def test_models_are_read_only_and_never_downloaded(values: str) -> None:
-    assert pod_rules.model_repository(render_named(values)) == []
-
-
-@every_values
-def test_images_are_fixed_and_threads_follow_the_request(values: str) -> None:
-    assert pod_rules.resources(render_named(values)) == []
 
 
 def test_cpus_are_not_limited_by_default() -> None:
@@ -312,10 +264,7 @@ def test_budget_scaling_and_route_are_as_told(ways_out: list[Object]) -> None:
 
 
 def test_the_service_with_an_address_may_be_a_load_balancer(ways_out: list[Object]) -> None:
-    services = {
-        one["metadata"]["name"]: one["spec"] for one in objects.of_kind(ways_out, "Service")
-    }
-    balanced = services["demo-attendant-balanced"]
+    balanced = objects.specs(ways_out, "Service")["demo-attendant-balanced"]
     assert balanced["type"] == "LoadBalancer"
     assert balanced["loadBalancerClass"] == "example.com/internal"
     assert [port["name"] for port in balanced["ports"]] == ["grpc"]
@@ -325,9 +274,7 @@ def test_the_port_for_administration_has_its_service_and_its_callers(
     ways_out: list[Object],
 ) -> None:
     """On the Services of clients it is not, and only those named reach it."""
-    services = {
-        one["metadata"]["name"]: one["spec"] for one in objects.of_kind(ways_out, "Service")
-    }
+    services = objects.specs(ways_out, "Service")
     ports = {name: [port["name"] for port in one["ports"]] for name, one in services.items()}
     assert ports == {
         "demo-attendant": ["grpc", "metrics"],
@@ -361,15 +308,7 @@ def test_a_version_with_a_build_number_makes_good_labels_and_tags(tmp_path: Path
     shutil.copytree(CHART, copy)
     chart = (copy / "Chart.yaml").read_text(encoding="utf-8")
     (copy / "Chart.yaml").write_text(chart.replace("0.1.0", "0.1.0+build.5"), encoding="utf-8")
-    values = read_values("plain-values.yaml")
-    texts = helm_python.Chart.load(copy).render(values, name="demo", namespace=NAMESPACE)
-    made = [
-        one
-        for path, text in texts.items()
-        if path.endswith(".yaml")
-        for one in yaml.safe_load_all(text)
-        if one
-    ]
+    made = render(read_values("plain-values.yaml"), chart=copy)
     assert rules.admissible(made) == []
     assert objects.server_of(made)["image"] == "attendant:0.1.0_build.5"
 

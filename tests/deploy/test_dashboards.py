@@ -19,7 +19,9 @@ def test_dashboards_are_fresh() -> None:
     assert found == made, "run `make dashboards`"
 
 
-@pytest.mark.parametrize("query", promql.dashboard_queries(), ids=lambda query: query.where)
+@pytest.mark.parametrize(
+    "query", promql.dashboard_queries() + promql.rule_queries(), ids=lambda query: query.where
+)
 def test_a_query_asks_for_metrics_that_exist(query: promql.Query) -> None:
     assert query.names
     assert query.names <= promql.exposed() | promql.recorded() | promql.ADDED_BY_PROMETHEUS

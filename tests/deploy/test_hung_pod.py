@@ -1,7 +1,6 @@
 """A pod that hangs, as after `kill -STOP`: clients that follow the chart's notes lose nothing."""
 
 import ast
-import json
 import re
 import signal
 import threading
@@ -14,8 +13,8 @@ import numpy as np
 import pytest
 from tritonclient import grpc as triton
 
-from deploy.generate.chart import read_values, render_files
 from service.settings import Settings
+from tests.deploy.test_balancing import NOTES, service_config
 from tests.e2e.calls import LIMIT_S, tensor_inputs
 from tests.e2e.graphs import add_sub, write_graph
 from tests.e2e.server import ServerProcess
@@ -29,13 +28,10 @@ SPARE_S = 5.0  # for the retry, on a machine that does other things
 @pytest.fixture
 def options() -> Options:
     """The client's channel options that `helm install` prints."""
-    notes = render_files(read_values("baked-values.yaml"))["NOTES.txt"]
-    config = re.search(r"service_config = (\{.+?\n  \})\n", notes, re.DOTALL)
-    listed = re.search(r"options = (\[.+?\n  \])\n", notes, re.DOTALL)
-    assert config is not None
+    listed = re.search(r"options = (\[.+?\n  \])\n", NOTES, re.DOTALL)
     assert listed is not None
-    text = repr(json.dumps(json.loads(config[1])))
-    return dict(ast.literal_eval(listed[1].replace("json.dumps(service_config)", text)))
+    text = listed[1].replace("json.dumps(service_config)", repr(service_config()))
+    return dict(ast.literal_eval(text))
 
 
 def test_the_server_takes_pings_as_often_as_the_notes_say(options: Options) -> None:
