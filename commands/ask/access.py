@@ -30,6 +30,8 @@ MAX_TIMEOUT_S = 1e9  # 31 years; with 1e12, gRPC ends a call at once
 # Addresses as gRPC spells them beside HOST:PORT: by the name of what resolves them.
 SCHEMES = ("dns:", "ipv4:", "ipv6:", "unix:", "unix-abstract:")
 HOST_AND_PORT = re.compile(r"(?:[^:\[\]/\s]+|\[[^\[\]\s]+\]):(\d{1,5})")
+# Where a server that listens everywhere is found on its own machine.
+LOCAL = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S104
 NOT_CONNECTED = ("failed to connect to all addresses", "errors resolving", "DNS resolution failed")
 
 
@@ -53,6 +55,14 @@ def _is_address(text: str) -> bool:
     return text.startswith(SCHEMES) or (found is not None and 0 < int(found[1]) < 2**16)
 
 
+def own_address() -> str:
+    """The address at which a server with this environment listens."""
+    host = os.environ.get("ATTENDANT_HOST", "127.0.0.1")
+    host = LOCAL.get(host, host)
+    port = os.environ.get("ATTENDANT_GRPC_PORT", "8001")
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def read_access(
     tls_ca: Path | None,
     tls_cert: Path | None,
@@ -60,18 +70,26 @@ def read_access(
     tls_name: str,
     token_file: Path | None,
 ) -> Access:
-    """The TLS files and token that a command's flags name. Raises `SettingError`."""
+    """The TLS files and token that a command's flags name. Raises `SettingError`.
+
+    Without them, the certificate of a server with the same environment is trusted.
+    """
     if tls_ca is None and (tls_cert or tls_key):
         raise SettingError("--tls-cert is set, expected --tls-ca with it: TLS is off")
     if (tls_cert is None) != (tls_key is None):
         raise SettingError("--tls-cert and --tls-key must both be set, or neither")
     return Access(
-        tls_ca=read("tls-ca", tls_ca) if tls_ca else None,
+        tls_ca=read("tls-ca", tls_ca) if tls_ca else _own_certificate(),
         tls_cert=read("tls-cert", tls_cert) if tls_cert else None,
         tls_key=read("tls-key", tls_key) if tls_key else None,
         token=_token(token_file),
         tls_name=tls_name,
     )
+
+
+def _own_certificate() -> bytes | None:
+    path = os.environ.get("ATTENDANT_TLS_CERT", "")
+    return read("tls-cert", Path(path)) if path else None
 
 
 def explained(error: grpc.RpcError, address: str, timeout_s: float) -> str:

@@ -19,6 +19,7 @@ from commands.ask.client import Client
 from commands.ask.options import (
     MAX_UINT32,
     MAX_UINT64,
+    SERVER,
     AsJson,
     Model,
     Server,
@@ -38,7 +39,7 @@ CanStream = Annotated[
         help="Print text while it is generated, or only when it is complete.",
     ),
 ]
-PATIENT = Server(timeout_s=300.0)  # for text that is read while it is generated
+PATIENT = SERVER._replace(timeout_s=300.0)  # for text that is read while it is generated
 
 
 def _sampling(

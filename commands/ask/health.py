@@ -10,18 +10,22 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from commands.ask.access import MAX_TIMEOUT_S, Access, explained, open_channel, read, read_access
+from commands.ask.access import (
+    MAX_TIMEOUT_S,
+    Access,
+    explained,
+    open_channel,
+    own_address,
+    read_access,
+)
 from service.errors import AttendantError
 
-# Where a server that listens everywhere is found on its own machine.
-LOCAL = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S104
 MAX_REASON = 400  # characters
 REASON_KEY = "attendant-reason-bin"  # of the server's trailing metadata: why it is not SERVING
 LEAST_S = 0.001
@@ -34,21 +38,16 @@ def main(arguments: Sequence[str]) -> int:
     """0 if the server's gRPC health is SERVING, else 1; prints the status in one line."""
     flags = _parser().parse_args(arguments)
     try:
-        status, reason = _ask(flags.address, flags.service, flags.timeout_s, _access(flags))
+        access = read_access(
+            flags.tls_ca, flags.tls_cert, flags.tls_key, flags.tls_name, flags.token_file
+        )
+        status, reason = _ask(flags.address, flags.service, flags.timeout_s, access)
     except AttendantError as error:
         sys.stderr.write(f"{ERROR}{error}\n")
         return WRONG_USAGE
     words = flags.address, flags.service, status, reason
     sys.stdout.write(" ".join(word for word in words if word) + "\n")
     return int(status != "SERVING")
-
-
-def own_address() -> str:
-    """The address at which a server with this environment listens."""
-    host = os.environ.get("ATTENDANT_HOST", "127.0.0.1")
-    host = LOCAL.get(host, host)
-    port = os.environ.get("ATTENDANT_GRPC_PORT", "8001")
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 class Parser(argparse.ArgumentParser):
@@ -108,17 +107,6 @@ FLAGS: tuple[tuple[str, str, Callable[[str], object], str], ...] = (
         "File whose first line is the bearer token; without it, $ATTENDANT_TOKEN is used.",
     ),
 )
-
-
-def _access(flags: argparse.Namespace) -> Access:
-    """Access by the flags; by default with the certificate of a server with this environment."""
-    access = read_access(
-        flags.tls_ca, flags.tls_cert, flags.tls_key, flags.tls_name, flags.token_file
-    )
-    own = os.environ.get("ATTENDANT_TLS_CERT", "")
-    if not own or access.tls_ca is not None:
-        return access
-    return replace(access, tls_ca=read("tls-cert", Path(own)))
 
 
 def _ask(address: str, service: str, timeout_s: float, access: Access) -> tuple[str, str]:

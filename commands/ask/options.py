@@ -13,7 +13,14 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from commands.ask.access import MAX_TIMEOUT_S, NO_ACCESS, Access, explained, read_access
+from commands.ask.access import (
+    MAX_TIMEOUT_S,
+    NO_ACCESS,
+    Access,
+    explained,
+    own_address,
+    read_access,
+)
 from commands.ask.message_json import json_fields
 from commands.errors import FAILURE, errors, print_error
 from commands.pictures import MissingFontWarning, png_of
@@ -23,7 +30,6 @@ console = Console()
 SERVER_PANEL = "Server"
 MAX_UINT32 = 2**32 - 1  # the largest number that most whole-number fields of requests hold
 MAX_UINT64 = 2**64 - 1
-DEFAULT_ADDRESS = "127.0.0.1:8001"
 # What a server says of a text that is too long, and what a command says that has the flag.
 TRUNCATION = "ask for truncation", "pass --truncate"
 
@@ -31,17 +37,20 @@ TRUNCATION = "ask for truncation", "pass --truncate"
 class Server(NamedTuple):
     """The server that a command calls, and its time limit: the arguments of every client."""
 
-    address: str = DEFAULT_ADDRESS
-    timeout_s: float = 30.0
+    address: str
+    timeout_s: float
     access: Access = NO_ACCESS
 
 
-SERVER = Server()
+SERVER = Server("", 30.0)  # the address is that of the flag
 
 Address = Annotated[
     str,
     typer.Option(
-        help="HOST:PORT of the server. By default where `attendant serve` listens.",
+        default_factory=own_address,
+        show_default="127.0.0.1:8001",
+        help="HOST:PORT of the server; by default that of a server with the same environment, "
+        "$ATTENDANT_HOST and $ATTENDANT_GRPC_PORT.",
         envvar="ATTENDANT_ADDRESS",
         rich_help_panel=SERVER_PANEL,
     ),
@@ -143,7 +152,7 @@ def asks(command: Callable[..., None]) -> Callable[..., None]:
     default: Server = inspect.signature(command).parameters["server"].default
 
     def flags(
-        address: Address = default.address,
+        address: Address,
         timeout_s: TimeoutS = default.timeout_s,
         access: Access = default.access,
     ) -> None: ...
@@ -155,6 +164,10 @@ def asks(command: Callable[..., None]) -> Callable[..., None]:
             text = explained(error, address, timeout_s)
             if "truncate" in values:
                 text = text.replace(*TRUNCATION)
+            if "model" in values:
+                from commands.ask.remedies import remedy  # protobuf messages, for errors only
+
+                text += remedy(error, values["model"], address, timeout_s, access)
             print_error(f"{error.code().name}: {text}")
             raise typer.Exit(FAILURE) from error
 

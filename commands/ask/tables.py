@@ -34,51 +34,24 @@ Computed = (
 SHOWN_VALUES = 4  # of a token's or text's features
 MAX_SIMILARITY_TEXTS = 12  # more columns than that fit no terminal
 SHOWN_NEIGHBOURS = 3
-MAX_SHOWN_SYMBOLS = 16  # of a model
 
 
 class Table(PlainTable):
-    """A table whose caption has lines of its own below it.
+    """A table whose caption has lines of its own below it, and whose long words are not cut.
 
-    Rich would wrap it to the table's width, which may be that of two short words.
+    Rich would wrap the caption to the table's width, which may be that of two short words.
     """
 
     def __init__(self, *headers: str, caption: str | Text = "", show_lines: bool = False) -> None:
         super().__init__(*headers, show_lines=show_lines)
+        for column in self.columns:
+            column.overflow = "fold"
         self.below = caption
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         yield from super().__rich_console__(console, options)
         if self.below:
             yield Text(str(self.below), "table.caption")
-
-
-def models(response: pb.ListModelsResponse) -> Table:
-    """One row per served version."""
-    table = Table("model", "version", "task", "precision", "tokens", "gives", "origin")
-    for model in response.models:
-        cells = (
-            model.name,
-            model.version,
-            model.task,
-            model.precision,
-            str(model.max_tokens or ""),
-            _gives(model),
-            model.origin,
-        )
-        table.add_row(*map(Text, cells))
-    return table
-
-
-def _gives(model: pb.Model) -> str:
-    if model.symbols:
-        shown = ", ".join(model.symbols[:MAX_SHOWN_SYMBOLS])
-        return f"symbols: {shown}" + ", …" * (len(model.symbols) > MAX_SHOWN_SYMBOLS)
-    if model.labels:
-        return ", ".join(model.labels)
-    if model.embedding_size:
-        return f"{model.embedding_size} values, {model.pooling}"
-    return "text" if model.task == "text-generation" else ""
 
 
 def classifications(texts: Sequence[str], response: pb.ClassifyResponse) -> Table:

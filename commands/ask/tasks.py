@@ -7,6 +7,7 @@ from attendant.v1 import text_pb2 as pb
 
 from commands.ask import tables
 from commands.ask.client import Client
+from commands.ask.model_table import ModelTable
 from commands.ask.options import (
     MAX_UINT32,
     SERVER,
@@ -29,7 +30,7 @@ def models(
 ) -> None:
     """List the models that a server serves."""
     with Client(*server) as client:
-        show(client.models(), tables.models, as_json)
+        show(client.models(), ModelTable, as_json)
 
 
 @asks

@@ -83,7 +83,7 @@ class TypedCalls:
         if isinstance(model, (TextModel, ImageModel)) and model.manifest.task == task.name:
             return model
         if isinstance(task, TextTask):
-            raise wrong_task(_reader(model), task)
+            raise wrong_task(model if isinstance(model, ImageModel) else _reader(model), task)
         raise WrongTask(f"model '{model.name}' cannot {task.verb}")
 
     def _find_reader(self, fields: Fields) -> TextModel | GenerativeModel:
@@ -104,12 +104,13 @@ class TypedCalls:
 
 def _reader(model: ServedModel) -> TextModel | GenerativeModel:
     if not isinstance(model, TextModel | GenerativeModel):
-        raise WrongTask(f"model '{model.name}' takes tensors, not texts")
+        taken = "images" if isinstance(model, ImageModel) else "tensors"
+        raise WrongTask(f"model '{model.name}' takes {taken}, not texts")
     return model
 
 
-def wrong_task(model: TextModel | GenerativeModel, task: Task) -> WrongTask:
-    """The error of a text model whose task is not the requested one."""
+def wrong_task(model: TextModel | GenerativeModel | ImageModel, task: Task) -> WrongTask:
+    """The error of a model with a manifest whose task is not the requested one."""
     return WrongTask(f"model '{model.name}' does {model.manifest.task}, it cannot {task.verb}")
 
 

@@ -22,6 +22,7 @@ from service.repository.repository import ModelRepository
 from service.rpc.sending import send
 from service.rpc.status import ATTENDANT_CODES, Context, answers_errors, caller_of
 from service.serving.generative_model import GenerativeModel
+from service.serving.image_model import ImageModel
 from service.serving.sequence_model import SequenceModel
 from service.serving.tasks.text_generation import TEXT_GENERATION
 from service.serving.text_model import TextModel
@@ -113,7 +114,7 @@ class GenerationService(generation_pb2_grpc.GenerationServiceServicer):
         caller = caller_of(context, priority=request.priority)
         model = self._repository.find(request.model, request.version)
         with model.users:
-            if isinstance(model, TextModel):
+            if isinstance(model, TextModel | ImageModel):
                 raise wrong_task(model, TEXT_GENERATION)
             if not isinstance(model, GenerativeModel):
                 raise WrongTask(f"model '{model.name}' takes tensors, not prompts")

@@ -10,6 +10,7 @@ from rich.console import Console
 
 from commands.ask import tables
 from commands.ask.client import TRIAL_TOKENS, try_models
+from commands.ask.model_table import ModelTable
 from tests.fakes.command_line import run
 from tests.fakes.serving import Served, within_patience
 from tests.fakes.sessions import greedy_text
@@ -123,6 +124,6 @@ async def test_text_of_models_is_not_read_as_markup() -> None:
     console = Console(width=100)
     with console.capture() as captured:
         console.print(tables.generated(response))
-        console.print(tables.models(text_pb2.ListModelsResponse(models=[model])))
+        console.print(ModelTable(text_pb2.ListModelsResponse(models=[model])))
     assert "[/b]" in captured.get()
     assert "stop '[x]'" in captured.get()

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from commands.ask.health import own_address
+from commands.ask.access import own_address
 from commands.main import app
 from tests.fakes.certificates import Authority
 from tests.fakes.serving import Served, eventually, serving, within_patience, write_models
@@ -28,9 +28,12 @@ OTHERS = {"service", "commands", *packages_distributions()}
 
 
 async def run(*flags: str, **env: str) -> Result:
+    return await run_words(["healthcheck", *flags], env)
+
+
+async def run_words(words: list[str], env: dict[str, str]) -> Result:
     invoke = CliRunner().invoke
-    command = ["healthcheck", *flags]
-    return await within_patience(asyncio.to_thread(invoke, app, command, env=PLAIN | env))
+    return await within_patience(asyncio.to_thread(invoke, app, words, env=PLAIN | env))
 
 
 @pytest.mark.parametrize("service", ["", "readiness", "liveness", "spam"])
@@ -166,6 +169,37 @@ async def test_an_address_to_listen_on_becomes_one_to_call(
 ) -> None:
     monkeypatch.setenv("ATTENDANT_HOST", host)
     assert own_address() == address
+
+
+@pytest.mark.parametrize("command", ["healthcheck", "models", "classify spam win"])
+async def test_every_command_finds_the_server_of_its_environment(
+    served: Served, command: str
+) -> None:
+    """The same rule for all: the flag, its variable, and else what the server itself reads."""
+    port = served.address.rpartition(":")[2]
+    own = {"ATTENDANT_HOST": "0.0.0.0", "ATTENDANT_GRPC_PORT": port}  # noqa: S104
+    words = command.split()
+    assert (await run_words(words, own)).exit_code == 0
+    elsewhere = own | {"ATTENDANT_ADDRESS": "127.0.0.1:1"}
+    result = await run_words(words, elsewhere)
+    assert (result.exit_code, "127.0.0.1:1" in result.output) == (1, True)
+    assert (await run_words([*words, "--address", served.address], elsewhere)).exit_code == 0
+
+
+@pytest.mark.parametrize("command", ["healthcheck", "models"])
+async def test_every_command_trusts_the_certificate_of_its_environment(
+    command: str, tmp_path: Path
+) -> None:
+    signed = Authority(tmp_path, "authority").sign("server")
+    folder = tmp_path / "models"
+    folder.mkdir()
+    write_models(folder)
+    tls = {"tls_cert": str(signed.cert), "tls_key": str(signed.key)}
+    async with serving(folder, None, **tls) as running:
+        words = [command, "--address", running.address, "--timeout-s", "5"]
+        known = await run_words(words, {"ATTENDANT_TLS_CERT": str(signed.cert)})
+        plain = await run_words(words, {})
+    assert (known.exit_code, plain.exit_code) == (0, 1), known.output
 
 
 async def test_it_imports_no_more_than_grpc_and_its_stubs_and_the_standard_library() -> None:

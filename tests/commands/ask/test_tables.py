@@ -1,11 +1,13 @@
 """Tables of answers in a terminal: what stands below them is as wide as the terminal."""
 
+import pytest
 from attendant.v1 import features_pb2, reading_pb2
 from attendant.v1 import text_pb2 as pb
 from rich.console import Console, RenderableType
 
 from commands.ask import tables
 from commands.ask.comparison import ComparedWord
+from commands.ask.model_table import ModelTable
 
 TIMINGS = pb.Timings(queue_seconds=0.0001, compute_seconds=0.0016)
 
@@ -38,3 +40,41 @@ def test_a_caption_that_is_longer_than_the_terminal_breaks_between_words() -> No
         f"1: {prompts[0]} 2: {prompts[1]} natural logarithms of probabilities"
     )
     assert all(40 < len(line) <= 80 for line in below if line.startswith(("1:", "2:")))
+
+
+MODELS = pb.ListModelsResponse(
+    models=[
+        pb.Model(
+            name="a-name-of-twenty-letters",
+            version="1234",
+            task="token-classification",
+            precision="int8-weights",
+            max_tokens=512,
+            labels=["PER", "ORG", "LOC"],
+            origin="distilled-from-another (Apache-2.0), fine-tuned on entities.tsv",
+        ),
+        pb.Model(name="add", version="1", task="tensors"),
+    ]
+)
+
+
+@pytest.mark.parametrize("width", [80, 100, 140, 200])
+def test_the_table_of_models_cuts_nothing(width: int) -> None:
+    lines = lines_of(ModelTable(MODELS), width)
+    assert max(map(len, lines)) <= width
+    text = " ".join("\n".join(lines).replace("│", " ").split())
+    assert "…" not in text
+    for word in ("a-name-of-twenty-letters", "1234", "token-classification", "int8-weights"):
+        assert word in text
+    for word in ("512", "PER, ORG, LOC", "distilled-from-another", "(Apache-2.0),", "tensors"):
+        assert word in text
+    assert ("version 1234" in text) == (width < 140), "one line per model where it fits"
+
+
+def test_a_long_word_of_an_answer_is_broken_and_not_cut() -> None:
+    """As the tokens of languages without spaces are."""
+    fill = reading_pb2.Fill(token="x" * 100, score=1.0)
+    masked = reading_pb2.FilledText(masks=[reading_pb2.FilledMask(fills=[fill])])
+    response = reading_pb2.FillMaskResponse(model="", version="", results=[masked])
+    rows = lines_of(tables.fills(["[MASK]"], response))[3:-2]
+    assert "".join(rows).count("x") == 100

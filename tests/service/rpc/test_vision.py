@@ -118,7 +118,9 @@ async def test_other_calls_and_unknown_models_are_told_so(served: Served) -> Non
     unknown = await refusal(classify(served, WHITE, model="x"))
     assert unknown[0] == grpc.StatusCode.NOT_FOUND
     texts = served.text.Classify(text_pb2.ClassifyRequest(model="light", texts=["7"]))
-    assert (await refusal(texts))[1] == "model 'light' takes tensors, not texts"
+    assert (await refusal(texts))[
+        1
+    ] == "model 'light' does image-classification, it cannot classify"
 
 
 async def test_a_graph_that_takes_other_images_than_its_manifest_says_is_not_served(

@@ -1,0 +1,62 @@
+"""What a user may do about a refused request that names a wrong model: the models that there are.
+
+The server's texts are Triton's, on which programs match; the command line asks the server for its
+models and adds the way out.
+"""
+
+from collections.abc import Sequence
+
+import grpc
+from attendant.v1 import text_pb2
+
+from commands.ask.access import Access
+from commands.ask.client import Client
+
+MAX_WAIT_S = 5.0  # for the list of models
+MAX_NAMED = 8  # models in one line
+# By task, as `attendant models` shows it: the commands whose requests such a model answers.
+COMMANDS: dict[str, tuple[str, ...]] = {
+    "text-classification": ("classify",),
+    "embedding": ("embed", "similarity"),
+    "text-generation": ("generate",),
+    "fill-mask": ("fill-mask",),
+    "token-classification": ("classify-tokens",),
+    "question-answering": ("answer",),
+    "pair-scoring": ("score",),
+    "features": ("features",),
+    "attention": ("attention",),
+    "image-classification": ("classify-image",),
+    "tensors": ("infer",),
+}
+
+
+def remedy(error: grpc.RpcError, model: str, address: str, timeout_s: float, access: Access) -> str:
+    """What follows the server's text; empty where nothing is known, or the list is refused."""
+    if error.code() not in (grpc.StatusCode.NOT_FOUND, grpc.StatusCode.FAILED_PRECONDITION):
+        return ""
+    try:
+        with Client(address, min(timeout_s, MAX_WAIT_S), access) as client:
+            models = client.models().models
+    except grpc.RpcError:
+        return ""
+    versions = [each for each in models if each.name == model]
+    if error.code() is grpc.StatusCode.FAILED_PRECONDITION:
+        return _commands_of(versions)
+    if versions:
+        return f"; its versions here: {_listed([each.version for each in versions])}"
+    if not models:
+        return "; the server serves no models"
+    names = list(dict.fromkeys(each.name for each in models))
+    return f"; the models here: {_listed(names)}; 'attendant models' describes them"
+
+
+def _commands_of(versions: Sequence[text_pb2.Model]) -> str:
+    """The commands for a model, if it is served and its task is one that this client knows."""
+    task = versions[-1].task if versions else ""
+    commands = " or ".join(f"'attendant {command}'" for command in COMMANDS.get(task, ()))
+    return f": its task is {task}, use {commands}" if commands else ""
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
+    return ", ".join(names[:MAX_NAMED]) + more
