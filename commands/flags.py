@@ -70,10 +70,11 @@ def flag(
 def flags_of(
     settings: type, prefix: str, omit: Collection[str] = (), *, has_limits: bool = False
 ) -> list[inspect.Parameter]:
-    """One flag for each field but those in `omit`; `prefix` begins its environment variable.
+    """One flag for each field but those in `omit`.
 
-    With `has_limits`, Typer refuses numbers outside a field's limits; else the settings do, and the
-    help names the limits.
+    `prefix` begins the environment variable of a field that names none itself. With `has_limits`,
+    Typer refuses numbers outside a field's limits; else the settings do, and the help names the
+    limits.
     """
     described = [field for field in fields(settings) if field.name not in omit]
     return [_flag_of(field, prefix, has_limits=has_limits) for field in described]
@@ -82,18 +83,18 @@ def flags_of(
 def _flag_of(field: "Field[Any]", prefix: str, *, has_limits: bool) -> inspect.Parameter:
     about = field.metadata
     low, high = (about.get("low"), about.get("high")) if has_limits else (None, None)
+    variable = about.get("variable") or f"{prefix}_{field.name.upper()}"
     return flag(
         field.name,
         field.type,
         ... if field.default is MISSING else field.default,
         about["help"] if has_limits else with_limits(about),
-        f"{prefix}_{about.get('variable', field.name).upper()}",
+        variable,
         shown=about.get("shown") or True,
-        spelt=about.get("spelt", ""),
         choices=about.get("choices", ()),
         panel=about.get("panel"),
         low=low,
-        high=high,
+        high=None if high == INF else high,
     )
 
 
@@ -122,8 +123,13 @@ def with_limits(about: Mapping[str, Any]) -> str:
     text, low, high = str(about["help"]), about.get("low"), about.get("high")
     if low is None:
         return text
-    limit = f"At least {low:g}." if high in (None, INF) else f"{low:g} to {high:g}."
-    return f"{text} {limit}"
+    if high is None or high == INF:
+        return f"{text} At least {_written(low)}."
+    return f"{text} {_written(low)} to {_written(high)}."
+
+
+def _written(limit: float) -> str:
+    return f"{limit:,}" if isinstance(limit, int) else f"{limit:g}"
 
 
 def _parameter(name: str, kind: object, option: object) -> inspect.Parameter:

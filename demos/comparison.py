@@ -134,7 +134,7 @@ def run(
     save_checkpoint(tuned.checkpoint, checkpoint)
     with console.status("exporting"):
         example = _test(splits).examples[0].text
-        exporting = ExportSettings(recipe.name, repository, example=example)
+        exporting = ExportSettings(recipe.name, repository, "fp32", example=example)
         folder, _ = export_checkpoint(tuned.checkpoint, exporting)
     return Result(
         name=recipe.name,

@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from models.training.settings import MAX_SEED, Settings, setting
+from models.settings import Settings, setting
+from models.training.settings import MAX_SEED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

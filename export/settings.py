@@ -1,4 +1,7 @@
-"""The settings of an export, and checks for every kind of model."""
+"""The settings of an export, and checks for every kind of model.
+
+Imports no PyTorch: the command line makes its flags of these fields.
+"""
 
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -6,10 +9,11 @@ from pathlib import Path
 from typing import Literal
 
 from export.errors import ExportError
+from models.settings import REQUIRED, Settings, setting
 from service.contract.manifest import Precision
 
 Operator = Literal["Attention", "MultiHeadAttention"]
-
+REPOSITORY = Path("model_repository")
 
 # Largest difference to PyTorch on the outputs that is let through. int8 is held to the accuracy
 # on labelled data; without labelled data to the mean cosine of outputs and, unless int8 was asked
@@ -19,21 +23,62 @@ AUTO: tuple[Precision, ...] = ("fp32", "int8")  # written by default
 
 
 @dataclass(frozen=True, slots=True)
-class ExportSettings:
-    """The settings of an export, beside the checkpoint."""
+class ExportSettings(Settings):
+    """The settings of an export, beside the checkpoint and the files of data."""
 
-    name: str
-    repository: Path
-    precision: Precision | Literal["auto"] = "fp32"
-    with_fp16: bool = False  # under auto, for servers with a GPU
-    operator: Operator | None = None  # None: what measured faster for the precision
-    version: int | None = None  # None: the next free one
-    max_batch_size: int = 64
-    max_accuracy_drop: float = 0.005  # half a point
-    max_perplexity_rise: float = 0.05  # by a twentieth
-    kv_cache: Literal["float", "int8"] = "float"  # of decoders whose weights are rounded
-    example: str = ""
-    calibration: tuple[str, ...] = ()  # texts for int8's scales; none: those at hand
+    name: str = setting(REQUIRED, "Name under which the model is served.")
+    repository: Path = setting(
+        REPOSITORY,
+        "Model repository. By default the one that `attendant serve` serves.",
+        variable="ATTENDANT_MODEL_REPOSITORY",
+    )
+    precision: Literal["auto", Precision] = setting(
+        "auto",
+        "Precision of the graph. With auto, fp32 and the quantized graphs that are faster on some "
+        "processors are written, and the server chooses. The others write one graph: fp32 is "
+        "exact, int8 is quantized, fp16 is for encoders on CUDA; int8-weights and int4-weights "
+        "quantize a decoder's weights in blocks, independently of other rows.",
+    )
+    with_fp16: bool = setting(
+        False,
+        "With --precision auto, write fp16 too, for servers with a GPU. It is half as large as "
+        "fp32.",
+    )
+    version: int | None = setting(None, "Version to write; by default the next free one.", 1)
+    max_batch_size: int = setting(
+        64,
+        "Rows per batch of a new model; more than 64 were not faster on any CPU. An existing model "
+        "keeps its configuration.",
+        1,
+        65_536,
+    )
+    attention: Literal["auto", Operator] = setting(
+        "auto",
+        "Fused attention operator: ONNX's Attention or com.microsoft's MultiHeadAttention; auto "
+        "takes the one that is faster for the precision.",
+    )
+    max_accuracy_drop: float = setting(
+        0.005,  # half a point
+        "Refuse a precision whose accuracy on the labelled data drops by more than this.",
+        0.0,
+        1.0,
+    )
+    max_perplexity_rise: float = setting(
+        0.05,  # by a twentieth
+        "Refuse a precision that raises perplexity on the held-out text by more than this share.",
+        0.0,
+    )
+    kv_cache: Literal["float", "int8"] = setting(
+        "float",
+        "Decoders: type of the KV cache of quantized graphs. With int8, a sequence takes a quarter "
+        "of the memory and is generated faster, but the weights are held twice.",
+    )
+    example: str = setting(
+        "", "Text to try the model with; by default a general sentence or its beginning."
+    )
+    calibration: tuple[str, ...] = setting(
+        (), "Texts for the scales of int8, in place of those at hand."
+    )
 
     def precisions(self, auto: tuple[Precision, ...]) -> tuple[Precision, ...]:
         """The precisions to write, `model.onnx` first."""

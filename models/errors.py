@@ -52,4 +52,5 @@ def check_choice(field: str, value: str, choices: Iterable[str]) -> None:
 def check_range(field: str, value: float, low: float, high: float) -> None:
     """Both limits are allowed values."""
     if not low <= value <= high:
-        raise SettingError(field, value, f"from {low:g} to {high:g}")
+        limit = f"at least {low:g}" if high == float("inf") else f"from {low:g} to {high:g}"
+        raise SettingError(field, value, limit)

@@ -61,15 +61,18 @@ ROOMS = {
     "models/choices": Room(),
     "models/remarks": Room(),
     "models/json_files": Room("errors"),
+    "models/settings": Room("errors"),
     "models/writing": Room("errors"),
     "models/data": Room("errors json_files remarks"),
     "models/data/generated": Room("errors data"),
     "models/networks": Room("errors choices data"),
     "models/checkpoints": Room("errors json_files writing data networks"),
-    "models/training": Room("errors writing data"),
-    "models/recipes": Room("errors data data/generated networks checkpoints training"),
+    "models/training": Room("errors settings writing data"),
+    "models/recipes": Room(
+        "errors choices settings data data/generated networks checkpoints training"
+    ),
     "export/errors": Room(),
-    "export/settings": Room("errors service/contract"),
+    "export/settings": Room("errors models/settings service/contract"),
     "export/graphs": Room("errors settings models service/runtime service/generation/decoder"),
     "export/precision": Room("errors graphs models service/runtime service/generation/decoder"),
     "export/checks": Room(
@@ -92,7 +95,10 @@ ROOMS = {
     "commands/errors": Room(),
     "commands/ask": Room("errors flags pictures service"),
     "commands/train": Room("errors flags help pictures remarks models"),
-    "commands/export": Room("remarks flags train models export service/contract"),
+    "commands/export": Room(
+        "errors remarks flags export_runs models/errors export/errors export/settings"
+    ),
+    "commands/export_runs": Room("models export service/contract"),
     "commands/serve": Room("ask errors flags service"),
     "commands/help": Room(),
     "commands/main": Room("ask errors help service/errors"),

@@ -6,11 +6,53 @@ from typing import Any
 
 import typer
 
-from commands.flags import command_of, flags_of
+from commands.flags import command_of, flag, flags_of
 from commands.help import Command
-from commands.train import options
 from commands.train.messages import messages, parse_validation
+from commands.train.options import output_flag, resume_flag
 from models.recipes.kinds import PRETRAIN_KINDS, PretrainKind
+from models.training.pretrain_settings import PretrainSettings
+
+PREFIX = "ATTENDANT_PRETRAIN"
+FILES = (
+    flag(
+        "corpus",
+        list[Path],
+        ...,
+        "Plain text in UTF-8; give the flag once for each file. A file is one document, or several "
+        "with form feeds between them. All of it is held in memory.",
+        f"{PREFIX}_CORPUS",
+    ),
+    output_flag(PREFIX, "training.json and loss.png"),
+    flag(
+        "validation",
+        str,
+        str(PretrainSettings().validation_fraction),
+        "A file, or the fraction of the corpus to hold out for choosing the best weights: its "
+        "end, after its documents were shuffled. A tenth: enough to measure, little lost.",
+        f"{PREFIX}_VALIDATION",
+    ),
+    flag(
+        "tokenizer",
+        Path | None,
+        None,
+        "A tokenizer.json, or a folder with GPT-2's or BERT's files, to use. By default one is "
+        "trained on the corpus: its tokens are those that the corpus has most.",
+        f"{PREFIX}_TOKENIZER",
+        shown="trained",
+    ),
+    flag(
+        "start",
+        str | None,
+        None,
+        "Checkpoint of the same kind to continue training from: a folder of Attendant or Hugging "
+        "Face, or a hub id. Tokenizer, sizes and dropout are then those of the checkpoint.",
+        f"{PREFIX}_FROM",
+        shown="fresh weights",
+        spelt="--from",
+    ),
+    resume_flag(PREFIX),
+)
 
 
 def pretrain_command(kind: PretrainKind) -> Callable[..., None]:
@@ -35,8 +77,8 @@ def pretrain_command(kind: PretrainKind) -> Callable[..., None]:
             pretrain_kind(kind, files, output, settings, resume=resume)
 
     run.__doc__ = f"Train {kind.what} on plain text, from random weights or from a checkpoint."
-    flags = flags_of(kind.settings, "ATTENDANT_PRETRAIN", omit=["validation_fraction"])
-    return command_of(run, [*options.PRETRAIN, *flags])
+    flags = flags_of(kind.settings, PREFIX, omit=["validation_fraction"])
+    return command_of(run, [*FILES, *flags])
 
 
 pretrain = typer.Typer(help="Train a language model on plain text.")

@@ -8,6 +8,7 @@ from typing import Any
 
 from commands.flags import argument, command_of, flag, flags_of
 from commands.train.messages import messages
+from commands.train.options import resume_flag
 from models.recipes.seq2seq_settings import Seq2SeqSettings
 from models.recipes.seq2seq_systems import TASKS
 
@@ -44,13 +45,6 @@ seq2seq = command_of(
             f"{ENVIRONMENT}_OUTPUT",
         ),
         *flags_of(Seq2SeqSettings, ENVIRONMENT),
-        flag(
-            "resume",
-            bool,
-            True,
-            "Continue an interrupted run of the same command where it stopped. On by default: "
-            "the result is the same, only sooner.",
-            f"{ENVIRONMENT}_RESUME",
-        ),
+        resume_flag(ENVIRONMENT),
     ],
 )

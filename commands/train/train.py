@@ -4,77 +4,119 @@ Imports no PyTorch until a command runs, so that the command line works without 
 to install.
 """
 
-from commands.train import options
+from pathlib import Path
+from typing import Any
+
+from commands.flags import argument, command_of, flag, flags_of
 from commands.train.messages import DEFAULTS, messages, parse_validation
-from models.training.settings import TrainingSettings
+from commands.train.options import output_flag, resume_flag
+from models.recipes.import_settings import ImportSettings
+from models.training.settings import TRAIN_TASKS, TrainingSettings
+
+TRAIN, IMPORT = "ATTENDANT_TRAIN", "ATTENDANT_IMPORT"
 
 
-def train(
-    data: options.Data,
-    from_: options.From,
-    output: options.TrainOutput,
-    task: options.TrainTask = "text-classification",
-    validation: options.Validation = str(DEFAULTS.validation_fraction),
-    test_fraction: options.TestFraction = DEFAULTS.test_fraction,
-    test_file: options.TestFile = None,
-    epochs: options.Epochs = DEFAULTS.epochs,
-    batch_size: options.BatchSize = DEFAULTS.batch_size,
-    learning_rate: options.LearningRate = None,
-    warmup_fraction: options.WarmupFraction = DEFAULTS.warmup_fraction,
-    clip_norm: options.ClipNorm = DEFAULTS.clip_norm,
-    weight_decay: options.WeightDecay = DEFAULTS.weight_decay,
-    patience: options.Patience = DEFAULTS.patience,
-    max_tokens: options.MaxTokens = DEFAULTS.max_tokens,
-    freeze_encoder: options.FreezeEncoder = DEFAULTS.freeze_encoder,
-    precision: options.Precision = DEFAULTS.precision,
-    seed: options.Seed = DEFAULTS.seed,
-    resume: options.Resume = True,
+def _train(
+    *,
+    data: Path,
+    start: str,
+    output: Path,
+    task: str,
+    validation: str,
+    test_file: Path | None,
+    resume: bool,
+    **values: Any,
 ) -> None:
-    """Fine-tune a checkpoint to classify texts or tokens, or to answer questions."""
+    """Fine-tune a checkpoint to classify texts, tag words, answer questions or score pairs."""
     with messages("train"):
         fraction, validation_file = parse_validation(validation)
-        settings = TrainingSettings(
-            validation_fraction=fraction,
-            test_fraction=test_fraction,
-            epochs=epochs,
-            batch_size=batch_size,
-            learning_rate=DEFAULTS.learning_rate if learning_rate is None else learning_rate,
-            warmup_fraction=warmup_fraction,
-            clip_norm=clip_norm,
-            weight_decay=weight_decay,
-            patience=patience,
-            max_tokens=max_tokens,
-            freeze_encoder=freeze_encoder,
-            precision=precision,
-            seed=seed,
-        )
-        from commands.train.train_runs import DataFiles
-        from commands.train.train_runs import train as train_for
+        settings = TrainingSettings(validation_fraction=fraction, **values)
+        from commands.train.train_runs import DataFiles, train
 
         files = DataFiles(data, validation_file, test_file)
-        has_rate = learning_rate is not None
-        train_for(task, files, from_, output, settings, resume=resume, has_rate=has_rate)
+        train(task, files, start, output, settings, resume=resume)
 
 
-def import_checkpoint(
-    source: options.Source,
-    output: options.ImportOutput,
-    task: options.Task = "auto",
-    pooling: options.Pooling = None,
-    layers: options.Layers = None,
-    normalize: options.Normalize = None,
-    origin: options.Origin = None,
-) -> None:
+train = command_of(
+    _train,
+    [
+        argument(
+            "data",
+            Path,
+            "Labelled texts: .tsv (label<TAB>text, or with a header), .csv with a header, or "
+            ".jsonl; columns named text and label, and text_pair where pairs are labelled. Tagged "
+            "words: word<TAB>tag, a blank line between sentences. Questions: SQuAD's .json, or "
+            ".jsonl.",
+            f"{TRAIN}_DATA",
+        ),
+        flag(
+            "start",
+            str,
+            ...,
+            "Checkpoint to start from: a folder of Attendant or Hugging Face, or a hub id. A "
+            "classifier with the same labels keeps its head; otherwise the head is new.",
+            f"{TRAIN}_FROM",
+            spelt="--from",
+        ),
+        output_flag(TRAIN, "training.json, confusion.png and loss.png"),
+        flag(
+            "task",
+            str,
+            "text-classification",
+            "Task to train: labels of texts, IOB tags of words (named entities), answers in a "
+            "context, or scores from 0 to 1 of how well two texts match.",
+            f"{TRAIN}_TASK",
+            choices=TRAIN_TASKS,
+        ),
+        flag(
+            "validation",
+            str,
+            str(DEFAULTS.validation_fraction),
+            "A file, or the fraction of DATA to hold out (stratified) for choosing the best "
+            "epoch. A tenth: enough to rank epochs, and little lost for training.",
+            f"{TRAIN}_VALIDATION",
+        ),
+        flag(
+            "test_file",
+            Path | None,
+            None,
+            "Labelled texts for the final figures, in place of --test-fraction. By default the "
+            "figures are measured on the validation rows.",
+            f"{TRAIN}_TEST_FILE",
+            shown="none",
+        ),
+        *flags_of(TrainingSettings, TRAIN, omit=["validation_fraction"]),
+        resume_flag(TRAIN),
+    ],
+)
+
+
+def _import(*, source: str, output: Path, **values: Any) -> None:
     """Convert a Hugging Face checkpoint to Attendant's format."""
     with messages("import"):
+        settings = ImportSettings(**values)
         from commands.train.train_runs import import_model
 
-        import_model(
-            source,
-            output,
-            task=task,
-            pooling=pooling,
-            layers=layers,
-            normalize=normalize,
-            origin=origin,
-        )
+        import_model(source, output, settings)
+
+
+import_checkpoint = command_of(
+    _import,
+    [
+        argument(
+            "source",
+            str,
+            "A Hugging Face folder (config.json, model.safetensors, tokenizer.json) of a BERT, "
+            "RoBERTa, DistilBERT, MiniLM or GPT-2 model, or a hub id.",
+            f"{IMPORT}_SOURCE",
+        ),
+        argument(
+            "output",
+            Path,
+            "Folder for the checkpoint. An older checkpoint there is replaced; a folder with "
+            "other files is refused.",
+            f"{IMPORT}_OUTPUT",
+        ),
+        *flags_of(ImportSettings, IMPORT),
+    ],
+)

@@ -34,10 +34,11 @@ from models.data.tagged import TaggedDataset, read_sentences
 from models.errors import SettingError, check_choice
 from models.networks.heads import TextEmbedder
 from models.recipes.answering import QUESTION_ANSWERING
-from models.recipes.finetune import TEXT_CLASSIFICATION, Recipe, default_rate, finetune_by
+from models.recipes.finetune import TEXT_CLASSIFICATION, Recipe, finetune_by, with_rate
+from models.recipes.import_settings import ImportSettings
 from models.recipes.pair_scoring import PAIR_SCORING, ScoredPairs, read_scored_pairs
 from models.recipes.tagging import TOKEN_CLASSIFICATION
-from models.training.settings import IMPORT_TASKS, TRAIN_TASKS, TrainingSettings
+from models.training.settings import TRAIN_TASKS, TrainingSettings
 from models.training.supervised import J, R
 
 
@@ -81,19 +82,14 @@ def train(
     settings: TrainingSettings,
     *,
     resume: bool,
-    has_rate: bool = True,
 ) -> None:
-    """Fine-tune `source` for a task, and write checkpoint and reports to `output`.
-
-    Without `has_rate` the learning rate is the one that suits the network of `source`.
-    """
+    """Fine-tune `source` for a task, and write checkpoint and reports to `output`."""
     check_choice("task", task, TRAINED_TASKS)
     chosen = TRAINED_TASKS[task]
     check_replaceable(output)  # now, rather than after the training
     splits = read_splits(chosen, files, settings)
     base = load_checkpoint(source)
-    if not has_rate:
-        settings = replace(settings, learning_rate=default_rate(base))
+    settings = with_rate(settings, base)
     finetuned = run_training(
         lambda session: finetune_by(chosen.recipe, base, splits, settings, session),
         TrainingBar(),
@@ -125,49 +121,46 @@ def read_splits(
     return Splits(train, validation, test if len(test) else None)
 
 
-def import_model(
-    source: str,
-    output: Path,
-    *,
-    task: str,
-    pooling: str | None,
-    layers: str | None,
-    normalize: bool | None,
-    origin: str | None,
-) -> None:
-    """Read a checkpoint of any kind and write it as ours."""
-    check_choice("task", task, IMPORT_TASKS)
+def import_model(source: str, output: Path, settings: ImportSettings) -> None:
+    """Read a checkpoint of any kind and write it in Attendant's format."""
     check_replaceable(output)
-    checkpoint = load_checkpoint(source)
-    wanted = checkpoint.task if task == "auto" else task
-    if "text-generation" in (wanted, checkpoint.task) and wanted != checkpoint.task:
-        limit = f"auto or {checkpoint.task}: that is what {source} is for"
-        raise SettingError("task", task, limit)
-    if wanted == "embedding":
-        checkpoint = as_embedder(checkpoint, pooling, layers, normalize)
-    elif (pooling, layers, normalize) != (None, None, None):
-        given = {"pooling": pooling, "layers": layers, "normalize": normalize}
-        field, value = next((f, v) for f, v in given.items() if v is not None)
-        limit = f"absent: it is for embedders, and this is for {checkpoint.task}"
-        raise SettingError(field, value, limit)
-    elif checkpoint.task != wanted:
-        limit = f"auto or embedding: {source} has no head for that (train one)"
-        raise SettingError("task", task, limit)
-    checkpoint = checkpoint if origin is None else replace(checkpoint, origin=origin)
+    checkpoint = imported(load_checkpoint(source), source, settings)
+    if settings.origin is not None:
+        checkpoint = replace(checkpoint, origin=settings.origin)
     save_checkpoint(checkpoint, output)
     Console().print(summary(checkpoint, output))
 
 
-def as_embedder(
-    checkpoint: Checkpoint, pooling: str | None, layers: str | None, normalize: bool | None
-) -> Checkpoint:
-    """Use the encoder to embed; what is None stays as it was, or is mean, last and False."""
+def imported(checkpoint: Checkpoint, source: str, settings: ImportSettings) -> Checkpoint:
+    """The checkpoint of `source` for the task of the settings.
+
+    Raises SettingError for a task that its network cannot do, and for settings of embedders
+    beside another task.
+    """
+    task = checkpoint.task if settings.task == "auto" else settings.task
+    if "text-generation" in (task, checkpoint.task) and task != checkpoint.task:
+        limit = f"auto or {checkpoint.task}, which is the task of {source}"
+        raise SettingError("task", settings.task, limit)
+    if task == "embedding":
+        return as_embedder(checkpoint, settings)
+    for field in ("pooling", "layers", "normalize"):
+        if (value := getattr(settings, field)) is not None:
+            limit = f"left out: it is for embedders, and the task of {source} is {checkpoint.task}"
+            raise SettingError(field, value, limit)
+    if checkpoint.task != task:
+        limit = f"auto or embedding: {source} has no head for {task}, train one"
+        raise SettingError("task", settings.task, limit)
+    return checkpoint
+
+
+def as_embedder(checkpoint: Checkpoint, settings: ImportSettings) -> Checkpoint:
+    """The encoder as an embedder; what is None stays as it was, or is mean, last and False."""
     model = checkpoint.encoder_model
     was = model if isinstance(model, TextEmbedder) else TextEmbedder(model.encoder)
     embedder = TextEmbedder(
         model.encoder,
-        was.pooling if pooling is None else pooling,
-        was.layers if layers is None else layers,
-        was.normalize if normalize is None else normalize,
+        was.pooling if settings.pooling is None else settings.pooling,
+        was.layers if settings.layers is None else settings.layers,
+        was.normalize if settings.normalize is None else settings.normalize,
     )
     return replace(checkpoint, model=embedder, task="embedding", labels=(), metrics={})

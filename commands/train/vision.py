@@ -5,6 +5,7 @@ from typing import Any
 
 from commands.flags import command_of, flag, flags_of
 from commands.train.messages import messages
+from commands.train.options import output_flag, resume_flag
 from models.recipes.vision_settings import VisionSettings
 
 PREFIX = "ATTENDANT_VISION"
@@ -22,14 +23,7 @@ def _vision(*, output: Path, data: Path | None, resume: bool, **values: Any) -> 
 vision = command_of(
     _vision,
     [
-        flag(
-            "output",
-            Path,
-            ...,
-            "Folder for the checkpoint, training.json, confusion.png and loss.png. An older "
-            "checkpoint there is replaced at the end; a folder with other files is refused.",
-            f"{PREFIX}_OUTPUT",
-        ),
+        output_flag(PREFIX, "training.json, confusion.png and loss.png"),
         flag(
             "data",
             Path | None,
@@ -40,13 +34,7 @@ vision = command_of(
             f"{PREFIX}_DATA",
             shown="digits",
         ),
-        flag(
-            "resume",
-            bool,
-            True,
-            "Continue a run that was interrupted, where OUTPUT.resume.pt tells of one.",
-            f"{PREFIX}_RESUME",
-        ),
+        resume_flag(PREFIX),
         *flags_of(VisionSettings, PREFIX),
     ],
 )

@@ -95,7 +95,8 @@ class _Encoder:
     def build(self, precision: Precision) -> Built:
         """A graph that computes what the network does, or `ExportError`."""
         settings, network = self._settings, self._checkpoint.text_network
-        operator = settings.operator or DEFAULT_OPERATOR[precision]
+        chosen = settings.attention
+        operator = DEFAULT_OPERATOR[precision] if chosen == "auto" else chosen
         self._on_step(f"{precision}: tracing the graph")
         graph = self._trace(operator, precision == "fp16")
         if precision == "int8":

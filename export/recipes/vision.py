@@ -38,8 +38,8 @@ def export_vision(
     assert isinstance(network, VisionTransformer)
     check_name(settings.name)
     check_fp32(settings, "an image classifier's")
-    if settings.operator not in (None, OPERATOR):
-        raise ExportError(f"attention is {settings.operator}, an image classifier's is {OPERATOR}")
+    if settings.attention not in ("auto", OPERATOR):
+        raise ExportError(f"attention is {settings.attention}, an image classifier's is {OPERATOR}")
     network.eval()
     on_step("tracing the graph")
     graph = trace_vision(network)

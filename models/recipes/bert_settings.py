@@ -5,8 +5,8 @@ Knows nothing about PyTorch: the command line draws its flags from here without 
 
 from dataclasses import dataclass
 
+from models.settings import setting
 from models.training.pretrain_settings import OF_SIZE, TransformerSettings
-from models.training.settings import setting
 
 SIZES = ("tiny", "mini", "small", "medium", "base", "large")
 

@@ -37,6 +37,7 @@ from models.training.supervised import (
 )
 from models.training.trainer import Session, seeded
 
+RATE = 5e-5  # the highest that BERT's authors recommend
 RATE_OF_FIXED_BODY = 1e-2  # where fresh weights alone learn
 
 
@@ -85,6 +86,7 @@ def finetune_by(
 
     Raises TrainingInterruptedError and CheckpointError, see `Session`.
     """
+    settings = with_rate(settings, checkpoint)
     with seeded(settings.seed):
         model, labels = recipe.network(checkpoint, splits.train)
         checkpoint = replace(checkpoint, tokenizer=_tokenizer_of(model, checkpoint))
@@ -154,10 +156,12 @@ def copy_of_elmo(model: Elmo | ElmoNetwork) -> Elmo:
     return copy.deepcopy(model if isinstance(model, Elmo) else model.elmo)
 
 
-def default_rate(checkpoint: Checkpoint) -> float:
-    """The learning rate of a run whose user gives none."""
+def with_rate(settings: TrainingSettings, checkpoint: Checkpoint) -> TrainingSettings:
+    """The settings; a learning rate that is not given is the one that suits the network."""
+    if settings.learning_rate is not None:
+        return settings
     has_fixed_body = isinstance(checkpoint.model, Elmo | ElmoNetwork)
-    return RATE_OF_FIXED_BODY if has_fixed_body else TrainingSettings().learning_rate
+    return replace(settings, learning_rate=RATE_OF_FIXED_BODY if has_fixed_body else RATE)
 
 
 TEXT_CLASSIFICATION = Recipe(

@@ -5,7 +5,8 @@ Knows nothing about PyTorch: the command line draws its flags from here without 
 
 from dataclasses import dataclass
 
-from models.training.settings import MAX_SEED, Settings, setting
+from models.settings import Settings, setting
+from models.training.settings import MAX_SEED
 
 
 @dataclass(frozen=True, slots=True)

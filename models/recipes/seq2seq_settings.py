@@ -11,7 +11,8 @@ from typing import Any, Self
 
 from models.data.pairs import MAX_LENGTH
 from models.errors import SettingError
-from models.training.settings import MAX_EPOCHS, MAX_SEED, Settings, setting
+from models.settings import Settings, setting
+from models.training.settings import MAX_EPOCHS, MAX_SEED
 
 NETWORKS = ("lstm", "transformer")
 SIZES = ("small", "published")

@@ -5,14 +5,8 @@ Knows nothing about PyTorch: the command line draws its flags from here without 
 
 from dataclasses import dataclass
 
-from models.training.settings import (
-    MAX_EPOCHS,
-    MAX_SEED,
-    PRECISIONS,
-    Settings,
-    TrainingSettings,
-    setting,
-)
+from models.settings import Settings, setting
+from models.training.settings import MAX_EPOCHS, MAX_SEED, PRECISIONS, TrainingSettings
 
 
 @dataclass(frozen=True, slots=True)

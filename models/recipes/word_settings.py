@@ -5,8 +5,9 @@ Knows nothing about PyTorch: the command line draws its flags from here without 
 
 from dataclasses import dataclass
 
+from models.settings import Settings, setting
 from models.training.pretrain_settings import PretrainSettings
-from models.training.settings import MAX_SEED, Settings, setting
+from models.training.settings import MAX_SEED
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,8 @@ all kinds of model have in common is `PretrainSettings`; each kind adds its own,
 
 from dataclasses import dataclass
 
-from models.training.settings import MAX_SEED, PRECISIONS, Settings, setting
+from models.settings import Settings, setting
+from models.training.settings import MAX_SEED, PRECISIONS
 
 OF_SIZE = "the size's"
 SIZES = ("tiny", "small", "medium", "large", "xl")

@@ -1,12 +1,11 @@
-"""All settings of a fine-tuning run, each with its limits; and how settings are described.
+"""All settings of a fine-tuning run, each with its limits and the reason for its default.
 
-Knows nothing about PyTorch: the command line reads its defaults from here without importing it.
+Knows nothing about PyTorch: the command line makes its flags of these fields without importing it.
 """
 
-from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from dataclasses import dataclass
 
-from models.errors import check_choice, check_range
+from models.settings import Settings, setting
 
 PRECISIONS = ("auto", "on", "off")
 TRAIN_TASKS = (
@@ -15,80 +14,101 @@ TRAIN_TASKS = (
     "question-answering",
     "pair-scoring",
 )
-IMPORT_TASKS = ("auto", "text-classification", "embedding", "fill-mask", "text-generation")
 MAX_EPOCHS = 1_000
 MAX_SEED = 2**63 - 1  # torch.manual_seed takes no more
 
 
-def setting(
-    default: Any,  # noqa: ANN401 - a field is of any type
-    text: str,
-    low: float | None = None,
-    high: float = float("inf"),
-    choices: tuple[str, ...] = (),
-    shown: str = "",
-) -> Any:  # noqa: ANN401
-    """A field that says what it is for and what is allowed; None is, where it is the default.
-
-    `shown` says in words what a default of None comes to.
-    """
-    described = {"help": text, "low": low, "high": high, "choices": choices, "shown": shown}
-    return field(default=default, metadata=described)
-
-
 @dataclass(frozen=True, slots=True)
-class Settings:
-    """The settings of a command, fields made by `setting`.
+class TrainingSettings(Settings):
+    """How a checkpoint is fine-tuned.
 
-    Raises SettingError naming the field for a value outside its limits.
+    A learning rate of None follows from the network, and is filled in before use
+    (`models/recipes/finetune.py`).
     """
 
-    def __post_init__(self) -> None:
-        for described in fields(self):
-            value, allowed = getattr(self, described.name), described.metadata
-            if value is None and described.default is None:
-                continue
-            if allowed["choices"]:
-                check_choice(described.name, value, allowed["choices"])
-            elif allowed["low"] is not None:
-                check_range(described.name, value, allowed["low"], allowed["high"])
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-
-@dataclass(frozen=True, slots=True)
-class TrainingSettings:
-    """Validates itself: a value outside its limits raises SettingError naming the field."""
-
-    validation_fraction: float = 0.1  # unused where a validation file is given
-    test_fraction: float = 0.0
-    epochs: int = 4
-    batch_size: int = 32
-    learning_rate: float = 5e-5
-    warmup_fraction: float = 0.1
-    clip_norm: float = 1.0
-    weight_decay: float = 0.01
-    patience: int = 2  # epochs without a better one
-    max_tokens: int | None = None  # None: what the checkpoint takes
-    freeze_encoder: bool = False
-    precision: str = "auto"
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        check_range("validation_fraction", self.validation_fraction, 0.01, 0.5)
-        check_range("test_fraction", self.test_fraction, 0.0, 0.5)
-        check_range("epochs", self.epochs, 1, MAX_EPOCHS)
-        check_range("batch_size", self.batch_size, 1, 4_096)
-        check_range("learning_rate", self.learning_rate, 1e-8, 1.0)
-        check_range("warmup_fraction", self.warmup_fraction, 0.0, 1.0)
-        check_range("clip_norm", self.clip_norm, 1e-3, 1e3)
-        check_range("weight_decay", self.weight_decay, 0.0, 1.0)
-        check_range("patience", self.patience, 1, MAX_EPOCHS)
-        if self.max_tokens is not None:
-            check_range("max_tokens", self.max_tokens, 3, 1_000_000)
-        check_choice("precision", self.precision, PRECISIONS)
-        check_range("seed", self.seed, 0, MAX_SEED)
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+    validation_fraction: float = setting(
+        0.1,
+        "Fraction of the data for choosing the best epoch, without a file of its own.",
+        0.01,
+        0.5,
+    )
+    test_fraction: float = setting(
+        0.0,
+        "Fraction of DATA to hold out for the final figures. None by default: with little data "
+        "all of it is needed.",
+        0.0,
+        0.5,
+    )
+    epochs: int = setting(
+        4,
+        "Largest number of passes over the data. Four is the upper end of what BERT's authors "
+        "recommend; early stopping may end sooner.",
+        1,
+        MAX_EPOCHS,
+    )
+    batch_size: int = setting(
+        32,
+        "Texts per step. 32, which BERT's authors recommend; smaller if memory is short.",
+        1,
+        4_096,
+    )
+    learning_rate: float = setting(
+        None,
+        "Highest learning rate, reached after the warm-up. 5e-5, the highest that BERT's "
+        "authors recommend: the epochs are few. 1e-2 on an ELMo, of which a task learns only the "
+        "mix of the layers and a head. With --freeze-encoder try 1e-3.",
+        1e-8,
+        1.0,
+        shown="5e-5, on an ELMo 1e-2",
+    )
+    warmup_fraction: float = setting(
+        0.1,
+        "Share of all steps in which the rate rises. A tenth: a fresh head's first, large "
+        "gradients should not undo what the encoder knows.",
+        0.0,
+        1.0,
+    )
+    clip_norm: float = setting(
+        1.0,
+        "Largest norm of the gradient, to which larger ones are clipped. 1, as BERT was trained.",
+        1e-3,
+        1e3,
+    )
+    weight_decay: float = setting(
+        0.01,
+        "Weight decay of matrices, not of biases and norms. 0.01, as BERT was trained.",
+        0.0,
+        1.0,
+    )
+    patience: int = setting(
+        2,
+        "Number of epochs without a lower validation loss (for tags and answers a higher F1, for "
+        "pairs a higher correlation) after which training stops; the best epoch is kept. One bad "
+        "epoch is often chance.",
+        1,
+        MAX_EPOCHS,
+    )
+    max_tokens: int | None = setting(
+        None,
+        "Truncate training texts to this number of tokens, to save time and memory. By default "
+        "the checkpoint's own limit, which does not change.",
+        3,
+        1_000_000,
+        shown="the checkpoint's",
+    )
+    freeze_encoder: bool = setting(
+        False, "Train the head only, which is faster and usually less accurate."
+    )
+    precision: str = setting(
+        "auto",
+        "Compute in bfloat16; weights stay float32. Auto uses it only on processors with "
+        "bfloat16 multiplication (AVX512_BF16 or AMX), because it is slower on others.",
+        choices=PRECISIONS,
+    )
+    seed: int = setting(
+        0,
+        "Decides split, order, fresh head and dropout: the same seed on the same machine gives "
+        "the same checkpoint. Fixed by default so that runs can be compared.",
+        0,
+        MAX_SEED,
+    )

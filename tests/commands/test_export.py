@@ -222,6 +222,16 @@ def test_wrong_option_is_an_error_with_what_was_expected(
     assert expected in " ".join(result.stderr.split())
 
 
+def test_the_repository_s_variable_is_that_of_the_server(
+    checkpoint_folder: Path, tmp_path: Path
+) -> None:
+    arguments = [str(checkpoint_folder), "--name", "spam", "--precision", "fp32"]
+    environment = WIDE | {"ATTENDANT_MODEL_REPOSITORY": str(tmp_path / "r")}
+    result = CliRunner().invoke(app, arguments, env=environment)
+    assert result.exit_code == 0, result.output
+    assert (tmp_path / "r/spam/1/model.onnx").is_file()
+
+
 def test_without_torch_it_says_what_to_install(checkpoint_folder: Path, tmp_path: Path) -> None:
     """An installation that only serves has the command, but not what it needs."""
     script = (

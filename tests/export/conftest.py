@@ -58,7 +58,7 @@ def half_graph() -> onnx.ModelProto:
 def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A repository with version 1 of the classifier `spam` in float32; not to be changed."""
     repository = tmp_path_factory.mktemp("exported")
-    export_checkpoint(checkpoint_of("bert classifier"), ExportSettings("spam", repository))
+    export_checkpoint(checkpoint_of("bert classifier"), ExportSettings("spam", repository, "fp32"))
     return repository
 
 

@@ -14,6 +14,7 @@ from export.recipes.decoders import export_decoder
 from export.recipes.texts import export_checkpoint
 from export.settings import AUTO, ExportSettings
 from export.writer import Built, build_graphs
+from models.errors import SettingError
 from service.contract.files import ModelSource
 from service.contract.manifest import Manifest, Precision, Variant
 from service.repository.loading import Openers, load_model
@@ -75,6 +76,23 @@ def test_precisions_are_those_asked_for(tmp_path: Path) -> None:
         (ExportSettings("spam", tmp_path, "int8", with_fp16=True), ("int8",)),
     ):
         assert settings.precisions(auto) == expected
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "limit"),
+    [
+        ("version", 0, "must be at least 1"),
+        ("max_batch_size", 65_537, "must be from 1 to 65536"),
+        ("max_accuracy_drop", float("nan"), "must be from 0 to 1"),
+        ("max_perplexity_rise", -0.1, "must be at least 0"),
+    ],
+)
+def test_a_setting_outside_its_limits_is_named_with_the_limit(
+    tmp_path: Path, field: str, value: float, limit: str
+) -> None:
+    values: dict[str, Any] = {field: value}
+    with pytest.raises(SettingError, match=f"^{field} is {value}, but {limit}$"):
+        ExportSettings("spam", tmp_path, **values)
 
 
 def graphs_in(folder: Path) -> set[str]:

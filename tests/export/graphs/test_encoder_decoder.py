@@ -233,12 +233,12 @@ def test_a_network_that_no_graph_can_hold_is_refused_untraced(tmp_path: Path) ->
     """1.1 million vectors of 512 values are 2.25 GB; protobuf ends at 2."""
     with torch.device("meta"):
         network = Transformer(replace(TransformerConfig.published(), vocab_size=1_100_000))
-    refused(network, ExportSettings("dates", tmp_path), "and a graph holds")
+    refused(network, ExportSettings("dates", tmp_path, "fp32"), "and a graph holds")
 
 
 def test_held_out_text_is_of_no_use_to_it(tmp_path: Path) -> None:
     with pytest.raises(ExportError, match="needs pairs"):
-        export_any(tiny_writer(), ExportSettings("dates", tmp_path), HeldOut(text="once"))
+        export_any(tiny_writer(), ExportSettings("dates", tmp_path, "fp32"), HeldOut(text="once"))
 
 
 class _OnePlaceOff(nn.Module):
@@ -258,7 +258,7 @@ def test_a_decoder_that_computes_something_else_is_refused(tmp_path: Path) -> No
     network = tiny_transformer(num_layers=1)
     network.positions = _OnePlaceOff(network.positions)  # type: ignore[assignment]
     why = "differs from recomputing from scratch: max_abs_error is .*, the limit is 0.001"
-    refused(network, ExportSettings("dates", tmp_path), why)
+    refused(network, ExportSettings("dates", tmp_path, "fp32"), why)
 
 
 def test_an_encoder_of_other_weights_is_refused() -> None:

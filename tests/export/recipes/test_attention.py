@@ -169,7 +169,7 @@ def test_the_network_itself_is_left_as_it_was() -> None:
 def test_other_precisions_are_refused(
     tmp_path: Path, changes: dict[str, Any], message: str
 ) -> None:
-    settings = replace(ExportSettings("a", tmp_path), **changes)
+    settings = replace(ExportSettings("a", tmp_path, "fp32"), **changes)
     with pytest.raises(ExportError, match=message):
         export_attention(NETWORKS["gpt"](), settings)
     assert not list(tmp_path.iterdir())
@@ -177,9 +177,11 @@ def test_other_precisions_are_refused(
 
 def test_a_network_that_looks_nowhere_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SettingError, match="no attention of tokens to show"):
-        export_any(tiny_recurrent("none"), ExportSettings("a", tmp_path), task="attention")
+        export_any(tiny_recurrent("none"), ExportSettings("a", tmp_path, "fp32"), task="attention")
     with pytest.raises(SettingError, match="Bahdanau's form answers with its attention"):
-        export_any(tiny_recurrent(form="bahdanau"), ExportSettings("a", tmp_path), task="attention")
+        export_any(
+            tiny_recurrent(form="bahdanau"), ExportSettings("a", tmp_path, "fp32"), task="attention"
+        )
 
 
 def test_long_texts_are_bounded_by_what_their_matrices_take() -> None:

@@ -53,7 +53,7 @@ def text() -> str:
 def repository(tmp_path_factory: pytest.TempPathFactory, text: str) -> Path:
     """With version 1 of `tale` in float32, measured on `text`; not to be changed."""
     repository = tmp_path_factory.mktemp("exported")
-    export_decoder(tiny_generator(), ExportSettings("tale", repository), text)
+    export_decoder(tiny_generator(), ExportSettings("tale", repository, "fp32"), text)
     return repository
 
 
@@ -180,7 +180,7 @@ def test_graph_that_computes_something_else_is_refused(tmp_path: Path, tale: Exp
     network = tiny_gpt(num_layers=1)
     network.positions = _OnePlaceOff(network.positions.table)  # type: ignore[assignment]
     why = r"differs from recomputing from scratch: max_abs_error is .*, the limit is 0.001"
-    refused(tiny_generator(network), ExportSettings("tale", tmp_path), None, why)
+    refused(tiny_generator(network), ExportSettings("tale", tmp_path, "fp32"), None, why)
 
 
 def test_logits_that_are_no_numbers_are_refused(tmp_path: Path) -> None:
@@ -198,7 +198,9 @@ def test_perplexity_that_is_no_number_is_refused(tmp_path: Path) -> None:
     with torch.no_grad():
         network.positions.table.weight[200] = torch.nan
     text = liked_text(tiny_gpt(), 3)
-    refused(tiny_generator(network), ExportSettings("tale", tmp_path), text, "rises by nan%")
+    refused(
+        tiny_generator(network), ExportSettings("tale", tmp_path, "fp32"), text, "rises by nan%"
+    )
 
 
 def test_precision_that_costs_too_much_perplexity_is_refused(text: str, tmp_path: Path) -> None:
@@ -214,12 +216,12 @@ def test_held_out_text_that_is_too_short_is_refused(
 ) -> None:
     """An empty text is no less wrong: someone wanted a measurement."""
     why = f"the held-out text has {num_tokens} tokens, expected at least 96"
-    refused(tiny_generator(), ExportSettings("tale", tmp_path), text, why)
+    refused(tiny_generator(), ExportSettings("tale", tmp_path, "fp32"), text, why)
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", ".hidden", "a/b", "/etc", "../up"])
 def test_name_that_is_no_folder_name_is_refused(name: str, tmp_path: Path) -> None:
-    settings = ExportSettings(name, tmp_path / "r")
+    settings = ExportSettings(name, tmp_path / "r", "fp32")
     refused(tiny_generator(), settings, None, "expected a folder name")
     assert contents(tmp_path) == {}
 

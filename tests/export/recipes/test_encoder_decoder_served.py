@@ -54,7 +54,9 @@ def learnt(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, tuple[Pair, 
     pairs, completed = prepare("dates", settings)
     trained = train(pairs, NETWORKS["transformer"].load(), completed)
     save_checkpoint(checkpoint_of(trained), folder / "checkpoint")
-    export_any(load_checkpoint(folder / "checkpoint"), ExportSettings("dates", folder / "models"))
+    export_any(
+        load_checkpoint(folder / "checkpoint"), ExportSettings("dates", folder / "models", "fp32")
+    )
     return folder / "models", pairs.train
 
 
@@ -78,7 +80,7 @@ async def test_dates_that_were_learnt_are_said_by_the_server(
 
 async def test_many_sources_at_once_are_answered_as_pytorch_answers_each(tmp_path: Path) -> None:
     """24 of 1 to 40 tokens, over 4 sequences at a time: rows join and leave, no token changes."""
-    await asyncio.to_thread(export_any, tiny_writer(), ExportSettings("tiny", tmp_path))
+    await asyncio.to_thread(export_any, tiny_writer(), ExportSettings("tiny", tmp_path, "fp32"))
     network = tiny_transformer()
     sources = random_sources([1 + 7 * place % 40 for place in range(24)], seed=4)
     wanted = [greedy(network, source, 16) for source in sources]

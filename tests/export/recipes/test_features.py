@@ -158,7 +158,7 @@ async def test_a_text_of_unknown_words_is_refused_by_its_words(tmp_path: Path) -
 async def test_a_mix_that_a_task_learnt_is_exported_and_served(tmp_path: Path) -> None:
     """Labels and scores of Classify are those of PyTorch, and of a batch those of a text alone."""
     checkpoint = MADE["elmo classifier"]()
-    exported = export_any(checkpoint, ExportSettings("spam", tmp_path))
+    exported = export_any(checkpoint, ExportSettings("spam", tmp_path, "fp32"))
     assert exported.manifest is not None
     assert exported.manifest.task == "text-classification"
     assert exported.manifest.parity["max_abs_error"] < 1e-4

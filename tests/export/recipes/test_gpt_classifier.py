@@ -75,7 +75,7 @@ async def test_it_is_exported_and_classifies_over_the_network(
     checkpoint: Checkpoint, tmp_path: Path
 ) -> None:
     """Also a text of no characters."""
-    settings = ExportSettings("spam", tmp_path)
+    settings = ExportSettings("spam", tmp_path, "fp32")
     _, manifest = await asyncio.to_thread(export_checkpoint, checkpoint, settings)
     assert (manifest.task, manifest.labels) == ("text-classification", LABELS)
     async with serving(tmp_path, RealSessions()) as served:

@@ -75,7 +75,9 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
         save_checkpoint(base, folder / "base")
         files, output = DataFiles(folder / "pairs.tsv"), folder / "match"
         train("pair-scoring", files, str(folder / "base"), output, SETTINGS, resume=True)
-        export_checkpoint(load_checkpoint(output), ExportSettings("match", folder / "repository"))
+        export_checkpoint(
+            load_checkpoint(output), ExportSettings("match", folder / "repository", "fp32")
+        )
     return folder
 
 

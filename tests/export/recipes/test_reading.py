@@ -87,7 +87,9 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for name, (task, data) in tasks.items():
             files, output = DataFiles(folder / data), folder / name
             train(task, files, str(folder / "base"), output, SETTINGS, resume=True)
-            export_checkpoint(load_checkpoint(output), ExportSettings(name, folder / "repository"))
+            export_checkpoint(
+                load_checkpoint(output), ExportSettings(name, folder / "repository", "fp32")
+            )
     return folder / "repository"
 
 

@@ -130,7 +130,7 @@ def test_a_graph_of_another_network_is_refused() -> None:
 def test_wrong_settings_leave_the_repository_as_it_was(
     change: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
-    settings = replace(ExportSettings("reversal", tmp_path), **change)
+    settings = replace(ExportSettings("reversal", tmp_path, "fp32"), **change)
     with pytest.raises(ExportError, match=message):
         export_any(checkpoint_of(learnt()), settings)
     assert not list(tmp_path.iterdir())
@@ -141,13 +141,13 @@ def test_a_network_of_too_many_steps_is_refused(tmp_path: Path) -> None:
     config = replace(checkpoint.config, max_positions=200)
     long = replace(checkpoint, model=RecurrentSeq2Seq(config), max_tokens=129)
     with pytest.raises(ExportError, match=r"max_tokens is 129, a graph .* has at most 128 steps"):
-        export_any(long, ExportSettings("reversal", tmp_path))
+        export_any(long, ExportSettings("reversal", tmp_path, "fp32"))
 
 
 @pytest.mark.parametrize("form", ["luong", "bahdanau"])
 async def test_from_pairs_to_an_answered_request(form: str, tmp_path: Path) -> None:
     """Train, export twice, serve, call: symbols come back reversed, alone and among others."""
-    settings = ExportSettings("reversal", tmp_path, max_batch_size=8)
+    settings = ExportSettings("reversal", tmp_path, "fp32", max_batch_size=8)
     checkpoint = checkpoint_of(learnt(form))
     exported = export_any(checkpoint, settings)
     assert exported.measured["LSTM nodes"] == 1 + 3
@@ -183,7 +183,7 @@ async def test_from_pairs_to_an_answered_request(form: str, tmp_path: Path) -> N
 def reversal(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A repository with the network that reverses two of six symbols."""
     folder = tmp_path_factory.mktemp("repository")
-    export_any(checkpoint_of(learnt()), ExportSettings("reversal", folder))
+    export_any(checkpoint_of(learnt()), ExportSettings("reversal", folder, "fp32"))
     return folder
 
 

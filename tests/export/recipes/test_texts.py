@@ -103,7 +103,7 @@ def test_exported_model_loads_and_answers_as_pytorch_does(exported: Path) -> Non
 
 def test_embedder_is_written_without_labels(tmp_path: Path) -> None:
     """Its size and its pooling are what the manifest tells instead."""
-    settings = ExportSettings("embed", tmp_path, max_batch_size=7, example="Try me.")
+    settings = ExportSettings("embed", tmp_path, "fp32", max_batch_size=7, example="Try me.")
     folder, manifest = export_checkpoint(tiny_embedder("cls", "sum_all"), settings)
     assert folder == tmp_path / "embed/1"
     assert manifest.embedding_size == 32
@@ -163,7 +163,7 @@ def test_accuracy_is_the_share_of_right_answers(tmp_path: Path) -> None:
     batch = {"input_ids": ids, "attention_mask": np.ones_like(ids)}
     label = checkpoint.labels[torch_outputs(checkpoint.model, batch).argmax()]
     examples.append(Example(8, label, "free " * 200))
-    _, manifest = export_checkpoint(checkpoint, ExportSettings("spam", tmp_path), examples)
+    _, manifest = export_checkpoint(checkpoint, ExportSettings("spam", tmp_path, "fp32"), examples)
     assert manifest.accuracy == {"texts": 8, "float": 0.75, "exported": 0.75}
 
 
@@ -204,7 +204,7 @@ def test_label_that_the_model_does_not_know_is_refused(tmp_path: Path) -> None:
     examples = [Example(1, "ham", "lunch"), Example(2, "eggs", "breakfast")]
     with pytest.raises(ExportError, match=r"labels \['eggs'\], the model knows \('ham', 'spam'\)"):
         export_checkpoint(
-            checkpoint_of("bert classifier"), ExportSettings("spam", tmp_path), examples
+            checkpoint_of("bert classifier"), ExportSettings("spam", tmp_path, "fp32"), examples
         )
     assert contents(tmp_path) == {}
 
@@ -213,7 +213,7 @@ def test_labelled_data_for_an_embedder_is_refused(tmp_path: Path) -> None:
     examples = [Example(1, "ham", "lunch")]
     with pytest.raises(ExportError, match=r"the model knows \(\)"):
         export_checkpoint(
-            checkpoint_of("bert embedder"), ExportSettings("embed", tmp_path), examples
+            checkpoint_of("bert embedder"), ExportSettings("embed", tmp_path, "fp32"), examples
         )
 
 
@@ -233,7 +233,9 @@ def test_fp16_that_overflows_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["", ".", "..", ".hidden", "a/b", "/etc", "../up"])
 def test_name_that_is_no_folder_name_is_refused(name: str, tmp_path: Path) -> None:
     with pytest.raises(ExportError, match="expected a folder name"):
-        export_checkpoint(checkpoint_of("bert classifier"), ExportSettings(name, tmp_path / "r"))
+        export_checkpoint(
+            checkpoint_of("bert classifier"), ExportSettings(name, tmp_path / "r", "fp32")
+        )
     assert contents(tmp_path) == {}
 
 

@@ -110,14 +110,14 @@ def test_a_version_says_how_images_are_prepared(repository: Path, checkpoint: Ch
     [
         ({"precision": "int8"}, "precision is int8"),
         ({"with_fp16": True}, "precision is fp16"),
-        ({"operator": "MultiHeadAttention"}, "attention is MultiHeadAttention"),
+        ({"attention": "MultiHeadAttention"}, "attention is MultiHeadAttention"),
         ({"name": "../x"}, "name is"),
     ],
 )
 def test_what_cannot_be_written_is_refused_and_leaves_nothing(
     checkpoint: Checkpoint, tmp_path: Path, changes: dict[str, Any], message: str
 ) -> None:
-    settings = replace(ExportSettings("digits", tmp_path), **changes)
+    settings = replace(ExportSettings("digits", tmp_path, "fp32"), **changes)
     with pytest.raises(ExportError, match=message):
         export_any(checkpoint, settings)
     assert not list(tmp_path.iterdir())

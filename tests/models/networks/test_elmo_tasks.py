@@ -16,7 +16,7 @@ from models.data.generated.homographs import MEANINGS, tagged
 from models.data.tagged import TaggedDataset, TaggedSentence, read_sentences
 from models.networks.elmo import Elmo, ElmoConfig
 from models.networks.elmo_tasks import ElmoClassifier, ElmoTokenClassifier
-from models.recipes.finetune import finetune, finetune_by
+from models.recipes.finetune import finetune, finetune_by, with_rate
 from models.recipes.tagging import TOKEN_CLASSIFICATION
 from models.training.settings import TrainingSettings
 
@@ -92,6 +92,14 @@ def test_a_classifier_goes_on_where_it_has_the_labels_and_else_begins_anew(
     assert isinstance(other, ElmoClassifier)
     assert torch.allclose(other.mix.weights, torch.zeros(3), atol=1e-6), "the mix is of a task"
     assert is_same(other.elmo, elmo_checkpoint.model)
+
+
+def test_a_rate_that_is_not_given_suits_the_network(
+    elmo_checkpoint: Checkpoint, embedder_checkpoint: Checkpoint
+) -> None:
+    for checkpoint, rate in ((elmo_checkpoint, 1e-2), (embedder_checkpoint, 5e-5)):
+        assert with_rate(TrainingSettings(), checkpoint) == TrainingSettings(learning_rate=rate)
+        assert with_rate(SETTINGS, checkpoint) == SETTINGS
 
 
 @pytest.mark.parametrize(("given", "rate"), [([], 1e-2), (["--learning-rate", "3e-3"], 3e-3)])

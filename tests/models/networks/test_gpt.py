@@ -101,8 +101,8 @@ def test_sampling_follows_the_seed_and_the_temperature(gpt: GPT) -> None:
 @pytest.mark.parametrize(
     ("field", "value", "limit"),
     [
-        ("vocab_size", 0, "from 1 to inf"),
-        ("max_positions", 0, "from 1 to inf"),
+        ("vocab_size", 0, "at least 1"),
+        ("max_positions", 0, "at least 1"),
         ("eos_token_id", 50_257, "from 0 to 50256"),
         ("dropout", 1.0, "from 0 to 0.9"),
         ("activation", "mish", "one of gelu, gelu_tanh, relu, silu"),

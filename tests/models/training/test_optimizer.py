@@ -54,7 +54,8 @@ def test_a_cosine_of_one_step_and_one_of_warm_up_alone_are_possible() -> None:
 
 def test_biases_and_norms_do_not_decay(classifier_checkpoint: Checkpoint) -> None:
     model = classifier_checkpoint.model
-    decaying, others = build_optimizer(model, TrainingSettings(weight_decay=0.3)).param_groups
+    settings = TrainingSettings(learning_rate=1e-3, weight_decay=0.3)
+    decaying, others = build_optimizer(model, settings).param_groups
     vectors = {id(p) for name, p in model.named_parameters() if "bias" in name or "norm" in name}
     assert {id(parameter) for parameter in others["params"]} == vectors
     assert (decaying["weight_decay"], others["weight_decay"]) == (0.3, 0.0)

@@ -1,0 +1,95 @@
+"""The run of `attendant export`, after its arguments are parsed.
+
+Knows nothing about flags or exit codes (`commands/export.py` does). It imports PyTorch, so the
+command line imports it only when it runs.
+"""
+
+from dataclasses import dataclass, replace
+from itertools import chain
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from export.errors import ExportError
+from export.exporter import Exported, HeldOut, export_any
+from export.settings import ExportSettings
+from models.checkpoints.checkpoint import load_checkpoint
+from models.data.datasets import read_dataset
+from service.contract.manifest import Manifest
+
+
+@dataclass(frozen=True, slots=True)
+class DataFiles:
+    """Files to measure and to calibrate on."""
+
+    labelled: Path | None = None
+    held_out: Path | None = None
+    calibration: Path | None = None
+
+    def check(self, task: str) -> None:
+        """Raise `ExportError` for data that the task has no use for: nothing would be measured."""
+        if task != "text-classification" and self.labelled:
+            raise ExportError(
+                f"labelled data {self.labelled} is for classifiers of texts: a decoder is measured "
+                "on plain text, see --held-out"
+            )
+        if task != "text-generation" and self.held_out:
+            raise ExportError(
+                f"held-out text {self.held_out} is for decoders: a classifier is measured on "
+                "labelled texts, see --labelled-data"
+            )
+
+    def read_held_out(self) -> HeldOut:
+        return HeldOut(
+            tuple(read_dataset(self.labelled).examples) if self.labelled else (),
+            self.held_out.read_text(encoding="utf-8") if self.held_out else None,
+        )
+
+    def read_calibration(self) -> tuple[str, ...]:
+        if self.calibration is None:
+            return ()
+        return tuple(self.calibration.read_text(encoding="utf-8").splitlines())
+
+
+def export_model(
+    source: str, task: str | None, files: DataFiles, settings: ExportSettings, errors: Console
+) -> None:
+    """Export a checkpoint for a task, or for its own, and print what was measured.
+
+    Raises ExportError, ModelError, OSError and UnicodeDecodeError; then nothing was written.
+    """
+    with errors.status("reading the checkpoint") as status:
+        checkpoint = load_checkpoint(source)
+        files.check(task or checkpoint.task)
+        held_out = files.read_held_out()
+        settings = replace(settings, calibration=files.read_calibration())
+        exported = export_any(checkpoint, settings, held_out, on_step=status.update, task=task)
+    Console().print(export_table(exported))
+    for precision, reason in exported.manifest.left_out.items() if exported.manifest else ():
+        errors.print(Text(f"{precision} is left out: {reason}"))
+
+
+def export_table(exported: Exported) -> Table:
+    """The measurements of an export; of a manifest's counts and parities a column per graph."""
+    table = Table(title=str(exported.folder), show_header=False)
+    for name, value in exported.measured.items():
+        table.add_row(name.replace("_", " "), str(value))
+    if exported.manifest is not None:
+        _add_graphs(table, exported.manifest)
+    return table
+
+
+def _add_graphs(table: Table, manifest: Manifest) -> None:
+    columns = [manifest.computed_in(precision) for precision in manifest.filenames]
+    table.add_row("precision", *(column.precision for column in columns))
+    measured = [
+        column.fused
+        | {key.replace("_", " "): value for key, value in column.parity.items()}
+        | {f"accuracy, {key}": value for key, value in column.accuracy.items()}
+        | {f"perplexity, {key}": value for key, value in column.perplexity.items()}
+        for column in columns
+    ]
+    for key in dict.fromkeys(chain.from_iterable(measured)):
+        table.add_row(key, *(str(column.get(key, "")) for column in measured))
