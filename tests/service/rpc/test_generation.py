@@ -182,126 +182,65 @@ async def test_an_unset_parameter_is_the_record_s_default(served: Served) -> Non
 
 INVALID = StatusCode.INVALID_ARGUMENT
 PRECONDITION = StatusCode.FAILED_PRECONDITION
-REFUSED: dict[str, tuple[pb.GenerateRequest, StatusCode, str]] = {
-    "model": (
-        request_of(model="nope"),
-        StatusCode.NOT_FOUND,
-        "Request for unknown model: 'nope' is not found",
+UNKNOWN = "Request for unknown model:"
+OVER = "expected at most 48: the prompt has 16 tokens, and the model takes 64 in all"
+TAKES = "the model takes 1 to 63"
+# A model that cannot generate: its name and version, the status and the message.
+OTHERS: list[tuple[str, str, StatusCode, str]] = [
+    ("nope", "", StatusCode.NOT_FOUND, f"{UNKNOWN} 'nope' is not found"),
+    ("tale", "7", StatusCode.NOT_FOUND, f"{UNKNOWN} 'tale' version 7 is not found"),
+    ("spam", "", PRECONDITION, "model 'spam' does text-classification, it cannot generate"),
+    ("simple", "", PRECONDITION, "model 'simple' takes tensors, not prompts"),
+]
+# A prompt that is refused, and the message.
+PROMPTS: list[tuple[dict[str, Any], str]] = [
+    ({}, "prompt is missing, expected text or token_ids"),
+    ({"text": ""}, f"the prompt has 0 tokens, {TAKES}"),
+    ({"text": "a" * 64}, f"the prompt has 64 tokens, {TAKES}"),
+    ({"token_ids": pb.TokenIds()}, f"the prompt has 0 tokens, {TAKES}"),
+    ({"token_ids": pb.TokenIds(ids=[1, 257])}, "the prompt has token id 257, expected 0 to 256"),
+]
+# Sampling parameters that are refused, and the message.
+PARAMS: list[tuple[dict[str, Any], str]] = [
+    ({"temperature": -1}, "temperature is -1.0, expected 0 to 100"),
+    ({"top_k": 2**31}, "top_k is 2147483648, expected 0 to 2147483647"),
+    ({"top_p": 0.0}, "top_p is 0.0, expected above 0, at most 1"),
+    ({"min_p": 1.5}, "min_p is 1.5, expected 0 to 1"),
+    ({"repetition_penalty": 0.0}, "repetition_penalty is 0.0, expected 0.01 to 100"),
+    ({"presence_penalty": 3.0}, "presence_penalty is 3.0, expected -2 to 2"),
+    ({"max_tokens": 0}, "max_tokens is 0, expected 1 to 1048576"),
+    ({"max_tokens": 49}, f"max_tokens is 49, {OVER}"),
+    ({"logprobs": 21}, "logprobs is 21, expected 0 to 20"),
+    ({"temperature": 1.0, "n": 0}, "n is 0, expected 1 to 64"),
+    ({"n": 2}, "n is 2, expected 1 where temperature is 0: all samples would be equal"),
+    ({"seed": 2**63}, "seed is 9223372036854775808, expected 0 to 9223372036854775807"),
+    ({"stop": [""]}, "stop has a string of 0 characters, expected 1 to 256"),
+    ({"stop_token_ids": [257]}, "stop_token_ids has the token id 257, expected 0 to 256"),
+    ({"logit_bias": {3: 101.0}}, "logit_bias of 3 is 101.0, expected -100 to 100"),
+]
+REFUSED: list[tuple[pb.GenerateRequest, StatusCode, str]] = [
+    *(
+        (pb.GenerateRequest(model=model, version=version, text="a"), code, text)
+        for model, version, code, text in OTHERS
     ),
-    "version": (
-        pb.GenerateRequest(model="tale", version="7", text="a"),
-        StatusCode.NOT_FOUND,
-        "Request for unknown model: 'tale' version 7 is not found",
-    ),
-    "classifier": (
-        request_of(model="spam"),
-        PRECONDITION,
-        "model 'spam' does text-classification, it cannot generate",
-    ),
-    "tensors": (
-        request_of(model="simple"),
-        PRECONDITION,
-        "model 'simple' takes tensors, not prompts",
-    ),
-    "no prompt": (
-        pb.GenerateRequest(model="tale"),
-        INVALID,
-        "prompt is missing, expected text or token_ids",
-    ),
-    "empty prompt": (request_of(""), INVALID, "the prompt has 0 tokens, the model takes 1 to 63"),
-    "long prompt": (
-        request_of("a" * 64),
-        INVALID,
-        "the prompt has 64 tokens, the model takes 1 to 63",
-    ),
-    "no token ids": (
-        pb.GenerateRequest(model="tale", token_ids=pb.TokenIds()),
-        INVALID,
-        "the prompt has 0 tokens, the model takes 1 to 63",
-    ),
-    "unknown token id": (
-        pb.GenerateRequest(model="tale", token_ids=pb.TokenIds(ids=[1, 257])),
-        INVALID,
-        "the prompt has token id 257, expected 0 to 256",
-    ),
-    "temperature": (
-        request_of(temperature=-1),
-        INVALID,
-        "temperature is -1.0, expected 0 to 100",
-    ),
-    "top_k": (
-        request_of(top_k=2**31),
-        INVALID,
-        "top_k is 2147483648, expected 0 to 2147483647",
-    ),
-    "top_p": (request_of(top_p=0.0), INVALID, "top_p is 0.0, expected above 0, at most 1"),
-    "min_p": (request_of(min_p=1.5), INVALID, "min_p is 1.5, expected 0 to 1"),
-    "repetition_penalty": (
-        request_of(repetition_penalty=0.0),
-        INVALID,
-        "repetition_penalty is 0.0, expected 0.01 to 100",
-    ),
-    "presence_penalty": (
-        request_of(presence_penalty=3.0),
-        INVALID,
-        "presence_penalty is 3.0, expected -2 to 2",
-    ),
-    "max_tokens": (
-        request_of(max_tokens=0),
-        INVALID,
-        "max_tokens is 0, expected 1 to 1048576",
-    ),
-    "max_tokens over the context": (
-        request_of(max_tokens=49),
-        INVALID,
-        "max_tokens is 49, expected at most 48: the prompt has 16 tokens, and the model takes "
-        "64 in all",
-    ),
-    "min_tokens over the context, max_tokens being open": (
+    *((pb.GenerateRequest(model="tale", **prompt), INVALID, text) for prompt, text in PROMPTS),
+    *((request_of(**params), INVALID, text) for params, text in PARAMS),
+    (  # max_tokens being open
         pb.GenerateRequest(
             model="tale", text=PROMPT, sampling_params=pb.SamplingParams(min_tokens=49)
         ),
         INVALID,
-        "min_tokens is 49, expected at most 48: the prompt has 16 tokens, and the model takes "
-        "64 in all",
+        f"min_tokens is 49, {OVER}",
     ),
-    "logprobs": (request_of(logprobs=21), INVALID, "logprobs is 21, expected 0 to 20"),
-    "n": (request_of(temperature=1.0, n=0), INVALID, "n is 0, expected 1 to 64"),
-    "greedy n": (
-        request_of(n=2),
-        INVALID,
-        "n is 2, expected 1 where temperature is 0: all samples would be equal",
-    ),
-    "seed": (
-        request_of(seed=2**63),
-        INVALID,
-        "seed is 9223372036854775808, expected 0 to 9223372036854775807",
-    ),
-    "stop": (
-        request_of(stop=[""]),
-        INVALID,
-        "stop has a string of 0 characters, expected 1 to 256",
-    ),
-    "stop_token_ids": (
-        request_of(stop_token_ids=[257]),
-        INVALID,
-        "stop_token_ids has the token id 257, expected 0 to 256",
-    ),
-    "logit_bias": (
-        request_of(logit_bias={3: 101.0}),
-        INVALID,
-        "logit_bias of 3 is 101.0, expected -100 to 100",
-    ),
-}
+]
 
 
-@pytest.mark.parametrize("case", REFUSED)
+@pytest.mark.parametrize(("request_", "code", "text"), REFUSED)
 async def test_a_refusal_names_field_value_and_range_by_both_methods(
-    served: Served, case: str
+    served: Served, request_: pb.GenerateRequest, code: StatusCode, text: str
 ) -> None:
-    request, code, text = REFUSED[case]
-    assert await refusal(served.generation.GenerateUnary(request)) == (code, text)
-    assert await refusal(served.generation.Generate(request).read()) == (code, text)
+    assert await refusal(served.generation.GenerateUnary(request_)) == (code, text)
+    assert await refusal(served.generation.Generate(request_).read()) == (code, text)
     assert served.decoders["tale"].calls == []
 
 

@@ -547,18 +547,6 @@ async def test_metadata_and_configuration_say_how_to_ask(served: Served) -> None
     assert config.max_batch_size == 0
 
 
-async def test_a_stream_that_asks_nothing_hears_why_it_ends(models: Path) -> None:
-    async with serving(models) as served:
-        call = served.inference.ModelStreamInfer()
-        await call.write(text_request("spam", "lunch"))
-        await call.read()
-        await within_patience(served.app.stop())
-        assert await refusal(call.read()) == (
-            StatusCode.UNAVAILABLE,
-            "GRPC server is shutting down and has stopped accepting new requests.",
-        )
-
-
 async def test_a_message_per_token_comes_however_late_the_reader_is(served: Served) -> None:
     """Of 10 tokens, all of which are there before the second message is read."""
     for message_per_token in (False, True):
