@@ -17,6 +17,7 @@ from grpc import StatusCode
 from tritonclient.grpc import service_pb2 as pb
 
 from service.api.regions import DISABLED, FOLDER
+from tests.fakes.refusals import UNKNOWN_ID
 from tests.fakes.serving import (
     Served,
     eventually,
@@ -159,61 +160,52 @@ async def test_a_stream_s_outputs_go_to_shared_memory_too(served: Served, key: s
     assert content(key) == [3, 2, 5, 1]
 
 
-CHANGES: dict[str, tuple[Callable[[pb.ModelInferRequest], Any], StatusCode, str]] = {
+SIZE_ALONE = "must be specified along with 'shared_memory_region' parameter for tensor 'INPUT0'"
+OFFSET_ALONE = "can not be specified without 'shared_memory_region' parameter for tensor 'INPUT0'"
+CHANGES: dict[str, tuple[Callable[[pb.ModelInferRequest], Any], str]] = {
     "unknown input region": (
         lambda r: place(r.inputs[0], 0, 64, "zz"),
-        StatusCode.NOT_FOUND,
-        "Unable to find shared memory region: 'zz'",
+        "NOT_FOUND: Unable to find shared memory region: 'zz'",
     ),
     "unknown output region": (
         lambda r: place(r.outputs[0], 0, 64, "zz"),
-        StatusCode.NOT_FOUND,
-        "Unable to find shared memory region: 'zz'",
+        "NOT_FOUND: Unable to find shared memory region: 'zz'",
     ),
     "out of bounds": (
         lambda r: place(r.inputs[0], 200, 64),
-        StatusCode.INVALID_ARGUMENT,
-        "Invalid offset + byte size for shared memory region: 'r'",
+        "INVALID_ARGUMENT: Invalid offset + byte size for shared memory region: 'r'",
     ),
     "no size": (
         lambda r: r.inputs[0].parameters.pop("shared_memory_byte_size"),
-        StatusCode.INVALID_ARGUMENT,
-        "'shared_memory_byte_size' must be specified along with 'shared_memory_region' parameter "
-        "for tensor 'INPUT0'",
+        f"INVALID_ARGUMENT: 'shared_memory_byte_size' {SIZE_ALONE}",
     ),
     "offset only": (
         lambda r: r.inputs[0].parameters.pop("shared_memory_region"),
-        StatusCode.INVALID_ARGUMENT,
-        "'shared_memory_offset' can not be specified without 'shared_memory_region' parameter "
-        "for tensor 'INPUT0'",
+        f"INVALID_ARGUMENT: 'shared_memory_offset' {OFFSET_ALONE}",
     ),
     "another size than the shape's": (
         lambda r: place(r.inputs[0], 0, 60),
-        StatusCode.INVALID_ARGUMENT,
-        "[request id: <id_unknown>] input byte size mismatch for input 'INPUT0' for model "
+        f"INVALID_ARGUMENT: {UNKNOWN_ID}input byte size mismatch for input 'INPUT0' for model "
         "'simple'. Expected 64, got 60",
     ),
     "contents too": (
         lambda r: r.inputs[1].contents.int_contents.append(1),
-        StatusCode.INVALID_ARGUMENT,
-        "unexpected 'content' provided when using shared memory for input tensor 'INPUT1' for "
-        "model 'simple'",
+        "INVALID_ARGUMENT: unexpected 'content' provided when using shared memory for input tensor "
+        "'INPUT1' for model 'simple'",
     ),
     "no data for the others": (
         lambda r: r.inputs[1].parameters.clear(),
-        StatusCode.INVALID_ARGUMENT,
-        "unable to find data for input tensor 'INPUT1' for model 'simple' in request.",
+        "INVALID_ARGUMENT: unable to find data for input tensor 'INPUT1' for model 'simple' in "
+        "request.",
     ),
     "classes in shared memory": (
         lambda r: setattr(r.outputs[0].parameters["classification"], "int64_param", 1),
-        StatusCode.INVALID_ARGUMENT,
-        "output can't set both 'shared_memory_region' and 'classification'",
+        "INVALID_ARGUMENT: output can't set both 'shared_memory_region' and 'classification'",
     ),
     "no room for the output": (
         lambda r: place(r.outputs[1], 192, 60),
-        StatusCode.INTERNAL,
-        "shared memory size specified with the request for output 'OUTPUT1' (60 bytes) should be "
-        "at least 64 bytes to hold the results",
+        "INTERNAL: shared memory size specified with the request for output 'OUTPUT1' (60 bytes) "
+        "should be at least 64 bytes to hold the results",
     ),
 }
 
@@ -222,11 +214,12 @@ CHANGES: dict[str, tuple[Callable[[pb.ModelInferRequest], Any], StatusCode, str]
 async def test_what_cannot_be_shared_is_refused_in_triton_s_words(
     served: Served, key: str, case: str
 ) -> None:
-    change, code, text = CHANGES[case]
+    change, expected = CHANGES[case]
     await register(served, key)
     request = shared_request()
     change(request)
-    assert await refusal(served.inference.ModelInfer(request)) == (code, text)
+    code, text = await refusal(served.inference.ModelInfer(request))
+    assert f"{code.name}: {text}" == expected
 
 
 async def test_inputs_in_shared_memory_are_bounded_like_a_message(served: Served, key: str) -> None:
