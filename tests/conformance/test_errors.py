@@ -7,15 +7,7 @@ import numpy as np
 import pytest
 from tritonclient.grpc import service_pb2 as pb
 
-from tests.conformance.messages import (
-    LIMIT_S,
-    Stub,
-    call_raw,
-    identity,
-    refusal,
-    simple,
-    streamed,
-)
+from tests.conformance.messages import LIMIT_S, Stub, call_raw, identity, refusal, simple, streamed
 from tests.fakes.refusals import INVALID, NAMES, UNKNOWN_ID, Change, set_output
 
 

@@ -104,9 +104,7 @@ def test_registering_twice_is_refused(client: triton.InferenceServerClient, regi
         client.register_system_shared_memory(region.name, region.key, SIZE)
 
 
-def test_the_status_of_an_unknown_region_is_not_found(
-    client: triton.InferenceServerClient,
-) -> None:
+def test_the_status_of_an_unknown_region_is_not_found(client: triton.InferenceServerClient) -> None:
     text = "Unable to find system shared memory region: 'nothing'"
     with refused("NOT_FOUND", text):
         client.get_system_shared_memory_status("nothing")
@@ -118,9 +116,7 @@ def test_unregistering_what_there_is_not_is_well(client: triton.InferenceServerC
     client.unregister_cuda_shared_memory()
 
 
-def test_an_input_of_an_unknown_region_is_not_found(
-    client: triton.InferenceServerClient,
-) -> None:
+def test_an_input_of_an_unknown_region_is_not_found(client: triton.InferenceServerClient) -> None:
     with refused("NOT_FOUND", "Unable to find shared memory region: 'nothing'"):
         client.infer("simple", tensors("nothing"))
 

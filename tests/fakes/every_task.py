@@ -7,13 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from attendant.v1 import (
-    features_pb2,
-    generation_pb2,
-    reading_pb2,
-    text_pb2,
-    vision_pb2,
-)
+from attendant.v1 import features_pb2, generation_pb2, reading_pb2, text_pb2, vision_pb2
 from google.protobuf.message import Message
 
 from service.contract.tensors import Arrays, Signature

@@ -70,12 +70,7 @@ def samples_of(request: GenerationRequest, num_samples: int, queued_s: float) ->
     return samples
 
 
-def sequence_of(
-    prompt: str | Iterable[int],
-    *,
-    queued_s: float = 0.0,
-    **request: Any,
-) -> Sequence:
+def sequence_of(prompt: str | Iterable[int], *, queued_s: float = 0.0, **request: Any) -> Sequence:
     """One alone, as `request_of` asks for it."""
     (sequence,) = samples_of(request_of(prompt, **request), 1, queued_s)
     return sequence

@@ -126,10 +126,7 @@ OF_MESSAGE: Refusals = {
     "no classes": (set_output("classification", int64_param=0), _CLASSES),
     "fewer classes than none": (set_output("classification", int64_param=-2), _CLASSES),
     "classes as text": (set_output("classification", string_param="3"), _CLASSES_TYPE),
-    "classes as an unsigned number": (
-        set_output("classification", uint64_param=1),
-        _CLASSES_TYPE,
-    ),
+    "classes as an unsigned number": (set_output("classification", uint64_param=1), _CLASSES_TYPE),
     "classes without a value": (set_output("classification"), _CLASSES_TYPE),
 }
 
@@ -177,10 +174,7 @@ OF_TENSORS: Refusals = {
         set_shapes(1, -5),
         "tensor 'INPUT0' contains an invalid dimension [1,-5]",
     ),
-    "negative batch": (
-        set_shapes(-5, 16),
-        "tensor 'INPUT0' contains an invalid dimension [-5,16]",
-    ),
+    "negative batch": (set_shapes(-5, 16), "tensor 'INPUT0' contains an invalid dimension [-5,16]"),
     "batch above the limit": (set_shapes(9, 16), _BATCH),
     "batch differs": (
         set_shape(1, 2, 16),

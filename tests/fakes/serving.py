@@ -140,9 +140,7 @@ def make_app(
 
 @asynccontextmanager
 async def serving(
-    repository: Path,
-    sessions: FakeSessions | None = None,
-    **settings: Any,
+    repository: Path, sessions: FakeSessions | None = None, **settings: Any
 ) -> AsyncIterator[Served]:
     """Start a server; on leaving, release what was held and stop it unless it is stopped."""
     sessions = sessions or default_sessions()

@@ -11,15 +11,7 @@ from tokenizers import Tokenizer
 
 from service.contract.manifest import ImageInput, Manifest
 from service.contract.tensors import Arrays, Signature
-from tests.fakes.sessions import (
-    FIRST_ID,
-    PAD_ID,
-    WORDS,
-    FakeSession,
-    spec,
-    token_ids,
-    write_model,
-)
+from tests.fakes.sessions import FIRST_ID, PAD_ID, WORDS, FakeSession, spec, token_ids, write_model
 
 MAX_TOKENS = 20  # of models for masks, entities and answers
 MASK_ID = 4 + len(WORDS)  # after the words of the fakes' tokenizer

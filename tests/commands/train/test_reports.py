@@ -32,9 +32,7 @@ def test_logits_come_in_the_order_of_the_rows(classifier_checkpoint: Checkpoint)
         torch.testing.assert_close(logits[i], alone[0], atol=1e-5, rtol=0)
 
 
-def test_a_label_that_is_never_predicted_counts_as_zero(
-    classifier_checkpoint: Checkpoint,
-) -> None:
+def test_a_label_that_is_never_predicted_counts_as_zero(classifier_checkpoint: Checkpoint) -> None:
     """All four rows taken for ham: accuracy 3/4, F1 of ham 6/7 and of spam 0, mean 3/7."""
     model = classifier_checkpoint.model
     assert isinstance(model, SequenceClassifier)

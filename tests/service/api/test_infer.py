@@ -18,10 +18,7 @@ from service.settings import Settings
 from tests.fakes.serving import NO_SHARING, simple_request
 from tests.fakes.sessions import spec
 
-OUTPUTS = {
-    "OUTPUT0": np.arange(16, dtype="<i4").reshape(1, 16),
-    "OUTPUT1": np.ones((1, 16), "<i4"),
-}
+OUTPUTS = {"OUTPUT0": np.arange(16, dtype="<i4").reshape(1, 16), "OUTPUT1": np.ones((1, 16), "<i4")}
 SPECS = spec("OUTPUT0", "INT32", 16), spec("OUTPUT1", "INT32", 16)
 
 

@@ -97,10 +97,7 @@ def test_an_object_that_its_owner_shrank_is_an_error_not_the_end(
     """A mapping would kill the process here: 50 of 100 bytes are left, the region has 10 to 90."""
     os.truncate(memory, 50)
     assert regions.place("r", 0, 40).read() == CONTENT[10:50]
-    failure = (
-        RegionFailed,
-        "shared memory region 'r' is smaller than its registered 80 bytes",
-    )
+    failure = (RegionFailed, "shared memory region 'r' is smaller than its registered 80 bytes")
     assert error_of(regions.place("r", 0, 41).read) == failure
     assert error_of(lambda: regions.place("r", 0, 41).write(bytes(41))) == failure
     assert memory.stat().st_size == 50
@@ -250,10 +247,7 @@ PARAMETERS: list[tuple[dict[str, dict[str, Any]], str]] = [
     ({"region": {"int64_param": 1}}, WRONG_TYPE.format("region", "string_param")),
     ({"offset": {"int64_param": 1}}, ALONE.format("offset") + "tensor 'X'"),
     ({"byte_size": {"int64_param": 1}}, ALONE.format("byte_size") + "tensor 'X'"),
-    (
-        {"region": REGION, "offset": {"uint64_param": 1}},
-        WRONG_TYPE.format("offset", "int64_param"),
-    ),
+    ({"region": REGION, "offset": {"uint64_param": 1}}, WRONG_TYPE.format("offset", "int64_param")),
     (
         {"region": REGION, "byte_size": {"string_param": "1"}},
         WRONG_TYPE.format("byte_size", "int64_param"),

@@ -119,8 +119,7 @@ def test_typed_strings_are_counted(elements: list[bytes], text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "shape",
-    [[1, 2**62, 2**62], [1, 2**61, 2], [8, 2**31, 2**31], [1, 0, 2**62], [0, 2**31, 2**31]],
+    "shape", [[1, 2**62, 2**62], [1, 2**61, 2], [8, 2**31, 2**31], [1, 0, 2**62], [0, 2**31, 2**31]]
 )
 def test_a_shape_whose_bytes_overflow_is_refused_before_memory_is_asked_for(
     shape: list[int],
@@ -399,8 +398,7 @@ def prompt_request(*names: str) -> pb.ModelInferRequest:
 
 
 @pytest.mark.parametrize(
-    "optional",
-    [(), ("stream",), ("stream", "sampling_parameters", "exclude_input_in_output")],
+    "optional", [(), ("stream",), ("stream", "sampling_parameters", "exclude_input_in_output")]
 )
 def test_optional_inputs_may_be_left_out(optional: tuple[str, ...]) -> None:
     arrays, num_rows = parse_inputs(

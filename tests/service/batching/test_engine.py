@@ -20,13 +20,7 @@ from service.batching.queue import BatchLimits
 from service.batching.request import Request
 from service.contract.policies import QueuePolicies, QueuePolicy
 from service.contract.tensors import Arrays
-from service.errors import (
-    AttendantError,
-    DeadlineExceeded,
-    DeviceFailed,
-    ModelFailed,
-    Unavailable,
-)
+from service.errors import AttendantError, DeadlineExceeded, DeviceFailed, ModelFailed, Unavailable
 from service.records import RanBatch
 from tests.fakes.generation import sleep_past, until, within_patience
 from tests.fakes.sessions import (

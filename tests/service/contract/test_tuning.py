@@ -90,8 +90,7 @@ def test_graph_levels_are_triton_s_numbers(graph: Path, level: int, expected: st
 
 
 @pytest.mark.parametrize(
-    ("mode", "expected"),
-    [("FP32", ()), ("fp32", ()), ("BF16", (("trt_bf16_enable", "1"),))],
+    ("mode", "expected"), [("FP32", ()), ("fp32", ()), ("BF16", (("trt_bf16_enable", "1"),))]
 )
 def test_full_precision_needs_no_option_of_tensorrt(
     mode: str, expected: tuple[tuple[str, str], ...]

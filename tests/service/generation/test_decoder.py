@@ -370,14 +370,7 @@ def changed(name: str, **changes: object) -> Signature:
 
 
 @pytest.mark.parametrize(
-    "name",
-    [
-        *INPUTS,
-        "past_key_values.0.key",
-        "past_key_values.1.value",
-        "logits",
-        "present.1.key",
-    ],
+    "name", [*INPUTS, "past_key_values.0.key", "past_key_values.1.value", "logits", "present.1.key"]
 )
 def test_graph_without_one_of_its_tensors_is_no_decoder(name: str) -> None:
     """The refusal names what a decoder takes and gives, and what the graph does."""

@@ -24,13 +24,7 @@ from tests.fakes.generation import (
     until_idle,
     within_patience,
 )
-from tests.fakes.sessions import (
-    END_ID,
-    FakeDecoder,
-    greedy_ids,
-    greedy_text,
-    next_logits,
-)
+from tests.fakes.sessions import END_ID, FakeDecoder, greedy_ids, greedy_text, next_logits
 
 
 async def test_an_answer_is_what_the_model_says_with_its_timings() -> None:

@@ -7,12 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from service.errors import (
-    DeadlineExceeded,
-    ModelFailed,
-    Overloaded,
-    Unavailable,
-)
+from service.errors import DeadlineExceeded, ModelFailed, Overloaded, Unavailable
 from service.generation.engine import MAX_FAILED_STEPS, GenerationEngine
 from service.generation.inbox import QueueLimits
 from service.generation.scheduler import SchedulerLimits
@@ -34,12 +29,7 @@ from tests.fakes.generation import (
     until_idle,
     within_patience,
 )
-from tests.fakes.sessions import (
-    PATIENCE_S,
-    FakeDecoder,
-    greedy_text,
-    prompt_ids,
-)
+from tests.fakes.sessions import PATIENCE_S, FakeDecoder, greedy_text, prompt_ids
 
 BAD = ord("!")  # in a prompt: what a test's decoder refuses
 
@@ -238,13 +228,7 @@ def test_a_closed_event_loop_does_not_break_the_engine() -> None:
         limits, queue = SchedulerLimits(), QueueLimits()
         engines.append(
             GenerationEngine(
-                "fake",
-                decoder,
-                VOCABULARY,
-                limits,
-                queue,
-                observer,
-                lambda: broken.append(None),
+                "fake", decoder, VOCABULARY, limits, queue, observer, lambda: broken.append(None)
             )
         )
         engines[0].generate(now("a", max_tokens=20))

@@ -6,10 +6,7 @@ import time
 import pytest
 
 from service.contract.policies import QueuePolicy
-from service.errors import (
-    DeadlineExceeded,
-    ModelFailed,
-)
+from service.errors import DeadlineExceeded, ModelFailed
 from service.generation.engine import GenerationEngine
 from service.generation.inbox import QueueLimits
 from service.records import FinishReason
@@ -29,12 +26,7 @@ from tests.fakes.generation import (
     until_idle,
     within_patience,
 )
-from tests.fakes.sessions import (
-    PATIENCE_S,
-    FakeDecoder,
-    greedy_ids,
-    greedy_text,
-)
+from tests.fakes.sessions import PATIENCE_S, FakeDecoder, greedy_ids, greedy_text
 
 
 @pytest.mark.parametrize("way", ["break", "cancel"])

@@ -6,13 +6,7 @@ import time
 import pytest
 
 from service.contract.policies import QueuePolicy
-from service.errors import (
-    DeadlineExceeded,
-    InvalidArgument,
-    Overloaded,
-    TooLate,
-    WaitTooLong,
-)
+from service.errors import DeadlineExceeded, InvalidArgument, Overloaded, TooLate, WaitTooLong
 from service.generation.inbox import QueueLimits
 from service.generation.outlook import MIN_STEPS
 from service.runtime.pace import MIN_RUNS
@@ -27,10 +21,7 @@ from tests.fakes.generation import (
     until_idle,
     within_patience,
 )
-from tests.fakes.sessions import (
-    FakeDecoder,
-    greedy_text,
-)
+from tests.fakes.sessions import FakeDecoder, greedy_text
 
 
 async def test_a_prompt_that_cannot_be_computed_by_its_deadline_is_not_started() -> None:

@@ -7,15 +7,7 @@ import numpy as np
 import pytest
 
 from service.errors import WaitTooLong
-from service.generation.outlook import (
-    MIN_STEPS,
-    Ahead,
-    Demand,
-    Forecast,
-    Forecasts,
-    Outlook,
-    Slots,
-)
+from service.generation.outlook import MIN_STEPS, Ahead, Demand, Forecast, Forecasts, Outlook, Slots
 from service.generation.scheduler import SchedulerLimits
 from service.generation.sequence import Sequence
 from service.runtime.pace import MAX_FACTOR, MIN_RUNS, TRUST_GAIN
@@ -324,11 +316,7 @@ def arrival(random: np.random.Generator, lengths: tuple[int, int]) -> Sequence:
 
 
 def run(
-    machine: Machine,
-    rate: float,
-    lengths: tuple[int, int],
-    seconds: float = 30.0,
-    seed: int = 3,
+    machine: Machine, rate: float, lengths: tuple[int, int], seconds: float = 30.0, seed: int = 3
 ) -> Machine:
     """The machine after so long, with requests that come at this rate."""
     random = np.random.default_rng(seed)

@@ -19,11 +19,7 @@ EOS = 0
 NO_PROMPT = np.empty(0, np.int64)
 
 
-def state_of(
-    prompt: list[int] | None = None,
-    sample_index: int = 0,
-    **params: Any,
-) -> SamplerState:
+def state_of(prompt: list[int] | None = None, sample_index: int = 0, **params: Any) -> SamplerState:
     prompt_ids = np.array(prompt or [], np.int64)
     return SamplerState(SamplingParams(**params), prompt_ids, (EOS,), sample_index)
 

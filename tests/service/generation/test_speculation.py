@@ -178,11 +178,7 @@ class RepeatingDecoder(FakeDecoder):
 
 
 async def answers(
-    prompts: list[str],
-    *,
-    drafts: bool,
-    observer: RecordingObserver | None = None,
-    **params: Any,
+    prompts: list[str], *, drafts: bool, observer: RecordingObserver | None = None, **params: Any
 ) -> list[list[Answer]]:
     """To prompts one after the other, so that later ones reuse what earlier ones left."""
     decoder = RepeatingDecoder(num_slots=4, max_tokens=160)

@@ -51,11 +51,7 @@ def test_the_model_s_own_parameters_come_before_the_settings(tmp_path: Path) -> 
     ],
 )
 def test_what_cannot_be_served_is_refused_when_it_is_loaded(
-    manifest: dict[str, object],
-    config: str,
-    settings: dict[str, int],
-    message: str,
-    tmp_path: Path,
+    manifest: dict[str, object], config: str, settings: dict[str, int], message: str, tmp_path: Path
 ) -> None:
     folder = write_model(tmp_path, "tale", generator_manifest(**manifest), config)
     with pytest.raises(LoadError, match=message):

@@ -154,10 +154,7 @@ def test_a_function_that_calls_itself_is_refused(path: Path) -> None:
 
 
 def test_a_graph_with_a_cycle_is_refused(path: Path) -> None:
-    nodes = [
-        helper.make_node("Add", ["x", "z"], ["y"]),
-        helper.make_node("Neg", ["y"], ["z"]),
-    ]
+    nodes = [helper.make_node("Add", ["x", "z"], ["y"]), helper.make_node("Neg", ["y"], ["z"])]
     assert "not acyclic" in refusal(save(path, nodes))
 
 

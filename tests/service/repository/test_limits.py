@@ -11,12 +11,7 @@ from service.contract.policies import QueuePolicies, QueuePolicy
 from service.contract.precision import MAX_DRAFT_TOKENS
 from service.errors import LoadError
 from service.generation.scheduler import SchedulerLimits
-from service.repository.limits import (
-    PATIENCE,
-    batch_limits,
-    scheduler_limits,
-    with_cost,
-)
+from service.repository.limits import PATIENCE, batch_limits, scheduler_limits, with_cost
 from service.runtime.cost import CostCurve
 from service.settings import Settings
 

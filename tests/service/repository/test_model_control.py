@@ -248,10 +248,7 @@ async def test_a_load_that_fails_leaves_the_old_version_serving_and_says_why(
         )
         assert await ask(models, "m") == 2
         assert models.readiness.is_ready
-        assert await rows(models) == [
-            ("m", "1", "READY", text),
-            ("m", "2", "UNAVAILABLE", text),
-        ]
+        assert await rows(models) == [("m", "1", "READY", text), ("m", "2", "UNAVAILABLE", text)]
         write(repository, "m", 5, version=2)
         await models.load("m")
         assert await ask(models, "m") == 5

@@ -31,12 +31,7 @@ from tests.fakes.serving import (
     text_request,
     write_models,
 )
-from tests.fakes.sessions import (
-    FakeSessions,
-    text_values,
-    token_ids,
-    write_model,
-)
+from tests.fakes.sessions import FakeSessions, text_values, token_ids, write_model
 from tests.fakes.tasks import NUM_LAYERS, SIZE, features_manifest, hidden_states_session, states_of
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -99,9 +94,7 @@ async def test_by_default_a_text_is_the_mean_of_its_last_layer(stub: Any) -> Non
 @pytest.mark.parametrize("layers", CHOSEN)
 @pytest.mark.parametrize("pooling", ["mean", "cls", "none"])
 async def test_each_request_chooses_layers_and_pooling(
-    stub: Any,
-    layers: str,
-    pooling: str,
+    stub: Any, layers: str, pooling: str
 ) -> None:
     request = extract(
         layers=pb.Layers.Value(f"LAYERS_{layers.upper()}"),
@@ -175,9 +168,7 @@ async def test_features_of_more_than_a_few_tokens_are_made_beside_the_event_loop
 
 
 async def test_texts_have_no_more_hidden_states_than_their_bound(
-    server: Served,
-    stub: Any,
-    monkeypatch: pytest.MonkeyPatch,
+    server: Served, stub: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever is asked of them, all are kept until the last is computed: nothing runs."""
     monkeypatch.setattr(features_task, "MAX_STATES", 11 * (NUM_LAYERS + 1) * SIZE)
@@ -244,9 +235,7 @@ VECTORS = np.stack([text_values(token_ids(text), 4) for text in TEXTS])
     ],
 )
 async def test_every_text_is_compared_with_every_other(
-    stub: Any,
-    measure: int,
-    wanted: np.ndarray,
+    stub: Any, measure: int, wanted: np.ndarray
 ) -> None:
     found = await stub.Similarity(alike(measure=measure))
     assert np.allclose([row.values for row in found.rows], wanted, atol=1e-6)

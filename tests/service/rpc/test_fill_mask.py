@@ -126,10 +126,7 @@ async def test_a_cut_text_has_the_masks_that_are_left(reading: Any) -> None:
 
 
 REFUSED = {
-    "no mask": (
-        {"texts": ["a [MASK]", "the cash"]},
-        "text 1 has 0 [MASK], expected 1 to 16",
-    ),
+    "no mask": ({"texts": ["a [MASK]", "the cash"]}, "text 1 has 0 [MASK], expected 1 to 16"),
     "the mask is cut off": (
         {"texts": ["now " * MAX_TOKENS + "[MASK]"], "truncate": True},
         "text 0 has 0 [MASK] in the part that was kept, expected 1 to 16",
@@ -168,10 +165,7 @@ REFUSED = {
 
 @pytest.mark.parametrize(("fields", "message"), REFUSED.values(), ids=REFUSED)
 async def test_what_cannot_be_filled_is_refused_by_name(
-    reading: Any,
-    served: Served,
-    fields: dict[str, Any],
-    message: str,
+    reading: Any, served: Served, fields: dict[str, Any], message: str
 ) -> None:
     """Before anything runs."""
     asked = pb.FillMaskRequest(model="fills", **fields)
@@ -179,10 +173,7 @@ async def test_what_cannot_be_filled_is_refused_by_name(
     assert served.sessions["fills"].batches == []
 
 
-async def test_an_answer_has_bounds(
-    reading: Any,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_an_answer_has_bounds(reading: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fill_mask, "MAX_FILLS_OF_REQUEST", 7)
     code, message = await refusal(reading.FillMask(request("[MASK] a [MASK]", top_k=4)))
     assert code == StatusCode.INVALID_ARGUMENT

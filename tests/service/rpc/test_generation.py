@@ -370,10 +370,7 @@ async def test_a_full_queue_refuses_with_a_hint_and_recovers(served: Served) -> 
     more = [served.generation.Generate(request_of(max_tokens=40)) for _ in range(4)]
     await eventually(lambda: served.num_waiting("tale") == 4)
     last = served.generation.GenerateUnary(request_of())
-    assert await refusal(last) == (
-        StatusCode.RESOURCE_EXHAUSTED,
-        "Exceeds maximum queue size",
-    )
+    assert await refusal(last) == (StatusCode.RESOURCE_EXHAUSTED, "Exceeds maximum queue size")
     assert dict(await last.trailing_metadata())["grpc-retry-pushback-ms"] == "100"
     served.decoders["tale"].release()
     await asyncio.gather(*map(collect, [call, *more]))

@@ -175,9 +175,7 @@ async def test_a_timeout_is_microseconds_and_nothing_above_0_is_none(
     assert asked.caller.timeout_s == timeout_s
 
 
-async def test_outputs_may_be_asked_for_as_classes_with_the_model_s_labels(
-    served: Served,
-) -> None:
+async def test_outputs_may_be_asked_for_as_classes_with_the_model_s_labels(served: Served) -> None:
     """Two of three classes of each text; a stream says the same."""
     async with triton_aio.InferenceServerClient(served.address) as client:
         wanted = [triton_aio.InferRequestedOutput("logits", class_count=2)]
@@ -331,9 +329,7 @@ async def test_parameters_of_every_allowed_kind_are_taken(served: Served) -> Non
     assert len(response.outputs) == 2
 
 
-async def test_a_model_is_told_priority_and_the_parameters_that_are_its_own(
-    served: Served,
-) -> None:
+async def test_a_model_is_told_priority_and_the_parameters_that_are_its_own(served: Served) -> None:
     request = simple_request()
     request.parameters["timeout"].int64_param = 2_500_000
     request.parameters["priority"].uint64_param = 2**63
@@ -351,9 +347,7 @@ async def test_a_model_is_told_priority_and_the_parameters_that_are_its_own(
     assert asked.parameters == expected
 
 
-async def test_a_session_that_raises_is_an_internal_error_of_that_call_only(
-    served: Served,
-) -> None:
+async def test_a_session_that_raises_is_an_internal_error_of_that_call_only(served: Served) -> None:
     session = served.sessions["simple"]
     good = session.compute
     session.compute = lambda _: {}

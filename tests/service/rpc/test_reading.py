@@ -92,8 +92,7 @@ async def test_entities_come_with_their_characters_text_by_text(reading: Any) ->
 
 
 async def test_the_texts_of_a_request_share_a_batch_and_keep_their_rows(
-    reading: Any,
-    served: Served,
+    reading: Any, served: Served
 ) -> None:
     texts = ["win", "the the the win prize", "now"]
     found = await reading.ClassifyTokens(pb.ClassifyTokensRequest(model="tags", texts=texts))
@@ -203,10 +202,7 @@ INVALID = StatusCode.INVALID_ARGUMENT
     ],
 )
 async def test_what_cannot_be_read_is_refused(
-    reading: Any,
-    call: tuple[str, Any],
-    code: StatusCode,
-    message: str,
+    reading: Any, call: tuple[str, Any], code: StatusCode, message: str
 ) -> None:
     method, request = call
     found, text = await refusal(getattr(reading, method)(request))
@@ -215,8 +211,7 @@ async def test_what_cannot_be_read_is_refused(
 
 
 async def test_more_windows_than_the_bound_are_refused(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tokenizers, "MAX_WINDOWS", 2)
     write_tokenizer(tmp_path / "tokenizer.json")

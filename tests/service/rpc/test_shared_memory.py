@@ -298,10 +298,7 @@ async def test_there_is_no_cuda_memory_to_share(served: Served, key: str) -> Non
     ).regions
     for name, text in (
         ("c", "Unable to find cuda shared memory region: 'c'"),
-        (
-            "r",
-            "The region named 'r' is registered as system shared memory, not CUDA shared memory",
-        ),
+        ("r", "The region named 'r' is registered as system shared memory, not CUDA shared memory"),
     ):
         status = pb.CudaSharedMemoryStatusRequest(name=name)
         assert await refusal(served.inference.CudaSharedMemoryStatus(status)) == (

@@ -501,9 +501,7 @@ async def test_ipv6_addresses_are_taken_with_brackets_and_without(models: Path, 
         writer.close()
 
 
-async def test_a_connection_beyond_its_age_is_renewed_without_a_lost_call(
-    models: Path,
-) -> None:
+async def test_a_connection_beyond_its_age_is_renewed_without_a_lost_call(models: Path) -> None:
     """A second old: its client connects anew and goes on; what it had open ends after the grace."""
     async with serving(models, max_connection_age_s=1.0, connection_grace_s=0.5) as served:
         stream = served.inference.ModelStreamInfer()

@@ -13,14 +13,7 @@ import pytest_asyncio
 from grpc import StatusCode
 
 from service.serving.text_model import TextModel
-from tests.fakes.every_task import (
-    LONG,
-    MAX_CHARACTERS,
-    MAX_TEXTS,
-    VALID,
-    call,
-    every_task,
-)
+from tests.fakes.every_task import LONG, MAX_CHARACTERS, MAX_TEXTS, VALID, call, every_task
 from tests.fakes.serving import Served, eventually, refusal, within_patience
 from tests.fakes.tasks import WHITE
 

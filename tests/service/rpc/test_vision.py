@@ -70,10 +70,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "another format": ({"images": [file_of(GREY, "GIF")]}, "that is read: PNG or JPEG"),
     "a header alone": ({"images": [b"\x89PNG\r\n\x1a\n"]}, "image 0 is not an image"),
     "cut off": ({"images": [WHOLE[:-200]]}, "image 0 is broken or cut off"),
-    "a JPEG cut off": (
-        {"images": [file_of(NOISE, "JPEG")[:-300]]},
-        "image 0 is broken or cut off",
-    ),
+    "a JPEG cut off": ({"images": [file_of(NOISE, "JPEG")[:-300]]}, "image 0 is broken or cut off"),
     "flipped bytes": ({"images": [WHOLE[:900] + b"????" + WHOLE[904:]]}, "image 0 is broken"),
     "too many pixels": (
         {"images": [file_of(np.zeros((101, 100), np.uint8))]},

@@ -134,9 +134,7 @@ async def test_a_model_without_a_cache_and_a_server_without_room_keep_nothing(
         assert len(served.sessions["simple"].batches) == 2
 
 
-async def test_a_generative_model_with_a_response_cache_is_refused_by_name(
-    tmp_path: Path,
-) -> None:
+async def test_a_generative_model_with_a_response_cache_is_refused_by_name(tmp_path: Path) -> None:
     write_model(tmp_path, "tale", generator_manifest(), config=CACHED)
     async with serving(tmp_path, strict_readiness=False) as served:
         assert "response_cache is not supported" in served.app.repository.failures["tale"]

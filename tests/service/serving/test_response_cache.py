@@ -106,10 +106,7 @@ def test_every_sequence_of_calls_keeps_the_bound_and_the_order() -> None:
         assert cache.num_entries == len(expected)
 
 
-BASE: Inputs = {
-    "a": np.arange(6, dtype=np.int32).reshape(2, 3),
-    "t": texts(b"one", b"two"),
-}
+BASE: Inputs = {"a": np.arange(6, dtype=np.int32).reshape(2, 3), "t": texts(b"one", b"two")}
 OTHERS: dict[str, Inputs] = {
     "value": {"a": BASE["a"] + 1},
     "shape": {"a": BASE["a"].reshape(3, 2)},
