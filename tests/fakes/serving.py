@@ -12,6 +12,7 @@ from urllib.request import urlopen
 import grpc
 import numpy as np
 from attendant.v1 import generation_pb2_grpc, text_pb2_grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 from prometheus_client.parser import text_string_to_metric_families
 from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc
@@ -208,3 +209,16 @@ async def refused_calls(served: Served) -> dict[str, float]:
         for sample in family.samples
         if sample.name == "attendant_calls_refused_total" and sample.value
     }
+
+
+def echo_request(num_bytes: int) -> pb.ModelInferRequest:
+    """About so large, and as large an answer."""
+    request = pb.ModelInferRequest(model_name="strings")
+    request.inputs.add(name="IN", datatype="BYTES", shape=[1, 1])
+    request.inputs[0].contents.bytes_contents.append(b"x" * num_bytes)
+    return request
+
+
+async def check_health(served: Served) -> int:
+    stub = health_pb2_grpc.HealthStub(served.channel)
+    return int((await stub.Check(health_pb2.HealthCheckRequest(), timeout=PATIENCE_S)).status)

@@ -4,100 +4,18 @@ import asyncio
 import json
 import os
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from service.contract.files import ModelSource, take_snapshot
 from service.errors import InvalidArgument, LoadError, NotFound, Overloaded, Unavailable
-from service.observe.metrics import Metrics
-from service.repository.loading import Openers, start_model
-from service.repository.repository import MAX_LOADS, ModelRepository
-from service.runtime.session import SessionOptions
+from service.repository.loading import start_model
+from service.repository.repository import MAX_LOADS
 from service.serving.model import Caller, InferRequest
-from service.settings import Settings
+from tests.fakes.scalers import ALL, Told, ask, controlled, eventually_rows, rows, write
 from tests.fakes.serving import eventually, within_patience
-from tests.fakes.sessions import FakeSession, doubling_session
-
-ALL = "version_policy { all {} }"
-
-
-class Told:
-    """What a listener heard, in order."""
-
-    def __init__(self) -> None:
-        self.models: list[tuple[str, bool]] = []
-
-    def __call__(self, name: str, *, is_serving: bool) -> None:
-        self.models.append((name, is_serving))
-
-
-class Scalers:
-    """A graph is a number in a file: its session multiplies by it. Other files are broken."""
-
-    def __init__(self) -> None:
-        self.opened: list[FakeSession] = []
-        self.is_held = False  # sessions opened from now on hold their runs
-        self.on_open: Callable[[], None] | None = None  # called on the loop before the next opens
-        self.loop = asyncio.get_running_loop()
-
-    def __call__(self, path: Path, options: SessionOptions) -> FakeSession:
-        if self.on_open is not None:
-            self.loop.call_soon_threadsafe(self.on_open)
-        try:
-            factor = float(path.read_text())
-        except ValueError as error:
-            raise LoadError(f"{path.name}: {error}") from error
-        session = doubling_session()
-        session.compute = lambda inputs: {"y": inputs["x"] * factor}
-        if self.is_held:
-            session.hold()
-        self.opened.append(session)
-        return session
-
-
-def write(repository: Path, name: str, factor: object, version: int = 1, config: str = "") -> None:
-    folder = repository / name / str(version)
-    folder.mkdir(parents=True, exist_ok=True)
-    if config:
-        (repository / name / "config.pbtxt").write_text(config)
-    (folder / "model.onnx").write_text(str(factor))
-
-
-@asynccontextmanager
-async def controlled(
-    repository: Path, mode: str = "explicit", told: Told | None = None, **settings: object
-) -> AsyncIterator[tuple[ModelRepository, Scalers]]:
-    scalers = Scalers()
-    values = Settings(model_repository=repository, model_control_mode=mode, **settings)  # type: ignore[arg-type]
-    models = ModelRepository(values, Metrics(), Openers(scalers))
-    await models.load_all(told or Told())
-    try:
-        yield models, scalers
-    finally:
-        models.stop_changing()
-        for session in scalers.opened:
-            session.release()
-        await asyncio.to_thread(models.close, 10)
-
-
-async def ask(models: ModelRepository, name: str, version: str = "") -> float:
-    """What the model makes of 1."""
-    model = models.find(name, version)
-    with model.users:
-        one = np.ones((1, 1), np.float32)
-        reply = await within_patience(
-            model.infer(InferRequest({"x": one}, 1, Caller(time.monotonic())))
-        )
-        return float(reply.outputs["y"][0, 0])
-
-
-async def rows(models: ModelRepository) -> list[tuple[str, str, str, str]]:
-    return [(row.name, row.version, row.state, row.reason) for row in await models.index()]
 
 
 async def test_clients_change_nothing_unless_control_is_explicit(repository: Path) -> None:
@@ -180,13 +98,6 @@ async def test_load_unload_and_load_again(repository: Path) -> None:
         await models.load("m")
         assert await ask(models, "m") == 2
     assert told.models == [("m", True), ("m", False), ("m", True)]
-
-
-async def eventually_rows(models: ModelRepository, expected: list[tuple[str, ...]]) -> None:
-    end_s = time.monotonic() + 20
-    while (found := await rows(models)) != expected:
-        assert time.monotonic() < end_s, found
-        await asyncio.sleep(0.001)
 
 
 async def test_a_new_version_takes_the_place_of_the_old_which_answers_what_it_was_asked(
@@ -301,28 +212,6 @@ async def test_a_configuration_from_a_client_replaces_the_folder_s_until_unload(
         assert models.find("m").interface.max_batch_size == 8
 
 
-@pytest.mark.parametrize(
-    ("config", "text"),
-    [
-        ("{", "failed to load 'm', config: Failed to load JSON"),
-        ('{"colour": "red"}', "failed to load 'm', config: Message type"),
-        ('{"name": "other"}', "failed to load 'm', config.pbtxt: name is 'other'"),
-        ('{"sequence_batching": {}}', "failed to load 'm', config.pbtxt: sequence_batching"),
-        ("[" * 100_000, "failed to load 'm', config: "),
-    ],
-)
-async def test_a_configuration_that_cannot_be_read_changes_nothing(
-    repository: Path, config: str, text: str
-) -> None:
-    write(repository, "m", 2)
-    async with controlled(repository, load_models="m") as (models, _):
-        with pytest.raises(LoadError) as caught:
-            await models.load("m", config)
-        assert str(caught.value).startswith(text)
-        assert await ask(models, "m") == 2
-        assert models.failures == {}
-
-
 async def test_files_from_a_client_are_a_model_until_it_is_unloaded(repository: Path) -> None:
     async with controlled(repository) as (models, _):
         await models.load("sent", "{}", {"1/model.onnx": b"4", "7/model.onnx": b"7"})
@@ -340,133 +229,55 @@ async def test_files_from_a_client_are_a_model_until_it_is_unloaded(repository: 
         assert await asyncio.to_thread(os.listdir, repository) == []
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        *("../evil", "/etc/evil", "1/../../evil", "1//model.onnx", "", ".", "1/.hidden", "1\\x"),
-        *("/".join("a" * 20), "1/\0"),
-    ],
+PATHS = (
+    *("../evil", "/etc/evil", "1/../../evil", "1//model.onnx", "", ".", "1/.hidden", "1\\x"),
+    *("/".join("a" * 20), "1/\0"),
 )
-async def test_a_path_from_a_client_cannot_lead_out_of_its_model(
-    repository: Path, path: str
+NO_CONFIG = "failed to load 'm', config"
+# What a client asks to load (a name, a configuration, files by their paths), and the refusal.
+REFUSED: list[tuple[tuple[Any, ...], type[Exception], str]] = [
+    *(
+        (
+            ("m", "{}", {path: b"2"}),
+            InvalidArgument,
+            "is not a plain path inside the model's folder",
+        )
+        for path in PATHS
+    ),
+    (
+        ("m", "{}", {"A" * 256: b"2"}),
+        LoadError,
+        "failed to poll from model repository: file path 'AAA",
+    ),
+    (("m", None, {"1/model.onnx": b"2"}), InvalidArgument, "files are given without parameter"),
+    *(((name,), InvalidArgument, "Model name cannot be empty") for name in ("", "  ")),
+    *(
+        ((name,), InvalidArgument, "must not contain path traversal characters")
+        for name in ("../m", "a/b", "..", " ..", "a\0b")
+    ),
+    (("a" * 300,), InvalidArgument, "model name has 300 bytes, expected at most 255"),
+    (("...",), LoadError, "failed to poll from model repository"),  # a hidden folder
+    (("m", "{"), LoadError, f"{NO_CONFIG}: Failed to load JSON"),
+    (("m", '{"colour": "red"}'), LoadError, f"{NO_CONFIG}: Message type"),
+    (("m", '{"name": "other"}'), LoadError, f"{NO_CONFIG}.pbtxt: name is 'other'"),
+    (("m", '{"sequence_batching": {}}'), LoadError, f"{NO_CONFIG}.pbtxt: sequence_batching"),
+    (("m", "[" * 100_000), LoadError, f"{NO_CONFIG}: "),
+]
+
+
+@pytest.mark.parametrize(("load", "kind", "text"), REFUSED)
+async def test_a_name_path_or_configuration_that_is_wrong_changes_nothing(
+    repository: Path, load: tuple[Any, ...], kind: type[Exception], text: str
 ) -> None:
-    async with controlled(repository) as (models, _):
-        with pytest.raises(InvalidArgument, match="is not a plain path inside the model's folder"):
-            await models.load("m", "{}", {path: b"2"})
-        assert models.failures == {}
-
-
-async def test_a_path_from_a_client_that_no_file_system_takes_is_refused(repository: Path) -> None:
-    async with controlled(repository) as (models, _):
-        with pytest.raises(LoadError, match="failed to poll from model repository: file path 'AAA"):
-            await models.load("m", "{}", {"A" * 256: b"2"})
-
-
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("", "Model name cannot be empty"),
-        ("  ", "Model name cannot be empty"),
-        ("../m", "must not contain path traversal characters"),
-        ("a/b", "must not contain path traversal characters"),
-        ("..", "must not contain path traversal characters"),
-        (" ..", "must not contain path traversal characters"),
-        ("a\0b", "must not contain path traversal characters"),
-        ("a" * 300, "model name has 300 bytes, expected at most 255"),
-    ],
-)
-async def test_a_name_from_a_client_cannot_lead_out_of_the_repository(
-    repository: Path, name: str, text: str
-) -> None:
-    async with controlled(repository) as (models, _):
-        with pytest.raises(InvalidArgument, match=text):
-            await models.load(name)
-
-
-async def test_a_hidden_folder_is_no_model(repository: Path) -> None:
+    """Neither leads out of the repository; the model that is served stays as it is."""
+    write(repository, "m", 2)
     write(repository, "...", 2)
-    async with controlled(repository) as (models, _):
-        with pytest.raises(LoadError, match="failed to poll from model repository"):
-            await models.load("...")
-
-
-async def test_files_without_a_configuration_are_refused(repository: Path) -> None:
-    async with controlled(repository) as (models, _):
-        with pytest.raises(InvalidArgument, match="files are given without parameter 'config'"):
-            await models.load("m", None, {"1/model.onnx": b"2"})
-
-
-async def test_polling_loads_what_is_new_or_changed_once_it_keeps_still(repository: Path) -> None:
-    write(repository, "m", 2)
-    async with controlled(repository, "poll", repository_poll_s=3_600) as (models, _):
-        await models.poll_once()
-        write(repository, "m", 3, version=2)
-        write(repository, "new", 4)
-        await models.poll_once()
+    async with controlled(repository, load_models="m") as (models, _):
+        with pytest.raises(kind) as caught:
+            await models.load(*load)
+        assert text in str(caught.value)
         assert await ask(models, "m") == 2
-        assert not models.has("new")
-        await models.poll_once()
-        assert await ask(models, "m") == 3
-        assert await ask(models, "new") == 4
-        write(repository, "m", "broken", version=3)
-        for _ in range(3):
-            await models.poll_once()
-        assert await ask(models, "m") == 3
-        assert list(models.failures) == ["m"]
-        for path in ("new/1/model.onnx", "new/1", "new"):
-            whole = repository / path
-            whole.unlink() if whole.is_file() else whole.rmdir()
-        await models.poll_once()
-        assert not models.has("new")
-        write(repository, "m", 6, version=3)
-        for _ in range(2):
-            await models.poll_once()
-        assert await ask(models, "m") == 6
-
-
-async def test_polling_goes_on_by_itself_and_survives_a_repository_that_is_away(
-    repository: Path,
-) -> None:
-    write(repository, "m", 2)
-    async with controlled(repository, "poll", repository_poll_s=0.1) as (models, _):
-        away = repository.with_name("away")
-        os.rename(repository, away)
-        await asyncio.sleep(0.3)
-        assert await ask(models, "m") == 2
-        os.rename(away, repository)
-        write(repository, "n", 3)
-        await eventually(lambda: models.has("n"))
-
-
-async def test_a_link_out_of_the_repository_is_not_followed(
-    repository: Path, tmp_path: Path
-) -> None:
-    (tmp_path / "secret").write_text("2")
-    (tmp_path / "elsewhere/1").mkdir(parents=True)
-    (tmp_path / "elsewhere/1/model.onnx").write_text("2")
-    (repository / "file/1").mkdir(parents=True)
-    (repository / "file/1/model.onnx").symlink_to(tmp_path / "secret")
-    (repository / "whole").symlink_to(tmp_path / "elsewhere")
-    (repository / "version").mkdir()
-    (repository / "version/1").symlink_to(tmp_path / "elsewhere/1")
-    write(repository, "good", 2)
-    (repository / "inside").mkdir()
-    (repository / "inside/1").symlink_to("../good/1")
-    async with controlled(repository, "none") as (models, _):
-        assert [model.name for model in models.models()] == ["good", "inside"]
-        assert {name: text.split(" is a link")[0] for name, text in models.failures.items()} == {
-            "file": "1/model.onnx",
-            "version": "1",
-            "whole": ".",
-        }
-        assert "out of the model repository" in models.failures["file"]
-
-
-async def test_folders_that_link_to_themselves_end(repository: Path) -> None:
-    write(repository, "m", 2)
-    (repository / "m/1/again").symlink_to("..")
-    async with controlled(repository, "none") as (models, _):
-        assert await ask(models, "m") == 2
+        assert models.failures == {}
 
 
 async def test_a_load_again_is_of_what_was_loaded_last_when_its_turn_comes(
@@ -484,16 +295,6 @@ async def test_a_load_again_is_of_what_was_loaded_last_when_its_turn_comes(
         await asyncio.gather(newer, again)
         assert await ask(models, "m") == 3
         assert not models.failures
-
-
-async def test_a_link_to_itself_is_reported_and_polling_goes_on(repository: Path) -> None:
-    write(repository, "m", 2)
-    async with controlled(repository, "poll", repository_poll_s=0.1) as (models, _):
-        (repository / "m/1/loop").symlink_to("loop")
-        await eventually(lambda: "loop is a broken link" in models.failures.get("m", ""))
-        (repository / "m/1/loop").unlink()
-        write(repository, "n", 3)
-        await eventually(lambda: models.has("n") and not models.failures)
 
 
 async def test_a_version_that_fails_while_another_loads_is_not_served_again(
@@ -551,21 +352,6 @@ async def test_a_closing_repository_changes_no_more(repository: Path) -> None:
             await models.load("m")
 
 
-async def test_a_version_written_otherwise_is_no_version(repository: Path) -> None:
-    """`01` and `1` would be one number, and the digits of other scripts too."""
-    write(repository, "m", 2)
-    for name in ("01", "²", "٣", "-1", "0"):
-        (repository / "m" / name).mkdir()
-    async with controlled(repository, "none") as (models, _):
-        assert models.versions("m") == [1]
-
-
-def test_a_file_that_vanishes_or_is_a_fifo_does_not_block(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(LoadError, match="pipe is neither a file nor a folder"):
-        take_snapshot(ModelSource("m", tmp_path, tmp_path))
-
-
 async def test_names_that_were_unloaded_make_room_for_others(
     repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -581,13 +367,6 @@ async def test_names_that_were_unloaded_make_room_for_others(
         assert [model.name for model in models.models()] == ["b", "c"]
         with pytest.raises(NotFound, match="'a' is not found"):
             models.find("a")
-
-
-async def test_names_that_no_message_can_carry_are_no_models(repository: Path) -> None:
-    write(repository, "m", 2)
-    os.mkdir(os.fsencode(repository) + b"/\xff")
-    async with controlled(repository, "none") as (models, _):
-        assert await rows(models) == [("m", "1", "READY", "")]
 
 
 async def test_a_version_that_cannot_be_started_takes_those_before_it_along(
