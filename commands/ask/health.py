@@ -36,7 +36,7 @@ WRONG_USAGE = 2
 
 def main(arguments: Sequence[str]) -> int:
     """0 if the server's gRPC health is SERVING, else 1; prints the status in one line."""
-    flags = _parser().parse_args(arguments)
+    flags = parser().parse_args(arguments)
     try:
         access = read_access(
             flags.tls_ca, flags.tls_cert, flags.tls_key, flags.tls_name, flags.token_file
@@ -57,7 +57,7 @@ class Parser(argparse.ArgumentParser):
         self.exit(WRONG_USAGE, f"{ERROR}{message}. See '{self.prog} --help'.\n")
 
 
-def _parser() -> argparse.ArgumentParser:
+def parser() -> argparse.ArgumentParser:
     parser = Parser(
         "attendant healthcheck",
         description="Check the server's gRPC health: exit code 0 if it is SERVING, else 1.",
