@@ -2,15 +2,13 @@
 
 import asyncio
 import atexit
-import time
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-import numpy as np
-
-from loadtests.compare.worker import Answer, Run, Setup, Work, padded, serve
+from loadtests.compare.worker import Answer, Run, Setup, Work, serve
+from loadtests.compare.workers.encoding import encoding
+from loadtests.load.closed_loop import closed_loop
 from loadtests.load.engine import Prompt, run_one, serving
-from service.contract.tensors import Arrays
 from service.runtime.session import OnnxSession, SessionOptions
 from service.serving.generative_model import GenerativeModel
 
@@ -30,18 +28,7 @@ def _open_encoder(setup: Setup) -> Run:
     inputs = {spec.name for spec in session.signature.inputs}
     (output,) = session.signature.outputs
 
-    def feed(rows: list[list[int]]) -> Arrays:
-        ids, mask = (np.array(values, np.int64) for values in padded(rows))
-        known = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
-        return {name: array for name, array in known.items() if name in inputs}
-
-    def run(work: Work) -> Answer:
-        started_s = time.perf_counter()
-        found = [session.run(feed(rows), [output.name])[0] for rows in work.batches()]
-        seconds = time.perf_counter() - started_s
-        return Answer(seconds, np.concatenate(found).astype(float).tolist())
-
-    return run
+    return encoding(inputs, lambda feed: session.run(feed, [output.name])[0])
 
 
 def _open_generator(setup: Setup) -> Run:
@@ -56,16 +43,13 @@ def _open_generator(setup: Setup) -> Run:
 
 async def _generate(model: GenerativeModel, work: Work) -> Answer:
     tokens: dict[int, list[int]] = {}
-    waiting = iter(enumerate(zip(work.rows, work.num_tokens, strict=True)))
 
-    async def client() -> None:
-        for index, (prompt, num_tokens) in waiting:
-            sample = await run_one(model, Prompt(prompt, num_tokens))
-            tokens[index] = [int(token) for token in sample.token_ids[len(prompt) :]]
+    async def generate(index: int) -> None:
+        prompt = work.rows[index]
+        sample = await run_one(model, Prompt(prompt, work.num_tokens[index]))
+        tokens[index] = [int(token) for token in sample.token_ids[len(prompt) :]]
 
-    started_s = time.perf_counter()
-    await asyncio.gather(*(client() for _ in range(work.concurrency)))
-    seconds = time.perf_counter() - started_s
+    seconds = await closed_loop(range(len(work.rows)), work.concurrency, generate)
     return Answer(seconds, [tokens[index] for index in range(len(work.rows))])
 
 

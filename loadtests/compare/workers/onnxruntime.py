@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 import onnxruntime
 
-from loadtests.compare.worker import Run, Setup, classifying, generating_in_groups, padded, serve
+from loadtests.compare.worker import Run, Setup, generating_in_groups, padded, serve
+from loadtests.compare.workers.encoding import encoding
 
 HEADS, HEAD_SIZE, LAYERS = 12, 64, 12  # of GPT-2
 
@@ -22,15 +23,7 @@ def open_engine(setup: Setup) -> Run:
 
 def _encoder(session: Any) -> Run:
     inputs = [each.name for each in session.get_inputs()]
-
-    def logits(rows: list[list[int]]) -> list[list[float]]:
-        ids, mask = (np.array(values, np.int64) for values in padded(rows))
-        known = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
-        found = session.run(["logits"], {name: known[name] for name in inputs})[0]
-        values: list[list[float]] = found.astype(float).tolist()
-        return values
-
-    return classifying(logits)
+    return encoding(inputs, lambda feed: session.run(["logits"], feed)[0])
 
 
 def _generator(session: Any) -> Run:

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import openvino
 
-from loadtests.compare.worker import Answer, Run, Setup, Work, classifying, padded, serve
+from loadtests.compare.worker import Answer, Run, Setup, Work, serve
+from loadtests.compare.workers.encoding import encoding
 
 CACHE_GIB = 2
 MOST_SEQUENCES = 32
@@ -29,15 +30,7 @@ def _open_encoder(folder: str, properties: dict[str, Any]) -> Run:
         graph, DEVICE, properties | {"NUM_STREAMS": 1}
     ).create_infer_request()
     inputs = {each.get_any_name() for each in graph.inputs}
-
-    def logits(rows: list[list[int]]) -> list[list[float]]:
-        ids, mask = (np.array(values, np.int64) for values in padded(rows))
-        known = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
-        found = request.infer({name: known[name] for name in inputs})[0]
-        values: list[list[float]] = found.astype(float).tolist()
-        return values
-
-    return classifying(logits)
+    return encoding(inputs, lambda feed: request.infer(feed)[0])
 
 
 def _open_generator(folder: str, properties: dict[str, Any]) -> Run:
