@@ -134,7 +134,7 @@ def test_a_stream_that_asks_for_statuses_ends_with_the_models_error(stub: Stub) 
     assert "out of data bounds" in (caught.value.details() or "")
 
 
-def test_what_the_model_raises_is_internal_and_hurts_nobody_else(stub: Stub) -> None:
+def test_what_the_model_raises_is_internal_and_other_requests_are_served(stub: Stub) -> None:
     code, text = refusal(stub, asking(99))
     assert code == "INTERNAL"
     assert "out of data bounds" in text

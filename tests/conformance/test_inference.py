@@ -187,7 +187,7 @@ def test_parameters_are_taken(client: triton.InferenceServerClient, case: str) -
     assert result.as_numpy("OUTPUT1").tolist() == (COUNTING - ONES).tolist()
 
 
-def test_parameters_of_tensors_that_nobody_knows_are_ignored(stub: Stub) -> None:
+def test_unknown_parameters_of_tensors_are_ignored(stub: Stub) -> None:
     request = simple()
     request.inputs[0].parameters["mine"].int64_param = 1
     request.outputs.add(name="OUTPUT0").parameters["mine"].string_param = "a"

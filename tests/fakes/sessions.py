@@ -277,7 +277,7 @@ def tensor_request(
 
 
 def up_to(num_requests: int) -> QueuePolicies:
-    """So many requests may wait."""
+    """Policies under which `num_requests` may wait."""
     return QueuePolicies(QueuePolicy(num_requests))
 
 

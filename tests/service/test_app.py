@@ -417,7 +417,7 @@ async def test_a_scrape_shows_what_was_asked(models: Path) -> None:
         assert line in page.splitlines()
 
 
-async def test_gauges_show_who_waits_and_who_runs(models: Path) -> None:
+async def test_gauges_show_how_many_requests_wait_and_run(models: Path) -> None:
     async with serving(models) as served:
         running = await served.hold("spam")
         waiting = asyncio.create_task(served.infer_text("spam", "now"))
@@ -481,7 +481,7 @@ async def test_a_delay_ends_by_itself_and_the_drain_begins(models: Path) -> None
         await within_patience(stopping)
 
 
-async def test_a_second_signal_waits_for_nobody(models: Path) -> None:
+async def test_a_second_signal_ends_the_drain_at_once(models: Path) -> None:
     """A drain bound of 1,000 s, and a session that does not end: its caller is told at once."""
     async with serving(models, drain_timeout_s=1_000.0) as served:
         running = await served.hold("spam")

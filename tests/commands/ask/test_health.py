@@ -57,7 +57,7 @@ async def test_the_servers_own_environment_is_enough(served: Served) -> None:
         (("--address", "127.0.0.1:1", "--timeout-s", "5"), "UNAVAILABLE"),
     ],
 )
-async def test_whatever_is_not_serving_exits_1_with_one_line(
+async def test_a_service_that_is_not_serving_exits_1_with_one_line(
     served: Served, flags: tuple[str, ...], word: str
 ) -> None:
     result = await run("--address", served.address, *flags)

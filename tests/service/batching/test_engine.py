@@ -173,7 +173,7 @@ async def test_a_client_that_leaves_between_its_batches_is_forgotten() -> None:
     assert len(session.batches) == 3
 
 
-async def test_a_run_that_nobody_waits_for_is_stopped() -> None:
+async def test_a_run_whose_clients_have_all_left_is_stopped() -> None:
     """Two share a run: one leaves, and it goes on; the other's deadline passes, and it ends."""
     session = held_session()
     async with engine_on(session, max_delay_s=NEVER_S, max_rows=2) as engine:
@@ -204,7 +204,7 @@ async def test_stopping_one_run_leaves_the_other_alone() -> None:
         assert values(await within_patience(tasks[1])) == [4.0]
 
 
-async def test_a_failed_batch_is_retried_without_those_who_left() -> None:
+async def test_a_failed_batch_is_retried_without_clients_that_left() -> None:
     """Three share a run that will fail; while it does the first leaves: two runs follow."""
     session = held_session(refuse_negative)
     async with engine_on(session, max_delay_s=NEVER_S, max_rows=3) as engine:
@@ -220,7 +220,7 @@ async def test_a_failed_batch_is_retried_without_those_who_left() -> None:
     assert batches_of(session) == [[1.0, -1.0, 3.0], [-1.0], [3.0]]
 
 
-async def test_since_when_the_oldest_run_is_under_way() -> None:
+async def test_the_engine_knows_since_when_its_oldest_run_is_under_way() -> None:
     sessions = held_session(), held_session()
     async with engine_on(*sessions, max_rows=1) as engine:
         assert engine.running_since_s is None
@@ -256,7 +256,7 @@ async def test_moments_that_no_clock_reaches_do_not_end_the_engine() -> None:
     assert answers == [[2.0], [4.0]]
 
 
-async def test_who_may_wait_longer_than_its_timeout_goes_last() -> None:
+async def test_a_request_that_may_wait_longer_than_its_timeout_goes_last() -> None:
     session = held_session()
     queue = timing_out(0.05, can_override=True, is_delaying=True)
     async with engine_on(session, queue=queue, max_rows=1) as engine:

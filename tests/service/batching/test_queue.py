@@ -266,7 +266,7 @@ def test_a_level_is_not_held_up_by_company_for_its_lower_ones() -> None:
     assert [lengths_of(queue.take(0.0)[0]) for _ in range(3)] == [[10] * 4, [100], [10] * 4]
 
 
-def test_a_timeout_ends_who_waits_when_it_is_reached() -> None:
+def test_a_timeout_ends_a_request_that_waits_when_it_is_reached() -> None:
     """A timeout of 5: came at 0 and 1, late at 5 and 6, `now` itself included."""
     policies = QueuePolicies(QueuePolicy(timeout_s=5.0))
     queue = BatchQueue(BatchLimits(queue=policies))
@@ -279,7 +279,7 @@ def test_a_timeout_ends_who_waits_when_it_is_reached() -> None:
     assert ([item.request for item in batch], late) == ([second], {})
 
 
-def test_a_timeout_does_not_end_who_has_begun() -> None:
+def test_a_timeout_does_not_end_a_request_that_has_begun() -> None:
     queue = BatchQueue(BatchLimits(queue=QueuePolicies(QueuePolicy(timeout_s=5.0)), max_rows=1))
     request = make(1, 1)
     assert queue.put(request) == 5.0

@@ -1,6 +1,6 @@
 """Every field that `config.pbtxt` can have: acted on, or refused by its name.
 
-The tables are whole: a newer protocol with one more field fails here, until somebody decides
+The tables are whole: a newer protocol with one more field fails here, until it is decided
 what becomes of it.
 """
 

@@ -205,7 +205,7 @@ def test_a_file_that_the_configuration_names_is_the_one(
 
 
 def test_a_file_that_no_manifest_lists_is_not_chosen(tmp_path: Path) -> None:
-    """Nobody measured it."""
+    """It was never measured."""
     folder = write_model(tmp_path, "spam", classifier_manifest())
     (folder / "1/model.int8.onnx").touch()
     assert load(tmp_path)[1] == ["model.onnx"]

@@ -45,7 +45,7 @@ async def test_each_search_and_each_text_is_what_it_is_alone() -> None:
     """Random arrivals and leavers, 12 slots; everything is recounted after every step.
 
     Texts of one token each, samples and searches of 2 to 6 beams, prompts of 1 to 45 tokens in
-    chunks of 12. Who stays gets exactly what it gets alone; nobody is left.
+    chunks of 12. A client that stays gets exactly what it gets alone; no sequence is left.
     """
     random = np.random.default_rng(7)
     observer = CheckingObserver()
@@ -89,7 +89,7 @@ async def test_each_search_and_each_text_is_what_it_is_alone() -> None:
     assert len(set(ended)) == len(ended)
 
 
-async def test_slots_of_beams_to_come_are_nobody_else_s() -> None:
+async def test_slots_of_beams_to_come_are_given_to_no_other_request() -> None:
     """Two letters: 2 beams, then 4; over 5 slots one of three texts runs beside them meanwhile."""
     decoder, observer = ChanceDecoder(5), CheckingObserver()
     decoder.hold()
@@ -113,7 +113,7 @@ async def test_slots_of_beams_to_come_are_nobody_else_s() -> None:
     assert widths.index(3) < widths.index(5)
 
 
-async def test_a_search_that_waits_for_its_slots_is_passed_by_nobody() -> None:
+async def test_no_request_overtakes_a_search_that_waits_for_its_slots() -> None:
     """Three slots of four are taken, a search of 2 waits, and a text comes after it."""
     decoder, observer = ChanceDecoder(4), RecordingObserver()
     decoder.hold()
@@ -172,7 +172,7 @@ async def test_a_fork_copies_what_the_other_beam_does_not_have() -> None:
     assert all(start >= 50 for start, _ in starts[3:])
 
 
-def test_beams_are_not_drafted_and_nobody_is_beside_them() -> None:
+def test_nothing_is_drafted_for_beams_or_beside_them() -> None:
     """A text that repeats itself has a draft, but not as a beam, nor while there are beams."""
     text, beam = (sequence_of("abcabcabc", max_tokens=20, beam_width=width) for width in (0, 4))
     speculator = Speculator(7)

@@ -389,7 +389,7 @@ def test_encoder_is_no_decoder() -> None:
         DecoderShape.of(encoder)
 
 
-def test_input_that_nobody_fills_is_refused() -> None:
+def test_an_input_of_the_graph_that_no_value_fills_is_refused() -> None:
     more = Signature((*SIGNATURE.inputs, spec("attention_bias", "FP32", -1)), SIGNATURE.outputs)
     with pytest.raises(LoadError, match="attention_bias"):
         DecoderShape.of(more)

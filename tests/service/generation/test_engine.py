@@ -104,7 +104,7 @@ HELLO = greedy_text("hello", 20)
         ({"stop": (HELLO[1:3],), "min_tokens": 3}, HELLO, FinishReason.LENGTH, ""),
     ],
 )
-async def test_why_a_sequence_ends(
+async def test_a_sequence_ends_with_its_reason(
     params: dict[str, Any], text: str, reason: FinishReason, stop_reason: str
 ) -> None:
     """After "hello", of 20 tokens; a stop string whole at the third is text where 3 are wanted."""

@@ -83,7 +83,7 @@ async def test_leaving_after_the_end_changes_nothing() -> None:
     assert [s.finish_reason for s in observer.ended] == [FinishReason.LENGTH] * 2
 
 
-async def test_a_deadline_that_passes_amid_a_text_ends_it_and_disturbs_nobody() -> None:
+async def test_a_deadline_that_passes_amid_a_text_ends_it_and_disturbs_no_other() -> None:
     """Both decode in run 3, which outlasts the deadline of one: run 4 is the other's alone."""
     decoder, observer = FakeDecoder(), RecordingObserver()
     decoder.hold()
@@ -142,7 +142,7 @@ async def test_samples_of_a_prompt_that_has_begun_do_not_time_out() -> None:
     assert [len(answer.token_ids) for answer in answers] == [3, 3]
 
 
-async def test_since_when_the_step_is_under_way() -> None:
+async def test_the_engine_knows_since_when_its_step_is_under_way() -> None:
     decoder = FakeDecoder()
     decoder.hold()
     async with engine_on(decoder) as engine:
@@ -161,7 +161,7 @@ async def test_since_when_the_step_is_under_way() -> None:
         await until(lambda: engine.running_since_s is None)
 
 
-async def test_a_slow_reader_gets_what_it_missed_in_one_chunk_and_holds_up_nobody() -> None:
+async def test_a_slow_reader_gets_what_it_missed_in_one_chunk_and_delays_no_other() -> None:
     """It takes the first of 50 tokens and rests, while another is served to the end."""
     decoder = FakeDecoder()
     decoder.hold()

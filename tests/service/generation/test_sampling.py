@@ -293,7 +293,7 @@ MIXED: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("params", MIXED, ids=str)
-def test_a_seeded_row_is_the_same_to_the_bit_whoever_is_beside_it(params: dict[str, Any]) -> None:
+def test_a_seeded_row_is_the_same_to_the_bit_beside_any_other_rows(params: dict[str, Any]) -> None:
     """Alone, and at the ends and in the middle of batches of 7 and 32, four steps each."""
     steps = [random_logits(step, 3_001) for step in range(4)]
 
@@ -320,7 +320,7 @@ def test_samples_of_one_seed_differ_by_their_index_and_repeat() -> None:
     assert tokens[0] == tokens[2] != tokens[1]
 
 
-def test_without_a_seed_nobody_knows() -> None:
+def test_without_a_seed_two_samplers_differ() -> None:
     tokens = [
         [choose_one(np.zeros(1_000), state) for _ in range(8)] for state in (state_of(), state_of())
     ]

@@ -191,7 +191,7 @@ def test_packed_prompts_are_bounded_between_two_decoding_steps() -> None:
     assert shapes(found) == [("prefill", (20, 6)), ("decode", (1,) * 3), ("prefill", (8,))]
 
 
-def test_chunks_are_of_one_size_whoever_else_is_there() -> None:
+def test_chunks_are_of_one_size_beside_any_other_requests() -> None:
     """A prompt of 100 in 30 random crowds: always 32, 32, 32, 4, so that rounding is the same."""
     for seed in range(30):
         random = np.random.default_rng(seed)

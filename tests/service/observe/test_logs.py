@@ -70,7 +70,7 @@ def _json(text: str) -> dict[str, Any]:
     return found
 
 
-def test_a_json_line_says_when_how_grave_who_and_what() -> None:
+def test_a_json_line_has_time_level_logger_and_message() -> None:
     logger = Logger(JsonFormatter())
     before = time.time()
     logger.log.warning("model '%s' is %d", "m", 3)

@@ -100,7 +100,7 @@ async def test_masks_are_filled_text_by_text_in_one_batch(reading: Any, served: 
     assert batch["input_ids"].shape == (3, 7)
 
 
-async def test_five_fills_come_where_nobody_says_how_many(reading: Any) -> None:
+async def test_five_fills_come_by_default(reading: Any) -> None:
     (result,) = (await reading.FillMask(request("win the [MASK]"))).results
     assert len(result.masks[0].fills) == 5
     (result,) = (await reading.FillMask(request("win the [MASK]", top_k=NUM_TOKENS))).results
@@ -326,7 +326,7 @@ async def test_candidates_alone_may_be_compared(served: Served) -> None:
         ),
     ],
 )
-async def test_what_cannot_be_compared_is_said(
+async def test_prompts_that_cannot_be_compared_are_refused_with_the_reason(
     served: Served, arguments: tuple[str, ...], message: str
 ) -> None:
     with pytest.raises(SettingError) as refusal:

@@ -273,7 +273,7 @@ async def test_a_generative_model_shows_its_tokens_and_its_manifest(served: Serv
 
 
 async def start_held(served: Served, count: int = 1) -> list[Any]:
-    """So many streams, whose sequences all have a slot and none of whose steps ends."""
+    """`count` streams, whose sequences all have a slot and none of whose steps ends."""
     decoder = served.decoders["tale"]
     decoder.hold()
     calls = [
@@ -393,7 +393,7 @@ async def test_a_model_that_fails_ends_the_stream_with_its_text(served: Served) 
     assert (await served.generation.GenerateUnary(request_of())).results
 
 
-async def test_a_slow_reader_stalls_nobody_and_misses_nothing(served: Served) -> None:
+async def test_a_slow_reader_delays_no_other_and_misses_nothing(served: Served) -> None:
     """It reads nothing until another client has had two whole answers."""
     slow = served.generation.Generate(request_of("slow", max_tokens=40))
     for prompt in ("quick", "brown"):

@@ -435,7 +435,7 @@ async def test_a_client_that_leaves_takes_its_request_out_of_the_queue(served: S
     assert len(served.sessions["spam"].batches) == 1
 
 
-async def test_a_client_that_leaves_a_running_batch_disturbs_nobody(served: Served) -> None:
+async def test_a_client_that_leaves_a_running_batch_disturbs_no_other(served: Served) -> None:
     session = served.sessions["spam"]
     opener = await served.hold("spam")
     leaving = served.inference.ModelInfer(text_request("spam", "now"))

@@ -1,27 +1,16 @@
-"""`ModelStreamInfer` over the wire: tritonclient unmodified, and raw stubs."""
+"""`ModelStreamInfer` over the wire, by raw stubs."""
 
 import asyncio
-import queue
-import time
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import grpc
 import numpy as np
 import pytest
-import tritonclient.grpc as triton
-import tritonclient.grpc.aio as triton_aio
 from grpc import StatusCode
 from tritonclient.grpc import service_pb2 as pb
 
-from service.api.infer import to_infer_request
-from service.contract.tensors import strings_from_raw
-from service.serving.generative_model import GenerativeModel
-from service.serving.model import Caller
 from service.settings import Settings
 from tests.fakes.serving import (
-    NO_SHARING,
     Served,
     eventually,
     refusal,
@@ -30,68 +19,20 @@ from tests.fakes.serving import (
     text_request,
     within_patience,
 )
-from tests.fakes.sessions import PATIENCE_S, greedy_text, text_values, token_ids
+from tests.fakes.sessions import greedy_text, text_values, token_ids
+from tests.fakes.streams import (
+    add_bool,
+    answers,
+    is_final,
+    joined,
+    open_stream,
+    prompt_request,
+    texts_of,
+)
 
 MAX_IN_FLIGHT = Settings().max_stream_requests
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 SETTINGS = {"max_queue_requests": 2}
-GREEDY = '{"temperature": 0, "max_tokens": 10}'
-
-
-def prompt_request(
-    prompt: str,
-    *,
-    id: str = "",  # noqa: A002 - the message's name for it
-    stream: bool | None = True,
-    sampling: str | None = GREEDY,
-    wants_empty_final: bool = False,
-) -> pb.ModelInferRequest:
-    """A prompt as Triton's generative backends take it."""
-    request = pb.ModelInferRequest(model_name="tale", id=id or prompt)
-    add_strings(request, "text_input", prompt)
-    if stream is not None:
-        tensor = request.inputs.add(name="stream", datatype="BOOL", shape=[1])
-        tensor.contents.bool_contents.append(stream)
-    if sampling is not None:
-        add_strings(request, "sampling_parameters", sampling)
-    if wants_empty_final:
-        request.parameters["triton_enable_empty_final_response"].bool_param = True
-    return request
-
-
-def add_strings(request: pb.ModelInferRequest, name: str, *values: str) -> None:
-    tensor = request.inputs.add(name=name, datatype="BYTES", shape=[len(values)])
-    tensor.contents.bytes_contents.extend(value.encode() for value in values)
-
-
-def open_stream(served: Served, *requests: pb.ModelInferRequest, **options: Any) -> Any:
-    """A stream whose requests are all sent, and whose client sends no more."""
-    return served.inference.ModelStreamInfer(iter(requests), **options)
-
-
-async def answers(call: Any) -> list[pb.ModelStreamInferResponse]:
-    """All responses until the stream ends well."""
-    found = []
-    while (response := await within_patience(call.read())) is not grpc.aio.EOF:
-        found.append(response)
-    return found
-
-
-def is_final(response: pb.ModelStreamInferResponse) -> bool:
-    value: bool = response.infer_response.parameters["triton_final_response"].bool_param
-    return value
-
-
-def texts_of(response: pb.ModelStreamInferResponse) -> list[str]:
-    (output,) = response.infer_response.outputs
-    assert (output.name, output.datatype) == ("text_output", "BYTES")
-    (raw,) = response.infer_response.raw_output_contents
-    return [part.decode() for part in strings_from_raw(raw, output.shape[0], "text_output", "tale")]
-
-
-def joined(responses: list[pb.ModelStreamInferResponse], id: str) -> str:  # noqa: A002
-    own = [response for response in responses if response.infer_response.id == id]
-    return "".join(texts_of(response)[0] for response in own if response.infer_response.outputs)
 
 
 async def test_an_empty_stream_is_ok(served: Served) -> None:
@@ -214,11 +155,6 @@ async def test_samples_are_told_apart_by_their_place(served: Served) -> None:
     add_bool(request, "exclude_input_in_output", True)
     (only,) = await answers(open_stream(served, request))
     assert texts_of(only) == streamed
-
-
-def add_bool(request: pb.ModelInferRequest, name: str, value: bool) -> None:
-    tensor = request.inputs.add(name=name, datatype="BOOL", shape=[1])
-    tensor.contents.bool_contents.append(value)
 
 
 async def test_unary_calls_of_a_generative_model_give_the_whole_text(served: Served) -> None:
@@ -451,83 +387,6 @@ async def test_an_open_stream_without_requests_does_not_keep_the_server(models: 
         assert await refusal(call.read()) == (StatusCode.UNAVAILABLE, SHUTTING_DOWN)
 
 
-def triton_inputs(module: Any, prompt: str) -> list[Any]:
-    """The four tensors as Triton's own examples of generation send them."""
-    values: dict[str, np.ndarray] = {
-        "text_input": np.array([prompt.encode()], object),
-        "stream": np.array([True]),
-        "sampling_parameters": np.array([GREEDY.encode()], object),
-        "exclude_input_in_output": np.array([True]),
-    }
-    inputs = []
-    for name, value in values.items():
-        tensor = module.InferInput(name, [1], "BOOL" if value.dtype == bool else "BYTES")
-        tensor.set_data_from_numpy(value)
-        inputs.append(tensor)
-    return inputs
-
-
-async def test_the_synchronous_triton_client_streams(served: Served) -> None:
-    """`start_stream`, `async_stream_infer`, `stop_stream`, unmodified; blocking, so on a thread."""
-
-    def use() -> dict[str, str]:
-        found: queue.Queue[Any] = queue.Queue()
-        texts = dict.fromkeys(("once", "upon"), "")
-        with triton.InferenceServerClient(served.address) as client:
-            client.start_stream(lambda result, error: found.put((result, error)))
-            for prompt in texts:
-                client.async_stream_infer(
-                    "tale",
-                    triton_inputs(triton, prompt),
-                    request_id=prompt,
-                    enable_empty_final_response=True,
-                )
-            num_left = len(texts)
-            while num_left:
-                result, error = found.get(timeout=PATIENCE_S)
-                assert error is None
-                response = result.get_response()
-                if response.parameters["triton_final_response"].bool_param:
-                    num_left -= 1
-                else:
-                    texts[response.id] += result.as_numpy("text_output")[0].decode()
-            client.stop_stream()
-        return texts
-
-    found = await within_patience(asyncio.to_thread(use))
-    assert found == {prompt: greedy_text(prompt, 10) for prompt in ("once", "upon")}
-
-
-async def test_the_synchronous_triton_client_cancels(served: Served) -> None:
-    def use() -> Any:
-        found: queue.Queue[Any] = queue.Queue()
-        with triton.InferenceServerClient(served.address) as client:
-            client.start_stream(lambda result, error: found.put((result, error)))
-            client.async_stream_infer("tale", triton_inputs(triton, "once"))
-            served.decoders["tale"].wait_for_runs(1)
-            client.stop_stream(cancel_requests=True)
-        return found.get(timeout=PATIENCE_S)
-
-    served.decoders["tale"].hold()
-    result, error = await within_patience(asyncio.to_thread(use))
-    assert result is None
-    assert error.status() == "StatusCode.CANCELLED"
-    await eventually(lambda: served.app._admission.num_inside == 0)
-
-
-async def test_the_asynchronous_triton_client_streams(served: Served) -> None:
-    async def requests() -> AsyncIterator[dict[str, Any]]:
-        inputs = triton_inputs(triton_aio, "once")
-        yield {"model_name": "tale", "inputs": inputs, "request_id": "once"}
-
-    text = ""
-    async with triton_aio.InferenceServerClient(served.address) as client:
-        async for result, error in client.stream_infer(requests()):
-            assert error is None
-            text += result.as_numpy("text_output")[0].decode()
-    assert text == greedy_text("once", 10)
-
-
 async def test_metadata_and_configuration_say_how_to_ask(served: Served) -> None:
     found = await served.inference.ModelMetadata(pb.ModelMetadataRequest(name="tale"))
     tensors = [(t.name, t.datatype, list(t.shape)) for t in [*found.inputs, *found.outputs]]
@@ -542,46 +401,3 @@ async def test_metadata_and_configuration_say_how_to_ask(served: Served) -> None
     assert [tensor.optional for tensor in config.input] == [False, True, True, True]
     assert config.model_transaction_policy.decoupled
     assert config.max_batch_size == 0
-
-
-async def test_a_message_per_token_comes_however_late_the_reader_is(served: Served) -> None:
-    """Of 10 tokens, all of which are there before the second message is read."""
-    for message_per_token in (False, True):
-        request = prompt_request("once")
-        request.parameters["message_per_token"].bool_param = message_per_token
-        model = served.app.repository.find("tale")
-        assert isinstance(model, GenerativeModel)
-        asked = to_infer_request(request, model, NO_SHARING, Caller(time.monotonic()))
-        texts: list[str] = []
-        async for reply in model.infer_stream(asked):
-            texts.append(reply.outputs["text_output"][0].decode())
-            await eventually(lambda: served.num_running("tale") == 0)
-        assert "".join(texts) == greedy_text("once", 10)
-        assert len(texts) == 10 if message_per_token else len(texts) <= 2
-
-
-async def test_perf_tools_may_count_messages_as_tokens(served: Served) -> None:
-    request = prompt_request("once")
-    request.parameters["message_per_token"].bool_param = True
-    found = await answers(open_stream(served, request))
-    assert len(found) == 10
-    assert [is_final(each) for each in found] == [*[False] * 9, True]
-    assert joined(found, "once") == greedy_text("once", 10)
-
-
-@pytest.mark.parametrize(
-    ("stream", "value", "text"),
-    [
-        (False, True, "message_per_token is true, expected the input 'stream' to be true with it"),
-        (True, 1, "message_per_token is 1, expected a bool"),
-        (True, "true", "message_per_token is true, expected a bool"),
-    ],
-)
-async def test_a_message_per_token_is_of_streams_and_a_bool(
-    served: Served, stream: bool, value: bool | int | str, text: str
-) -> None:
-    request = prompt_request("once", stream=stream)
-    kind = {bool: "bool_param", int: "int64_param", str: "string_param"}[type(value)]
-    setattr(request.parameters["message_per_token"], kind, value)
-    (answer,) = await answers(open_stream(served, request))
-    assert answer.error_message == text

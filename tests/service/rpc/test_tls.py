@@ -253,7 +253,7 @@ def test_files_that_are_no_certificates_are_refused_by_name(
         assert text in str(caught.value)
 
 
-def test_an_encrypted_key_is_refused_and_asks_nobody(tmp_path: Path, server_pair: Signed) -> None:
+def test_an_encrypted_key_is_refused_without_a_prompt(tmp_path: Path, server_pair: Signed) -> None:
     locked = tmp_path / "locked.key"
     command = ["openssl", "ec", "-in", str(server_pair.key), "-aes256", "-passout", "pass:word"]
     subprocess.run([*command, "-out", str(locked)], check=True, capture_output=True, timeout=30)  # noqa: S603
