@@ -1,8 +1,9 @@
 """A whole server in this process: real ports, real clients, fake sessions."""
 
 import asyncio
+import math
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ from tritonclient.grpc import service_pb2_grpc
 
 from service.api.regions import SharedMemoryRegions, Transfer
 from service.app import App
+from service.contract.tensors import strings_from_raw
 from service.repository.loading import Openers
 from service.settings import Settings
 from tests.fakes.sessions import (
@@ -89,10 +91,29 @@ class Served:
 
 def text_request(model: str, *texts: str) -> pb.ModelInferRequest:
     """What tritonclient sends for a BYTES tensor [n, 1], as typed contents."""
+    return inference(model, text=texts)
+
+
+def inference(model: str, **inputs: Sequence[str]) -> pb.ModelInferRequest:
+    """Inputs of strings, one in each row."""
     request = pb.ModelInferRequest(model_name=model)
-    tensor = request.inputs.add(name="text", datatype="BYTES", shape=[len(texts), 1])
-    tensor.contents.bytes_contents.extend(text.encode() for text in texts)
+    for name, texts in inputs.items():
+        add_strings(request, name, *texts)
+        request.inputs[-1].shape.append(1)
     return request
+
+
+def add_strings(request: pb.ModelInferRequest, name: str, *values: str) -> None:
+    """An input of these strings, in one dimension."""
+    tensor = request.inputs.add(name=name, datatype="BYTES", shape=[len(values)])
+    tensor.contents.bytes_contents.extend(value.encode() for value in values)
+
+
+def strings_of(response: pb.ModelInferResponse) -> list[str]:
+    """The strings of the only output, whatever its shape."""
+    (output,), (raw,) = response.outputs, response.raw_output_contents
+    count = math.prod(output.shape)
+    return [part.decode() for part in strings_from_raw(raw, count, output.name, "the model")]
 
 
 def simple_request(num_rows: int = 1) -> pb.ModelInferRequest:

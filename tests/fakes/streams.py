@@ -5,9 +5,10 @@ from typing import Any
 import grpc
 from tritonclient.grpc import service_pb2 as pb
 
-from service.contract.tensors import strings_from_raw
 from tests.fakes.serving import (
     Served,
+    add_strings,
+    strings_of,
     within_patience,
 )
 
@@ -35,11 +36,6 @@ def prompt_request(
     return request
 
 
-def add_strings(request: pb.ModelInferRequest, name: str, *values: str) -> None:
-    tensor = request.inputs.add(name=name, datatype="BYTES", shape=[len(values)])
-    tensor.contents.bytes_contents.extend(value.encode() for value in values)
-
-
 def open_stream(served: Served, *requests: pb.ModelInferRequest, **options: Any) -> Any:
     """A stream whose requests are all sent, and whose client sends no more."""
     return served.inference.ModelStreamInfer(iter(requests), **options)
@@ -61,8 +57,7 @@ def is_final(response: pb.ModelStreamInferResponse) -> bool:
 def texts_of(response: pb.ModelStreamInferResponse) -> list[str]:
     (output,) = response.infer_response.outputs
     assert (output.name, output.datatype) == ("text_output", "BYTES")
-    (raw,) = response.infer_response.raw_output_contents
-    return [part.decode() for part in strings_from_raw(raw, output.shape[0], "text_output", "tale")]
+    return strings_of(response.infer_response)
 
 
 def joined(responses: list[pb.ModelStreamInferResponse], id: str) -> str:  # noqa: A002

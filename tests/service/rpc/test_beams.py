@@ -11,7 +11,7 @@ from tritonclient.grpc import service_pb2 as oip
 
 from tests.fakes.beams import reference_search
 from tests.fakes.command_line import run
-from tests.fakes.serving import Served, refusal
+from tests.fakes.serving import Served, add_strings, refusal, strings_of
 from tests.fakes.sessions import next_logits
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -47,11 +47,9 @@ async def test_a_stream_gives_whole_outputs_best_first(served: Served) -> None:
     assert whole.usage.output_tokens == 10
     tensors = oip.ModelInferRequest(model_name="tale")
     for name, value in (("text_input", prompt), ("sampling_parameters", json.dumps(PARAMS))):
-        tensor = tensors.inputs.add(name=name, datatype="BYTES", shape=[1])
-        tensor.contents.bytes_contents.append(value.encode())
-    raw = (await served.inference.ModelInfer(tensors)).raw_output_contents[0]
+        add_strings(tensors, name, value)
     texts = [prompt + result.text for result in whole.results]
-    assert raw == b"".join(len(text).to_bytes(4, "little") + text.encode() for text in texts)
+    assert strings_of(await served.inference.ModelInfer(tensors)) == texts
 
 
 async def test_texts_without_a_search_have_no_score(served: Served) -> None:

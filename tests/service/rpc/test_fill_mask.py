@@ -18,7 +18,7 @@ from commands.ask.client import try_models
 from service.errors import SettingError
 from service.serving.tasks import fill_mask
 from tests.fakes.command_line import run
-from tests.fakes.serving import Served, refusal, serving, text_request
+from tests.fakes.serving import Served, refusal, serving, strings_of, text_request
 from tests.fakes.sessions import (
     WORDS,
     FakeSessions,
@@ -189,7 +189,7 @@ async def test_tensors_ask_the_same(reading: Any, served: Served) -> None:
     (output,) = reply.outputs
     assert (output.name, output.datatype, list(output.shape)) == ("fills", "BYTES", [2, 1])
     results = (await reading.FillMask(request(*texts, top_k=2))).results
-    for found, result in zip(json_of(reply), results, strict=True):
+    for found, result in zip(map(json.loads, strings_of(reply)), results, strict=True):
         assert [mask["start"] for mask in found] == [mask.start for mask in result.masks]
         for ours, theirs in zip(found, result.masks, strict=True):
             assert [f["token"] for f in ours["fills"]] == [f.token for f in theirs.fills]
@@ -198,24 +198,14 @@ async def test_tensors_ask_the_same(reading: Any, served: Served) -> None:
             )
     del asked.parameters["top_k"]
     asked.parameters["candidates"].string_param = "cash home"
-    found = json_of(await served.inference.ModelInfer(asked))
-    assert {fill["token"] for fill in found[0][0]["fills"]} == {"cash", "home"}
+    (found, _) = map(json.loads, strings_of(await served.inference.ModelInfer(asked)))
+    assert {fill["token"] for fill in found[0]["fills"]} == {"cash", "home"}
     asked.parameters["top_k"].string_param = "two"
     code, message = await refusal(served.inference.ModelInfer(asked))
     assert (code, message) == (
         StatusCode.INVALID_ARGUMENT,
         "the parameter top_k is 'two', expected a whole number",
     )
-
-
-def json_of(reply: Any) -> list[Any]:
-    """The strings of a BYTES tensor, each after its length."""
-    content, found = reply.raw_output_contents[0], []
-    while content:
-        size = int.from_bytes(content[:4], "little")
-        found.append(json.loads(content[4 : 4 + size]))
-        content = content[4 + size :]
-    return found
 
 
 async def test_the_command_shows_fills_by_text(served: Served) -> None:

@@ -9,7 +9,15 @@ import pytest
 import pytest_asyncio
 from tritonclient.grpc import service_pb2 as pb
 
-from tests.fakes.serving import Served, eventually, refusal, serving, write_models
+from tests.fakes.serving import (
+    Served,
+    add_strings,
+    eventually,
+    refusal,
+    serving,
+    strings_of,
+    write_models,
+)
 
 INVALID = grpc.StatusCode.INVALID_ARGUMENT
 
@@ -62,14 +70,13 @@ async def test_a_generation_under_way_ends_though_its_model_is_unloaded(served: 
     decoder = served.decoders["tale"]
     decoder.hold()
     request = pb.ModelInferRequest(model_name="tale")
-    request.inputs.add(name="text_input", datatype="BYTES", shape=[1])
-    request.inputs[0].contents.bytes_contents.append(b"once")
+    add_strings(request, "text_input", "once")
     call = served.inference.ModelInfer(request)
     await eventually(lambda: bool(decoder.calls))
     await served.inference.RepositoryModelUnload(pb.RepositoryModelUnloadRequest(model_name="tale"))
     assert (await states(served))["tale/1"] == "UNLOADING"
     decoder.release()
-    assert (await call).raw_output_contents[0][4:].startswith(b"once")
+    assert strings_of(await call)[0].startswith("once")
     assert (await refusal(served.inference.ModelInfer(request)))[0] is grpc.StatusCode.NOT_FOUND
 
 

@@ -13,7 +13,7 @@ from attendant.v1 import generation_pb2, text_pb2
 from tritonclient.grpc import service_pb2 as pb
 
 from service.contract.tensors import Arrays
-from tests.fakes.serving import eventually, num_runs, refusal, serving, simple_request
+from tests.fakes.serving import add_strings, eventually, num_runs, refusal, serving, simple_request
 from tests.fakes.sessions import PATIENCE_S
 
 INVALID, UNIMPLEMENTED = grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.UNIMPLEMENTED
@@ -62,8 +62,7 @@ async def test_statistics_of_a_generative_model_count_its_steps(models: Path) ->
     """Three tokens after a prompt of one step: three steps, one answer."""
     async with serving(models) as served:
         request = pb.ModelInferRequest(model_name="tale")
-        tensor = request.inputs.add(name="text_input", datatype="BYTES", shape=[1])
-        tensor.contents.bytes_contents.append(b"once")
+        add_strings(request, "text_input", "once")
         request.parameters["max_tokens"].int64_param = 3
         await served.inference.ModelInfer(request, timeout=PATIENCE_S)
         await eventually(lambda: num_runs(served, "tale") == 3)  # counted after the answer

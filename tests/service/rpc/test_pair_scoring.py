@@ -9,12 +9,11 @@ import pytest
 import pytest_asyncio
 from attendant.v1 import text_pb2
 from grpc import StatusCode
-from tritonclient.grpc import service_pb2
 
 from service.serving.tasks.pair_scoring import _scores
 from tests.fakes.command_line import run
 from tests.fakes.every_task import call, every_task
-from tests.fakes.serving import Served, refusal
+from tests.fakes.serving import Served, inference, refusal
 from tests.fakes.sessions import LAST_ID, text_values, token_ids
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -51,10 +50,7 @@ async def test_every_text_needs_a_second(served: Served) -> None:
 
 
 async def test_scores_are_a_tensor_in_the_inference_protocol(served: Served) -> None:
-    asked = service_pb2.ModelInferRequest(model_name="match")
-    for name, texts in (("text", [QUERY] * 4), ("text_pair", TEXTS)):
-        tensor = asked.inputs.add(name=name, datatype="BYTES", shape=[4, 1])
-        tensor.contents.bytes_contents.extend(text.encode() for text in texts)
+    asked = inference("match", text=[QUERY] * 4, text_pair=TEXTS)
     reply = await served.inference.ModelInfer(asked)
     assert [(out.name, out.datatype, list(out.shape)) for out in reply.outputs] == [
         ("score", "FP32", [4, 1])

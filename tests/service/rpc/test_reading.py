@@ -14,12 +14,12 @@ from attendant.v1 import reading_pb2 as pb
 from attendant.v1 import reading_pb2_grpc, text_pb2
 from grpc import StatusCode
 from tokenizers import Tokenizer
-from tritonclient.grpc import service_pb2
 from typer.testing import CliRunner
 
 from commands.main import app
 from models.data.questions import Question, QuestionDataset
 from models.recipes.answering import window_questions
+from service.contract.tensors import strings_from_raw
 from service.errors import InvalidArgument, SettingError
 from service.runtime import tokenizer as tokenizers
 from service.runtime.tokenizer import Text, WindowTokenizer
@@ -27,7 +27,7 @@ from service.serving.tasks import entities as entities_task
 from service.serving.tasks.task import Fields, TextReply, TextTaskModel
 from service.serving.text_model import TextModel
 from tests.fakes.command_line import run
-from tests.fakes.serving import Served, refusal, serving
+from tests.fakes.serving import Served, inference, refusal, serving, strings_of
 from tests.fakes.sessions import (
     LAST_ID,
     PAD_ID,
@@ -243,29 +243,12 @@ async def test_windows_are_those_that_were_learnt_from(tmp_path: Path, num_words
 # The Open Inference Protocol.
 
 
-def inference(model: str, **inputs: list[str]) -> service_pb2.ModelInferRequest:
-    request = service_pb2.ModelInferRequest(model_name=model)
-    for name, texts in inputs.items():
-        tensor = request.inputs.add(name=name, datatype="BYTES", shape=[len(texts), 1])
-        tensor.contents.bytes_contents.extend(text.encode() for text in texts)
-    return request
-
-
-def strings(raw: bytes) -> list[str]:
-    found = []
-    while raw:
-        length = int.from_bytes(raw[:4], "little")
-        found.append(raw[4 : 4 + length].decode())
-        raw = raw[4 + length :]
-    return found
-
-
 async def test_entities_are_json_in_the_inference_protocol(served: Served) -> None:
     found = await served.inference.ModelInfer(inference("tags", text=TEXTS))
     assert [(out.name, out.datatype, list(out.shape)) for out in found.outputs] == [
         ("entities", "BYTES", [3, 1])
     ]
-    first, second, third = map(json.loads, strings(found.raw_output_contents[0]))
+    first, second, third = map(json.loads, strings_of(found))
     assert [(e["label"], e["text"], e["start"], e["end"]) for e in first] == [
         ("prize", "win prize", 4, 13)
     ]
@@ -288,7 +271,7 @@ async def test_answers_are_tensors_in_the_inference_protocol(served: Served) -> 
         inference("asks", question=["win"] * 3, context=contexts)
     )
     raw = dict(zip((out.name for out in found.outputs), found.raw_output_contents, strict=True))
-    assert strings(raw["answer"]) == ["free cash", "free cash", ""]
+    assert strings_from_raw(raw["answer"], 3, "answer", "asks") == [b"free cash"] * 2 + [b""]
     assert np.frombuffer(raw["start"], "<i4").tolist() == [2, 80, 0]
     assert np.frombuffer(raw["end"], "<i4").tolist() == [11, 89, 0]
     assert (np.frombuffer(raw["score"], "<f4") > 0.9).all()

@@ -30,7 +30,7 @@ from tests.fakes.every_task import (
     response_type,
     valid,
 )
-from tests.fakes.serving import Served, eventually, within_patience
+from tests.fakes.serving import Served, add_strings, eventually, within_patience
 from tests.fakes.tasks import WHITE
 
 GOLDEN = Path(__file__).parent / "typed_wire.json"
@@ -186,11 +186,8 @@ def inference(
 ) -> service_pb2.ModelInferRequest:
     request = service_pb2.ModelInferRequest(model_name=model, id="7")
     for name, texts in tensors.items():
-        shape = [len(texts), 1]
-        if model in ("looks", "crossed"):
-            shape = [1, 1]
-        tensor = request.inputs.add(name=name, datatype="BYTES", shape=shape)
-        tensor.contents.bytes_contents.extend(text.encode() for text in texts)
+        add_strings(request, name, *texts)
+        request.inputs[-1].shape.append(1)
     for name, value in parameters.items():
         kind = {bool: "bool_param", int: "int64_param", str: "string_param"}[type(value)]
         setattr(request.parameters[name], kind, value)

@@ -15,6 +15,7 @@ from tests.fakes.serving import (
     refusal,
     serving,
     simple_request,
+    text_request,
     write_models,
 )
 from tests.fakes.sessions import PATIENCE_S, generator_manifest, write_model
@@ -85,9 +86,7 @@ async def test_whether_a_text_may_be_cut_is_part_of_the_question(repository: Pat
     """A long text is refused, and computed where it may be cut; then it is still refused."""
     long = "lunch " * 40
     async with serving(repository, response_cache_bytes=ROOM) as served:
-        request = pb.ModelInferRequest(model_name="spam")
-        tensor = request.inputs.add(name="text", datatype="BYTES", shape=[1, 1])
-        tensor.contents.bytes_contents.append(long.encode())
+        request = text_request("spam", long)
         request.parameters["truncate"].bool_param = True
         await served.inference.ModelInfer(request, timeout=PATIENCE_S)
         _, details = await refusal(served.infer_text("spam", long))
