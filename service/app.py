@@ -24,6 +24,7 @@ from service.api.admission import Admission
 from service.errors import SettingError
 from service.observe.logs import RequestLog
 from service.observe.metrics import Metrics
+from service.observe.observers import Observers
 from service.observe.trace_files import Tracing
 from service.observe.watchdog import Watchdog
 from service.repository.loading import Openers
@@ -58,8 +59,10 @@ class App:
         self._settings = settings
         self._tracing = Tracing(Path(settings.trace_folder) if settings.trace_folder else None)
         self._telemetry = _telemetry(settings)
-        self._metrics = Metrics(self._tracing, self._telemetry)
-        self.repository = ModelRepository(settings, self._metrics, openers)
+        self._metrics = Metrics()
+        others = (self._telemetry,) if self._telemetry is not None else ()
+        observers = Observers(self._metrics, self._tracing, others)
+        self.repository = ModelRepository(settings, observers, openers)
         self._admission = Admission(settings)
         calls = Calls(*_observers(settings, self._telemetry))
         self._rpc = RpcServer(settings, self.repository, self._admission, self._tracing, calls)

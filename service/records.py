@@ -1,4 +1,4 @@
-"""Records of work: a request, each batch and step that ran, each sequence.
+"""Records of work: a request, each batch and step that ran, each sequence; and their observers.
 
 They are below the engines, which fill them in, and below the metrics, logs and traces, which read
 them.
@@ -107,6 +107,17 @@ class Timings:
     @property
     def total_s(self) -> float:
         return self.finished_s - self.received_s
+
+
+@dataclass(slots=True)
+class EndedRequest:
+    """A request that a model answered, or that ended with an error."""
+
+    timings: Timings
+    num_rows: int = 0
+    request_id: str = ""
+    lookup_s: float | None = None  # in the response cache, which answered
+    error: BaseException | None = None
 
 
 class Watched(Protocol):
@@ -244,3 +255,23 @@ class Call:
 
 
 current_call: ContextVar[Call | None] = ContextVar("request of this task", default=None)
+
+
+class Observer:
+    """An observer of one model version, or of all: it overrides the events that it observes.
+
+    Engines report what ran, and sequences, on their threads and outside their locks; models report
+    requests on the event loop. An observer must not raise.
+    """
+
+    def batch_ran(self, batch: RanBatch) -> None:
+        """A batch ran; its requests are answered afterwards."""
+
+    def step_ran(self, step: RanStep) -> None:
+        """A step of generation ran."""
+
+    def sequence_ended(self, sequence: Sample) -> None:
+        """A generated sequence has a `finish_reason` now."""
+
+    def request_ended(self, request: EndedRequest) -> None:
+        """A request was answered, failed, or was cancelled."""

@@ -33,7 +33,8 @@ ROOMS = {
     "service/settings": Room("errors contract"),
     "service/runtime": Room("errors contract"),
     "service/observe": Room(
-        "errors records settings", "logs metrics server statistics telemetry trace_files watchdog"
+        "errors records settings",
+        "logs metrics observers server statistics telemetry trace_files watchdog",
     ),
     "service/batching": Room("errors records contract runtime", "collate engine queue request"),
     "service/generation": Room(

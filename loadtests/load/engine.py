@@ -16,9 +16,8 @@ from service.contract.files import ModelSource
 from service.errors import LoadError
 from service.generation.params import SamplingParams
 from service.generation.sequence import Sequence as Sample
-from service.generation.stream import EngineObserver
-from service.observe.metrics import Metrics
-from service.records import RanStep
+from service.observe.observers import Observers
+from service.records import Observer, RanStep
 from service.repository.loading import Openers, load_model, start_model
 from service.serving.generative_model import GenerativeModel
 from service.serving.model import Caller, Host
@@ -59,12 +58,10 @@ async def serving(
     chosen = Settings(model_repository=repository, **values)  # type: ignore[arg-type]
     version = load_model(ModelSource.of(repository, name), chosen, Openers()).versions[-1]
     with ThreadPoolExecutor(1) as executor:
-        model = start_model(version, Host(chosen, Metrics(), executor), lambda: None)
+        observers = Observers() if observed is None else Observers(others=(_Steps(observed),))
+        model = start_model(version, Host(chosen, observers, executor), lambda: None)
         if not isinstance(model, GenerativeModel):
             raise LoadError(f"{name} does not generate")
-        if observed is not None:
-            metrics_observer = model.engine._observer  # noqa: SLF001 - ours to look into
-            model.engine._observer = _Observer(observed, metrics_observer)  # noqa: SLF001
         try:
             yield model
         finally:
@@ -73,19 +70,14 @@ async def serving(
             gc.collect()  # an engine and its thread know each other; its cache is large
 
 
-class _Observer:
-    """Keeps the steps, and passes them on to the metrics."""
+class _Steps(Observer):
+    """Keeps the steps that ran."""
 
-    def __init__(self, steps: list[RanStep], metrics: EngineObserver) -> None:
+    def __init__(self, steps: list[RanStep]) -> None:
         self._steps = steps
-        self._metrics = metrics
 
     def step_ran(self, step: RanStep) -> None:
         self._steps.append(step)
-        self._metrics.step_ran(step)
-
-    def sequence_ended(self, sequence: Sample) -> None:
-        self._metrics.sequence_ended(sequence)
 
 
 async def run_one(model: GenerativeModel, prompt: Prompt, **params: object) -> Sample:

@@ -41,7 +41,7 @@ UNCOUNTED = """
 import sys
 from commands.main import main
 from service.observe.metrics import ModelMetrics
-for name in ("request_succeeded", "request_failed", "batch_ran"):
+for name in ("request_ended", "batch_ran"):
     assert hasattr(ModelMetrics, name), name
     setattr(ModelMetrics, name, lambda *_: None)
 sys.argv[0] = "attendant"

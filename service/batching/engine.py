@@ -22,7 +22,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from math import inf
-from typing import Protocol
 
 import numpy as np
 
@@ -38,7 +37,7 @@ from service.errors import (
     Unavailable,
     forget_frames,
 )
-from service.records import RanBatch
+from service.records import Observer, RanBatch
 from service.runtime.crossing import Crossing
 from service.runtime.pace import PacedRun
 from service.runtime.session import RunStop, Session
@@ -49,12 +48,6 @@ logger = logging.getLogger(__name__)
 MAX_WAIT_S = 3_600.0  # then the engine looks again: threads cannot wait as long as clients may ask
 LATE = {DeadlineExceeded: "Deadline Exceeded", TimedOut: "Request timeout expired"}
 STOP_GRACE_S = 0.5  # for stopped runs to end, beyond the time that closing has
-
-
-class EngineObserver(Protocol):
-    """Who counts. Called on engine threads, outside the lock."""
-
-    def batch_ran(self, batch: RanBatch) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,14 +73,14 @@ class BatchEngine:
         output_names: Sequence[str],
         collate: Collate,
         limits: BatchLimits,
-        observer: EngineObserver,
+        observers: Sequence[Observer],
         on_broken: Callable[[], None] = lambda: None,
         *,
         has_rows: bool = True,  # False: no batch axis, so one item per batch and any output
     ) -> None:
         self._output_names = tuple(output_names)
         self._collate = collate
-        self._observer = observer
+        self._observers = observers
         self._crossing: Crossing[Request, asyncio.Future[None]] = Crossing(on_broken)
         self._has_rows = has_rows
         self._queue = BatchQueue(limits, len(sessions))
@@ -284,7 +277,8 @@ class BatchEngine:
             for item in run.items:
                 self._run_batch(session, [item])
             return False
-        self._observer.batch_ran(ran)  # first: an answered client may read how many ran
+        for observer in self._observers:  # first: an answered client may read how many ran
+            observer.batch_ran(ran)
         self._answer(run.items, ran, outputs)
         return len(run.items) == len(items)
 

@@ -39,8 +39,8 @@ from service.generation.sequence import (
     samples_of,
 )
 from service.generation.step import Step, Steps
-from service.generation.stream import EngineObserver, Generation, SequenceUpdate, failed, ran_step
-from service.records import FinishReason
+from service.generation.stream import Generation, SequenceUpdate, failed, ran_step
+from service.records import FinishReason, Observer
 from service.runtime.crossing import Crossing
 
 logger = logging.getLogger(__name__)
@@ -58,13 +58,13 @@ class GenerationEngine:
         vocabulary: Vocabulary,
         limits: SchedulerLimits,
         queue: QueueLimits,
-        observer: EngineObserver,
+        observers: Many[Observer],
         on_broken: Callable[[], None] = lambda: None,
     ) -> None:
         self._decoder = decoder
         self._vocabulary = vocabulary
         self._queue = queue
-        self._observer = observer
+        self._observers = observers
         self._crossing: Crossing[GenerationRequest, Generation] = Crossing(on_broken)
         self._steps = Steps(decoder, vocabulary, limits, self._finish, self._fail)
         self._scheduler, self.cache = self._steps.scheduler, self._steps.cache
@@ -294,16 +294,16 @@ class GenerationEngine:
         self._scheduler.ran(plan, run_s, num_agreed, step.num_decoding)
         self._learn_pace(plan, started_s)
         num_moved_rows, self._num_moved_rows = self._num_moved_rows, self.cache.num_moved_rows
-        self._observer.step_ran(
-            ran_step(
-                plan,
-                updates,
-                run_s=run_s,
-                step_s=time.monotonic() - started_s,
-                num_moved_rows=self.cache.num_moved_rows - num_moved_rows,
-                num_agreed=num_agreed,
-            )
+        ran = ran_step(
+            plan,
+            updates,
+            run_s=run_s,
+            step_s=time.monotonic() - started_s,
+            num_moved_rows=self.cache.num_moved_rows - num_moved_rows,
+            num_agreed=num_agreed,
         )
+        for observer in self._observers:
+            observer.step_ran(ran)
 
     def _learn_pace(self, plan: StepPlan, started_s: float) -> None:
         now_s = time.monotonic()
@@ -349,7 +349,8 @@ class GenerationEngine:
         sequence.timings.finished_s = time.monotonic()
         if not sequence.timings.scheduled_s:
             self._inbox.count_out([sequence])
-        self._observer.sequence_ended(sequence)
+        for observer in self._observers:
+            observer.sequence_ended(sequence)
 
     def _fail(
         self,

@@ -4,7 +4,7 @@ What the engine adds is merged, per sample, until the reader takes it: a slow re
 larger chunks, costs no more memory than the output itself, and delays no other request. Where the
 request wants a chunk per token, those wait one by one, as many as its output has tokens.
 
-Reports of an engine to its observers: each step that ran, and each sequence that ended.
+`ran_step` makes an engine's report of a step.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable
 from collections.abc import Sequence as Many
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Self
 
 from service.errors import AttendantError
 from service.generation.sampling import TokenLogprobs
@@ -118,14 +118,6 @@ class Generation:
             if self._error is not None:
                 raise self._error  # its chunk stays, so that a further read raises again
             yield self._pending.pop(next(iter(self._pending)))
-
-
-class EngineObserver(Protocol):
-    """Who counts. Called on the engine thread."""
-
-    def step_ran(self, step: RanStep) -> None: ...
-
-    def sequence_ended(self, sequence: Sequence) -> None: ...
 
 
 def ran_step(

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from service.records import FinishReason, RanStep, Sample
+from service.records import FinishReason, Observer, RanStep, Sample
 
 LABELS = ("model", "version")
 # From 0.25 ms, the answer of a small model, to 30 s, longer than clients wait.
@@ -120,20 +120,10 @@ class WatchedSlots(Protocol):
     def num_idle_tokens(self) -> int: ...
 
 
-class StepObserver(Protocol):
-    """The instruments that a generative model version has like every other."""
+class GenerationMetrics(Observer):
+    """The instruments that a generative model version has beside those of every other."""
 
-    labels: dict[str, str]
-
-    def step_ran(self, step: RanStep) -> None: ...
-
-
-class GenerationMetrics:
-    """One generative model version's instruments; the engine's observer."""
-
-    def __init__(self, instruments: GenerationInstruments, model: StepObserver) -> None:
-        self.model = model
-        names = (model.labels["model"], model.labels["version"])
+    def __init__(self, instruments: GenerationInstruments, names: tuple[str, ...]) -> None:
         bound = {
             name: instrument.labels(*names)
             for name, instrument in vars(instruments).items()
@@ -161,7 +151,6 @@ class GenerationMetrics:
 
     def step_ran(self, step: RanStep) -> None:
         bound = self._bound
-        self.model.step_ran(step)
         bound.iteration_tokens.observe(step.num_tokens)
         bound.iteration_rows.observe(step.num_rows)
         bound.run_seconds.observe(step.run_s)

@@ -2,8 +2,8 @@
 
 Two families. `nv_inference_*` are Triton's names, labels and units, so that dashboards
 made for it keep working. `attendant_*` are ours: histograms, which Triton has not.
-docs/metrics.md lists them all. Names never appear at call sites: models call the
-methods of their `ModelMetrics`.
+docs/metrics.md lists them all. Names never appear at call sites: engines and models report events
+to their observers, of which `ModelMetrics` is one.
 
 prometheus_client appends `_total` to counters, and Triton's names have none, so those
 come from a collector over plain numbers (`statistics.py`), as untyped samples.
@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Sequence as Many
 from contextlib import contextmanager
 from itertools import accumulate
-from typing import Protocol, TypeAlias, TypeVar, get_args
+from typing import TypeAlias, TypeVar, get_args
 
 from prometheus_client import (
     CollectorRegistry,
@@ -44,8 +44,7 @@ from service.observe.generation import (
 from service.observe.page import MetricsServer
 from service.observe.server import ServerCollector, ServerNumbers
 from service.observe.statistics import FailureReason, Refusal, Statistics
-from service.observe.trace_files import ModelTracer, Tracing
-from service.records import RanBatch, RanStep, Timings
+from service.records import EndedRequest, Observer, RanBatch, RanStep
 
 Durations: TypeAlias = tuple[float, float, float]  # collating, the session run, splitting
 Sizes: TypeAlias = list[tuple[int, int]]  # rows and tokens per row, of each item
@@ -115,35 +114,12 @@ _NV_COUNTERS: dict[str, tuple[str, Callable[[Statistics], int]]] = {
 }
 
 
-class BatchObserver(Protocol):
-    """A further observer of batches. Called on engine threads."""
-
-    def batch_ran(self, model: str, version: str, batch: RanBatch) -> None: ...
-
-
-class WatchedCache(Protocol):
-    """The response cache's numbers, read when the metrics are."""
-
-    @property
-    def num_bytes(self) -> int: ...
-
-    @property
-    def num_entries(self) -> int: ...
-
-
 class Metrics:
-    """The registry and its instruments; one per server.
+    """The registry and its instruments; one per server."""
 
-    Models find their tracer here too, so that a request is reported once.
-    """
-
-    def __init__(
-        self, tracing: Tracing | None = None, batch_observer: BatchObserver | None = None
-    ) -> None:
+    def __init__(self) -> None:
         disable_created_metrics()  # a time stamp beside every series, without a reader
         self.registry = _Registry(self)
-        self._tracing = tracing or Tracing()
-        self.batch_observer = batch_observer
         self._models: dict[tuple[str, int], ModelMetrics] = {}
 
         self.waiting = Gauge(
@@ -181,8 +157,7 @@ class Metrics:
         if key not in self._models:
             if len(self._models) >= MAX_VERSIONS:
                 self._forget_one()
-            tracer = self._tracing.for_model(name)
-            self._models[key] = ModelMetrics(self, name, str(version), tracer)
+            self._models[key] = ModelMetrics(self, name, str(version))
         return self._models[key]
 
     def _forget_one(self) -> None:
@@ -196,15 +171,16 @@ class Metrics:
             if model.generation is not None:
                 self.generation.forget(*model.labels.values())
 
-    def watch_cache(self, cache: WatchedCache) -> None:
-        """Read the cache's gauges at a scrape."""
-        self._cache_bytes.set_function(lambda: cache.num_bytes)
-        self._cache_entries.set_function(lambda: cache.num_entries)
+    def watch_cache(self, num_bytes: Callable[[], int], num_entries: Callable[[], int]) -> None:
+        """Read the response cache's gauges at a scrape."""
+        self._cache_bytes.set_function(num_bytes)
+        self._cache_entries.set_function(num_entries)
 
-    def for_generation(self, model: "ModelMetrics") -> "GenerationMetrics":
+    def for_generation(self, name: str, version: int) -> GenerationMetrics:
         """The further metrics of a generative model version."""
+        model = self.for_model(name, version)
         if model.generation is None:
-            model.generation = GenerationMetrics(self.generation, model)
+            model.generation = GenerationMetrics(self.generation, tuple(model.labels.values()))
         return model.generation
 
     def serve(self, host: str, port: int) -> MetricsServer:
@@ -214,23 +190,21 @@ class Metrics:
         return server
 
 
-class ModelMetrics:
+class ModelMetrics(Observer):
     """One model version's instruments. Methods may be called from any thread.
 
     Requests and batches are collected and counted many at a time, because counting each one costs
     cache misses and locks. Reading counts all collected ones first.
     """
 
-    def __init__(self, metrics: Metrics, name: str, version: str, tracer: ModelTracer) -> None:
-        self.tracer = tracer
-        self._batch_observer = metrics.batch_observer
+    def __init__(self, metrics: Metrics, name: str, version: str) -> None:
         self.labels = {"model": name, "version": version}
         self.load_s = 0.0
         self.num_waiting: Callable[[], int] = _zero
         self.generation: GenerationMetrics | None = None
         self._lock = threading.Lock()
         self._statistics = Statistics()
-        self._answered: deque[tuple[int, Timings]] = deque()  # rows
+        self._computed: deque[EndedRequest] = deque()
         self._ran: deque[tuple[Sizes, Durations]] = deque()
         self.histograms = {name: _Buckets(bounds) for name, (_, bounds) in _HISTOGRAMS.items()}
         self._waiting = metrics.waiting.labels(name, version)
@@ -260,39 +234,35 @@ class ModelMetrics:
             self._count()
             yield self._statistics
 
-    def request_succeeded(self, num_rows: int, timings: Timings) -> None:
-        self._answered.append((num_rows, timings))
-        self._count_if_many(len(self._answered))
-
-    def answered_from_cache(self, timings: Timings, lookup_s: float) -> None:
-        with self._lock:
-            self._statistics.answered_from_cache(timings, lookup_s, _now_ms())
-            self.histograms["attendant_request_seconds"].add([timings.total_s])
+    def request_ended(self, request: EndedRequest) -> None:
+        timings, error, lookup_s = request.timings, request.error, request.lookup_s
+        if error is not None:
+            with self._lock:
+                self._statistics.failed(error, timings.total_s)
+        elif lookup_s is not None:
+            with self._lock:
+                self._statistics.answered_from_cache(timings, lookup_s, _now_ms())
+                self.histograms["attendant_request_seconds"].add([timings.total_s])
+        else:
+            self._computed.append(request)
+            if len(self._computed) >= MAX_UNCOUNTED:
+                self._count_unless_busy()
 
     def missed_cache(self, duration_s: float) -> None:
         """A request was looked up and, once computed, put in, which took so long together."""
         with self._lock:
             self._statistics.cache_miss.add(duration_s)
 
-    def request_failed(
-        self, reason: FailureReason, duration_s: float = 0.0, refusal: Refusal | None = None
-    ) -> None:
-        with self._lock:
-            self._statistics.failed(reason, duration_s)
-            if refusal is not None:
-                self._statistics.refusals[refusal] += 1
-
     def step_ran(self, step: RanStep) -> None:
-        """One step of a generative model; what is not the session's is counted as output."""
+        """What is not the session's is counted as output."""
         with self._lock:
             self._statistics.executed(step.num_rows, 0.0, step.run_s, step.other_s)
 
     def batch_ran(self, batch: RanBatch) -> None:
         sizes = [(item.num_rows, item.num_tokens) for item in batch.items]  # without their arrays
         self._ran.append((sizes, (batch.collate_s, batch.run_s, batch.split_s)))
-        self._count_if_many(len(self._ran))
-        if self._batch_observer is not None:
-            self._batch_observer.batch_ran(self.labels["model"], self.labels["version"], batch)
+        if len(self._ran) >= MAX_UNCOUNTED:
+            self._count_unless_busy()
 
     def count(self, name: str) -> int:
         """The present value of one of Triton's counters."""
@@ -311,9 +281,9 @@ class ModelMetrics:
         with self._lock:
             self._count()
 
-    def _count_if_many(self, num_waiting: int) -> None:
-        """Unless another thread is about it."""
-        if num_waiting >= MAX_UNCOUNTED and self._lock.acquire(blocking=False):
+    def _count_unless_busy(self) -> None:
+        """Count what was put down, unless another thread is about it."""
+        if self._lock.acquire(blocking=False):
             try:
                 self._count()
             finally:
@@ -322,10 +292,11 @@ class ModelMetrics:
     def _count(self) -> None:
         """Under the lock."""
         statistics, histograms = self._statistics, self.histograms
-        if answered := list(_taken(self._answered)):
-            rows, timings = zip(*answered, strict=True)
+        if computed := list(_taken(self._computed)):
+            timings = [request.timings for request in computed]
+            answered_rows = sum([request.num_rows for request in computed])
             last_ago_s = time.monotonic() - max([t.finished_s for t in timings])
-            statistics.succeeded(sum(rows), timings, _now_ms() - round(last_ago_s * 1e3))
+            statistics.succeeded(answered_rows, timings, _now_ms() - round(last_ago_s * 1e3))
             histograms["attendant_request_seconds"].add([t.total_s for t in timings])
             histograms["attendant_queue_seconds"].add([t.queue_s for t in timings])
         if ran := list(_taken(self._ran)):

@@ -9,6 +9,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from service.errors import (
+    DeadlineExceeded,
+    ModelFailed,
+    Overloaded,
+    TimedOut,
+    TooLate,
+    Unavailable,
+    WaitTooLong,
+)
 from service.records import Timings
 
 FailureReason = Literal["REJECTED", "CANCELED", "BACKEND", "OTHER"]
@@ -85,9 +94,11 @@ class Statistics:
         self.queue.add(0.0)
         self.cache_hit.add(lookup_s)
 
-    def failed(self, reason: FailureReason, duration_s: float) -> None:
-        self.failures[reason] += 1
+    def failed(self, error: BaseException, duration_s: float) -> None:
+        self.failures[_failure_reason(error)] += 1
         self.fail.add(duration_s)
+        if (refusal := _refusal(error)) is not None:
+            self.refusals[refusal] += 1
 
     def executed(self, num_rows: int, input_s: float, infer_s: float, output_s: float) -> None:
         """Count a batch or step by its number of rows."""
@@ -96,3 +107,20 @@ class Statistics:
         if durations is None:
             durations = self.by_batch_size[num_rows] = ComputeDurations()
         durations.add(input_s, infer_s, output_s)
+
+
+def _failure_reason(error: BaseException) -> FailureReason:
+    if not isinstance(error, Exception):  # the client left
+        return "CANCELED"
+    if isinstance(error, Overloaded | DeadlineExceeded | TimedOut | Unavailable):
+        return "REJECTED"
+    return "BACKEND" if isinstance(error, ModelFailed) else "OTHER"
+
+
+def _refusal(error: BaseException) -> Refusal | None:
+    """Why a request was not computed, where that is for want of time or room."""
+    if isinstance(error, WaitTooLong):
+        return error.bound
+    if isinstance(error, TooLate):
+        return "late"
+    return "queue" if isinstance(error, Overloaded) else None

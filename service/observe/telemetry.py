@@ -35,7 +35,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from opentelemetry.util.types import AttributeValue
 
 from service import __version__
-from service.records import Call, RanBatch, Sample, Sampling
+from service.records import Call, Observer, RanBatch, Sample, Sampling
 from service.settings import Settings
 
 MAX_SAMPLES = 16  # of one generation that have spans
@@ -58,7 +58,7 @@ class _BatchSpan:
     ran_s: float
 
 
-class Telemetry:
+class Telemetry(Observer):
     """Makes and sends the spans of one server; the event loop reports calls.
 
     Engine threads report batches, before their requests are answered.
@@ -98,13 +98,14 @@ class Telemetry:
         if span.is_recording():
             call.span = span
 
-    def batch_ran(self, model: str, version: str, batch: RanBatch) -> None:
+    def batch_ran(self, batch: RanBatch) -> None:
         """Make the span of a batch, where a request that is traced was in it."""
         requests = {item.request: None for item in batch.items}
         traced = [call for request in requests if (call := _traced(request.call)) is not None]
         if not traced:
             return
-        names = {"attendant.model.name": model, "attendant.model.version": version}
+        first = traced[0]  # the model and version are the same for all requests of a batch
+        names = {"attendant.model.name": first.model, "attendant.model.version": first.version}
         attributes = _batch_attributes(batch)  # sums over all items: once for all requests
         span = self._tracer.start_span(
             "batch",

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from service.errors import InvalidArgument, SettingError, Unimplemented
-from service.records import Timings
+from service.records import EndedRequest, Observer
 
 MAX_WAITING = 4_096  # traces for the thread to write; the next is dropped
 MAX_FILES = 1_000  # written by one server; traces for further ones are dropped
@@ -79,23 +79,19 @@ class Sampler:
         }
 
 
-class ModelTracer:
-    """The events that a model reports of its requests."""
+class ModelTracer(Observer):
+    """Counts the requests that a model version answers, and writes the traces of some."""
 
-    def __init__(self, name: str, sampler: Sampler, write: Callable[[str, str], None]) -> None:
-        self.sampler = sampler
+    def __init__(self, tracing: "Tracing", name: str, version: int) -> None:
+        self._tracing = tracing
         self._name = name
-        self._write = write
+        self._version = version
 
-    @property
-    def is_on(self) -> bool:
-        return self.sampler.is_on
-
-    def answered(self, version: int, request_id: str, timings: Timings) -> None:
-        """Count a request that was answered, and write its trace if it is one of those."""
-        file = self.sampler.next_file()
+    def request_ended(self, request: EndedRequest) -> None:
+        sampler = self._tracing.samplers[self._name]
+        file = sampler.next_file() if sampler.is_on and request.error is None else None
         if file is not None:
-            self._write(file, _to_json(self._name, version, request_id, timings))
+            self._tracing.write(file, _to_json(self._name, self._version, request))
 
 
 class Tracing:
@@ -109,18 +105,17 @@ class Tracing:
         self._global_changes: dict[str, Any] = {}
         self._changes: dict[str, dict[str, Any]] = {}  # of models with settings of their own
         self._sampler = Sampler(self._defaults)
-        self._tracers: dict[str, ModelTracer] = {}
+        self.samplers: dict[str, Sampler] = {}  # of each model, the server's or its own
+        self.write = self._writer.put if self._writer else _nowhere
 
-    def for_model(self, name: str) -> ModelTracer:
-        """The same for all versions of a model, now and later."""
-        if name not in self._tracers:
-            write = self._writer.put if self._writer else _nowhere
-            self._tracers[name] = ModelTracer(name, self._sampler, write)
-        return self._tracers[name]
+    def for_model(self, name: str, version: int) -> ModelTracer:
+        """The observer of a model version; all versions of a model share settings."""
+        self.samplers.setdefault(name, self._sampler)
+        return ModelTracer(self, name, version)
 
     def settings(self, name: str = "") -> dict[str, list[str]]:
         """The settings in effect for a model, or for all models without their own."""
-        return (self._tracers[name].sampler if name else self._sampler).to_protocol()
+        return (self.samplers[name] if name else self._sampler).to_protocol()
 
     def update(self, settings: Mapping[str, Sequence[str]], name: str = "") -> None:
         """Change some settings, all or none; no value takes the server's, or the default, again.
@@ -137,15 +132,14 @@ class Tracing:
         self._check_folder(changes)
         if name:
             self._changes[name] = changes
-            self._tracers[name].sampler = self._sampler_of(changes)
+            self.samplers[name] = self._sampler_of(changes)
             return
         self._global_changes = changes
         before, self._sampler = self._sampler, Sampler(replace(self._defaults, **changes))
-        for model, tracer in self._tracers.items():
-            own = self._changes.get(model, {})
-            sampler = self._sampler_of(own)
-            if tracer.sampler is before or tracer.sampler.settings != sampler.settings:
-                tracer.sampler = sampler
+        for model, present in self.samplers.items():
+            sampler = self._sampler_of(self._changes.get(model, {}))
+            if present is before or present.settings != sampler.settings:
+                self.samplers[model] = sampler
 
     def close(self, timeout_s: float) -> None:
         """Write what waits, or as much as the time allows; blocks meanwhile."""
@@ -238,8 +232,9 @@ class TraceWriter:
         self.num_dropped += num_traces
 
 
-def _to_json(name: str, version: int, request_id: str, timings: Timings) -> str:
+def _to_json(name: str, version: int, request: EndedRequest) -> str:
     """A trace as Triton's tools read it; a request of several batches has their times summed."""
+    timings = request.timings
     input_end_s = timings.started_s + timings.collate_s
     output_start_s = input_end_s + timings.run_s
     stations = {
@@ -255,7 +250,7 @@ def _to_json(name: str, version: int, request_id: str, timings: Timings) -> str:
         "id": next(_ids),
         "model_name": name,
         "model_version": version,
-        "request_id": request_id[:MAX_REQUEST_ID],
+        "request_id": request.request_id[:MAX_REQUEST_ID],
         "timestamps": [
             {"name": station, "ns": round(time_s * 1e9)} for station, time_s in stations.items()
         ],

@@ -123,8 +123,7 @@ def start_decoder(
         max_draft_tokens=min(plan.steps.max_draft_tokens, most),
         pads_prompts=decoder.pads_prompts,
     )
-    model_metrics = host.metrics.for_model(plan.name, plan.number)
-    metrics = host.metrics.for_generation(model_metrics)
+    metrics = host.observers.metrics.for_generation(plan.name, plan.number)
     policy = plan.limits.queue.default
     engine = GenerationEngine(
         f"{plan.name}-{plan.number}",
@@ -132,7 +131,7 @@ def start_decoder(
         Vocabulary(loaded.tokenizer.token_bytes, loaded.manifest.eos_token_ids),
         _for_encoder(limits, loaded.manifest),
         QueueLimits(policy.max_requests, plan.limits.max_waiting_tokens, policy),
-        metrics,
+        host.observers.for_model(plan.name, plan.number),
         on_broken,
     )
     metrics.watch(engine.cache)

@@ -175,7 +175,7 @@ def _engine(
         outputs,
         collate,
         with_cost(plan.limits, version.cost),
-        host.metrics.for_model(plan.name, plan.number),
+        host.observers.for_model(plan.name, plan.number),
         on_broken,
         has_rows=plan.interface.has_rows,
     )

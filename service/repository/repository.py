@@ -37,7 +37,7 @@ from service.errors import (
     Overloaded,
     Unavailable,
 )
-from service.observe.metrics import Metrics
+from service.observe.observers import Observers
 from service.observe.server import Outcome
 from service.repository.known_model import IndexRow, KnownModel
 from service.repository.loading import LoadedVersion, Openers, load_model, start_model
@@ -67,7 +67,7 @@ def _nobody(name: str, *, is_serving: bool) -> None:
 class ModelRepository:
     """Every served version, and why the others are not."""
 
-    def __init__(self, settings: Settings, metrics: Metrics, openers: Openers) -> None:
+    def __init__(self, settings: Settings, observers: Observers, openers: Openers) -> None:
         """Raises `LoadError` where the folder, or a model to load from the start, is not there."""
         self._settings = settings
         self._names_at_start = models_at_start(settings)
@@ -77,9 +77,10 @@ class ModelRepository:
         self.on_device_lost: Callable[[str], None] = lambda _: None  # called with the model's name
         self._executor = ThreadPoolExecutor(settings.tokenizer_threads, "tokenizer")
         self._host = Host(
-            settings, metrics, self._executor, ResponseCache(settings.response_cache_bytes)
+            settings, observers, self._executor, ResponseCache(settings.response_cache_bytes)
         )
-        metrics.watch_cache(self._host.cache)
+        cache = self._host.cache
+        observers.metrics.watch_cache(lambda: cache.num_bytes, lambda: cache.num_entries)
         self._loads = asyncio.Semaphore(settings.load_threads)
         self._background: set[asyncio.Task[None]] = set()
         self._num_asked = 0  # loads that clients wait for, or have left
@@ -376,7 +377,7 @@ class ModelRepository:
                 self._retire(model, version)
 
     def _open(self, model: KnownModel, loaded: LoadedVersion, started_s: float) -> ServedModel:
-        metrics = self._host.metrics.for_model(model.name, loaded.number)
+        metrics = self._host.observers.metrics.for_model(model.name, loaded.number)
         metrics.load_s = time.monotonic() - started_s
         logger.info(
             "loaded '%s' version %d in %.2f s: %s",

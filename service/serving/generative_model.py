@@ -17,7 +17,7 @@ from service.generation.engine import GenerationEngine
 from service.generation.params import SamplingParams
 from service.generation.sequence import GenerationRequest
 from service.generation.stream import Generation
-from service.records import Timings, current_call
+from service.records import EndedRequest, Timings, current_call
 from service.runtime.tokenizer import PromptTokenizer, TokenPieces
 from service.serving.model import Caller, Host, InferReply, InferRequest, ServedModel
 from service.serving.tasks.task import decode
@@ -91,7 +91,7 @@ class GenerativeModel(ServedModel):
                     call.sequences, call.version = generation.sequences, str(self.version)
                 yield generation
             if generation.is_complete:
-                self._count_success(1, _timings(generation), caller.request_id)
+                self._report(EndedRequest(_timings(generation), 1, caller.request_id))
 
     async def infer(self, request: InferRequest) -> InferReply:
         """The whole answer in one reply, after the prompt unless that is excluded."""

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import time
+from collections.abc import Callable
 from concurrent.futures import Executor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -14,20 +15,10 @@ import numpy as np
 from service.batching.request import Request
 from service.contract.interface import ModelInterface
 from service.contract.tensors import Arrays
-from service.errors import (
-    AttendantError,
-    DeadlineExceeded,
-    DeviceFailed,
-    ModelFailed,
-    Overloaded,
-    TimedOut,
-    TooLate,
-    Unavailable,
-    WaitTooLong,
-)
-from service.observe.metrics import Metrics, ModelMetrics
-from service.observe.statistics import FailureReason, Refusal, Statistics
-from service.records import Timings
+from service.errors import AttendantError, DeviceFailed
+from service.observe.observers import Observers
+from service.observe.statistics import Statistics
+from service.records import EndedRequest, Timings
 from service.serving.occupancy import Occupancy
 from service.serving.response_cache import LoadCache, ResponseCache
 from service.serving.tasks.task import Parameters
@@ -81,7 +72,7 @@ class Host:
     """The parts that the models of one server share."""
 
     settings: Settings
-    metrics: Metrics
+    observers: Observers
     executor: Executor  # for tokenizing long texts
     cache: ResponseCache = field(default_factory=ResponseCache)
 
@@ -129,7 +120,8 @@ class ServedModel:
         self.labels = interface.labels
         self.users = Occupancy()  # calls that it must answer before it is closed
         self._engine = engine
-        self._metrics = host.metrics.for_model(interface.name, interface.version)
+        self._observers = host.observers.for_model(self.name, self.version)
+        self._metrics = host.observers.metrics.for_model(self.name, self.version)
         self._metrics.watch(lambda: engine.num_waiting, lambda: engine.num_running)
 
     async def infer(self, request: InferRequest) -> InferReply:
@@ -162,27 +154,22 @@ class ServedModel:
         """The statistics of this version, also from before its last load."""
         return self._metrics.reading()
 
-    def _count_success(self, num_rows: int, timings: Timings, request_id: str) -> None:
-        self._metrics.request_succeeded(num_rows, timings)
-        self._trace(timings, request_id)
-
-    def _trace(self, timings: Timings, request_id: str) -> None:
-        tracer = self._metrics.tracer
-        if tracer.is_on:
-            tracer.answered(self.version, request_id, timings)
+    def _report(self, request: EndedRequest) -> None:
+        for observer in self._observers:
+            observer.request_ended(request)
 
     def counted_failures(self, received_s: float) -> "CountedFailures":
-        """Count what a block raises as a request that failed."""
-        return CountedFailures(self._metrics, received_s)
+        """Report what a block raises as a request that failed."""
+        return CountedFailures(self._report, received_s)
 
 
 class CountedFailures:
     """A context of one request; written out, because a generator's takes three times as long."""
 
-    __slots__ = ("_metrics", "_received_s")
+    __slots__ = ("_received_s", "_report")
 
-    def __init__(self, metrics: ModelMetrics, received_s: float) -> None:
-        self._metrics = metrics
+    def __init__(self, report: Callable[[EndedRequest], None], received_s: float) -> None:
+        self._report = report
         self._received_s = received_s
 
     def __enter__(self) -> None:
@@ -195,22 +182,5 @@ class CountedFailures:
         trace: TracebackType | None,
     ) -> None:
         if isinstance(error, asyncio.CancelledError | GeneratorExit | AttendantError):
-            duration_s = time.monotonic() - self._received_s
-            self._metrics.request_failed(_failure_reason(error), duration_s, _refusal(error))
-
-
-def _failure_reason(error: BaseException) -> FailureReason:
-    if isinstance(error, asyncio.CancelledError | GeneratorExit):
-        return "CANCELED"
-    if isinstance(error, Overloaded | DeadlineExceeded | TimedOut | Unavailable):
-        return "REJECTED"
-    return "BACKEND" if isinstance(error, ModelFailed) else "OTHER"
-
-
-def _refusal(error: BaseException) -> Refusal | None:
-    """Why a request was not computed, where that is for want of time or room."""
-    if isinstance(error, WaitTooLong):
-        return error.bound
-    if isinstance(error, TooLate):
-        return "late"
-    return "queue" if isinstance(error, Overloaded) else None
+            timings = Timings(self._received_s, finished_s=time.monotonic())
+            self._report(EndedRequest(timings, error=error))

@@ -13,7 +13,7 @@ from service.contract.tensors import Arrays, Signature, reshaped
 from service.errors import (
     ModelFailed,
 )
-from service.records import Timings, current_call
+from service.records import EndedRequest, Timings, current_call
 from service.serving.model import Host, InferReply, InferRequest, ServedModel
 from service.serving.tasks.task import decode
 
@@ -45,10 +45,9 @@ class BatchedModel(ServedModel):
         lookup_s = now_s - began_s
         if outputs is not None:
             timings = Timings.without_batch(request.caller.received_s, now_s)
-            self._metrics.answered_from_cache(timings, lookup_s)
             if (call := current_call.get()) is not None:
                 call.is_cached, call.version = True, str(self.version)
-            self._trace(timings, request.caller.request_id)
+            self._report(EndedRequest(timings, 0, request.caller.request_id, lookup_s))
             return InferReply(outputs, timings)
         reply = await self._compute_reply(request)
         computed_s = time.monotonic()
@@ -73,7 +72,7 @@ class BatchedModel(ServedModel):
             call.timings, call.version = request.timings, str(self.version)
         num_rows = request.num_rows
         answer = read(await self._batches.run(request))
-        self._count_success(num_rows, request.timings, request_id)
+        self._report(EndedRequest(request.timings, num_rows, request_id))
         return answer
 
 
@@ -110,7 +109,7 @@ class TensorModel(BatchedModel):
         }
         now_s = time.monotonic()
         timings = Timings.without_batch(request.caller.received_s, now_s)
-        self._count_success(0, timings, request.caller.request_id)
+        self._report(EndedRequest(timings, 0, request.caller.request_id))
         return InferReply(outputs, timings)
 
 

@@ -13,7 +13,7 @@ from service.batching.request import Item, Request
 from service.contract.interface import ModelInterface
 from service.contract.manifest import Manifest
 from service.contract.tensors import Arrays
-from service.records import Timings
+from service.records import EndedRequest, Timings
 from service.runtime.tokenizer import EncodedText, Text, TextTokenizer, TokenPieces
 from service.serving.model import Caller, Host, InferReply, InferRequest
 from service.serving.tasks.table import text_task
@@ -64,7 +64,7 @@ class TextModel(BatchedModel):
             if not rows:  # an empty batch is answered without running
                 now_s = time.monotonic()
                 timings = Timings.without_batch(caller.received_s, now_s)
-                self._count_success(0, timings, caller.request_id)
+                self._report(EndedRequest(timings, 0, caller.request_id))
                 shape = 0, *(max(0, dim) for dim in self.task.dims(self.manifest))
                 return TextReply(np.empty(shape, np.float32), rows, timings, [])
             request = caller.new_request()

@@ -26,7 +26,7 @@ from service.generation.sequence import GenerationRequest, Sequence
 from service.generation.speculation import Draft, Speculator, lookup
 from service.generation.stream import Generation
 from service.generation.text_stream import TextStream
-from service.records import FinishReason, RanStep
+from service.records import FinishReason, Observer, RanStep, Sample
 from tests.fakes.sessions import END_ID, PATIENCE_S, FakeDecoder, byte_vocabulary
 
 VOCABULARY = byte_vocabulary()
@@ -194,7 +194,7 @@ def output_ids(sequence: Sequence) -> list[int]:
     return ids
 
 
-class RecordingObserver:
+class RecordingObserver(Observer):
     """Keeps what an engine tells, on the engine's thread."""
 
     def __init__(self) -> None:
@@ -204,7 +204,8 @@ class RecordingObserver:
     def step_ran(self, step: RanStep) -> None:
         self.steps.append(step)
 
-    def sequence_ended(self, sequence: Sequence) -> None:
+    def sequence_ended(self, sequence: Sample) -> None:
+        assert isinstance(sequence, Sequence), "what the engine runs"
         self.ended.append(sequence)
 
 
@@ -273,7 +274,7 @@ async def engine_on(
         VOCABULARY,
         SchedulerLimits(**limits),
         queue or QueueLimits(policy=PATIENT),
-        observer or RecordingObserver(),
+        [observer or RecordingObserver()],
         on_broken,
     )
     try:

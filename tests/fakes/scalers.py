@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from service.errors import LoadError
-from service.observe.metrics import Metrics
+from service.observe.observers import Observers
 from service.repository.loading import Openers
 from service.repository.repository import ModelRepository
 from service.runtime.session import SessionOptions
@@ -69,7 +69,7 @@ async def controlled(
 ) -> AsyncIterator[tuple[ModelRepository, Scalers]]:
     scalers = Scalers()
     values = Settings(model_repository=repository, model_control_mode=mode, **settings)  # type: ignore[arg-type]
-    models = ModelRepository(values, Metrics(), Openers(scalers))
+    models = ModelRepository(values, Observers(), Openers(scalers))
     await models.load_all(told or Told())
     try:
         yield models, scalers

@@ -28,7 +28,7 @@ from service.contract.tensors import DATATYPES, Arrays, Signature, TensorSpec
 from service.errors import LoadError, ModelFailed
 from service.generation.decoder import CacheLimits
 from service.generation.sequence import Vocabulary
-from service.records import RanBatch, Timings
+from service.records import Observer, RanBatch, Timings
 from service.runtime.session import OnnxSession, RunStop, Session, SessionOptions
 
 PATIENCE_S = 20.0  # how long a test waits for what must happen, on a busy machine
@@ -250,7 +250,7 @@ def _byte_spellings() -> dict[str, int]:
     return spellings | {chr(256 + place): value for place, value in enumerate(others)}
 
 
-class FakeObserver:
+class FakeObserver(Observer):
     """Keeps the batches that ran."""
 
     def __init__(self) -> None:

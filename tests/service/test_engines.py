@@ -80,7 +80,7 @@ class BatchBench(Bench):
         self.device = doubling_session()
         limits = BatchLimits(max_rows=1, queue=QueuePolicies(policy))
         self.engine: BatchEngine = BatchEngine(
-            "fake", [self.device], ["y"], concatenate_rows, limits, FakeObserver(), on_broken
+            "fake", [self.device], ["y"], concatenate_rows, limits, [FakeObserver()], on_broken
         )
 
     def ran(self) -> list[int]:
@@ -106,7 +106,7 @@ class GenerationBench(Bench):
             VOCABULARY,
             SchedulerLimits(),
             QueueLimits(policy.max_requests, policy=policy),
-            self.observer,
+            [self.observer],
             on_broken,
         )
 

@@ -12,7 +12,7 @@ from service.api.regions import Transfer
 from service.contract.interface import ModelInterface
 from service.contract.tensors import DATATYPES, Signature, TensorSpec, to_raw
 from service.errors import InvalidArgument
-from service.observe.metrics import Metrics
+from service.observe.observers import Observers
 from service.serving.model import Host, ServedModel
 from service.settings import Settings
 from tests.fakes.serving import NO_SHARING, simple_request
@@ -37,7 +37,9 @@ class IdleEngine:
 def served(*outputs: TensorSpec, version: int = 1, max_batch_size: int = 8) -> ServedModel:
     signature = Signature((), outputs or SPECS)
     interface = ModelInterface("simple", version, signature, max_batch_size)
-    return ServedModel(Host(Settings(), Metrics(), ThreadPoolExecutor(1)), interface, IdleEngine())
+    return ServedModel(
+        Host(Settings(), Observers(), ThreadPoolExecutor(1)), interface, IdleEngine()
+    )
 
 
 def request_for(*names: str, **parameters: int) -> pb.ModelInferRequest:

@@ -50,7 +50,7 @@ async def engine_on(
         ["y"],
         concatenate_rows,
         batch_limits,
-        observer or FakeObserver(),
+        [observer or FakeObserver()],
         on_broken,
         has_rows=has_rows,
     )

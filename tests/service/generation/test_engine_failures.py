@@ -228,7 +228,7 @@ def test_a_closed_event_loop_does_not_break_the_engine() -> None:
         limits, queue = SchedulerLimits(), QueueLimits()
         engines.append(
             GenerationEngine(
-                "fake", decoder, VOCABULARY, limits, queue, observer, lambda: broken.append(None)
+                "fake", decoder, VOCABULARY, limits, queue, [observer], lambda: broken.append(None)
             )
         )
         engines[0].generate(now("a", max_tokens=20))

@@ -266,7 +266,7 @@ async def test_an_error_inside_the_server_names_its_request(
     request = simple_request()
     request.id = "mine"
     async with serving(models, log_format="json") as served:
-        monkeypatch.setattr(ModelMetrics, "request_succeeded", fail)
+        monkeypatch.setattr(ModelMetrics, "request_ended", fail)
         await refusal(served.inference.ModelInfer(request))
     (line,) = [line for line in map(_json, json_lines.lines) if line["level"] == "error"]
     assert (line["message"], line["request_id"]) == ("ModelInfer failed", "mine")

@@ -1,5 +1,6 @@
 """What a scrape shows: Triton's names to the letter, and our histograms."""
 
+import asyncio
 import threading
 import urllib.request
 import weakref
@@ -10,11 +11,11 @@ from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from service.batching.request import Item, Request
+from service.errors import DeadlineExceeded, ModelFailed, Overloaded
 from service.generation.kv_cache import KVCache
 from service.observe import metrics as metrics_module
-from service.observe.metrics import MAX_UNCOUNTED, Metrics, ModelMetrics
-from service.observe.statistics import FailureReason
-from service.records import RanBatch, Timings
+from service.observe.metrics import MAX_UNCOUNTED, Metrics
+from service.records import EndedRequest, RanBatch, Timings
 from tests.fakes.sessions import FakeDecoder
 
 # Name, type and labels as Triton's core/src/metrics.cc has them; dashboards match on these.
@@ -96,9 +97,9 @@ def test_triton_s_names_are_on_the_page_to_the_letter() -> None:
 def test_failures_carry_triton_s_reasons() -> None:
     metrics = Metrics()
     model = metrics.for_model("m", 1)
-    reasons: list[FailureReason] = ["REJECTED", "BACKEND", "REJECTED", "CANCELED", "BACKEND"]
-    for reason in [*reasons, reasons[0]]:
-        model.request_failed(reason)
+    late, failed = DeadlineExceeded(""), ModelFailed("")
+    for error in (late, failed, Overloaded(""), asyncio.CancelledError(), failed, late):
+        model.request_ended(EndedRequest(TIMINGS, error=error))
     found = samples(metrics, model="m", version="1")
     name = "nv_inference_request_failure reason"
     assert found[f"{name}=REJECTED"] == 3
@@ -110,7 +111,7 @@ def test_failures_carry_triton_s_reasons() -> None:
 def test_one_request_of_two_rows_counts_one_request_and_two_inferences() -> None:
     """10 ms in all: 2 in the queue, 0.5 + 4 + 0.25 in its batch."""
     metrics = Metrics()
-    metrics.for_model("m", 1).request_succeeded(2, TIMINGS)
+    metrics.for_model("m", 1).request_ended(EndedRequest(TIMINGS, 2))
     found = samples(metrics, model="m", version="1")
     assert found["nv_inference_request_success"] == 1
     assert found["nv_inference_count"] == 2
@@ -130,7 +131,7 @@ def test_short_durations_add_up() -> None:
     model = metrics.for_model("m", 1)
     for _ in range(1000):
         timings = Timings(1.0, queued_s=1.0, started_s=1.0, finished_s=1.0, run_s=4e-7)
-        model.request_succeeded(1, timings)
+        model.request_ended(EndedRequest(timings, 1))
     assert model.count("nv_inference_compute_infer_duration_us") == 400
 
 
@@ -138,7 +139,7 @@ def test_an_answer_from_the_cache_is_a_success_and_no_inference() -> None:
     """It took 10 ms, of which the cache took 2; it did not wait."""
     metrics = Metrics()
     model = metrics.for_model("m", 1)
-    model.answered_from_cache(TIMINGS, lookup_s=0.002)
+    model.request_ended(EndedRequest(TIMINGS, lookup_s=0.002))
     model.missed_cache(0.001)
     with model.reading() as statistics:
         assert statistics.last_inference_ms > 0
@@ -176,12 +177,12 @@ class BusyEngine:
     num_running = 2
 
 
-def watched(metrics: Metrics, model: ModelMetrics) -> list[weakref.ref[Any]]:
+def watched(metrics: Metrics, version: int) -> list[weakref.ref[Any]]:
     """An engine with 3 requests waiting and 2 running, and a cache of 4 slots: watched only."""
     cache = KVCache(4, 8, FakeDecoder().copy)
-    metrics.for_generation(model).watch(cache)
+    metrics.for_generation("m", version).watch(cache)
     engine = BusyEngine()
-    model.watch(lambda: engine.num_waiting, lambda: engine.num_running)
+    metrics.for_model("m", version).watch(lambda: engine.num_waiting, lambda: engine.num_running)
     return [weakref.ref(cache), weakref.ref(engine)]
 
 
@@ -189,8 +190,8 @@ def test_a_version_loaded_anew_goes_on_counting_and_lets_go_of_its_engine() -> N
     """Whoever asks for it a second time gets the same numbers, and no gauge of the first."""
     metrics = Metrics()
     first = metrics.for_model("m", 1)
-    held = watched(metrics, first)
-    first.request_succeeded(1, TIMINGS)
+    held = watched(metrics, 1)
+    first.request_ended(EndedRequest(TIMINGS, 1))
     found = samples(metrics, model="m", version="1")
     assert found["attendant_requests_running"] == 2
     assert found["attendant_kv_cache_slots"] == 4
@@ -202,7 +203,7 @@ def test_a_version_loaded_anew_goes_on_counting_and_lets_go_of_its_engine() -> N
     assert found["attendant_kv_cache_slots"] == found["attendant_kv_cache_usage_perc"] == 0
     second = metrics.for_model("m", 1)
     second.watch(lambda: 7, lambda: 0)
-    second.request_succeeded(1, TIMINGS)
+    second.request_ended(EndedRequest(TIMINGS, 1))
     found = samples(metrics, model="m", version="1")
     assert found["nv_inference_request_success"] == 2
     assert found["attendant_requests_waiting"] == 7
@@ -215,7 +216,7 @@ def test_versions_that_nobody_serves_leave_the_page_when_there_are_too_many(
     monkeypatch.setattr(metrics_module, "MAX_VERSIONS", 2)
     metrics = Metrics()
     metrics.for_model("m", 1).watch(lambda: 1, lambda: 0)
-    watched(metrics, metrics.for_model("m", 2))
+    watched(metrics, 2)
     metrics.for_model("m", 2).unwatch()
     metrics.for_model("m", 3).watch(lambda: 1, lambda: 0)
     page = exposed(metrics)
@@ -230,7 +231,7 @@ def test_models_and_versions_are_counted_apart() -> None:
     for (name, version), count in counts.items():
         model = metrics.for_model(name, version)
         for _ in range(count):
-            model.request_succeeded(1, TIMINGS)
+            model.request_ended(EndedRequest(TIMINGS, 1))
     for (name, version), count in counts.items():
         found = samples(metrics, model=name, version=str(version))
         assert found["nv_inference_request_success"] == count
@@ -270,7 +271,7 @@ def test_our_histograms_have_a_line_for_every_bucket(name: str) -> None:
 
 def test_the_page_is_served_over_http() -> None:
     metrics = Metrics()
-    metrics.for_model("m", 1).request_succeeded(1, TIMINGS)
+    metrics.for_model("m", 1).request_ended(EndedRequest(TIMINGS, 1))
     server = metrics.serve("127.0.0.1", 0)
     try:
         url = f"http://127.0.0.1:{server.server_port}/metrics"
@@ -305,14 +306,14 @@ def test_the_server_s_numbers_are_read_when_somebody_scrapes() -> None:
 def test_what_waits_to_be_counted_is_bounded() -> None:
     model = Metrics().for_model("m", 1)
     for _ in range(10 * MAX_UNCOUNTED):
-        model.request_succeeded(1, TIMINGS)
+        model.request_ended(EndedRequest(TIMINGS, 1))
         model.batch_ran(batch((1, 1)))
-        assert max(len(model._answered), len(model._ran)) < MAX_UNCOUNTED
+        assert max(len(model._computed), len(model._ran)) < MAX_UNCOUNTED
 
 
 def test_a_page_of_some_metrics_has_what_happened_by_then_too() -> None:
     metrics = Metrics()
-    metrics.for_model("m", 1).request_succeeded(1, TIMINGS)
+    metrics.for_model("m", 1).request_ended(EndedRequest(TIMINGS, 1))
     name = "attendant_request_seconds_count"
     page = generate_latest(metrics.registry.restricted_registry([name])).decode()
     assert f'{name}{{model="m",version="1"}} 1.0' in page
@@ -324,7 +325,7 @@ def test_nothing_is_lost_where_threads_count_and_pages_are_read_meanwhile() -> N
 
     def work() -> None:
         for _ in range(500):
-            model.request_succeeded(2, TIMINGS)
+            model.request_ended(EndedRequest(TIMINGS, 2))
             model.batch_ran(batch((1, 4), (1, 2)))
 
     threads = [threading.Thread(target=work) for _ in range(4)]

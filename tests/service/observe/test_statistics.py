@@ -1,5 +1,20 @@
 """Counts and durations of one model version."""
 
+import asyncio
+
+import pytest
+
+from service.errors import (
+    DeadlineExceeded,
+    DeviceFailed,
+    InvalidArgument,
+    ModelFailed,
+    Overloaded,
+    TimedOut,
+    TooLate,
+    Unavailable,
+    WaitTooLong,
+)
 from service.observe.statistics import Duration, Statistics
 from service.records import Timings
 
@@ -51,11 +66,35 @@ def test_an_answer_from_the_cache_has_waited_for_nothing() -> None:
 
 def test_failures_are_counted_by_their_reason() -> None:
     statistics = Statistics()
-    statistics.failed("REJECTED", 0.5)
-    statistics.failed("REJECTED", 1.0)
-    statistics.failed("BACKEND", 1.5)
+    statistics.failed(DeadlineExceeded(""), 0.5)
+    statistics.failed(Overloaded(""), 1.0)
+    statistics.failed(ModelFailed(""), 1.5)
     assert statistics.failures == {"REJECTED": 2, "BACKEND": 1}
+    assert statistics.refusals == {"queue": 1}
     assert nanoseconds(statistics.fail) == (3, 3 * NS)
+
+
+@pytest.mark.parametrize(
+    ("error", "reason", "refusal"),
+    [
+        (asyncio.CancelledError(), "CANCELED", None),
+        (GeneratorExit(), "CANCELED", None),
+        (Unavailable(""), "REJECTED", None),
+        (TimedOut(""), "REJECTED", None),
+        (TooLate(2.0, 1.0), "REJECTED", "late"),
+        (WaitTooLong(2.0, 1.0, "deadline"), "REJECTED", "deadline"),
+        (DeviceFailed(""), "BACKEND", None),
+        (InvalidArgument(""), "OTHER", None),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else None,
+)
+def test_errors_and_clients_that_left_have_triton_s_reason(
+    error: BaseException, reason: str, refusal: str | None
+) -> None:
+    statistics = Statistics()
+    statistics.failed(error, 1.0)
+    assert dict(statistics.failures) == {reason: 1}
+    assert dict(statistics.refusals) == ({refusal: 1} if refusal else {})
 
 
 def test_a_clock_that_is_set_back_takes_nothing_from_a_duration() -> None:

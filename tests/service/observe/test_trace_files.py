@@ -6,10 +6,16 @@ from typing import Any
 
 import pytest
 
-from service.errors import AttendantError, InvalidArgument, SettingError, Unimplemented
+from service.errors import (
+    AttendantError,
+    InvalidArgument,
+    Overloaded,
+    SettingError,
+    Unimplemented,
+)
 from service.observe import trace_files as trace
 from service.observe.trace_files import ModelTracer, Tracing
-from service.records import Timings
+from service.records import EndedRequest, Timings
 
 TIMINGS = Timings(
     received_s=10.0,
@@ -24,8 +30,7 @@ TIMINGS = Timings(
 
 def answer(tracer: ModelTracer, *request_ids: str) -> None:
     for request_id in request_ids:
-        if tracer.is_on:
-            tracer.answered(1, request_id, TIMINGS)
+        tracer.request_ended(EndedRequest(TIMINGS, 1, request_id))
 
 
 def traced(folder: Path, file: str = "trace.json") -> list[str]:
@@ -36,8 +41,7 @@ def traced(folder: Path, file: str = "trace.json") -> list[str]:
 def test_a_trace_says_when_its_request_passed_each_station(tmp_path: Path) -> None:
     tracing = Tracing(tmp_path)
     tracing.update({"trace_level": ["TIMESTAMPS"], "trace_rate": ["1"]})
-    tracer = tracing.for_model("m")
-    tracer.answered(3, "mine", TIMINGS)
+    answer(tracing.for_model("m", 3), "mine")
     tracing.close(10)
     (found,) = json.loads((tmp_path / "trace.json").read_text())
     assert (found["model_name"], found["model_version"], found["request_id"]) == ("m", 3, "mine")
@@ -55,21 +59,32 @@ def test_a_trace_says_when_its_request_passed_each_station(tmp_path: Path) -> No
 
 def test_nothing_is_traced_until_somebody_asks(tmp_path: Path) -> None:
     tracing = Tracing(tmp_path)
-    answer(tracing.for_model("m"), "a")
+    answer(tracing.for_model("m", 1), "a")
     tracing.close(10)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_request_that_failed_is_neither_traced_nor_counted(tmp_path: Path) -> None:
+    """Of one that fails and two that succeed, at every second one, the last is traced."""
+    tracing = Tracing(tmp_path)
+    tracing.update({"trace_level": ["TIMESTAMPS"], "trace_rate": ["2"]})
+    tracer = tracing.for_model("m", 1)
+    tracer.request_ended(EndedRequest(TIMINGS, 1, "failed", error=Overloaded("")))
+    answer(tracer, "1", "2")
+    tracing.close(10)
+    assert traced(tmp_path) == ["2"]
 
 
 def test_one_request_in_rate_is_traced_and_no_more_than_count(tmp_path: Path) -> None:
     """Every second one, two in all: the second and the fourth; asked again, it counts anew."""
     tracing = Tracing(tmp_path)
-    tracer = tracing.for_model("m")
+    tracer = tracing.for_model("m", 1)
     settings = {"trace_level": ["TIMESTAMPS"], "trace_rate": ["2"], "trace_count": ["2"]}
     tracing.update(settings)
     answer(tracer, "1", "2", "3")
     assert tracing.settings()["trace_count"] == ["1"]
     answer(tracer, "4", "5", "6")
-    assert not tracer.is_on
+    assert not tracing.samplers["m"].is_on
     assert tracing.settings()["trace_count"] == ["0"]
     tracing.update({"trace_count": ["1"]})
     answer(tracer, "7", "8", "9")
@@ -80,7 +95,7 @@ def test_one_request_in_rate_is_traced_and_no_more_than_count(tmp_path: Path) ->
 def test_log_frequency_numbers_the_files(tmp_path: Path) -> None:
     tracing = Tracing(tmp_path)
     tracing.update({"trace_level": ["TIMESTAMPS"], "trace_rate": ["1"], "log_frequency": ["2"]})
-    answer(tracing.for_model("m"), *"12345")
+    answer(tracing.for_model("m", 1), *"12345")
     tracing.close(10)
     found = {path.name: traced(tmp_path, path.name) for path in tmp_path.iterdir()}
     assert found == {
@@ -93,7 +108,7 @@ def test_log_frequency_numbers_the_files(tmp_path: Path) -> None:
 def test_a_model_has_what_it_does_not_set_from_the_server(tmp_path: Path) -> None:
     """Own settings stay when the server's change; without values the server's count again."""
     tracing = Tracing(tmp_path)
-    first, second = tracing.for_model("first"), tracing.for_model("second")
+    first, second = tracing.for_model("first", 1), tracing.for_model("second", 1)
     tracing.update({"trace_rate": ["1"]}, "first")
     tracing.update({"trace_level": ["TIMESTAMPS"], "trace_rate": ["7"], "trace_file": ["all"]})
     tracing.update({"trace_file": ["own"]}, "first")

@@ -14,7 +14,7 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from service.batching.engine import BatchEngine
 from service.errors import InvalidArgument, LoadError, NotFound, Unavailable
-from service.observe.metrics import Metrics
+from service.observe.observers import Observers
 from service.repository.loading import Openers, OpenSession
 from service.repository.repository import ModelRepository
 from service.repository.version import parse_version
@@ -53,7 +53,7 @@ async def loaded(
     folder: Path, open_session: OpenSession, listener: Told | None = None, **settings: object
 ) -> AsyncIterator[ModelRepository]:
     values = Settings(model_repository=folder, **settings)  # type: ignore[arg-type]
-    repository = ModelRepository(values, Metrics(), Openers(open_session))
+    repository = ModelRepository(values, Observers(), Openers(open_session))
     try:
         await repository.load_all(listener or Told())
         yield repository
@@ -291,7 +291,7 @@ async def test_a_repository_that_is_not_there_is_refused_before_a_port_is_open(
     """The repository is made first, and the ports of the server after it."""
     settings = Settings(model_repository=tmp_path / "none")
     with pytest.raises(LoadError, match=r"none is not a folder: name one with --model-repository"):
-        ModelRepository(settings, Metrics(), Openers(FakeSessions()))
+        ModelRepository(settings, Observers(), Openers(FakeSessions()))
 
 
 async def test_files_and_hidden_folders_are_no_models(repository: Path) -> None:
@@ -340,7 +340,7 @@ async def test_unknown_names_are_not_found_in_triton_s_words(repository: Path) -
 
 async def test_while_loading_the_server_is_not_ready(repository: Path) -> None:
     settings = Settings(model_repository=repository)
-    models = ModelRepository(settings, Metrics(), Openers(FakeSessions()))
+    models = ModelRepository(settings, Observers(), Openers(FakeSessions()))
     assert not models.readiness.is_ready
     with pytest.raises(Unavailable, match=r"^Server not ready$"):
         models.find("m")

@@ -21,7 +21,8 @@ from service.contract.interface import ModelInterface
 from service.contract.manifest import Manifest
 from service.contract.model_config import parse_config
 from service.errors import InvalidArgument, ModelFailed, Overloaded
-from service.observe.metrics import Metrics, ModelMetrics
+from service.observe.metrics import ModelMetrics
+from service.observe.observers import Observers
 from service.records import Timings
 from service.runtime.tokenizer import TextTokenizer
 from service.serving.model import Caller, Host, InferRequest
@@ -103,16 +104,15 @@ async def text_model(
 ) -> AsyncIterator[TextModel]:
     write_tokenizer(folder / "tokenizer.json")
     interface = ModelInterface("m", 1, text_signature(manifest), 64, manifest=manifest)
-    metrics = Metrics()
+    observers = Observers()
     collate = pad_rows(manifest.pad_token_id, [spec.name for spec in session.signature.inputs])
     limits = BatchLimits(queue=up_to(max_texts))
     outputs = [session.signature.outputs[0].name]
-    observer = metrics.for_model("m", 1)
-    engine = BatchEngine("m", [session], outputs, collate, limits, observer)
+    engine = BatchEngine("m", [session], outputs, collate, limits, observers.for_model("m", 1))
     tokenizer = TextTokenizer(folder / "tokenizer.json", manifest.max_tokens, 100_000)
     with ThreadPoolExecutor(1) as executor:
         try:
-            yield TextModel(Host(Settings(), metrics, executor), interface, engine, tokenizer)
+            yield TextModel(Host(Settings(), observers, executor), interface, engine, tokenizer)
         finally:
             session.release()
             await asyncio.to_thread(engine.close, 10)
@@ -122,15 +122,15 @@ async def text_model(
 async def tensor_model(session: FakeSession) -> AsyncIterator[tuple[TensorModel, ModelMetrics]]:
     config = complete_from_graph(parse_config("", "m"), session.signature, 64)
     signature = signature_of(config)
-    metrics = Metrics()
-    observer = metrics.for_model("m", 1)
+    observers = Observers()
+    own = observers.for_model("m", 1)
     interface = ModelInterface("m", 1, signature, config.max_batch_size)
     outputs = [spec.name for spec in signature.outputs]
-    engine = BatchEngine("m", [session], outputs, concatenate_rows, BatchLimits(), observer)
+    engine = BatchEngine("m", [session], outputs, concatenate_rows, BatchLimits(), own)
     with ThreadPoolExecutor(1) as executor:
-        host = Host(Settings(), metrics, executor)
+        host = Host(Settings(), observers, executor)
         try:
-            yield TensorModel(host, interface, engine), observer
+            yield TensorModel(host, interface, engine), observers.metrics.for_model("m", 1)
         finally:
             session.release()
             await asyncio.to_thread(engine.close, 10)
