@@ -6,7 +6,9 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from tritonclient import grpc as triton
 from tritonclient.grpc import aio
 
+from tests.conformance.messages import refused
 from tests.conformance.models import KINDS, NUM_EXAMPLE_MODELS
+from tests.fakes.refusals import NAMES
 
 EXTENSIONS = {
     "classification",
@@ -71,13 +73,17 @@ def test_a_version_that_is_no_number_is_refused(client: triton.InferenceServerCl
 
 
 @pytest.mark.parametrize("method", ["get_model_metadata", "get_model_config"])
-def test_what_there_is_not_has_no_metadata(
-    client: triton.InferenceServerClient, method: str
+@pytest.mark.parametrize(("name", "version", "code", "text"), NAMES)
+def test_a_model_that_there_is_not_has_no_metadata(
+    client: triton.InferenceServerClient,
+    method: str,
+    name: str,
+    version: str,
+    code: str,
+    text: str,
 ) -> None:
-    for name, version in (("nobody", ""), ("simple", "9")):
-        with pytest.raises(triton.InferenceServerException, match="unknown model") as caught:
-            getattr(client, method)(name, version)
-        assert caught.value.status() == "StatusCode.NOT_FOUND"
+    with refused(code, text):
+        getattr(client, method)(name, version)
 
 
 @pytest.mark.parametrize("datatype", KINDS)

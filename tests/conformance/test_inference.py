@@ -92,7 +92,7 @@ def test_typed_contents_are_answered_raw_and_with_the_same_bytes(stub: Stub, dat
 
 
 @pytest.mark.parametrize("shape", [[1, 0], [8, 0]])
-@pytest.mark.parametrize("datatype", ["FP32", "BYTES"])
+@pytest.mark.parametrize("datatype", ["FP32", "BF16", "BYTES"])
 def test_tensors_without_elements_come_back(stub: Stub, datatype: str, shape: list[int]) -> None:
     answer = stub.ModelInfer(identity(datatype, shape, b""), timeout=LIMIT_S)
     assert list(answer.outputs[0].shape) == shape

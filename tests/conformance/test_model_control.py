@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -69,8 +70,10 @@ def test_the_index_can_be_of_ready_models_only(stub: Stub) -> None:
 
 
 def test_an_index_of_one_repository_is_unimplemented(stub: Stub) -> None:
-    with pytest.raises(grpc.RpcError, match="'repository_name' specification is not supported"):
+    text = "'repository_name' specification is not supported"
+    with pytest.raises(grpc.RpcError, match=text) as caught:
         stub.RepositoryIndex(pb.RepositoryIndexRequest(repository_name="a"), timeout=LIMIT_S)
+    assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
 
 
 def test_a_configuration_can_be_sent_and_replaces_the_files_one(
@@ -113,7 +116,8 @@ def test_a_model_that_is_no_model_is_refused(
 ) -> None:
     (repository / "broken/1").mkdir(parents=True, exist_ok=True)
     (repository / "broken/1/model.onnx").write_bytes(b"no model")
-    with refused("INVALID_ARGUMENT", "load failed for model 'broken'"):
+    text = "load failed for model 'broken': version 1 is at UNAVAILABLE state: "
+    with refused("INVALID_ARGUMENT", text):
         client.load_model("broken")
     (version,) = index(client, "broken")
     assert version[1] == "UNAVAILABLE"
@@ -121,28 +125,46 @@ def test_a_model_that_is_no_model_is_refused(
     client.unload_model("broken")
 
 
-REFUSED = [
+EMPTY = "Model name cannot be empty. Please enter a valid name to deploy."
+TRAVERSAL = "model name must not contain path traversal characters"
+TYPE = "invalid value type for load parameter"
+ESCAPE = "is not a plain path inside the model's"
+# A name, parameters, the status and a part of the message.
+REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
     ("nobody", {}, "INTERNAL", "failed to load 'nobody', failed to poll from model repository"),
-    ("", {}, "INVALID_ARGUMENT", "Model name cannot be empty"),
+    (
+        "",
+        {},
+        "INVALID_ARGUMENT",
+        "Model name cannot be empty. Please enter a valid name to deploy.",
+    ),
     ("  ", {}, "INVALID_ARGUMENT", "Model name cannot be empty"),
-    ("../simple", {}, "INVALID_ARGUMENT", "must not contain path traversal characters"),
-    ("simple/1", {}, "INVALID_ARGUMENT", "must not contain path traversal characters"),
-    ("simple", {"config": "{"}, "INTERNAL", "failed to load"),
-    ("simple", {"config": '{"sequence_batching": {}}'}, "INTERNAL", "failed to load"),
-    ("simple", {"k": "v"}, "INVALID_ARGUMENT", "unrecognized load parameter 'k'."),
+    ("../simple", {}, "INVALID_ARGUMENT", f"failed to load '../simple', {TRAVERSAL}"),
+    ("simple/1", {}, "INVALID_ARGUMENT", f"failed to load 'simple/1', {TRAVERSAL}"),
+    ("simple", {"config": "{"}, "INTERNAL", "failed to load 'simple', config: "),
     (
         "simple",
-        {"config": b"{}"},
-        "INVALID_ARGUMENT",
-        "invalid value type for load parameter 'config', expected string_param.",
+        {"config": '{"sequence_batching": {}}'},
+        "INTERNAL",
+        "failed to load 'simple', config.pbtxt: sequence_batching",
     ),
+    (
+        "simple",
+        {"config": '{"name": "other"}'},
+        "INTERNAL",
+        "config.pbtxt: name is 'other', but the model's folder is 'simple'",
+    ),
+    ("simple", {"k": "v"}, "INVALID_ARGUMENT", "unrecognized load parameter 'k'."),
+    ("simple", {"k": True}, "INVALID_ARGUMENT", "unrecognized load parameter 'k'."),
+    ("simple", {"config": b"{}"}, "INVALID_ARGUMENT", f"{TYPE} 'config', expected string_param."),
+    ("simple", {"config": True}, "INVALID_ARGUMENT", f"{TYPE} 'config', expected string_param."),
     (
         "simple",
         {"config": "{}", "file:1/model.onnx": "text"},
         "INVALID_ARGUMENT",
-        "invalid value type for load parameter 'file:1/model.onnx', expected bytes_param.",
+        f"{TYPE} 'file:1/model.onnx', expected bytes_param.",
     ),
-    ("escapes", {"config": "{}", "file:../../a": b"a"}, "INVALID_ARGUMENT", ""),
+    ("escapes", {"config": "{}", "file:../../a": b"a"}, "INVALID_ARGUMENT", ESCAPE),
     (
         "escapes",
         {"config": "{}", "file:" + "A" * 256: b"a"},
@@ -154,14 +176,12 @@ REFUSED = [
 
 @pytest.mark.parametrize(("name", "parameters", "code", "text"), REFUSED)
 def test_wrong_loads_are_refused(
-    stub: Stub, name: str, parameters: dict[str, str | bytes], code: str, text: str
+    stub: Stub, name: str, parameters: dict[str, Any], code: str, text: str
 ) -> None:
     request = pb.RepositoryModelLoadRequest(model_name=name)
     for key, value in parameters.items():
-        if isinstance(value, bytes):
-            request.parameters[key].bytes_param = value
-        else:
-            request.parameters[key].string_param = value
+        kind = {bool: "bool_param", bytes: "bytes_param", str: "string_param"}[type(value)]
+        setattr(request.parameters[key], kind, value)
     with pytest.raises(grpc.RpcError) as caught:
         stub.RepositoryModelLoad(request, timeout=LIMIT_S)
     assert caught.value.code().name == code

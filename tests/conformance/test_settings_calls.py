@@ -84,12 +84,13 @@ def test_log_settings_are_all_told_and_set(
     assert settings["log_format"] == "ISO8601"
 
 
+LOG_FILE = "log file location can not be updated through network protocol"
 WRONG = [
     ("log_info", "uint32_param", 1, "INVALID_ARGUMENT", "expect boolean for 'log_info'"),
     ("log_verbose_level", "bool_param", True, "INVALID_ARGUMENT", "'log_verbose_level'"),
     ("log_format", "string_param", "loud", "INVALID_ARGUMENT", "log_format"),
     ("log_format", "bool_param", True, "INVALID_ARGUMENT", "'log_format'"),
-    ("log_file", "string_param", "/tmp/log", "UNIMPLEMENTED", "log file location"),
+    ("log_file", "string_param", "/tmp/log", "UNIMPLEMENTED", LOG_FILE),
     ("nothing", "bool_param", True, "INVALID_ARGUMENT", "nothing"),
 ]
 

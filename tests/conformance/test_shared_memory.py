@@ -93,32 +93,10 @@ def test_status_lists_what_is_registered(
     assert only.name == region.name
 
 
-def test_registering_what_there_is_not_is_refused(client: triton.InferenceServerClient) -> None:
-    with refused("INTERNAL", "Unable to open shared memory region: '/attendant-nothing'"):
-        client.register_system_shared_memory("nothing", "/attendant-nothing", SIZE)
-
-
-def test_registering_twice_is_refused(client: triton.InferenceServerClient, region: Region) -> None:
-    text = f"shared memory region '{region.name}' already in manager"
-    with refused("ALREADY_EXISTS", text):
-        client.register_system_shared_memory(region.name, region.key, SIZE)
-
-
-def test_the_status_of_an_unknown_region_is_not_found(client: triton.InferenceServerClient) -> None:
-    text = "Unable to find system shared memory region: 'nothing'"
-    with refused("NOT_FOUND", text):
-        client.get_system_shared_memory_status("nothing")
-
-
 def test_unregistering_what_there_is_not_is_well(client: triton.InferenceServerClient) -> None:
     client.unregister_system_shared_memory("nothing")
     client.unregister_cuda_shared_memory("nothing")
     client.unregister_cuda_shared_memory()
-
-
-def test_an_input_of_an_unknown_region_is_not_found(client: triton.InferenceServerClient) -> None:
-    with refused("NOT_FOUND", "Unable to find shared memory region: 'nothing'"):
-        client.infer("simple", tensors("nothing"))
 
 
 @pytest.mark.parametrize(
@@ -129,22 +107,6 @@ def test_no_byte_outside_of_a_region_is_read(
 ) -> None:
     with refused("INVALID_ARGUMENT", ""):
         client.infer("simple", tensors(region.name, size, at))
-
-
-def test_a_size_that_is_not_the_tensors_is_refused(
-    client: triton.InferenceServerClient, region: Region
-) -> None:
-    with refused("INVALID_ARGUMENT", "input byte size mismatch for input 'INPUT0'"):
-        client.infer("simple", tensors(region.name, SIZE - 4))
-
-
-def test_an_output_region_that_is_too_small_is_refused(
-    client: triton.InferenceServerClient, region: Region
-) -> None:
-    output = triton.InferRequestedOutput("OUTPUT0")
-    output.set_shared_memory(region.name, SIZE - 4)
-    with refused("INTERNAL", "should be at least 64 bytes to hold the results"):
-        client.infer("simple", tensors(region.name), outputs=[output])
 
 
 def test_cuda_regions_are_refused_without_cuda(client: triton.InferenceServerClient) -> None:

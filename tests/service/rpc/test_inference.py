@@ -1,13 +1,11 @@
 """`inference.GRPCInferenceService` over the wire: tritonclient unmodified, and raw stubs."""
 
 import asyncio
-import math
 import re
 import time
 from pathlib import Path
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import pytest
 import tritonclient.grpc as triton
@@ -21,7 +19,7 @@ from service.api.infer import to_infer_request
 from service.batching.engine import BatchEngine
 from service.contract.tensors import Signature
 from service.serving.model import Caller
-from tests.fakes.refusals import INVALID, NAMES
+from tests.fakes.refusals import INVALID
 from tests.fakes.serving import (
     NO_SHARING,
     Served,
@@ -153,15 +151,6 @@ async def test_the_server_s_name_is_a_setting(repository: Path) -> None:
     assert found.name == "triton"
 
 
-async def test_strings_cross_a_tensor_model_unchanged(served: Served) -> None:
-    texts = np.array([[b"a\0b", "\N{SNOWMAN}".encode()], [b"", b"x" * 1_000]], object)
-    tensor = triton_aio.InferInput("IN", [2, 2], "BYTES")
-    tensor.set_data_from_numpy(texts)
-    async with triton_aio.InferenceServerClient(served.address) as client:
-        result = await client.infer("strings", [tensor])
-    assert result.as_numpy("OUT").tolist() == texts.tolist()
-
-
 @pytest.mark.parametrize(
     ("timeout_us", "timeout_s"), [(0, None), (-5, None), (1, 1e-6), (2**63 - 1, (2**63 - 1) / 1e6)]
 )
@@ -194,34 +183,6 @@ async def test_outputs_may_be_asked_for_as_classes_with_the_model_s_labels(serve
     assert response.infer_response.raw_output_contents == raw
 
 
-async def test_strings_have_no_classes(served: Served) -> None:
-    request = text_request("spam", "lunch")
-    request.outputs.add(name="label").parameters["classification"].int64_param = 1
-    assert await refusal(served.inference.ModelInfer(request)) == (
-        StatusCode.INVALID_ARGUMENT,
-        "class result not available for output due to unsupported type 'BYTES'",
-    )
-    assert served.sessions["spam"].batches == []
-
-
-async def test_bfloat16_crosses_as_triton_s_client_sends_and_reads_it(repository: Path) -> None:
-    """Two rows and an empty one; the fake graph gives back what it takes."""
-    signature = Signature((spec("IN", "BF16", -1, -1),), (spec("OUT", "BF16", -1, -1),))
-    write_model(repository, "echo")
-    sessions = FakeSessions(echo=lambda: FakeSession(signature, lambda x: {"OUT": x["IN"]}))
-    async with (
-        serving(repository, sessions) as served,
-        triton_aio.InferenceServerClient(served.address) as client,
-    ):
-        for shape in ((2, 3), (2, 0)):
-            sent = np.arange(math.prod(shape)).reshape(shape).astype(ml_dtypes.bfloat16) / 3
-            tensor = triton_aio.InferInput("IN", list(shape), "BF16")
-            tensor.set_data_from_numpy(sent)
-            found = (await client.infer("echo", [tensor])).as_numpy("OUT")
-            assert found.dtype == ml_dtypes.bfloat16
-            assert found.tolist() == sent.tolist()
-
-
 async def test_an_empty_batch_of_tensors_is_answered_empty_without_a_run(served: Served) -> None:
     response = await served.inference.ModelInfer(simple_request(num_rows=0))
     assert [list(output.shape) for output in response.outputs] == [[0, 16], [0, 16]]
@@ -231,14 +192,6 @@ async def test_an_empty_batch_of_tensors_is_answered_empty_without_a_run(served:
     response = await served.inference.ModelInfer(request)
     assert [list(output.shape) for output in response.outputs] == [[0, 0]]
     assert served.sessions["simple"].batches == served.sessions["strings"].batches == []
-
-
-async def test_rows_of_no_elements_run_like_others(served: Served) -> None:
-    request = pb.ModelInferRequest(model_name="strings", raw_input_contents=[b""])
-    request.inputs.add(name="IN", datatype="BYTES", shape=[2, 0])
-    response = await served.inference.ModelInfer(request)
-    assert [list(output.shape) for output in response.outputs] == [[2, 0]]
-    assert list(response.raw_output_contents) == [b""]
 
 
 async def test_a_response_over_the_limit_says_so(repository: Path) -> None:
@@ -269,31 +222,6 @@ async def test_an_empty_batch_of_texts_is_answered_empty(served: Served) -> None
     response = await served.infer_text("spam")
     assert [list(output.shape) for output in response.outputs] == [[0, 1], [0, 1], [0, 3]]
     assert list(response.raw_output_contents) == [b"", b"", b""]
-
-
-async def test_readiness_of_unknown_models_is_false_not_an_error(served: Served) -> None:
-    for name, version in (("nope", ""), ("spam", "7")):
-        request = pb.ModelReadyRequest(name=name, version=version)
-        assert not (await served.inference.ModelReady(request)).ready
-    code, text = await refusal(
-        served.inference.ModelReady(pb.ModelReadyRequest(name="spam", version="abc"))
-    )
-    assert code is StatusCode.INVALID_ARGUMENT
-    assert text.startswith("failed to get model version from specified version string 'abc'")
-
-
-@pytest.mark.parametrize(("name", "version", "code", "text"), NAMES)
-async def test_an_unknown_model_or_version_is_refused_by_every_method(
-    served: Served, name: str, version: str, code: str, text: str
-) -> None:
-    expected = StatusCode[code], text
-    infer = pb.ModelInferRequest(model_name=name, model_version=version)
-    stub = served.inference
-    assert await refusal(stub.ModelInfer(infer)) == expected
-    metadata = pb.ModelMetadataRequest(name=name, version=version)
-    assert await refusal(stub.ModelMetadata(metadata)) == expected
-    config = pb.ModelConfigRequest(name=name, version=version)
-    assert await refusal(stub.ModelConfig(config)) == expected
 
 
 @pytest.mark.parametrize("case", INVALID)

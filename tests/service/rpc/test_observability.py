@@ -2,53 +2,18 @@
 
 import json
 import logging
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import grpc
-import numpy as np
 import pytest
 from attendant.v1 import generation_pb2, text_pb2
 from tritonclient.grpc import service_pb2 as pb
 
-from service.contract.tensors import Arrays
 from tests.fakes.serving import add_strings, eventually, num_runs, refusal, serving, simple_request
 from tests.fakes.sessions import PATIENCE_S
 
 INVALID, UNIMPLEMENTED = grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.UNIMPLEMENTED
-
-
-def refuse(arrays: Arrays) -> dict[str, np.ndarray]:
-    raise RuntimeError(f"no {sorted(arrays)}")
-
-
-async def test_statistics_count_requests_rows_runs_and_failures(models: Path) -> None:
-    """Requests of 1, 3 and 3 rows and one that fails: 3 answers, 7 inferences, sizes 1 and 3."""
-    before_ms = time.time_ns() // 10**6
-    async with serving(models) as served:
-        for num_rows in (1, 3, 3):
-            await served.inference.ModelInfer(simple_request(num_rows), timeout=PATIENCE_S)
-        served.sessions["simple"].compute = refuse
-        await refusal(served.inference.ModelInfer(simple_request(1)))
-        await eventually(lambda: num_runs(served, "simple") == 3)  # counted after the answer
-        asked = pb.ModelStatisticsRequest(name="simple")
-        (stats,) = (await served.inference.ModelStatistics(asked)).model_stats
-    assert (stats.name, stats.version) == ("simple", "1")
-    assert (stats.inference_count, stats.execution_count) == (7, 3)
-    assert before_ms <= stats.last_inference <= time.time_ns() // 10**6
-    found = stats.inference_stats
-    for part in ("success", "queue", "compute_input", "compute_infer", "compute_output"):
-        assert getattr(found, part).count == 3, part
-        assert getattr(found, part).ns > 0, part
-    parts = (found.queue, found.compute_input, found.compute_infer, found.compute_output)
-    assert sum(part.ns for part in parts) <= found.success.ns
-    assert found.fail.count == 1
-    assert found.fail.ns > 0
-    assert found.cache_hit.count == found.cache_miss.count == 0
-    sizes = {batch.batch_size: batch.compute_infer.count for batch in stats.batch_stats}
-    assert sizes == {1: 1, 3: 2}
-    assert all(batch.compute_infer.ns > 0 for batch in stats.batch_stats)
 
 
 async def test_statistics_of_everything_have_a_row_per_version(models: Path) -> None:
@@ -72,25 +37,6 @@ async def test_statistics_of_a_generative_model_count_its_steps(models: Path) ->
     assert stats.inference_stats.success.count == stats.inference_stats.queue.count == 1
     assert stats.inference_stats.compute_infer.ns > 0
     assert [batch.batch_size for batch in stats.batch_stats] == [1]
-
-
-@pytest.mark.parametrize(
-    ("name", "version", "text"),
-    [
-        ("nope", "", "requested model 'nope' is not available"),
-        ("nope", "1", "requested model 'nope' is not available"),
-        ("spam", "9", "requested model version is not available for model 'spam'"),
-        ("spam", "x", "failed to get model version from specified version string 'x'"),
-    ],
-)
-async def test_statistics_of_what_is_not_served_are_refused(
-    models: Path, name: str, version: str, text: str
-) -> None:
-    async with serving(models) as served:
-        asked = pb.ModelStatisticsRequest(name=name, version=version)
-        code, details = await refusal(served.inference.ModelStatistics(asked))
-    assert code is INVALID
-    assert details.startswith(text)
 
 
 async def test_every_kind_of_request_is_traced_into_the_folder(
@@ -204,24 +150,3 @@ async def test_log_settings_change_what_the_process_logs(
             .settings["log_info"]
             .bool_param
         )
-
-
-@pytest.mark.parametrize(
-    ("key", "choice", "value", "expected"),
-    [
-        ("log_info", "uint32_param", 1, (INVALID, "expect boolean for 'log_info'")),
-        (
-            "log_file",
-            "string_param",
-            "/etc/passwd",
-            (UNIMPLEMENTED, "log file location can not be updated through network protocol"),
-        ),
-    ],
-)
-async def test_log_settings_that_cannot_be_are_refused(
-    models: Path, key: str, choice: str, value: int | str, expected: tuple[object, str]
-) -> None:
-    async with serving(models) as served:
-        request = pb.LogSettingsRequest()
-        setattr(request.settings[key], choice, value)
-        assert await refusal(served.inference.LogSettings(request)) == expected

@@ -11,8 +11,6 @@ import grpc
 import numpy as np
 import pytest
 import pytest_asyncio
-import tritonclient.grpc as triton
-import tritonclient.utils.shared_memory as shm
 from grpc import StatusCode
 from tritonclient.grpc import service_pb2 as pb
 
@@ -84,59 +82,6 @@ def shared_request() -> pb.ModelInferRequest:
 def content(key: str) -> list[int]:
     values: list[int] = np.fromfile(FOLDER / key[1:], "<i4")[::16].tolist()
     return values
-
-
-async def test_triton_s_client_passes_all_tensors_through_shared_memory(served: Served) -> None:
-    """The calls of its example, in their order; 256 bytes in, 256 out, none in messages."""
-    ones, counts = np.ones(16, np.int32), np.arange(16, dtype=np.int32)
-
-    def use() -> None:
-        client = triton.InferenceServerClient(served.address)
-        assert "system_shared_memory" in client.get_server_metadata().extensions
-        names = [f"/attendant-test-{uuid4().hex}" for _ in range(2)]
-        into, out_of = (
-            shm.create_shared_memory_region(region, name, 128)
-            for region, name in zip(("input", "output"), names, strict=True)
-        )
-        try:
-            shm.set_shared_memory_region(into, [counts, ones])
-            client.register_system_shared_memory("input", names[0], 128)
-            client.register_system_shared_memory("output", names[1], 128)
-            assert set(client.get_system_shared_memory_status().regions) == {"input", "output"}
-            inputs = [triton.InferInput(f"INPUT{index}", [1, 16], "INT32") for index in (0, 1)]
-            outputs = [triton.InferRequestedOutput(f"OUTPUT{index}") for index in (0, 1)]
-            for index in (0, 1):
-                inputs[index].set_shared_memory("input", 64, 64 * index)
-                outputs[index].set_shared_memory("output", 64, 64 * index)
-            result = client.infer("simple", inputs, outputs=outputs)
-            assert list(result.get_response().raw_output_contents) == [b"", b""]
-            for index, expected in ((0, counts + ones), (1, counts - ones)):
-                output = result.get_output(f"OUTPUT{index}")
-                found = shm.get_contents_as_numpy(out_of, np.int32, output.shape, 64 * index)
-                assert found.tolist() == [expected.tolist()]
-            client.unregister_system_shared_memory("input")
-            client.unregister_system_shared_memory()
-            assert not client.get_system_shared_memory_status().regions
-        finally:
-            for region in (into, out_of):
-                shm.destroy_shared_memory_region(region)
-            client.close()
-
-    await within_patience(asyncio.to_thread(use))
-
-
-async def test_raw_entries_belong_to_the_inputs_outside_shared_memory(
-    served: Served, key: str
-) -> None:
-    """The first input is in the region; the only raw entry is the second's."""
-    await register(served, key)
-    request = simple_request()
-    place(request.inputs[0], 0, 64)
-    request.raw_input_contents.pop(0)
-    request.raw_input_contents[0] = np.full(16, 7, "<i4").tobytes()
-    response = await served.inference.ModelInfer(request)
-    sums = np.frombuffer(response.raw_output_contents[0], "<i4")
-    assert sums.tolist() == [10] * 16
 
 
 async def test_strings_come_from_and_go_to_shared_memory(served: Served, key: str) -> None:

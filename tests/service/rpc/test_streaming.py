@@ -35,10 +35,6 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 SETTINGS = {"max_queue_requests": 2}
 
 
-async def test_an_empty_stream_is_ok(served: Served) -> None:
-    assert await answers(open_stream(served)) == []
-
-
 async def test_every_model_may_be_asked_on_one_stream_and_each_answer_is_final(
     served: Served,
 ) -> None:
@@ -125,14 +121,6 @@ async def test_an_empty_final_response_is_sent_where_asked(served: Served) -> No
     expected = pb.ModelInferResponse(model_name="tale", model_version="1", id="once")
     expected.parameters["triton_final_response"].bool_param = True
     assert last.infer_response == expected
-
-
-async def test_models_of_one_answer_send_no_empty_final_response(served: Served) -> None:
-    request = simple_request()
-    request.parameters["triton_enable_empty_final_response"].bool_param = True
-    (only,) = await answers(open_stream(served, request))
-    assert is_final(only)
-    assert len(only.infer_response.outputs) == 2
 
 
 @pytest.mark.parametrize("stream", [None, False])
