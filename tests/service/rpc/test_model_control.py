@@ -15,18 +15,14 @@ from tests.fakes.serving import (
     refusal,
     serving,
     strings_of,
-    write_models,
 )
 
 INVALID = grpc.StatusCode.INVALID_ARGUMENT
 
 
 @pytest_asyncio.fixture
-async def served(repository: Path) -> AsyncIterator[Served]:
-    write_models(repository)
-    async with serving(
-        repository, model_control_mode="explicit", load_models="simple,tale"
-    ) as server:
+async def served(models: Path) -> AsyncIterator[Served]:
+    async with serving(models, model_control_mode="explicit", load_models="simple,tale") as server:
         yield server
 
 
