@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import typer
-from rich.console import Console
 from rich.text import Text
 
+from commands.errors import FAILURE, WRONG_USAGE, errors, print_error
 from commands.flags import argument, command_of, flag, flags_of
 from commands.remarks import showing_remarks
 from export.errors import ExportError
@@ -29,21 +29,18 @@ def _export(
     **values: Any,
 ) -> None:
     """Export a checkpoint to ONNX, check the result, and write it to a model repository."""
-    errors = Console(stderr=True)
     try:
         from commands.export_runs import DataFiles, export_model
     except ImportError as error:
-        errors.print(
-            f"attendant export needs PyTorch: pip install 'attendant\\[cpu,train]' ({error})"
-        )
-        raise typer.Exit(2) from error
-    with _messages(errors):
+        print_error(f"attendant export needs PyTorch: pip install 'attendant[cpu,train]' ({error})")
+        raise typer.Exit(WRONG_USAGE) from error
+    with _messages():
         files = DataFiles(labelled_data, held_out, calibration)
         export_model(checkpoint, task, files, ExportSettings(**values), errors)
 
 
 @contextmanager
-def _messages(errors: Console) -> Iterator[None]:
+def _messages() -> Iterator[None]:
     """Turns errors of files and settings into one line and an exit code, and prints warnings."""
 
     def warn(remark: str) -> None:
@@ -53,8 +50,8 @@ def _messages(errors: Console) -> Iterator[None]:
         with showing_remarks(warn):
             yield
     except (ExportError, ModelError, OSError, UnicodeDecodeError) as error:
-        errors.print(Text.assemble(("error: ", "red"), str(error)))
-        raise typer.Exit(1) from error
+        print_error(str(error))
+        raise typer.Exit(FAILURE) from error
 
 
 export = command_of(

@@ -26,8 +26,13 @@ def shown_as(choices: Collection[str]) -> str | None:
 
 
 def argument(
-    name: str, kind: object, text: str, envvar: str, choices: Collection[str] = ()
+    name: str, kind: object, text: str, envvar: str | None = None, choices: Collection[str] = ()
 ) -> inspect.Parameter:
+    """An argument; with a variable only if it is the only one of its command.
+
+    Words fill arguments from the first on. A word that is meant for the second would be taken for
+    the first, also if a variable names that.
+    """
     given = typer.Argument(help=text, envvar=envvar, autocompletion=completing(choices))
     return _parameter(name, kind, given)
 

@@ -19,19 +19,7 @@ SEPARATOR = "  ["  # of click, between a help text and what it adds: variable, d
 
 
 class Command(TyperCommand):
-    """A command whose arguments and options are shown in panels, in their order.
-
-    Only the argument of a command that has one has an environment variable. Words fill arguments
-    from the first on, so a variable in place of the first of several would be shadowed by a word
-    that was meant for the next.
-    """
-
-    def __init__(self, *args: Any, **attrs: Any) -> None:
-        super().__init__(*args, **attrs)
-        arguments = [each for each in self.params if each.param_type_name == "argument"]
-        if len(arguments) > 1:
-            for argument in arguments:
-                argument.envvar = None
+    """A command whose arguments and options are shown in panels, in their order."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
         console = Console(highlight=False)

@@ -1,8 +1,4 @@
-"""Errors of commands that train: one line, and an exit code.
-
-Exit codes: 0 done, 1 the files do not allow it, 2 wrong usage or something missing, 130
-interrupted.
-"""
+"""Errors of commands that train, with the exit codes of all commands."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,6 +6,7 @@ from pathlib import Path
 
 import typer
 
+from commands.errors import FAILURE, INTERRUPTED, WRONG_USAGE, print_error
 from commands.remarks import showing_remarks
 from models.errors import ModelError, SettingError, TrainingInterruptedError
 from models.training.settings import TrainingSettings
@@ -18,7 +15,6 @@ DEFAULTS = TrainingSettings()
 TRAINING_LIBRARIES = ("torch", "safetensors", "sklearn", "matplotlib", "huggingface_hub")
 # The other flags are named after their field.
 FLAGS = {"validation_fraction": "--validation", "pairs": "PAIRS", "word": "WORD"}
-INTERRUPTED = 130  # 128 + SIGINT, as a shell reports it
 
 
 def parse_validation(value: str) -> tuple[float, Path | None]:
@@ -42,14 +38,15 @@ def messages(command: str) -> Iterator[None]:
     except TrainingInterruptedError as error:
         fail(f"interrupted {error}; the same command continues from there", INTERRUPTED)
     except ModelError as error:
-        fail(f"attendant {command}: {error}", 1)
+        fail(str(error), FAILURE)
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in TRAINING_LIBRARIES:
             raise
         missing = "PyTorch" if error.name == "torch" else error.name
-        fail(f"attendant {command} needs {missing}: pip install 'attendant[cpu,train]'", 2)
+        remedy = "pip install 'attendant[cpu,train]'"
+        fail(f"attendant {command} needs {missing}: {remedy}", WRONG_USAGE)
 
 
 def fail(message: str, exit_code: int) -> None:
-    typer.echo(message, err=True)
+    print_error(message)
     raise typer.Exit(exit_code)

@@ -22,17 +22,14 @@ def _probe(*, checkpoint: str, train: Path, test: Path, **values: Any) -> None:
 probe = command_of(
     _probe,
     [
-        argument(
-            "checkpoint", str, "A checkpoint with an encoder, or an ELMo.", f"{PREFIX}_CHECKPOINT"
-        ),
+        argument("checkpoint", str, "A checkpoint with an encoder, or an ELMo."),
         argument(
             "train",
             Path,
             "Sentences to learn from: a word, a tab and its IOB tag per line, a blank line between "
             "sentences.",
-            f"{PREFIX}_TRAIN",
         ),
-        argument("test", Path, "Sentences to evaluate on, in the same format.", f"{PREFIX}_TEST"),
+        argument("test", Path, "Sentences to evaluate on, in the same format."),
         *flags_of(ProbeSettings, PREFIX),
     ],
 )

@@ -108,14 +108,12 @@ import_checkpoint = command_of(
             str,
             "A Hugging Face folder (config.json, model.safetensors, tokenizer.json) of a BERT, "
             "RoBERTa, DistilBERT, MiniLM or GPT-2 model, or a hub id.",
-            f"{IMPORT}_SOURCE",
         ),
         argument(
             "output",
             Path,
             "Folder for the checkpoint. An older checkpoint there is replaced; a folder with "
             "other files is refused.",
-            f"{IMPORT}_OUTPUT",
         ),
         *flags_of(ImportSettings, IMPORT),
     ],

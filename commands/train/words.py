@@ -16,9 +16,7 @@ from models.recipes.word_settings import WordSettings
 words = typer.Typer(
     help="Train word vectors, and find similar words and analogies.", no_args_is_help=True
 )
-Vectors = Annotated[
-    str, typer.Argument(help="Folder of word vectors.", envvar="ATTENDANT_WORDS_CHECKPOINT")
-]
+Vectors = Annotated[str, typer.Argument(help="Folder of word vectors.")]
 Count = Annotated[
     int,
     typer.Option(min=1, max=1_000, envvar="ATTENDANT_WORDS_COUNT", help="Number of words to show."),
@@ -63,9 +61,7 @@ words.command("train", cls=Command)(
 @words.command(cls=Command)
 def nearest(
     vectors: Vectors,
-    words: Annotated[
-        list[str], typer.Argument(help="One or more words.", envvar="ATTENDANT_WORDS_WORDS")
-    ],
+    words: Annotated[list[str], typer.Argument(help="One or more words.")],
     count: Count = 10,
 ) -> None:
     """Show the words with the nearest vectors."""
@@ -80,16 +76,10 @@ def analogy(
     vectors: Vectors,
     first: Annotated[
         str,
-        typer.Argument(
-            help="First word of the analogy, such as king.", envvar="ATTENDANT_WORDS_FIRST"
-        ),
+        typer.Argument(help="First word of the analogy, such as king."),
     ],
-    minus: Annotated[
-        str, typer.Argument(help="Word to subtract, such as man.", envvar="ATTENDANT_WORDS_MINUS")
-    ],
-    plus: Annotated[
-        str, typer.Argument(help="Word to add, such as woman.", envvar="ATTENDANT_WORDS_PLUS")
-    ],
+    minus: Annotated[str, typer.Argument(help="Word to subtract, such as man.")],
+    plus: Annotated[str, typer.Argument(help="Word to add, such as woman.")],
     count: Count = 10,
 ) -> None:
     """Show what is to PLUS as FIRST is to MINUS: king - man + woman."""

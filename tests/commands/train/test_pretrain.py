@@ -117,7 +117,7 @@ def test_wrong_files_and_another_kind_are_named(run: Run, corpus: Path, tmp_path
     broken.write_bytes(b"abc\xff")
     result = run("pretrain", "gpt", "--corpus", broken, "--output", tmp_path / "gpt")
     assert result.exit_code == 1
-    assert f"attendant pretrain: {broken}: byte 3 is no UTF-8 text" in result.output
+    assert f"attendant: error: {broken}: byte 3 is no UTF-8 text" in result.output
 
     result = run("pretrain", "gpt", "--corpus", corpus, "--output", tmp_path)
     assert result.exit_code == 1

@@ -146,11 +146,11 @@ def test_wrong_files_are_named(run: Run, data: Path, base: Path, tmp_path: Path)
     bad.write_text("ham\thello\nspam\n")
     result = run("train", bad, "--from", base, "--output", tmp_path / "spam")
     assert result.exit_code == 1
-    assert f"attendant train: {bad}:2: expected label<TAB>text" in result.output
+    assert f"attendant: error: {bad}:2: expected label<TAB>text" in result.output
 
     result = run("train", data, "--from", "./nowhere/at/all", "--output", tmp_path / "spam")
     assert result.exit_code == 1
-    assert "attendant train: there is no folder" in result.output
+    assert "attendant: error: there is no folder" in result.output
 
     result = run("train", data, "--from", base, "--output", tmp_path)
     assert result.exit_code == 1
@@ -192,6 +192,7 @@ def test_without_pytorch_the_command_says_what_to_install(tmp_path: Path) -> Non
             env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         )
         assert done.returncode == 2
-        assert done.stderr.strip() == (
-            f"attendant {arguments[0]} needs PyTorch: pip install 'attendant[cpu,train]'"
+        assert done.stderr == (
+            f"attendant: error: attendant {arguments[0]} needs PyTorch: "
+            "pip install 'attendant[cpu,train]'\n"
         )

@@ -74,12 +74,12 @@ def run_limited() -> Iterator[Run]:
         yield run
 
 
-def check_one_line(ended: Ended, command: str, target: Path) -> None:
+def check_one_line(ended: Ended, target: Path) -> None:
     assert ended.returncode == 1, ended.stderr
     assert "Traceback" not in ended.stderr
     line = ended.stderr.strip().splitlines()[-1]
+    assert line.startswith("attendant: error: "), line
     assert f"{target} cannot be written: File too large: " in line, line
-    assert command in line
 
 
 @pytest.fixture
@@ -101,7 +101,7 @@ def test_train_ends_with_one_line_and_leaves_no_state(
         *("train", tmp_path / "messages.tsv", "--from", base, "--output", output),
         *("--epochs", "1", "--batch-size", "8", "--precision", "off"),
     )
-    check_one_line(ended, "attendant train", output.with_name("model.resume.pt"))
+    check_one_line(ended, output.with_name("model.resume.pt"))
     assert list(output.parent.iterdir()) == []
 
 
@@ -109,7 +109,7 @@ def test_import_ends_with_one_line_and_leaves_no_folder(
     run_limited: Run, base: Path, output: Path
 ) -> None:
     ended = run_limited("import", base, output)
-    check_one_line(ended, "attendant import", output)
+    check_one_line(ended, output)
     assert list(output.parent.iterdir()) == []
 
 
@@ -118,7 +118,7 @@ def test_an_older_checkpoint_stays_where_there_is_no_room_for_the_new_one(
 ) -> None:
     before = {path.name: path.read_bytes() for path in base.iterdir()}
     ended = run_limited("import", base, base, "--pooling", "cls")
-    check_one_line(ended, "attendant import", base)
+    check_one_line(ended, base)
     assert {path.name: path.read_bytes() for path in base.iterdir()} == before
 
 
@@ -141,7 +141,7 @@ def test_every_trainer_ends_with_one_line(run_limited: Run, tmp_path: Path, outp
     for name, arguments in commands.items():
         ended = run_limited(*arguments, "--output", output)
         target = output if name.startswith("words") else output.with_name("model.resume.pt")
-        check_one_line(ended, f"attendant {name}", target)
+        check_one_line(ended, target)
         assert list(output.parent.iterdir()) == [], name
 
 
@@ -154,7 +154,7 @@ def test_export_ends_with_one_line_and_leaves_no_version(
         *("export", tmp_path / "classifier", "--name", "spam", "--precision", "fp32"),
         *("--repository", repository),
     )
-    check_one_line(ended, "error: ", repository / "spam" / "1")
+    check_one_line(ended, repository / "spam" / "1")
     assert not repository.exists() or list(repository.iterdir()) == []
 
 
