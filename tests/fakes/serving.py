@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -22,6 +23,7 @@ from service.api.regions import SharedMemoryRegions, Transfer
 from service.app import App
 from service.contract.tensors import strings_from_raw
 from service.repository.loading import Openers
+from service.runtime.session import SessionOptions
 from service.settings import Settings
 from tests.fakes.sessions import (
     PATIENCE_S,
@@ -29,6 +31,7 @@ from tests.fakes.sessions import (
     FakeSession,
     FakeSessions,
     classifier_manifest,
+    doubling_session,
     embedder_manifest,
     generator_manifest,
     simple_session,
@@ -216,14 +219,7 @@ async def refusal(call: Awaitable[Any]) -> tuple[grpc.StatusCode, str]:
 
 async def refused_calls(served: Served) -> dict[str, float]:
     """What the page of metrics says of refused calls, by the bound that was reached, if any was."""
-    url = f"http://127.0.0.1:{served.app.metrics_port}/metrics"
-
-    def read() -> str:
-        with urlopen(url, timeout=PATIENCE_S) as page:
-            text: str = page.read().decode()
-        return text
-
-    families = text_string_to_metric_families(await asyncio.to_thread(read))
+    families = text_string_to_metric_families(await metrics_page(served.app))
     return {
         sample.labels["bound"]: sample.value
         for family in families
@@ -240,6 +236,41 @@ def echo_request(num_bytes: int) -> pb.ModelInferRequest:
     return request
 
 
-async def check_health(served: Served) -> int:
-    stub = health_pb2_grpc.HealthStub(served.channel)
-    return int((await stub.Check(health_pb2.HealthCheckRequest(), timeout=PATIENCE_S)).status)
+async def metrics_page(app: App) -> str:
+    """The page of metrics, as Prometheus reads it."""
+
+    def read() -> str:
+        with urlopen(f"http://127.0.0.1:{app.metrics_port}/metrics", timeout=PATIENCE_S) as page:
+            return str(page.read().decode())
+
+    return await asyncio.to_thread(read)
+
+
+async def check_health(channel: grpc.aio.Channel, name: str = "") -> int:
+    """The status of a model or service by its name, or of the whole server."""
+    request = health_pb2.HealthCheckRequest(service=name)
+    response = await health_pb2_grpc.HealthStub(channel).Check(request, timeout=PATIENCE_S)
+    return int(response.status)
+
+
+class Watcher:
+    """A client that watches the health of one name."""
+
+    def __init__(self, channel: grpc.aio.Channel, name: str) -> None:
+        self.call = health_pb2_grpc.HealthStub(channel).Watch(
+            health_pb2.HealthCheckRequest(service=name)
+        )
+
+    async def next(self) -> int:
+        return int((await within_patience(self.call.read())).status)
+
+
+class SlowOpening:
+    """Opens sessions once it is allowed to."""
+
+    def __init__(self) -> None:
+        self.may_open = threading.Event()
+
+    def __call__(self, path: Path, options: SessionOptions) -> FakeSession:
+        assert self.may_open.wait(PATIENCE_S)
+        return doubling_session()

@@ -1,21 +1,17 @@
-"""A server's life: starting, being healthy, being watched, and stopping without losing a call."""
+"""A server that starts and serves: its ports, its health, its metrics and its warnings."""
 
 import asyncio
 import logging
-import threading
-import urllib.request
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import grpc
-import numpy as np
 import pytest
 from attendant.v1 import generation_pb2
-from attendant.v1 import text_pb2 as pb
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from grpc import StatusCode
-from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
     ProtoReflectionDescriptorDatabase,
@@ -24,13 +20,15 @@ from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from service.app import log_what_is_open
 from service.errors import LoadError
-from service.runtime.session import SessionOptions
 from service.settings import Settings
 from tests.fakes.serving import (
-    Served,
+    SlowOpening,
+    Watcher,
+    check_health,
     default_sessions,
     eventually,
     make_app,
+    metrics_page,
     refusal,
     serving,
     simple_request,
@@ -38,53 +36,22 @@ from tests.fakes.serving import (
 )
 from tests.fakes.sessions import (
     PATIENCE_S,
-    FakeSession,
     FakeSessions,
     doubling_session,
-    text_values,
-    token_ids,
     write_model,
 )
-from tests.fakes.slow_network import UNLIMITED, SlowNetwork, wide_request, wide_session
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 UNKNOWN = health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
 
 
-def health_of(channel: grpc.aio.Channel) -> Any:
-    return health_pb2_grpc.HealthStub(channel)
-
-
-async def check(channel: grpc.aio.Channel, name: str = "") -> int:
-    request = health_pb2.HealthCheckRequest(service=name)
-    response = await health_of(channel).Check(request, timeout=PATIENCE_S)
-    return int(response.status)
-
-
-class Watcher:
-    """A client that watches the health of one name."""
-
-    def __init__(self, channel: grpc.aio.Channel, name: str) -> None:
-        self.call = health_of(channel).Watch(health_pb2.HealthCheckRequest(service=name))
-
-    async def next(self) -> int:
-        return int((await within_patience(self.call.read())).status)
-
-
-def page_of(served: Served) -> str:
-    url = f"http://127.0.0.1:{served.app.metrics_port}/metrics"
-    with urllib.request.urlopen(url, timeout=PATIENCE_S) as response:
-        page: str = response.read().decode()
-    return page
-
-
 async def test_health_is_told_per_model_and_overall(models: Path) -> None:
     async with serving(models) as served:
         for name in ("", "spam", "mini", "simple"):
-            assert await check(served.channel, name) == SERVING
+            assert await check_health(served.channel, name) == SERVING
         for name in ("nope", "é" * 100_000):  # a status of any length would not be sent
-            code, text = await refusal(check(served.channel, name))
+            code, text = await refusal(check_health(served.channel, name))
             assert code is StatusCode.NOT_FOUND
             assert text.startswith(f"unknown service '{name[:4]}")
 
@@ -95,9 +62,9 @@ async def test_a_model_that_failed_is_not_serving_and_under_strictness_nor_is_th
     write_model(models, "broken")
     for is_strict, overall in ((True, NOT_SERVING), (False, SERVING)):
         async with serving(models, strict_readiness=is_strict) as served:
-            assert await check(served.channel, "broken") == NOT_SERVING
-            assert await check(served.channel, "spam") == SERVING
-            assert await check(served.channel) == overall
+            assert await check_health(served.channel, "broken") == NOT_SERVING
+            assert await check_health(served.channel, "spam") == SERVING
+            assert await check_health(served.channel) == overall
             ready = await served.inference.ServerReady(service_pb2.ServerReadyRequest())
             assert ready.ready is not is_strict
             await served.infer_text("spam", "lunch")
@@ -112,42 +79,15 @@ async def test_a_server_without_the_models_demanded_is_alive_and_not_ready(
     """So that a rollout with a wrong folder waits; clients may load what is missing."""
     async with serving(models, model_control_mode="explicit", min_models=1) as served:
         for name, status in (("", NOT_SERVING), ("readiness", NOT_SERVING), ("liveness", SERVING)):
-            assert await check(served.channel, name) == status
+            assert await check_health(served.channel, name) == status
         assert not (await served.inference.ServerReady(service_pb2.ServerReadyRequest())).ready
-        assert "attendant_ready 0.0" in await asyncio.to_thread(page_of, served)
+        assert "attendant_ready 0.0" in await metrics_page(served.app)
         load = service_pb2.RepositoryModelLoadRequest(model_name="simple")
         await served.inference.RepositoryModelLoad(load)
-        assert await check(served.channel) == SERVING
+        assert await check_health(served.channel) == SERVING
         unload = service_pb2.RepositoryModelUnloadRequest(model_name="simple")
         await served.inference.RepositoryModelUnload(unload)
-        assert await check(served.channel) == NOT_SERVING
-
-
-async def test_watchers_hear_at_once_and_when_the_server_stops(models: Path) -> None:
-    async with serving(models) as served:
-        watchers = [Watcher(served.channel, name) for name in ("", "spam", "nope")]
-        assert [await watcher.next() for watcher in watchers] == [SERVING, SERVING, UNKNOWN]
-        running = await served.hold("spam")
-        stopping = asyncio.create_task(served.app.stop())
-        assert [await watcher.next() for watcher in watchers[:2]] == [NOT_SERVING, NOT_SERVING]
-        served.release("spam")
-        await within_patience(asyncio.gather(running, stopping))
-
-
-async def test_a_watcher_that_leaves_takes_nothing_from_the_others(models: Path) -> None:
-    """Two watch the same model; one goes, the other still hears of the end."""
-    async with serving(models) as served:
-        leaver, stayer = (Watcher(served.channel, "spam") for _ in range(2))
-        assert [await leaver.next(), await stayer.next()] == [SERVING, SERVING]
-        leaver.call.cancel()
-        await check(served.channel)  # on the same connection, so behind the cancellation
-        running = await served.hold("spam")
-        stopping = asyncio.create_task(served.app.stop())
-        try:
-            assert await stayer.next() == NOT_SERVING
-        finally:
-            served.release("spam")
-            await within_patience(asyncio.gather(running, stopping))
+        assert await check_health(served.channel) == NOT_SERVING
 
 
 SERVICES = {
@@ -205,26 +145,17 @@ async def test_health_is_told_under_the_names_of_the_services_as_of_the_server(
     write_model(models, name, config="max_batch_size: 8")
     async with serving(models) as served:
         for service in SERVICES:
-            assert await check(served.channel, service) == NOT_SERVING  # its session is missing
+            assert (
+                await check_health(served.channel, service) == NOT_SERVING
+            )  # its session is missing
     async with serving(models, strict_readiness=False) as served:
         for service in SERVICES:
-            assert await check(served.channel, service) == SERVING
+            assert await check_health(served.channel, service) == SERVING
         watcher = Watcher(served.channel, name)
         assert await watcher.next() == SERVING
         stopping = asyncio.create_task(served.app.stop())
         assert await watcher.next() == NOT_SERVING
         await within_patience(stopping)
-
-
-class SlowOpening:
-    """Opens sessions once it is allowed to."""
-
-    def __init__(self) -> None:
-        self.may_open = threading.Event()
-
-    def __call__(self, path: Path, options: SessionOptions) -> FakeSession:
-        assert self.may_open.wait(PATIENCE_S)
-        return doubling_session()
 
 
 async def test_while_models_load_the_server_listens_and_says_that_it_is_not_ready(
@@ -241,118 +172,15 @@ async def test_while_models_load_the_server_listens_and_says_that_it_is_not_read
         )
         ready = await stub.ServerReady(service_pb2.ServerReadyRequest())
         assert (live.live, ready.ready) == (True, False)
-        assert await check(channel) == NOT_SERVING
+        assert await check_health(channel) == NOT_SERVING
         assert await refusal(stub.ModelInfer(service_pb2.ModelInferRequest(model_name="m"))) == (
             StatusCode.UNAVAILABLE,
             "Server not ready",
         )
         sessions.may_open.set()
         await within_patience(starting)
-        assert await check(channel) == await check(channel, "m") == SERVING
+        assert await check_health(channel) == await check_health(channel, "m") == SERVING
         await within_patience(app.stop())
-
-
-async def test_drain_answers_what_was_admitted(models: Path) -> None:
-    """One call runs and one waits; later clients find the port closed, and go elsewhere."""
-    async with serving(models) as served:
-        watchers = [Watcher(served.channel, name) for name in ("", "spam")]
-        assert [await watcher.next() for watcher in watchers] == [SERVING] * 2
-        running = await served.hold("spam")
-        waiting = asyncio.create_task(served.infer_text("spam", "now"))
-        await eventually(lambda: served.num_waiting("spam") == 1)
-        stopping = asyncio.create_task(served.app.stop())
-        await eventually(lambda: served.app._admission.is_draining)
-        assert [await watcher.next() for watcher in watchers] == [NOT_SERVING] * 2
-        classify = pb.ClassifyRequest(model="spam", texts=["now"])
-        for call in (
-            served.infer_text("mini", "lunch"),
-            served.text.Classify(classify, timeout=PATIENCE_S),
-            served.inference.ServerLive(service_pb2.ServerLiveRequest(), timeout=PATIENCE_S),
-            check(served.channel),
-        ):
-            code, text = await refusal(call)
-            assert code is StatusCode.UNAVAILABLE
-            assert "Connection refused" in text
-        assert not stopping.done()
-        served.release("spam")
-        for call, text in ((running, "lunch"), (waiting, "now")):
-            response = await within_patience(call)
-            logits = np.frombuffer(response.raw_output_contents[-1], np.float32)
-            assert logits.tolist() == text_values(token_ids(text), 3).tolist()
-        await within_patience(stopping)
-        code, _ = await refusal(check(served.channel))
-        assert code is StatusCode.UNAVAILABLE
-
-
-async def test_what_grpc_still_accepts_is_answered_while_the_server_drains(
-    models: Path,
-) -> None:
-    """Such a call was on its way when clients were told to go: refused, it would be lost."""
-    async with serving(models) as served:
-        await served.app._admission.drain(0.0)  # its ports are still open
-        assert (await served.infer_text("spam", "lunch")).outputs
-        await within_patience(served.app.stop())
-
-
-async def test_answers_are_held_while_clients_are_told_to_go(models: Path) -> None:
-    """A client that asks anew with each answer would ask in the moment in which gRPC closes."""
-    async with serving(models) as served:
-        with served.app._admission.holding():
-            call = asyncio.create_task(served.infer_text("spam", "lunch"))
-            await asyncio.to_thread(served.sessions["spam"].wait_for_runs, 1)
-            await asyncio.sleep(0.05)
-            assert not call.done()
-        assert (await within_patience(call)).outputs
-
-
-async def test_drain_sends_a_large_answer_to_its_end(repository: Path) -> None:
-    """16 MiB through a network that stalls: the call is computed, and not yet answered."""
-    wide = wide_session()
-    write_model(repository, "wide", config="max_batch_size: 8")
-    async with serving(repository, FakeSessions(wide=lambda: wide)) as served:
-        network = SlowNetwork(served.app.grpc_port)
-        async with network as port:
-            network.can_pass.set()
-            async with grpc.aio.insecure_channel(f"127.0.0.1:{port}", UNLIMITED) as channel:
-                wide.hold()
-                stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
-                call = stub.ModelInfer(wide_request(7), timeout=PATIENCE_S)
-                await eventually(lambda: served.num_running("wide") == 1)
-                network.can_pass.clear()
-                stopping = asyncio.create_task(served.app.stop())
-                await eventually(lambda: served.app._admission.is_draining)
-                wide.release()
-                await eventually(lambda: served.num_running("wide") == 0)
-                await asyncio.sleep(0.05)  # time in which a hasty server would close the port
-                assert not stopping.done()
-                network.can_pass.set()
-                response = await within_patience(call)
-                await within_patience(stopping)
-    assert response.raw_output_contents[0] == np.full(2**22, 7, "<f4").tobytes()
-
-
-async def test_a_drain_is_bounded_and_cancels_what_is_left(models: Path) -> None:
-    """0.1 s for a session that does not end: its callers are told, and the port closes."""
-    async with serving(models, drain_timeout_s=0.1) as served:
-        running = await served.hold("spam")
-        waiting = asyncio.create_task(served.infer_text("spam", "now"))
-        await eventually(lambda: served.num_waiting("spam") == 1)
-        stopping = asyncio.create_task(served.app.stop())
-        for call in (running, waiting):
-            code, _ = await refusal(call)
-            assert code in (StatusCode.UNAVAILABLE, StatusCode.CANCELLED)
-        await eventually(lambda: served.num_waiting("spam") == 0)  # clients hear of it first
-        served.release("spam")
-        await within_patience(stopping)
-    assert len(served.sessions["spam"].batches) == 1
-
-
-async def test_an_idle_server_stops_at_once_though_a_stream_is_open(repository: Path) -> None:
-    """A drain bound of 1,000 s: an idle watcher does not use it up."""
-    async with serving(repository, drain_timeout_s=1_000.0) as served:
-        watcher = Watcher(served.channel, "")
-        assert await watcher.next() == SERVING
-        await within_patience(served.app.stop())
 
 
 async def test_ports_are_free_again_after_a_stop(repository: Path) -> None:
@@ -360,7 +188,7 @@ async def test_ports_are_free_again_after_a_stop(repository: Path) -> None:
         ports = {"grpc_port": served.app.grpc_port, "metrics_port": served.app.metrics_port}
     async with serving(repository, None, **ports) as served:
         assert served.app.grpc_port == ports["grpc_port"]
-        assert "attendant_request_seconds" in await asyncio.to_thread(page_of, served)
+        assert "attendant_request_seconds" in await metrics_page(served.app)
 
 
 async def test_a_port_in_use_is_a_clear_error(repository: Path) -> None:
@@ -402,7 +230,7 @@ async def test_a_scrape_shows_what_was_asked(models: Path) -> None:
         await served.infer_text("spam", "lunch", "win a prize", "now")
         served.sessions["simple"].compute = lambda _: {}
         await refusal(served.inference.ModelInfer(simple_request()))
-        page = await asyncio.to_thread(page_of, served)
+        page = await metrics_page(served.app)
     for line in (
         'nv_inference_request_success{model="spam",version="1"} 1.0',
         'nv_inference_count{model="spam",version="1"} 3.0',
@@ -422,7 +250,7 @@ async def test_gauges_show_how_many_requests_wait_and_run(models: Path) -> None:
         running = await served.hold("spam")
         waiting = asyncio.create_task(served.infer_text("spam", "now"))
         await eventually(lambda: served.num_waiting("spam") == 1)
-        lines = (await asyncio.to_thread(page_of, served)).splitlines()
+        lines = (await metrics_page(served.app)).splitlines()
         served.release("spam")
         await within_patience(asyncio.gather(running, waiting))
     assert 'nv_inference_pending_request_count{model="spam",version="1"} 1.0' in lines
@@ -434,64 +262,19 @@ async def test_a_model_that_breaks_while_serving_is_unhealthy_and_so_is_the_serv
 ) -> None:
     """Three failed steps in a row; the others are served on, and strict readiness is lost."""
     async with serving(models) as served:
-        assert await check(served.channel) == SERVING
+        assert await check_health(served.channel) == SERVING
         served.decoders["tale"].error = ValueError("out of order")
         for _ in range(3):
             request = generation_pb2.GenerateRequest(model="tale", text="once")
             code, _ = await refusal(served.generation.GenerateUnary(request, timeout=PATIENCE_S))
             assert code is StatusCode.INTERNAL
         await eventually(lambda: not served.app.repository.has("tale"))
-        assert await check(served.channel, "tale") == NOT_SERVING
-        assert await check(served.channel) == NOT_SERVING
-        assert await check(served.channel, "spam") == SERVING
+        assert await check_health(served.channel, "tale") == NOT_SERVING
+        assert await check_health(served.channel) == NOT_SERVING
+        assert await check_health(served.channel, "spam") == SERVING
         ready = await served.inference.ServerReady(service_pb2.ServerReadyRequest(), timeout=10)
         assert not ready.ready
         assert len((await served.infer_text("spam", "free")).outputs) == 3
-
-
-async def test_a_drain_serves_on_unready_for_its_delay(models: Path) -> None:
-    """1,000 s, cut short: until then calls are answered, and every probe but liveness says no."""
-    async with serving(models, drain_delay_s=1_000.0) as served:
-        stopping = asyncio.create_task(served.app.stop())
-        await eventually(lambda: served.app._admission.is_leaving)
-        for name in ("", "readiness", "spam"):
-            assert await check(served.channel, name) == NOT_SERVING
-        assert await check(served.channel, "liveness") == SERVING
-        ready = await served.inference.ServerReady(service_pb2.ServerReadyRequest())
-        live = await served.inference.ServerLive(service_pb2.ServerLiveRequest())
-        of_model = await served.inference.ModelReady(service_pb2.ModelReadyRequest(name="spam"))
-        assert (live.live, ready.ready, of_model.ready) == (True, False, False)
-        assert (await served.infer_text("spam", "lunch")).outputs
-        assert not stopping.done()
-        served.app.hurry()
-        await within_patience(stopping)
-
-
-async def test_a_delay_ends_by_itself_and_the_drain_begins(models: Path) -> None:
-    """0.05 s; what was admitted in it is answered."""
-    async with serving(models, drain_delay_s=0.05) as served:
-        stopping = asyncio.create_task(served.app.stop())
-        await eventually(lambda: served.app._admission.is_leaving)
-        running = await served.hold("spam")
-        await eventually(lambda: served.app._admission.is_draining)
-        code, _ = await refusal(served.infer_text("mini", "lunch"))
-        assert code is StatusCode.UNAVAILABLE
-        served.release("spam")
-        assert (await within_patience(running)).outputs
-        await within_patience(stopping)
-
-
-async def test_a_second_signal_ends_the_drain_at_once(models: Path) -> None:
-    """A drain bound of 1,000 s, and a session that does not end: its caller is told at once."""
-    async with serving(models, drain_timeout_s=1_000.0) as served:
-        running = await served.hold("spam")
-        stopping = asyncio.create_task(served.app.stop())
-        await eventually(lambda: served.app._admission.is_draining)
-        served.app.hurry()
-        code, _ = await refusal(running)
-        assert code in (StatusCode.UNAVAILABLE, StatusCode.CANCELLED)
-        served.release("spam")
-        await within_patience(stopping)
 
 
 async def test_a_model_may_not_speak_for_the_server(repository: Path) -> None:
@@ -500,9 +283,9 @@ async def test_a_model_may_not_speak_for_the_server(repository: Path) -> None:
     write_model(repository, "readiness", config="max_batch_size: 8")
     sessions = FakeSessions(readiness=doubling_session)
     async with serving(repository, sessions) as served:
-        assert await check(served.channel, "liveness") == SERVING
-        assert await check(served.channel, "readiness") == await check(served.channel)
-        assert await check(served.channel) == NOT_SERVING
+        assert await check_health(served.channel, "liveness") == SERVING
+        assert await check_health(served.channel, "readiness") == await check_health(served.channel)
+        assert await check_health(served.channel) == NOT_SERVING
 
 
 OPEN: dict[str, tuple[dict[str, Any], list[str]]] = {
@@ -563,22 +346,3 @@ def test_what_is_open_to_whom_is_logged_and_warned_of(
     if case == "default":
         assert first == ("gRPC is open on 127.0.0.1:8001: plain, no tokens, model control none")
         assert second == "metrics are open on 127.0.0.1:8002"
-
-
-async def test_a_load_under_way_is_refused_when_the_server_leaves(repository: Path) -> None:
-    """Its client is told at once, though the drain may take 1,000 s."""
-    write_model(repository, "m")
-    sessions = SlowOpening()
-    settings = {"model_control_mode": "explicit", "drain_delay_s": 1_000.0}
-    app = make_app(repository, sessions, settings)
-    await within_patience(app.start())
-    async with grpc.aio.insecure_channel(f"127.0.0.1:{app.grpc_port}") as channel:
-        stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
-        request = service_pb2.RepositoryModelLoadRequest(model_name="m")
-        loading = asyncio.ensure_future(refusal(stub.RepositoryModelLoad(request)))
-        await eventually(lambda: bool(app.repository._background))
-        stopping = asyncio.create_task(app.stop())
-        assert await loading == (StatusCode.UNAVAILABLE, "Server exiting")
-        sessions.may_open.set()
-        app.hurry()
-        await within_patience(stopping)

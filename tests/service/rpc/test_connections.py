@@ -71,7 +71,7 @@ async def test_connections_beyond_the_bound_are_closed_at_once(
 ) -> None:
     """Of 4, the client has one; those it opens when others are gone are taken."""
     async with serving(repository, max_connections=4) as served:
-        await check_health(served)
+        await check_health(served.channel)
         for _ in range(6):
             connection = socket.create_connection(("127.0.0.1", served.app.grpc_port))
             connection.settimeout(PATIENCE_S)
@@ -85,7 +85,7 @@ async def test_connections_beyond_the_bound_are_closed_at_once(
 
         found = [await asyncio.to_thread(is_open, connection) for connection in connections]
         assert sorted(found) == [False] * 3 + [True] * 3
-        assert await check_health(served)
+        assert await check_health(served.channel)
         while connections:
             connections.pop().close()
 

@@ -11,7 +11,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
-from urllib.request import urlopen
 
 import grpc
 import pytest
@@ -26,7 +25,13 @@ from service.errors import SettingError
 from service.rpc.credentials import watched_certificate
 from service.settings import Settings
 from tests.fakes.certificates import Authority, Signed
-from tests.fakes.serving import default_sessions, make_app, within_patience, write_models
+from tests.fakes.serving import (
+    default_sessions,
+    make_app,
+    metrics_page,
+    within_patience,
+    write_models,
+)
 from tests.fakes.sessions import PATIENCE_S
 
 pytestmark = pytest.mark.skipif(not shutil.which("openssl"), reason="makes the certificates")
@@ -223,14 +228,9 @@ async def test_metrics_tell_when_the_certificate_in_use_ends(
 
 async def metric_of(app: App, name: str) -> float | None:
     """The one sample of a metric without labels."""
-    page = await asyncio.to_thread(scrape, app.metrics_port)
+    page = await metrics_page(app)
     values = re.findall(rf"^{name} (\S+)$", page, re.MULTILINE)
     return float(values[0]) if values else None
-
-
-def scrape(port: int) -> str:
-    with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=PATIENCE_S) as page:
-        return str(page.read().decode())
 
 
 def test_files_that_are_no_certificates_are_refused_by_name(

@@ -178,7 +178,7 @@ async def test_calls_in_flight_are_bounded_and_probes_are_answered_beside_them(
         for _ in range(20):
             assert await refusal(served.infer_text("mini", "lunch")) == full
         assert await refusal(served.inference.ModelStreamInfer().read()) == full
-        assert await check_health(served) == health_pb2.HealthCheckResponse.SERVING
+        assert await check_health(served.channel) == health_pb2.HealthCheckResponse.SERVING
         assert (await served.inference.ServerLive(pb.ServerLiveRequest())).live
         assert (await served.inference.ServerReady(pb.ServerReadyRequest())).ready
         assert (await served.inference.ModelReady(pb.ModelReadyRequest(name="spam"))).ready
@@ -274,7 +274,9 @@ async def test_calls_that_are_cancelled_at_once_give_their_places_back(models: P
         for _ in range(100):
             delays_s = (number % 5 * 1e-4 for number in range(20))
             await asyncio.gather(*map(ask_and_leave, delays_s))
-            await check_health(served)  # on the same connection, so behind all cancellations
+            await check_health(
+                served.channel
+            )  # on the same connection, so behind all cancellations
         await eventually(lambda: served.app._admission.num_inside == 0)
         await eventually(lambda: served.app._admission.num_bytes == 0)
         answers = await asyncio.gather(*(served.infer_text("spam", "lunch") for _ in range(40)))
