@@ -16,6 +16,7 @@ import grpc
 import pytest
 from tritonclient.grpc import InferenceServerClient, InferenceServerException
 from tritonclient.grpc import aio as triton_aio
+from typer.testing import CliRunner
 
 from commands.ask.access import Access
 from commands.ask.client import Client
@@ -117,11 +118,7 @@ async def test_mutual_tls_takes_clients_with_a_certificate_of_that_authority(
 
 
 async def test_our_client_and_command_line_pass_by_mutual_tls_with_a_token(
-    repository: Path,
-    tmp_path: Path,
-    server_pair: Signed,
-    authority: Authority,
-    capsys: pytest.CaptureFixture[str],
+    repository: Path, tmp_path: Path, server_pair: Signed, authority: Authority
 ) -> None:
     tokens = tmp_path / "tokens"
     tokens.write_text(f"# ours\n{TOKEN}\n")
@@ -133,7 +130,7 @@ async def test_our_client_and_command_line_pass_by_mutual_tls_with_a_token(
         flags |= {"--token-file": tokens}
         words = [str(word) for flag in flags.items() for word in flag]
 
-        def use() -> int:
+        def use() -> str:
             access = Access(
                 authority.cert.read_bytes(), pair.cert.read_bytes(), pair.key.read_bytes()
             )
@@ -142,11 +139,10 @@ async def test_our_client_and_command_line_pass_by_mutual_tls_with_a_token(
                 Client(address, PATIENCE_S, access) as client,
             ):
                 client.models()
-            command_line(["models", "--json", "--address", address, *words], standalone_mode=False)
-            return 0
+            command = ["models", "--json", "--address", address, *words]
+            return CliRunner().invoke(command_line, command).stdout
 
-        assert await within_patience(asyncio.to_thread(use)) == 0
-    assert '"spam"' in capsys.readouterr().out
+        assert '"spam"' in await within_patience(asyncio.to_thread(use))
 
 
 def served_certificate(port: int) -> bytes:
