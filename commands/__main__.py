@@ -3,10 +3,14 @@
 Everything else goes to the commands of `commands/main.py`, whose import takes three times as long.
 """
 
+import os
 import sys
 
 
 def main() -> None:
+    if sys.argv[1:2] != ["serve"]:
+        # Else gRPC's core writes a line of its own about a handshake that fails, beside our error.
+        os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     if sys.argv[1:2] == ["healthcheck"]:
         from commands.ask.health import main as check
 

@@ -22,6 +22,7 @@ from service.errors import InvalidArgument
 from tests.e2e.calls import TEXTS
 from tests.e2e.graphs import add_sub, write_graph
 from tests.e2e.server import ATTENDANT, PLAIN, START_LIMIT_S, ServerProcess, eventually
+from tests.fakes.certificates import Authority
 from tests.fakes.tiny import torch_outputs_of_texts
 
 
@@ -218,6 +219,18 @@ def test_server_that_is_not_there_is_a_clear_error() -> None:
     assert "UNAVAILABLE: no server answers at 127.0.0.1:1: start one by 'attendant serve', " in text
     assert "--address" in text
     assert "Traceback" not in text
+
+
+@pytest.mark.parametrize("command", ["models", "healthcheck"])
+def test_a_handshake_that_fails_is_one_line(
+    command: str, server: ServerProcess, tmp_path: Path
+) -> None:
+    """TLS against a plain port, of which gRPC's core would log a line of its own."""
+    authority = str(Authority(tmp_path, "authority").cert)
+    flags = "--address", server.address, "--tls-ca", authority, "--timeout-s", "5"
+    result = run_process(command, *flags)
+    (line,) = (result.stdout + result.stderr).splitlines()
+    assert (result.returncode, "UNAVAILABLE" in line) == (1, True)
 
 
 def test_an_answer_that_comes_too_late_names_the_limit(server: ServerProcess) -> None:
