@@ -37,7 +37,7 @@ ladder = command_of(
     _ladder,
     [
         argument("data", Path, "Labelled texts to train on.", f"{PREFIX}_DATA"),
-        flag("test", Path, ..., "Labelled texts to judge by.", f"{PREFIX}_TEST"),
+        flag("test", Path, ..., "Labelled texts to measure accuracy on.", f"{PREFIX}_TEST"),
         flag(
             "output",
             Path,
@@ -49,7 +49,7 @@ ladder = command_of(
             "repository",
             Path | None,
             None,
-            "Model repository to export to and serve from, one model for each way.",
+            "Model repository that the five models are exported to and served from.",
             f"{PREFIX}_REPOSITORY",
             shown="repository in the output folder",
         ),
@@ -57,15 +57,15 @@ ladder = command_of(
             "encoder",
             str,
             "build/checkpoints/minilm",
-            "The pretrained encoder: checkpoint folder or hub id.",
+            "Pretrained encoder: a checkpoint folder or a hub id.",
             f"{PREFIX}_ENCODER",
         ),
         flag(
             "gpt",
             str,
             "",
-            "A pretrained GPT. By default one is pretrained on the training texts themselves: a "
-            "small one that has read other things knows neither the words nor the style.",
+            "A pretrained GPT. By default one is pretrained on the training texts: a small GPT of "
+            "other texts knows neither their words nor their style.",
             f"{PREFIX}_GPT",
             shown="none",
         ),

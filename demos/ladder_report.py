@@ -1,4 +1,4 @@
-"""The ladder as a table, a picture and JSON. Knows nothing about how the figures came about."""
+"""The ladder as a table, a picture and JSON. Knows nothing about training or servers."""
 
 import json
 from collections.abc import Sequence
@@ -37,12 +37,12 @@ class Result:
 def title_of(splits: Splits[Dataset]) -> str:
     assert splits.test is not None
     return (
-        f"{splits.train.name}: {len(splits.train)} texts to learn from, {len(splits.test)} to test"
+        f"{splits.train.name}: {len(splits.train)} texts to train on, {len(splits.test)} to test on"
     )
 
 
 def ladder_table(results: Sequence[Result], splits: Splits[Dataset]) -> Table:
-    caption = "float32; training in seconds of a clock and of processors"
+    caption = "graphs in float32; train s: wall-clock seconds of training, CPU s: CPU seconds"
     table = Table("", title=title_of(splits), caption=caption, box=None, pad_edge=False)
     for heading in ("accuracy", "train s", "CPU s", "weights", "MB", "requests/s"):
         table.add_column(heading, justify="right")

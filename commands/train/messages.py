@@ -18,7 +18,7 @@ FLAGS = {"validation_fraction": "--validation", "pairs": "PAIRS", "word": "WORD"
 
 
 def parse_validation(value: str) -> tuple[float, Path | None]:
-    """Read a fraction, or else a file; the fraction is then unused."""
+    """The fraction and the file that a value of --validation names; one of them is unused."""
     try:
         return float(value), None
     except ValueError:
@@ -27,7 +27,7 @@ def parse_validation(value: str) -> tuple[float, Path | None]:
 
 @contextmanager
 def messages(command: str) -> Iterator[None]:
-    """Turn our errors into one line and an exit code; all others are bugs and stay loud."""
+    """Prints errors of settings, files and libraries; others are bugs and have a traceback."""
     try:
         with showing_remarks(lambda remark: typer.echo(f"warning: {remark}", err=True)):
             yield
@@ -36,7 +36,9 @@ def messages(command: str) -> Iterator[None]:
         message = f"{error.value!r} is not allowed, it must be {error.limit}"
         raise typer.BadParameter(message, param_hint=flag) from error
     except TrainingInterruptedError as error:
-        fail(f"interrupted {error}; the same command continues from there", INTERRUPTED)
+        fail(
+            f"training was interrupted {error}; the same command continues from there", INTERRUPTED
+        )
     except ModelError as error:
         fail(str(error), FAILURE)
     except ModuleNotFoundError as error:

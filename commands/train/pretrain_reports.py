@@ -1,6 +1,6 @@
-"""Show how the training of a language model went: a picture and a JSON file.
+"""Reports on the training of a language model: a picture and a JSON file.
 
-Knows nothing about how the figures came about.
+Knows nothing about training.
 """
 
 from typing import Any
@@ -15,13 +15,13 @@ from models.recipes.pretrain import Pretrained
 from models.training.pretrain_settings import PretrainSettings
 from models.training.state import Measurement, Progress
 
-ACCURACY = "accuracy"  # how the names of such figures end
+ACCURACY = "accuracy"  # the end of the names of figures that are accuracies
 
 
 def pretrain_reports_of(
     pretrained: Pretrained, corpus: Corpus, settings: PretrainSettings
 ) -> dict[str, bytes]:
-    """Return the report files by name."""
+    """The report files by name."""
     return {
         "training.json": pretraining_json(pretrained, corpus, settings),
         "loss.png": pretraining_picture(pretrained.progress),
@@ -29,7 +29,7 @@ def pretrain_reports_of(
 
 
 def tokens_per_s(pretrained: Pretrained, settings: PretrainSettings) -> float:
-    """Tokens learnt from in a second, without the time for measurements."""
+    """Training tokens per second, without the time for measurements."""
     per_step = settings.windows_per_step * pretrained.objective.tokens_per_window
     return len(pretrained.progress.step_losses) * per_step / pretrained.progress.seconds
 
@@ -70,7 +70,7 @@ def measured(measurement: Measurement) -> dict[str, Any]:
 
 
 def pretraining_picture(progress: Progress) -> bytes:
-    """Draw every step's training loss and every measurement; shares of what is right beside."""
+    """The training loss of every step, and every measurement; accuracies on a second axis."""
     figure = Figure(figsize=(7.0, 4.6), layout="constrained")
     axes = figure.subplots()
     steps = [measurement.step for measurement in progress.measurements]
@@ -88,6 +88,6 @@ def pretraining_picture(progress: Progress) -> bytes:
         for name in shares:
             values = [measurement.figures[name] for measurement in progress.measurements]
             right.plot(steps, values, "^--", label=spoken(name), color=f"C{4 + shares.index(name)}")
-        right.set(ylabel="share right, of held-out text", ylim=(0.0, 1.0))
+        right.set(ylabel="accuracy on held-out text", ylim=(0.0, 1.0))
     figure.legend(loc="outside lower center", ncols=3)
     return png_of(figure)

@@ -29,12 +29,12 @@ SIZES = ("num_layers", "hidden_size", "num_heads", "context")  # settings that s
 
 @dataclass(frozen=True, slots=True)
 class CorpusFiles:
-    """Plain text; without a file for validation, that is held out from the corpus."""
+    """Plain text; without a validation file, a part of the corpus is held out."""
 
     corpus: Sequence[Path]
     validation: Path | None = None
     tokenizer: Path | None = None  # None: one is trained
-    start: str | None = None  # a checkpoint whose training goes on; None: fresh weights
+    start: str | None = None  # a checkpoint to continue training from; None: fresh weights
 
 
 def pretrain_kind(
@@ -80,14 +80,18 @@ def pretrain_kind(
 def start_of(
     kind: PretrainKind, files: CorpusFiles, settings: PretrainSettings
 ) -> Checkpoint | None:
-    """The checkpoint to go on from; refuses another kind, and what it decides itself."""
+    """The checkpoint to continue from, None for fresh weights.
+
+    Raises SettingError for a setting that the checkpoint decides, and CheckpointError for a
+    checkpoint of another kind.
+    """
     if files.start is None:
         return None
     given = {"tokenizer": files.tokenizer}
     given |= {name: getattr(settings, name, None) for name in SIZES}
     for name, value in given.items():
         if value is not None:
-            raise SettingError(name, value, f"absent: it is that of {files.start}")
+            raise SettingError(name, value, f"left out: {files.start} has its own")
     start = load_checkpoint(files.start)
     found = kind_of(start.model).name
     if found != kind.network:

@@ -13,10 +13,10 @@ from models.recipes.probe_settings import ProbeSettings
 
 
 def probe_checkpoint(source: str, train: Path, test: Path, settings: ProbeSettings) -> None:
-    """Print how well entities are found from each kind of features."""
+    """Print precision, recall and F1 of entities for each kind of features."""
     checkpoint = load_checkpoint(source)
     datasets = read_sentences(train), read_sentences(test)
-    with Console(stderr=True).status("reading") as status:
+    with Console(stderr=True).status("reading the files") as status:
         probed = probe(checkpoint, *datasets, settings, on_step=status.update)
     Console().print(table_of(probed, f"{source}: entities of {test.name}"))
 
@@ -29,5 +29,5 @@ def table_of(probed: Sequence[Probed], title: str) -> Table:
         figures = (f"{value:.2%}" for value in (found.precision, found.recall, found.f1))
         table.add_row(each.features.replace("_", " "), str(each.size), *figures)
     shares = ", ".join(f"{weight:.2f}" for weight in probed[-1].weights)
-    table.caption = f"the mix takes of each layer, embeddings first: {shares}"
+    table.caption = f"weights of the layers in the mix, embeddings first: {shares}"
     return table

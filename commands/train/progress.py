@@ -1,4 +1,4 @@
-"""Show on a terminal how training goes: a bar with rate, loss and time left, lines in between.
+"""The progress of training on a terminal: a bar with rate, loss and time left, and lines above.
 
 Knows nothing about training. Where the output is no terminal, rich draws no bar and the lines per
 epoch or measurement remain.
@@ -27,7 +27,7 @@ SMOOTHING = 0.9  # of the loss shown: about the last ten steps
 
 
 class RateColumn(ProgressColumn):
-    """The pace per second, once known: steps, or items of which a step has several."""
+    """The rate per second, once it is known, in steps or in items of a step."""
 
     def __init__(self, unit: str = "steps", per_step: int = 1) -> None:
         super().__init__()
@@ -55,8 +55,8 @@ def pairs_line(epoch: Measurement) -> str:
     """The line of an epoch whose figures are accuracies."""
     symbols, exact = epoch.figures["symbols"], epoch.figures["exact"]
     return (
-        f"epoch {epoch.number}: training loss {epoch.train_loss:.4f}, on test "
-        f"{symbols:.2%} of symbols right, {exact:.2%} of whole targets"
+        f"epoch {epoch.number}: training loss {epoch.train_loss:.4f}, "
+        f"test accuracy {symbols:.2%}, exact match {exact:.2%}"
     )
 
 
@@ -71,7 +71,7 @@ def step_line(measurement: Measurement) -> str:
 
 
 def spoken(name: str) -> str:
-    """A figure's name as people read it."""
+    """The name of a figure with spaces between its words."""
     return name.replace("_", " ")
 
 
@@ -111,7 +111,7 @@ class TrainingBar(Listener):
 
     def started(self, total_steps: int, done_steps: int) -> None:
         if done_steps:
-            self._console.print(f"continuing after step {done_steps} of {total_steps}")
+            self._console.print(f"training continues after step {done_steps} of {total_steps}")
         self._bar.update(self._task, total=total_steps, completed=done_steps)
 
     def stepped(self, loss: float, advance: int = 1) -> None:

@@ -1,9 +1,7 @@
-"""Show how a fine-tuning run went: a table, two pictures and a JSON file.
+"""Reports on a fine-tuning run: a table for its task, two pictures and a JSON file.
 
-Knows nothing about how the figures came about. Pictures are drawn without pyplot, whose global
-figures would need a display and a clean-up.
-
-Tables of how well a model reads.
+Knows nothing about training. Pictures are drawn without pyplot, whose global figures would need a
+display and a clean-up.
 """
 
 import json
@@ -26,7 +24,7 @@ from models.training.supervised import J
 
 
 class Described(Protocol):
-    """Settings that can be written down."""
+    """Settings that can be written to a report."""
 
     def to_dict(self) -> dict[str, Any]: ...
 
@@ -95,7 +93,7 @@ def training_json(
 
 
 def confusion_picture(evaluation: Evaluation, evaluated_on: str) -> bytes:
-    """Shade each row by its share, so that rare labels are as visible as frequent ones."""
+    """The confusion matrix; a row is shaded by its shares, so that rare labels are visible too."""
     shares = [[n / max(1, sum(row)) for n in row] for row in evaluation.confusion]
     size = 2.5 + 0.7 * len(evaluation.labels)
     figure = Figure(figsize=(size + 0.5, size), layout="constrained")
@@ -113,7 +111,7 @@ def confusion_picture(evaluation: Evaluation, evaluated_on: str) -> bytes:
 
 
 def loss_picture(progress: Progress) -> bytes:
-    """Draw every step's training loss and every epoch's validation loss."""
+    """The training loss of every step, and the validation loss of every epoch."""
     figure = Figure(figsize=(7.0, 4.0), layout="constrained")
     axes = figure.subplots()
     losses, epochs, best = progress.step_losses, progress.measurements, progress.best
@@ -130,7 +128,7 @@ def loss_picture(progress: Progress) -> bytes:
 
 
 def json_of(values: Mapping[str, Any]) -> bytes:
-    """A report for people to read as well."""
+    """The values as indented JSON."""
     return (json.dumps(values, indent=2, ensure_ascii=False) + "\n").encode()
 
 
@@ -151,9 +149,9 @@ def entity_table(evaluation: EntityEvaluation, evaluated_on: str) -> Table:
 
 
 def answer_table(evaluation: AnswerEvaluation, evaluated_on: str) -> Table:
-    """Questions that have an answer, those that have none, and all."""
+    """A row for questions with an answer, one for those without, and one for all."""
     table = Table("questions", title=f"{evaluated_on}: {evaluation.num_rows} rows")
-    for column in ("exact match", "F1", "asked"):
+    for column in ("exact match", "F1", "count"):
         table.add_column(column, justify="right")
     for name, agreement in evaluation.parts():
         figures = (f"{value:.4f}" for value in (agreement.exact_match, agreement.f1))
@@ -162,7 +160,7 @@ def answer_table(evaluation: AnswerEvaluation, evaluated_on: str) -> Table:
 
 
 def score_table(evaluation: ScoreEvaluation, evaluated_on: str) -> Table:
-    """One row: how well scores of pairs agree with those of the data."""
+    """One row: correlation and mean error of the scores of all pairs."""
     table = Table("pairs", title=f"{evaluated_on}: {evaluation.num_rows} rows")
     for column in ("correlation", "mean error"):
         table.add_column(column, justify="right")

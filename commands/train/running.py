@@ -31,7 +31,7 @@ def run_training(
 
 
 def save_trained(checkpoint: Checkpoint, output: Path, reports: Mapping[str, bytes]) -> None:
-    """Write the checkpoint, after which the run needs no state."""
+    """Write the checkpoint and remove the state of the run, which is no longer needed."""
     save_checkpoint(checkpoint, output, reports)
     state_path(output).unlink(missing_ok=True)
 
@@ -59,7 +59,7 @@ def summary(checkpoint: Checkpoint, folder: Path) -> Table:
 
 @contextmanager
 def stop_requests() -> Iterator[Callable[[], bool]]:
-    """Ask, inside, whether SIGINT or SIGTERM has come; a second one acts as usual."""
+    """A function that says whether SIGINT or SIGTERM came; a second signal acts as usual."""
     requested = False
     usual = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 

@@ -1,6 +1,6 @@
-"""Show how sequence-to-sequence networks do: a table, curves, attention as a picture, and JSON.
+"""Reports on sequence-to-sequence networks: a table, curves, attention as a picture, and JSON.
 
-Knows nothing about how the figures came about.
+Knows nothing about training.
 """
 # ruff: noqa: N806 - suffixes are array layouts: B rows, S source tokens, T target tokens
 
@@ -23,12 +23,12 @@ class Alignment:
     """A network's attention to a source for each token of its output."""
 
     source: tuple[str, ...]
-    said: tuple[str, ...]  # with the end
+    output: tuple[str, ...]  # with the end token
     weights: Tensor  # [T, S]
 
 
 def reports_of(trained: Trained) -> dict[str, bytes]:
-    """Return the files of one training by name."""
+    """The files of one training by name."""
     name = trained.pairs.name
     alignment = alignment_of(trained)
     reports = {
@@ -66,9 +66,16 @@ def num_weights(trained: Trained) -> int:
 
 
 def accuracy_table(title: str, results: Mapping[str, Trained]) -> Table:
-    """A row for each network: of symbols and of whole targets, the share that is right."""
+    """A row for each network: accuracy per symbol, and the share of exact matches on test."""
     table = Table(title=title)
-    for column in ("", "weights", "train", "test", "test, whole", "CPU seconds"):
+    for column in (
+        "",
+        "weights",
+        "accuracy, train",
+        "accuracy, test",
+        "exact match, test",
+        "CPU seconds",
+    ):
         table.add_column(column, justify="right" if column else "left")
     for name, trained in results.items():
         table.add_row(
@@ -83,7 +90,7 @@ def accuracy_table(title: str, results: Mapping[str, Trained]) -> Table:
 
 
 def curves_picture(title: str, results: Mapping[str, Trained]) -> bytes:
-    """Draw the training loss and the accuracy on test after every epoch; of one, each step too."""
+    """Training loss and test accuracy of every epoch; of a single network, every step's loss."""
     figure = Figure(figsize=(8.0, 3.2), layout="constrained")
     losses, accuracies = figure.subplots(1, 2)
     for name, trained in results.items():
@@ -96,7 +103,7 @@ def curves_picture(title: str, results: Mapping[str, Trained]) -> bytes:
         losses.plot(numbers, [epoch.train_loss for epoch in epochs], label=name)
         accuracies.plot(numbers, [epoch.figures["symbols"] for epoch in epochs], label=name)
     losses.set(xlabel="epoch", ylabel="training loss, nats per token", yscale="log")
-    accuracies.set(xlabel="epoch", ylabel="symbols right on test", ylim=(0.0, 1.02))
+    accuracies.set(xlabel="epoch", ylabel="test accuracy per symbol", ylim=(0.0, 1.02))
     if len(results) > 1:
         accuracies.legend()
     figure.suptitle(title)
@@ -110,27 +117,27 @@ def alignment_of(trained: Trained) -> Alignment | None:
     tested = TokenizedPairs(pairs.test[:1], tokenizer, network.config, pairs.name)
     batch = tested.batch([0])
     with torch.inference_mode():
-        said_BT, weights_BTS = network.greedy(batch.source, batch.mask, batch.target.shape[1])
+        output_BT, weights_BTS = network.greedy(batch.source, batch.mask, batch.target.shape[1])
     if weights_BTS is None:
         return None
-    source, said = (
+    source, output = (
         tuple(tokenizer.id_to_token(token) or "" for token in row.tolist())
-        for row in (batch.source[0], said_BT[0])
+        for row in (batch.source[0], output_BT[0])
     )
-    return Alignment(source, said, weights_BTS[0])
+    return Alignment(source, output, weights_BTS[0])
 
 
 def attention_picture(alignments: Mapping[str, Alignment]) -> bytes:
-    """Draw each network's matrix: a row for each token said, a column for each token read."""
-    some = next(iter(alignments.values()))
-    size = 1.2 + 0.14 * len(some.source)
+    """A matrix for each network: a row for each output token, a column for each source token."""
+    first = next(iter(alignments.values()))
+    size = 1.2 + 0.14 * len(first.source)
     figure = Figure(figsize=(size * len(alignments) + 0.8, size + 0.6), layout="constrained")
     panels = figure.subplots(1, len(alignments), squeeze=False)[0]
     for axes, (name, alignment) in zip(panels, alignments.items(), strict=True):
         image = axes.imshow(alignment.weights.numpy(), cmap="Blues", vmin=0.0, vmax=1.0)
         axes.set_xticks(range(len(alignment.source)), alignment.source, rotation=90, fontsize=6)
-        axes.set_yticks(range(len(alignment.said)), alignment.said, fontsize=6)
-        axes.set(title=name, xlabel="read")
-    panels[0].set_ylabel("said")
+        axes.set_yticks(range(len(alignment.output)), alignment.output, fontsize=6)
+        axes.set(title=name, xlabel="source token")
+    panels[0].set_ylabel("output token")
     figure.colorbar(image, ax=panels, fraction=0.05)
     return png_of(figure)

@@ -37,7 +37,9 @@ def train_seq2seq(task: str, output: Path, settings: Seq2SeqSettings, *, resume:
     if settings.attention == ALL:
         network = network_for(task, settings)
         if network != "lstm":
-            raise SettingError("attention", ALL, f"left out: the {network} has its own")
+            raise SettingError(
+                "attention", ALL, f"left out: the {network} has attention of its own"
+            )
         compare_attentions(task, output, settings, resume=resume)
         return
     check_replaceable(output)  # now, rather than after the training
@@ -49,7 +51,7 @@ def train_seq2seq(task: str, output: Path, settings: Seq2SeqSettings, *, resume:
 def compare_attentions(
     task: str, output: Path, settings: Seq2SeqSettings, *, resume: bool
 ) -> dict[str, Trained]:
-    """Train the same network with each score and without; a checkpoint each, in its folder."""
+    """Train the same network with each attention and without; write a folder for each."""
     _check_comparison(output)
     results: dict[str, Trained] = {}
     for attention in ATTENTIONS:
@@ -98,7 +100,7 @@ def _train(task: str, settings: Seq2SeqSettings, output: Path, *, resume: bool) 
 
 
 def _check_comparison(output: Path) -> None:
-    """Refuse a folder that holds what no comparison has."""
+    """Raise CheckpointError for a folder with files that are not part of a comparison."""
     if output.exists() and not output.is_dir():
         raise CheckpointError(f"{output} is a file, but must be a folder or not exist")
     states = {state_path(output / attention).name for attention in ATTENTIONS}
@@ -106,8 +108,8 @@ def _check_comparison(output: Path) -> None:
     foreign = sorted({path.name for path in output.glob("*")} - allowed)
     if foreign:
         raise CheckpointError(
-            f"{output} holds {', '.join(foreign[:3])}, which no comparison has; choose a folder "
-            "that is new, empty or a comparison"
+            f"{output} holds {', '.join(foreign[:3])}, which is not part of a comparison; choose a "
+            "folder that is new, empty or holds a comparison"
         )
     for attention in ATTENTIONS:
         check_replaceable(output / attention)

@@ -44,7 +44,7 @@ from models.training.supervised import J, R
 
 @dataclass(frozen=True, slots=True)
 class DataFiles:
-    """Labelled texts; what has no file of its own is split off from `data`."""
+    """Labelled texts; a part without a file of its own is split off from `data`."""
 
     data: Path
     validation: Path | None = None
@@ -71,7 +71,7 @@ TRAINED_TASKS: dict[str, TrainedTask[Any, Any, Any]] = {
     ),
     "pair-scoring": TrainedTask(PAIR_SCORING, read_scored_pairs, ScoredPairs.split, score_table),
 }
-assert tuple(TRAINED_TASKS) == TRAIN_TASKS, "what the command line says there is"
+assert tuple(TRAINED_TASKS) == TRAIN_TASKS, "the command line lists the tasks"
 
 
 def train(
@@ -108,9 +108,9 @@ def train(
 def read_splits(
     task: TrainedTask[D, R, J], files: DataFiles, settings: TrainingSettings
 ) -> Splits[D]:
-    """Read the files, holding out what has none of its own."""
+    """The rows of the files; parts without a file of their own are held out from the data."""
     if files.test is not None and settings.test_fraction:
-        raise SettingError("test_fraction", settings.test_fraction, "0 beside a test file")
+        raise SettingError("test_fraction", settings.test_fraction, "0 if a test file is given")
     fraction = 0.0 if files.validation else settings.validation_fraction
     data = task.read(files.data)
     train, validation, test = task.split(data, [fraction, settings.test_fraction], settings.seed)

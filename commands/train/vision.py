@@ -29,8 +29,8 @@ vision = command_of(
             Path | None,
             None,
             "An .npz of `images`, uint8 [N, H, W] or [N, H, W, C], and `labels`. By default "
-            "scikit-learn's digits: 1,797 images of 8 x 8 pixels, light on dark, which come with "
-            "it. Images to be asked about must have the same ground.",
+            "scikit-learn's digits: 1,797 images of 8 x 8 pixels, light on dark. Images to "
+            "classify later must be light on dark too.",
             f"{PREFIX}_DATA",
             shown="digits",
         ),

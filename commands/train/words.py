@@ -39,8 +39,8 @@ words.command("train", cls=Command)(
             argument(
                 "corpus",
                 list[Path],
-                "Plain text in UTF-8, one or more files; blank lines part paragraphs, over which "
-                "no window reaches.",
+                "Plain text in UTF-8, one or more files; blank lines separate paragraphs, and no "
+                "window crosses one.",
                 "ATTENDANT_WORDS_CORPUS",
             ),
             flag(
@@ -82,7 +82,7 @@ def analogy(
     plus: Annotated[str, typer.Argument(help="Word to add, such as woman.")],
     count: Count = 10,
 ) -> None:
-    """Show what is to PLUS as FIRST is to MINUS: king - man + woman."""
+    """Show the words that are to PLUS as FIRST is to MINUS: king - man + woman."""
     with messages("words analogy"):
         from commands.train.words_runs import analogy
 

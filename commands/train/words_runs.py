@@ -46,12 +46,12 @@ def train(corpus: Sequence[Path], output: Path, settings: WordSettings) -> None:
     }
     save_checkpoint(trained.checkpoint, output, reports)
     table = summary(trained.checkpoint, output)
-    table.add_row("words", f"{trained.checkpoint.config.vocab_size} different ones")
+    table.add_row("words", f"{trained.checkpoint.config.vocab_size} different words")
     table.add_row("corpus", f"{trained.num_words} words")
     table.add_row("loss of a pair", f"{trained.epoch_losses[-1]:.3f}")
     for name, value in trained.evaluation.to_dict().items():
         table.add_row(spoken(name), f"{value:g}")
-    table.add_row("took", f"{seconds:.1f} s")
+    table.add_row("training time", f"{seconds:.1f} s")
     Console().print(table)
 
 
@@ -65,7 +65,7 @@ def nearest(source: str, words: Sequence[str], count: int) -> None:
 
 
 def analogy(source: str, first: str, minus: str, plus: str, count: int) -> None:
-    """Print what is to `plus` as `first` is to `minus`."""
+    """Print the words that are to `plus` as `first` is to `minus`."""
     table = Table("question", "nearest")
     found = _read(source).analogy(first, minus, plus, count)
     table.add_row(f"{first} - {minus} + {plus}", _listed(found))
@@ -73,7 +73,7 @@ def analogy(source: str, first: str, minus: str, plus: str, count: int) -> None:
 
 
 def paragraphs(files: Sequence[TextFile]) -> list[str]:
-    """Blank lines part a document's text: no window reaches over one."""
+    """The paragraphs of the documents, which blank lines separate: no window crosses one."""
     return [
         paragraph
         for file in files
@@ -86,7 +86,9 @@ def paragraphs(files: Sequence[TextFile]) -> list[str]:
 def _read(source: str) -> WordSpace:
     checkpoint: Checkpoint = load_checkpoint(source)
     if not isinstance(checkpoint.model, WordVectors):
-        raise CheckpointError(f"{source} is for {checkpoint.task}, but must hold word vectors")
+        raise CheckpointError(
+            f"the task of {source} is {checkpoint.task}, but this needs word vectors"
+        )
     return space_of(checkpoint)
 
 

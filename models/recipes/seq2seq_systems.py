@@ -43,10 +43,10 @@ class Network:
 class Task:
     """Generated pairs; `defaults` of settings by network, under "" those of all networks."""
 
-    what: str  # it is, in a command's help
+    what: str  # the description in a command's help
     generate: Callable[[Seq2SeqSettings], PairSplits]
     defaults: Mapping[str, Values] = field(default_factory=dict)
-    network: str = DEFAULT_NETWORK  # which one learns it, where the user does not say
+    network: str = DEFAULT_NETWORK  # the one that learns the task, unless the user names one
 
 
 def published(settings: Seq2SeqSettings) -> Values:
@@ -93,7 +93,7 @@ NETWORKS = {
 }
 TASKS = {
     "reversal": Task(
-        "4 of 10 symbols, reversed",
+        "4 symbols of an alphabet of 10, reversed",
         reversal.generate,
         {
             "": {"length": 4, "symbols": 10, "samples": 2_000, "test_samples": 200},
@@ -106,7 +106,7 @@ TASKS = {
         },
     ),
     "long-reversal": Task(
-        "20 of 16 symbols, reversed",
+        "20 symbols of an alphabet of 16, reversed",
         reversal.generate,
         {
             "": {"length": 20, "symbols": 16, "samples": 16_000, "test_samples": 500},
@@ -114,7 +114,7 @@ TASKS = {
         },
     ),
     "dates": Task(
-        "dates as people write them, in ISO 8601",
+        "dates in everyday notation, converted to ISO 8601",
         dates.generate,
         {
             "": {"samples": 120_000, "test_samples": 2_000},

@@ -6,7 +6,7 @@ Knows nothing about PyTorch: the command line draws its flags from here without 
 from dataclasses import dataclass
 
 from models.settings import Settings, setting
-from models.training.settings import MAX_EPOCHS, MAX_SEED, PRECISIONS, TrainingSettings
+from models.training.settings import BFLOAT16, MAX_EPOCHS, MAX_SEED, PRECISIONS, TrainingSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,8 +15,8 @@ class VisionSettings(Settings):
 
     patch_size: int = setting(
         2,
-        "Pixels a side of the squares that are tokens; must divide the images' height and width. "
-        "2 makes 16 of an 8 x 8 digit; photographs take 16.",
+        "Height and width in pixels of the patches that are tokens; must divide the images' height "
+        "and width. With 2, a digit of 8 x 8 pixels has 16 patches; 16 is usual for photographs.",
         1,
         1_024,
     )
@@ -32,8 +32,8 @@ class VisionSettings(Settings):
     )
     max_shift: int = setting(
         1,
-        "Pixels that images are moved by in training, at random: a network without convolutions "
-        "has to learn that a digit moved is the same digit.",
+        "Largest random shift of images in training, in pixels: a network without convolutions "
+        "has to learn that a shifted digit is the same digit.",
         0,
         1_024,
     )
@@ -47,7 +47,7 @@ class VisionSettings(Settings):
     batch_size: int = setting(32, "Images per step.", 1, 4_096)
     learning_rate: float = setting(
         2e-3,
-        "Highest learning rate, reached after the warm-up; larger networks want less.",
+        "Highest learning rate, reached after the warm-up; larger networks need a lower one.",
         1e-8,
         1,
     )
@@ -68,8 +68,7 @@ class VisionSettings(Settings):
     )
     precision: str = setting(
         "auto",
-        "bfloat16 in the passes (weights stay float32): auto, on or off. Auto uses it only where "
-        "the processor multiplies in it (AVX512_BF16 or AMX); elsewhere it is slower.",
+        BFLOAT16,
         choices=PRECISIONS,
     )
     seed: int = setting(

@@ -19,8 +19,8 @@ class WordSettings(Settings):
     )
     window: int = setting(
         5,
-        "Words before and after that a word is to predict, at most: each time a random number up "
-        "to this, so that near ones count more. 5, as in word2vec.",
+        "Largest number of words before and after a word that it learns to predict. Each time a "
+        "random number up to this is drawn, so that near words count more. 5, as in word2vec.",
         1,
         100,
     )
@@ -103,5 +103,5 @@ class ElmoSettings(PretrainSettings):
     )
     weight_decay: float = setting(0.01, "Weight decay of matrices, not of biases.", 0.0, 1.0)
     validation_windows: int = setting(
-        512, "Most rows of the validation part to measure on.", 1, 1_000_000
+        512, "Largest number of rows of the validation part to measure on.", 1, 1_000_000
     )

@@ -7,7 +7,7 @@ all kinds of model have in common is `PretrainSettings`; each kind adds its own,
 from dataclasses import dataclass
 
 from models.settings import Settings, setting
-from models.training.settings import MAX_SEED, PRECISIONS
+from models.training.settings import BFLOAT16, MAX_SEED, PRECISIONS
 
 OF_SIZE = "the size's"
 SIZES = ("tiny", "small", "medium", "large", "xl")
@@ -41,13 +41,16 @@ class PretrainSettings(Settings):
     steps: int = setting(2_000, "Steps of the optimizer.", 1, 100_000_000)
     batch_size: int = setting(
         2,
-        "Windows per batch. 2 keep a processor busy, and many small steps learn more from "
+        "Windows per batch. 2 keep a CPU busy, and many small steps learn more from "
         "the same number of tokens than few large ones.",
         1,
         4_096,
     )
     accumulation: int = setting(
-        1, "Batches whose gradients make one step: a larger batch in the same memory.", 1, 4_096
+        1,
+        "Batches whose gradients are summed for a step: a larger batch in the same memory.",
+        1,
+        4_096,
     )
     learning_rate: float = setting(
         1e-3, "Highest learning rate, reached after the warm-up.", 1e-8, 1.0
@@ -82,15 +85,17 @@ class PretrainSettings(Settings):
         1e3,
     )
     evaluate_every: int = setting(
-        250, "Steps between two measurements; the best weights seen are kept.", 1, 1_000_000
+        250,
+        "Steps between two measurements; the weights of the best measurement are kept.",
+        1,
+        1_000_000,
     )
     validation_windows: int = setting(
-        128, "Most windows of the validation part to measure on.", 1, 1_000_000
+        128, "Largest number of windows of the validation part to measure on.", 1, 1_000_000
     )
     precision: str = setting(
         "auto",
-        "bfloat16 in the passes (weights stay float32): auto, on or off. Auto uses it only where "
-        "the processor multiplies in it (AVX512_BF16 or AMX); elsewhere it is slower.",
+        BFLOAT16,
         choices=PRECISIONS,
     )
     seed: int = setting(
@@ -134,8 +139,8 @@ class GPTSettings(TransformerSettings):
 
     size: str = setting(
         "tiny",
-        "Sizes of the network: tiny is 4 layers of 192 with 3 heads, the others are GPT-2's. Tiny, "
-        "since it is what a processor trains in minutes: larger ones learn less in that time.",
+        "Size of the network: tiny has 4 layers of 192 values with 3 heads, the others are "
+        "GPT-2's. A CPU trains tiny in minutes; larger networks learn less in that time.",
         choices=SIZES,
     )
     context: int | None = setting(
@@ -156,21 +161,23 @@ class GPTSettings(TransformerSettings):
     learning_rate: float = setting(
         1e-3,
         "Highest learning rate, reached after the warm-up. 1e-3 suits the size tiny; larger "
-        "networks want less, GPT-3 6e-4 at the size small.",
+        "networks need a lower one, GPT-3 6e-4 at the size small.",
         1e-8,
         1.0,
     )
     validation_windows: int = setting(
         128,
-        "Most windows of the validation part to measure on, spread evenly over it. 128 of 1024 "
-        "tokens know the loss to about a hundredth.",
+        "Largest number of windows of the validation part to measure on, spread evenly over it. "
+        "128 windows of 1024 tokens are enough to measure the loss to about 0.01.",
         1,
         1_000_000,
     )
     sample_tokens: int = setting(
         64, "Tokens of the sample that each measurement shows; 0 shows none.", 0, 100_000
     )
-    prompt: str = setting("", "Prompt of the samples. By default they begin a new document.")
+    prompt: str = setting(
+        "", "Prompt of the samples. By default each sample begins a new document."
+    )
     temperature: float = setting(
         0.8, "Temperature of the samples; 0 always takes the most likely token.", 0.0, 10.0
     )

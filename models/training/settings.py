@@ -8,6 +8,10 @@ from dataclasses import dataclass
 from models.settings import Settings, setting
 
 PRECISIONS = ("auto", "on", "off")
+BFLOAT16 = (
+    "Compute in bfloat16; weights stay float32. Auto uses it only on processors with bfloat16 "
+    "multiplication (AVX512_BF16 or AMX), because it is slower on others."
+)
 TRAIN_TASKS = (
     "text-classification",
     "token-classification",
@@ -101,8 +105,7 @@ class TrainingSettings(Settings):
     )
     precision: str = setting(
         "auto",
-        "Compute in bfloat16; weights stay float32. Auto uses it only on processors with "
-        "bfloat16 multiplication (AVX512_BF16 or AMX), because it is slower on others.",
+        BFLOAT16,
         choices=PRECISIONS,
     )
     seed: int = setting(

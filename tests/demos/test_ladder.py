@@ -74,7 +74,7 @@ def test_each_rung_is_trained_exported_served_and_measured(
     told = json.loads((output / "ladder.json").read_text())
     assert [rung["name"] for rung in told["rungs"]] == NAMES
     num_learnt = NUM_TRAINING - round(NUM_TRAINING * VALIDATION_FRACTION)
-    assert f"{num_learnt} texts to learn from, {NUM_TEST} to test" in told["task"]
+    assert f"{num_learnt} texts to train on, {NUM_TEST} to test on" in told["task"]
     assert (output / "ladder.png").read_bytes().startswith(b"\x89PNG")
     table = capsys.readouterr().out
     assert all(step.what in table for step in steps)

@@ -69,7 +69,7 @@ def test_an_interrupted_command_exits_130_and_the_same_command_continues(
 
     result = run(*arguments)
     assert result.exit_code == 0, result.output
-    assert "continuing after step" in result.output
+    assert "training continues after step" in result.output
     assert not state_path(output).exists()
     assert load_checkpoint(output).labels == (("ham", "spam") if kind == "train" else ())
 

@@ -85,7 +85,7 @@ def test_a_test_file_is_what_the_figures_are_of(
 
     refused = run(*command, "--test-file", test_file, "--test-fraction", "0.1")
     assert refused.exit_code == 2
-    assert "0.1 is not allowed, it must be 0 beside a test file" in refused.output
+    assert "0.1 is not allowed, it must be 0 if a test file is given" in refused.output
 
 
 def test_settings_can_come_from_the_environment(

@@ -253,7 +253,7 @@ def test_help_says_the_published_schedule() -> None:
 
 
 def test_a_warm_up_is_either_steps_or_a_share() -> None:
-    with pytest.raises(SettingError, match="warmup_steps is 100, but must be absent beside"):
+    with pytest.raises(SettingError, match="warmup_steps is 100, but must be left out, since"):
         replace(SETTINGS, warmup_steps=100)
 
 
