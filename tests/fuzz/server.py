@@ -13,21 +13,8 @@ from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc
 
 from service.rpc.status import INTERNAL_ERROR, UNREADABLE
-from tests.fakes.serving import Served, default_sessions, serving, simple_request, write_models
-from tests.fakes.sessions import FakeSessions, write_model
-from tests.fakes.tasks import (
-    IMAGE_MANIFEST,
-    TAGS,
-    features_manifest,
-    hidden_states_session,
-    image_session,
-    mask_session,
-    packed_session,
-    reading_manifest,
-    span_logits,
-    tag_logits,
-    write_fill_mask,
-)
+from tests.fakes.every_task import every_session, write_every_model
+from tests.fakes.serving import Served, serving, simple_request
 from tests.fuzz.messages import MODELS, Method
 
 TIMEOUT_S = 20.0
@@ -88,33 +75,14 @@ def _is_meant(text: str) -> bool:
 @contextmanager
 def target(repository: Path) -> Iterator[Target]:
     """Everything open that can be opened: model control and shared memory."""
-    write_models(repository)
-    write_model(repository, "deep", features_manifest())
-    write_model(repository, "tags", reading_manifest("token-classification", labels=TAGS))
-    write_model(repository, "asks", reading_manifest("question-answering"))
-    write_model(repository, "light", IMAGE_MANIFEST)
-    (repository / "light" / "1" / "tokenizer.json").unlink()
-    write_fill_mask(repository)
-    makers = {
-        "deep": hidden_states_session,
-        "tags": lambda: packed_session(tag_logits),
-        "asks": lambda: packed_session(span_logits),
-        "fills": mask_session,
-        "light": image_session,
-    }
-    sessions = FakeSessions(**{**default_sessions()._makers, **makers})
+    write_every_model(repository)
     loop = asyncio.new_event_loop()
     started: asyncio.Future[Served] = loop.create_future()
     over = asyncio.Event()
 
     async def run() -> None:
-        async with serving(
-            repository,
-            sessions,
-            model_control_mode="explicit",
-            load_models="*",
-            allow_client_shm=True,
-        ) as served:
+        settings = {"model_control_mode": "explicit", "load_models": "*", "allow_client_shm": True}
+        async with serving(repository, every_session(), **settings) as served:
             started.set_result(served)
             await over.wait()
 

@@ -3,13 +3,12 @@
 import asyncio
 import json
 import math
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import pytest_asyncio
 from attendant.v1 import reading_pb2 as pb
 from attendant.v1 import reading_pb2_grpc
 from grpc import StatusCode
@@ -18,26 +17,21 @@ from commands.ask.client import try_models
 from service.errors import SettingError
 from service.serving.tasks import fill_mask
 from tests.fakes.command_line import run
-from tests.fakes.serving import Served, refusal, serving, strings_of, text_request
+from tests.fakes.every_task import every_task
+from tests.fakes.serving import Served, refusal, strings_of, text_request
 from tests.fakes.sessions import (
     WORDS,
-    FakeSessions,
-    classifier_manifest,
-    text_session,
     token_ids,
-    write_model,
 )
 from tests.fakes.tasks import (
     MASK_ID,
     MAX_TOKENS,
     NUM_TOKENS,
     logits_at,
-    mask_session,
-    write_fill_mask,
 )
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-MAX_TEXTS = 5
+SERVE = every_task
 
 
 def expected(text: str, top_k: int) -> list[list[tuple[str, float]]]:
@@ -56,17 +50,6 @@ def expected(text: str, top_k: int) -> list[list[tuple[str, float]]]:
 def ids_of(text: str) -> Iterator[tuple[int, str]]:
     """Ids, which do not know the mask, and the words that they are of."""
     return zip(token_ids(text), ["", *text.split(), ""], strict=True)
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Served]:
-    """`fills` fills masks, `spam` classifies."""
-    repository = tmp_path_factory.mktemp("model_repository")
-    write_fill_mask(repository)
-    write_model(repository, "spam", classifier_manifest())
-    sessions = FakeSessions(fills=mask_session, spam=lambda: text_session("logits", 3))
-    async with serving(repository, sessions, max_texts=MAX_TEXTS) as running:
-        yield running
 
 
 @pytest.fixture

@@ -2,11 +2,9 @@
 
 import json
 import math
-from collections.abc import AsyncIterator
 
 import numpy as np
 import pytest
-import pytest_asyncio
 from attendant.v1 import text_pb2
 from grpc import StatusCode
 
@@ -17,13 +15,8 @@ from tests.fakes.serving import Served, inference, refusal
 from tests.fakes.sessions import LAST_ID, text_values, token_ids
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
+SERVE = every_task
 QUERY, TEXTS = "win", ["prize", "lunch now", "home", ""]
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Served]:
-    async with every_task(tmp_path_factory.mktemp("model_repository")) as running:
-        yield running
 
 
 def expected(text: str) -> float:

@@ -2,14 +2,13 @@
 
 import json
 import threading
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import pytest_asyncio
 from attendant.v1 import reading_pb2 as pb
 from attendant.v1 import reading_pb2_grpc, text_pb2
 from grpc import StatusCode
@@ -27,45 +26,21 @@ from service.serving.tasks import entities as entities_task
 from service.serving.tasks.task import Fields, TextReply, TextTaskModel
 from service.serving.text_model import TextModel
 from tests.fakes.command_line import run
-from tests.fakes.serving import Served, inference, refusal, serving, strings_of
+from tests.fakes.every_task import every_task
+from tests.fakes.serving import Served, inference, refusal, strings_of
 from tests.fakes.sessions import (
     LAST_ID,
     PAD_ID,
-    FakeSessions,
-    classifier_manifest,
-    text_session,
     token_ids,
-    write_model,
     write_tokenizer,
 )
 from tests.fakes.tasks import (
     MAX_TOKENS,
-    TAGS,
-    packed_session,
-    reading_manifest,
-    span_logits,
-    tag_logits,
 )
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 MAX_TEXTS, MAX_CHARACTERS = 3, 1_000
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Served]:
-    """`tags` finds prizes, `asks` finds what is free, `pairs` classifies."""
-    repository = tmp_path_factory.mktemp("model_repository")
-    write_model(repository, "tags", reading_manifest("token-classification", labels=TAGS))
-    write_model(repository, "asks", reading_manifest("question-answering"))
-    write_model(repository, "pairs", classifier_manifest())
-    sessions = FakeSessions(
-        tags=lambda: packed_session(tag_logits),
-        asks=lambda: packed_session(span_logits),
-        pairs=lambda: text_session("logits", 3),
-    )
-    settings = {"max_texts": MAX_TEXTS, "max_text_characters": MAX_CHARACTERS}
-    async with serving(repository, sessions, **settings) as running:
-        yield running
+SERVE, SETTINGS = every_task, {"max_texts": MAX_TEXTS}
 
 
 @pytest.fixture
@@ -335,18 +310,18 @@ async def test_a_context_is_given_as_text_as_file_or_piped(served: Served, tmp_p
 async def test_pairs_are_classified_together(served: Served) -> None:
     """Both calls read [CLS] win prize [SEP] now [SEP]."""
     await served.text.Classify(
-        text_pb2.ClassifyRequest(model="pairs", texts=["win prize"], text_pairs=["now"])
+        text_pb2.ClassifyRequest(model="spam", texts=["win prize"], text_pairs=["now"])
     )
-    await served.inference.ModelInfer(inference("pairs", text=["win prize"], text_pair=["now"]))
+    await served.inference.ModelInfer(inference("spam", text=["win prize"], text_pair=["now"]))
     expected = [*token_ids("win prize"), *token_ids("now")[1:]]
     assert expected.count(LAST_ID) == 2
-    for batch in served.sessions["pairs"].batches:
+    for batch in served.sessions["spam"].batches:
         assert batch["input_ids"].tolist() == [expected]
-    assert len(served.sessions["pairs"].batches) == 2
+    assert len(served.sessions["spam"].batches) == 2
 
 
 async def test_a_long_pair_is_cut_where_asked(served: Served) -> None:
-    request = text_pb2.ClassifyRequest(model="pairs", texts=["win"], text_pairs=["now " * 20])
+    request = text_pb2.ClassifyRequest(model="spam", texts=["win"], text_pairs=["now " * 20])
     code, message = await refusal(served.text.Classify(request))
     assert (code, "text 0 has 24 tokens" in message) == (INVALID, True)
     request.truncate = True
@@ -355,7 +330,7 @@ async def test_a_long_pair_is_cut_where_asked(served: Served) -> None:
 
 
 async def test_each_text_of_pairs_has_a_second(served: Served) -> None:
-    request = text_pb2.ClassifyRequest(model="pairs", texts=["a", "a"], text_pairs=["a"])
+    request = text_pb2.ClassifyRequest(model="spam", texts=["a", "a"], text_pairs=["a"])
     code, message = await refusal(served.text.Classify(request))
     assert code == INVALID
     assert message == "text_pairs has 1 elements, expected none, or 2 as texts has"
@@ -364,7 +339,7 @@ async def test_each_text_of_pairs_has_a_second(served: Served) -> None:
 @pytest.mark.parametrize(
     "inputs",
     [
-        {"model": "pairs", "text": ["a", "a"], "text_pair": ["a"]},
+        {"model": "spam", "text": ["a", "a"], "text_pair": ["a"]},
         {"model": "asks", "question": ["a"], "context": ["a", "a"]},
         {"model": "asks", "question": ["a"]},
         {"model": "asks", "question": [""], "context": ["a"]},

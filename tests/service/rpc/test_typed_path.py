@@ -4,12 +4,10 @@ What a method answers is in the file of its task; here are the claims that hold 
 """
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
 import grpc
 import pytest
-import pytest_asyncio
 from grpc import StatusCode
 
 from service.serving.text_model import TextModel
@@ -18,6 +16,7 @@ from tests.fakes.serving import Served, eventually, refusal, within_patience
 from tests.fakes.tasks import WHITE
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
+SERVE, SETTINGS = every_task, {"max_queue_requests": 1}
 METHODS = [method for method in VALID if method != "GenerateUnary"]
 RUNNING = [method for method in METHODS if method != "Tokenize"]  # which waits behind no run
 OF_TEXTS = [method for method in METHODS if "texts" in VALID[method]]
@@ -40,14 +39,6 @@ OTHERS = {
     "Attend": ("tale", "model 'tale' does text-generation, it cannot show its attention"),
     "ClassifyImage": ("spam", "model 'spam' cannot classify images"),
 }
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Served]:
-    """A model of every task; one request may wait for each."""
-    folder = tmp_path_factory.mktemp("model_repository")
-    async with every_task(folder, max_queue_requests=1) as running:
-        yield running
 
 
 def num_batches(served: Served) -> int:
