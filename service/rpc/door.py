@@ -1,8 +1,6 @@
-"""The wrapper of every method of every service: bounds, and careful reading of messages.
+"""The wrapper of every method of every service: its bounds, and how its messages are read.
 
-Wrapped as it is registered: an interceptor would cost each call twenty microseconds more. A
-message that takes its time to inflate or count is read on another thread; parsing it holds the
-interpreter wherever that happens. So is an answer with large tensors written.
+Wrapped as it is registered: an interceptor would cost each call twenty microseconds more.
 """
 
 import asyncio
@@ -10,31 +8,32 @@ import functools
 import inspect
 from collections.abc import Awaitable, Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any, cast
 
 import grpc
 from google.protobuf.message import DecodeError
 from grpc import StatusCode
 
-from service.api.admission import Admission, Stay, current_stay, message_bytes
-from service.api.long_message import LongInferResponse, parse_long
-from service.api.wire import (
-    MAX_INFLATION,
-    PACKED_BYTES,
-    Inner,
-    count_parts,
-    inflated,
-    inner_messages,
-    is_compressed,
-)
-from service.errors import InvalidArgument, forget_frames
+from service.api.admission import Admission, Stay, current_stay
+from service.api.long_message import LongInferResponse
+from service.api.wire import inner_messages
+from service.errors import InvalidArgument
 from service.rpc.calls import WATCHED, Calls
 from service.rpc.guard import Handler, refusing
+from service.rpc.messages import (
+    LongContext,
+    LongReader,
+    LongWriter,
+    Unread,
+    read_message,
+    read_noting,
+    read_unless_long,
+    write_holding,
+    write_unless_bytes,
+)
 from service.rpc.status import RETRY_HINT, UNREADABLE, Context, keeping_nothing, note_status
 from service.settings import Settings
 
-READ_AT_ONCE_BYTES = 2**18  # of a message, inflated; 130,000 parts at most take 0.3 s to count
 LINGER_BYTES = 2**16  # of a call's messages: clients grant as much without saying more
 LINGER_S = 1.0  # while the server drains, for what the kernel has of a large answer to arrive
 PROBES = frozenset(
@@ -80,7 +79,7 @@ class Door:
             _measured,
             admission=admission,
             reader=ThreadPoolExecutor(1, "long messages"),  # one at a time: they are large
-            writer=_LongWriter(admission, ThreadPoolExecutor(1, "long answers")),
+            writer=LongWriter(admission, ThreadPoolExecutor(1, "long answers")),
             max_bytes=settings.max_message_bytes,
             max_parts=settings.max_message_parts,
             receive_timeout_s=settings.receive_timeout_s,
@@ -143,7 +142,7 @@ def _measured(
     path: str,
     admission: Admission,
     reader: ThreadPoolExecutor,
-    writer: "_LongWriter",
+    writer: LongWriter,
     max_bytes: int,
     max_parts: int,
     receive_timeout_s: float,
@@ -158,11 +157,9 @@ def _measured(
         return handler  # type: ignore[no-any-return] # a method that there is not, or a refusal
     parse = handler.request_deserializer
     inner = inner_messages(parse.__self__.DESCRIPTOR)  # of the message's class, whose method it is
-    read = functools.partial(_read, parse, inner, max_bytes, max_parts)
-    long_reader = _LongReader(read, admission, reader)
-    changes: dict[str, object] = {
-        "request_deserializer": functools.partial(_read_unless_long, read)
-    }
+    read = functools.partial(read_message, parse, inner, max_bytes, max_parts)
+    long_reader = LongReader(read, admission, reader)
+    changes: dict[str, object] = {"request_deserializer": functools.partial(read_unless_long, read)}
     if path in PROBES:
         # As gRPC has it, which is quicker: they take no place that a missing message could hold.
         answer = _refusing_unreadable(handler.unary_unary, admission, writer)
@@ -180,144 +177,22 @@ def _measured(
         changes |= {kind: None, "request_streaming": True, "response_streaming": True}
         changes["stream_stream"] = keeping_nothing(answer)
     elif inspect.isasyncgenfunction(handler.stream_stream):  # reflection's
-        changes["request_deserializer"] = functools.partial(_read_noting, read)
+        changes["request_deserializer"] = functools.partial(read_noting, read)
     else:
         changes["stream_stream"] = keeping_nothing(
             _long_stream(handler.stream_stream, long_reader, writer)
         )
     write = handler.response_serializer
     if handler.response_streaming:
-        changes["response_serializer"] = functools.partial(_write, write)
+        changes["response_serializer"] = functools.partial(write_unless_bytes, write)
     else:
-        changes["response_serializer"] = functools.partial(_write_holding, write, admission.hold)
+        changes["response_serializer"] = functools.partial(write_holding, write, admission.hold)
     changed: Handler = handler._replace(**changes)
     return changed
 
 
-@dataclass(frozen=True, slots=True)
-class _Unread:
-    """A message as it came, which its call has yet to read."""
-
-    raw: bytes
-
-    @staticmethod
-    def is_better_for(message: bytes) -> bool:
-        most = len(message) * MAX_INFLATION if is_compressed(message) else len(message)
-        return most > READ_AT_ONCE_BYTES
-
-
-def _read(
-    parse: Callable[[bytes], object], inner: Inner, max_bytes: int, max_parts: int, message: bytes
-) -> tuple[object, int]:
-    """A message, and how many bytes it has once it is inflated."""
-    is_long = _Unread.is_better_for(message)
-    content = inflated(message, max_bytes)
-    if len(content) > max_bytes:
-        raise InvalidArgument(f"the message has more than {max_bytes} bytes once it is inflated")
-    if count_parts(content, inner, max_parts) > max_parts:
-        raise InvalidArgument(
-            f"the message has more than {max_parts} fields, counting those of the messages in it, "
-            f"and {PACKED_BYTES} bytes of typed numbers as one: send large tensors raw"
-        )
-    found = parse_long(parse, content) if is_long else parse(bytes(content))
-    return found, len(content)
-
-
-def _read_noting(read: Callable[[bytes], tuple[object, int]], message: bytes) -> object:
-    found, num_bytes = read(message)
-    message_bytes.set(num_bytes)
-    return found
-
-
-def _write_holding(
-    write: Callable[[object], bytes], hold: Callable[[int], None], message: object
-) -> bytes:
-    if isinstance(message, bytes):
-        return message  # held since it was written
-    raw = write(message)
-    hold(len(raw))
-    return raw
-
-
-def _write(write: Callable[[object], bytes], message: object) -> bytes:
-    return message if isinstance(message, bytes) else write(message)
-
-
-def _read_unless_long(read: Callable[[bytes], tuple[object, int]], message: bytes) -> object:
-    """The message, or why it is none: raised here, gRPC would make it UNKNOWN with a traceback."""
-    if _Unread.is_better_for(message):
-        return _Unread(message)
-    try:
-        return _read_noting(read, message)
-    except (DecodeError, InvalidArgument) as error:
-        forget_frames(error)
-        return error
-
-
-@dataclass(frozen=True, slots=True)
-class _LongReader:
-    """Reads the long messages of one method on a thread."""
-
-    read: Callable[[bytes], tuple[object, int]]
-    admission: Admission
-    thread: ThreadPoolExecutor
-
-    async def finish(self, request: object) -> object:
-        """A request as the method takes it; an error in its place where it is unreadable."""
-        if not isinstance(request, _Unread):
-            return request
-        message_bytes.set(len(request.raw))
-        reading = asyncio.get_running_loop().run_in_executor(self.thread, self.read, request.raw)
-        self.admission.hold_until(reading)
-        try:
-            found, num_bytes = await reading
-        except (DecodeError, InvalidArgument) as error:
-            forget_frames(error)
-            return error
-        message_bytes.set(num_bytes)
-        return found
-
-
-@dataclass(frozen=True, slots=True)
-class _LongWriter:
-    """Writes the long answers of all methods on a thread."""
-
-    admission: Admission
-    thread: ThreadPoolExecutor
-
-    async def finish(self, response: object) -> object:
-        """A response as gRPC takes it: a long one as bytes, which are held from now on."""
-        if not isinstance(response, LongInferResponse):
-            return response
-        if not response.is_streamed:
-            self.admission.hold(response.ByteSize())
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self.thread, response.SerializeToString)
-
-
-class _LongContext:
-    """The context of a stream, which gives its messages whole, or raises what is wrong with one."""
-
-    def __init__(self, context: Context, reader: _LongReader, writer: _LongWriter) -> None:
-        self._context = context
-        self._reader = reader
-        self._writer = writer
-
-    async def write(self, message: object) -> None:
-        await self._context.write(await self._writer.finish(message))
-
-    async def read(self) -> object:
-        request = await self._reader.finish(await self._context.read())
-        if isinstance(request, DecodeError | InvalidArgument):
-            raise request
-        return request
-
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - all else is the context's own
-        return getattr(self._context, name)
-
-
 def _receiving(
-    method: Callable[[Any, Context], Awaitable[Any]], reader: _LongReader, timeout_s: float
+    method: Callable[[Any, Context], Awaitable[Any]], reader: LongReader, timeout_s: float
 ) -> Callable[[Any, Context], Awaitable[Any]]:
     """A method that takes one message, which must be there in time."""
 
@@ -328,7 +203,7 @@ def _receiving(
             await context.abort(StatusCode.DEADLINE_EXCEEDED, text)
         if request is grpc.aio.EOF:
             await context.abort(StatusCode.INVALID_ARGUMENT, "the call has no message")
-        if isinstance(request, _Unread):
+        if isinstance(request, Unread):
             request = await reader.finish(request)
         return await method(request, context)
 
@@ -357,12 +232,12 @@ async def _received(context: Context, timeout_s: float) -> object:
 
 
 def _finishing(
-    method: Callable[[Any, Context], Awaitable[Any]], reader: _LongReader
+    method: Callable[[Any, Context], Awaitable[Any]], reader: LongReader
 ) -> Callable[[Any, Context], Awaitable[Any]]:
     """A method whose message gRPC receives."""
 
     async def answer(request: object, context: Context) -> object:
-        if isinstance(request, _Unread):
+        if isinstance(request, Unread):
             request = await reader.finish(request)
         return await method(request, context)
 
@@ -391,16 +266,16 @@ def _sending(
 
 
 def _long_stream(
-    method: Callable[[Any, Context], Awaitable[Any]], reader: _LongReader, writer: _LongWriter
+    method: Callable[[Any, Context], Awaitable[Any]], reader: LongReader, writer: LongWriter
 ) -> Callable[[Any, Context], Awaitable[Any]]:
     async def answer(requests: object, context: Context) -> object:
-        return await method(requests, cast("Context", _LongContext(context, reader, writer)))
+        return await method(requests, cast("Context", LongContext(context, reader, writer)))
 
     return answer
 
 
 def _refusing_unreadable(
-    method: Callable[[Any, Context], Awaitable[Any]], admission: Admission, writer: _LongWriter
+    method: Callable[[Any, Context], Awaitable[Any]], admission: Admission, writer: LongWriter
 ) -> Callable[[Any, Context], Awaitable[Any]]:
     """The same method, for messages that could be read; its answer waits while all are held."""
 

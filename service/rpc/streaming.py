@@ -8,7 +8,7 @@ continues. Lives on the event loop.
 Memory is bounded by the number of requests in flight, beyond which no more are read, and by one
 response per task, because a task waits until its response is written. While a client reads slowly
 its generations merge their new text (`generation/stream.py`), and no other client waits; a client
-that does not read for too long loses its stream (`Admission.send`).
+that does not read for too long loses its stream (`rpc/sending.py`).
 """
 
 import asyncio

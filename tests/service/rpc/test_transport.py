@@ -17,7 +17,7 @@ from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc
 
 from service.api.admission import Admission, message_bytes
-from service.rpc.door import _LongReader, _Unread
+from service.rpc.messages import LongReader, Unread
 from service.settings import Settings
 from tests.fakes.serving import (
     check_health,
@@ -225,11 +225,11 @@ async def test_a_long_message_counts_while_it_is_read_and_then_as_what_it_became
         assert can_read.wait(PATIENCE_S)
         return "what it says", 5 * len(message)
 
-    async def call(reader: _LongReader) -> tuple[object, int]:
-        return await reader.finish(_Unread(b"x" * 1_000)), message_bytes.get()
+    async def call(reader: LongReader) -> tuple[object, int]:
+        return await reader.finish(Unread(b"x" * 1_000)), message_bytes.get()
 
     with ThreadPoolExecutor(1) as thread:
-        calling = asyncio.create_task(call(_LongReader(read, admission, thread)))
+        calling = asyncio.create_task(call(LongReader(read, admission, thread)))
         await eventually(lambda: admission.num_bytes == 1_000)
         can_read.set()
         assert await within_patience(calling) == ("what it says", 5_000)
