@@ -14,7 +14,8 @@ from rich.console import Console
 from rich.table import Table
 
 from loadtests.load.lengths import mixed_sizes
-from service.batching.queue import BatchLimits, BatchQueue
+from service.batching.limits import BatchLimits
+from service.batching.queue import BatchQueue
 from service.batching.request import Item, Request
 from service.contract.model_config import parse_config
 from service.records import Timings

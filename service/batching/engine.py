@@ -25,7 +25,8 @@ from math import inf
 
 import numpy as np
 
-from service.batching.queue import NOTHING, BatchLimits, BatchQueue, Size
+from service.batching.limits import BatchLimits
+from service.batching.queue import NOTHING, BatchQueue, Size
 from service.batching.request import Item, Request
 from service.contract.tensors import Arrays
 from service.errors import (

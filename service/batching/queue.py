@@ -1,24 +1,10 @@
-"""Form batches from waiting items under a token budget.
+"""Waiting items by priority level, and the next batch of them under a token budget.
 
 Pure policy: no clock, thread, array or metric. The engine holds the lock and
 passes the time in, so any decision made here can be replayed in a unit test.
 
-A padded batch costs an overhead and the work of its rows, `service/runtime/cost.py`. Of that the
-part is useful that its rows would cost without padding, each alone. So the batch to run is the
-one that is most useful for its cost,
-
-    useful / (overhead + work)
-
-among the batches of neighbours in length that hold the **oldest** item and waste no more on
-padding, `work - useful`, than they save in runs, `(items - 1) * overhead`. The oldest always
-goes, so an item waits for at most as many batches as there were items before it,
-whatever their lengths. If costs were measured, a batch stops growing when its overhead hardly
-matters any more, `max_cost`: later requests would only wait longer for it.
-
-With priority levels, the batch is formed from the first level with waiting requests; lower
-levels fill the rest of it, if they make no row of it longer. There is no other rule
-between levels: under a constant load of the first, the last starves.
-Within a level, requests that are past their timeout and may still wait come last.
+`next_batch.py` chooses the items of a batch, which belong to the first level that waits; others
+fill it up. Within a level, requests that are past their timeout and may still wait come last.
 
 Waiting requests have a price in seconds (`service/runtime/pace.py`). A request that would wait
 longer than its level allows, or be answered after its deadline, is refused on arrival; an admitted
@@ -27,15 +13,14 @@ one that can no longer be done in time ends before any more of it is computed.
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain, islice
 from math import inf
 
-import numpy as np
-
 from service.batching.backlog import Backlog, Lane, Load, RunBounds
+from service.batching.limits import BatchLimits
+from service.batching.next_batch import NextBatch
 from service.batching.request import Item, Request
-from service.contract.policies import QueuePolicies
 from service.errors import (
     AttendantError,
     DeadlineExceeded,
@@ -44,28 +29,7 @@ from service.errors import (
     TimedOut,
     TooLate,
 )
-from service.runtime.cost import CostCurve
 from service.runtime.pace import SPARE_SHARE, PacedRun
-
-MAX_BATCHES_AHEAD = 4  # full ones, that items of requests of several texts are chosen from
-ROUNDING = 1e-6  # tokens; sums of prices are off by less
-
-
-@dataclass(frozen=True, slots=True)
-class BatchLimits:
-    """Bounds of one model's queue and batches."""
-
-    max_rows: int = 64
-    max_tokens: int = 16_384  # B * S of one batch, padding included
-    queue: QueuePolicies = field(default_factory=QueuePolicies)
-    max_waiting_rows: int = 32_768
-    max_waiting_tokens: int = 262_144
-    cost: CostCurve = field(default_factory=CostCurve)
-    max_cost: float = inf  # of a batch of several items, in tokens
-    run_cost: CostCurve = field(default_factory=CostCurve)  # by the clock; `cost` forms batches
-    max_candidates: int = 256  # items looked at when a batch is formed
-    max_delay_s: float = 0.0  # how long a batch may wait for company; 0: not at all
-    preferred_rows: tuple[int, ...] = ()  # sizes to aim at while the delay lasts
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +57,7 @@ class BatchQueue:
 
     def __init__(self, limits: BatchLimits, max_runs: int = 1) -> None:
         self._limits = limits
+        self._next_batch = NextBatch(limits)
         self._backlog = Backlog(
             limits.run_cost,
             RunBounds(
@@ -198,7 +163,7 @@ class BatchQueue:
         queued_s = min(next(iter(lane)).request.timings.queued_s for lane in self._lanes.values())
         if self._limits.max_delay_s <= 0:
             return queued_s
-        batch = self._best_batch()
+        batch = self._next_batch.of(self._in_order())
         enough = min(self._limits.preferred_rows, default=self._limits.max_rows)
         is_enough = sum(item.num_rows for item in batch) >= enough
         is_closed = len(batch) < len(self)  # what comes would not join it either
@@ -207,7 +172,7 @@ class BatchQueue:
     def take(self, now_s: float) -> tuple[list[Item], dict[Request, AttendantError]]:
         """Remove and return items to run now, and what `expire` and `give_up` return."""
         late = self.expire(now_s) | self.give_up(now_s)
-        batch = self._best_batch() if self._lanes else []
+        batch = self._next_batch.of(self._in_order()) if self._lanes else []
         self._remove(batch)
         return batch, late
 
@@ -267,8 +232,7 @@ class BatchQueue:
             return {}
         late: dict[Request, AttendantError] = {}
         load = Load()
-        in_order = chain.from_iterable(self._lanes[lane] for lane in sorted(self._lanes))
-        first = islice(in_order, self._limits.max_candidates)
+        first = islice(chain.from_iterable(self._in_order()), self._limits.max_candidates)
         for request in dict.fromkeys(item.request for item in first):
             own = self._load_of(self._waiting_items(request))
             own.add(load)
@@ -281,6 +245,10 @@ class BatchQueue:
         for request in late:
             self.drop(request)
         return late
+
+    def _in_order(self) -> list[dict[Item, None]]:
+        """The lanes, those that go first before others."""
+        return [self._lanes[lane] for lane in sorted(self._lanes)]
 
     def _waiting_items(self, request: Request) -> list[Item]:
         lane = self._lanes[self._places[request].lane]
@@ -326,116 +294,6 @@ class BatchQueue:
             if not place.num_items:
                 del self._places[request]
                 self._num_by_level[place.lane[0]] -= 1
-
-    def _best_batch(self) -> list[Item]:
-        first, *others = (self._lanes[key] for key in sorted(self._lanes))
-        oldest, most = next(iter(first)), self._limits.max_candidates
-        alike = self._alike(first, oldest)
-        batch = alike
-        if len(alike) > 1:
-            alike.sort(key=lambda item: item.num_tokens)
-            batch = alike[self._most_efficient_window(alike, alike.index(oldest))]
-        if others:
-            company = islice(chain.from_iterable(others), max(0, most - len(first)))
-            batch = self._with_company(batch, company)
-        return self._trim_to_preferred(batch, oldest)
-
-    def _alike(self, lane: Iterable[Item], oldest: Item) -> list[Item]:
-        """The first items that may run with the oldest, up to what a few batches compute.
-
-        Were it more, batches of one length after the other would begin many requests of several
-        texts before they complete any.
-        """
-        alike, amount, most = [], 0.0, MAX_BATCHES_AHEAD * self._limits.max_cost
-        for item in islice(lane, self._limits.max_candidates):
-            if item.shape_key == oldest.shape_key:
-                alike.append(item)
-            if most < inf and len(item.request.items) > 1:
-                amount += self._backlog.load_of(item).amount
-                if amount > most:
-                    break
-        return alike
-
-    def _with_company(self, batch: list[Item], others: Iterable[Item]) -> list[Item]:
-        """Fill a batch, sorted by length, with items of lower levels that make it no longer.
-
-        One joins where its padding costs no more than a run of its own would.
-        """
-        limits, cost, longest = self._limits, self._limits.cost, batch[-1]
-        num_rows = sum(item.num_rows for item in batch)
-        filled = list(batch)
-        for item in others:
-            own = (item.num_rows, item.num_tokens, item.num_rows * item.num_tokens)
-            padded = (item.num_rows, longest.num_tokens, own[-1])
-            rows = num_rows + item.num_rows
-            if (
-                item.shape_key == longest.shape_key
-                and item.num_tokens <= longest.num_tokens
-                and cost.work(*padded) - cost.work(*own) <= cost.overhead
-                and rows <= limits.max_rows
-                and rows * longest.num_tokens <= limits.max_tokens
-            ):
-                filled.append(item)
-                num_rows = rows
-        return filled
-
-    def _most_efficient_window(self, items: list[Item], anchor: int) -> slice:
-        """The run of `items` (sorted by length) around `anchor` that wastes least.
-
-        Every window [low, high] with low <= anchor <= high is scored at once:
-        rows of `score` are lows, columns are highs.
-        """
-        limits, cost = self._limits, self._limits.cost
-        if self._all_fit_alike(items):
-            return slice(len(items))
-        rows = np.fromiter((item.num_rows for item in items), np.int64, len(items))
-        lengths = np.fromiter((item.num_tokens for item in items), np.int64, len(items))
-        before = [
-            np.concatenate(([0], np.cumsum(values)))
-            for values in (rows, rows * lengths, cost.work(rows, lengths, rows * lengths))
-        ]
-        low, high = np.arange(anchor + 1)[:, None], np.arange(anchor, len(items))[None, :]
-        num_rows, num_tokens, useful = (sums[high + 1] - sums[low] for sums in before)
-        work = cost.work(num_rows, lengths[high], num_tokens)
-        saved = (high - low) * cost.overhead  # runs that need not be
-        is_worse = work - useful > saved + ROUNDING
-        is_too_large = (num_rows > limits.max_rows) | (num_rows * lengths[high] > limits.max_tokens)
-        is_too_large |= (cost.overhead + work > limits.max_cost) & (low < high)
-        paid = np.maximum(cost.overhead + work, 1)  # no rows, no overhead: 0 / 0
-        score = np.where(is_worse | is_too_large, -1.0, useful / paid)
-        best_low, best_high = np.unravel_index(np.argmax(score), score.shape)
-        return slice(int(best_low), anchor + int(best_high) + 1)
-
-    def _all_fit_alike(self, items: list[Item]) -> bool:
-        """Whether items, sorted by length, are of one length and fit a batch: none pads another.
-
-        That is always so of small tensors, for which scoring would take longer than their run.
-        """
-        limits, cost, length = self._limits, self._limits.cost, items[-1].num_tokens
-        if items[0].num_tokens != length or cost.overhead <= 0:
-            return False
-        num_rows = sum([item.num_rows for item in items])
-        num_tokens = num_rows * length
-        price = cost.overhead + cost.work(num_rows, length, num_tokens)
-        return (
-            num_rows <= limits.max_rows
-            and num_tokens <= limits.max_tokens
-            and price <= limits.max_cost
-        )
-
-    def _trim_to_preferred(self, batch: list[Item], oldest: Item) -> list[Item]:
-        """Cut a batch to the largest preferred size it reaches, keeping its oldest item."""
-        num_rows = sum(item.num_rows for item in batch)
-        target = max((size for size in self._limits.preferred_rows if size <= num_rows), default=0)
-        if not target:
-            return batch
-        room = target - oldest.num_rows
-        kept = [oldest]
-        for item in batch:
-            if item is not oldest and item.num_rows <= room:
-                kept.append(item)
-                room -= item.num_rows
-        return kept if room == 0 else batch
 
 
 def _due_s(request: Request, place: _Place) -> float:

@@ -8,7 +8,7 @@ from math import inf
 
 from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelQueuePolicy
 
-from service.batching.queue import BatchLimits
+from service.batching.limits import BatchLimits
 from service.contract.model_config import parameter
 from service.contract.policies import QueuePolicies, QueuePolicy
 from service.contract.precision import MAX_DRAFT_TOKENS

@@ -9,7 +9,7 @@ import pytest
 
 from loadtests.load.lengths import mixed_sizes
 from loadtests.measure.replay import PACKED, Replay, limits_of, replay
-from service.batching.queue import BatchLimits
+from service.batching.limits import BatchLimits
 from service.runtime.cost import CostCurve
 
 CLIENTS = 32

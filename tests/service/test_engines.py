@@ -16,7 +16,7 @@ import pytest
 
 from service.batching.collate import concatenate_rows
 from service.batching.engine import BatchEngine
-from service.batching.queue import BatchLimits
+from service.batching.limits import BatchLimits
 from service.contract.policies import QueuePolicies, QueuePolicy
 from service.errors import (
     DeadlineExceeded,

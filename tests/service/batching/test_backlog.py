@@ -5,7 +5,8 @@ from math import inf
 
 import pytest
 
-from service.batching.queue import BatchLimits, BatchQueue, Size
+from service.batching.limits import BatchLimits
+from service.batching.queue import BatchQueue, Size
 from service.batching.request import Item, Request
 from service.contract.policies import QueuePolicies, QueuePolicy
 from service.errors import TooLate, WaitTooLong

@@ -15,7 +15,8 @@ from math import inf
 import numpy as np
 import pytest
 
-from service.batching.queue import BatchLimits, BatchQueue
+from service.batching.limits import BatchLimits
+from service.batching.queue import BatchQueue
 from service.batching.request import Item, Request
 from service.contract.policies import QueuePolicies, QueuePolicy
 from service.errors import DeadlineExceeded, InvalidArgument, Overloaded, TimedOut

@@ -4,7 +4,7 @@ from math import inf
 
 import pytest
 
-from service.batching.queue import BatchLimits
+from service.batching.limits import BatchLimits
 from service.contract.config_checks import check_generative
 from service.contract.model_config import parse_config
 from service.contract.policies import QueuePolicies, QueuePolicy

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from service.batching.collate import concatenate_rows, pad_rows
 from service.batching.engine import BatchEngine
-from service.batching.queue import BatchLimits
+from service.batching.limits import BatchLimits
 from service.batching.request import Item, Request
 from service.contract.completion import complete_from_graph, signature_of
 from service.contract.interface import ModelInterface
