@@ -4,6 +4,7 @@ Their panels and queries; `grafana.py` has the form. A test fails if the files a
 """
 
 import json
+from functools import partial
 from pathlib import Path
 
 from deploy.generate.grafana import Dashboard, Panel, page_of
@@ -28,7 +29,9 @@ def total(name: str) -> str:
     return f"{BY_MODEL} ({mine(name)})"
 
 
-def rate(counter: str, by: str = BY_MODEL) -> str:
+def rate(counter: str, label: str = "") -> str:
+    """By model, and by a further label where one is given."""
+    by = f"{BY_MODEL[:-1]}, {label})" if label else BY_MODEL
     return f"{by} (rate({mine(counter)}[$__rate_interval]))"
 
 
@@ -41,8 +44,7 @@ def mean(histogram: str) -> str:
 
 
 def quantile(share: float, histogram: str) -> str:
-    rates = rate(f"{histogram}_bucket", "sum by (namespace, job, model, le)")
-    return f"histogram_quantile({share:g}, {rates})"
+    return f"histogram_quantile({share:g}, {rate(f'{histogram}_bucket', 'le')})"
 
 
 def quantiles(histogram: str, *shares: float) -> dict[str, str]:
@@ -59,12 +61,14 @@ def recorded(name: str, *suffixes: str) -> dict[str, str]:
     }
 
 
-def by_model(expression: str) -> dict[str, str]:
-    return {f"{{{{model}}}} {OF_RELEASE}": expression}
+def by(labels: str, expression: str) -> dict[str, str]:
+    """One query, whose legend has these labels."""
+    return {
+        " ".join(f"{{{{{label}}}}}" for label in [*labels.split(), "namespace", "job"]): expression
+    }
 
 
-def by_instance(expression: str) -> dict[str, str]:
-    return {f"{{{{instance}}}} {OF_RELEASE}": expression}
+by_model, by_instance, by_bound = (partial(by, label) for label in ("model", "instance", "bound"))
 
 
 def parts_of_model(**expressions: str) -> dict[str, str]:
@@ -141,23 +145,14 @@ OPERATORS = Dashboard(
             Panel(
                 "Errors: by reason",
                 "reqps",
-                {
-                    f"{{{{model}}}} {{{{reason}}}} {OF_RELEASE}": mine(
-                        "model_reason:nv_inference_request_failure:rate5m"
-                    )
-                },
+                by("model reason", mine("model_reason:nv_inference_request_failure:rate5m")),
                 "REJECTED: refused, or late in the queue. CANCELED: the client left. "
                 "BACKEND and OTHER: the server's fault.",
             ),
             Panel(
                 "Refused: by reason",
                 "reqps",
-                {
-                    f"{{{{model}}}} {{{{reason}}}} {OF_RELEASE}": (
-                        "sum by (namespace, job, model, reason) "
-                        f"(rate({mine('attendant_requests_refused_total')}[$__rate_interval]))"
-                    )
-                },
+                by("model reason", rate("attendant_requests_refused_total", "reason")),
                 "queue: full. wait: longer than --max-queue-s. deadline: the answer would come "
                 "after it. late: admitted, but runs became too slow for the deadline.",
             ),
@@ -228,33 +223,26 @@ OPERATORS = Dashboard(
             Panel(
                 "Refused before a model was looked for",
                 "reqps",
-                {
-                    f"{{{{bound}}}} {OF_RELEASE}": (
-                        "sum by (namespace, job, bound) "
-                        f"(bound:attendant_calls_refused:rate5m{{{RELEASE}}})"
-                    )
-                },
+                by_bound(
+                    "sum by (namespace, job, bound) "
+                    f"(bound:attendant_calls_refused:rate5m{{{RELEASE}}})"
+                ),
                 "calls and bytes: full. token and key: not allowed. draining: the server stops.",
             ),
             Panel(
                 "Refused, share of calls",
                 "percentunit",
-                {
-                    f"{{{{bound}}}} {OF_RELEASE}": (
-                        f"bound:attendant_calls_refused:ratio_rate5m{{{RELEASE}}}"
-                    )
-                },
+                by_bound(f"bound:attendant_calls_refused:ratio_rate5m{{{RELEASE}}}"),
                 "Because too many calls, or bytes, were in flight. Above 1 %: AttendantRefusing.",
             ),
             Panel(
                 "Loads since the start",
                 "none",
-                {
-                    f"{{{{model}}}} {{{{outcome}}}} {OF_RELEASE}": (
-                        "sum by (namespace, job, model, outcome) "
-                        f"({mine('attendant_model_loads_total')})"
-                    )
-                },
+                by(
+                    "model outcome",
+                    "sum by (namespace, job, model, outcome) "
+                    f"({mine('attendant_model_loads_total')})",
+                ),
                 "Successful and failed loads of each model, over all servers.",
             ),
             Panel(
@@ -420,12 +408,10 @@ GENERATION = Dashboard(
             Panel(
                 "Sequences that ended",
                 "ops",
-                {
-                    f"{{{{model}}}} {{{{finished_reason}}}} {OF_RELEASE}": rate(
-                        "attendant_request_success_total",
-                        "sum by (namespace, job, model, finished_reason)",
-                    )
-                },
+                by(
+                    "model finished_reason",
+                    rate("attendant_request_success_total", "finished_reason"),
+                ),
                 "stop and length: as requested. abort: the client left, or its deadline passed. "
                 "error: the server's fault.",
             ),
