@@ -16,9 +16,9 @@ import csv
 import json
 import random
 from collections import Counter
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, Protocol, Self, TextIO, TypeVar
 
@@ -27,6 +27,16 @@ from models.remarks import remark
 
 COLUMNS = ("label", "text")
 PAIR = "text_pair"
+
+
+class AnyExample(Protocol):
+    """One row of a file; `content` is all that training may depend on."""
+
+    @property
+    def content(self) -> tuple[object, ...]: ...
+
+
+E = TypeVar("E", bound=AnyExample)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +58,23 @@ class Example:
 
 
 @dataclass(frozen=True, slots=True)
-class Dataset:
+class Examples(Generic[E]):
     """Examples in the order of their file; `name` is the file's, without folders."""
 
     name: str
-    examples: tuple[Example, ...]
+    examples: tuple[E, ...]
 
     def __len__(self) -> int:
         return len(self.examples)
+
+    def at(self, places: Iterable[int]) -> Self:
+        """A dataset of the same name with the examples at these places."""
+        return replace(self, examples=tuple(self.examples[place] for place in places))
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset(Examples[Example]):
+    """Labelled texts, or pairs."""
 
     def labels(self) -> tuple[str, ...]:
         """Each label once, sorted."""
@@ -81,13 +100,6 @@ class Dataset:
                         f"{part.name}:{example.line}: the training data has "
                         f"{'pairs' if self.has_pairs else 'no pairs'} of texts, this row differs"
                     )
-
-
-class AnyExample(Protocol):
-    """One row of a file; `content` is all that training may depend on."""
-
-    @property
-    def content(self) -> tuple[object, ...]: ...
 
 
 class AnyDataset(Protocol):
@@ -197,9 +209,7 @@ def split(dataset: Dataset, fractions: Sequence[float], seed: int) -> list[Datas
         parts[0] += rows
     if rare:
         _remark_on_rare_labels(dataset, rare)
-    return [
-        Dataset(dataset.name, tuple(dataset.examples[i] for i in sorted(part))) for part in parts
-    ]
+    return [dataset.at(sorted(part)) for part in parts]
 
 
 def _remark_on_rare_labels(dataset: Dataset, rare: Mapping[str, int]) -> None:

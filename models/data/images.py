@@ -16,7 +16,7 @@ from sklearn.datasets import load_digits
 from torch import Tensor
 from torch.nn import functional as F
 
-from models.data.datasets import Dataset, Example, split
+from models.data.datasets import Dataset, Example, Examples, split
 from models.errors import DatasetError
 
 CHANNELS = (1, 3)  # grey; red, green and blue
@@ -38,14 +38,8 @@ class LabelledImage:
 
 
 @dataclass(frozen=True, slots=True)
-class LabelledImages:
-    """Images of one size in the order of their file; `name` is the file's, without folders."""
-
-    name: str
-    examples: tuple[LabelledImage, ...]
-
-    def __len__(self) -> int:
-        return len(self.examples)
+class LabelledImages(Examples[LabelledImage]):
+    """Images of one size."""
 
     def labels(self) -> tuple[str, ...]:
         """Each label once, sorted."""
@@ -62,10 +56,8 @@ class LabelledImages:
         """The remaining rows, then one held-out part per fraction."""
         numbered = enumerate(self.examples)
         rows = Dataset(self.name, tuple(Example(i, image.label, "") for i, image in numbered))
-        return [
-            LabelledImages(self.name, tuple(self.examples[row.line] for row in part.examples))
-            for part in split(rows, fractions, seed)
-        ]
+        parts = split(rows, fractions, seed)
+        return [self.at(row.line for row in part.examples) for part in parts]
 
     def pixels(self) -> Tensor:
         """Uint8 [N, C, H, W]."""

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from models.data.datasets import reading, split_groups
+from models.data.datasets import Examples, reading, split_groups
 from models.errors import DatasetError
 
 
@@ -56,21 +56,13 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class QuestionDataset:
-    """Questions in the order of their file."""
-
-    name: str
-    examples: tuple[Question, ...]
-
-    def __len__(self) -> int:
-        return len(self.examples)
+class QuestionDataset(Examples[Question]):
+    """Questions with their contexts and answers."""
 
     def split(self, fractions: Sequence[float], seed: int) -> list["QuestionDataset"]:
         """Return what remains, then a held-out part per fraction; no two share a context."""
         contexts = [example.context for example in self.examples]
-        parts = split_groups(self.name, contexts, fractions, seed)
-        examples = (tuple(self.examples[i] for i in part) for part in parts)
-        return [QuestionDataset(self.name, part) for part in examples]
+        return list(map(self.at, split_groups(self.name, contexts, fractions, seed)))
 
     def check(self, held_out: Sequence["QuestionDataset"]) -> None:  # noqa: ARG002 - any will do
         if not any(example.answers for example in self.examples):

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from models.data.datasets import reading, split_groups
+from models.data.datasets import Examples, reading, split_groups
 from models.errors import DatasetError
 
 OUTSIDE = "O"
@@ -128,20 +128,12 @@ class TaggedSentence:
 
 
 @dataclass(frozen=True, slots=True)
-class TaggedDataset:
-    """Sentences in the order of their file."""
-
-    name: str
-    examples: tuple[TaggedSentence, ...]
-
-    def __len__(self) -> int:
-        return len(self.examples)
+class TaggedDataset(Examples[TaggedSentence]):
+    """Sentences with tagged words."""
 
     def split(self, fractions: Sequence[float], seed: int) -> list["TaggedDataset"]:
         """Return what remains, then one held-out part per fraction."""
-        parts = split_groups(self.name, range(len(self)), fractions, seed)
-        examples = (tuple(self.examples[i] for i in part) for part in parts)
-        return [TaggedDataset(self.name, part) for part in examples]
+        return list(map(self.at, split_groups(self.name, range(len(self)), fractions, seed)))
 
     def types(self) -> set[str]:
         tags = {tag for sentence in self.examples for tag in sentence.tags}

@@ -69,20 +69,24 @@ def _sized(
     return lambda values, _: network(config.from_dict(values[config.section]))
 
 
+def _encoder(values: Values) -> Encoder:
+    return Encoder(EncoderConfig.from_dict(values["encoder"]))
+
+
+def _on_encoder(network: Callable[..., nn.Module]) -> Callable[[Values, int], nn.Module]:
+    """How a network is built that is an encoder, and a head that config.json describes."""
+    return lambda values, _: network(_encoder(values), **values["head"])
+
+
 def _classifier_parts(values: Values, num_labels: int) -> tuple[Encoder, ClassificationHead]:
-    config = EncoderConfig.from_dict(values["encoder"])
-    head = ClassificationHead(config.hidden_size, num_labels, **values["head"])
-    return Encoder(config), head
+    encoder = _encoder(values)
+    return encoder, ClassificationHead(encoder.config.hidden_size, num_labels, **values["head"])
 
 
 def _classifier_sections(model: SequenceClassifier) -> dict[str, Any]:
     head = model.head
     use = {"activation": head.activation, "dropout": head.dropout.p, "pooling": head.pooling}
     return {**sizes_of(model), "head": use}
-
-
-def _embedder(values: Values, _: int) -> TextEmbedder:
-    return TextEmbedder(Encoder(EncoderConfig.from_dict(values["encoder"])), **values["head"])
 
 
 def _embedder_sections(model: TextEmbedder) -> dict[str, Any]:
@@ -105,11 +109,6 @@ def _gpt(values: Values) -> GPT:
 
 def _elmo(values: Values) -> Elmo:
     return Elmo(ElmoConfig.from_dict(values["elmo"]))
-
-
-def _token_classifier(values: Values, num_labels: int) -> TokenClassifier:
-    encoder = Encoder(EncoderConfig.from_dict(values["encoder"]))
-    return TokenClassifier(encoder, num_labels, **values["head"])
 
 
 def _token_sections(model: TokenNetwork) -> dict[str, Any]:
@@ -139,21 +138,21 @@ KINDS = (
         lambda values, _: PairScorer(*_classifier_parts(values, 1)),
         _classifier_sections,
     ),
-    Kind("encoder-embedder", "embedding", TextEmbedder, _embedder, _embedder_sections),
+    Kind(
+        "encoder-embedder", "embedding", TextEmbedder, _on_encoder(TextEmbedder), _embedder_sections
+    ),
     Kind(
         "encoder-masked-words",
         "fill-mask",
         MaskedLanguageModel,
-        lambda values, _: MaskedLanguageModel(
-            Encoder(EncoderConfig.from_dict(values["encoder"])), **values["head"]
-        ),
+        _on_encoder(MaskedLanguageModel),
         _masked_words_sections,
     ),
     Kind(
         "encoder-token-classifier",
         "token-classification",
         TokenClassifier,
-        _token_classifier,
+        lambda values, num_labels: TokenClassifier(_encoder(values), num_labels, **values["head"]),
         _token_sections,
         has_labels=True,
     ),
@@ -161,9 +160,7 @@ KINDS = (
         "encoder-answerer",
         "question-answering",
         QuestionAnswerer,
-        lambda values, _: QuestionAnswerer(
-            Encoder(EncoderConfig.from_dict(values["encoder"])), **values["head"]
-        ),
+        _on_encoder(QuestionAnswerer),
         _token_sections,
     ),
     Kind("gpt", "text-generation", GPT, _sized(GPT, GPTConfig)),
@@ -179,7 +176,7 @@ KINDS = (
         "encoder-features",
         "features",
         TokenFeatures,
-        lambda values, _: TokenFeatures(Encoder(EncoderConfig.from_dict(values["encoder"]))),
+        lambda values, _: TokenFeatures(_encoder(values)),
     ),
     Kind("elmo", "features", Elmo, _sized(Elmo, ElmoConfig)),
     Kind(

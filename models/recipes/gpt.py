@@ -23,6 +23,7 @@ from models.data.corpus import Corpus
 from models.data.windows import TrainingWindows, validation_windows
 from models.networks.gpt import GPT, GPTConfig, generate
 from models.recipes.pretrain import Pretraining, digest_of, with_sizes
+from models.training.evaluation import evaluating
 from models.training.pretrain_settings import GPTSettings
 from models.training.trainer import Judgement
 
@@ -40,17 +41,14 @@ class HeldOut:
 
 
 def mean_loss(model: GPT, held_out: HeldOut, max_windows: int) -> float:
-    """Mean cross entropy of a token in nats; the model comes back in the mode that it was in."""
-    was_training = model.training
-    model.eval()
+    """Mean cross entropy of a token in nats."""
     total, count = 0.0, 0
-    with torch.inference_mode():
+    with evaluating(model):
         context = model.config.max_positions
         for window in validation_windows(held_out.stream, context, max_windows):
             loss = next_token_loss(model, window)
             total += loss.item() * (window.shape[1] - 1)
             count += window.shape[1] - 1
-    model.train(was_training)
     return total / count
 
 

@@ -81,98 +81,46 @@ class WordSpace:
 
 
 # Pairs of one relation: a question is made of any two, as in king - man + woman = queen.
-RELATIONS: dict[str, tuple[tuple[str, str], ...]] = {
+RELATIONS = {
     "family": (
-        ("man", "woman"),
-        ("king", "queen"),
-        ("father", "mother"),
-        ("son", "daughter"),
-        ("brother", "sister"),
-        ("husband", "wife"),
-        ("uncle", "aunt"),
-        ("prince", "princess"),
-        ("boy", "girl"),
-        ("lord", "lady"),
-        ("he", "she"),
-        ("his", "her"),
+        "man woman, king queen, father mother, son daughter, brother sister, husband wife, "
+        "uncle aunt, prince princess, boy girl, lord lady, he she, his her"
     ),
     "plural": (
-        ("man", "men"),
-        ("hand", "hands"),
-        ("day", "days"),
-        ("word", "words"),
-        ("eye", "eyes"),
-        ("friend", "friends"),
-        ("object", "objects"),
-        ("method", "methods"),
-        ("function", "functions"),
-        ("argument", "arguments"),
-        ("name", "names"),
-        ("type", "types"),
-        ("film", "films"),
-        ("movie", "movies"),
-        ("character", "characters"),
+        "man men, hand hands, day days, word words, eye eyes, friend friends, object objects, "
+        "method methods, function functions, argument arguments, name names, type types, film "
+        "films, movie movies, character characters"
     ),
     "past": (
-        ("is", "was"),
-        ("are", "were"),
-        ("has", "had"),
-        ("do", "did"),
-        ("say", "said"),
-        ("make", "made"),
-        ("come", "came"),
-        ("give", "gave"),
-        ("go", "went"),
-        ("call", "called"),
-        ("return", "returned"),
-        ("raise", "raised"),
-        ("use", "used"),
+        "is was, are were, has had, do did, say said, make made, come came, give gave, go went, "
+        "call called, return returned, raise raised, use used"
     ),
     "third person": (
-        ("make", "makes"),
-        ("come", "comes"),
-        ("give", "gives"),
-        ("return", "returns"),
-        ("raise", "raises"),
-        ("call", "calls"),
-        ("say", "says"),
-        ("take", "takes"),
+        "make makes, come comes, give gives, return returns, raise raises, call calls, say "
+        "says, take takes"
     ),
     "comparative": (
-        ("good", "better"),
-        ("bad", "worse"),
-        ("great", "greater"),
-        ("high", "higher"),
-        ("low", "lower"),
-        ("more", "most"),
-        ("less", "least"),
+        "good better, bad worse, great greater, high higher, low lower, more most, less least"
     ),
     "opposite": (
-        ("true", "false"),
-        ("first", "last"),
-        ("left", "right"),
-        ("before", "after"),
-        ("good", "bad"),
-        ("old", "new"),
-        ("day", "night"),
-        ("start", "stop"),
+        "true false, first last, left right, before after, good bad, old new, day night, start stop"
     ),
 }
 # Words of one kind: near each other, where vectors know what words mean.
-KINDS: dict[str, tuple[str, ...]] = {
-    "numbers": ("one", "two", "three", "four", "five", "six", "seven", "ten", "twenty"),
-    "family": ("father", "mother", "brother", "sister", "son", "daughter", "wife", "husband"),
-    "rank": ("king", "queen", "prince", "duke", "lord", "lady", "princess"),
-    "pronouns": ("he", "she", "they", "we", "him", "her", "them", "us"),
-    "modal verbs": ("can", "may", "must", "should", "will", "shall", "would", "could", "might"),
-    "containers": ("list", "tuple", "set", "dict", "dictionary", "sequence", "mapping"),
-    "numeric types": ("int", "float", "complex", "integer", "integers", "decimal"),
-    "statements": ("if", "while", "for", "try", "with", "return", "raise", "import", "del"),
-    "constants": ("true", "false", "none", "notimplemented"),
-    "exceptions": ("typeerror", "valueerror", "keyerror", "indexerror", "attributeerror"),
-    "praise": ("good", "great", "fine", "best", "excellent", "brilliant", "wonderful", "superb"),
-    "blame": ("bad", "worst", "dull", "awful", "terrible", "boring", "stupid", "silly"),
-    "films": ("film", "movie", "picture", "documentary", "comedy", "thriller", "drama"),
+KINDS = {
+    "numbers": "one two three four five six seven ten twenty",
+    "family": "father mother brother sister son daughter wife husband",
+    "rank": "king queen prince duke lord lady princess",
+    "pronouns": "he she they we him her them us",
+    "modal verbs": "can may must should will shall would could might",
+    "containers": "list tuple set dict dictionary sequence mapping",
+    "numeric types": "int float complex integer integers decimal",
+    "statements": "if while for try with return raise import del",
+    "constants": "true false none notimplemented",
+    "exceptions": "typeerror valueerror keyerror indexerror attributeerror",
+    "praise": "good great fine best excellent brilliant wonderful superb",
+    "blame": "bad worst dull awful terrible boring stupid silly",
+    "films": "film movie picture documentary comedy thriller drama",
 }
 
 
@@ -181,7 +129,7 @@ def analogies() -> list[tuple[str, str, str, str]]:
     return [
         (first, minus, plus, answer)
         for pairs in RELATIONS.values()
-        for (minus, first), (plus, answer) in permutations(pairs, 2)
+        for (minus, first), (plus, answer) in permutations(map(str.split, pairs.split(", ")), 2)
         if len({first, minus, plus, answer}) == 4
     ]
 
@@ -214,7 +162,7 @@ def evaluate(space: WordSpace) -> WordEvaluation:
     ]
     hits, chances = [], []
     for words in KINDS.values():
-        known = [word for word in words if word in space]
+        known = [word for word in words.split() if word in space]
         for word in known if len(known) > 1 else ():
             nearest = {found.word for found in space.nearest(word, NEIGHBOURS)}
             hits.append(bool(nearest & set(known)))

@@ -40,10 +40,7 @@ class ScoredPairs(Dataset):
     def split(self, fractions: Sequence[float], seed: int) -> list[Self]:
         """What remains, then one part per fraction; the pairs of one first text stay together."""
         groups = [example.text for example in self.examples]
-        return [
-            type(self)(self.name, tuple(self.examples[place] for place in places))
-            for places in split_groups(self.name, groups, fractions, seed)
-        ]
+        return list(map(self.at, split_groups(self.name, groups, fractions, seed)))
 
 
 def read_scored_pairs(path: Path) -> ScoredPairs:

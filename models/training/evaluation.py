@@ -4,7 +4,8 @@ Knows nothing about files or training. Always in float32, because that is how th
 judged in the precision of its reader, not of its training.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,8 +49,20 @@ class Evaluation:
         }
 
 
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """The model in evaluation mode and without gradients; afterwards in the mode that it was in."""
+    was_training = model.training
+    model.eval()
+    try:
+        with torch.inference_mode():
+            yield
+    finally:
+        model.train(was_training)
+
+
 def evaluate(model: nn.Module, rows: LabelledRows, labels: Sequence[str]) -> Evaluation:
-    """Run all rows through the model, which comes back in the mode that it was in."""
+    """Run all rows through the model."""
     logits = predict_logits(model, rows, len(labels))
     targets = torch.tensor(rows.targets)
     predicted = logits.argmax(dim=-1)
@@ -74,30 +87,21 @@ def evaluate(model: nn.Module, rows: LabelledRows, labels: Sequence[str]) -> Eva
 
 def predict_logits(model: nn.Module, rows: Rows, num_labels: int) -> Tensor:
     """Logits [number of rows, num_labels] in the order of the rows."""
-    was_training = model.training
-    model.eval()
     logits = torch.empty(len(rows), num_labels)
-    with torch.inference_mode():
+    with evaluating(model):
         for indices in sorted_batches(rows.lengths(), EVALUATION_ROWS):
             *inputs, _ = rows.batch(indices)
             logits[indices] = model(*inputs)
-    model.train(was_training)
     return logits
 
 
 def predict_rows(model: nn.Module, rows: Rows) -> list[Tensor]:
-    """A network's packed rows, [tokens, outputs] of each row in their order.
-
-    The model comes back in the mode that it was in.
-    """
-    was_training = model.training
-    model.eval()
+    """A network's packed rows, [tokens, outputs] of each row in their order."""
     lengths = rows.lengths()
     found: dict[int, Tensor] = {}
-    with torch.inference_mode():
+    with evaluating(model):
         for indices in sorted_batches(lengths, EVALUATION_ROWS):
             *inputs, _ = rows.batch(indices)
             outputs = model(*inputs).split([lengths[i] for i in indices])
             found.update(zip(indices, outputs, strict=True))
-    model.train(was_training)
     return [found[i] for i in range(len(rows))]
