@@ -95,7 +95,7 @@ class DecoderShape:
         inputs = {spec.name: spec for spec in signature.inputs}
         outputs = {spec.name: spec for spec in signature.outputs}
         num_layers = sum(name.startswith("past_key_values.") for name in inputs) // 2
-        caches = _cache_names(num_layers)
+        caches = cache_names(num_layers)
         taken = {*INPUTS, *(past for past, _ in caches)}
         known = {"logits", *(present for _, present in caches)}
         if not num_layers or inputs.keys() - {POSITIONS} != taken or not known <= outputs.keys():
@@ -192,7 +192,7 @@ class OnnxDecoder:
 
     @property
     def _names(self) -> list[tuple[str, str]]:
-        return _cache_names(self.shape.num_layers)
+        return cache_names(self.shape.num_layers)
 
     def copy(self, source: int, target: int, num_tokens: int, start: int = 0) -> None:
         """Copy a slot's keys and values of tokens `start` to `num_tokens` to another slot."""
@@ -330,7 +330,7 @@ def _check_prefill(signature: Signature, shape: DecoderShape) -> None:
     expected: dict[str, _Tensor] = {n: (np.dtype(np.int64), (-1, -1)) for n in TEXT_INPUTS}
     expected["logits"] = (np.dtype(np.float32), (-1, shape.vocab_size))
     expected |= {
-        name: (shape.cache_dtype, (1, -1, size)) for _, name in _cache_names(shape.num_layers)
+        name: (shape.cache_dtype, (1, -1, size)) for _, name in cache_names(shape.num_layers)
     }
     tensors = (*signature.inputs, *signature.outputs)
     present = {spec.name: (spec.datatype.dtype, spec.dims) for spec in tensors}
@@ -344,7 +344,7 @@ def _described(tensor: _Tensor | None) -> str:
     return f"{tensor[0].name} {list(tensor[1])}" if tensor else "nothing"
 
 
-def _cache_names(num_layers: int) -> list[tuple[str, str]]:
+def cache_names(num_layers: int) -> list[tuple[str, str]]:
     """The names of each buffer as an input and as an output."""
     return [
         (f"past_key_values.{layer}.{part}", f"present.{layer}.{part}")

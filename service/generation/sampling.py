@@ -265,13 +265,12 @@ def _filtered(
     logits_V: np.ndarray, highest: float, params: SamplingParams, scratch_V: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Ids that `min_p` and `top_p` leave, ascending, and their weights."""
+    weights_V = _weights(logits_V, highest, params.temperature, scratch_V)
     if params.min_p > 0.0:
-        weights_V = _weights(logits_V, highest, params.temperature, scratch_V)
         ids = np.flatnonzero(weights_V >= params.min_p)
         weights = weights_V[ids]
         total = float(weights.sum())
     else:
-        weights_V = _weights(logits_V, highest, params.temperature, scratch_V)
         total = float(weights_V.sum())
         ids, weights = _with_mass(weights_V, params.top_p * total)
     if params.top_p == 1.0:
