@@ -13,11 +13,10 @@ from rich.table import Table
 from rich.text import Text
 
 from export.errors import ExportError
-from export.exporter import Exported, HeldOut, export_any
-from export.settings import ExportSettings
+from export.exporter import Exported, export_any
+from export.settings import ExportSettings, HeldOut
 from models.checkpoints.checkpoint import load_checkpoint
 from models.data.datasets import read_dataset
-from service.contract.manifest import Manifest
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,21 +66,14 @@ def export_model(
         settings = replace(settings, calibration=files.read_calibration())
         exported = export_any(checkpoint, settings, held_out, on_step=status.update, task=task)
     Console().print(export_table(exported))
-    for precision, reason in exported.manifest.left_out.items() if exported.manifest else ():
+    for precision, reason in exported.manifest.left_out.items():
         errors.print(Text(f"{precision} is left out: {reason}"))
 
 
 def export_table(exported: Exported) -> Table:
-    """The measurements of an export; of a manifest's counts and parities a column per graph."""
+    """The counts and measurements of an export, a column per graph."""
     table = Table(title=str(exported.folder), show_header=False)
-    for name, value in exported.measured.items():
-        table.add_row(name.replace("_", " "), str(value))
-    if exported.manifest is not None:
-        _add_graphs(table, exported.manifest)
-    return table
-
-
-def _add_graphs(table: Table, manifest: Manifest) -> None:
+    manifest = exported.manifest
     columns = [manifest.computed_in(precision) for precision in manifest.filenames]
     table.add_row("precision", *(column.precision for column in columns))
     measured = [
@@ -93,3 +85,4 @@ def _add_graphs(table: Table, manifest: Manifest) -> None:
     ]
     for key in dict.fromkeys(chain.from_iterable(measured)):
         table.add_row(key, *(str(column.get(key, "")) for column in measured))
+    return table

@@ -20,7 +20,7 @@ from demos.ladder_report import Result, ladder_json, ladder_picture, ladder_tabl
 from demos.ladder_settings import LadderSettings
 from demos.recipes import Recipe, recipes_of
 from demos.server import serving
-from export.recipes.texts import export_checkpoint
+from export.exporter import export_any
 from export.settings import ExportSettings
 from models.checkpoints.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
 from models.data.datasets import Dataset, Splits, read_dataset, split
@@ -135,7 +135,7 @@ def run(
     with console.status("exporting"):
         example = _test(splits).examples[0].text
         exporting = ExportSettings(recipe.name, repository, "fp32", example=example)
-        folder, _ = export_checkpoint(tuned.checkpoint, exporting)
+        folder, _ = export_any(tuned.checkpoint, exporting)
     return Result(
         name=recipe.name,
         what=recipe.what,

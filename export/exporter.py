@@ -1,100 +1,45 @@
-"""Which exporter writes which network, and the tasks that a checkpoint can be exported for.
+"""Exports a checkpoint: the recipe of its network builds graphs and manifest, which are written.
 
-An exporter is one function of a checkpoint and settings. A network that is not in `EXPORTERS` is a
-text network: `export/recipes/texts.py` traces, quantises and checks those all alike.
+A network that is not in `RECIPES` is a text network: `export/recipes/texts.py` traces, quantises
+and checks those all alike.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 from export.errors import ExportError
 from export.recipes.attention import export_attention
 from export.recipes.decoders import export_decoder
 from export.recipes.encoder_decoders import export_encoder_decoder
 from export.recipes.recurrent import export_recurrent
-from export.recipes.texts import export_checkpoint
+from export.recipes.texts import export_text_network
 from export.recipes.vision import export_vision
-from export.settings import ExportSettings
+from export.settings import ExportSettings, HeldOut, OnStep, check_name
+from export.writer import ExportedModel, write_model
 from models.checkpoints.checkpoint import Checkpoint
 from models.checkpoints.uses import used_for
-from models.data.datasets import Example
 from models.networks.kinds import kind_of
 from service.contract.manifest import Manifest
 
+# Graphs and manifest of a checkpoint, whose network is in evaluation mode. Raises `ExportError`.
+Recipe = Callable[[Checkpoint, ExportSettings, HeldOut, OnStep], ExportedModel]
+RECIPES: dict[str, Recipe] = {  # by the network's name in models/networks/kinds.py
+    "gpt": export_decoder,
+    "vision-transformer": export_vision,
+    "recurrent": export_recurrent,
+    "transformer": export_encoder_decoder,
+}
+# What may be exported of many networks beside what they are for; `models/checkpoints/uses.py` has
+# those that are networks of their own.
+VARIANTS: dict[str, Recipe] = {"attention": export_attention}
 
-@dataclass(frozen=True, slots=True)
-class Exported:
+
+class Exported(NamedTuple):
     """The written version and its measurements."""
 
     folder: Path
-    manifest: Manifest | None = None  # None: a model of tensors has none
-    measured: Mapping[str, float] = field(default_factory=dict)  # where there is no manifest
-
-
-@dataclass(frozen=True, slots=True)
-class HeldOut:
-    """Held-out data to measure on; each network uses its part."""
-
-    labelled: tuple[Example, ...] = ()
-    text: str | None = None
-
-
-OnStep = Callable[[str], None]
-Exporter = Callable[[Checkpoint, ExportSettings, HeldOut, OnStep], Exported]
-
-
-def _export_text_network(
-    checkpoint: Checkpoint, settings: ExportSettings, held_out: HeldOut, on_step: OnStep
-) -> Exported:
-    return Exported(*export_checkpoint(checkpoint, settings, held_out.labelled, on_step))
-
-
-def _export_gpt(
-    checkpoint: Checkpoint, settings: ExportSettings, held_out: HeldOut, on_step: OnStep
-) -> Exported:
-    return Exported(*export_decoder(checkpoint, settings, held_out.text, on_step))
-
-
-def _export_recurrent(
-    checkpoint: Checkpoint, settings: ExportSettings, _: HeldOut, on_step: OnStep
-) -> Exported:
-    folder, measured = export_recurrent(checkpoint, settings, on_step)
-    return Exported(folder, measured=measured)
-
-
-def _export_encoder_decoder(
-    checkpoint: Checkpoint, settings: ExportSettings, held_out: HeldOut, on_step: OnStep
-) -> Exported:
-    if held_out.text is not None:
-        raise ExportError("held-out text is for decoders that continue texts; this one needs pairs")
-    return Exported(*export_encoder_decoder(checkpoint, settings, on_step))
-
-
-def _export_vision(
-    checkpoint: Checkpoint,
-    settings: ExportSettings,
-    _: HeldOut,
-    on_step: OnStep,
-) -> Exported:
-    return Exported(*export_vision(checkpoint, settings, on_step))
-
-
-EXPORTERS: dict[str, Exporter] = {  # by the network's name in models/networks/kinds.py
-    "gpt": _export_gpt,
-    "vision-transformer": _export_vision,
-    "recurrent": _export_recurrent,
-    "transformer": _export_encoder_decoder,
-}
-
-
-# What may be exported of many networks beside what they are for; `models/checkpoints/uses.py` has
-# those that are networks of their own.
-VARIANTS: dict[str, Exporter] = {
-    "attention": lambda checkpoint, settings, _, on_step: Exported(
-        *export_attention(checkpoint, settings, on_step)
-    ),
-}
+    manifest: Manifest
 
 
 def export_any(
@@ -104,13 +49,24 @@ def export_any(
     on_step: OnStep = lambda _: None,
     task: str | None = None,
 ) -> Exported:
-    """Write a version into the repository; raises `ExportError`, and then nothing is written."""
-    exporter = VARIANTS.get(task or "")
-    if exporter is None:
+    """Write a version into the repository.
+
+    Raises `ExportError`, and `SettingError` for a task that the network cannot be exported for; the
+    repository is then as it was.
+    """
+    check_name(settings.name)
+    recipe = VARIANTS.get(task or "")
+    if recipe is None:
         checkpoint = used_for(checkpoint, task, also=VARIANTS)
-        exporter = EXPORTERS.get(kind_of(checkpoint.model).name, _export_text_network)
-    if settings.kv_cache != "float" and exporter is not _export_gpt:
+        recipe = RECIPES.get(kind_of(checkpoint.model).name, export_text_network)
+    if settings.kv_cache != "float" and recipe is not export_decoder:
         raise ExportError(
             f"kv_cache is {settings.kv_cache}, which is for decoders that continue texts"
         )
-    return exporter(checkpoint, settings, held_out, on_step)
+    checkpoint.model.eval()
+    exported = recipe(checkpoint, settings, held_out, on_step)
+    on_step("writing")
+    folder = write_model(
+        exported, settings.repository, settings.name, settings.version, settings.max_batch_size
+    )
+    return Exported(folder, exported.manifest)

@@ -1,18 +1,21 @@
-"""The settings of an export, and checks for every kind of model.
+"""The settings of an export, the data to measure it on, and checks for every kind of model.
 
-Imports no PyTorch: the command line makes its flags of these fields.
+Imports no PyTorch: the command line makes its flags of the settings.
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Literal
 
 from export.errors import ExportError
+from models.data.datasets import Example
 from models.settings import REQUIRED, Settings, setting
 from service.contract.manifest import Precision
 
 Operator = Literal["Attention", "MultiHeadAttention"]
+OnStep = Callable[[str], None]  # takes a line that says what is done now
 REPOSITORY = Path("model_repository")
 
 # Largest difference to PyTorch on the outputs that is let through. int8 is held to the accuracy
@@ -85,6 +88,14 @@ class ExportSettings(Settings):
         if self.precision != "auto":
             return (self.precision,)
         return (*auto, "fp16") if self.with_fp16 else auto
+
+
+@dataclass(frozen=True, slots=True)
+class HeldOut:
+    """Held-out data to measure on; each network uses its part."""
+
+    labelled: Sequence[Example] = ()
+    text: str | None = None
 
 
 def check_fp32(settings: ExportSettings, whose: str) -> None:

@@ -30,6 +30,8 @@ from service.generation.decoder import PREFILL_SUFFIX
 from service.generation.encoder_decoder import ENCODER_FILENAME
 from service.serving.tasks.table import complete_config
 
+CONFIG_FILE, LABELS_FILE = "config.pbtxt", "labels.txt"
+
 
 @dataclass(frozen=True, slots=True)
 class Built:
@@ -80,9 +82,6 @@ def build_graphs(
     return BuiltGraphs(main, tuple(others), tuple(left_out))
 
 
-LABELS_FILE = "labels.txt"
-
-
 @dataclass(frozen=True, slots=True)
 class ExportedModel:
     """All that a version folder holds."""
@@ -93,6 +92,7 @@ class ExportedModel:
     variants: tuple[Built, ...] = ()  # beside it; the manifest has them too
     encoder: onnx.ModelProto | None = None  # of an encoder-decoder, whose graph writes
     prefill: onnx.ModelProto | None = None  # as in `Built`
+    config: ModelConfig | None = None  # for the server; None: it follows from the manifest
 
     @property
     def num_bytes(self) -> int:
@@ -105,45 +105,25 @@ class ExportedModel:
 def write_model(
     exported: ExportedModel, repository: Path, name: str, version: int | None, max_batch_size: int
 ) -> Path:
-    """Write a version, the next free one if None; returns its folder."""
-    return place_version(
-        repository / name,
-        version,
-        exported.num_bytes,
-        lambda folder: _write_version(exported, folder),
-        lambda folder: _write_model_files(exported.manifest, folder, name, max_batch_size),
-        lambda target: _check_fits(target, exported.manifest),
-    )
+    """Write a version, the next free one if None; returns its folder.
 
-
-def place_version(
-    target: Path,
-    version: int | None,
-    num_bytes: int,
-    write_version: Callable[[Path], None],
-    write_model_files: Callable[[Path], None],
-    check_fits: Callable[[Path], None],
-) -> Path:
-    """Write a version into a model's folder, and what lies beside it if the model is new.
-
-    Each is given the folder to write into; `check_fits` is given the folder of a model that exists,
-    and refuses a version that is none of its kind. `num_bytes` is about how much will be written.
-    Raises `OutputError` where there is no room for it, and then nothing is left of it.
+    Raises `ExportError` where the model exists and is of another kind, and `OutputError` where
+    there is no room for it, and then nothing is left of it.
     """
-    name, repository = target.name, target.parent
+    target = repository / name
     number = choose_version(target, version)
     if target.exists():
-        check_fits(target)
+        _check_fits(target, exported)
     staging = repository / f".{name}.{number}.writing"
-    with writing(target / str(number), num_bytes):
+    with writing(target / str(number), exported.num_bytes):
         shutil.rmtree(staging, ignore_errors=True)  # what a killed export left
         try:
             (staging / str(number)).mkdir(parents=True)
-            write_version(staging / str(number))
+            _write_version(exported, staging / str(number))
             if target.exists():
                 (staging / str(number)).rename(target / str(number))
             else:
-                write_model_files(staging)
+                _write_model_files(exported, staging, name, max_batch_size)
                 staging.rename(target)
         finally:
             shutil.rmtree(staging, ignore_errors=True)
@@ -167,13 +147,9 @@ def _write_version(exported: ExportedModel, folder: Path) -> None:
     if exported.encoder is not None:
         onnx.save(exported.encoder, folder / ENCODER_FILENAME)
     if exported.tokenizer is not None:
-        save_tokenizer(exported.tokenizer, folder / "tokenizer.json")
+        text = exported.tokenizer.to_str(pretty=True)  # `save` has errors of its own
+        (folder / "tokenizer.json").write_text(text, encoding="utf-8")
     (folder / "manifest.json").write_text(exported.manifest.to_json(), encoding="utf-8")
-
-
-def save_tokenizer(tokenizer: Tokenizer, path: Path) -> None:
-    """Like `tokenizer.save`, with its errors as OSError."""
-    path.write_text(tokenizer.to_str(pretty=True), encoding="utf-8")
 
 
 def _write_graphs(graph: onnx.ModelProto, prefill: onnx.ModelProto | None, path: Path) -> None:
@@ -182,32 +158,54 @@ def _write_graphs(graph: onnx.ModelProto, prefill: onnx.ModelProto | None, path:
         onnx.save(prefill, path.with_suffix(PREFILL_SUFFIX))
 
 
-def _write_model_files(manifest: Manifest, folder: Path, name: str, max_batch_size: int) -> None:
+def _write_model_files(
+    exported: ExportedModel, folder: Path, name: str, max_batch_size: int
+) -> None:
+    manifest = exported.manifest
+    config = exported.config or _config_of(manifest, name, max_batch_size)
+    text = text_format.MessageToString(config)
+    (folder / CONFIG_FILE).write_text(text, encoding="utf-8")
+    if manifest.labels:
+        (folder / LABELS_FILE).write_text(_lines(manifest.labels), encoding="utf-8")
+
+
+def _config_of(manifest: Manifest, name: str, max_batch_size: int) -> ModelConfig:
     config = complete_config(ModelConfig(name=name), manifest, max_batch_size)
     config.ClearField("instance_group")  # the server knows its machine
     for output in config.output:
         if output.name == ("label" if manifest.image is None else "logits"):
             output.label_filename = LABELS_FILE
-    text = text_format.MessageToString(config)
-    (folder / "config.pbtxt").write_text(text, encoding="utf-8")
-    if manifest.labels:
-        (folder / LABELS_FILE).write_text(_lines(manifest.labels), encoding="utf-8")
+    return config
 
 
-def _check_fits(target: Path, manifest: Manifest) -> None:
+def _check_fits(target: Path, exported: ExportedModel) -> None:
     """A new version must fit the configuration and the labels that its model has."""
-    path, labels = target / "config.pbtxt", target / LABELS_FILE
+    path, labels, manifest = target / CONFIG_FILE, target / LABELS_FILE, exported.manifest
     text = path.read_text(encoding="utf-8") if path.exists() else ""
     try:
         config = parse_config(text, target.name)
-        complete_config(config, manifest, default_rows=1)
+        if exported.config is None:
+            complete_config(config, manifest, default_rows=1)
     except LoadError as error:
         raise ExportError(f"the new version does not fit '{target.name}': {error}") from error
+    if exported.config is not None:
+        _check_tensors(target.name, config, exported.config)
     if labels.exists() and labels.read_text(encoding="utf-8") != _lines(manifest.labels):
         raise ExportError(
             f"the new version does not fit '{target.name}': its labels are {manifest.labels}, "
             f"{LABELS_FILE} has others"
         )
+
+
+def _check_tensors(name: str, stated: ModelConfig, config: ModelConfig) -> None:
+    """A new version must have the tensors that its model has."""
+    for side in ("input", "output"):
+        for tensor in getattr(stated, side):
+            if tensor not in getattr(config, side):
+                raise ExportError(
+                    f"the new version does not fit '{name}': its {side} '{tensor.name}' is "
+                    "another, or there is none"
+                )
 
 
 def _lines(labels: Sequence[str]) -> str:

@@ -36,7 +36,9 @@ ROOMS = {
         "errors records settings",
         "logs metrics observers server statistics telemetry trace_files watchdog",
     ),
-    "service/batching": Room("errors records contract runtime", "collate engine queue request"),
+    "service/batching": Room(
+        "errors records contract runtime", "collate engine limits queue request"
+    ),
     "service/generation": Room(
         "errors records contract runtime",
         "decoder encoder_decoder engine inbox params sampling scheduler sequence stream",
@@ -73,8 +75,11 @@ ROOMS = {
         "errors choices settings data data/generated networks checkpoints training"
     ),
     "export/errors": Room(),
-    "export/settings": Room("errors models/settings service/contract"),
-    "export/graphs": Room("errors settings models service/runtime service/generation/decoder"),
+    "export/settings": Room("errors models/settings models/data service/contract"),
+    "export/graphs": Room(
+        "errors settings models service/runtime service/generation/decoder"
+        " service/generation/encoder_decoder"
+    ),
     "export/precision": Room("errors graphs models service/runtime service/generation/decoder"),
     "export/checks": Room(
         "errors graphs models service/runtime service/batching/collate"
@@ -89,7 +94,7 @@ ROOMS = {
         "errors settings graphs precision checks writer models service/contract service/runtime"
         " service/batching/collate"
     ),
-    "export/exporter": Room("errors settings recipes models service/contract"),
+    "export/exporter": Room("errors settings recipes writer models service/contract"),
     "commands/pictures": Room(),
     "commands/flags": Room(),
     "commands/remarks": Room("pictures models/remarks"),
@@ -143,6 +148,8 @@ HEAVY = ("torch", "transformers", "onnx", "onnxscript", "sklearn")
 POLICY = (
     "batching/backlog",
     "batching/collate",
+    "batching/limits",
+    "batching/next_batch",
     "batching/queue",
     "batching/request",
     "contract/accelerators",

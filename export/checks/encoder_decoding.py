@@ -16,10 +16,9 @@ from export.checks.decoding import DecoderParity, Recompute, Row, compare_decodi
 from export.checks.parity import Arrays, pad
 from export.errors import ExportError
 from export.graphs.encoder_decoder import cross_names
+from export.graphs.graph import open_session
 from models.networks.transformer import DecoderLayer, Transformer
 from service.generation.encoder_decoder import EncoderDecoder, SourceLimits
-from service.runtime.cpus import available_cpus
-from service.runtime.session import OnnxSession, SessionOptions
 
 SOURCE_TOKENS = (1, 7, 40, 1_024)  # fewer where the model takes fewer
 MAX_ENCODER_ERROR = 1e-3  # of keys and values, which are about as large as logits
@@ -42,8 +41,8 @@ def open_graphs(
     """The server's encoder-decoder over graphs held in memory."""
     config = network.config
     return EncoderDecoder(
-        _session(encoder),
-        _session(decoder),
+        open_session(encoder),
+        open_session(decoder),
         SourceLimits(config.max_positions, config.pad_token_id, config.start_token_id),
         num_slots=num_slots,
         max_tokens=2 * config.max_positions,
@@ -51,15 +50,11 @@ def open_graphs(
     )
 
 
-def _session(graph: onnx.ModelProto) -> OnnxSession:
-    return OnnxSession(graph.SerializeToString(), SessionOptions(num_threads=available_cpus()))
-
-
 def _check_encoder(network: Transformer, encoder: onnx.ModelProto, sources: Sequence[Row]) -> None:
     """Keys and values of a ragged batch, row by row, are what PyTorch has for the row alone."""
     batch = pad(sources, network.config.pad_token_id)
     inputs: Arrays = {name: batch[name] for name in ("input_ids", "attention_mask")}
-    by_graph = _session(encoder).run(inputs, cross_names(network.config.num_layers))
+    by_graph = open_session(encoder).run(inputs, cross_names(network.config.num_layers))
     for index, source in enumerate(sources):
         by_network = _cross_keys_and_values(network, source)
         error = max(

@@ -13,12 +13,10 @@ import torch
 from tokenizers import Tokenizer
 
 from export.errors import ExportError
-from export.graphs.graph import INPUTS
+from export.graphs.graph import INPUTS, open_session
 from models.data.tokenizer import cutting_copy
 from models.networks.heads import TextNetwork
 from service.batching.collate import mask_of, pad_right
-from service.runtime.cpus import available_cpus
-from service.runtime.session import OnnxSession, SessionOptions
 
 NUM_ROWS = 8
 BATCH_ROWS = 16
@@ -50,8 +48,7 @@ class GraphRunner:
     """Runs a graph held in memory as the server would."""
 
     def __init__(self, model: onnx.ModelProto) -> None:
-        options = SessionOptions(num_threads=available_cpus())
-        self._session = OnnxSession(model.SerializeToString(), options)
+        self._session = open_session(model)
         self._inputs = [spec.name for spec in self._session.signature.inputs]
         self._outputs = [spec.name for spec in self._session.signature.outputs]
 

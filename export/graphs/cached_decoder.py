@@ -19,7 +19,8 @@ https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md
 # ruff: noqa: N803, N806 - suffixes are array layouts, see above; D hidden size
 
 import copy
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Self
 
 import onnx
 import torch
@@ -28,15 +29,35 @@ from torch import Tensor, nn
 from export.graphs.graph import check_fused, clean, export_program
 from models.networks.attention import MultiHeadAttention
 from models.networks.gpt import GPT, DecoderLayer
+from service.generation.decoder import INPUTS as INPUTS_BUT_POSITIONS
+from service.generation.decoder import POSITIONS, cache_names
 
 OPERATOR = "GroupQueryAttention"
-INPUTS = (
-    "input_ids",
-    "position_ids",
-    "seqlens_k",
-    "total_sequence_length",
-    "logit_positions",
-)
+INPUTS = (*INPUTS_BUT_POSITIONS, POSITIONS)
+NUM_ROWS, NUM_CACHED = 2, 16  # of the example that is traced: no two sizes are equal
+
+
+@dataclass(frozen=True, slots=True)
+class StepExample:
+    """A step for the tracer: tensors by `INPUTS`, and the dimensions of each that vary."""
+
+    tensors: tuple[Tensor, ...]
+    shapes: tuple[dict[int, Any], ...]
+    rows: Any
+
+    @classmethod
+    def made(cls) -> Self:
+        num_tokens = 8
+        rows, tokens, positions = map(torch.export.Dim, ("batch", "sequence", "positions"))
+        tensors = (
+            torch.ones(NUM_ROWS, num_tokens, dtype=torch.int64),
+            torch.arange(num_tokens).repeat(NUM_ROWS, 1),
+            torch.full((NUM_ROWS,), num_tokens - 1, dtype=torch.int32),
+            torch.tensor(num_tokens, dtype=torch.int32),
+            torch.arange(NUM_ROWS + 1),
+        )
+        per_token = {0: rows, 1: tokens}
+        return cls(tensors, (per_token, per_token, {0: rows}, {}, {0: positions}), rows)
 
 
 def trace_decoder(network: GPT, *, is_half: bool) -> onnx.ModelProto:
@@ -46,32 +67,13 @@ def trace_decoder(network: GPT, *, is_half: bool) -> onnx.ModelProto:
     dtype = torch.float16 if is_half else torch.float32
     if is_half:
         decoder.half()
-    num_rows, num_tokens, num_cached = 2, 8, 16
-    cache = (num_rows, config.num_heads, num_cached, config.head_size)
-    pasts = tuple(torch.zeros(cache, dtype=dtype) for _ in range(2 * config.num_layers))
-    example = (
-        torch.ones(num_rows, num_tokens, dtype=torch.int64),
-        torch.arange(num_tokens).repeat(num_rows, 1),
-        torch.full((num_rows,), num_tokens - 1, dtype=torch.int32),
-        torch.tensor(num_tokens, dtype=torch.int32),
-        torch.arange(num_rows + 1),
-        *pasts,
-    )
-    names = ("batch", "sequence", "cache", "positions")
-    rows, tokens, cached, positions = (torch.export.Dim(name) for name in names)
-    per_token = {0: rows, 1: tokens}
-    shapes: tuple[Any, ...] = (
-        per_token,
-        per_token,
-        {0: rows},
-        {},
-        {0: positions},
-        ({0: rows, 2: cached},) * len(pasts),
-    )
-    parts = [(i, part) for i in range(config.num_layers) for part in ("key", "value")]
-    inputs = (*INPUTS, *(f"past_key_values.{i}.{part}" for i, part in parts))
-    outputs = ("logits", *(f"present.{i}.{part}" for i, part in parts))
-    model = clean(export_program(decoder, example, inputs, shapes), inputs, outputs)
+    pasts, presents = zip(*cache_names(config.num_layers), strict=True)
+    size = (NUM_ROWS, config.num_heads, NUM_CACHED, config.head_size)
+    step, cached = StepExample.made(), torch.export.Dim("cache")
+    tensors = (*step.tensors, *(torch.zeros(size, dtype=dtype) for _ in pasts))
+    shapes = (*step.shapes, ({0: step.rows, 2: cached},) * len(pasts))
+    inputs, outputs = (*INPUTS, *pasts), ("logits", *presents)
+    model = clean(export_program(decoder, tensors, inputs, shapes), inputs, outputs)
     check_fused(model, OPERATOR, config.num_layers)
     return model
 

@@ -18,31 +18,35 @@ Self-attention of the decoder is com.microsoft.GroupQueryAttention, all others a
 # N wanted tokens, D hidden size, H heads of size Dh
 
 import copy
-from typing import Any
 
 import onnx
 import torch
 from torch import Tensor, nn
 
-from export.graphs.cached_decoder import INPUTS, OPERATOR, CachedAttention
+from export.graphs.cached_decoder import (
+    INPUTS,
+    NUM_CACHED,
+    NUM_ROWS,
+    OPERATOR,
+    CachedAttention,
+    StepExample,
+)
 from export.graphs.fused_attention import Packing, fuse_attention
-from export.graphs.graph import check_fused, clean, export_program
+from export.graphs.graph import check_fused, clean, export_program, trace_texts
 from export.settings import Operator
 from models.networks.attention import MultiHeadAttention, padding_mask
 from models.networks.transformer import DecoderLayer, Transformer
+from service.generation.decoder import TEXT_INPUTS, cache_names
+from service.generation.encoder_decoder import SOURCE_LENGTHS
 
-ENCODER_INPUTS = ("input_ids", "attention_mask")
 CROSS_OPERATOR: Operator = "Attention"
+NUM_SOURCE = 12  # tokens of the example's sources
 
 
 def trace_encoder(network: Transformer) -> onnx.ModelProto:
     """The graph that reads, or `ExportError` unless each of its attentions became one node."""
     encoder = _SourceEncoder(copy.deepcopy(network).eval())
-    example = tuple(torch.ones(2, 8, dtype=torch.int64) for _ in ENCODER_INPUTS)
-    rows, tokens = torch.export.Dim("batch"), torch.export.Dim("source")
-    shapes = ({0: rows, 1: tokens},) * len(ENCODER_INPUTS)
-    program = export_program(encoder, example, ENCODER_INPUTS, shapes)
-    model = clean(program, ENCODER_INPUTS, cross_names(network.config.num_layers))
+    model = trace_texts(encoder, TEXT_INPUTS, cross_names(network.config.num_layers), "source")
     check_fused(model, CROSS_OPERATOR, network.config.num_layers)
     return model
 
@@ -51,45 +55,23 @@ def trace_target_decoder(network: Transformer) -> onnx.ModelProto:
     """The graph that writes, or `ExportError` unless each of its attentions became one node."""
     config = network.config
     decoder = _TargetDecoder(copy.deepcopy(network).eval())
-    num_rows, num_tokens, num_cached, num_source = 2, 8, 16, 12
-    heads = (num_rows, config.num_heads)
-    names = ("batch", "sequence", "cache", "positions", "source")
-    rows, tokens, cached, positions, source = (torch.export.Dim(name) for name in names)
+    step, cached, source = StepExample.made(), torch.export.Dim("cache"), torch.export.Dim("source")
     num_tensors = 2 * config.num_layers  # keys and values
 
     def empty(num_keys: int) -> tuple[Tensor, ...]:
-        sizes = (*heads, num_keys, config.head_size)
+        sizes = (NUM_ROWS, config.num_heads, num_keys, config.head_size)
         return tuple(torch.zeros(sizes) for _ in range(num_tensors))
 
-    example = (
-        torch.ones(num_rows, num_tokens, dtype=torch.int64),
-        torch.arange(num_tokens).repeat(num_rows, 1),
-        torch.full((num_rows,), num_tokens - 1, dtype=torch.int32),
-        torch.tensor(num_tokens, dtype=torch.int32),
-        torch.arange(num_rows + 1),
-        torch.full((num_rows,), num_source),
-        *empty(num_cached),
-        *empty(num_source),
-    )
-    per_token = {0: rows, 1: tokens}
-    shapes: tuple[Any, ...] = (
-        per_token,
-        per_token,
-        {0: rows},
-        {},
-        {0: positions},
-        {0: rows},
-        ({0: rows, 2: cached},) * num_tensors + ({0: rows, 2: source},) * num_tensors,
-    )
-    parts = [f"{layer}.{part}" for layer in range(config.num_layers) for part in ("key", "value")]
-    inputs = (
-        *INPUTS,
-        "source_lengths",
-        *(f"past_key_values.{part}" for part in parts),
-        *cross_names(config.num_layers),
-    )
-    outputs = ("logits", *(f"present.{part}" for part in parts))
-    model = clean(export_program(decoder, example, inputs, shapes), inputs, outputs)
+    lengths = torch.full((NUM_ROWS,), NUM_SOURCE)
+    tensors = (*step.tensors, lengths, *empty(NUM_CACHED), *empty(NUM_SOURCE))
+    per_key = ({0: step.rows, 2: cached},) * num_tensors + (
+        {0: step.rows, 2: source},
+    ) * num_tensors
+    shapes = (*step.shapes, {0: step.rows}, per_key)
+    pasts, presents = zip(*cache_names(config.num_layers), strict=True)
+    inputs = (*INPUTS, SOURCE_LENGTHS, *pasts, *cross_names(config.num_layers))
+    outputs = ("logits", *presents)
+    model = clean(export_program(decoder, tensors, inputs, shapes), inputs, outputs)
     check_fused(model, OPERATOR, config.num_layers)
     check_fused(model, CROSS_OPERATOR, config.num_layers)
     return model

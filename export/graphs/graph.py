@@ -8,7 +8,8 @@ import copy
 import logging
 import warnings
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import onnx
@@ -40,14 +41,21 @@ def trace(network: TextNetwork, operator: Operator, *, is_half: bool) -> onnx.Mo
         raise ExportError(f"fused {num_fused} attentions of {network.num_attentions}")
     names = INPUTS if network.has_token_types else INPUTS[:2]
     wrapped = _Float32Output(fused.half() if is_half else fused)
-    rows, tokens = torch.export.Dim("batch"), torch.export.Dim("sequence")
-    # A tensor each: the tracer takes one tensor given twice for one input.
-    example = tuple(torch.ones(2, 8, dtype=torch.int64) for _ in names)
-    program = export_program(wrapped, example, names, ({0: rows, 1: tokens},) * len(names))
-    model = clean(program, names, (network.output_name,))
+    model = trace_texts(wrapped, names, (network.output_name,))
     check_fused(model, operator, network.num_attentions)
     check_fused(model, "LSTM", num_lstms)
     return model
+
+
+def trace_texts(
+    module: nn.Module, inputs: Sequence[str], outputs: Sequence[str], tokens: str = "sequence"
+) -> onnx.ModelProto:
+    """The graph of a module whose inputs are int64 [B, S]; `tokens` is the name of S."""
+    shape = {0: torch.export.Dim("batch"), 1: torch.export.Dim(tokens)}
+    # A tensor each: the tracer takes one tensor given twice for one input.
+    example = tuple(torch.ones(2, 8, dtype=torch.int64) for _ in inputs)
+    program = export_program(module, example, inputs, (shape,) * len(inputs))
+    return clean(program, inputs, outputs)
 
 
 def export_program(
@@ -101,16 +109,16 @@ class _Float32Output(nn.Module):
         return output
 
 
-class _quiet_exporter:  # noqa: N801 - used like a function
+@contextmanager
+def _quiet_exporter() -> Iterator[None]:
     """The exporter logs, at warning level, that torchvision is absent."""
-
-    def __enter__(self) -> None:
-        self._logger = logging.getLogger("torch.onnx")
-        self._level = self._logger.level
-        self._logger.setLevel(logging.ERROR)
-
-    def __exit__(self, *_: object) -> None:
-        self._logger.setLevel(self._level)
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def clean(model: onnx.ModelProto, inputs: Sequence[str], outputs: Sequence[str]) -> onnx.ModelProto:

@@ -19,25 +19,22 @@ import torch
 from torch import Tensor, nn
 
 from export.graphs.fused_attention import FusedAttention, OneToken, Packing
-from export.graphs.graph import check_fused, clean, export_program
+from export.graphs.graph import check_fused, trace_texts
 from export.graphs.int8_cache import MAX_STEP, Largest, scales_of
 from export.settings import Operator
 from models.networks.gpt import GPT, DecoderLayer
+from service.generation.decoder import TEXT_INPUTS, cache_names
 
-INPUTS = ("input_ids", "attention_mask")
 OPERATOR: Operator = "Attention"
 
 
 def trace_prefill(network: GPT, largest: Largest) -> onnx.ModelProto:
     """The graph, or `ExportError` unless each layer's attention became one node."""
     num_layers = network.config.num_layers
-    caches = [f"present.{i}.{part}" for i in range(num_layers) for part in ("key", "value")]
+    caches = [present for _, present in cache_names(num_layers)]
     scales = scales_of(largest)
     prefill = _Prefill(copy.deepcopy(network).eval(), [scales[cache] for cache in caches])
-    example = tuple(torch.ones(2, 8, dtype=torch.int64) for _ in INPUTS)
-    rows, tokens = torch.export.Dim("batch"), torch.export.Dim("sequence")
-    program = export_program(prefill, example, INPUTS, ({0: rows, 1: tokens},) * len(INPUTS))
-    model = clean(program, INPUTS, ("logits", *caches))
+    model = trace_texts(prefill, TEXT_INPUTS, ("logits", *caches))
     check_fused(model, OPERATOR, num_layers)
     return model
 

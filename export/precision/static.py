@@ -21,8 +21,7 @@ import onnx
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 from export.errors import ExportError
-from service.runtime.cpus import available_cpus
-from service.runtime.session import OnnxSession, SessionOptions
+from export.graphs.graph import open_session
 
 MICROSOFT = "com.microsoft"
 LARGEST_UINT8, LARGEST_INT8 = 255, 127
@@ -127,7 +126,7 @@ def _observe(
         for name in computed
         if name not in outputs
     )
-    session = OnnxSession(probe.SerializeToString(), SessionOptions(num_threads=available_cpus()))
+    session = open_session(probe)
     inputs = [spec.name for spec in session.signature.inputs]
     ranges: dict[str, tuple[np.ndarray, np.ndarray]] = {}
     for feed in calibration:

@@ -10,7 +10,6 @@ weights to themselves.
 """
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import numpy as np
 import onnx
@@ -25,31 +24,29 @@ from export.graphs.attention import (
     output_name,
     trace_attention,
 )
-from export.graphs.graph import trace
-from export.settings import MAX_ABS_ERROR, ExportSettings, check_fp32, check_name, versions
-from export.writer import ExportedModel, write_model
+from export.graphs.graph import open_session, trace
+from export.settings import (
+    MAX_ABS_ERROR,
+    ExportSettings,
+    HeldOut,
+    OnStep,
+    check_fp32,
+    versions,
+)
+from export.writer import ExportedModel
 from models.checkpoints.checkpoint import Checkpoint
 from models.networks.attending import IDS, MASK, TARGET, TYPES, Attending, attending, shifted_right
 from models.networks.heads import TextNetwork
 from service.contract.manifest import EXAMPLE, Manifest
-from service.runtime.cpus import available_cpus
-from service.runtime.session import OnnxSession, SessionOptions
 
 NUM_ROWS = 4  # that are compared: of the longest to the shortest
 Arrays = dict[str, np.ndarray]
 
 
 def export_attention(
-    checkpoint: Checkpoint,
-    settings: ExportSettings,
-    on_step: Callable[[str], None] = lambda _: None,
-) -> tuple[Path, Manifest]:
-    """Write a version into the repository; returns its folder and manifest.
-
-    Raises `ExportError`, and `SettingError` for a network without attention; the repository is then
-    as it was.
-    """
-    check_name(settings.name)
+    checkpoint: Checkpoint, settings: ExportSettings, _: HeldOut, on_step: OnStep
+) -> ExportedModel:
+    """The graph with attention weights, or `SettingError` for a network without attention."""
     check_fp32(settings, "that of attention made visible")
     shown = attending(checkpoint.model)
     on_step("tracing the graph")
@@ -71,15 +68,7 @@ def export_attention(
         parity={name: float(f"{value:.2e}") for name, value in parity.items()},
         versions=versions(),
     )
-    on_step("writing")
-    folder = write_model(
-        ExportedModel(graph, checkpoint.tokenizer, manifest),
-        settings.repository,
-        settings.name,
-        settings.version,
-        max_batch_size=1,
-    )
-    return folder, manifest
+    return ExportedModel(graph, checkpoint.tokenizer, manifest)
 
 
 def check_attention(
@@ -123,7 +112,7 @@ def check_attention(
 
 
 def _runner(graph: onnx.ModelProto) -> Callable[[Arrays], Arrays]:
-    session = OnnxSession(graph.SerializeToString(), SessionOptions(num_threads=available_cpus()))
+    session = open_session(graph)
     inputs, outputs = (
         [spec.name for spec in side]
         for side in (session.signature.inputs, session.signature.outputs)

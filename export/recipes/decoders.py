@@ -3,8 +3,7 @@
 Knows nothing of the command line; a callback reports progress.
 """
 
-from collections.abc import Callable
-from pathlib import Path
+from dataclasses import dataclass
 
 import numpy as np
 import onnx
@@ -20,8 +19,8 @@ from export.graphs.prefill import trace_prefill
 from export.precision.blocks import quantize_blocks
 from export.precision.rows import quantize_rows
 from export.precision.samples import largest_values, sample_rows
-from export.settings import ExportSettings, check_name, versions
-from export.writer import Built, ExportedModel, build_graphs, write_model
+from export.settings import ExportSettings, HeldOut, OnStep, versions
+from export.writer import Built, ExportedModel, build_graphs
 from models.checkpoints.checkpoint import Checkpoint
 from models.networks.gpt import GPT
 from service.contract.manifest import Manifest, Precision, Variant
@@ -46,22 +45,16 @@ EXAMPLE = "The"
 
 
 def export_decoder(
-    checkpoint: Checkpoint,
-    settings: ExportSettings,
-    held_out: str | None = None,
-    on_step: Callable[[str], None] = lambda _: None,
-) -> tuple[Path, Manifest]:
-    """Write a version into the repository; returns its folder and manifest.
+    checkpoint: Checkpoint, settings: ExportSettings, held_out: HeldOut, on_step: OnStep
+) -> ExportedModel:
+    """The graphs of a decoder that continues texts, and its manifest.
 
-    Perplexity is measured on `held_out`, where it is given. Raises `ExportError`, and then the
-    repository is as it was.
+    Perplexity is measured on held-out text, where it is given.
     """
-    check_name(settings.name)
-    network = checkpoint.model.eval()
-    assert isinstance(network, GPT), "others have their own exporter"
-    windows = None
-    if held_out is not None:
-        ids = checkpoint.tokenizer.encode(held_out).ids
+    network, windows = checkpoint.model, None
+    assert isinstance(network, GPT), "others have their own recipe"
+    if held_out.text is not None:
+        ids = checkpoint.tokenizer.encode(held_out.text).ids
         windows = windows_of(ids, network.config.max_positions)
     check_size(network)
     precisions = settings.precisions(AUTO)
@@ -70,39 +63,8 @@ def export_decoder(
             f"kv_cache is int8, which is for precisions that round too; precision is "
             f"{settings.precision}"
         )
-
-    def build(precision: Precision) -> Built:
-        on_step(f"{precision}: tracing the graph")
-        graph, prefill = trace_decoder(network, is_half=precision == "fp16"), None
-        if precision not in FLOAT:
-            if settings.kv_cache == "int8":
-                largest = _largest_cached(graph, checkpoint, settings, on_step)
-                on_step(f"{precision}: tracing the graph for prompts")
-                graph = with_int8_cache(graph, largest)
-                prefill = _quantize(trace_prefill(network, largest), precision)
-            on_step(f"{precision}: quantising weights")
-            graph = _quantize(graph, precision)
-            check_fused(graph, OPERATOR, network.config.num_layers)
-        on_step(f"{precision}: comparing cached decoding with recomputing from scratch")
-        parity = measure_parity(network, graph, is_exact=precision == "fp32", prefill=prefill)
-        LIMITS[precision].check(parity)
-        perplexity: dict[str, float] = {}
-        if windows is not None:
-            perplexity = _measure(network, graph, windows, on_step)
-            _check_rise(perplexity, settings.max_perplexity_rise)
-        return Built(
-            graph,
-            Variant(
-                precision,
-                fused_ops(graph),
-                parity.to_dict(),
-                perplexity=perplexity,
-                kv_cache="int8" if prefill else "",
-            ),
-            prefill,
-        )
-
-    graphs = build_graphs(precisions, build, check_cost)
+    decoder = _Decoder(checkpoint, network, settings, windows, on_step)
+    graphs = build_graphs(precisions, decoder.build, check_cost)
     manifest = Manifest(
         task="text-generation",
         max_tokens=checkpoint.max_tokens,
@@ -113,18 +75,83 @@ def export_decoder(
         versions=versions(),
         **graphs.manifest_fields(),
     )
-    on_step("writing")
-    exported = ExportedModel(
-        graphs.main.graph,
-        checkpoint.tokenizer,
-        manifest,
-        graphs.others,
-        prefill=graphs.main.prefill,
+    main = graphs.main
+    return ExportedModel(
+        main.graph, checkpoint.tokenizer, manifest, graphs.others, prefill=main.prefill
     )
-    folder = write_model(
-        exported, settings.repository, settings.name, settings.version, max_batch_size=0
-    )
-    return folder, manifest
+
+
+@dataclass(frozen=True, slots=True)
+class _Decoder:
+    """One network in any precision."""
+
+    checkpoint: Checkpoint
+    network: GPT
+    settings: ExportSettings
+    windows: np.ndarray | None  # of held-out text
+    on_step: OnStep
+
+    def build(self, precision: Precision) -> Built:
+        """A graph that computes what the network does, or `ExportError`."""
+        network = self.network
+        graph, prefill = self._graphs(precision)
+        self.on_step(f"{precision}: comparing cached decoding with recomputing from scratch")
+        parity = measure_parity(network, graph, is_exact=precision == "fp32", prefill=prefill)
+        LIMITS[precision].check(parity)
+        perplexity: dict[str, float] = {}
+        if self.windows is not None:
+            perplexity = self._perplexity(graph, self.windows)
+            _check_rise(perplexity, self.settings.max_perplexity_rise)
+        variant = Variant(
+            precision,
+            fused_ops(graph),
+            parity.to_dict(),
+            perplexity=perplexity,
+            kv_cache="int8" if prefill else "",
+        )
+        return Built(graph, variant, prefill)
+
+    def _graphs(self, precision: Precision) -> tuple[onnx.ModelProto, onnx.ModelProto | None]:
+        """The graph that decodes, and the one for prompts where the cache is in int8."""
+        network, prefill = self.network, None
+        self.on_step(f"{precision}: tracing the graph")
+        graph = trace_decoder(network, is_half=precision == "fp16")
+        if precision in FLOAT:
+            return graph, None
+        if self.settings.kv_cache == "int8":
+            largest = self._largest_cached(graph)
+            self.on_step(f"{precision}: tracing the graph for prompts")
+            graph = with_int8_cache(graph, largest)
+            prefill = _quantize(trace_prefill(network, largest), precision)
+        self.on_step(f"{precision}: quantising weights")
+        graph = _quantize(graph, precision)
+        check_fused(graph, OPERATOR, network.config.num_layers)
+        return graph, prefill
+
+    def _largest_cached(self, graph: onnx.ModelProto) -> Largest:
+        """The largest values by the float32 graph, over the joined sample texts."""
+        most = self.checkpoint.max_tokens
+        samples = sample_rows(self.checkpoint.tokenizer, self.settings.calibration, most)
+        ids = [token_id for row in (*samples.calibration, *samples.checked) for token_id in row]
+        if not ids:
+            raise ExportError("the texts to calibrate on have no tokens, at least 1 is needed")
+        rows = [ids[start : start + most] for start in range(0, len(ids), most)]
+        what = "measuring keys and values"
+        return largest_values(
+            graph, rows, lambda done: self.on_step(f"{what}: {done} of {len(rows)} rows of samples")
+        )
+
+    def _perplexity(self, graph: onnx.ModelProto, windows: np.ndarray) -> dict[str, float]:
+        """Perplexity of the network and of the graph."""
+        what = f"measuring perplexity on {windows.size} tokens"
+        self.on_step(what)
+        exact = network_perplexity(self.network, windows)
+        by_graph = graph_perplexity(
+            graph,
+            windows,
+            lambda done: self.on_step(f"{what}: {done} of {windows.shape[1] - 1} steps"),
+        )
+        return {"tokens": windows.size, "float": round(exact, 4), "exported": round(by_graph, 4)}
 
 
 def check_cost(variant: Variant) -> None:
@@ -146,37 +173,6 @@ def _quantize(graph: onnx.ModelProto, precision: Precision) -> onnx.ModelProto:
     if precision == "int8":
         return quantize_rows(graph)
     return quantize_blocks(graph, bits=8 if precision == "int8-weights" else 4)
-
-
-def _largest_cached(
-    graph: onnx.ModelProto,
-    checkpoint: Checkpoint,
-    settings: ExportSettings,
-    on_step: Callable[[str], None],
-) -> Largest:
-    """The largest values by the float32 graph, over the joined sample texts, at all positions."""
-    samples = sample_rows(checkpoint.tokenizer, settings.calibration, checkpoint.max_tokens)
-    ids = [token_id for row in (*samples.calibration, *samples.checked) for token_id in row]
-    if not ids:
-        raise ExportError("the texts to calibrate on have no tokens, at least 1 is needed")
-    rows = [ids[i : i + checkpoint.max_tokens] for i in range(0, len(ids), checkpoint.max_tokens)]
-    what = "measuring keys and values"
-    return largest_values(
-        graph, rows, lambda done: on_step(f"{what}: {done} of {len(rows)} rows of samples")
-    )
-
-
-def _measure(
-    network: GPT, graph: onnx.ModelProto, windows: np.ndarray, on_step: Callable[[str], None]
-) -> dict[str, float]:
-    """Perplexity of the network and of the graph."""
-    what = f"measuring perplexity on {windows.size} tokens"
-    on_step(what)
-    exact = network_perplexity(network, windows)
-    by_graph = graph_perplexity(
-        graph, windows, lambda done: on_step(f"{what}: {done} of {windows.shape[1] - 1} steps")
-    )
-    return {"tokens": windows.size, "float": round(exact, 4), "exported": round(by_graph, 4)}
 
 
 def _check_rise(perplexity: dict[str, float], max_rise: float) -> None:

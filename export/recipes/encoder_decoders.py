@@ -4,16 +4,15 @@ Knows nothing of the command line; a callback reports progress.
 """
 
 from collections import Counter
-from collections.abc import Callable
-from pathlib import Path
 
 from export.checks.decoding import ParityLimits
 from export.checks.encoder_decoding import measure_parity
+from export.errors import ExportError
 from export.graphs.encoder_decoder import trace_encoder, trace_target_decoder
 from export.graphs.graph import fused_ops
 from export.recipes.decoders import check_size
-from export.settings import ExportSettings, check_fp32, check_name, versions
-from export.writer import ExportedModel, write_model
+from export.settings import ExportSettings, HeldOut, OnStep, check_fp32, versions
+from export.writer import ExportedModel
 from models.checkpoints.checkpoint import Checkpoint
 from models.networks.transformer import Transformer
 from service.contract.manifest import EXAMPLE, Manifest
@@ -23,17 +22,13 @@ NETWORK = "encoder-decoder"
 
 
 def export_encoder_decoder(
-    checkpoint: Checkpoint,
-    settings: ExportSettings,
-    on_step: Callable[[str], None] = lambda _: None,
-) -> tuple[Path, Manifest]:
-    """Write a version into the repository; returns its folder and manifest.
-
-    Raises `ExportError`, and then the repository is as it was.
-    """
-    check_name(settings.name)
-    network = checkpoint.model.eval()
-    assert isinstance(network, Transformer), "others have their own exporter"
+    checkpoint: Checkpoint, settings: ExportSettings, held_out: HeldOut, on_step: OnStep
+) -> ExportedModel:
+    """Both graphs of an encoder-decoder, checked together, and the manifest."""
+    network = checkpoint.model
+    assert isinstance(network, Transformer), "others have their own recipe"
+    if held_out.text is not None:
+        raise ExportError("held-out text is for decoders that continue texts; this one needs pairs")
     check_fp32(settings, "an encoder-decoder's")
     check_size(network)
     on_step("tracing the encoder")
@@ -59,9 +54,4 @@ def export_encoder_decoder(
         example=settings.example or EXAMPLE,
         versions=versions(),
     )
-    on_step("writing")
-    exported = ExportedModel(decoder, checkpoint.tokenizer, manifest, encoder=encoder)
-    folder = write_model(
-        exported, settings.repository, settings.name, settings.version, max_batch_size=0
-    )
-    return folder, manifest
+    return ExportedModel(decoder, checkpoint.tokenizer, manifest, encoder=encoder)

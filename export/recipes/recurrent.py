@@ -4,115 +4,73 @@ Any client of the Open Inference Protocol sends token ids and gets token ids and
 tokenizer.json, beside the graph, says which symbols they are, so that the server takes text too.
 """
 
-from collections.abc import Callable
-from pathlib import Path
-
 import numpy as np
 import onnx
 import torch
-from google.protobuf import text_format
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from export.errors import ExportError
+from export.graphs.graph import open_session
 from export.graphs.lstm import OPERATOR
 from export.graphs.recurrent import INPUTS, OUTPUTS, trace_greedy
-from export.settings import ExportSettings, check_fp32, check_name, versions
-from export.writer import place_version, save_tokenizer
-from models.checkpoints.checkpoint import Checkpoint, CheckpointError
-from models.data.tokenizer import TOKENIZER_FILE
+from export.settings import ExportSettings, HeldOut, OnStep, check_fp32, versions
+from export.writer import ExportedModel
+from models.checkpoints.checkpoint import Checkpoint
 from models.data.tokens import SPECIAL_TOKENS
 from models.networks.recurrent import RecurrentSeq2Seq
 from service.batching.collate import pad_right
-from service.contract.manifest import MODEL_FILENAME, Manifest
-from service.runtime.cpus import available_cpus
-from service.runtime.session import OnnxSession, SessionOptions
+from service.contract.manifest import Manifest
 
 MAX_ABS_ERROR = 1e-4  # of attention, to PyTorch and to a row by itself; tokens must be equal
 MAX_STEPS = 128  # each is traced: half a second, and 30 nodes of the graph
 NUM_ROWS = 16
-CONFIG_FILE, MANIFEST_FILE = "config.pbtxt", "manifest.json"
 NETWORK = "recurrent"
 EXAMPLE_SYMBOLS = 4
 
 
 def export_recurrent(
-    checkpoint: Checkpoint,
-    settings: ExportSettings,
-    on_step: Callable[[str], None] = lambda _: None,
-) -> tuple[Path, dict[str, float]]:
-    """Write a version into the repository; returns its folder and what was counted and measured.
-
-    It decodes as many tokens as the longest target had in training. Raises `ExportError`, and then
-    the repository is as it was.
-    """
-    network = checkpoint.model
-    if not isinstance(network, RecurrentSeq2Seq):
-        raise CheckpointError(f"{checkpoint.origin}: this needs a recurrent network")
-    check_name(settings.name)
+    checkpoint: Checkpoint, settings: ExportSettings, _: HeldOut, on_step: OnStep
+) -> ExportedModel:
+    """A graph that decodes as many tokens as the longest target of training, and its manifest."""
+    network, num_steps = checkpoint.model, checkpoint.max_tokens
+    assert isinstance(network, RecurrentSeq2Seq), "others have their own recipe"
     check_fp32(settings, "a recurrent network's")
-    if checkpoint.max_tokens > MAX_STEPS:
+    if num_steps > MAX_STEPS:
         raise ExportError(
-            f"max_tokens is {checkpoint.max_tokens}, a graph that decodes by itself has at most "
+            f"max_tokens is {num_steps}, a graph that decodes by itself has at most "
             f"{MAX_STEPS} steps"
         )
-    network.eval()
     on_step("tracing the graph")
-    graph = trace_greedy(network, checkpoint.max_tokens)
+    graph = trace_greedy(network, num_steps)
     on_step("comparing with PyTorch")
-    figures = check_decoding(network, graph, checkpoint.max_tokens)
-    on_step("writing")
-    config = _config(settings, network, checkpoint.max_tokens)
-    manifest = _manifest(checkpoint, network, settings, figures)
-
-    def write_version(folder: Path) -> None:
-        onnx.save(graph, folder / MODEL_FILENAME)
-        save_tokenizer(checkpoint.tokenizer, folder / TOKENIZER_FILE)
-        (folder / MANIFEST_FILE).write_text(manifest.to_json(), encoding="utf-8")
-
-    def write_model_files(folder: Path) -> None:
-        (folder / CONFIG_FILE).write_text(text_format.MessageToString(config), encoding="utf-8")
-
-    folder = place_version(
-        settings.repository / settings.name,
-        settings.version,
-        graph.ByteSize(),
-        write_version,
-        write_model_files,
-        lambda target: _check_fits(target, config),
-    )
-    return folder, {f"{OPERATOR} nodes": checkpoint.max_tokens + 1, **figures}
-
-
-def _manifest(
-    checkpoint: Checkpoint,
-    network: RecurrentSeq2Seq,
-    settings: ExportSettings,
-    figures: dict[str, float],
-) -> Manifest:
+    parity = check_decoding(network, graph, num_steps)
     config = network.config
     names = [checkpoint.tokenizer.id_to_token(i) for i in range(config.vocab_size)]
     symbols = [name for name in names if name is not None and name not in SPECIAL_TOKENS]
-    return Manifest(
+    manifest = Manifest(
         task="text-generation",
         precision="fp32",
         network=NETWORK,
-        max_tokens=config.max_positions + checkpoint.max_tokens,
+        max_tokens=config.max_positions + num_steps,
         max_source_tokens=config.max_positions,
         pad_token_id=config.pad_token_id,
         eos_token_ids=(config.end_token_id,),
         decoder_start_token_id=config.start_token_id,
-        parity={name.replace(" ", "_"): value for name, value in figures.items()},
+        fused={OPERATOR: num_steps + 1},
+        parity=parity,
         origin=checkpoint.origin,
         example=settings.example or " ".join(symbols[: min(EXAMPLE_SYMBOLS, config.max_positions)]),
         versions=versions(),
     )
+    served = _config(settings, network, num_steps)
+    return ExportedModel(graph, checkpoint.tokenizer, manifest, config=served)
 
 
 def check_decoding(
     network: RecurrentSeq2Seq, graph: onnx.ModelProto, num_steps: int
 ) -> dict[str, float]:
     """Compare ragged rows with PyTorch and with each row alone; `ExportError` if they differ."""
-    session = OnnxSession(graph.SerializeToString(), SessionOptions(num_threads=available_cpus()))
+    session = open_session(graph)
     names = [output.name for output in graph.graph.output]
     rows = _ragged_rows(network)
     source = pad_right(rows, network.config.pad_token_id)
@@ -134,7 +92,7 @@ def check_decoding(
             for output in by_graph
         ]
         effect = max(effect, _difference("those of a row alone", here, alone))
-    return {"max abs error": float(f"{error:.2e}"), "max neighbour effect": float(f"{effect:.2e}")}
+    return {"max_abs_error": float(f"{error:.2e}"), "max_neighbour_effect": float(f"{effect:.2e}")}
 
 
 def _difference(whose: str, by_graph: list[np.ndarray], by_network: list[np.ndarray]) -> float:
@@ -171,21 +129,3 @@ def _config(settings: ExportSettings, network: RecurrentSeq2Seq, num_steps: int)
         config.output.add(name=OUTPUTS[1], data_type="TYPE_FP32", dims=[num_steps, -1])
     config.dynamic_batching.SetInParent()
     return config
-
-
-def _check_fits(target: Path, config: ModelConfig) -> None:
-    """A new version must have the tensors that its model has."""
-    path = target / CONFIG_FILE
-    stated = ModelConfig()
-    if path.exists():
-        text_format.Parse(path.read_text(encoding="utf-8"), stated)
-    for side, have, want in (
-        ("input", stated.input, config.input),
-        ("output", stated.output, config.output),
-    ):
-        for tensor in have:
-            if tensor not in want:
-                raise ExportError(
-                    f"the new version does not fit '{target.name}': its {side} '{tensor.name}' is "
-                    "another, or there is none"
-                )

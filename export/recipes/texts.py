@@ -5,7 +5,6 @@ Knows nothing of the command line; a callback reports progress.
 
 from collections.abc import Callable, Sequence
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import onnx
@@ -16,8 +15,16 @@ from export.errors import ExportError
 from export.graphs.graph import check_fused, fused_ops, trace
 from export.precision.samples import MAX_TOKENS, SampleRows, sample_rows
 from export.precision.static import quantize_static
-from export.settings import AUTO, MAX_ABS_ERROR, ExportSettings, Operator, check_name, versions
-from export.writer import Built, BuiltGraphs, ExportedModel, build_graphs, write_model
+from export.settings import (
+    AUTO,
+    MAX_ABS_ERROR,
+    ExportSettings,
+    HeldOut,
+    OnStep,
+    Operator,
+    versions,
+)
+from export.writer import Built, BuiltGraphs, ExportedModel, build_graphs
 from models.checkpoints.checkpoint import Checkpoint
 from models.data.datasets import Example
 from models.data.vocabulary import SPECIAL, words_of
@@ -34,34 +41,23 @@ DEFAULT_OPERATOR: dict[str, Operator] = {
 }
 
 
-def export_checkpoint(
-    checkpoint: Checkpoint,
-    settings: ExportSettings,
-    labelled: Sequence[Example] = (),
-    on_step: Callable[[str], None] = lambda _: None,
-) -> tuple[Path, Manifest]:
-    """Write a version into the repository; returns its folder and manifest.
+def export_text_network(
+    checkpoint: Checkpoint, settings: ExportSettings, held_out: HeldOut, on_step: OnStep
+) -> ExportedModel:
+    """The graphs of a network that reads texts, and its manifest.
 
-    Accuracy is measured on `labelled`, where there are any. Raises `ExportError`, and then the
-    repository is as it was.
+    Accuracy is measured on labelled data, where there are any.
     """
-    check_name(settings.name)
     precisions = settings.precisions(AUTO)
     if precisions[0] not in MAX_ABS_ERROR:
         raise ExportError(
             f"precision is {precisions[0]}, an encoder's is one of {', '.join(MAX_ABS_ERROR)}"
         )
-    _check_labels(checkpoint, labelled)
-    checkpoint.text_network.eval()
-    encoder = _Encoder(checkpoint, settings, labelled, on_step)
+    _check_labels(checkpoint, held_out.labelled)
+    encoder = _Encoder(checkpoint, settings, held_out.labelled, on_step)
     graphs = build_graphs(precisions, encoder.build, check_cost)
     manifest = _manifest(checkpoint, settings, graphs)
-    on_step("writing")
-    exported = ExportedModel(graphs.main.graph, checkpoint.tokenizer, manifest, graphs.others)
-    folder = write_model(
-        exported, settings.repository, settings.name, settings.version, settings.max_batch_size
-    )
-    return folder, manifest
+    return ExportedModel(graphs.main.graph, checkpoint.tokenizer, manifest, graphs.others)
 
 
 class _Encoder:
@@ -72,7 +68,7 @@ class _Encoder:
         checkpoint: Checkpoint,
         settings: ExportSettings,
         labelled: Sequence[Example],
-        on_step: Callable[[str], None],
+        on_step: OnStep,
     ) -> None:
         self._checkpoint = checkpoint
         self._settings = settings

@@ -7,9 +7,6 @@ All images have as many patches, so attention needs no mask and nothing is packe
 per layer all the same.
 """
 
-from collections.abc import Callable
-from pathlib import Path
-
 import numpy as np
 import onnx
 import torch
@@ -18,29 +15,29 @@ from export.checks.parity import NUM_ROWS, GraphRunner, Parity, compare
 from export.errors import ExportError
 from export.graphs.graph import fused_ops
 from export.graphs.vision import INPUT, OPERATOR, _pixels, trace_vision
-from export.settings import MAX_ABS_ERROR, ExportSettings, check_fp32, check_name, versions
-from export.writer import ExportedModel, write_model
+from export.settings import (
+    MAX_ABS_ERROR,
+    ExportSettings,
+    HeldOut,
+    OnStep,
+    check_fp32,
+    versions,
+)
+from export.writer import ExportedModel
 from models.checkpoints.checkpoint import Checkpoint
 from models.networks.vit import VisionTransformer
 from service.contract.manifest import ImageInput, Manifest
 
 
 def export_vision(
-    checkpoint: Checkpoint,
-    settings: ExportSettings,
-    on_step: Callable[[str], None] = lambda _: None,
-) -> tuple[Path, Manifest]:
-    """Write a version into the repository; returns its folder and manifest.
-
-    Raises `ExportError`, and then the repository is as it was.
-    """
+    checkpoint: Checkpoint, settings: ExportSettings, _: HeldOut, on_step: OnStep
+) -> ExportedModel:
+    """The graph of an image classifier, and its manifest."""
     network = checkpoint.model
-    assert isinstance(network, VisionTransformer)
-    check_name(settings.name)
+    assert isinstance(network, VisionTransformer), "others have their own recipe"
     check_fp32(settings, "an image classifier's")
     if settings.attention not in ("auto", OPERATOR):
         raise ExportError(f"attention is {settings.attention}, an image classifier's is {OPERATOR}")
-    network.eval()
     on_step("tracing the graph")
     graph = trace_vision(network)
     on_step("comparing with PyTorch")
@@ -59,15 +56,7 @@ def export_vision(
         parity=parity.to_dict(),
         versions=versions(),
     )
-    on_step("writing")
-    folder = write_model(
-        ExportedModel(graph, None, manifest),
-        settings.repository,
-        settings.name,
-        settings.version,
-        settings.max_batch_size,
-    )
-    return folder, manifest
+    return ExportedModel(graph, None, manifest)
 
 
 def check_vision_parity(network: VisionTransformer, model: onnx.ModelProto) -> Parity:

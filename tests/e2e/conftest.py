@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tritonclient import grpc as triton
 
-from export.recipes.texts import export_checkpoint
+from export.exporter import export_any
 from export.settings import ExportSettings
 from models.checkpoints.checkpoint import Checkpoint
 from tests.e2e.graphs import (
@@ -51,8 +51,8 @@ def repository(
     """A text classifier, an embedder and three tensor models, one of them slow."""
     folder = tmp_path_factory.mktemp("repository")
     with one_torch_thread():
-        export_checkpoint(spam, ExportSettings("tiny-spam", folder, "fp32"))
-        export_checkpoint(embed, ExportSettings("tiny-embed", folder, "fp32"))
+        export_any(spam, ExportSettings("tiny-spam", folder, "fp32"))
+        export_any(embed, ExportSettings("tiny-embed", folder, "fp32"))
     write_graph(add_sub(), folder, "add-sub")
     write_graph(lookup(), folder, "lookup")
     write_graph(slow(), folder, "slow")

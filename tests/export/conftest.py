@@ -7,8 +7,8 @@ from pathlib import Path
 import onnx
 import pytest
 
+from export.exporter import export_any
 from export.graphs.graph import trace
-from export.recipes.texts import export_checkpoint
 from export.settings import ExportSettings, Operator
 from models.checkpoints.checkpoint import Checkpoint, save_checkpoint
 from tests.fakes.tiny import one_torch_thread, tiny_classifier, tiny_embedder
@@ -58,7 +58,7 @@ def half_graph() -> onnx.ModelProto:
 def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A repository with version 1 of the classifier `spam` in float32; not to be changed."""
     repository = tmp_path_factory.mktemp("exported")
-    export_checkpoint(checkpoint_of("bert classifier"), ExportSettings("spam", repository, "fp32"))
+    export_any(checkpoint_of("bert classifier"), ExportSettings("spam", repository, "fp32"))
     return repository
 
 

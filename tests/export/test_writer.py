@@ -8,11 +8,10 @@ import pytest
 from typer.testing import CliRunner
 
 from export.errors import ExportError
+from export.exporter import export_any
 from export.recipes import decoders as decoder_exporter
 from export.recipes import texts as exporter
-from export.recipes.decoders import export_decoder
-from export.recipes.texts import export_checkpoint
-from export.settings import AUTO, ExportSettings
+from export.settings import AUTO, ExportSettings, HeldOut
 from export.writer import Built, build_graphs
 from models.errors import SettingError
 from service.contract.files import ModelSource
@@ -102,7 +101,7 @@ def graphs_in(folder: Path) -> set[str]:
 def test_an_encoder_s_folder_holds_what_its_manifest_says(tmp_path: Path) -> None:
     """Each precision of `AUTO` is there, or the reason why not; fp16 by its flag."""
     settings = ExportSettings("spam", tmp_path, "auto", with_fp16=True)
-    folder, manifest = export_checkpoint(checkpoint_of("bert classifier"), settings)
+    folder, manifest = export_any(checkpoint_of("bert classifier"), settings)
     assert graphs_in(folder) == set(manifest.filenames.values()) >= {"model.fp16.onnx"}
     assert {*manifest.filenames, *manifest.left_out} == {*AUTO, "fp16"}
     assert manifest.computed_in("fp32").parity["max_abs_error"] < 1e-5
@@ -122,7 +121,7 @@ def test_a_precision_that_costs_too_much_is_left_out(tmp_path: Path) -> None:
     checkpoint = close_call()
     examples = answers_of(checkpoint, tuple(f"{text} {n}" for text in TEXTS for n in range(10)))
     settings = ExportSettings("spam", tmp_path, "auto", max_accuracy_drop=0.005)
-    folder, manifest = export_checkpoint(checkpoint, settings, examples)
+    folder, manifest = export_any(checkpoint, settings, HeldOut(examples))
     assert graphs_in(folder) == {"model.onnx"}
     assert manifest.precision == "fp32"
     assert "the limit is 0." in manifest.left_out["int8"], "of accuracy, or of the cosine"
@@ -131,11 +130,11 @@ def test_a_precision_that_costs_too_much_is_left_out(tmp_path: Path) -> None:
 def test_a_decoder_s_cost_is_measured_or_it_is_left_out(tmp_path: Path) -> None:
     other = decoder_exporter.AUTO[1]
     settings = ExportSettings("tale", tmp_path, "auto")
-    folder, manifest = export_decoder(tiny_generator(), settings)
+    folder, manifest = export_any(tiny_generator(), settings)
     assert graphs_in(folder) == {"model.onnx"}
     assert manifest.left_out == {other: "no held-out text to measure its perplexity on"}
     held_out = liked_text(tiny_gpt(), 2)
-    folder, manifest = export_decoder(tiny_generator(), settings, held_out)
+    folder, manifest = export_any(tiny_generator(), settings, HeldOut(text=held_out))
     assert graphs_in(folder) == {"model.onnx", f"model.{other}.onnx"}
     assert not manifest.left_out
     assert manifest.variants[0].perplexity["float"] == manifest.perplexity["float"]

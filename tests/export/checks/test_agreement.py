@@ -20,7 +20,7 @@ from export.checks.agreement import (
     sample_texts,
 )
 from export.errors import ExportError
-from export.recipes.texts import export_checkpoint
+from export.exporter import export_any
 from export.settings import ExportSettings
 from models.checkpoints.checkpoint import Checkpoint
 from models.data.datasets import Splits
@@ -193,7 +193,7 @@ def texts_of(data: TaggedDataset) -> tuple[str, ...]:
 
 def test_int8_stays_where_it_finds_the_same_entities(tagger: Checkpoint, tmp_path: Path) -> None:
     settings = ExportSettings("tags", tmp_path, "auto", calibration=texts_of(sentences()))
-    folder, manifest = export_checkpoint(tagger, settings)
+    folder, manifest = export_any(tagger, settings)
     parity = manifest.computed_in("int8").parity
     assert (folder / "model.int8.onnx").exists()
     assert parity["texts_compared"] == 20
@@ -208,10 +208,10 @@ def test_int8_that_changes_entities_is_left_out_though_its_cosine_is_near_1(
     """Asked for by name it is written, and the manifest says how often it agrees."""
     network = like_a_close_call(replace(tagger))
     settings = ExportSettings("tags", tmp_path, "auto", calibration=texts_of(sentences()))
-    folder, manifest = export_checkpoint(network, settings)
+    folder, manifest = export_any(network, settings)
     assert not (folder / "model.int8.onnx").exists()
     assert "same entities as in float32 on 20 texts is 0." in manifest.left_out["int8"]
-    _, manifest = export_checkpoint(network, replace(settings, precision="int8", name="named"))
+    _, manifest = export_any(network, replace(settings, precision="int8", name="named"))
     assert manifest.parity["mean_cosine"] > 0.995
     assert manifest.parity["entity_f1"] < 0.95
 
@@ -222,6 +222,6 @@ def test_int8_that_changes_entities_is_left_out_though_its_cosine_is_near_1(
 def test_each_task_says_how_its_answers_agree(
     checkpoint: Callable[[], Checkpoint], share: str, tmp_path: Path
 ) -> None:
-    _, manifest = export_checkpoint(checkpoint(), ExportSettings("any", tmp_path, "int8"))
+    _, manifest = export_any(checkpoint(), ExportSettings("any", tmp_path, "int8"))
     assert manifest.parity["texts_compared"] == 160
     assert 0.0 <= manifest.parity[share] <= 1.0

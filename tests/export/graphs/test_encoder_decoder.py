@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 from export.checks.encoder_decoding import measure_parity, open_graphs
 from export.errors import ExportError
-from export.exporter import HeldOut, export_any
-from export.recipes.encoder_decoders import LIMITS, export_encoder_decoder
-from export.settings import ExportSettings
+from export.exporter import export_any
+from export.recipes.encoder_decoders import LIMITS
+from export.settings import ExportSettings, HeldOut
 from models.checkpoints.checkpoint import load_checkpoint, save_checkpoint
 from models.networks.transformer import DecoderLayer, Transformer, TransformerConfig
 from service.contract.manifest import Manifest
@@ -214,7 +214,7 @@ def test_manifest_says_how_source_and_output_are_counted(repository: Path) -> No
 def refused(network: Transformer, settings: ExportSettings, why: str) -> None:
     before = contents(settings.repository)
     with pytest.raises(ExportError, match=why):
-        export_encoder_decoder(tiny_writer(network), settings)
+        export_any(tiny_writer(network), settings)
     assert contents(settings.repository) == before
 
 

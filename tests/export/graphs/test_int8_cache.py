@@ -17,8 +17,8 @@ from export.graphs.int8_cache import MAX_STEP, scales_of, with_int8_cache
 from export.graphs.prefill import trace_prefill
 from export.precision.rows import quantize_rows
 from export.precision.samples import largest_values
-from export.recipes.decoders import LIMITS, export_decoder
-from export.settings import ExportSettings
+from export.recipes.decoders import LIMITS
+from export.settings import ExportSettings, HeldOut
 from models.checkpoints.checkpoint import Checkpoint
 from service.contract.files import ModelSource
 from service.contract.manifest import Precision
@@ -216,7 +216,7 @@ def test_export_writes_it_beside_float32_with_what_it_costs(tmp_path: Path) -> N
         "tale", tmp_path, "auto", kv_cache="int8", calibration=calibration, max_perplexity_rise=1.0
     )
     told: list[str] = []
-    folder, manifest = export_decoder(tiny_generator(), settings, text, told.append)
+    folder, manifest = export_any(tiny_generator(), settings, HeldOut(text=text), told.append)
     assert [*manifest.filenames] == ["fp32", "int8"], manifest.left_out
     assert "measuring keys and values: 15 of 15 rows of samples" in told
     assert (manifest.kv_cache, manifest.computed_in("int8").kv_cache) == ("", "int8")
@@ -243,7 +243,7 @@ def test_export_writes_it_beside_float32_with_what_it_costs(tmp_path: Path) -> N
 def test_what_does_not_round_keeps_its_cache(precision: str, tmp_path: Path) -> None:
     settings = ExportSettings("tale", tmp_path, precision, kv_cache="int8")  # type: ignore[arg-type]
     with pytest.raises(ExportError, match=f"kv_cache is int8, .*; precision is {precision}"):
-        export_decoder(tiny_generator(), settings)
+        export_any(tiny_generator(), settings)
     assert not [*tmp_path.iterdir()]
 
 
@@ -251,7 +251,7 @@ def test_what_does_not_round_keeps_its_cache(precision: str, tmp_path: Path) -> 
 def test_alone_it_is_beside_the_models_graph(precision: Precision, tmp_path: Path) -> None:
     """Without it the model is not loaded: prompts would be slow without a reason."""
     settings = ExportSettings("tale", tmp_path, precision, kv_cache="int8")
-    folder, manifest = export_decoder(tiny_generator(), settings)
+    folder, manifest = export_any(tiny_generator(), settings)
     assert (manifest.precision, manifest.kv_cache) == (precision, "int8")
     assert {path.name for path in folder.glob("*.onnx")} == {"model.onnx", "model.prefill.onnx"}
     load_model(ModelSource.of(tmp_path, "tale"), Settings(), Openers())
@@ -263,7 +263,7 @@ def test_alone_it_is_beside_the_models_graph(precision: Precision, tmp_path: Pat
 def test_texts_without_a_token_calibrate_nothing(tmp_path: Path) -> None:
     settings = ExportSettings("tale", tmp_path, "int8", kv_cache="int8", calibration=("",) * 8)
     with pytest.raises(ExportError, match="the texts to calibrate on have no tokens"):
-        export_decoder(tiny_generator(), settings)
+        export_any(tiny_generator(), settings)
 
 
 async def test_engine_serves_the_same_with_drafts_and_copied_prefixes() -> None:

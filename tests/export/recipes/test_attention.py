@@ -24,7 +24,7 @@ from commands.main import app
 from export.errors import ExportError
 from export.exporter import export_any
 from export.graphs.attention import longest_text
-from export.recipes.attention import check_attention, export_attention
+from export.recipes.attention import check_attention
 from export.settings import ExportSettings
 from models.checkpoints.checkpoint import Checkpoint
 from models.errors import SettingError
@@ -171,7 +171,7 @@ def test_other_precisions_are_refused(
 ) -> None:
     settings = replace(ExportSettings("a", tmp_path, "fp32"), **changes)
     with pytest.raises(ExportError, match=message):
-        export_attention(NETWORKS["gpt"](), settings)
+        export_any(NETWORKS["gpt"](), settings, task="attention")
     assert not list(tmp_path.iterdir())
 
 

@@ -9,9 +9,9 @@ from torch import Tensor, nn
 
 from export.checks.decoding import DecoderParity
 from export.errors import ExportError
-from export.recipes.decoders import LIMITS, export_decoder
-from export.recipes.texts import export_checkpoint
-from export.settings import ExportSettings
+from export.exporter import export_any
+from export.recipes.decoders import LIMITS
+from export.settings import ExportSettings, HeldOut
 from export.writer import ExportedModel, write_model
 from models.checkpoints.checkpoint import Checkpoint
 from models.networks.gpt import generate
@@ -53,7 +53,7 @@ def text() -> str:
 def repository(tmp_path_factory: pytest.TempPathFactory, text: str) -> Path:
     """With version 1 of `tale` in float32, measured on `text`; not to be changed."""
     repository = tmp_path_factory.mktemp("exported")
-    export_decoder(tiny_generator(), ExportSettings("tale", repository, "fp32"), text)
+    export_any(tiny_generator(), ExportSettings("tale", repository, "fp32"), HeldOut(text=text))
     return repository
 
 
@@ -118,7 +118,7 @@ def test_same_checkpoint_gives_the_same_bytes(text: str, tmp_path: Path) -> None
     for folder in ("one", "two/deeper"):
         checkpoint = tiny_generator(tiny_gpt(num_layers=1), max_tokens=50)
         settings = ExportSettings("tale", tmp_path / folder, "int8", max_perplexity_rise=1)
-        _, manifest = export_decoder(checkpoint, settings, text, told.append)
+        _, manifest = export_any(checkpoint, settings, HeldOut(text=text), told.append)
     one, two = contents(tmp_path / "one"), contents(tmp_path / "two/deeper")
     assert len(one) == 6
     assert one == two
@@ -138,7 +138,7 @@ def test_new_version_joins_the_old_and_leaves_the_configuration(
     config.write_text(config.read_text() + "# tuned by hand\n")
     before = contents(tmp_path)
     settings = ExportSettings("tale", tmp_path, "int8-weights", example="Once")
-    folder, manifest = export_decoder(tiny_generator(), settings, text)
+    folder, manifest = export_any(tiny_generator(), settings, HeldOut(text=text))
     assert folder == tmp_path / "tale/2"
     after = contents(tmp_path)
     assert before.items() <= after.items()
@@ -159,7 +159,7 @@ def refused(checkpoint: Checkpoint, settings: ExportSettings, text: str | None, 
     """An export fails with a message that matches, and the repository is as it was."""
     before = contents(settings.repository)
     with pytest.raises(ExportError, match=why):
-        export_decoder(checkpoint, settings, text)
+        export_any(checkpoint, settings, HeldOut(text=text))
     assert contents(settings.repository) == before
 
 
@@ -230,9 +230,7 @@ def test_name_that_is_no_folder_name_is_refused(name: str, tmp_path: Path) -> No
 def test_encoder_has_no_weights_in_blocks(precision: Precision, tmp_path: Path) -> None:
     why = f"precision is {precision}, an encoder's is one of fp32, fp16, int8"
     with pytest.raises(ExportError, match=why):
-        export_checkpoint(
-            checkpoint_of("bert classifier"), ExportSettings("spam", tmp_path, precision)
-        )
+        export_any(checkpoint_of("bert classifier"), ExportSettings("spam", tmp_path, precision))
     assert contents(tmp_path) == {}
 
 

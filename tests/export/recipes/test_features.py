@@ -21,7 +21,6 @@ from export.errors import ExportError
 from export.exporter import export_any
 from export.graphs.graph import fused_ops, trace
 from export.graphs.lstm import emit_lstms
-from export.recipes.texts import export_checkpoint
 from export.settings import ExportSettings
 from models.checkpoints.checkpoint import Checkpoint, save_checkpoint
 from models.checkpoints.uses import as_embedding, as_features
@@ -129,7 +128,7 @@ def test_an_elmo_embeds_the_mean_of_its_features() -> None:
 
 async def test_a_text_of_unknown_words_is_refused_by_its_words(tmp_path: Path) -> None:
     """Unknown words beside a known one are left out; a zero vector is no answer to the others."""
-    export_checkpoint(words_checkpoint(), ExportSettings("words", tmp_path, "fp32"))
+    export_any(words_checkpoint(), ExportSettings("words", tmp_path, "fp32"))
     async with serving(tmp_path, RealSessions()) as served:
 
         async def run(*arguments: str) -> Result:
@@ -232,7 +231,7 @@ def test_manifests_say_what_the_server_needs(
 ) -> None:
     """Word vectors and LSTMs have no product with weights: nothing for int8 to round."""
     checkpoint = MADE[name]()
-    folder, manifest = export_checkpoint(checkpoint, ExportSettings(name, tmp_path, "auto"))
+    folder, manifest = export_any(checkpoint, ExportSettings(name, tmp_path, "auto"))
     assert manifest.task == checkpoint.task
     assert (manifest.embedding_size, manifest.num_layers) == (size, num_layers)
     assert manifest.pooling == pooling
@@ -244,7 +243,7 @@ def test_manifests_say_what_the_server_needs(
 
 def test_int8_of_a_network_without_products_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ExportError, match="nothing to round"):
-        export_checkpoint(words_checkpoint(), ExportSettings("words", tmp_path, "int8"))
+        export_any(words_checkpoint(), ExportSettings("words", tmp_path, "int8"))
     assert not list(tmp_path.iterdir())
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from export.checks.parity import GraphRunner, pad, run_network
-from export.recipes.texts import export_checkpoint
+from export.exporter import export_any
 from export.settings import ExportSettings
 from models.checkpoints.checkpoint import Checkpoint
 from models.data.word_pieces import train_word_pieces
@@ -42,7 +42,7 @@ def checkpoint() -> Checkpoint:
 @pytest.fixture(scope="module")
 def exported(checkpoint: Checkpoint, tmp_path_factory: pytest.TempPathFactory) -> Path:
     settings = ExportSettings("fills", tmp_path_factory.mktemp("repository"), "auto")
-    folder, _ = export_checkpoint(checkpoint, settings)
+    folder, _ = export_any(checkpoint, settings)
     return folder
 
 

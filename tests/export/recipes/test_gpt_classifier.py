@@ -10,8 +10,8 @@ import pytest
 from attendant.v1 import text_pb2
 
 from export.checks.parity import GraphRunner, check_parity, pad
+from export.exporter import export_any
 from export.graphs.graph import fused_ops, trace
-from export.recipes.texts import export_checkpoint
 from export.settings import ExportSettings, Operator
 from models.checkpoints.checkpoint import Checkpoint
 from models.networks.gpt_classifier import GPTClassifier, ending_texts
@@ -76,7 +76,7 @@ async def test_it_is_exported_and_classifies_over_the_network(
 ) -> None:
     """Also a text of no characters."""
     settings = ExportSettings("spam", tmp_path, "fp32")
-    _, manifest = await asyncio.to_thread(export_checkpoint, checkpoint, settings)
+    _, manifest = await asyncio.to_thread(export_any, checkpoint, settings)
     assert (manifest.task, manifest.labels) == ("text-classification", LABELS)
     async with serving(tmp_path, RealSessions()) as served:
         request = text_pb2.ClassifyRequest(model="spam", texts=TEXTS, all_scores=True)

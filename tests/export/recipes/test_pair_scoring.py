@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from commands.main import app
 from commands.train.train_runs import DataFiles, train
-from export.recipes.texts import export_checkpoint
+from export.exporter import export_any
 from export.settings import ExportSettings
 from models.checkpoints.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from models.errors import CheckpointError, DatasetError
@@ -75,9 +75,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
         save_checkpoint(base, folder / "base")
         files, output = DataFiles(folder / "pairs.tsv"), folder / "match"
         train("pair-scoring", files, str(folder / "base"), output, SETTINGS, resume=True)
-        export_checkpoint(
-            load_checkpoint(output), ExportSettings("match", folder / "repository", "fp32")
-        )
+        export_any(load_checkpoint(output), ExportSettings("match", folder / "repository", "fp32"))
     return folder
 
 

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from commands.main import app
 from commands.train.train_runs import DataFiles, train
-from export.recipes.texts import export_checkpoint
+from export.exporter import export_any
 from export.settings import ExportSettings
 from models.checkpoints.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from models.networks.encoder import Encoder, EncoderConfig
@@ -87,9 +87,7 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for name, (task, data) in tasks.items():
             files, output = DataFiles(folder / data), folder / name
             train(task, files, str(folder / "base"), output, SETTINGS, resume=True)
-            export_checkpoint(
-                load_checkpoint(output), ExportSettings(name, folder / "repository", "fp32")
-            )
+            export_any(load_checkpoint(output), ExportSettings(name, folder / "repository", "fp32"))
     return folder / "repository"
 
 

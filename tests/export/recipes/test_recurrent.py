@@ -150,8 +150,8 @@ async def test_from_pairs_to_an_answered_request(form: str, tmp_path: Path) -> N
     settings = ExportSettings("reversal", tmp_path, "fp32", max_batch_size=8)
     checkpoint = checkpoint_of(learnt(form))
     exported = export_any(checkpoint, settings)
-    assert exported.measured["LSTM nodes"] == 1 + 3
-    assert exported.measured["max abs error"] <= 1e-4
+    assert exported.manifest.fused == {"LSTM": 1 + 3}
+    assert exported.manifest.parity["max_abs_error"] <= 1e-4
     assert export_any(checkpoint, settings).folder == tmp_path / "reversal" / "2"
     tokenizer = Tokenizer.from_file(str(exported.folder / "tokenizer.json"))
     sources = [pair.source for pair in learnt(form).pairs.train]

@@ -12,8 +12,8 @@ from tokenizers import Tokenizer
 
 from export.checks.parity import GraphRunner
 from export.errors import ExportError
-from export.recipes.texts import export_checkpoint
-from export.settings import ExportSettings
+from export.exporter import export_any
+from export.settings import ExportSettings, HeldOut
 from export.writer import ExportedModel, choose_version, write_model
 from models.checkpoints.checkpoint import Checkpoint
 from models.data.datasets import Example
@@ -104,7 +104,7 @@ def test_exported_model_loads_and_answers_as_pytorch_does(exported: Path) -> Non
 def test_embedder_is_written_without_labels(tmp_path: Path) -> None:
     """Its size and its pooling are what the manifest tells instead."""
     settings = ExportSettings("embed", tmp_path, "fp32", max_batch_size=7, example="Try me.")
-    folder, manifest = export_checkpoint(tiny_embedder("cls", "sum_all"), settings)
+    folder, manifest = export_any(tiny_embedder("cls", "sum_all"), settings)
     assert folder == tmp_path / "embed/1"
     assert manifest.embedding_size == 32
     assert manifest.pooling == "cls of sum all, normalised"
@@ -126,7 +126,7 @@ def test_same_checkpoint_gives_the_same_bytes(precision: Precision, tmp_path: Pa
     for folder in ("one", "two/deeper"):
         checkpoint = tiny_classifier(num_layers=1)
         settings = ExportSettings("spam", tmp_path / folder, precision)
-        export_checkpoint(checkpoint, settings, answers_of(checkpoint, TEXTS[:2]))
+        export_any(checkpoint, settings, HeldOut(answers_of(checkpoint, TEXTS[:2])))
     one, two = contents(tmp_path / "one"), contents(tmp_path / "two/deeper")
     assert len(one) == 7
     assert one == two
@@ -139,7 +139,7 @@ def test_int8_records_parity_and_accuracy(tmp_path: Path) -> None:
     """7 texts labelled by the model itself: the float graph is right on all of them."""
     checkpoint = checkpoint_of("bert classifier")
     settings = ExportSettings("spam", tmp_path, "int8", max_accuracy_drop=1.0)
-    _, manifest = export_checkpoint(checkpoint, settings, answers_of(checkpoint))
+    _, manifest = export_any(checkpoint, settings, HeldOut(answers_of(checkpoint)))
     assert manifest.accuracy["texts"] == len(TEXTS)
     assert manifest.accuracy["float"] == 1.0
     assert 0.0 <= manifest.accuracy["exported"] <= 1.0
@@ -163,7 +163,9 @@ def test_accuracy_is_the_share_of_right_answers(tmp_path: Path) -> None:
     batch = {"input_ids": ids, "attention_mask": np.ones_like(ids)}
     label = checkpoint.labels[torch_outputs(checkpoint.model, batch).argmax()]
     examples.append(Example(8, label, "free " * 200))
-    _, manifest = export_checkpoint(checkpoint, ExportSettings("spam", tmp_path, "fp32"), examples)
+    _, manifest = export_any(
+        checkpoint, ExportSettings("spam", tmp_path, "fp32"), HeldOut(examples)
+    )
     assert manifest.accuracy == {"texts": 8, "float": 0.75, "exported": 0.75}
 
 
@@ -190,21 +192,23 @@ def test_precision_that_costs_too_much_accuracy_is_refused(tmp_path: Path) -> No
     assert len({example.label for example in examples}) == 2
     settings = ExportSettings("spam", tmp_path, "int8", max_accuracy_drop=0.005)
     with pytest.raises(ExportError, match=r"accuracy drops by 0\.\d+, from 1.0 .* limit is 0.005"):
-        export_checkpoint(checkpoint, settings, examples)
+        export_any(checkpoint, settings, HeldOut(examples))
     assert contents(tmp_path) == {}
 
 
 def test_int8_that_is_too_far_off_is_refused_where_there_are_no_labels(tmp_path: Path) -> None:
     with pytest.raises(ExportError, match=r"mean cosine .* is 0\.\d+, the limit is 0.995"):
-        export_checkpoint(close_call(), ExportSettings("spam", tmp_path, "int8"))
+        export_any(close_call(), ExportSettings("spam", tmp_path, "int8"))
     assert contents(tmp_path) == {}
 
 
 def test_label_that_the_model_does_not_know_is_refused(tmp_path: Path) -> None:
     examples = [Example(1, "ham", "lunch"), Example(2, "eggs", "breakfast")]
     with pytest.raises(ExportError, match=r"labels \['eggs'\], the model knows \('ham', 'spam'\)"):
-        export_checkpoint(
-            checkpoint_of("bert classifier"), ExportSettings("spam", tmp_path, "fp32"), examples
+        export_any(
+            checkpoint_of("bert classifier"),
+            ExportSettings("spam", tmp_path, "fp32"),
+            HeldOut(examples),
         )
     assert contents(tmp_path) == {}
 
@@ -212,8 +216,10 @@ def test_label_that_the_model_does_not_know_is_refused(tmp_path: Path) -> None:
 def test_labelled_data_for_an_embedder_is_refused(tmp_path: Path) -> None:
     examples = [Example(1, "ham", "lunch")]
     with pytest.raises(ExportError, match=r"the model knows \(\)"):
-        export_checkpoint(
-            checkpoint_of("bert embedder"), ExportSettings("embed", tmp_path, "fp32"), examples
+        export_any(
+            checkpoint_of("bert embedder"),
+            ExportSettings("embed", tmp_path, "fp32"),
+            HeldOut(examples),
         )
 
 
@@ -223,7 +229,7 @@ def test_fp16_that_overflows_is_refused(tmp_path: Path) -> None:
     assert isinstance(checkpoint.model, SequenceClassifier)
     checkpoint.model.head.output.weight.data *= 1e6
     with pytest.raises(ExportError, match="the limit is 5e-02"):
-        export_checkpoint(checkpoint, ExportSettings("spam", tmp_path, "fp16"))
+        export_any(checkpoint, ExportSettings("spam", tmp_path, "fp16"))
     assert contents(tmp_path) == {}
 
 
@@ -233,9 +239,7 @@ def test_fp16_that_overflows_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["", ".", "..", ".hidden", "a/b", "/etc", "../up"])
 def test_name_that_is_no_folder_name_is_refused(name: str, tmp_path: Path) -> None:
     with pytest.raises(ExportError, match="expected a folder name"):
-        export_checkpoint(
-            checkpoint_of("bert classifier"), ExportSettings(name, tmp_path / "r", "fp32")
-        )
+        export_any(checkpoint_of("bert classifier"), ExportSettings(name, tmp_path / "r", "fp32"))
     assert contents(tmp_path) == {}
 
 
