@@ -138,6 +138,8 @@ def test_what_the_model_raises_is_internal_and_other_requests_are_served(stub: S
     code, text = refusal(stub, asking(99))
     assert code == "INTERNAL"
     assert "out of data bounds" in text
+    answer = stub.ModelInfer(asking(3), timeout=LIMIT_S)
+    assert list(answer.raw_output_contents) == [np.float32(9).tobytes()]
     failed, answered = streamed(stub, asking(99), asking(3))
     assert "out of data bounds" in failed.error_message
     assert answered.infer_response.raw_output_contents == [np.float32(9).tobytes()]

@@ -112,6 +112,7 @@ def test_the_configuration_is_complete(client: triton.InferenceServerClient) -> 
     assert config.default_model_filename == "model.onnx"
     assert config.instance_group[0].name == "simple_0"
     assert config.instance_group[0].count >= 1
+    assert config.instance_group[0].kind != config.instance_group[0].KIND_AUTO
     assert not config.model_transaction_policy.decoupled
     as_json = client.get_model_config("simple", as_json=True)["config"]
     assert as_json["input"][0] == {"name": "INPUT0", "data_type": "TYPE_INT32", "dims": ["16"]}

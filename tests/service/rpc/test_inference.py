@@ -134,17 +134,6 @@ async def test_metadata_shows_the_batch_axis_and_the_versions(served: Served) ->
     ]
 
 
-async def test_the_configuration_is_the_completed_one(served: Served) -> None:
-    found = await served.inference.ModelConfig(pb.ModelConfigRequest(name="strings", version="1"))
-    config = found.config
-    assert (config.name, config.platform, config.max_batch_size) == (
-        "strings",
-        "onnxruntime_onnx",
-        64,
-    )
-    assert config.instance_group[0].kind != config.instance_group[0].KIND_AUTO
-
-
 async def test_the_server_s_name_is_a_setting(repository: Path) -> None:
     async with serving(repository, server_name="triton") as served:
         found = await served.inference.ServerMetadata(pb.ServerMetadataRequest())
@@ -275,18 +264,6 @@ async def test_a_model_is_told_priority_and_the_parameters_that_are_its_own(serv
     assert asked.parameters == expected
 
 
-async def test_a_session_that_raises_is_an_internal_error_of_that_call_only(served: Served) -> None:
-    session = served.sessions["simple"]
-    good = session.compute
-    session.compute = lambda _: {}
-    assert await refusal(served.inference.ModelInfer(simple_request())) == (
-        StatusCode.INTERNAL,
-        "KeyError: 'OUTPUT0'",
-    )
-    session.compute = good
-    assert (await served.inference.ModelInfer(simple_request())).model_name == "simple"
-
-
 async def test_concurrent_clients_get_their_own_rows(served: Served) -> None:
     """200 calls at once, 1 to 3 texts each, over both text models."""
     words = ("win", "prize", "free", "cash", "lunch", "home", "later", "sorry", "now")
@@ -304,21 +281,6 @@ async def test_concurrent_clients_get_their_own_rows(served: Served) -> None:
         found = np.frombuffer(response.raw_output_contents[-1], np.float32).reshape(-1, size)
         expected = [text_values(token_ids(text), size).tolist() for text in texts]
         assert found.tolist() == expected
-
-
-async def test_a_full_queue_is_unavailable_in_triton_s_words(models: Path) -> None:
-    """One runs, one waits, the bound is 1."""
-    async with serving(models, max_queue_requests=1) as served:
-        running = await served.hold("spam")
-        waiting = asyncio.create_task(served.infer_text("spam", "now"))
-        await eventually(lambda: served.num_waiting("spam") == 1)
-        assert await refusal(served.infer_text("spam", "free")) == (
-            StatusCode.UNAVAILABLE,
-            "Exceeds maximum queue size",
-        )
-        served.release("spam")
-        await within_patience(asyncio.gather(running, waiting))
-        await served.infer_text("spam", "free")
 
 
 async def test_a_deadline_reaches_the_queue(served: Served) -> None:

@@ -222,17 +222,6 @@ async def test_an_error_after_the_first_text_carries_its_id_too(served: Served) 
     assert last.infer_response.id == "once"
 
 
-async def test_by_its_header_an_error_of_a_model_ends_the_stream_with_its_status(
-    served: Served,
-) -> None:
-    metadata = (("triton_grpc_error", "true"),)
-    served.sessions["simple"].compute, good = lambda _: {}, served.sessions["simple"].compute
-    call = open_stream(served, simple_request(), metadata=metadata)
-    code, text = await refusal(answers(call))
-    served.sessions["simple"].compute = good
-    assert (code, text) == (StatusCode.INTERNAL, "KeyError: 'OUTPUT0'")
-
-
 async def test_a_request_that_never_started_ends_no_stream_even_then(served: Served) -> None:
     metadata = (("triton_grpc_error", "true"),)
     wrong = pb.ModelInferRequest(model_name="nope")
