@@ -1,7 +1,7 @@
 """Sends many texts in several concurrent requests, and returns the answers in order.
 
-A few threads take turns: one takes the texts at hand, and sends them while the next one takes its
-own. So texts are taken only as fast as they are answered, and are sent at once, without waiting
+A few threads take turns: one takes the available texts, and sends them while the next one takes
+texts. So texts are taken only as fast as they are answered, and are sent at once, without waiting
 for a full request.
 
 An invalid request is sent again in halves, which finds the invalid text and answers the others. A
@@ -31,7 +31,7 @@ PUSHBACK = "grpc-retry-pushback-ms"  # of a refusal: when the same request may s
 
 @dataclass(frozen=True, slots=True)
 class Answered(Generic[R]):
-    """A response, and the texts that it is for."""
+    """A response and its texts."""
 
     lines: list[Line]
     response: R
@@ -43,11 +43,11 @@ class Answered(Generic[R]):
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A text that has no answer, and why."""
+    """A text without an answer, and the reason."""
 
     line: Line
     reason: str
-    error: grpc.RpcError | None = None  # None: it was not sent
+    error: grpc.RpcError | None = None  # None: the text was not sent
 
     @property
     def first(self) -> Line:
@@ -82,7 +82,7 @@ class InFlight(Generic[R]):
             yield future.result()
 
     def __exit__(self, *_: object) -> None:
-        """Take no more texts; what is under way ends with its channel."""
+        """Take no more texts; requests under way end with their channel."""
         self._is_over = self._is_stopped = True
         try:
             while True:
@@ -95,11 +95,11 @@ class InFlight(Generic[R]):
             lines, future = taken
             try:
                 future.set_result(self._answers_of(lines))
-            except BaseException as error:  # raised where the answer is read
+            except BaseException as error:  # raised to the reader of the answer
                 future.set_exception(error)
 
     def _take(self) -> tuple[list[Line], Future[list[Answered[R] | Refused]]] | None:
-        """The next texts, and where their answers go; None at the end."""
+        """The next texts, and the future of their answers; None at the end."""
         future: Future[list[Answered[R] | Refused]] = Future()
         with self._turn:
             if self._is_over:
@@ -120,21 +120,21 @@ class InFlight(Generic[R]):
         parts: list[Answered[R] | Refused] = [
             Refused(line, line.fault) for line in lines if line.fault
         ]
-        parts += self._asked(sound) if sound else []
+        parts += self._answers_to(sound) if sound else []
         return sorted(parts, key=lambda part: part.first.number)
 
-    def _asked(self, lines: list[Line]) -> list[Answered[R] | Refused]:
+    def _answers_to(self, lines: list[Line]) -> list[Answered[R] | Refused]:
         try:
-            return [Answered(lines, self._asked_patiently([line.text for line in lines]))]
+            return [Answered(lines, self._response_to([line.text for line in lines]))]
         except grpc.RpcError as error:
             if error.code() is not grpc.StatusCode.INVALID_ARGUMENT:
                 raise
             if len(lines) == 1:
                 return [Refused(lines[0], error.details() or "", error)]
         half = len(lines) // 2
-        return self._asked(lines[:half]) + self._asked(lines[half:])
+        return self._answers_to(lines[:half]) + self._answers_to(lines[half:])
 
-    def _asked_patiently(self, texts: Sequence[str]) -> R:
+    def _response_to(self, texts: Sequence[str]) -> R:
         ends_s = time.monotonic() + self._patience_s
         pause_s = FIRST_PAUSE_S
         while True:
@@ -152,9 +152,9 @@ class InFlight(Generic[R]):
                 return response
 
     def _may_pass(self, error: grpc.RpcError) -> bool:
-        """Whether the same request may succeed later: the server says so, or was there before."""
-        is_away = error.code() is grpc.StatusCode.UNAVAILABLE
-        return _pushback_s(error) > 0 or (is_away and self._has_answer)
+        """Whether the same request may succeed later: the server says so, or answered before."""
+        is_unavailable = error.code() is grpc.StatusCode.UNAVAILABLE
+        return _pushback_s(error) > 0 or (is_unavailable and self._has_answer)
 
 
 def _pushback_s(error: grpc.RpcError) -> float:

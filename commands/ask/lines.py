@@ -23,7 +23,7 @@ class Line(NamedTuple):
 
     number: int  # from 1
     text: str
-    place: int  # in the same units as `Texts.total`: how far the source is read with it
+    place: int  # of its end in the source, in the units of `Texts.total`
     fault: str = ""
 
 
@@ -32,7 +32,7 @@ class Texts(Protocol):
 
     @property
     def noun(self) -> str:
-        """The name of one of them."""
+        """The noun for one text in messages."""
         ...
 
     @property
@@ -42,21 +42,21 @@ class Texts(Protocol):
 
     @property
     def total(self) -> int | None:
-        """The last line's place, where it is known before."""
+        """The place of the last line; None if it is unknown."""
         ...
 
     @property
     def has_ended(self) -> bool:
-        """Whether there is nothing left to take."""
+        """Whether all texts were taken."""
         ...
 
     def take(self, most: int) -> list[Line]:
-        """Wait for a text, and take with it what is at hand; empty at the end."""
+        """At most `most` texts that are available, after waiting for one; empty at the end."""
         ...
 
 
 class GivenTexts:
-    """Arguments: all of them, also empty ones."""
+    """The arguments, with empty ones."""
 
     noun = "text"
     num_empty = 0
@@ -77,13 +77,13 @@ class GivenTexts:
 
 
 class StreamedTexts:
-    """Lines in UTF-8 that are not empty; a line that is not UTF-8, or too long, has a fault."""
+    """The lines of a stream that are not empty; one that is not UTF-8 or too long has a fault."""
 
     noun = "line"
 
     def __init__(self, stream: BinaryIO) -> None:
-        # Without its buffer, which would wait until a block is full, and whose lock a thread that
-        # waits for input would hold while the interpreter ends.
+        # The raw stream: a buffer would wait for a full block, and a thread that waits for input
+        # would hold the buffer's lock while the interpreter ends.
         self._stream = getattr(stream, "raw", stream)
         self.total = _size_of(self._stream)
         self.num_empty = 0
@@ -133,7 +133,7 @@ class StreamedTexts:
 
 
 def _is_unicode(text: str) -> bool:
-    """Python keeps bytes of arguments that are not UTF-8 as surrogates."""
+    """Whether an argument is UTF-8: Python keeps its other bytes as surrogates."""
     return not any("\ud800" <= character <= "\udfff" for character in text)
 
 

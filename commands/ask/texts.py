@@ -1,8 +1,8 @@
 """Shared parts of commands for texts: any number of texts, answered as they come.
 
 Texts are arguments, or the lines of stdin. One answer to arguments is shown whole; lines are shown
-as rows of one table that grows, or as JSON. What cannot be answered is named on stderr with its
-line, the others are answered, and the command ends with exit code 1.
+as rows of one table that grows, or as JSON. A refused text is reported on stderr with its line, the
+others are answered, and the command ends with exit code 1.
 """
 
 import json
@@ -51,16 +51,16 @@ FREE_COLUMN = "text"  # takes the width that the others leave
 
 
 class Output(ABC):
-    """The output for answers, until its block is left."""
+    """A context manager that prints answers."""
 
     def __enter__(self) -> Self:
         return self
 
     @abstractmethod
     def write(self, lines: Sequence[Line], response: Any, *, is_only: bool) -> None:
-        """Show one response; `is_only` where it answers all there is."""
+        """Print one response; `is_only` if it answers all texts."""
 
-    def __exit__(  # noqa: B027 - most have nothing to end
+    def __exit__(  # noqa: B027 - most outputs have no end
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,
@@ -79,9 +79,9 @@ def answer_texts(
     as_ndjson: bool,
     draw_rows: Draw | None = None,
 ) -> None:
-    """Ask for all texts, and print the answers; `draw_rows` draws where not all are together.
+    """Send all texts and print the answers; `draw_rows` draws those of several requests.
 
-    A server that has no room for a request is asked again for `patience_s`.
+    A request that a full server refuses is repeated for `patience_s`.
     """
     output = output_of(
         given, draw, draw_rows or draw, "results", as_json=as_json, as_ndjson=as_ndjson
@@ -100,7 +100,7 @@ def output_of(
     as_json: bool,
     as_ndjson: bool,
 ) -> Output:
-    """The form of printed answers; `field` is that of a response with an element per text."""
+    """The form of printed answers; `field` of a response has an element per text."""
     if as_json and as_ndjson:
         raise SettingError("--json and --ndjson are both set, expected one of them")
     if as_ndjson:
@@ -120,10 +120,10 @@ def texts_of(given: Sequence[str]) -> Texts:
 
 
 def answers(texts: Texts, patience_s: float, ask: Ask) -> Iterator[tuple[Answered[Any], bool]]:
-    """Answers in order, each with whether it is the only one; the rest goes to stderr.
+    """Answers in order, each with whether it is the only one; refusals go to stderr.
 
-    Raises what ended it early, and `typer.Exit` where a text was refused. If nothing of the first
-    request can be answered, the reason is hardly in the texts: it ends there.
+    Raises `typer.Exit` if a text was refused, and the error of a request that failed. A first
+    request without any answer raises its first refusal, which hardly depends on the texts.
     """
     count = _Count(texts)
     with InFlight(texts, ask, patience_s) as in_flight, _progress(texts) as advance:
@@ -142,35 +142,36 @@ def answers(texts: Texts, patience_s: float, ask: Ask) -> Iterator[tuple[Answere
                 advance(parts, count.num_answered)
         except grpc.RpcError:
             if count.num_requests:
-                count.tell()
+                count.report()
             raise
-    count.tell()
+    count.report()
     if count.num_refused:
         raise typer.Exit(FAILURE)
 
 
 def _end_at_once(refused: Sequence[Refused], texts: Texts) -> None:
-    """Raise the reason why nothing of the first request was answered."""
+    """Raise the first refusal of a first request without any answer."""
     first = refused[0]
     if len(refused) == 1 and texts.has_ended and first.error is not None:
         raise first.error
-    whose = f"none of the first {len(refused)} {texts.noun}s" if len(refused) > 1 else "nothing"
-    raise InvalidArgument(f"{whose} could be answered: {_named(first, texts.noun)}")
+    noun = texts.noun
+    subject = f"none of the first {len(refused)} {noun}s" if len(refused) > 1 else f"no {noun}"
+    raise InvalidArgument(f"{subject} could be answered: {_named(first, noun)}")
 
 
 def _named(refusal: Refused, noun: str) -> str:
-    """The reason, said of the line in place of the only text of a request."""
-    whose = f"{noun} {refusal.line.number}"
+    """The reason of a refusal, with the number of the line in place of that in the request."""
+    subject = f"{noun} {refusal.line.number}"
     if refusal.error is None:
-        return f"{whose} {refusal.reason}"
+        return f"{subject} {refusal.reason}"
     start, reason = "text 0 ", refusal.reason.replace(*TRUNCATION)
     if reason.startswith(start):
-        return f"{whose} {reason.removeprefix(start)}"
-    return f"{whose}: {reason}"
+        return f"{subject} {reason.removeprefix(start)}"
+    return f"{subject}: {reason}"
 
 
 class _Count:
-    """The outcome of the texts, reported at the end if there is anything to report."""
+    """Counts the answered, empty and refused texts, and reports the counts at the end."""
 
     def __init__(self, texts: Texts) -> None:
         self._texts = texts
@@ -178,23 +179,27 @@ class _Count:
         self.num_answered = self.num_refused = self.num_requests = 0
 
     def add(self, done: Sequence[Answered[Any]], refused: Sequence[Refused]) -> None:
-        """One request's."""
+        """Count the texts of one request."""
         self.num_requests += 1
         self.num_answered += sum(len(part.lines) for part in done)
         self.num_refused += len(refused)
 
-    def tell(self) -> None:
-        num_empty, plural = self._texts.num_empty, "" if self.num_answered == 1 else "s"
+    def report(self) -> None:
+        """Print the counts, unless one request answered all texts."""
+        num_empty, noun = self._texts.num_empty, self._texts.noun
         if self.num_requests == 1 and not (num_empty or self.num_refused):
             return
         took_s = time.monotonic() - self._began_s
-        answered = f"{self.num_answered:,} {self._texts.noun}{plural} answered"
-        parts = [f"{answered} in {took_s:.1f} s"]
+        parts = [f"{_counted(self.num_answered, noun)} answered in {took_s:.1f} s"]
         if num_empty:
-            parts.append(f"{num_empty:,} empty skipped")
+            parts.append(f"{_counted(num_empty, f'empty {noun}')} skipped")
         if self.num_refused:
-            parts.append(f"{self.num_refused:,} refused")
+            parts.append(f"{_counted(self.num_refused, noun)} refused")
         errors.print(Text(", ".join(parts), "dim"))
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun} was" if number == 1 else f"{number:,} {noun}s were"
 
 
 Advance = Callable[[Sequence[Answered[Any] | Refused], int], None]
@@ -202,7 +207,7 @@ Advance = Callable[[Sequence[Answered[Any] | Refused], int], None]
 
 @contextmanager
 def _progress(texts: Texts) -> Iterator[Advance]:
-    """A bar on a terminal, from the second request on; says how long it takes where it can."""
+    """A bar on a terminal from the second request on; it shows the time left if that is known."""
     progress = Progress(
         TextColumn("{task.fields[count]:,} " + f"{texts.noun}s"),
         BarColumn(),
@@ -210,7 +215,7 @@ def _progress(texts: Texts) -> Iterator[Advance]:
         TimeElapsedColumn() if texts.total is None else TimeRemainingColumn(),
         console=errors,
         transient=True,
-        # Rich would write all that goes to stdout above its bar, so to stderr.
+        # Rich would print stdout above its bar, and thus to stderr.
         redirect_stdout=sys.stdout.isatty(),
     )
     began_s = time.monotonic()
@@ -239,7 +244,7 @@ def _place(part: Answered[Any] | Refused) -> int:
 
 
 class GrowingTable(Output):
-    """A whole table for an answer that is the only one, else rows under one head."""
+    """A complete table for a single answer, else rows under one header."""
 
     def __init__(self, draw: Draw, draw_rows: Draw) -> None:
         self._draw = draw
@@ -308,7 +313,7 @@ class OneDocument(Output):
         ]
         start = ", " if self._has_begun else self._start()
         content = start + ", ".join(json.dumps(each, ensure_ascii=False) for each in found)
-        # What ends the document is known before this is read: then it may be interrupted.
+        # The end of the document is stored before the write, which may be interrupted.
         self._has_begun, self._rest = True, _summed(self._rest, fields)
         sys.stdout.write(content)
         sys.stdout.flush()
@@ -319,7 +324,7 @@ class OneDocument(Output):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """End the document, also of a command that fails; before its first answer there is none."""
+        """End the document, also if the command fails after its first answer."""
         if self._has_begun:
             rest = json.dumps(self._rest, ensure_ascii=False)
             sys.stdout.write(f"], {rest.removeprefix('{')}\n")
@@ -332,7 +337,7 @@ class OneDocument(Output):
 
 
 def _summed(fields: dict[str, Any], others: dict[str, Any]) -> dict[str, Any]:
-    """Numbers added up; others as they are."""
+    """The sums of numbers; other values are unchanged."""
     if not fields:
         return others
     summed = dict(fields)

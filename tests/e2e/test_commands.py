@@ -161,7 +161,7 @@ def test_progress_is_shown_on_a_terminal(server: ServerProcess, tmp_path: Path) 
     assert process.returncode == 0
     assert found == [2_000]
     assert re.search(r"\d+ lines .*\d+/s.*\d:\d\d:\d\d", shown.decode())
-    assert "2,000 lines answered" in shown.decode()
+    assert "2,000 lines were answered" in shown.decode()
 
 
 def _count_lines(process: subprocess.Popen[bytes], found: list[int]) -> None:

@@ -44,7 +44,7 @@ async def test_any_number_of_lines_is_answered_in_order(
     assert [each["line"] for each in found] == [*range(1, num_lines + 1)]
     assert [each["text"] for each in found] == texts
     assert all(each[field] for each in found)
-    assert f"{num_lines:,} lines answered" in result.stderr
+    assert f"{num_lines:,} lines were answered" in result.stderr
     document = json.loads((await run(served, *command, "-", "--json", stdin=stdin)).stdout)
     results = document["rows" if command[0] == "similarity" else "results"]
     assert [each[field] for each in results] == [each[field] for each in found]
@@ -70,7 +70,7 @@ async def test_few_lines_are_one_table_as_arguments_are(served: Served) -> None:
     tables = [result.stdout.split("mini version")[0] for result in (piped, given)]
     assert tables[0] == tables[1]
     assert "cos 2" in tables[0]
-    assert piped.stderr == "2 lines answered in 0.0 s, 1 empty skipped\n"
+    assert piped.stderr == "2 lines were answered in 0.0 s, 1 empty line was skipped\n"
 
 
 async def test_a_line_that_is_refused_is_named_and_the_others_are_answered(served: Served) -> None:
@@ -86,8 +86,8 @@ async def test_a_line_that_is_refused_is_named_and_the_others_are_answered(serve
         "attendant: error: line 70 has 101 tokens, the model takes at most 12: "
     )
     assert second == "attendant: error: line 80 is not UTF-8: byte 0 is 0xff"
-    assert "97 lines answered" in last
-    assert "1 empty skipped, 2 refused" in last
+    assert "97 lines were answered" in last
+    assert "1 empty line was skipped, 2 lines were refused" in last
 
 
 async def test_more_arguments_than_a_request_takes_are_cut_too(served: Served) -> None:
@@ -190,7 +190,7 @@ async def test_no_lines_are_answered_by_nothing(served: Served) -> None:
     result = await run(served, "classify", "spam", "-", "--json", stdin="\n\r\n")
     assert result.exit_code == 0
     assert json.loads(result.stdout) == {"results": []}
-    assert "2 empty skipped" in result.stderr
+    assert "2 empty lines were skipped" in result.stderr
 
 
 async def test_json_and_ndjson_are_not_both(served: Served) -> None:
