@@ -1,6 +1,8 @@
 """Batches put together from the items that run together."""
 
 import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
 
 from service.batching.collate import concatenate_rows, pad_rows
 from service.batching.request import Item, Request
@@ -26,19 +28,28 @@ def padded(graph_inputs: list[str], *items: Item) -> Arrays:
     return batch
 
 
-def test_texts_are_padded_on_the_right_to_the_longest() -> None:
+@given(st.lists(st.lists(st.integers(5, 99), min_size=1, max_size=9), min_size=1, max_size=6))
+def test_texts_are_padded_on_the_right_to_the_longest(rows: list[list[int]]) -> None:
     """Token ids with the padding token, types with 0, and the mask is 1 on tokens only."""
     inputs = ["input_ids", "token_type_ids", "attention_mask"]
-    one, other = text(2, input_ids=5, token_type_ids=1), text(3, input_ids=6, token_type_ids=1)
-    batch = padded(inputs, one, other)
+    texts = [
+        item(len(ids), input_ids=np.array([ids]), token_type_ids=np.ones((1, len(ids)), np.int64))
+        for ids in rows
+    ]
+    batch = padded(inputs, *texts)
+    longest = max(map(len, rows))
     assert set(batch) == set(inputs)
-    assert batch["input_ids"].tolist() == [[5, 5, PAD_ID], [6, 6, 6]]
-    assert batch["token_type_ids"].tolist() == [[1, 1, 0], [1, 1, 1]]
-    assert batch["attention_mask"].tolist() == [[1, 1, 0], [1, 1, 1]]
+    for place, ids in enumerate(rows):
+        ones, padding = [1] * len(ids), longest - len(ids)
+        assert batch["input_ids"][place].tolist() == ids + [PAD_ID] * padding
+        assert batch["attention_mask"][place].tolist() == ones + [0] * padding
+        assert batch["token_type_ids"][place].tolist() == ones + [0] * padding
 
 
 def test_what_a_decoder_said_so_far_is_padded_with_the_padding_token() -> None:
-    batch = padded(["target_ids"], text(1, target_ids=5), text(2, target_ids=6))
+    """Inputs that the graph does not take are left out."""
+    one, other = text(1, target_ids=5, token_type_ids=1), text(2, target_ids=6, token_type_ids=1)
+    batch = padded(["target_ids"], one, other)
     assert {name: array.tolist() for name, array in batch.items()} == {
         "target_ids": [[5, PAD_ID], [6, 6]]
     }

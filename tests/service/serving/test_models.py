@@ -9,13 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from service.batching.collate import concatenate_rows, pad_rows
 from service.batching.engine import BatchEngine
 from service.batching.limits import BatchLimits
-from service.batching.request import Item, Request
 from service.contract.completion import complete_from_graph, signature_of
 from service.contract.interface import ModelInterface
 from service.contract.manifest import Manifest
@@ -23,7 +20,6 @@ from service.contract.model_config import parse_config
 from service.errors import InvalidArgument, ModelFailed, Overloaded
 from service.observe.metrics import ModelMetrics
 from service.observe.observers import Observers
-from service.records import Timings
 from service.runtime.tokenizer import TextTokenizer
 from service.serving.model import Caller, Host, InferRequest
 from service.serving.tasks.table import text_signature
@@ -45,48 +41,6 @@ from tests.fakes.sessions import (
     up_to,
     write_tokenizer,
 )
-
-GRAPH_INPUTS = ("input_ids", "attention_mask", "token_type_ids")
-
-
-def text_item(ids: list[int]) -> Item:
-    arrays = {
-        "input_ids": np.array([ids], np.int64),
-        "token_type_ids": np.ones((1, len(ids)), np.int64),
-    }
-    return Item(Request(Timings(0.0)), arrays, 1, len(ids))
-
-
-@given(st.lists(st.lists(st.integers(5, 99), min_size=1, max_size=9), min_size=1, max_size=6))
-def test_padding_is_on_the_right_and_masked(rows: list[list[int]]) -> None:
-    batch = pad_rows(7, GRAPH_INPUTS)([text_item(ids) for ids in rows])
-    width = max(map(len, rows))
-    assert set(batch) == set(GRAPH_INPUTS)
-    for array in batch.values():
-        assert array.shape == (len(rows), width)
-        assert array.dtype == np.int64
-    for index, ids in enumerate(rows):
-        padding = width - len(ids)
-        assert batch["input_ids"][index].tolist() == ids + [7] * padding
-        assert batch["attention_mask"][index].tolist() == [1] * len(ids) + [0] * padding
-        assert batch["token_type_ids"][index].tolist() == [1] * len(ids) + [0] * padding
-
-
-def test_only_what_the_graph_takes_is_made() -> None:
-    batch = pad_rows(0, ["input_ids"])([text_item([1, 2])])
-    assert set(batch) == {"input_ids"}
-
-
-def test_tensor_rows_are_concatenated_in_order() -> None:
-    items = [
-        Item(Request(Timings(0.0)), {"x": np.full((rows, 2), rows)}, rows) for rows in (1, 3, 2)
-    ]
-    assert concatenate_rows(items)["x"][:, 0].tolist() == [1, 3, 3, 3, 2, 2]
-
-
-def test_one_item_goes_as_it_came() -> None:
-    inputs = {"x": np.zeros((2, 2))}
-    assert concatenate_rows([Item(Request(Timings(0.0)), inputs, 2)]) is inputs
 
 
 def test_softmax_gives_probabilities_also_for_large_logits() -> None:
