@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from math import inf
 
-from service.contract.policies import QueuePolicies
+from service.contract.queue_policies import QueuePolicies
 from service.runtime.cost import CostCurve
 
 

@@ -16,8 +16,8 @@ from tritonclient.grpc.model_config_pb2 import (
 )
 
 from service.contract.option_rules import MAX_SHOWN
+from service.contract.session_tuning import RUN_ENTRIES, session_tuning
 from service.contract.tensors import can_reshape
-from service.contract.tuning import RUN_ENTRIES, session_tuning
 from service.errors import LoadError
 
 MAX_CONFIG_BYTES = 2**20  # of a configuration

@@ -15,7 +15,7 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from service.contract.config_checks import MAX_CONFIG_BYTES, check_values
 from service.contract.option_rules import MAX_SHOWN
-from service.contract.tuning import PARAMETERS as SESSION_PARAMETERS
+from service.contract.session_tuning import PARAMETERS as SESSION_PARAMETERS
 from service.contract.warmup_samples import warmup_samples
 from service.errors import LoadError
 

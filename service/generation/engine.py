@@ -30,7 +30,6 @@ from service.errors import (
 )
 from service.generation.decoder import Decoder
 from service.generation.inbox import Inbox, QueueLimits
-from service.generation.outlook import Demand, Forecast, Forecasts, Outlook
 from service.generation.scheduler import SchedulerLimits, StepPlan
 from service.generation.sequence import (
     GenerationRequest,
@@ -40,6 +39,7 @@ from service.generation.sequence import (
 )
 from service.generation.step import Step, Steps
 from service.generation.stream import Generation, SequenceUpdate, failed, ran_step
+from service.generation.wait_estimator import Demand, Forecast, Forecasts, WaitEstimator
 from service.records import FinishReason, Observer
 from service.runtime.crossing import Crossing
 
@@ -68,9 +68,9 @@ class GenerationEngine:
         self._crossing: Crossing[GenerationRequest, Generation] = Crossing(on_broken)
         self._steps = Steps(decoder, vocabulary, limits, self._finish, self._fail)
         self._scheduler, self.cache = self._steps.scheduler, self._steps.cache
-        self._outlook = Outlook(self._scheduler.max_running)
+        self._estimator = WaitEstimator(self._scheduler.max_running)
         self._decoded_s: float | None = None  # when a decoding step ended; None: nothing ran since
-        self._forecasts = Forecasts(self._outlook)  # event loop only
+        self._forecasts = Forecasts(self._estimator)  # event loop only
         self._live: dict[Sequence, None] = {}  # every sample that has not ended
         self._is_over = False  # scheduler and cache may be broken, and are used no more
         self._num_failed_steps = 0
@@ -144,7 +144,7 @@ class GenerationEngine:
     def _check_wait(self, priority: int, demand: Demand, deadline_s: float | None) -> Forecast:
         ahead = self._inbox.ahead_of(priority)
         max_wait_s = self._queue.policy.max_wait_s
-        return self._outlook.check(ahead, demand, time.monotonic(), deadline_s, max_wait_s)
+        return self._estimator.check(ahead, demand, time.monotonic(), deadline_s, max_wait_s)
 
     def stop(self) -> None:
         """End everything, running sequences too, after the step under way."""
@@ -227,7 +227,7 @@ class GenerationEngine:
         if not self._live:
             self._flush()
             self._decoded_s = None
-        self._outlook.look(self._scheduler.num_free, self._scheduler.running())
+        self._estimator.look(self._scheduler.num_free, self._scheduler.running())
         self._check_when_idle()
         arrivals, leavers = self._inbox.take(can_wait=not self._live)
         self._live |= dict.fromkeys(arrivals)
@@ -250,7 +250,7 @@ class GenerationEngine:
             return
         for sequence in self._scheduler.first_waiting(MAX_NEXT):
             deadline_s = sequence.request.deadline_s
-            needed_s = self._outlook.prompt_s(sequence.num_prompt_tokens)
+            needed_s = self._estimator.prompt_s(sequence.num_prompt_tokens)
             if deadline_s is not None and now_s + needed_s > deadline_s:
                 samples = [each for each in self._live if each.request is sequence.request]
                 if sequence not in self._live:
@@ -309,10 +309,10 @@ class GenerationEngine:
         now_s = time.monotonic()
         took_s = now_s - started_s
         if plan.phase == "prefill":
-            self._outlook.read(plan.num_tokens, took_s)
+            self._estimator.read(plan.num_tokens, took_s)
         else:
             interval_s = took_s if self._decoded_s is None else now_s - self._decoded_s
-            self._outlook.decoded(len(plan.sequences), took_s, interval_s)
+            self._estimator.decoded(len(plan.sequences), took_s, interval_s)
             self._decoded_s = now_s
 
     def _stamp(self, sequences: Many[Sequence], now_s: float) -> None:
@@ -345,7 +345,7 @@ class GenerationEngine:
             self._steps.remove(sequence)
         del self._live[sequence]
         if reason in (FinishReason.STOP, FinishReason.LENGTH):
-            self._outlook.ended(sequence)
+            self._estimator.ended(sequence)
         sequence.timings.finished_s = time.monotonic()
         if not sequence.timings.scheduled_s:
             self._inbox.count_out([sequence])

@@ -7,10 +7,10 @@ import threading
 from collections.abc import Sequence as Many
 from dataclasses import dataclass, field
 
-from service.contract.policies import QueuePolicy
+from service.contract.queue_policies import QueuePolicy
 from service.errors import InvalidArgument, Overloaded, Unavailable
-from service.generation.outlook import Ahead
 from service.generation.sequence import Sequence
+from service.generation.wait_estimator import Ahead
 
 
 @dataclass(frozen=True, slots=True)

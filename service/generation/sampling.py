@@ -31,7 +31,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from service.generation.params import SamplingParams
-from service.generation.sampler import SamplerState
+from service.generation.sampler_state import SamplerState
 
 GROUP = 64  # entries of which one maximum is looked at when the best of a row are searched
 BLOCK = 256  # entries whose sum is taken first when a number is looked up in a row's sums

@@ -17,7 +17,7 @@ from math import inf
 import numpy as np
 
 from service.generation.params import SamplingParams
-from service.generation.sampler import SamplerState
+from service.generation.sampler_state import SamplerState
 from service.generation.text_stream import TextStream
 from service.records import FinishReason, SequenceTimings
 

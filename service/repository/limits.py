@@ -10,8 +10,8 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelQueuePolicy
 
 from service.batching.limits import BatchLimits
 from service.contract.model_config import parameter
-from service.contract.policies import QueuePolicies, QueuePolicy
 from service.contract.precision import MAX_DRAFT_TOKENS
+from service.contract.queue_policies import QueuePolicies, QueuePolicy
 from service.errors import LoadError
 from service.generation.scheduler import SchedulerLimits
 from service.runtime.cost import CostCurve

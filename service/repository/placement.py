@@ -5,9 +5,9 @@ Reads `instance_group` and the parameters of sessions; opens none.
 
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
-from service.contract.completion import copy_of
+from service.contract.config_completion import copy_of
 from service.contract.model_config import parameter
-from service.contract.tuning import session_tuning
+from service.contract.session_tuning import session_tuning
 from service.runtime.cpus import available_cpus
 from service.runtime.session import SessionOptions, choose_device
 from service.settings import Settings

@@ -14,8 +14,8 @@ from typing import Self
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from service.batching.limits import BatchLimits
-from service.contract.completion import complete_from_graph, copy_of, signature_of
 from service.contract.config_checks import check_generative
+from service.contract.config_completion import complete_from_graph, copy_of, signature_of
 from service.contract.files import read_labels, read_version
 from service.contract.interface import ModelInterface
 from service.contract.manifest import Manifest

@@ -18,8 +18,8 @@ from service.api.admission import Admission, Stay, current_stay
 from service.api.long_message import LongInferResponse
 from service.api.wire import inner_messages
 from service.errors import InvalidArgument
+from service.rpc.authentication import Handler, refusing
 from service.rpc.calls import WATCHED, Calls
-from service.rpc.guard import Handler, refusing
 from service.rpc.messages import (
     LongContext,
     LongReader,

@@ -23,11 +23,11 @@ from service.api.typed import TypedCalls
 from service.errors import LoadError
 from service.observe.trace_files import Tracing
 from service.repository.repository import ModelRepository
+from service.rpc.authentication import Authentication
 from service.rpc.calls import Calls
 from service.rpc.credentials import server_credentials, watched_certificate
 from service.rpc.door import Door
 from service.rpc.generation import GenerationService
-from service.rpc.guard import Guard
 from service.rpc.health import HealthService
 from service.rpc.inference import InferenceService
 from service.rpc.ports import check_port
@@ -65,7 +65,7 @@ class RpcServer:
         self._settings = settings
         self._admission = admission
         self._calls = calls
-        self._guard = Guard(settings, admission.refusals)
+        self._authentication = Authentication(settings, admission.refusals)
         self._inference = InferenceService(
             repository, admission, settings.server_name, _transfer(settings), tracing, calls
         )
@@ -89,9 +89,9 @@ class RpcServer:
 
     def _listen(self, host: str, port: int, elsewhere: Collection[str] = ()) -> int:
         """Another port with all services, but for methods that are answered elsewhere."""
-        settings, guard = self._settings, self._guard
+        settings, authentication = self._settings, self._authentication
         server = grpc.aio.server(
-            interceptors=[guard] if guard.has_rules else [],
+            interceptors=[authentication] if authentication.has_rules else [],
             options=server_options(settings),
             maximum_concurrent_rpcs=settings.max_concurrent_rpcs + PROBE_ROOM,
         )

@@ -17,8 +17,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from service.contract.accelerators import Accelerator
+from service.contract.session_tuning import GRAPH_LEVELS, SessionTuning
 from service.contract.tensors import BF16, BY_ONNX, BYTES, DATATYPES, Arrays, Signature, TensorSpec
-from service.contract.tuning import GRAPH_LEVELS, SessionTuning
 from service.errors import DeviceFailed, LoadError, ModelFailed
 
 BUILDS = ("onnxruntime", "onnxruntime-gpu", "onnxruntime-openvino")

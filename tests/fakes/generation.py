@@ -13,13 +13,13 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from service.contract.policies import QueuePolicy
+from service.contract.queue_policies import QueuePolicy
 from service.generation.decoder import Decoder
 from service.generation.engine import GenerationEngine
 from service.generation.inbox import QueueLimits
 from service.generation.kv_cache import KVCache
 from service.generation.params import SamplingParams
-from service.generation.sampler import SamplerState
+from service.generation.sampler_state import SamplerState
 from service.generation.sampling import TokenLogprobs
 from service.generation.scheduler import Scheduler, SchedulerLimits, StepPlan
 from service.generation.sequence import GenerationRequest, Sequence

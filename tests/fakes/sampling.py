@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from service.generation.params import SamplingParams
-from service.generation.sampler import SamplerState
+from service.generation.sampler_state import SamplerState
 from service.generation.sampling import Sampled, sample
 
 EOS = 0

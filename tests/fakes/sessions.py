@@ -23,7 +23,7 @@ from tokenizers.processors import TemplateProcessing
 
 from service.batching.request import Item, Request
 from service.contract.manifest import Manifest
-from service.contract.policies import QueuePolicies, QueuePolicy
+from service.contract.queue_policies import QueuePolicies, QueuePolicy
 from service.contract.tensors import DATATYPES, Arrays, Signature, TensorSpec
 from service.errors import LoadError, ModelFailed
 from service.generation.decoder import CacheLimits

@@ -17,7 +17,7 @@ import pytest
 from service.batching.collate import concatenate_rows
 from service.batching.engine import BatchEngine
 from service.batching.limits import BatchLimits
-from service.contract.policies import QueuePolicies, QueuePolicy
+from service.contract.queue_policies import QueuePolicies, QueuePolicy
 from service.errors import (
     DeadlineExceeded,
     DeviceFailed,

@@ -15,7 +15,7 @@ from service.batching.limits import BatchLimits
 from service.batching.queue import BatchQueue
 from service.batching.request import Item, Request
 from service.contract.model_config import parse_config
-from service.contract.policies import QueuePolicies, QueuePolicy
+from service.contract.queue_policies import QueuePolicies, QueuePolicy
 from service.errors import Overloaded
 from service.records import Timings
 from service.repository.limits import batch_limits, with_cost

@@ -2,7 +2,7 @@
 
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
-from service.contract.completion import complete_for_text
+from service.contract.config_completion import complete_for_text
 from service.contract.manifest import Manifest, TaskName
 from service.contract.tensors import Signature
 from service.serving.tasks import (

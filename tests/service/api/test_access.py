@@ -15,7 +15,7 @@ from tritonclient.grpc import service_pb2 as pb
 from service.api.access import HEALTH_SERVICE, MAX_TOKENS, PROTOCOLS, read_tokens
 from service.api.secrets import LOOK_INTERVAL_S, WatchedFiles
 from service.errors import SettingError
-from service.rpc.guard import Guard
+from service.rpc.authentication import Authentication
 from service.settings import Settings
 
 FIRST, SECOND, THIRD = "first-token-of-all", "second-token-of-all", "third-token-of-all"
@@ -37,7 +37,7 @@ WRONG_RULES = {
 @pytest.mark.parametrize("rules", WRONG_RULES)
 def test_rules_that_make_no_sense_are_refused(rules: str) -> None:
     with pytest.raises(SettingError) as caught:
-        Guard(Settings(restricted_protocols=rules))
+        Authentication(Settings(restricted_protocols=rules))
     assert str(caught.value).startswith("--restricted-protocols ")
     assert WRONG_RULES[rules] in str(caught.value)
 
@@ -158,7 +158,7 @@ async def test_guarding_a_call_takes_microseconds(tmp_path: Path) -> None:
     path = tmp_path / "tokens"
     path.write_text("\n".join(f"{FIRST}{number}" for number in range(MAX_TOKENS)))
     rules = {"token_file": str(path), "restricted_protocols": "inference:key=value"}
-    guard = Guard(Settings(**rules))  # type: ignore[arg-type] # both are strings
+    guard = Authentication(Settings(**rules))  # type: ignore[arg-type] # both are strings
 
     class Details:
         method = "/inference.GRPCInferenceService/ModelInfer"
@@ -181,4 +181,4 @@ async def test_guarding_a_call_takes_microseconds(tmp_path: Path) -> None:
 
 
 def test_without_rules_nothing_is_asked() -> None:
-    assert not Guard(Settings()).has_rules
+    assert not Authentication(Settings()).has_rules

@@ -18,7 +18,7 @@ from service.batching.collate import concatenate_rows
 from service.batching.engine import BatchEngine, Outputs
 from service.batching.limits import BatchLimits
 from service.batching.request import Request
-from service.contract.policies import QueuePolicies, QueuePolicy
+from service.contract.queue_policies import QueuePolicies, QueuePolicy
 from service.contract.tensors import Arrays
 from service.errors import AttendantError, DeadlineExceeded, DeviceFailed, ModelFailed, Unavailable
 from service.records import RanBatch

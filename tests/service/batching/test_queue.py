@@ -8,7 +8,7 @@ import pytest
 from service.batching.limits import BatchLimits
 from service.batching.queue import BatchQueue, Size
 from service.batching.request import Item, Request
-from service.contract.policies import QueuePolicies, QueuePolicy
+from service.contract.queue_policies import QueuePolicies, QueuePolicy
 from service.errors import InvalidArgument, Overloaded
 from service.records import Timings
 from service.runtime.cost import CostCurve

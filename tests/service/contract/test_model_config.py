@@ -6,7 +6,7 @@ import pytest
 from google.protobuf import json_format, text_format
 from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelInstanceGroup
 
-from service.contract.completion import complete_from_graph, signature_of
+from service.contract.config_completion import complete_from_graph, signature_of
 from service.contract.manifest import Manifest
 from service.contract.model_config import (
     MAX_ERROR,

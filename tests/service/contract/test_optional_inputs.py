@@ -12,7 +12,7 @@ from tritonclient.grpc import InferenceServerException, InferInput, aio
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from service.app import App
-from service.contract.completion import complete_from_graph
+from service.contract.config_completion import complete_from_graph
 from service.contract.model_config import parse_config
 from service.contract.tensors import Signature
 from service.errors import LoadError

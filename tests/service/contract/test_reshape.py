@@ -9,7 +9,7 @@ from grpc import StatusCode
 from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
-from service.contract.completion import complete_from_graph, signature_of
+from service.contract.config_completion import complete_from_graph, signature_of
 from service.contract.model_config import parse_config
 from service.contract.tensors import Signature, can_reshape, reshaped
 from service.errors import LoadError

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from service.contract.policies import QueuePolicy
+from service.contract.queue_policies import QueuePolicy
 from service.errors import DeadlineExceeded, ModelFailed
 from service.generation.engine import GenerationEngine
 from service.generation.inbox import QueueLimits

@@ -5,10 +5,10 @@ import time
 
 import pytest
 
-from service.contract.policies import QueuePolicy
+from service.contract.queue_policies import QueuePolicy
 from service.errors import DeadlineExceeded, InvalidArgument, Overloaded, TooLate, WaitTooLong
 from service.generation.inbox import QueueLimits
-from service.generation.outlook import MIN_STEPS
+from service.generation.wait_estimator import MIN_STEPS
 from service.runtime.pace import MIN_RUNS
 from tests.fakes.generation import (
     ask,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from service.generation.params import SamplingParams
-from service.generation.sampler import SamplerState
+from service.generation.sampler_state import SamplerState
 from tests.fakes.sampling import (
     EOS,
     NO_PROMPT,

@@ -7,8 +7,8 @@ import pytest
 from service.batching.limits import BatchLimits
 from service.contract.config_checks import check_generative
 from service.contract.model_config import parse_config
-from service.contract.policies import QueuePolicies, QueuePolicy
 from service.contract.precision import MAX_DRAFT_TOKENS
+from service.contract.queue_policies import QueuePolicies, QueuePolicy
 from service.errors import LoadError
 from service.generation.scheduler import SchedulerLimits
 from service.repository.limits import PATIENCE, batch_limits, scheduler_limits, with_cost

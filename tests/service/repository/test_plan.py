@@ -15,8 +15,8 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 from service.contract.files import ModelSource
 from service.contract.manifest import Manifest
 from service.contract.model_config import parse_config
+from service.contract.session_tuning import PARAMETERS
 from service.contract.tensors import Signature
-from service.contract.tuning import PARAMETERS
 from service.errors import LoadError
 from service.repository.limits import MAX_PRIORITY_LEVELS
 from service.repository.loading import Openers, load_model

@@ -13,7 +13,7 @@ import pytest
 from service.batching.collate import concatenate_rows, pad_rows
 from service.batching.engine import BatchEngine
 from service.batching.limits import BatchLimits
-from service.contract.completion import complete_from_graph, signature_of
+from service.contract.config_completion import complete_from_graph, signature_of
 from service.contract.interface import ModelInterface
 from service.contract.manifest import Manifest
 from service.contract.model_config import parse_config

@@ -4,7 +4,7 @@ import pytest
 from google.protobuf import text_format
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
-from service.contract.completion import signature_of
+from service.contract.config_completion import signature_of
 from service.contract.manifest import Manifest
 from service.errors import LoadError
 from service.serving.tasks import texts

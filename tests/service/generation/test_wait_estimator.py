@@ -7,9 +7,17 @@ import numpy as np
 import pytest
 
 from service.errors import WaitTooLong
-from service.generation.outlook import MIN_STEPS, Ahead, Demand, Forecast, Forecasts, Outlook, Slots
 from service.generation.scheduler import SchedulerLimits
 from service.generation.sequence import Sequence
+from service.generation.wait_estimator import (
+    MIN_STEPS,
+    Ahead,
+    Demand,
+    Forecast,
+    Forecasts,
+    Slots,
+    WaitEstimator,
+)
 from service.runtime.pace import MAX_FACTOR, MIN_RUNS, TRUST_GAIN
 from tests.fakes.generation import Steps, sequence_of
 
@@ -22,15 +30,15 @@ LENGTHS = 16, 64  # tokens of an output, least and most
 NOTHING = Ahead(0, 0)
 
 
-def known() -> Outlook:
+def known() -> WaitEstimator:
     """Two slots, taken by sequences with 5 and 10 tokens left, of 0.1 s each."""
-    outlook = Outlook(2)
+    estimator = WaitEstimator(2)
     for _ in range(MIN_STEPS):
-        outlook.decoded(2, 0.1, 0.1)
+        estimator.decoded(2, 0.1, 0.1)
     for _ in range(MIN_RUNS):
-        outlook.read(10, 0.1)
-    outlook.slots = Slots(0, (5.0, 10.0))
-    return outlook
+        estimator.read(10, 0.1)
+    estimator.slots = Slots(0, (5.0, 10.0))
+    return estimator
 
 
 @pytest.mark.parametrize(("num_ahead", "begins_s"), [(0, 0.5), (1, 1.0)])
@@ -40,96 +48,96 @@ def test_who_comes_waits_until_a_slot_gets_free(num_ahead: int, begins_s: float)
 
 def test_a_wait_beyond_the_bound_is_refused() -> None:
     """The next slot is free in 0.5 s, and the one after it in 1 s."""
-    outlook = known()
-    outlook.check(NOTHING, Demand(10), 0.0, None, max_wait_s=0.9)
+    estimator = known()
+    estimator.check(NOTHING, Demand(10), 0.0, None, max_wait_s=0.9)
     text = r"^The queue is too long: the expected wait is 1\.000 s, the limit is 0\.900 s$"
     with pytest.raises(WaitTooLong, match=text):
-        outlook.check(Ahead(1, 10), Demand(10), 0.0, None, max_wait_s=0.9)
+        estimator.check(Ahead(1, 10), Demand(10), 0.0, None, max_wait_s=0.9)
 
 
 def test_a_first_token_after_the_deadline_is_refused() -> None:
     """A slot in 0.5 s, a step and a prompt of 0.1 s each; a tenth of the time is kept."""
-    outlook = known()
-    outlook.check(NOTHING, Demand(10), 0.0, 0.8, inf)
+    estimator = known()
+    estimator.check(NOTHING, Demand(10), 0.0, 0.8, inf)
     with pytest.raises(WaitTooLong, match=r"expected in 0\.700 s, 0\.750 s are left$"):
-        outlook.check(NOTHING, Demand(10), 0.0, 0.75, inf)
+        estimator.check(NOTHING, Demand(10), 0.0, 0.75, inf)
 
 
 def test_nothing_is_refused_before_steps_were_seen_or_while_a_slot_is_free() -> None:
-    outlook = Outlook(2)
-    outlook.slots = Slots(0, (1e6,))
-    outlook.check(Ahead(100, 10_000), Demand(10), 0.0, 0.1, 0.1)
-    outlook = known()
-    outlook.slots = Slots(1)
-    outlook.check(NOTHING, Demand(10_000, 10_000), 0.0, 0.1, 0.1)
+    estimator = WaitEstimator(2)
+    estimator.slots = Slots(0, (1e6,))
+    estimator.check(Ahead(100, 10_000), Demand(10), 0.0, 0.1, 0.1)
+    estimator = known()
+    estimator.slots = Slots(1)
+    estimator.check(NOTHING, Demand(10_000, 10_000), 0.0, 0.1, 0.1)
 
 
 def test_short_prompts_do_not_make_long_ones_expensive() -> None:
     """The first of 3 tokens took 26 ms on a cold session, later ones 1 ms: mostly overhead."""
-    outlook = Outlook(64)
+    estimator = WaitEstimator(64)
     for took_s in (0.026, *[0.001] * 6):
-        outlook.read(3, took_s)
-    assert outlook.prompt_s(400) < 0.03
-    outlook.read(400, 0.02)
-    assert outlook.prompt_s(400) == pytest.approx(0.02, rel=0.2)
+        estimator.read(3, took_s)
+    assert estimator.prompt_s(400) < 0.03
+    estimator.read(400, 0.02)
+    assert estimator.prompt_s(400) == pytest.approx(0.02, rel=0.2)
 
 
 def test_outputs_that_end_early_are_expected_to() -> None:
     """Sequences that may say 8 tokens and say none: those that run are expected to end soon."""
-    outlook, running = known(), sequence_of("a", max_tokens=8)
-    outlook.look(0, [running])
-    assert outlook.slots.tokens_left == (8.0,)
+    estimator, running = known(), sequence_of("a", max_tokens=8)
+    estimator.look(0, [running])
+    assert estimator.slots.tokens_left == (8.0,)
     for _ in range(100):
-        outlook.ended(sequence_of("a", max_tokens=8))
-    outlook.look(0, [running])
-    assert outlook.slots.tokens_left == (1.0,)
+        estimator.ended(sequence_of("a", max_tokens=8))
+    estimator.look(0, [running])
+    assert estimator.slots.tokens_left == (1.0,)
 
 
 def test_an_output_that_would_end_after_its_deadline_is_refused() -> None:
     """Of 2 slots one is free: a first token in 0.2 s, and the 10 after it take 0.1 s each."""
-    outlook = known()
-    outlook.slots = Slots(1, (5.0,))
-    token_s = outlook.token_s(2)
+    estimator = known()
+    estimator.slots = Slots(1, (5.0,))
+    token_s = estimator.token_s(2)
     assert token_s == pytest.approx(0.1)
-    expected_s = outlook.token_s(1) + 0.1 + 10 * token_s
+    expected_s = estimator.token_s(1) + 0.1 + 10 * token_s
     demand = Demand(10, max_tokens=11)
-    assert outlook.check(NOTHING, demand, 0.0, 1.01 * expected_s / 0.9, inf).ends_in_time
+    assert estimator.check(NOTHING, demand, 0.0, 1.01 * expected_s / 0.9, inf).ends_in_time
     text = rf"expected in {expected_s:.3f} s, {expected_s:.3f} s are left$"
     with pytest.raises(WaitTooLong, match=text):
-        outlook.check(NOTHING, demand, 0.0, expected_s, inf)
+        estimator.check(NOTHING, demand, 0.0, expected_s, inf)
 
 
 def test_an_output_that_no_idle_server_could_end_in_time_is_admitted_for_its_beginning() -> None:
     """A second is left for 1,000 tokens at nearly 0.1 s each, whatever else runs."""
-    outlook = known()
-    outlook.slots = Slots(1, (5.0,))
-    assert outlook.check(NOTHING, Demand(10, 1_000), 0.0, 1.0, inf) == Forecast()
-    outlook.slots = Slots(0, (5.0, 10.0))
+    estimator = known()
+    estimator.slots = Slots(1, (5.0,))
+    assert estimator.check(NOTHING, Demand(10, 1_000), 0.0, 1.0, inf) == Forecast()
+    estimator.slots = Slots(0, (5.0, 10.0))
     with pytest.raises(WaitTooLong):  # its first token would be late
-        outlook.check(Ahead(1, 10), Demand(10, 1_000), 0.0, 1.0, inf)
+        estimator.check(Ahead(1, 10), Demand(10, 1_000), 0.0, 1.0, inf)
 
 
 def test_a_request_without_others_is_never_refused_for_its_deadline() -> None:
-    outlook = known()
-    outlook.slots = Slots(2)
-    outlook.end_trust.factor = MAX_FACTOR
-    assert outlook.check(NOTHING, Demand(10, 11), 0.0, 1.3, inf) == Forecast()
+    estimator = known()
+    estimator.slots = Slots(2)
+    estimator.end_trust.factor = MAX_FACTOR
+    assert estimator.check(NOTHING, Demand(10, 11), 0.0, 1.3, inf) == Forecast()
 
 
 def test_the_time_of_a_step_is_known_for_few_rows_after_many_steps_of_many() -> None:
     """A step takes 4 ms and 1 ms a row; after some of 1 to 9 rows a thousand have 60."""
-    outlook = Outlook(64)
+    estimator = WaitEstimator(64)
     for num_rows in [*range(1, 10), *range(9, 0, -1), *[60] * 1_000]:
         took_s = 0.004 + 0.001 * num_rows
-        outlook.decoded(num_rows, took_s, 1.5 * took_s)
-    assert outlook.token_s(1) == pytest.approx(1.5 * 0.005, rel=0.1)
-    assert outlook.token_s(60) == pytest.approx(1.5 * 0.064, rel=0.02)
+        estimator.decoded(num_rows, took_s, 1.5 * took_s)
+    assert estimator.token_s(1) == pytest.approx(1.5 * 0.005, rel=0.1)
+    assert estimator.token_s(60) == pytest.approx(1.5 * 0.064, rel=0.02)
 
 
 def test_outputs_cut_off_by_their_deadlines_are_learned_from() -> None:
     """Only those that were expected in time; that an early one took long counts for nothing."""
-    outlook = Outlook(1)
-    forecasts = Forecasts(outlook)
+    estimator = WaitEstimator(1)
+    forecasts = Forecasts(estimator)
     requests = [sequence_of("a").request for _ in range(4)]
     for request in requests[:3]:
         forecasts.add(request, Forecast(ends_in_time=True))
@@ -137,10 +145,10 @@ def test_outputs_cut_off_by_their_deadlines_are_learned_from() -> None:
     forecasts.forget(requests[2])
     for request in requests[2:]:
         forecasts.ended(request, is_late=True)
-    assert outlook.end_trust.factor == 1.0
+    assert estimator.end_trust.factor == 1.0
     forecasts.ended(requests[1], is_late=True)
     forecasts.ended(requests[1], is_late=True)
-    assert outlook.end_trust.factor == pytest.approx(1 + 0.99 * TRUST_GAIN)
+    assert estimator.end_trust.factor == pytest.approx(1 + 0.99 * TRUST_GAIN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,19 +169,19 @@ class Limits:
 
 
 class Machine:
-    """Continuous batching of `Steps` on a clock of its own; an outlook says what is admitted."""
+    """Continuous batching of `Steps` on a clock of its own; an estimator says what is admitted."""
 
     def __init__(
         self, limits: Limits, num_slots: int = NUM_SLOTS, cost: Cost | None = None
     ) -> None:
-        self.outlook = Outlook(num_slots)
+        self.estimator = WaitEstimator(num_slots)
         self.steps = Steps(num_slots, 128, SchedulerLimits(max_prefill_tokens=32))
         self.now_s = 0.0
         self.refused = 0
         self.first_token_s: dict[Sequence, float] = {}
         self.ended_s: dict[Sequence, float] = {}
         self.cut_off: list[Sequence] = []
-        self._forecasts = Forecasts(self.outlook)
+        self._forecasts = Forecasts(self.estimator)
         self._decoded_s = 0.0
         self._limits = limits
         self._cost = cost or Cost(STEP_S)
@@ -185,7 +193,7 @@ class Machine:
         due_s = None if limits.deadline_s is None else self.now_s + limits.deadline_s
         demand = Demand.of(sequence.request)
         try:
-            forecast = self.outlook.check(ahead, demand, self.now_s, due_s, limits.max_wait_s)
+            forecast = self.estimator.check(ahead, demand, self.now_s, due_s, limits.max_wait_s)
         except WaitTooLong:
             self.refused += 1
             return
@@ -204,15 +212,15 @@ class Machine:
         if plan.phase == "decode":
             took_s = self._cost.step_s + self._cost.row_s * len(plan.sequences)
             self.now_s += took_s
-            self.outlook.decoded(len(plan.sequences), took_s, self.now_s - self._decoded_s)
+            self.estimator.decoded(len(plan.sequences), took_s, self.now_s - self._decoded_s)
             self._decoded_s = self.now_s
         else:
             took_s = PROMPT_TOKEN_S * plan.num_tokens
             self.now_s += took_s
-            self.outlook.read(plan.num_tokens, took_s)
+            self.estimator.read(plan.num_tokens, took_s)
         for sequence in live:
             self._note(sequence)
-        self.outlook.look(self.steps.scheduler.num_free, self.steps.scheduler.running())
+        self.estimator.look(self.steps.scheduler.num_free, self.steps.scheduler.running())
 
     def _note(self, sequence: Sequence) -> None:
         took_s, request = self.now_s - sequence.timings.queued_s, sequence.request
@@ -221,7 +229,7 @@ class Machine:
             self._forecasts.begun(request, took_s)
         is_late = self._limits.is_cut_off and took_s > (self._limits.deadline_s or inf)
         if sequence.is_finished:
-            self.outlook.ended(sequence)
+            self.estimator.ended(sequence)
         elif is_late:
             self.steps.abort(sequence)
         if is_late:

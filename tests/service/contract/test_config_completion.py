@@ -6,7 +6,7 @@ import pytest
 from google.protobuf import text_format
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
-from service.contract.completion import complete_for_text, complete_from_graph, signature_of
+from service.contract.config_completion import complete_for_text, complete_from_graph, signature_of
 from service.contract.tensors import DATATYPES, Signature, TensorSpec
 from service.errors import LoadError
 from tests.fakes.sessions import embedder_manifest, generator_manifest

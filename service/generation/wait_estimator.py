@@ -67,7 +67,7 @@ class Forecast:
     ends_in_time: bool = False  # before its deadline; False: not known, or it has none
 
 
-class Outlook:
+class WaitEstimator:
     """The pace of one engine's steps."""
 
     def __init__(self, num_slots: int) -> None:
@@ -183,8 +183,8 @@ class Forecasts:
     deadline that does no harm.
     """
 
-    def __init__(self, outlook: Outlook) -> None:
-        self._outlook = outlook
+    def __init__(self, estimator: WaitEstimator) -> None:
+        self._estimator = estimator
         self._first_token_s: dict[GenerationRequest, float] = {}
         self._ending: dict[GenerationRequest, float] = {}  # in time, as expected with this factor
 
@@ -192,17 +192,17 @@ class Forecasts:
         if forecast.first_token_s:
             self._first_token_s[request] = forecast.first_token_s
         if forecast.ends_in_time:
-            self._ending[request] = self._outlook.end_trust.factor
+            self._ending[request] = self._estimator.end_trust.factor
 
     def begun(self, request: GenerationRequest, took_s: float) -> None:
         """Its first token came so long after it; infinity: none came in time."""
         if expected_s := self._first_token_s.pop(request, 0.0):
-            self._outlook.first_token_trust.answered(expected_s, took_s)
+            self._estimator.first_token_trust.answered(expected_s, took_s)
 
     def ended(self, request: GenerationRequest, *, is_late: bool) -> None:
         """All of its output is there, or its deadline has passed."""
         if admitted_with := self._ending.pop(request, 0.0):
-            self._outlook.end_trust.add(is_late=is_late, admitted_with=admitted_with)
+            self._estimator.end_trust.add(is_late=is_late, admitted_with=admitted_with)
 
     def forget(self, request: GenerationRequest) -> None:
         self._first_token_s.pop(request, None)

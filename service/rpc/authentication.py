@@ -27,7 +27,7 @@ Metadata: TypeAlias = Sequence[tuple[str, str | bytes]]
 _Check: TypeAlias = "Callable[[str, Metadata], tuple[StatusCode, str] | None]"
 
 
-class Guard(grpc.aio.ServerInterceptor):
+class Authentication(grpc.aio.ServerInterceptor):
     """Refuses calls without a token, and calls of a restricted group without its key."""
 
     def __init__(self, settings: Settings, refusals: Counter[Bound] | None = None) -> None:

@@ -9,7 +9,7 @@ import pytest
 from onnx import TensorProto
 
 from service.contract.model_config import parse_config
-from service.contract.tuning import SessionTuning, session_tuning
+from service.contract.session_tuning import SessionTuning, session_tuning
 from service.errors import LoadError
 from service.runtime.session import OnnxSession, SessionOptions, load_onnxruntime, providers_for
 from tests.service.repository.test_plan import accelerator, parameter
