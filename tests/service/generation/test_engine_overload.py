@@ -32,7 +32,7 @@ async def test_a_prompt_that_cannot_be_computed_by_its_deadline_is_not_started()
         running = await start(engine, "a")
         await step_to(decoder, 1)
         for _ in range(MIN_RUNS):
-            engine._outlook.read(1, 10.0)
+            engine._estimator.read(1, 10.0)
         hopeless = await start(engine, "hello", deadline_s=time.monotonic() + 5.0)
         decoder.release()
         with pytest.raises(TooLate, match=r"^Deadline Exceeded: .* s are needed"):
@@ -46,7 +46,7 @@ async def test_a_full_engine_refuses_whom_it_would_let_wait_too_long() -> None:
     queue = QueueLimits(policy=QueuePolicy(max_wait_s=0.05))
     async with engine_on(decoder, queue=queue) as engine:
         for _ in range(MIN_STEPS):
-            engine._outlook.decoded(1, 0.02, 0.02)
+            engine._estimator.decoded(1, 0.02, 0.02)
         decoder.hold(after=1)
         running = await start(engine, "a")
         await step_to(decoder, 2)
@@ -68,12 +68,12 @@ async def test_an_output_that_others_would_make_late_is_refused_though_a_slot_is
     decoder = FakeDecoder(num_slots=2)
     async with engine_on(decoder) as engine:
         for _ in range(MIN_STEPS):
-            engine._outlook.decoded(1, 0.02, 0.02)
+            engine._estimator.decoded(1, 0.02, 0.02)
         (answer,) = await ask_all(engine, now("a", max_tokens=30, deadline_s=in_s(0.75)))
         assert answer.text == greedy_text("a", 30)
         for _ in range(100):  # as fast as the fake is, it is slow again
-            engine._outlook.decoded(1, 0.02, 0.02)
-            engine._outlook.decoded(2, 0.035, 0.035)
+            engine._estimator.decoded(1, 0.02, 0.02)
+            engine._estimator.decoded(2, 0.035, 0.035)
         num_before = len(decoder.calls)
         decoder.hold(after=1)
         running = await start(engine, "b")
@@ -91,7 +91,7 @@ async def test_an_output_that_was_cut_off_makes_the_next_expectations_longer() -
     decoder = FakeDecoder(num_slots=3)
     async with engine_on(decoder) as engine:
         for _ in range(MIN_STEPS):
-            engine._outlook.decoded(1, 0.001, 0.001)
+            engine._estimator.decoded(1, 0.001, 0.001)
         decoder.hold(after=1)
         running = await start(engine, "a")
         await step_to(decoder, 2)
@@ -101,12 +101,12 @@ async def test_an_output_that_was_cut_off_makes_the_next_expectations_longer() -
         ]
         with pytest.raises(DeadlineExceeded):
             await within_patience(tasks[0])
-        late_factor = engine._outlook.end_trust.factor
+        late_factor = engine._estimator.end_trust.factor
         assert late_factor > 1
         decoder.release()
         await within_patience(asyncio.gather(running, tasks[1]))
         await until_idle(engine)
-        assert 1 < engine._outlook.end_trust.factor < late_factor
+        assert 1 < engine._estimator.end_trust.factor < late_factor
 
 
 async def test_the_queue_is_bounded_by_tokens_of_prompts_too() -> None:
