@@ -21,8 +21,8 @@ from tests.fakes.sessions import FakeSession, doubling_session
 ALL = "version_policy { all {} }"
 
 
-class Told:
-    """What a listener heard, in order."""
+class Listener:
+    """Keeps the models that began or ended to be served, in order."""
 
     def __init__(self) -> None:
         self.models: list[tuple[str, bool]] = []
@@ -65,12 +65,12 @@ def write(repository: Path, name: str, factor: object, version: int = 1, config:
 
 @asynccontextmanager
 async def controlled(
-    repository: Path, mode: str = "explicit", told: Told | None = None, **settings: object
+    repository: Path, mode: str = "explicit", told: Listener | None = None, **settings: object
 ) -> AsyncIterator[tuple[ModelRepository, Scalers]]:
     scalers = Scalers()
     values = Settings(model_repository=repository, model_control_mode=mode, **settings)  # type: ignore[arg-type]
     models = ModelRepository(values, Observers(), Openers(scalers))
-    await models.load_all(told or Told())
+    await models.load_all(told or Listener())
     try:
         yield models, scalers
     finally:

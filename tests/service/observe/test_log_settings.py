@@ -8,19 +8,9 @@ import pytest
 
 from service.errors import AttendantError, InvalidArgument, Unimplemented
 from service.observe.logs import LogFilter
+from tests.fakes.log_lines import Lines
 
 _numbers = count()
-
-
-class Lines(logging.Handler):
-    """Keeps what is logged, formatted."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.lines: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.lines.append(self.format(record))
 
 
 @pytest.fixture

@@ -21,21 +21,11 @@ from service.observe.metrics import ModelMetrics
 from service.records import Call, current_call
 from service.rpc.calls import MAX_CHARACTERS, _names
 from service.settings import Settings
+from tests.fakes.log_lines import Lines
 from tests.fakes.serving import refusal, serving, simple_request
 
 _numbers = count()
 HOSTILE = "a\nERROR forged\r\x1b[2Jb\u2028c\u202ed\x00\x85e\x7f"
-
-
-class Lines(logging.Handler):
-    """Keeps what is logged, formatted."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.lines: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.lines.append(self.format(record))
 
 
 class Logger:

@@ -14,7 +14,7 @@ from service.errors import InvalidArgument, LoadError, NotFound, Overloaded, Una
 from service.repository.loading import start_model
 from service.repository.repository import MAX_LOADS
 from service.serving.model import Caller, InferRequest
-from tests.fakes.scalers import ALL, Told, ask, controlled, eventually_rows, rows, write
+from tests.fakes.scalers import ALL, Listener, ask, controlled, eventually_rows, rows, write
 from tests.fakes.serving import eventually, within_patience
 
 
@@ -80,7 +80,7 @@ async def test_a_name_at_start_that_the_repository_lacks_is_refused(
 
 async def test_load_unload_and_load_again(repository: Path) -> None:
     write(repository, "m", 2)
-    told = Told()
+    told = Listener()
     async with controlled(repository, told=told) as (models, _):
         assert await rows(models) == [("m", "", "", "")]
         await models.load("m")

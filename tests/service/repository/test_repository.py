@@ -23,6 +23,7 @@ from service.runtime.cpus import available_cpus
 from service.runtime.session import OnnxSession
 from service.serving.model import Caller, InferRequest
 from service.settings import Settings
+from tests.fakes.scalers import Listener
 from tests.fakes.sessions import (
     FakeSession,
     FakeSessions,
@@ -38,24 +39,14 @@ from tests.fakes.sessions import (
 from tests.service.runtime.test_session import write_graph
 
 
-class Told:
-    """What a listener heard, in order."""
-
-    def __init__(self) -> None:
-        self.models: list[tuple[str, bool]] = []
-
-    def __call__(self, name: str, *, is_serving: bool) -> None:
-        self.models.append((name, is_serving))
-
-
 @asynccontextmanager
 async def loaded(
-    folder: Path, open_session: OpenSession, listener: Told | None = None, **settings: object
+    folder: Path, open_session: OpenSession, listener: Listener | None = None, **settings: object
 ) -> AsyncIterator[ModelRepository]:
     values = Settings(model_repository=folder, **settings)  # type: ignore[arg-type]
     repository = ModelRepository(values, Observers(), Openers(open_session))
     try:
-        await repository.load_all(listener or Told())
+        await repository.load_all(listener or Listener())
         yield repository
     finally:
         await asyncio.to_thread(repository.close, 10)
@@ -142,7 +133,7 @@ async def test_one_broken_model_is_reported_by_name_and_does_not_stop_the_others
         write_model(repository, name, classifier_manifest())
     damage, text = BROKEN[case]
     damage(repository / "broken")
-    told = Told()
+    told = Listener()
     sessions = FakeSessions(a=classifier, broken=classifier, z=classifier)
     async with loaded(repository, sessions, told) as models:
         assert [model.name for model in models.models()] == ["a", "z"]
