@@ -53,12 +53,16 @@ SEED = 11
 Sizes: TypeAlias = Callable[[int], list[int]]  # a number of texts to their lengths in tokens
 
 
+def mixed(count: int, generator: random.Random) -> list[Lengths]:
+    """The lengths of that many texts: reviews, SMS and passages at random."""
+    known = known_lengths() | {"passages": PASSAGES}
+    return [known[kind] for kind in generator.choices(list(MIX), list(MIX.values()), k=count)]
+
+
 def mixed_sizes(count: int) -> list[int]:
     """Lengths in tokens of reviews, SMS and passages, mixed: a word is about 1.3 tokens."""
     generator = random.Random(SEED)
-    known = known_lengths() | {"passages": PASSAGES}
-    kinds = generator.choices(list(MIX), list(MIX.values()), k=count)
-    drawn = (known[kind].draw(generator) for kind in kinds)
+    drawn = (lengths.draw(generator) for lengths in mixed(count, generator))
     return [min(MAX_TOKENS, round(1.3 * words) + 2) for words in drawn]
 
 

@@ -17,8 +17,7 @@ import asyncio
 import random
 import time
 import urllib.request
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from math import inf
 from pathlib import Path
@@ -33,7 +32,7 @@ from rich.table import Table
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from loadtests.load.closed_loop import closed_loop
-from loadtests.load.lengths import MIX, PASSAGES, known_lengths
+from loadtests.load.lengths import mixed
 from loadtests.load.server import serving
 from loadtests.load.turns import per_second, take_turns, times_faster
 from service.batching.collate import pad_rows
@@ -50,6 +49,7 @@ BARE_BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64)
 WORDS = ("the", "of", "and", "to", "in", "a", "is", "that", "for", "it", "was", "on", "as", "with")
 SEED = 11
 METRICS_TIMEOUT_S = 10.0
+WAITS = "attendant_queue_seconds_bucket"
 Way: TypeAlias = Callable[[], float]  # runs all rows once, returns seconds
 Requests: TypeAlias = list[service_pb2.ModelInferRequest]
 
@@ -94,8 +94,15 @@ def main(
         before = _read_counts(server.metrics_url)
         seconds = take_turns(ways, rounds, warm_up=0)
         after = _read_counts(server.metrics_url)
-    num_tokens = rounds * sum(item.num_tokens for item in items)
-    _report(seconds, _batches(before, after, num_tokens), len(items))
+    counts = {key: count - before.get(key, 0.0) for key, count in after.items()}
+    num_tokens = sum(item.num_tokens for item in items)
+    cells = {"server": _batch_cells(counts, rounds * len(items), rounds * num_tokens)}
+    table = Table("way", "rows/s", "over bare", "rows a batch", "padding", "p50 wait", "p99 wait")
+    for name, durations_s in seconds.items():
+        speed = f"{per_second(len(items), durations_s):.0f}"
+        ratio = times_faster(durations_s, seconds["bare"])
+        table.add_row(name, speed, str(ratio), *cells.get(name, ()))
+    Console().print(table)
 
 
 def _lines(loaded: LoadedVersion, texts: Path | None, tokens: int, limit: int) -> list[str]:
@@ -108,9 +115,7 @@ def _lines(loaded: LoadedVersion, texts: Path | None, tokens: int, limit: int) -
         (one,) = loaded.tokenizer.encode(WORDS[:1], can_truncate=True)
         num_words = tokens - one.num_tokens + 1
         return [" ".join(generator.choices(WORDS, k=num_words)) for _ in range(limit)]
-    known = known_lengths() | {"passages": PASSAGES}
-    kinds = generator.choices(list(MIX), list(MIX.values()), k=limit)
-    return [known[kind].text(generator) for kind in kinds]
+    return [lengths.text(generator) for lengths in mixed(limit, generator)]
 
 
 def _rows(loaded: LoadedVersion, model: str, lines: Sequence[str]) -> tuple[list[Item], Requests]:
@@ -158,67 +163,30 @@ async def _ask_all(address: str, requests: Requests, concurrency: int) -> float:
         return await closed_loop(requests, concurrency, partial(infer, timeout=60))
 
 
-@dataclass(slots=True)
-class Counts:
-    """The server's counts for its model."""
-
-    positions: float = 0.0  # B * S of all batches
-    batches: float = 0.0
-    # Requests by the longest wait of their bucket, those of the buckets before it included.
-    waits: dict[float, float] = field(default_factory=dict)
-
-
-def _read_counts(url: str) -> Counts:
+def _read_counts(url: str) -> dict[tuple[str, float], float]:
+    """The server's counts for its model, by name and by the bound of a bucket."""
     with urllib.request.urlopen(url, timeout=METRICS_TIMEOUT_S) as page:  # noqa: S310 - our own
-        text = page.read().decode()
-    counts = Counts()
-    for family in text_string_to_metric_families(text):
-        for sample in family.samples:
-            if sample.name == "attendant_batch_tokens_sum":
-                counts.positions = sample.value
-            elif sample.name == "attendant_batch_tokens_count":
-                counts.batches = sample.value
-            elif sample.name == "attendant_queue_seconds_bucket":
-                counts.waits[float(sample.labels["le"])] = sample.value
-    return counts
+        families = text_string_to_metric_families(page.read().decode())
+    return {
+        (sample.name, float(sample.labels.get("le", inf))): sample.value
+        for family in families
+        for sample in family.samples
+        if sample.name.startswith(("attendant_batch_tokens_", "attendant_queue_seconds_"))
+    }
 
 
-@dataclass(frozen=True, slots=True)
-class Batches:
-    """A server's results in the counted rounds."""
-
-    count: float
-    padding: float  # share of positions
-    p50_wait_s: float
-    p99_wait_s: float
-
-
-def _batches(before: Counts, after: Counts, num_tokens: int) -> Batches:
-    waits = {high_s: count - before.waits.get(high_s, 0.0) for high_s, count in after.waits.items()}
-    padding = 1 - num_tokens / (after.positions - before.positions)
-    quantiles = _quantile(waits, 0.5), _quantile(waits, 0.99)
-    return Batches(after.batches - before.batches, padding, *quantiles)
-
-
-def _quantile(counts: Mapping[float, float], share: float) -> float:
-    """The quantile of a cumulative histogram, linear within a bucket."""
-    bounds_s = sorted(high_s for high_s in counts if high_s < inf)
-    reached = [0.0, *(counts[high_s] for high_s in bounds_s)]
-    return float(np.interp(share * max(counts.values()), reached, [0.0, *bounds_s]))
-
-
-def _report(seconds: Mapping[str, Sequence[float]], batches: Batches, num_rows: int) -> None:
-    table = Table("way", "rows/s", "over bare", "rows a batch", "padding", "p50 wait", "p99 wait")
-    for name, durations in seconds.items():
-        cells = [f"{per_second(num_rows, durations):.0f}"]
-        cells.append(str(times_faster(durations, seconds["bare"])))
-        if name == "server":
-            cells.append(f"{num_rows * len(durations) / batches.count:.1f}")
-            cells.append(f"{batches.padding:.1%}")
-            waits_s = batches.p50_wait_s, batches.p99_wait_s
-            cells += [f"{wait_s * 1e3:.0f} ms" for wait_s in waits_s]
-        table.add_row(name, *cells)
-    Console().print(table)
+def _batch_cells(
+    counts: Mapping[tuple[str, float], float], num_rows: int, num_tokens: int
+) -> Iterator[str]:
+    """Rows a batch, the share of padding in positions (B * S), and quantiles of the wait."""
+    yield f"{num_rows / counts['attendant_batch_tokens_count', inf]:.1f}"
+    yield f"{1 - num_tokens / counts['attendant_batch_tokens_sum', inf]:.1%}"
+    # Requests that waited no longer than each bound; between two bounds waits are taken for even.
+    bounds_s = sorted(high_s for name, high_s in counts if name == WAITS and high_s < inf)
+    reached = [0.0, *(counts[WAITS, high_s] for high_s in bounds_s)]
+    for share in (0.5, 0.99):
+        wait_s = np.interp(share * counts[WAITS, inf], reached, [0.0, *bounds_s])
+        yield f"{wait_s * 1e3:.0f} ms"
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ import fnmatch
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import tomllib
@@ -20,7 +19,7 @@ from service.settings import Settings
 from tests.deploy import dockerfile
 from tests.deploy.dockerfile import ROOT, Container, Dockerfile, Stage
 from tests.e2e.graphs import add_sub, write_graph
-from tests.e2e.server import READY
+from tests.e2e.server import READY, free_ports
 
 PATHS = sorted((ROOT / "deploy/docker").glob("Dockerfile*"))
 NAMES = [path.name for path in PATHS]
@@ -275,10 +274,7 @@ def test_the_layer_of_the_project_has_nothing_but_the_project(built: dockerfile.
 @contextmanager
 def started(server: Stage, root: Path, **variables: str) -> Iterator[tuple[Container, list[str]]]:
     """A container, and the lines that it wrote until it was ready."""
-    with socket.socket() as one, socket.socket() as other:
-        one.bind(("127.0.0.1", 0))
-        other.bind(("127.0.0.1", 0))
-        ports = one.getsockname()[1], other.getsockname()[1]
+    ports = free_ports(2)
     local = {"ATTENDANT_HOST": "127.0.0.1", "ATTENDANT_METRICS_HOST": "127.0.0.1"}
     env = {"ATTENDANT_GRPC_PORT": str(ports[0]), "ATTENDANT_METRICS_PORT": str(ports[1])}
     with dockerfile.run(server, root, local | env | variables) as running:

@@ -7,7 +7,6 @@ import json
 import math
 import re
 import shutil
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -29,7 +28,7 @@ from commands.ask.client import Client
 from tests.deploy import promql
 from tests.deploy.dockerfile import ROOT
 from tests.e2e.calls import text_inputs
-from tests.e2e.server import ServerProcess, eventually
+from tests.e2e.server import ServerProcess, eventually, free_ports
 from tests.fakes.certificates import Authority
 
 UNIT_TESTS = sorted((ROOT / "deploy/prometheus/tests").glob("*.yml"))
@@ -120,9 +119,7 @@ class Prometheus:
     """A process on loopback, and its HTTP API."""
 
     def __init__(self, folder: Path, target: str) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+        (port,) = free_ports(1)
         config = yaml.safe_load((ROOT / "deploy/prometheus/prometheus.yml").read_text())
         config["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
         config["rule_files"] = [str(promql.RULES)]

@@ -4,13 +4,14 @@ import os
 import queue
 import re
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Self
 from urllib.request import urlopen
@@ -23,6 +24,13 @@ START_LIMIT_S = 60.0  # generous: the cores are shared with other tests
 STOP_LIMIT_S = 30.0
 POLL_S = 0.005  # where there is no event to wait for
 READY = re.compile(r"gRPC (\S+)\s+metrics (http://\S+/metrics)")
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports on which nothing listens now."""
+    with ExitStack() as stack:
+        servers = (socket.create_server(("127.0.0.1", 0)) for _ in range(count))
+        return [stack.enter_context(server).getsockname()[1] for server in servers]
 
 
 class ServerProcess:

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import signal
-import socket
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
@@ -18,7 +17,7 @@ from tritonclient.grpc import service_pb2_grpc
 
 from tests.e2e.calls import LIMIT_S
 from tests.e2e.graphs import add_sub, run_one_at_a_time, slow, write_graph
-from tests.e2e.server import ServerProcess
+from tests.e2e.server import ServerProcess, free_ports
 
 RESTARTS = 4
 CUT_OFF = "CANCELLED: CANCELLED"  # by gRPC, see below
@@ -56,8 +55,7 @@ async def test_plain_clients_lose_no_call_while_servers_restart(
     write_graph(add_sub(), tmp_path, "add-sub")
     write_graph(slow(), tmp_path, "slow")
     run_one_at_a_time(tmp_path, "slow")
-    ports = [_free_port() for _ in range(2)]
-    with _Pair(tmp_path, ports) as servers:
+    with _Pair(tmp_path, free_ports(2)) as servers:
         outcome = await _restart_under_load(servers, 2 * long_iterations)
     assert outcome["OK"] > 100, outcome
     assert set(outcome) <= {"OK", CUT_OFF, CLOSED}, outcome
@@ -193,8 +191,3 @@ async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
             writer.write(content)
             await writer.drain()
     writer.close()
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        return int(taken.getsockname()[1])
