@@ -66,12 +66,11 @@ def trained(command: str, name: str, brief: str) -> Step:
     return Step(f"attendant {command} --output {makes}", makes, brief)
 
 
-def exported(name: str, flags: str = "", *, as_: str = "") -> Step:
-    """Export the checkpoint `name`, to be served under that name or another."""
-    served = as_ or name
+def exported(name: str, flags: str = "", source: str = "") -> Step:
+    """Export a checkpoint, the demo's own of that name or another, to be served as `name`."""
     repository = "{folder}/repository"
-    command = f"attendant export {{folder}}/{name} --name {served} --repository {repository}"
-    return Step(f"{command} {flags}".strip(), f"{repository}/{served}")
+    command = f"attendant export {source or f'{{folder}}/{name}'} --name {name}"
+    return Step(f"{command} --repository {repository} {flags}".strip(), f"{repository}/{name}")
 
 
 TOPICS = data("python_topics", "topics")
@@ -88,7 +87,7 @@ DEMOS: dict[str, Demo] = {
                 "attentions",
                 "--epochs 4 --samples 256",
             ),
-            exported("attentions/dot", as_="reversal"),
+            exported("reversal", source="{folder}/attentions/dot"),
         ),
         (
             "generate reversal 's3 s1 s4 s2'",
@@ -172,15 +171,8 @@ DEMOS: dict[str, Demo] = {
         "the hidden states of a pretrained encoder, by layer and pooled; likeness of texts",
         (
             encoder(),
-            Step(
-                "attendant export {encoder} --task features --name features "
-                "--repository {folder}/repository",
-                "{folder}/repository/features",
-            ),
-            Step(
-                "attendant export {encoder} --name embedder --repository {folder}/repository",
-                "{folder}/repository/embedder",
-            ),
+            exported("features", "--task features", "{encoder}"),
+            exported("embedder", source="{encoder}"),
         ),
         (
             "features features 'a cat sat down' --layers second_to_last --pooling mean",
@@ -258,11 +250,7 @@ DEMOS: dict[str, Demo] = {
         "the attention weights of a pretrained encoder",
         (
             encoder(),
-            Step(
-                "attendant export {encoder} --task attention --name attention "
-                "--repository {folder}/repository",
-                "{folder}/repository/attention",
-            ),
+            exported("attention", "--task attention", "{encoder}"),
         ),
         ("attention attention 'The cat sat down because it was tired.' --layer 1 --head 0",),
     ),
