@@ -58,6 +58,7 @@ class Dockerfile:
     """Global arguments, and stages by name in order."""
 
     def __init__(self, path: Path) -> None:
+        self.name = path.name
         self.arguments: dict[str, str] = {}
         self.stages: dict[str, Stage] = {}
         stage: Stage | None = None

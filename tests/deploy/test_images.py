@@ -43,8 +43,8 @@ BUILD_TOOLS = re.compile(r"\b(gcc|g\+\+|build-essential|make|cmake|git|curl|wget
 
 
 @pytest.fixture(params=PATHS, ids=NAMES)
-def image(request: pytest.FixtureRequest) -> tuple[str, Dockerfile]:
-    return request.param.name, Dockerfile(request.param)
+def file(request: pytest.FixtureRequest) -> Dockerfile:
+    return Dockerfile(request.param)
 
 
 def test_hadolint_finds_nothing() -> None:
@@ -53,17 +53,15 @@ def test_hadolint_finds_nothing() -> None:
     assert done.returncode == 0, done.stdout
 
 
-def test_bases_are_arguments_with_an_exact_default(image: tuple[str, Dockerfile]) -> None:
+def test_bases_are_arguments_with_an_exact_default(file: Dockerfile) -> None:
     """So that a build may give a digest, and one that does not gets no moving target."""
-    _, file = image
     names = {stage.base.strip("${}") for stage in file.stages.values()} - set(file.stages)
     assert names == set(file.arguments)
     for default in file.arguments.values():
         assert re.search(r":\d+\.\d+\.\d+-[\w.-]+$", default), default
 
 
-def test_the_last_stage_is_the_server_and_builds_nothing(image: tuple[str, Dockerfile]) -> None:
-    _, file = image
+def test_the_last_stage_is_the_server_and_builds_nothing(file: Dockerfile) -> None:
     assert list(file.stages)[-1] == "server"
     server = file.whole("server")
     for command in server.all("RUN"):
@@ -76,14 +74,13 @@ def test_the_last_stage_is_the_server_and_builds_nothing(image: tuple[str, Docke
 
 
 def test_a_changed_line_of_source_changes_no_layer_of_packages(
-    image: tuple[str, Dockerfile],
+    file: Dockerfile,
 ) -> None:
     """Nothing of the project is there when packages are installed, nor when they are copied.
 
     Of `pyproject.toml` they see the list of packages, in a file of its own: engines keep a layer
     for as long as the contents of what it copies stay.
     """
-    _, file = image
     for name, stage in file.stages.items():
         seen: set[str] = set()
         for keyword, rest in file.whole(name).instructions:
@@ -97,12 +94,11 @@ def test_a_changed_line_of_source_changes_no_layer_of_packages(
     assert "--no-deps" in file.stages["project"].last("RUN")
 
 
-def test_the_server_has_neither_torch_nor_what_trains(image: tuple[str, Dockerfile]) -> None:
-    name, file = image
+def test_the_server_has_neither_torch_nor_what_trains(file: Dockerfile) -> None:
     lists = re.findall(
         r"requirements\.py ([\w ]+?) > (\w+)\.txt", file.stages["requirements"].last("RUN")
     )
-    assert {to: extras for extras, to in lists}["server"] == EXTRAS[name]
+    assert {to: extras for extras, to in lists}["server"] == EXTRAS[file.name]
     assert (
         file.stages["packages"]
         .last("RUN")
@@ -128,25 +124,23 @@ def test_requirements_are_those_of_the_project_and_of_the_extras_named() -> None
     assert not any("torch" in one for one in expected)
 
 
-def test_the_standard_library_is_compiled_where_it_runs(image: tuple[str, Dockerfile]) -> None:
-    _, file = image
+def test_the_standard_library_is_compiled_where_it_runs(file: Dockerfile) -> None:
     compiles = [run for run in file.whole("server").all("RUN") if "compileall" in run]
     assert len(compiles) == 1
     assert 'sysconfig.get_path("stdlib")' in compiles[0]
 
 
-def test_every_stage_that_runs_has_a_number_for_its_user(image: tuple[str, Dockerfile]) -> None:
+def test_every_stage_that_runs_has_a_number_for_its_user(file: Dockerfile) -> None:
     """Kubernetes cannot know that a name is not root's."""
-    _, file = image
     for name in {"server", "train", "loadtest"} & set(file.stages):
         user, group = file.whole(name).last("USER").split(":")
         assert int(user) >= 10_000
         assert int(group) >= 10_000
 
 
-def test_process_1_is_attendant(image: tuple[str, Dockerfile]) -> None:
+def test_process_1_is_attendant(file: Dockerfile) -> None:
     """The exec form: with a shell's, SIGTERM would end at the shell."""
-    server = image[1].whole("server")
+    server = file.whole("server")
     assert server.command("ENTRYPOINT") == ["attendant"]
     assert server.command("CMD") == ["serve"]
     assert server.last("STOPSIGNAL") == "SIGTERM"
@@ -159,16 +153,16 @@ def test_the_server_starts_no_child_that_process_1_would_have_to_reap() -> None:
         assert not starts.search(path.read_text()), path
 
 
-def test_ports_are_the_servers_and_variables_are_settings(image: tuple[str, Dockerfile]) -> None:
-    server, defaults = image[1].whole("server"), Settings()
+def test_ports_are_the_servers_and_variables_are_settings(file: Dockerfile) -> None:
+    server, defaults = file.whole("server"), Settings()
     assert server.last("EXPOSE") == f"{defaults.grpc_port} {defaults.metrics_port}"
     known = {f"ATTENDANT_{setting.name.upper()}" for setting in fields(Settings)}
     named = {name for name in server.environment if name.startswith("ATTENDANT_")}
     assert {"ATTENDANT_HOST", "ATTENDANT_METRICS_HOST"} <= named <= known
 
 
-def test_labels_are_those_of_the_image_specification(image: tuple[str, Dockerfile]) -> None:
-    labels = image[1].stages["server"].last("LABEL")
+def test_labels_are_those_of_the_image_specification(file: Dockerfile) -> None:
+    labels = file.stages["server"].last("LABEL")
     for name in ("title", "description", "licenses", "version", "revision", "base.name"):
         assert f"org.opencontainers.image.{name}=" in labels
 
