@@ -24,6 +24,7 @@ from rich.table import Table
 from loadtests.load.engine import Prompt, random_prompts, run_all, run_one, serving
 from loadtests.load.turns import times_faster, turns
 from service.generation.decoder import OnnxDecoder
+from service.generation.sequence import Sequence as Sample
 from service.records import RanStep
 from service.runtime.session import Binding
 from service.serving.generative_model import GenerativeModel
@@ -117,14 +118,7 @@ async def _latency(repository: Path, name: str, load: float, count: int) -> None
         await run_all(model, requests[:4], 4)
         capacity = len(requests) / await run_all(model, requests, 32)
         steps.clear()
-        gaps = np.random.default_rng(3).exponential(1 / (load * capacity), count)
-        tasks = []
-        due_s = time.monotonic()
-        for prompt, gap_s in zip(requests, gaps, strict=True):
-            due_s += gap_s
-            await asyncio.sleep(max(0.0, due_s - time.monotonic()))
-            tasks.append(asyncio.create_task(run_one(model, prompt)))
-        samples = await asyncio.gather(*tasks)
+        samples = await _at_once(model, requests, _arrivals(load * capacity, count))
     first_s = [sample.timings.time_to_first_token_s for sample in samples]
     between_s = [value for step in steps for value in step.inter_token_s]
     table = Table("", "p50, ms", "p90, ms", "p99, ms", title=f"{load:.0%} of {capacity:.2f}/s")
@@ -221,23 +215,22 @@ class _Arrivals:
             warm_up = mixed_prompts(self.group, 1)  # touches all memory there is
             await run_all(model, warm_up, self.group)
             for rate in rates:
-                gaps_s = np.random.default_rng(3).exponential(1 / rate, int(rate * self.seconds))
-                requests = mixed_prompts(len(gaps_s), 7)
+                requests = mixed_prompts(int(rate * self.seconds), 7)
                 for way in self.ways:
                     arrive = self._in_groups if way == "static" else _at_once
-                    times_s = await arrive(model, requests, gaps_s)
+                    dues_s = _arrivals(rate, len(requests))
+                    samples = await arrive(model, requests, dues_s)
                     answers.setdefault(rate, {})[way] = [
-                        1e3 * time_s / prompt.num_tokens
-                        for time_s, prompt in zip(times_s, requests, strict=True)
+                        1e3 * (sample.timings.finished_s - due_s) / prompt.num_tokens
+                        for sample, due_s, prompt in zip(samples, dues_s, requests, strict=True)
                     ]
         return answers
 
     async def _in_groups(
-        self, model: GenerativeModel, requests: Sequence[Prompt], gaps_s: np.ndarray
-    ) -> list[float]:
-        """Seconds from arrival to end; a group has those that have arrived when it starts."""
-        dues_s: list[float] = (time.monotonic() + np.cumsum(gaps_s)).tolist()
-        times_s: list[float] = []
+        self, model: GenerativeModel, requests: Sequence[Prompt], dues_s: Sequence[float]
+    ) -> list[Sample]:
+        """A group has those requests that have arrived when it starts."""
+        samples: list[Sample] = []
         first = 0
         while first < len(requests):
             end = min(first + self.group, len(requests))
@@ -245,27 +238,27 @@ class _Arrivals:
             await asyncio.sleep(max(0.0, starts_s - time.monotonic()))
             now_s = time.monotonic()
             arrived = [i for i in range(first, end) if i == first or dues_s[i] <= now_s]
-            times_s += await asyncio.gather(
-                *(_answer(model, requests[i], dues_s[i]) for i in arrived)
-            )
+            samples += await asyncio.gather(*(run_one(model, requests[i]) for i in arrived))
             first += len(arrived)
-        return times_s
+        return samples
+
+
+def _arrivals(rate: float, count: int) -> list[float]:
+    """Times of Poisson arrivals from now on, of the monotonic clock."""
+    gaps_s = np.random.default_rng(3).exponential(1 / rate, count)
+    return list((time.monotonic() + np.cumsum(gaps_s)).tolist())
 
 
 async def _at_once(
-    model: GenerativeModel, requests: Sequence[Prompt], gaps_s: np.ndarray
-) -> list[float]:
-    """Seconds from arrival to end; each request is generated from its arrival on."""
-    dues_s = time.monotonic() + np.cumsum(gaps_s)
-    answers = (_answer(model, *each) for each in zip(requests, dues_s.tolist(), strict=True))
-    return list(await asyncio.gather(*answers))
+    model: GenerativeModel, requests: Sequence[Prompt], dues_s: Sequence[float]
+) -> list[Sample]:
+    """Each request is generated from its arrival on."""
 
+    async def answer(prompt: Prompt, due_s: float) -> Sample:
+        await asyncio.sleep(max(0.0, due_s - time.monotonic()))
+        return await run_one(model, prompt)
 
-async def _answer(model: GenerativeModel, prompt: Prompt, due_s: float) -> float:
-    """Seconds from when the request was due to its end."""
-    await asyncio.sleep(max(0.0, due_s - time.monotonic()))
-    await run_one(model, prompt)
-    return time.monotonic() - due_s
+    return list(await asyncio.gather(*map(answer, requests, dues_s)))
 
 
 if __name__ == "__main__":
