@@ -146,7 +146,7 @@ async def test_a_text_of_unknown_words_is_refused_by_its_words(tmp_path: Path) -
     assert any(first["values"])
     reason = "has no word that the model knows: unknown word"
     assert alone.exit_code == among.exit_code == 1
-    assert alone.stderr.startswith(f"text 2 {reason} 'lnch'\n")
+    assert alone.stderr.startswith(f"attendant: error: text 2 {reason} 'lnch'\n")
     assert alone.stdout == ""
     assert [json.loads(line)["line"] for line in among.stdout.splitlines()] == [1, 3]
     assert f"text 2 {reason}s 'Lnch', 'tmrrw'\n" in among.stderr
