@@ -18,7 +18,7 @@ from demos.recipes import VECTOR_DEVIATION, Recipe, from_scratch, from_words
 from models.checkpoints.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
 from models.data.vocabulary import SPECIAL
 from models.errors import SettingError
-from tests.fakes.tiny import one_torch_thread, tiny_embedder
+from tests.fakes.tiny import tiny_embedder
 
 DATA = Path(__file__).parents[2] / "models/data"
 NUM_TRAINING, NUM_TEST = 60, 24
@@ -36,12 +36,6 @@ SETTINGS = LadderSettings(
 )
 NAMES = ["scratch", "words", "frozen", "tuned", "gpt"]
 TEXTS = ["win a prize now", "we are home now", "a prize is waiting", "home for lunch"] * 50
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    with one_torch_thread():
-        yield
 
 
 @pytest.fixture

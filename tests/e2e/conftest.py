@@ -19,7 +19,7 @@ from tests.e2e.graphs import (
     write_slow_text,
 )
 from tests.e2e.server import ServerProcess
-from tests.fakes.tiny import MAX_TOKENS, one_torch_thread, tiny_classifier, tiny_embedder
+from tests.fakes.tiny import MAX_TOKENS, tiny_classifier, tiny_embedder
 
 MAX_QUEUE_REQUESTS = 2
 LONG_S = 1.0  # of an idle machine: long beside everything that must be quick
@@ -50,9 +50,8 @@ def repository(
 ) -> Path:
     """A text classifier, an embedder and three tensor models, one of them slow."""
     folder = tmp_path_factory.mktemp("repository")
-    with one_torch_thread():
-        export_any(spam, ExportSettings("tiny-spam", folder, "fp32"))
-        export_any(embed, ExportSettings("tiny-embed", folder, "fp32"))
+    export_any(spam, ExportSettings("tiny-spam", folder, "fp32"))
+    export_any(embed, ExportSettings("tiny-embed", folder, "fp32"))
     write_graph(add_sub(), folder, "add-sub")
     write_graph(lookup(), folder, "lookup")
     write_graph(slow(), folder, "slow")

@@ -14,7 +14,7 @@ from models.data.datasets import read_dataset
 from tests.e2e.calls import LIMIT_S, text_inputs
 from tests.e2e.conftest import ROOT
 from tests.e2e.server import ServerProcess
-from tests.fakes.tiny import cosines, one_torch_thread, torch_outputs_of_texts
+from tests.fakes.tiny import cosines, torch_outputs_of_texts
 
 NUM_SENTENCES = 100
 EMBEDDING_SIZE = 384
@@ -82,8 +82,7 @@ async def test_concurrent_embeddings_are_those_of_pytorch(
     folder = ROOT / "build/checkpoints/minilm"
     if not folder.is_dir():
         pytest.fail(f"{folder} is missing: run `make models`")
-    with one_torch_thread():
-        wanted = torch_outputs_of_texts(load_checkpoint(folder), texts)
+    wanted = torch_outputs_of_texts(load_checkpoint(folder), texts)
     for process, least in ((exact_server, 0.9999), (server, 0.98)):
         found = await embeddings(process, texts)
         assert found.shape == (NUM_SENTENCES, EMBEDDING_SIZE)

@@ -1,6 +1,6 @@
 """Graphs are traced once per session: tracing is nearly all the time these tests take."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from export.exporter import export_any
 from export.graphs.graph import trace
 from export.settings import ExportSettings, Operator
 from models.checkpoints.checkpoint import Checkpoint, save_checkpoint
-from tests.fakes.tiny import one_torch_thread, tiny_classifier, tiny_embedder
+from tests.fakes.tiny import tiny_classifier, tiny_embedder
 from tests.fakes.tiny_gpt import tiny_generator
 
 CHECKPOINTS: dict[str, Callable[[], Checkpoint]] = {
@@ -20,12 +20,6 @@ CHECKPOINTS: dict[str, Callable[[], Checkpoint]] = {
     "distilbert": lambda: tiny_classifier(pooling="mean", type_vocab_size=0),
     "roberta": lambda: tiny_embedder(type_vocab_size=1, position_offset=2, pad_token_id=1),
 }
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread() -> Iterator[None]:
-    with one_torch_thread():
-        yield
 
 
 checkpoint_of = cache(lambda name: CHECKPOINTS[name]())

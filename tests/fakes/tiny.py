@@ -5,8 +5,7 @@ outputs: two rows that are alike would hide a mix-up.
 """
 
 import string
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -131,20 +130,9 @@ def ragged_batch(
 def torch_outputs(model: nn.Module, batch: dict[str, np.ndarray]) -> np.ndarray:
     """What the PyTorch module computes for a batch, float32."""
     tensors = {name: torch.from_numpy(array) for name, array in batch.items()}
-    with torch.inference_mode(), one_torch_thread():
+    with torch.inference_mode():
         outputs: np.ndarray = model(**tensors).numpy()
     return outputs
-
-
-@contextmanager
-def one_torch_thread() -> Iterator[None]:
-    """On busy cores threads wait for each other for longer than a tiny model computes."""
-    count = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(count)
 
 
 def torch_outputs_of_texts(checkpoint: Checkpoint, texts: Sequence[str]) -> np.ndarray:

@@ -23,7 +23,7 @@ from models.data.tokenizer import END_OF_TEXT, byte_level
 from models.networks.gpt import GPT, GPTConfig
 from service.contract.manifest import Precision
 from service.generation.decoder import OnnxDecoder
-from tests.fakes.tiny import one_torch_thread, randomise
+from tests.fakes.tiny import randomise
 
 MAX_TOKENS = 96
 NUM_LAYERS, NUM_HEADS, HEAD_SIZE = 2, 4, 16
@@ -83,7 +83,7 @@ def random_prompts(lengths: Sequence[int], seed: int = 0) -> list[list[int]]:
 
 def torch_logits(network: GPT, ids: Sequence[int]) -> np.ndarray:
     """Float32 [S, V], recomputed from scratch."""
-    with torch.inference_mode(), one_torch_thread():
+    with torch.inference_mode():
         logits: np.ndarray = network(torch.tensor([list(ids)]))[0].numpy()
     return logits
 
@@ -120,7 +120,7 @@ def liked_text(network: GPT, num_windows: int, temperature: float = 0.5) -> str:
     generator = torch.Generator().manual_seed(0)
     allowed = torch.tensor(TEXT_IDS)
     ids = allowed[torch.randint(len(allowed), (num_windows, 1), generator=generator)]
-    with torch.inference_mode(), one_torch_thread():
+    with torch.inference_mode():
         while ids.shape[1] < MAX_TOKENS:
             logits = network(ids)[:, -1, allowed] / temperature
             drawn = torch.multinomial(torch.softmax(logits, dim=-1), 1, generator=generator)

@@ -18,7 +18,7 @@ from export.graphs.encoder_decoder import trace_encoder, trace_target_decoder
 from models.checkpoints.checkpoint import Checkpoint
 from models.data.pair_tokenizer import train_pair_tokenizer
 from models.networks.transformer import DecoderLayer, Transformer, TransformerConfig
-from tests.fakes.tiny import one_torch_thread, randomise
+from tests.fakes.tiny import randomise
 
 MAX_POSITIONS = 40  # of source and of target
 NUM_LAYERS, NUM_HEADS, HEAD_SIZE = 2, 4, 16
@@ -75,7 +75,7 @@ def torch_logits(network: Transformer, source: Sequence[int], said: Sequence[int
     """Float32 [T + 1, V] of what follows the start and each token said, computed as a whole."""
     source_1S = torch.tensor([list(source)])
     target_1T = torch.tensor([[network.config.start_token_id, *said]])
-    with torch.inference_mode(), one_torch_thread():
+    with torch.inference_mode():
         logits: np.ndarray = network(source_1S, torch.ones_like(source_1S), target_1T)[0].numpy()
     return logits
 
@@ -83,8 +83,7 @@ def torch_logits(network: Transformer, source: Sequence[int], said: Sequence[int
 def greedy(network: Transformer, source: Sequence[int], num_tokens: int) -> list[int]:
     """What the slow reference says, its end included."""
     source_1S = torch.tensor([list(source)])
-    with one_torch_thread():
-        said, _ = network.greedy(source_1S, torch.ones_like(source_1S), num_tokens)
+    said, _ = network.greedy(source_1S, torch.ones_like(source_1S), num_tokens)
     tokens: list[int] = said[0].tolist()
     end = network.config.end_token_id
     return tokens[: tokens.index(end) + 1] if end in tokens else tokens

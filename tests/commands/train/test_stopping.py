@@ -15,7 +15,7 @@ from models.checkpoints.checkpoint import load_checkpoint
 from models.data.datasets import Dataset
 from models.training.state import state_path
 
-ENVIRONMENT = {"NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "200", "OMP_NUM_THREADS": "1"}
+ENVIRONMENT = {"NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "200"}
 
 
 def test_the_first_signal_asks_and_the_second_acts_as_usual() -> None:

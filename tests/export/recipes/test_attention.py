@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -44,7 +44,6 @@ from tests.fakes.serving import Served, refusal, serving
 from tests.fakes.sessions import RealSessions, embedder_manifest, text_session, write_model
 from tests.fakes.tiny import (
     SPECIAL,
-    one_torch_thread,
     tiny_classifier,
     tiny_embedder,
     tiny_tokenizer,
@@ -53,12 +52,6 @@ from tests.fakes.tiny_gpt import tiny_generator
 from tests.fakes.tiny_transformer import tiny_transformer, tiny_writer
 
 TEXT = "free lunch tomorrow"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    with one_torch_thread():
-        yield
 
 
 def tiny_recurrent(attention: str = "additive", form: str = "luong") -> Checkpoint:

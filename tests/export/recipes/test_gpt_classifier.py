@@ -1,7 +1,6 @@
 """A GPT that classifies, as a graph: causal attention over packed tokens, served as any other."""
 
 import asyncio
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -18,18 +17,12 @@ from models.networks.gpt_classifier import GPTClassifier, ending_texts
 from tests.export.graphs.test_first_token import tokens_expanded
 from tests.fakes.serving import serving
 from tests.fakes.sessions import PATIENCE_S, RealSessions
-from tests.fakes.tiny import one_torch_thread, randomise, torch_outputs
+from tests.fakes.tiny import randomise, torch_outputs
 from tests.fakes.tiny_gpt import MAX_TOKENS, NUM_LAYERS, tiny_generator, tiny_gpt
 
 LABELS = ("ham", "spam", "neither")
 ROWS = [[5, 6, 7, 8, 9, 256], [3, 256], [256]]
 TEXTS = ["WINNER!! claim your free prize now", "", "lunch?"]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    with one_torch_thread():
-        yield
 
 
 @pytest.fixture(scope="module")

@@ -30,7 +30,6 @@ from models.recipes.pair_scoring import (
 from models.training.settings import TrainingSettings
 from tests.fakes.serving import Served, serving, within_patience
 from tests.fakes.sessions import SPECIAL, WORDS, RealSessions, write_tokenizer
-from tests.fakes.tiny import one_torch_thread
 from tests.fakes.tiny_gpt import tiny_generator
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -67,15 +66,14 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
         intermediate_size=32,
         max_positions=MAX_TOKENS,
     )
-    with one_torch_thread():
-        tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-        base = Checkpoint(
-            TextEmbedder(Encoder(config)).eval(), "embedding", (), tokenizer, MAX_TOKENS, "tiny"
-        )
-        save_checkpoint(base, folder / "base")
-        files, output = DataFiles(folder / "pairs.tsv"), folder / "match"
-        train("pair-scoring", files, str(folder / "base"), output, SETTINGS, resume=True)
-        export_any(load_checkpoint(output), ExportSettings("match", folder / "repository", "fp32"))
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    base = Checkpoint(
+        TextEmbedder(Encoder(config)).eval(), "embedding", (), tokenizer, MAX_TOKENS, "tiny"
+    )
+    save_checkpoint(base, folder / "base")
+    files, output = DataFiles(folder / "pairs.tsv"), folder / "match"
+    train("pair-scoring", files, str(folder / "base"), output, SETTINGS, resume=True)
+    export_any(load_checkpoint(output), ExportSettings("match", folder / "repository", "fp32"))
     return folder
 
 

@@ -22,7 +22,6 @@ from models.networks.heads import TextEmbedder
 from models.training.settings import TrainingSettings
 from tests.fakes.serving import Served, serving
 from tests.fakes.sessions import SPECIAL, WORDS, RealSessions, write_tokenizer
-from tests.fakes.tiny import one_torch_thread
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 MAX_TOKENS = 16
@@ -78,16 +77,15 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "tags": ("token-classification", "prizes.conll"),
         "asks": ("question-answering", "prizes.jsonl"),
     }
-    with one_torch_thread():
-        tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-        base = TextEmbedder(Encoder(config)).eval()
-        save_checkpoint(
-            Checkpoint(base, "embedding", (), tokenizer, MAX_TOKENS, "tiny"), folder / "base"
-        )
-        for name, (task, data) in tasks.items():
-            files, output = DataFiles(folder / data), folder / name
-            train(task, files, str(folder / "base"), output, SETTINGS, resume=True)
-            export_any(load_checkpoint(output), ExportSettings(name, folder / "repository", "fp32"))
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    base = TextEmbedder(Encoder(config)).eval()
+    save_checkpoint(
+        Checkpoint(base, "embedding", (), tokenizer, MAX_TOKENS, "tiny"), folder / "base"
+    )
+    for name, (task, data) in tasks.items():
+        files, output = DataFiles(folder / data), folder / name
+        train(task, files, str(folder / "base"), output, SETTINGS, resume=True)
+        export_any(load_checkpoint(output), ExportSettings(name, folder / "repository", "fp32"))
     return folder / "repository"
 
 

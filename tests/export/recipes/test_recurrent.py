@@ -2,7 +2,6 @@
 
 import asyncio
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -35,17 +34,10 @@ from service.contract.tensors import Arrays
 from service.runtime.session import OnnxSession, SessionOptions
 from tests.fakes.serving import Served, refusal, serving
 from tests.fakes.sessions import PATIENCE_S, RealSessions
-from tests.fakes.tiny import one_torch_thread
 
 NUM_STEPS = 2
 DTYPES = {"INT64": "<i8", "FP32": "<f4"}
 SOURCE = np.array([[4, 5, 6, 7], [8, 4, 0, 0]])
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    with one_torch_thread():
-        yield
 
 
 def network_of(attention: str, form: str = "luong") -> RecurrentSeq2Seq:

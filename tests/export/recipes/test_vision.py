@@ -48,7 +48,6 @@ def images() -> LabelledImages:
 
 @pytest.fixture(scope="module")
 def checkpoint(images: LabelledImages) -> Checkpoint:
-    torch.set_num_threads(1)
     return train_vit(split_images(images, SETTINGS), SETTINGS).checkpoint
 
 

@@ -41,7 +41,7 @@ for line in sys.stdin:
     code = os.waitstatus_to_exitcode(os.wait()[1])
     print(json.dumps([code, text]), flush=True)
 """
-ENVIRONMENT = {"NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "500", "OMP_NUM_THREADS": "1"}
+ENVIRONMENT = {"NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "500"}
 
 
 class Ended(NamedTuple):

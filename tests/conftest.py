@@ -1,0 +1,13 @@
+"""What holds for every test: one thread for PyTorch, and SIGINT as a terminal has it."""
+
+import os
+import signal
+
+# Before torch is imported, and for the commands that tests start. Networks as small as those of
+# tests gain nothing from threads, which wait for each other for longer than they compute.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# A shell's background jobs start with SIGINT ignored, and so would the commands that tests
+# interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
