@@ -4,6 +4,7 @@ Knows nothing of the command line; a callback reports progress.
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import onnx
@@ -81,9 +82,9 @@ def export_decoder(
     )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Decoder:
-    """One network in any precision."""
+    """One network in any precision; what several of them need is computed once."""
 
     checkpoint: Checkpoint
     network: GPT
@@ -114,8 +115,10 @@ class _Decoder:
     def _graphs(self, precision: Precision) -> tuple[onnx.ModelProto, onnx.ModelProto | None]:
         """The graph that decodes, and the one for prompts where the cache is in int8."""
         network, prefill = self.network, None
-        self.on_step(f"{precision}: tracing the graph")
-        graph = trace_decoder(network, is_half=precision == "fp16")
+        if precision == "fp16":
+            self.on_step("fp16: tracing the graph")
+            return trace_decoder(network, is_half=True), None
+        graph = self._traced
         if precision in FLOAT:
             return graph, None
         if self.settings.kv_cache == "int8":
@@ -127,6 +130,17 @@ class _Decoder:
         graph = _quantize(graph, precision)
         check_fused(graph, OPERATOR, network.config.num_layers)
         return graph, prefill
+
+    @cached_property
+    def _traced(self) -> onnx.ModelProto:
+        self.on_step("tracing the graph")
+        return trace_decoder(self.network, is_half=False)
+
+    @cached_property
+    def _float_perplexity(self) -> float:
+        assert self.windows is not None, "perplexity is measured on held-out text"
+        self.on_step(f"measuring PyTorch's perplexity on {self.windows.size} tokens")
+        return network_perplexity(self.network, self.windows)
 
     def _largest_cached(self, graph: onnx.ModelProto) -> Largest:
         """The largest values by the float32 graph, over the joined sample texts."""
@@ -143,9 +157,7 @@ class _Decoder:
 
     def _perplexity(self, graph: onnx.ModelProto, windows: np.ndarray) -> dict[str, float]:
         """Perplexity of the network and of the graph."""
-        what = f"measuring perplexity on {windows.size} tokens"
-        self.on_step(what)
-        exact = network_perplexity(self.network, windows)
+        what, exact = f"measuring perplexity on {windows.size} tokens", self._float_perplexity
         by_graph = graph_perplexity(
             graph,
             windows,
