@@ -204,7 +204,7 @@ async def test_symbols_are_text_to_clients(reversal: Path) -> None:
         )
         cut = await served.generation.GenerateUnary(request, timeout=PATIENCE_S)
         tried = await asyncio.to_thread(lambda: list(try_models(served.address, PATIENCE_S)))
-    (row,) = (line for line in listed.splitlines() if "reversal" in line)
+    (row,) = (line for line in listed.splitlines() if line.startswith("│ reversal"))
     assert "symbols: s0, s1, s2, s3, s4, s5" in row
     assert cut.results[0].text == source.split()[-1]
     assert cut.results[0].finish_reason == generation_pb2.FINISH_REASON_LENGTH
