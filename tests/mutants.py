@@ -72,10 +72,12 @@ TESTS = (
     "generation/test_kv_cache",
     "generation/test_large_vocabulary",
     "generation/test_wait_estimator",
+    "generation/test_packed_scheduler",
+    "generation/test_packed_simulation",
     "generation/test_params",
     "generation/test_sampling",
-    "generation/test_scheduler",
     "generation/test_simulation",
+    "generation/test_slot_scheduler",
     "generation/test_speculation",
     "generation/test_text_stream",
     "observe/test_metrics",
@@ -129,6 +131,7 @@ DESELECTED = (
     "tests/service/batching/test_simulation.py::"
     "test_the_simulation_meets_refusals_deadlines_and_timeouts",
     "tests/service/generation/test_simulation.py::test_the_simulation_meets_what_it_is_about",
+    "tests/service/generation/test_packed_simulation.py::test_the_simulation_meets_what_it_is_about",
 )
 NUM_SEEDS = 30  # of a simulation, instead of 200 and 300: a mutant that survives runs them all
 SETTINGS = f"""

@@ -41,7 +41,7 @@ ROOMS = {
     ),
     "service/generation": Room(
         "errors records contract runtime",
-        "decoder encoder_decoder engine inbox params sampling scheduler sequence stream",
+        "decoder decoders encoder_decoder engine inbox params sampling scheduler sequence stream",
     ),
     "service/serving/tasks": Room("errors records contract runtime"),
     "service/serving": Room(
@@ -83,7 +83,7 @@ ROOMS = {
     "export/precision": Room("errors graphs models service/runtime service/generation/decoder"),
     "export/checks": Room(
         "errors graphs models service/runtime service/batching/collate"
-        " service/generation/decoder service/generation/encoder_decoder"
+        " service/generation/decoder service/generation/decoders service/generation/encoder_decoder"
         " service/serving/tasks/answers service/serving/tasks/entities"
     ),
     "export/writer": Room(
@@ -166,13 +166,17 @@ POLICY = (
     "contract/warmup_samples",
     "errors",
     "generation/beams",
+    "generation/blocks",
+    "generation/decoders",
     "generation/kv_cache",
     "generation/wait_estimator",
+    "generation/packed_scheduler",
     "generation/params",
     "generation/sampler_state",
     "generation/sampling",
     "generation/scheduler",
     "generation/sequence",
+    "generation/slot_scheduler",
     "generation/speculation",
     "generation/text_stream",
     "observe/statistics",

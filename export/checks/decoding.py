@@ -18,7 +18,8 @@ import torch
 from export.errors import ExportError
 from export.graphs.graph import open_session
 from models.networks.gpt import GPT
-from service.generation.decoder import Decoder, OnnxDecoder
+from service.generation.decoder import OnnxDecoder
+from service.generation.decoders import Decoder
 
 NUM_STEPS = 64
 PROMPT_TOKENS = (1, 7, 40)  # fewer where the model takes fewer

@@ -62,7 +62,7 @@ class StepExample:
 
 def trace_decoder(network: GPT, *, is_half: bool) -> onnx.ModelProto:
     """The graph of a decoder, or `ExportError` unless each layer's attention became one node."""
-    decoder = _CachedDecoder(copy.deepcopy(network).eval())
+    decoder = CachedDecoder(copy.deepcopy(network).eval(), CachedAttention)
     config = network.config
     dtype = torch.float16 if is_half else torch.float32
     if is_half:
@@ -71,33 +71,34 @@ def trace_decoder(network: GPT, *, is_half: bool) -> onnx.ModelProto:
     size = (NUM_ROWS, config.num_heads, NUM_CACHED, config.head_size)
     step, cached = StepExample.made(), torch.export.Dim("cache")
     tensors = (*step.tensors, *(torch.zeros(size, dtype=dtype) for _ in pasts))
-    shapes = (*step.shapes, ({0: step.rows, 2: cached},) * len(pasts))
+    (of_ids, of_positions, *of_others), of_cache = step.shapes, {0: step.rows, 2: cached}
+    shapes = of_ids, of_positions, (*of_others, *[of_cache] * len(pasts))
     inputs, outputs = (*INPUTS, *pasts), ("logits", *presents)
     model = clean(export_program(decoder, tensors, inputs, shapes), inputs, outputs)
     check_fused(model, OPERATOR, config.num_layers)
     return model
 
 
-class _CachedDecoder(nn.Module):
+class CachedDecoder(nn.Module):
     """The network's own weights and layers, but for attention, which is given a cache."""
 
-    def __init__(self, network: GPT) -> None:
+    def __init__(self, network: GPT, attention: "type[CachedAttention]") -> None:
         super().__init__()
         self.network = network
+        self.num_lengths = attention.num_lengths
         self.attentions = nn.ModuleList()
         for layer in network.layers:
             assert isinstance(layer, DecoderLayer)
-            self.attentions.append(CachedAttention(layer.attention))
+            self.attentions.append(attention(layer.attention))
 
     def forward(
-        self,
-        input_ids_BS: Tensor,
-        position_ids_BS: Tensor,
-        seqlens_k_B: Tensor,
-        total_sequence_length: Tensor,
-        logit_positions_N: Tensor,
-        *pasts: Tensor,
+        self, input_ids_BS: Tensor, position_ids_BS: Tensor, *others: Tensor
     ) -> tuple[Tensor, ...]:
+        """`others` are the operator's lengths, the positions of logits, and the caches."""
+        lengths, (logit_positions_N, *pasts) = (
+            others[: self.num_lengths],
+            others[self.num_lengths :],
+        )
         network = self.network
         hidden_BSD = network.words(input_ids_BS) + network.positions.table(position_ids_BS)
         presents: list[Tensor] = []
@@ -106,19 +107,20 @@ class _CachedDecoder(nn.Module):
         ):
             assert isinstance(layer, DecoderLayer)
             attended_BSD, *present = attention(
-                layer.attention_norm(hidden_BSD),
-                (pasts[2 * index], pasts[2 * index + 1]),
-                (seqlens_k_B, total_sequence_length),
+                layer.attention_norm(hidden_BSD), (pasts[2 * index], pasts[2 * index + 1]), lengths
             )
             hidden_BSD = hidden_BSD + attended_BSD
             hidden_BSD = hidden_BSD + layer.feed_forward(layer.feed_forward_norm(hidden_BSD))
             presents += present
-        wanted_ND = hidden_BSD.flatten(0, 1).index_select(0, logit_positions_N)
+        wanted_ND = hidden_BSD.flatten(0, -2).index_select(0, logit_positions_N)
         return network.logits(network.norm(wanted_ND)).float(), *presents
 
 
 class CachedAttention(nn.Module):
     """An attention's own weights, query, key and value as one, around the operator."""
+
+    operator = OPERATOR
+    num_lengths = 2  # inputs of the operator behind the caches
 
     def __init__(self, attention: MultiHeadAttention) -> None:
         super().__init__()
@@ -132,12 +134,12 @@ class CachedAttention(nn.Module):
         self.scale = attention.head_size**-0.5
 
     def forward(
-        self, hidden_BSD: Tensor, past: tuple[Tensor, Tensor], lengths: tuple[Tensor, Tensor]
+        self, hidden_BSD: Tensor, past: tuple[Tensor, Tensor], lengths: tuple[Tensor, ...]
     ) -> tuple[Tensor, Tensor, Tensor]:
         """The output [B, S, D], and the cache with these tokens in it."""
         packed = self.query_key_value(hidden_BSD)
         context_BSD, key, value = torch.onnx.ops.symbolic_multi_out(
-            f"com.microsoft::{OPERATOR}",
+            f"com.microsoft::{self.operator}",
             [packed, None, None, *past, *lengths],
             {"num_heads": self.num_heads, "kv_num_heads": self.num_heads, "scale": self.scale},
             dtypes=[packed.dtype, past[0].dtype, past[1].dtype],

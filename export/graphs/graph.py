@@ -89,7 +89,7 @@ def check_fused(model: onnx.ModelProto, operator: str, num_layers: int) -> None:
 
 def fused_ops(model: onnx.ModelProto) -> dict[str, int]:
     """The number of occurrences of each fused operator."""
-    attentions = ("Attention", "MultiHeadAttention", "GroupQueryAttention")
+    attentions = ("Attention", "MultiHeadAttention", "GroupQueryAttention", "PagedAttention")
     fused = (*attentions, "LSTM", "LayerNormalization", "Gelu")
     counts = Counter(node.op_type for node in model.graph.node)
     return {name: counts[name] for name in fused if counts[name]}

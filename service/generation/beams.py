@@ -22,6 +22,7 @@ from collections.abc import Mapping
 from collections.abc import Sequence as Many
 from dataclasses import dataclass
 from operator import itemgetter
+from typing import Any
 
 import numpy as np
 
@@ -84,7 +85,7 @@ class BeamSearch:
     def __repr__(self) -> str:
         return f"<BeamSearch {len(self._beams)} beams, {len(self._finished)} finished>"
 
-    def advance(self, logits: Mapping[Sequence, np.ndarray], scheduler: Scheduler) -> bool:
+    def advance(self, logits: Mapping[Sequence, np.ndarray], scheduler: Scheduler[Any]) -> bool:
         """Take what a step computed, float32 [V] of each beam; True once the search is over.
 
         Raises `ModelFailed`.
@@ -113,7 +114,7 @@ class BeamSearch:
         self._go_on(going, logits, scheduler)
         return False
 
-    def close(self, scheduler: Scheduler, *, is_sound: bool = True) -> None:
+    def close(self, scheduler: Scheduler[Any], *, is_sound: bool = True) -> None:
         """Give up every slot, or the place in the queue; does so once."""
         if not self._is_closed:
             self._is_closed = True
@@ -189,7 +190,7 @@ class BeamSearch:
         self,
         going: Many[Continuation],
         logits: Mapping[Sequence, np.ndarray],
-        scheduler: Scheduler,
+        scheduler: Scheduler[Any],
     ) -> None:
         """Give each continuation a sequence: its beam's own if it is free, or a copy."""
         kept = {continuation.beam.sequence for continuation in going}

@@ -46,7 +46,7 @@ class BlockCache:
         self.block_size = block_size
         self.max_tokens = max_tokens
         self.num_slots = max_rows
-        self.num_copied_blocks = 0
+        self.num_moved_rows = 0
         self._copy = copy
         self._rows: dict[Sequence, _Row] = {}
         self._slots: list[Sequence | None] = [None] * max_rows
@@ -161,11 +161,12 @@ class BlockCache:
             self._copy_rest(source, target, source.num_computed_tokens)
         target.num_computed_tokens = source.num_computed_tokens
 
-    def release(self, sequence: Sequence) -> None:
+    def release(self, sequence: Sequence, *, is_sound: bool = True) -> None:
         """The sequence ended. Its full blocks stay for others.
 
-        A failed run has written to no full block, so they are sound in any case.
+        A failed run has written to no full block: they are sound where `is_sound` says no, too.
         """
+        del is_sound
         self._drop_blocks(sequence)
         assert sequence.slot is not None, "it had a place"
         self._slots[sequence.slot], sequence.slot = None, None
@@ -294,7 +295,7 @@ class BlockCache:
         assert len(row.blocks) == place, "the rest lies in the block after those it shares"
         row.blocks.append(self._take(_owner(target)))
         self._copy(self._rows[source].blocks[place], row.blocks[place], num_rest)
-        self.num_copied_blocks += 1
+        self.num_moved_rows += 1
 
 
 def _owner(sequence: Sequence) -> Owner:

@@ -15,7 +15,6 @@ from collections import OrderedDict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 
@@ -36,46 +35,6 @@ MAX_BINDINGS = 256  # ranges of slots whose addresses are kept bound for the nex
 
 
 _Tensor = tuple[np.dtype, tuple[int, ...]]  # its type and dims; -1 where they vary
-
-
-class Decoder(Protocol):
-    """A model with a cache, as the engine sees it."""
-
-    @property
-    def num_slots(self) -> int: ...
-
-    @property
-    def max_tokens(self) -> int: ...
-
-    @property
-    def vocab_size(self) -> int: ...
-
-    def copy(self, source: int, target: int, num_tokens: int, start: int = 0) -> None:
-        """Copy a slot's keys and values of tokens `start` to `num_tokens` to another slot.
-
-        The target has those before `start` already.
-        """
-        ...
-
-    @property
-    def pads_prompts(self) -> bool:
-        """Whether rows of several tokens cost as much as the longest of their run."""
-        ...
-
-    @property
-    def max_logits_per_row(self) -> int:
-        """For how many tokens of one row a run can give logits; 1 if only for the last."""
-        ...
-
-    def run(
-        self,
-        first_slot: int,
-        rows: Sequence[np.ndarray],
-        num_past: Sequence[int],
-        num_logits: int = 1,
-    ) -> np.ndarray:
-        """Compute the next tokens of neighbouring slots; see `OnnxDecoder.run`."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ from service.errors import (
     TooLate,
     Unavailable,
 )
-from service.generation.decoder import Decoder
+from service.generation.decoders import Decoder, PagedDecoder
 from service.generation.inbox import Inbox, QueueLimits
 from service.generation.scheduler import SchedulerLimits, StepPlan
 from service.generation.sequence import (
@@ -37,7 +37,7 @@ from service.generation.sequence import (
     Vocabulary,
     samples_of,
 )
-from service.generation.step import Step, Steps
+from service.generation.step import Steps
 from service.generation.stream import Generation, SequenceUpdate, failed, ran_step
 from service.generation.wait_estimator import Demand, Forecast, Forecasts, WaitEstimator
 from service.records import FinishReason, Observer
@@ -54,7 +54,7 @@ class GenerationEngine:
     def __init__(
         self,
         name: str,
-        decoder: Decoder,
+        decoder: Decoder | PagedDecoder,
         vocabulary: Vocabulary,
         limits: SchedulerLimits,
         queue: QueueLimits,
@@ -274,33 +274,31 @@ class GenerationEngine:
         self._post(updates)
         self._next_due_s = min((sequence.due_s for sequence in self._live), default=inf)
 
-    def _take(self, step: Step, started_s: float) -> None:
+    def _take(self, plan: StepPlan, started_s: float) -> None:
         """Take a step that is scheduled: run it, extend its sequences, and report it."""
         self._is_checked = False
-        plan = step.plan
         self._stamp(plan.sequences, started_s)
         self._flush()  # readers are served while the run computes, and hold up no planning
         run_started_s = time.monotonic()
         try:
-            logits = self._steps.run(step)
+            logits = self._steps.run(plan)
         except Exception as error:  # whatever a model raises is its failure
             self._did_not_run(plan, error)
             return
         run_s = time.monotonic() - run_started_s
         self._num_failed_steps = 0
-        updates = self._steps.extend(step, logits)
-        self._post(updates)
-        num_agreed = len(updates) - 1 if plan.draft else 0
-        self._scheduler.ran(plan, run_s, num_agreed, step.num_decoding)
+        extended = self._steps.extend(plan, logits)
+        self._post(extended.updates)
+        self._scheduler.ran(plan, run_s, extended.num_agreed)
         self._learn_pace(plan, started_s)
         num_moved_rows, self._num_moved_rows = self._num_moved_rows, self.cache.num_moved_rows
         ran = ran_step(
             plan,
-            updates,
+            extended.updates,
             run_s=run_s,
             step_s=time.monotonic() - started_s,
             num_moved_rows=self.cache.num_moved_rows - num_moved_rows,
-            num_agreed=num_agreed,
+            num_agreed=sum(extended.num_agreed.values()),
         )
         for observer in self._observers:
             observer.step_ran(ran)
@@ -308,11 +306,13 @@ class GenerationEngine:
     def _learn_pace(self, plan: StepPlan, started_s: float) -> None:
         now_s = time.monotonic()
         took_s = now_s - started_s
-        if plan.phase == "prefill":
-            self._estimator.read(plan.num_tokens, took_s)
-        else:
+        # Where a run computes prompts beside steps, each has its share of the time by its tokens.
+        prompts_s = took_s * plan.num_prompt_tokens / plan.num_tokens
+        if plan.num_prompt_tokens:
+            self._estimator.read(plan.num_prompt_tokens, prompts_s)
+        if plan.num_decoding:
             interval_s = took_s if self._decoded_s is None else now_s - self._decoded_s
-            self._estimator.decoded(len(plan.sequences), took_s, interval_s)
+            self._estimator.decoded(plan.num_decoding, took_s - prompts_s, interval_s)
             self._decoded_s = now_s
 
     def _stamp(self, sequences: Many[Sequence], now_s: float) -> None:

@@ -12,16 +12,21 @@ import time
 from collections.abc import Callable
 from collections.abc import Sequence as Many
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from service.errors import AttendantError, ModelFailed
 from service.generation.beams import BeamSearch, Hypothesis
-from service.generation.decoder import Decoder
+from service.generation.blocks import BlockCache
+from service.generation.decoders import Decoder, PagedDecoder
 from service.generation.kv_cache import KVCache
+from service.generation.packed_scheduler import PackedScheduler
 from service.generation.sampling import TokenLogprobs, sample
 from service.generation.scheduler import Scheduler, SchedulerLimits, StepPlan
 from service.generation.sequence import GenerationRequest, Sequence, Vocabulary
+from service.generation.slot_scheduler import SlotScheduler
+from service.generation.speculation import Draft
 from service.generation.stream import SequenceUpdate
 from service.records import FinishReason
 
@@ -30,13 +35,11 @@ Fail = Callable[[Many[Sequence], AttendantError], list[SequenceUpdate]]
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """A planned run and its inputs."""
+class Extended:
+    """What a step made of its sequences."""
 
-    plan: StepPlan
-    rows: list[np.ndarray]  # int32 token ids to compute, by sequence
-    num_past: list[int]  # tokens of each that the cache holds
-    num_decoding: int  # sequences that decode when the step is planned
+    updates: list[SequenceUpdate]
+    num_agreed: dict[Sequence, int]  # drafted tokens that were accepted, by sequences with a draft
 
 
 class Steps:
@@ -44,43 +47,38 @@ class Steps:
 
     def __init__(
         self,
-        decoder: Decoder,
+        decoder: Decoder | PagedDecoder,
         vocabulary: Vocabulary,
         limits: SchedulerLimits,
         finish: Finish,
         fail: Fail,
     ) -> None:
-        self.cache = KVCache(
-            decoder.num_slots,
-            decoder.max_tokens,
-            decoder.copy,
-            can_save=limits.can_reuse_prefixes,
-        )
-        self.scheduler = Scheduler(limits, self.cache)
+        self.scheduler, self.cache = _scheduler_of(decoder, limits)
         self.searches: dict[GenerationRequest, BeamSearch] = {}
         self._decoder = decoder
         self._vocabulary = vocabulary
         self._finish = finish
         self._fail = fail
 
-    def schedule(self) -> Step | None:
+    def schedule(self) -> StepPlan | None:
         """The next step; None without work."""
-        plan = self.scheduler.plan()
-        if plan is None:
-            return None
-        num_past = [sequence.num_computed_tokens for sequence in plan.sequences]
-        return Step(plan, plan.rows(), num_past, self.cache.num_decoding)
+        return self.scheduler.plan()
 
-    def run(self, step: Step) -> np.ndarray:
+    def run(self, plan: StepPlan) -> np.ndarray:
         """The logits of a step. Raises whatever a model raises."""
-        plan = step.plan
-        return self._decoder.run(plan.first_slot, step.rows, step.num_past, 1 + plan.num_drafted)
+        return plan.run_on(self._decoder)
 
-    def extend(self, step: Step, logits: np.ndarray) -> list[SequenceUpdate]:
+    def extend(self, plan: StepPlan, logits: np.ndarray) -> Extended:
         """The sequences' new tokens and errors, after a step that ran."""
-        plan = step.plan
         self.scheduler.computed(plan)
-        return self._sample(plan, logits) if plan.draft is None else self._check(plan, logits)
+        due = [each for each in plan.sequences if not each.num_uncomputed_tokens]
+        if len(due) < len(plan.sequences):
+            for sequence in plan.sequences:
+                if sequence.num_uncomputed_tokens:
+                    self.scheduler.settle(sequence)
+        if not plan.drafts:
+            return Extended(self._sample(due, logits), {})
+        return self._check(due, plan.drafts, logits)
 
     def add(self, arrivals: Many[Sequence]) -> None:
         """Let sequences wait for a slot; the results of a beam search as one."""
@@ -111,13 +109,9 @@ class Steps:
             samples |= dict.fromkeys(search.results if search else (sequence,))
         return list(samples)
 
-    def _sample(self, plan: StepPlan, logits_BV: np.ndarray) -> list[SequenceUpdate]:  # noqa: N803
-        """Choose the next token of every row whose last one was computed; end what is complete."""
-        sequences = plan.sequences
-        due = [index for index, s in enumerate(sequences) if not s.num_uncomputed_tokens]
-        if len(due) < len(sequences):
-            assert not due, "a chunk has one row, and the other steps compute whole rows"
-            self.scheduler.settle(sequences[0])
+    def _sample(self, sequences: Many[Sequence], logits_BV: np.ndarray) -> list[SequenceUpdate]:  # noqa: N803
+        """Choose the next token of sequences that are computed; end what is complete."""
+        if not sequences:
             return []
         drawing = [i for i, s in enumerate(sequences) if s.request not in self.searches]
         drawn_BV = logits_BV if len(drawing) == len(sequences) else logits_BV[drawing]  # noqa: N806
@@ -139,17 +133,33 @@ class Steps:
                 updates += self._fail([sequence], error)
         return updates + self._advance(beams, now_s)
 
-    def _check(self, plan: StepPlan, logits_NV: np.ndarray) -> list[SequenceUpdate]:  # noqa: N803
+    def _check(
+        self,
+        sequences: Many[Sequence],
+        drafts: Many[Draft],
+        logits_NV: np.ndarray,  # noqa: N803
+    ) -> Extended:
         """Choose tokens while they are those drafted, and the one that follows; as one by one."""
-        assert plan.draft is not None
-        (sequence,) = plan.sequences
-        updates: list[SequenceUpdate] = []
-        for place, drafted in enumerate([*plan.draft.token_ids.tolist(), None]):
-            updates += self._sample(plan, logits_NV[place : place + 1])
-            if sequence.is_finished or updates[-1].token_ids != (drafted,):
-                break
-            self.scheduler.agree(sequence)
-        return updates
+        drafted = {draft.sequence: draft.token_ids for draft in drafts}
+        counts = [1 + len(drafted.get(sequence, ())) for sequence in sequences]
+        places = dict(zip(sequences, (np.cumsum(counts) - counts).tolist(), strict=True))
+        updates = self._sample(sequences, logits_NV[list(places.values())])
+        num_agreed = dict.fromkeys(drafted, 0)
+        going = list(drafted)
+        while going:
+            going = [each for each in going if self._agrees(each, drafted[each], num_agreed[each])]
+            for sequence in going:
+                self.scheduler.agree(sequence)
+                num_agreed[sequence] += 1
+            rows = [places[sequence] + num_agreed[sequence] for sequence in going]
+            updates += self._sample(going, logits_NV[rows])
+        return Extended(updates, num_agreed)
+
+    def _agrees(self, sequence: Sequence, drafted: np.ndarray, num_agreed: int) -> bool:
+        """Whether the token that a sequence just took is the next one of its draft."""
+        if sequence.is_finished or num_agreed == len(drafted):
+            return False
+        return bool(sequence.token_ids[sequence.num_tokens - 1] == drafted[num_agreed])
 
     def _append(
         self, sequence: Sequence, token_id: int, logprobs: TokenLogprobs | None, now_s: float
@@ -218,3 +228,21 @@ class Steps:
         text = "".join(map(sequence.text.push, said)) + sequence.text.finish()
         self._finish(sequence, hypothesis.reason)
         return SequenceUpdate(sequence, text, token_ids, hypothesis.logprobs, is_last=True)
+
+
+def _scheduler_of(
+    decoder: Decoder | PagedDecoder, limits: SchedulerLimits
+) -> tuple[Scheduler[Any], KVCache | BlockCache]:
+    """The scheduler of the steps that a decoder takes, and the accounting of its cache."""
+    if isinstance(decoder, PagedDecoder):
+        blocks = BlockCache(
+            decoder.num_blocks,
+            decoder.block_size,
+            decoder.max_tokens,
+            decoder.max_rows,
+            decoder.copy,
+        )
+        return PackedScheduler(limits, blocks), blocks
+    can_save = limits.can_reuse_prefixes
+    slots = KVCache(decoder.num_slots, decoder.max_tokens, decoder.copy, can_save=can_save)
+    return SlotScheduler(limits, slots), slots

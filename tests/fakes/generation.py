@@ -14,15 +14,16 @@ from typing import Any, TypeVar
 import numpy as np
 
 from service.contract.queue_policies import QueuePolicy
-from service.generation.decoder import Decoder
+from service.generation.decoders import Decoder, PagedDecoder
 from service.generation.engine import GenerationEngine
 from service.generation.inbox import QueueLimits
 from service.generation.kv_cache import KVCache
 from service.generation.params import SamplingParams
 from service.generation.sampler_state import SamplerState
 from service.generation.sampling import TokenLogprobs
-from service.generation.scheduler import Scheduler, SchedulerLimits, StepPlan
+from service.generation.scheduler import SchedulerLimits
 from service.generation.sequence import GenerationRequest, Sequence
+from service.generation.slot_scheduler import SlotPlan, SlotScheduler
 from service.generation.speculation import Draft, Speculator, lookup
 from service.generation.stream import Generation
 from service.generation.text_stream import TextStream
@@ -80,7 +81,7 @@ def sequence_of(prompt: str | Iterable[int], *, queued_s: float = 0.0, **request
 class Step:
     """A plan that ran, and what was so when it was made."""
 
-    plan: StepPlan
+    plan: SlotPlan
     num_decoding: int
     num_copied: int  # sequences that began with what another slot had
 
@@ -105,7 +106,7 @@ class Steps:
     def __post_init__(self) -> None:
         self.decoder = FakeDecoder(self.num_slots, self.max_tokens)
         self.cache = KVCache(self.num_slots, self.max_tokens, self.decoder.copy)
-        self.scheduler = Scheduler(self.limits, self.cache)
+        self.scheduler = SlotScheduler(self.limits, self.cache)
 
     def add(self, *sequences: Sequence) -> None:
         for sequence in sequences:
@@ -164,17 +165,13 @@ class Steps:
     def _num_copied(self) -> int:
         return sum(sequence.num_reused_tokens > 0 for sequence in self.live)
 
-    def _run(self, plan: StepPlan) -> None:
-        rows = [
-            s.token_ids[s.num_computed_tokens : s.num_computed_tokens + num_new]
-            for s, num_new in zip(plan.sequences, plan.num_new_tokens, strict=True)
-        ]
-        num_past = [sequence.num_computed_tokens for sequence in plan.sequences]
-        logits = self.decoder.run(plan.first_slot, rows, num_past)
+    def _run(self, plan: SlotPlan) -> None:
+        logits = plan.run_on(self.decoder)
         self.scheduler.computed(plan)
-        for sequence, row in zip(plan.sequences, logits, strict=True):
+        rows = iter(logits)
+        for sequence in plan.sequences:
             if not sequence.num_uncomputed_tokens:
-                self._extend(sequence, int(row.argmax()))
+                self._extend(sequence, int(next(rows).argmax()))
             else:
                 self.scheduler.settle(sequence)
 
@@ -230,6 +227,7 @@ class _Eager(Speculator):
 
 def draft_eagerly(engine: GenerationEngine) -> None:
     """Before its first request: draft wherever there is something to draft."""
+    assert isinstance(engine._scheduler, SlotScheduler)
     engine._scheduler._speculator = _Eager(7)
 
 
@@ -260,7 +258,7 @@ async def read(generation: Generation) -> list[Answer]:
 
 @asynccontextmanager
 async def engine_on(
-    decoder: Decoder,
+    decoder: Decoder | PagedDecoder,
     *,
     observer: RecordingObserver | None = None,
     queue: QueueLimits | None = None,

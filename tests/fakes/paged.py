@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from service.generation.packed import PackedInputs
+from service.errors import ModelFailed
+from service.generation.decoders import PackedInputs
 
 SKIP = -1  # a slot that is not written to
 
@@ -94,11 +95,13 @@ class PagedDecoder:
 
     num_blocks: int
     block_size: int
+    max_rows: int = 1
+    max_tokens: int = 1_024
     vocab_size: int = 29
     num_heads: int = 4
     kv_num_heads: int = 2
     head_size: int = 8
-    num_copies: int = 0
+    fails: bool = False
     attention: PagedAttention = field(init=False)
 
     def __post_init__(self) -> None:
@@ -111,24 +114,26 @@ class PagedDecoder:
         self._k = random.normal(size=(width, kv_width)) / width**0.5
         self._v = random.normal(size=(width, kv_width)) / width**0.5
         self._out_WV = random.normal(size=(width, self.vocab_size))
-        angles = np.outer(np.arange(1_024), 100.0 ** -np.linspace(0, 1, self.head_size // 2))
+        angles = np.outer(
+            np.arange(self.max_tokens), 100.0 ** -np.linspace(0, 1, self.head_size // 2)
+        )
         self._cos, self._sin = np.cos(angles), np.sin(angles)
         sizes = (self.num_blocks, self.block_size, self.kv_num_heads, self.head_size)
         # What was never written must not be read: it would spoil every output.
         self.key_cache, self.value_cache = np.full(sizes, np.nan), np.full(sizes, np.nan)
 
     def copy(self, source: int, target: int, num_tokens: int) -> None:
-        self.num_copies += 1
         for cache in (self.key_cache, self.value_cache):
             cache[target, :num_tokens] = cache[source, :num_tokens]
 
-    def spoil(self, slots: np.ndarray) -> None:
-        """What a failed run may leave in the slots that it writes to."""
-        _flat(self.key_cache)[slots] = np.nan
-        _flat(self.value_cache)[slots] = np.nan
-
     def run(self, inputs: PackedInputs) -> np.ndarray:
-        """Logits [wanted, V]."""
+        """Logits [wanted, V]; fails where it is told to, with anything left behind."""
+        slots = slots_of(inputs, self.block_size)
+        assert len(set(slots.tolist())) == len(slots), "two tokens are written to one place"
+        if self.fails:
+            _flat(self.key_cache)[slots] = np.nan
+            _flat(self.value_cache)[slots] = np.nan
+            raise ModelFailed("as it was told to")
         x = self._table_VW[inputs.input_ids]
         attended = self.attention(
             x @ self._q,
@@ -143,12 +148,12 @@ class PagedDecoder:
             self._sin,
         )
         logits: np.ndarray = (x + attended)[inputs.logit_positions] @ self._out_WV
-        return logits
+        return logits.astype(np.float32)
 
     def alone(self, token_ids: np.ndarray) -> np.ndarray:
         """Logits [N, V] after each of these tokens, all computed at once over a fresh cache."""
         num_tokens = len(token_ids)
-        fresh = PagedDecoder(1, num_tokens, self.vocab_size)
+        fresh = PagedDecoder(1, num_tokens, vocab_size=self.vocab_size)
         inputs = PackedInputs(
             input_ids=token_ids,
             position_ids=np.arange(num_tokens),

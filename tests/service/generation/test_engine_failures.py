@@ -10,6 +10,7 @@ import pytest
 from service.errors import DeadlineExceeded, ModelFailed, Overloaded, Unavailable
 from service.generation.engine import MAX_FAILED_STEPS, GenerationEngine
 from service.generation.inbox import QueueLimits
+from service.generation.kv_cache import KVCache
 from service.generation.scheduler import SchedulerLimits
 from service.generation.stream import Generation, SequenceUpdate
 from service.records import FinishReason
@@ -157,6 +158,7 @@ async def test_a_check_of_integrity_that_fails_when_idle_breaks_the_engine() -> 
     async with engine_on(decoder, on_broken=broken.set) as engine:
         task = await start(engine, "a", max_tokens=2)
         await step_to(decoder, 2)
+        assert isinstance(engine.cache, KVCache)
         engine.cache._lengths[7] = 5  # of a slot that was never used
         decoder.release()
         assert (await within_patience(task)).text == greedy_text("a", 2)

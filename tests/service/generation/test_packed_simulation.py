@@ -5,28 +5,41 @@ everything is recounted after each. Where a sequence lies, what it shares and wh
 changes no token: each sequence says what it says alone, over a fresh cache.
 """
 
+import asyncio
 import os
+import time
 from collections import Counter
+from collections.abc import Sequence as Many
 from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
 
-from service.generation.beams import BeamSearch
+from service.errors import AttendantError, ModelFailed
 from service.generation.blocks import BlockCache
-from service.generation.packed import PackedLimits, PackedPlan, PackedScheduler
-from service.generation.sampler import SamplerState
+from service.generation.packed_scheduler import PackedPlan, PackedScheduler
+from service.generation.scheduler import SchedulerLimits
 from service.generation.sequence import Sequence
+from service.generation.step import Steps
+from service.generation.stream import SequenceUpdate
 from service.records import FinishReason
-from tests.fakes.generation import VOCABULARY, output_ids, request_of, samples_of
-from tests.fakes.paged import PagedDecoder, slots_of
+from tests.fakes.generation import (
+    VOCABULARY,
+    engine_on,
+    output_ids,
+    request_of,
+    samples_of,
+    until_idle,
+    within_patience,
+)
+from tests.fakes.paged import PagedDecoder
 
 SEEDS = range(int(os.environ.get("SIMULATION_SEEDS", "100")))
 NUM_EVENTS = 100
 MAX_PROMPT, MAX_OUTPUT = 48, 16
 VOCAB_SIZE = 29
 BEGINNINGS = ((), (), (), tuple(range(1, 13)), tuple(range(1, 25)), (5, 6, 7) * 8)
-REFERENCE = PagedDecoder(1, 64, VOCAB_SIZE)
+REFERENCE = PagedDecoder(1, 64, vocab_size=VOCAB_SIZE)
 
 
 def says_what_it_says_alone(sequence: Sequence) -> bool:
@@ -48,13 +61,12 @@ def is_complete(sequence: Sequence) -> bool:
 
 @dataclass
 class Simulation:
-    """One scheduler with its cache and a decoder, and all sequences that it was given."""
+    """The steps of one paged decoder, and all sequences that it was given."""
 
     seed: int
     now_s: float = 0.0
     admitted: list[Sequence] = field(default_factory=list)
     live: dict[Sequence, None] = field(default_factory=dict)
-    searches: dict[object, BeamSearch] = field(default_factory=dict)
     plans: list[PackedPlan] = field(default_factory=list)
     met: Counter[str] = field(default_factory=Counter)
 
@@ -65,16 +77,18 @@ class Simulation:
         most = MAX_PROMPT + MAX_OUTPUT
         blocks_of_one = -(-most // size)
         num_blocks = 3 * blocks_of_one + int(pick(0, 6 * blocks_of_one))
-        self.decoder = PagedDecoder(num_blocks, size, VOCAB_SIZE)
         max_rows = int(pick(3, 12))
-        self.limits = PackedLimits(
+        self.decoder = PagedDecoder(num_blocks, size, max_rows, most, VOCAB_SIZE)
+        self.limits = SchedulerLimits(
             max_running=max_rows,
-            max_step_tokens=max_rows + int(pick(1, 64)),
+            max_prefill_tokens=int(pick(1, 64)),
             priority_step_s=float(self.random.choice([0.0, 1.0, 10.0])),
             max_draft_tokens=int(self.random.choice([0, 3, 7])),
         )
-        self.cache = BlockCache(num_blocks, size, most, max_rows, self.decoder.copy)
-        self.scheduler = PackedScheduler(self.limits, self.cache)
+        self.steps = Steps(self.decoder, VOCABULARY, self.limits, self.finish, self.fail)
+        assert isinstance(self.steps.scheduler, PackedScheduler)
+        assert isinstance(self.steps.cache, BlockCache)
+        self.scheduler, self.cache = self.steps.scheduler, self.steps.cache
 
     def run(self) -> None:
         for _ in range(NUM_EVENTS):
@@ -117,29 +131,25 @@ class Simulation:
         samples = samples_of(request, num_samples, self.now_s)
         self.admitted += samples
         self.live |= dict.fromkeys(samples)
-        if num_beams:
-            self.searches[request] = BeamSearch(samples)
-            samples = samples[:1]
-        for sample in samples:
-            self.scheduler.add(sample)
+        self.steps.add(samples)
 
     def leave(self) -> None:
         """A client takes all its samples with it."""
         requests = list(dict.fromkeys(sequence.request for sequence in self.live))
         if requests:
-            self.abort(requests[self.random.integers(len(requests))], FinishReason.ABORT)
+            request = requests[self.random.integers(len(requests))]
+            for sequence in [each for each in self.live if each.request is request]:
+                self.finish(sequence, FinishReason.ABORT)
 
-    def abort(self, request: object, reason: FinishReason) -> None:
-        if request in self.searches:
-            self.searches.pop(request).close(self.scheduler)
-        for sequence in [s for s in self.live if s.request is request]:
-            self.end(sequence, reason, has_place=not sequence.request.params.has_beams)
-
-    def end(self, sequence: Sequence, reason: FinishReason, *, has_place: bool = True) -> None:
-        if has_place:
-            self.scheduler.end(sequence)
+    def finish(self, sequence: Sequence, reason: FinishReason) -> None:
         sequence.finish_reason = reason
-        del self.live[sequence]
+        self.steps.remove(sequence)
+        del self.live[sequence]  # KeyError: it ended twice
+
+    def fail(self, sequences: Many[Sequence], _: AttendantError) -> list[SequenceUpdate]:
+        for sequence in sequences:
+            self.finish(sequence, FinishReason.ERROR)
+        return []
 
     def step(self, *, fails: bool = False) -> None:
         first = self.scheduler.first_waiting(1)
@@ -149,70 +159,34 @@ class Simulation:
             assert not self.live, f"work is left, and no step does it: {self.scheduler!r}"
             return
         self.look(plan, first, was_running)
-        inputs = plan.inputs(self.cache)
-        slots = slots_of(inputs, self.cache.block_size)
-        assert len(set(slots.tolist())) == len(slots), "two tokens are written to one place"
-        if fails:
-            self.decoder.spoil(slots)
-            for request in dict.fromkeys(sequence.request for sequence in plan.sequences):
-                self.abort(request, FinishReason.ERROR)
-            return
-        logits = self.decoder.run(inputs)
-        self.scheduler.computed(plan)
-        self.extend(plan, logits)
+        self.decoder.fails = fails
+        try:
+            logits = self.steps.run(plan)
+        except ModelFailed as error:
+            self.fail(self.steps.samples_in(plan.sequences), error)
+        else:
+            extended = self.steps.extend(plan, logits)
+            self.scheduler.ran(plan, 1.0, extended.num_agreed)
+            self.met["drafted tokens that held"] += sum(extended.num_agreed.values())
         self.check()
 
     def look(self, plan: PackedPlan, first: list[Sequence], was_running: set[Sequence]) -> None:
         """What every plan keeps to, and what it was."""
         self.plans.append(plan)
-        assert plan.num_tokens <= self.limits.max_step_tokens
+        assert plan.num_prompt_tokens + plan.num_drafted <= self.limits.max_prefill_tokens
         assert len(set(plan.sequences)) == len(plan.sequences) <= self.limits.max_running
         decoding = {each for each in was_running if each.num_uncomputed_tokens == 1}
+        assert len(decoding) == plan.num_decoding
         assert decoding <= set(plan.sequences), "a sequence that decodes missed a step"
         started = set(plan.sequences) - was_running
         assert not started or set(first) <= started, "the first in line was passed"
-        phases = {row.num_new > 1 for row in plan.rows if row.sequence in was_running}
-        self.met["chunks beside steps"] += len(phases) == 2
+        self.met["prompts beside steps"] += 0 < plan.num_decoding < len(plan.sequences)
         self.met["prompts at once"] += len(started) > 1
-        self.met["drafts at once"] += sum(len(row.draft) > 0 for row in plan.rows) > 1
-
-    def extend(self, plan: PackedPlan, logits: np.ndarray) -> None:
-        place = 0
-        beams: dict[Sequence, np.ndarray] = {}
-        for row in plan.rows:
-            own = logits[place : place + row.num_logits]
-            place += row.num_logits
-            if row.sequence.request in self.searches and len(own):
-                beams[row.sequence] = own[0].astype(np.float32)
-            else:
-                self.take(row.sequence, own, row.draft)
-        for request in dict.fromkeys(sequence.request for sequence in beams):
-            search = self.searches[request]
-            if search.advance(beams, self.scheduler):
-                self.searches.pop(request)
-                search.close(self.scheduler)
-                for sequence, hypothesis in search.take_best():
-                    self.end(sequence, hypothesis.reason, has_place=False)
-
-    def take(self, sequence: Sequence, logits: np.ndarray, draft: np.ndarray) -> None:
-        """Tokens while they are those drafted, and the one that follows."""
-        for index, row in enumerate(logits):
-            token_id = int(row.argmax())
-            sequence.append(token_id)
-            if token_id in sequence.request.params.stop_token_ids:
-                return self.end(sequence, FinishReason.STOP)
-            if not sequence.num_output_tokens_left:
-                return self.end(sequence, FinishReason.LENGTH)
-            if index == len(draft) or token_id != draft[index]:
-                sequence.drafts.add(index, len(draft), sequence.num_tokens)
-                return None
-            self.met["drafted tokens that held"] += 1
-            self.scheduler.agree(sequence)
-        return None
+        self.met["drafts at once"] += len(plan.drafts) > 1
 
     def check(self) -> None:
         self.scheduler.check_integrity()
-        alone = {s for s in self.live if not s.request.params.has_beams}
+        alone = {each for each in self.live if not each.request.params.has_beams}
         assert alone <= set(self.scheduler.sequences()), "a sequence is lost"
 
 
@@ -250,26 +224,12 @@ def test_a_search_finds_what_it_finds_in_an_empty_cache() -> None:
 def best_alone(sequence: Sequence) -> list[int]:
     """The best of the same search, with the machine to itself."""
     simulation = Simulation(0)
-    (first, *_) = samples = [
-        Sequence(
-            sequence.request,
-            SamplerState(
-                sequence.request.params,
-                sequence.request.prompt_ids,
-                VOCABULARY.eos_token_ids,
-                index,
-            ),
-            sequence.text,
-            index,
-        )
-        for index in range(sequence.request.params.n)
-    ]
+    samples = samples_of(sequence.request, sequence.request.params.n, 0.0)
     simulation.live |= dict.fromkeys(samples)
-    simulation.searches[sequence.request] = BeamSearch(samples)
-    simulation.scheduler.add(first)
+    simulation.steps.add(samples)
     while simulation.live:
         simulation.step()
-    return output_ids(first)
+    return output_ids(samples[0])
 
 
 def test_the_simulation_meets_what_it_is_about() -> None:
@@ -280,12 +240,12 @@ def test_the_simulation_meets_what_it_is_about() -> None:
         met += simulation.met
         met["admitted"] += len(simulation.admitted)
         met["reused"] += sum(s.num_reused_tokens > 0 for s in simulation.admitted)
-        met["copied"] += simulation.cache.num_copied_blocks
+        met["copied"] += simulation.cache.num_moved_rows
         for sequence in simulation.admitted:
             assert sequence.finish_reason is not None
             met[sequence.finish_reason.value] += 1
     least = {"admitted": 500, "reused": 100, "copied": 100, "stop": 50, "length": 50, "abort": 20}
-    least |= {"error": 20, "chunks beside steps": 100, "prompts at once": 50}
+    least |= {"error": 20, "prompts beside steps": 100, "prompts at once": 50}
     least |= {"drafts at once": 10, "drafted tokens that held": 20}
     for name, count in least.items():
         assert met[name] >= count, (name, met)
@@ -297,7 +257,30 @@ def test_the_same_seed_gives_the_same_steps() -> None:
     for _ in range(2):
         simulation = Simulation(7)
         simulation.run()
-        shapes.append(
-            [[(row.num_past, row.num_new) for row in plan.rows] for plan in simulation.plans]
-        )
+        shapes.append([(plan.num_past, plan.num_new_tokens) for plan in simulation.plans])
     assert shapes[0] == shapes[1]
+
+
+async def test_an_engine_over_blocks_gives_each_request_what_it_gets_alone() -> None:
+    """Twenty at once on three places, one of which leaves; then nothing is in use."""
+    random = np.random.default_rng(3)
+    decoder = PagedDecoder(24, 8, 3, MAX_PROMPT + MAX_OUTPUT, VOCAB_SIZE)
+    async with engine_on(decoder, max_prefill_tokens=16, max_draft_tokens=3) as engine:
+        sequences: list[Sequence] = []
+
+        async def ask(prompt: list[int], *, leaves: bool) -> None:
+            request = request_of(prompt, max_tokens=MAX_OUTPUT, received_s=time.monotonic())
+            async with engine.generate(request) as generation:
+                sequences.extend(generation.sequences)
+                async for _ in generation:
+                    if leaves:
+                        return
+
+        prompts = [random.integers(1, VOCAB_SIZE, random.integers(1, 40)) for _ in range(20)]
+        tasks = [ask(ids.tolist(), leaves=not index) for index, ids in enumerate(prompts)]
+        await within_patience(asyncio.gather(*tasks))
+        await until_idle(engine)
+        assert engine.cache.num_used == engine.cache.num_tokens == 0
+    assert sequences[0].finish_reason is FinishReason.ABORT
+    assert {each.finish_reason for each in sequences[1:]} == {FinishReason.LENGTH}
+    assert all(map(says_what_it_says_alone, sequences))

@@ -61,7 +61,7 @@ def test_nothing_waits_and_nothing_is_planned() -> None:
     steps = steps_of()
     assert steps.step() is None
     assert repr(steps.scheduler) == (
-        "<Scheduler 0 waiting, <KVCache 8 slots: 0 decode, 0 in prefill, 0 tokens>>"
+        "<SlotScheduler 0 waiting, <KVCache 8 slots: 0 decode, 0 in prefill, 0 tokens>>"
     )
 
 

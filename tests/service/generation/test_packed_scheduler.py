@@ -1,10 +1,12 @@
 """What packed steps compute, and which blocks of a paged cache sequences share."""
 
+from typing import Any
+
 import numpy as np
-import pytest
 
 from service.generation.blocks import BlockCache
-from service.generation.packed import PackedLimits, PackedPlan, PackedScheduler
+from service.generation.packed_scheduler import PackedPlan, PackedScheduler
+from service.generation.scheduler import SchedulerLimits
 from service.generation.sequence import Sequence
 from tests.fakes.generation import sequence_of
 
@@ -15,11 +17,12 @@ MAX_TOKENS = 64
 class Machine:
     """A scheduler over a cache of a few blocks; every token is computed, and `0` comes next."""
 
-    def __init__(self, num_blocks: int = 32, max_rows: int = 4, **limits: int) -> None:
+    def __init__(self, num_blocks: int = 32, max_rows: int = 4, **limits: Any) -> None:
         self.copies: list[tuple[int, int, int]] = []
         self.cache = BlockCache(num_blocks, SIZE, MAX_TOKENS, max_rows, self._copy)
         self.scheduler = PackedScheduler(
-            PackedLimits(**{"max_running": max_rows, "max_step_tokens": 16} | limits), self.cache
+            SchedulerLimits(**{"max_running": max_rows, "max_prefill_tokens": 16} | limits),
+            self.cache,
         )
         self.num_arrived = 0
 
@@ -38,14 +41,15 @@ class Machine:
         plan = self.scheduler.plan()
         if plan is None:
             return {}
+        num_tokens = tokens_of(plan)
         self.scheduler.computed(plan)
-        for row in plan.rows:
-            if row.num_logits:
-                row.sequence.append(0)
-                if not row.sequence.num_output_tokens_left:
-                    self.scheduler.end(row.sequence)
+        for sequence in plan.sequences:
+            if not sequence.num_uncomputed_tokens:
+                sequence.append(0)
+                if not sequence.num_output_tokens_left:
+                    self.scheduler.end(sequence)
         self.scheduler.check_integrity()
-        return tokens_of(plan)
+        return num_tokens
 
     def serve(self, prompt: list[int], max_tokens: int = 1) -> Sequence:
         """A sequence that has ended."""
@@ -59,7 +63,7 @@ class Machine:
 
 
 def tokens_of(plan: PackedPlan) -> dict[Sequence, int]:
-    return {row.sequence: row.num_tokens for row in plan.rows}
+    return dict(zip(plan.sequences, map(len, plan.rows()), strict=True))
 
 
 def letters(count: int, first: int = 1) -> list[int]:
@@ -72,13 +76,13 @@ def test_prompts_and_steps_are_computed_in_one_run() -> None:
     (first,) = machine.add(letters(12))
     assert machine.step() == {first: 12}
     second, third = machine.add(letters(9, 50), letters(20, 100))
-    assert machine.step() == {first: 1, second: 9, third: 6}
-    assert machine.step() == {first: 1, second: 1, third: 14}
+    assert machine.step() == {first: 1, second: 9, third: 7}
+    assert machine.step() == {first: 1, second: 1, third: 13}
     assert machine.step() == {first: 1, second: 1, third: 1}
 
 
 def test_a_prompt_like_an_ended_one_shares_its_full_blocks() -> None:
-    """10 tokens are two blocks and a half. Of 8 tokens one block is shared: the last is computed."""
+    """10 tokens are two blocks and a half. Of 8 tokens one is shared: the last is computed."""
     machine = Machine()
     machine.serve(letters(10))
     (longer,) = machine.add([*letters(10), 77])
@@ -99,7 +103,7 @@ def test_a_block_is_the_same_only_after_the_same_beginning() -> None:
 
 def test_a_beginning_that_is_being_computed_is_waited_for() -> None:
     """The second of two prompts that begin alike computes its own end only, one step later."""
-    machine = Machine(max_step_tokens=12)
+    machine = Machine(max_prefill_tokens=12)
     first, second = machine.add([*letters(10), 70], [*letters(10), 80])
     assert machine.step() == {first: 11}
     assert machine.step() == {first: 1, second: 3}
@@ -144,7 +148,7 @@ def test_further_samples_share_the_prompt_and_copy_its_last_block() -> None:
 
 def test_drafts_leave_prompts_their_half() -> None:
     """A text that repeats itself has drafts; a prompt that comes has half of what steps leave."""
-    machine = Machine(max_rows=2, max_step_tokens=16, max_draft_tokens=15)
+    machine = Machine(max_rows=2, max_prefill_tokens=16, max_draft_tokens=15)
     (first,) = machine.add([1, 2, 3, 4] * 4, max_tokens=40)
     assert machine.step() == {first: 16}
     first.token_ids[first.num_tokens - 1] = 1
@@ -152,9 +156,9 @@ def test_drafts_leave_prompts_their_half() -> None:
     (second,) = machine.add(letters(20, 100))
     plan = machine.scheduler.plan()
     assert plan is not None
-    assert tokens_of(plan) == {first: 8, second: 8}
-    assert plan.rows[0].draft.tolist() == [2, 3, 4, 1, 2, 3, 4]
-    assert [row.num_logits for row in plan.rows] == [8, 0]
+    assert tokens_of(plan) == {first: 9, second: 8}
+    assert plan.drafts[0].token_ids.tolist() == [2, 3, 4, 1, 2, 3, 4, 1]
+    assert plan.inputs().logit_positions.tolist() == list(range(9))
 
 
 def test_the_arrays_of_a_run() -> None:
@@ -165,7 +169,7 @@ def test_the_arrays_of_a_run() -> None:
     machine.add(letters(5, 50))
     plan = machine.scheduler.plan()
     assert plan is not None
-    inputs = plan.inputs(machine.cache)
+    inputs = plan.inputs()
     assert inputs.input_ids.tolist() == [0, 50, 51, 52, 53, 54]
     assert inputs.position_ids.tolist() == [4, 0, 1, 2, 3, 4]
     assert inputs.cumulative_sequence_length.tolist() == [0, 1, 6]
@@ -174,8 +178,3 @@ def test_the_arrays_of_a_run() -> None:
     assert inputs.block_table.shape == (2, 2)
     assert len(np.unique(inputs.block_table)) == 4
     assert inputs.block_table[0].tolist() == machine.cache.blocks(first)
-
-
-def test_a_budget_below_the_sequences_that_may_run_is_refused() -> None:
-    with pytest.raises(AssertionError, match="prompts would never get a token"):
-        Machine(max_rows=4, max_step_tokens=4)

@@ -1,0 +1,85 @@
+"""A decoder whose cache is in blocks, as one ONNX graph.
+
+The operator is com.microsoft.PagedAttention, for CUDA only. A run takes any tokens of any sequences
+without padding: the new tokens of all rows lie one after the other, and each row says how many
+tokens the cache holds of it, and in which blocks. The blocks are updated in place.
+
+    input_ids [N], position_ids [N]          int64: the tokens of all rows
+    cumulative_sequence_length [B + 1]       int32: where each row begins among them, and N
+    past_seqlens [B]                         int32: tokens of each row in the cache before this run
+    block_table [B, M]                       int32: blocks of each row; -1 behind them
+    logit_positions [W]                      int64: tokens whose logits are wanted
+    past_key_values.{i}.key and .value       [blocks, block size, Hkv, Dh]
+    logits [W, V]                            float32
+    present.{i}.key and .value               [blocks, block size, Hkv, Dh]
+
+The graph is traced, and its logits are compared with PyTorch's through the operator in NumPy.
+Unverified on CUDA.
+
+https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md
+"""
+
+import copy
+
+import onnx
+import torch
+
+from export.graphs.cached_decoder import CachedAttention, CachedDecoder
+from export.graphs.graph import check_fused, clean, export_program
+from models.networks.gpt import GPT
+from service.generation.decoder import cache_names
+
+OPERATOR = "PagedAttention"
+INPUTS = (
+    "input_ids",
+    "position_ids",
+    "cumulative_sequence_length",
+    "past_seqlens",
+    "block_table",
+    "logit_positions",
+)
+
+
+class PagedAttention(CachedAttention):
+    """An attention's own weights around the operator over blocks."""
+
+    operator = OPERATOR
+    num_lengths = 3
+
+
+def trace_paged_decoder(network: GPT, *, dtype: torch.dtype) -> onnx.ModelProto:
+    """The graph of a decoder, or `ExportError` unless each layer's attention became one node.
+
+    `dtype` is of weights and caches: CUDA takes float16 and bfloat16.
+    """
+    decoder = CachedDecoder(copy.deepcopy(network).eval(), PagedAttention).to(dtype)
+    config = network.config
+    pasts, presents = zip(*cache_names(config.num_layers), strict=True)
+    num_rows, num_tokens, num_row_blocks, num_blocks, block_size = 3, 8, 5, 7, 4
+    size = (num_blocks, block_size, config.num_heads, config.head_size)
+    example = (
+        torch.ones(num_tokens, dtype=torch.int64),
+        torch.arange(num_tokens),
+        torch.tensor([0, 4, 6, num_tokens], dtype=torch.int32),
+        torch.zeros(num_rows, dtype=torch.int32),
+        torch.zeros(num_rows, num_row_blocks, dtype=torch.int32),
+        torch.arange(2),
+        *(torch.zeros(size, dtype=dtype) for _ in pasts),
+    )
+    names = ("tokens", "rows", "row_blocks", "wanted", "blocks", "block_size")
+    tokens, rows, row_blocks, wanted, blocks, tokens_of_block = map(torch.export.Dim, names)
+    shapes = (
+        {0: tokens},
+        {0: tokens},
+        (
+            {0: rows + 1},
+            {0: rows},
+            {0: rows, 1: row_blocks},
+            {0: wanted},
+            *[{0: blocks, 1: tokens_of_block}] * len(pasts),
+        ),
+    )
+    inputs, outputs = (*INPUTS, *pasts), ("logits", *presents)
+    model = clean(export_program(decoder, example, inputs, shapes), inputs, outputs)
+    check_fused(model, OPERATOR, config.num_layers)
+    return model
