@@ -1,4 +1,4 @@
-"""What holds for every test: one thread for PyTorch, and SIGINT as a terminal has it."""
+"""What holds for every test: one thread for PyTorch, SIGINT as a terminal has it, and no width."""
 
 import os
 import signal
@@ -11,3 +11,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# The readline library, which pytest imports, exports a terminal's size to the processes that run
+# tests, where it would outweigh the width that a test gives to a command.
+for size in ("COLUMNS", "LINES"):
+    os.environ.pop(size, None)
