@@ -55,6 +55,7 @@ class Admission:
         self.num_bytes = 0  # of requests, and of answers that are not read yet
         self._num_released = 0  # bytes, since freed memory was given back
         self._inside = Occupancy()
+        self.whole_calls = Occupancy()  # in flight, that send their answer and status as one
         self._max_bytes = settings.max_bytes_in_flight
         self.send_timeout_s = settings.send_timeout_s
         self._closing = asyncio.Event()

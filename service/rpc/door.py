@@ -6,8 +6,10 @@ Wrapped as it is registered: an interceptor would cost each call twenty microsec
 import asyncio
 import functools
 import inspect
+import time
 from collections.abc import Awaitable, Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
+from math import inf
 from typing import Any, cast
 
 import grpc
@@ -70,6 +72,7 @@ class Door:
         self._max_calls = max_calls = settings.max_concurrent_rpcs
         self.num_calls = 0
         self.num_entered = 0  # probes included, since the start
+        self._sent_long_s = -inf  # when a call that sent its long answer with its status was over
         self._full = refusing(
             StatusCode.RESOURCE_EXHAUSTED,
             f"Exceeds maximum of {max_calls} calls in flight",
@@ -85,7 +88,7 @@ class Door:
             receive_timeout_s=settings.receive_timeout_s,
             calls=calls,
         )
-        self._wrapped: dict[str, Handler] = {}  # by path, as there are methods
+        self._wrapped: dict[str, tuple[Handler, Handler]] = {}  # by path, as there are methods
 
     def add_generic_rpc_handlers(self, services: tuple[grpc.GenericRpcHandler, ...]) -> None:
         """Called by generated code, like the next."""
@@ -96,13 +99,19 @@ class Door:
     def add_registered_method_handlers(self, service: str, methods: object) -> None:
         """The same methods again, for servers that look them up otherwise than `grpc.aio` does."""
 
+    @property
+    def linger_s(self) -> float:
+        """The time that the last long answer needs to arrive, before its connection may end."""
+        return max(0.0, self._sent_long_s + LINGER_S - time.monotonic())
+
     def _enter(self, path: str, method: Handler) -> Handler:
         """The handler of a call, which runs in the call's task."""
         self.num_entered += 1
         if path not in self._wrapped:
             self._wrapped[path] = self._wrap(method, path)
+        whole, apart = self._wrapped[path]
         if path in PROBES:
-            return self._wrapped[path]
+            return whole
         if path in self._elsewhere:
             return self._moved
         if self.num_calls >= self._max_calls:
@@ -113,11 +122,18 @@ class Door:
         self.num_calls += 1
         stay = Stay()
         current_stay.set(stay)
-        task.add_done_callback(functools.partial(self._leave, stay))
-        return self._wrapped[path]
+        is_whole = whole is not apart and not self._admission.is_leaving
+        if is_whole:
+            self._admission.whole_calls.enter()
+        task.add_done_callback(functools.partial(self._leave, stay, is_whole))
+        return whole if is_whole else apart
 
-    def _leave(self, stay: Stay, _: object) -> None:
+    def _leave(self, stay: Stay, is_whole: bool, _: object) -> None:
         self.num_calls -= 1
+        if is_whole:
+            self._admission.whole_calls.leave()
+            if stay.num_bytes > LINGER_BYTES:
+                self._sent_long_s = time.monotonic()
         self._admission.let_go(stay)
 
 
@@ -147,48 +163,52 @@ def _measured(
     max_parts: int,
     receive_timeout_s: float,
     calls: Calls,
-) -> Handler:
+) -> tuple[Handler, Handler]:
     """The same method, whose messages are measured, and answered where they are none.
 
-    It is reported to observers; requests of streams are reported one by one inside.
-    A handler is a named tuple that has no public type.
+    Twice: the first sends an answer and its status as one, the second apart, for a server that is
+    about to end; the same where there is no difference. It is reported to observers; requests of
+    streams are reported one by one inside. A handler is a named tuple that has no public type.
     """
     if handler is None or handler.request_deserializer is None:
-        return handler  # type: ignore[no-any-return] # a method that there is not, or a refusal
-    parse = handler.request_deserializer
+        return handler, handler  # a method that there is not, or a refusal
+    parse, write = handler.request_deserializer, handler.response_serializer
     inner = inner_messages(parse.__self__.DESCRIPTOR)  # of the message's class, whose method it is
     read = functools.partial(read_message, parse, inner, max_bytes, max_parts)
     long_reader = LongReader(read, admission, reader)
-    changes: dict[str, object] = {"request_deserializer": functools.partial(read_unless_long, read)}
+    is_unary = not handler.request_streaming and not handler.response_streaming
+    if is_unary:
+        write = functools.partial(write_holding, write, admission.hold)
+    else:
+        write = functools.partial(write_unless_bytes, write)
+    made = handler._replace(
+        request_deserializer=functools.partial(read_unless_long, read), response_serializer=write
+    )
     if path in PROBES:
         # As gRPC has it, which is quicker: they take no place that a missing message could hold.
         answer = _refusing_unreadable(handler.unary_unary, admission, writer)
-        changes["unary_unary"] = keeping_nothing(_finishing(answer, long_reader))
-    elif not handler.request_streaming:
-        kind = "unary_stream" if handler.response_streaming else "unary_unary"
-        answer = _refusing_unreadable(getattr(handler, kind), admission, writer)
-        is_watched = calls.is_on and path.startswith(WATCHED)
-        answer = calls.watched(path, answer) if is_watched else answer
-        answer = _receiving(answer, long_reader, receive_timeout_s)
-        if not handler.response_streaming:
-            answer = _sending(answer, admission)
-        # The same on the wire; but of other methods gRPC reads the message itself, however long
-        # it takes to come, and sends an answer's status with it.
-        changes |= {kind: None, "request_streaming": True, "response_streaming": True}
-        changes["stream_stream"] = keeping_nothing(answer)
-    elif inspect.isasyncgenfunction(handler.stream_stream):  # reflection's
-        changes["request_deserializer"] = functools.partial(read_noting, read)
-    else:
-        changes["stream_stream"] = keeping_nothing(
-            _long_stream(handler.stream_stream, long_reader, writer)
-        )
-    write = handler.response_serializer
-    if handler.response_streaming:
-        changes["response_serializer"] = functools.partial(write_unless_bytes, write)
-    else:
-        changes["response_serializer"] = functools.partial(write_holding, write, admission.hold)
-    changed: Handler = handler._replace(**changes)
-    return changed
+        made = made._replace(unary_unary=keeping_nothing(_finishing(answer, long_reader)))
+        return made, made
+    if handler.request_streaming and inspect.isasyncgenfunction(handler.stream_stream):
+        made = made._replace(request_deserializer=functools.partial(read_noting, read))
+        return made, made  # reflection's
+    if handler.request_streaming:
+        answer = _long_stream(handler.stream_stream, long_reader, writer)
+        made = made._replace(stream_stream=keeping_nothing(answer))
+        return made, made
+    kind = "unary_unary" if is_unary else "unary_stream"
+    answer = _refusing_unreadable(getattr(handler, kind), admission, writer)
+    is_watched = calls.is_on and path.startswith(WATCHED)
+    answer = calls.watched(path, answer) if is_watched else answer
+    answer = _receiving(answer, long_reader, receive_timeout_s)
+    # The same on the wire; but of other methods gRPC reads the message itself, however long it
+    # takes to come.
+    made = made._replace(**{kind: None}, request_streaming=True)
+    apart = made._replace(
+        response_streaming=True,
+        stream_stream=keeping_nothing(_sending(answer, admission) if is_unary else answer),
+    )
+    return made._replace(stream_unary=keeping_nothing(answer)) if is_unary else apart, apart
 
 
 def _receiving(
@@ -248,6 +268,9 @@ def _sending(
     method: Callable[[Any, Context], Awaitable[Any]], admission: Admission
 ) -> Callable[[Any, Context], Awaitable[None]]:
     """A method whose answer is sent before its status, which waits for it while the server drains.
+
+    Not used otherwise: a server that hangs or dies between the two has lost the call, which a
+    client may not repeat once it has begun to be answered.
 
     gRPC closes an ending connection as soon as its last status is handed to the
     kernel, and the kernel throws away what is not sent yet when the client says anything more.

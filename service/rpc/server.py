@@ -40,6 +40,7 @@ HANDSHAKE_TIMEOUT_S = 20.0  # for TLS and HTTP/2 together, then a silent connect
 END_STREAMS_S = 0.5  # for streams to hear why they end
 QUIET_S = 0.05  # without a new call, before the ports are closed
 MAX_QUIET_WAIT_S = 0.2
+MAX_WHOLE_WAIT_S = 2.0  # for calls that came before the server began to leave
 TELL_S = 0.03  # for accepted calls to be counted among those inside
 MAX_METADATA_BYTES = 16 * 2**10  # of one call
 SERVICES: tuple[str, ...] = (
@@ -139,11 +140,22 @@ class RpcServer:
         Therefore answers are held meanwhile, as they make clients ask again, and a moment is waited
         for in which no call comes.
         """
+        await self._until_answered()
         with self._admission.holding():
             await self._until_quiet()
             grace_s = self._settings.drain_timeout_s + END_STREAMS_S
             self._leaving = [asyncio.create_task(server.stop(grace_s)) for server in self._servers]
             await asyncio.sleep(TELL_S)
+
+    async def _until_answered(self) -> None:
+        """Wait a moment for calls that send their answer and status as one.
+
+        gRPC closes an ending connection as soon as its last status is handed to the kernel, and
+        what a slow network has not taken of a long answer by then may be lost. Calls that come
+        while the server is leaving send them apart.
+        """
+        await self._admission.whole_calls.wait_empty(MAX_WHOLE_WAIT_S)
+        await asyncio.sleep(max(door.linger_s for door in self._doors))
 
     async def _until_quiet(self) -> None:
         until_s = time.monotonic() + MAX_QUIET_WAIT_S
