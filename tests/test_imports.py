@@ -41,7 +41,8 @@ ROOMS = {
     ),
     "service/generation": Room(
         "errors records contract runtime",
-        "decoder decoders encoder_decoder engine inbox params sampling scheduler sequence stream",
+        "decoder decoder_interface encoder_decoder engine inbox params sampling scheduler sequence"
+        " stream",
     ),
     "service/serving/tasks": Room("errors records contract runtime"),
     "service/serving": Room(
@@ -83,7 +84,8 @@ ROOMS = {
     "export/precision": Room("errors graphs models service/runtime service/generation/decoder"),
     "export/checks": Room(
         "errors graphs models service/runtime service/batching/collate"
-        " service/generation/decoder service/generation/decoders service/generation/encoder_decoder"
+        " service/generation/decoder service/generation/decoder_interface"
+        " service/generation/encoder_decoder"
         " service/serving/tasks/answers service/serving/tasks/entities"
     ),
     "export/writer": Room(
@@ -166,8 +168,8 @@ POLICY = (
     "contract/warmup_samples",
     "errors",
     "generation/beams",
-    "generation/blocks",
-    "generation/decoders",
+    "generation/paged_cache",
+    "generation/decoder_interface",
     "generation/kv_cache",
     "generation/wait_estimator",
     "generation/packed_scheduler",

@@ -19,7 +19,7 @@ from export.errors import ExportError
 from export.graphs.graph import open_session
 from models.networks.gpt import GPT
 from service.generation.decoder import OnnxDecoder
-from service.generation.decoders import Decoder
+from service.generation.decoder_interface import Decoder
 
 NUM_STEPS = 64
 PROMPT_TOKENS = (1, 7, 40)  # fewer where the model takes fewer

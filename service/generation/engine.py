@@ -28,7 +28,7 @@ from service.errors import (
     TooLate,
     Unavailable,
 )
-from service.generation.decoders import Decoder, PagedDecoder
+from service.generation.decoder_interface import Decoder, PagedDecoder
 from service.generation.inbox import Inbox, QueueLimits
 from service.generation.scheduler import SchedulerLimits, StepPlan
 from service.generation.sequence import (

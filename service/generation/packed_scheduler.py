@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from service.generation.blocks import BlockCache
-from service.generation.decoders import PackedInputs, PagedDecoder
+from service.generation.decoder_interface import PackedInputs, PagedDecoder
+from service.generation.paged_cache import PagedCache
 from service.generation.scheduler import Scheduler, SchedulerLimits, StepPlan, num_common
 from service.generation.sequence import Sequence
 from service.generation.speculation import Draft, lookup
@@ -71,7 +71,7 @@ class PackedPlan(StepPlan):
 class PackedScheduler(Scheduler[PackedPlan]):
     """Waiting sequences in their order; the cache has those that run."""
 
-    def __init__(self, limits: SchedulerLimits, cache: BlockCache) -> None:
+    def __init__(self, limits: SchedulerLimits, cache: PagedCache) -> None:
         super().__init__(limits, cache)
         self._cache = cache
 

@@ -17,7 +17,7 @@ from itertools import islice
 
 import numpy as np
 
-from service.generation.decoders import Decoder
+from service.generation.decoder_interface import Decoder
 from service.generation.kv_cache import MIN_KEPT_TOKENS, KVCache
 from service.generation.scheduler import Scheduler, SchedulerLimits, StepPlan, num_common
 from service.generation.sequence import Sequence

@@ -18,10 +18,10 @@ import numpy as np
 
 from service.errors import AttendantError, ModelFailed
 from service.generation.beams import BeamSearch, Hypothesis
-from service.generation.blocks import BlockCache
-from service.generation.decoders import Decoder, PagedDecoder
+from service.generation.decoder_interface import Decoder, PagedDecoder
 from service.generation.kv_cache import KVCache
 from service.generation.packed_scheduler import PackedScheduler
+from service.generation.paged_cache import PagedCache
 from service.generation.sampling import TokenLogprobs, sample
 from service.generation.scheduler import Scheduler, SchedulerLimits, StepPlan
 from service.generation.sequence import GenerationRequest, Sequence, Vocabulary
@@ -232,10 +232,10 @@ class Steps:
 
 def _scheduler_of(
     decoder: Decoder | PagedDecoder, limits: SchedulerLimits
-) -> tuple[Scheduler[Any], KVCache | BlockCache]:
+) -> tuple[Scheduler[Any], KVCache | PagedCache]:
     """The scheduler of the steps that a decoder takes, and the accounting of its cache."""
     if isinstance(decoder, PagedDecoder):
-        blocks = BlockCache(
+        blocks = PagedCache(
             decoder.num_blocks,
             decoder.block_size,
             decoder.max_tokens,

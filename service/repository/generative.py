@@ -7,7 +7,7 @@ from pathlib import Path
 from service.contract.manifest import Manifest
 from service.errors import LoadError
 from service.generation.decoder import PREFILL_SUFFIX, CacheLimits
-from service.generation.decoders import Decoder
+from service.generation.decoder_interface import Decoder
 from service.generation.encoder_decoder import SourceLimits, open_encoder_decoder
 from service.generation.engine import GenerationEngine
 from service.generation.inbox import QueueLimits

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from service.contract.queue_policies import QueuePolicy
-from service.generation.decoders import Decoder, PagedDecoder
+from service.generation.decoder_interface import Decoder, PagedDecoder
 from service.generation.engine import GenerationEngine
 from service.generation.inbox import QueueLimits
 from service.generation.kv_cache import KVCache

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from service.errors import ModelFailed
-from service.generation.decoders import PackedInputs
+from service.generation.decoder_interface import PackedInputs
 
 SKIP = -1  # a slot that is not written to
 

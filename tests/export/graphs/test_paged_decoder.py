@@ -12,7 +12,7 @@ from onnx.reference.op_run import OpRun
 
 from export.graphs.paged_decoder import INPUTS, trace_paged_decoder
 from service.generation.decoder import cache_names
-from service.generation.decoders import PackedInputs
+from service.generation.decoder_interface import PackedInputs
 from service.generation.scheduler import SchedulerLimits
 from service.generation.sequence import Sequence
 from service.records import FinishReason

@@ -4,8 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from service.generation.blocks import BlockCache
 from service.generation.packed_scheduler import PackedPlan, PackedScheduler
+from service.generation.paged_cache import PagedCache
 from service.generation.scheduler import SchedulerLimits
 from service.generation.sequence import Sequence
 from tests.fakes.generation import sequence_of
@@ -19,7 +19,7 @@ class Machine:
 
     def __init__(self, num_blocks: int = 32, max_rows: int = 4, **limits: Any) -> None:
         self.copies: list[tuple[int, int, int]] = []
-        self.cache = BlockCache(num_blocks, SIZE, MAX_TOKENS, max_rows, self._copy)
+        self.cache = PagedCache(num_blocks, SIZE, MAX_TOKENS, max_rows, self._copy)
         self.scheduler = PackedScheduler(
             SchedulerLimits(**{"max_running": max_rows, "max_prefill_tokens": 16} | limits),
             self.cache,

@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 from service.errors import AttendantError, ModelFailed
-from service.generation.blocks import BlockCache
 from service.generation.packed_scheduler import PackedPlan, PackedScheduler
+from service.generation.paged_cache import PagedCache
 from service.generation.scheduler import SchedulerLimits
 from service.generation.sequence import Sequence
 from service.generation.step import Steps
@@ -87,7 +87,7 @@ class Simulation:
         )
         self.steps = Steps(self.decoder, VOCABULARY, self.limits, self.finish, self.fail)
         assert isinstance(self.steps.scheduler, PackedScheduler)
-        assert isinstance(self.steps.cache, BlockCache)
+        assert isinstance(self.steps.cache, PagedCache)
         self.scheduler, self.cache = self.steps.scheduler, self.steps.cache
 
     def run(self) -> None:

@@ -35,7 +35,7 @@ class _Row:
     keys: list[bytes] = field(default_factory=list)  # of the full blocks, in order
 
 
-class BlockCache:
+class PagedCache:
     """Blocks, their tokens' keys and their users."""
 
     def __init__(
@@ -59,7 +59,7 @@ class BlockCache:
 
     def __repr__(self) -> str:
         return (
-            f"<BlockCache {self.num_blocks} blocks of {self.block_size}: {self.num_used_blocks} "
+            f"<PagedCache {self.num_blocks} blocks of {self.block_size}: {self.num_used_blocks} "
             f"used, {len(self._idle)} idle, {sum(self._promised.values())} promised>"
         )
 
