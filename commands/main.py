@@ -147,3 +147,9 @@ def main() -> None:
     except grpc.RpcError as error:
         print_error(f"{error.code().name}: {error.details()}")
         sys.exit(FAILURE)
+    except UnicodeEncodeError as error:  # bytes of the command line that no text has
+        print_error(f"an argument or a variable is not UTF-8: {error.object!a}")
+        sys.exit(WRONG_USAGE)
+    except OSError as error:  # such as a full disk behind stdout
+        print_error(str(error))
+        sys.exit(FAILURE)

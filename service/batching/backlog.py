@@ -122,7 +122,8 @@ class Backlog:
         if wait_s > max_wait_s and not fits_next:
             raise WaitTooLong(wait_s, max_wait_s, "wait")
         if deadline_s is not None:
-            left_s = deadline_s - now_s
-            if self.trust.factor * expected.ends_s > left_s * (1 - SPARE_SHARE):
-                raise WaitTooLong(expected.ends_s, left_s, "deadline")
+            left_s = max(0.0, deadline_s - now_s)
+            ends_s = self.trust.factor * expected.ends_s / (1 - SPARE_SHARE)
+            if ends_s > left_s:
+                raise WaitTooLong(ends_s, left_s, "deadline")
         return expected.ends_s

@@ -211,8 +211,8 @@ class Forecasts:
 
 def _check_end(expected_s: float, left_s: float | None) -> None:
     """Raise `WaitTooLong` where too little time is left."""
-    if left_s is not None and expected_s > left_s * (1 - SPARE_SHARE):
-        raise WaitTooLong(expected_s, left_s, "deadline")
+    if left_s is not None and (with_spare_s := expected_s / (1 - SPARE_SHARE)) > left_s:
+        raise WaitTooLong(with_spare_s, max(0.0, left_s), "deadline")
 
 
 def _moved(before: float, value: float) -> float:

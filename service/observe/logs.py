@@ -124,6 +124,13 @@ class RequestLog:
             requests.info("%s %s", call.method, call.status, extra={"call": call})
 
 
+class LostAnswers(logging.Filter):
+    """Leaves out a traceback of gRPC's: a client was gone by the time its answer was sent."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return not str(record.msg).startswith("ExecuteBatchError raised in core")
+
+
 def configure(log_format: str, level: str, max_repeats: int, console: Console) -> None:
     """Set up the root logger: JSON, or lines that are coloured where a terminal reads them."""
     log_to: logging.Handler
@@ -136,6 +143,7 @@ def configure(log_format: str, level: str, max_repeats: int, console: Console) -
     else:
         log_to = logging.StreamHandler()
         log_to.setFormatter(ConsoleFormatter(has_level=True))
+    log_to.addFilter(LostAnswers())
     log_to.addFilter(RepetitionFilter(max_repeats))
     logging.basicConfig(level=level.upper(), handlers=[log_to])
 

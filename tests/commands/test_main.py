@@ -1,5 +1,7 @@
 """The console script, beside its commands: errors in one style, and completion."""
 
+import errno
+import os
 import sys
 
 import pytest
@@ -35,6 +37,7 @@ def test_wrong_usage_is_one_line_and_exit_code_2(line: str) -> None:
     [
         ("classify spam - a", "'-' is one of several texts, expected it alone: ", 2),
         ("infer spam --input a", "--input is 'a', expected NAME=JSON: ", 1),
+        ("generate gpt \udcff", r"an argument or a variable is not UTF-8: '\udcff'", 2),
         ("models --address 127.0.0.1:1", "UNAVAILABLE: no server answers at 127.0.0.1:1: ", 1),
     ],
 )
@@ -54,6 +57,20 @@ def test_an_error_of_ours_is_one_line(
     assert written.out == ""
     assert written.err.startswith(f"attendant: error: {expected}")
     assert written.err.count("\n") == 1
+
+
+def test_a_full_disk_behind_stdout_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("commands.main.app", fail)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 1
+    expected = f"attendant: error: [Errno {errno.ENOSPC}] No space left on device\n"
+    assert capsys.readouterr() == ("", expected)
 
 
 @pytest.mark.parametrize(

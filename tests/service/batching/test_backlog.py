@@ -35,11 +35,11 @@ def busy(limits: BatchLimits = LIMITS) -> BatchQueue:
 
 
 def test_a_request_that_would_be_answered_after_its_deadline_is_refused_when_it_comes() -> None:
-    """0.2 s are under way and 0.2 s wait: the third needs 0.6 s; a tenth of its time is kept."""
+    """0.2 s are under way and 0.2 s wait: the third needs 0.6 s, and a tenth is kept."""
     queue = busy()
     queue.put(make(0.0))
     before = repr(queue)
-    text = r"the answer is expected in 0\.600 s, 0\.650 s are left$"
+    text = r"the answer is expected in 0\.667 s, 0\.650 s are left$"
     with pytest.raises(WaitTooLong, match=text) as caught:
         queue.put(make(0.0, deadline_s=0.65))
     assert caught.value.bound == "deadline"

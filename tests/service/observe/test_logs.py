@@ -16,7 +16,13 @@ from tritonclient.grpc import service_pb2 as pb
 
 from service.errors import SettingError
 from service.observe import logs
-from service.observe.logs import ConsoleFormatter, JsonFormatter, LogFilter, RepetitionFilter
+from service.observe.logs import (
+    ConsoleFormatter,
+    JsonFormatter,
+    LogFilter,
+    LostAnswers,
+    RepetitionFilter,
+)
 from service.observe.metrics import ModelMetrics
 from service.records import Call, current_call
 from service.rpc.calls import MAX_CHARACTERS, _names
@@ -141,6 +147,17 @@ def test_errors_that_repeat_are_counted_and_others_are_not(
     logger.log.error("model %d is broken", 9)
     logger.log.error("model %d is broken", 10)
     assert [_json(line).get("num_left_out") for line in logger.lines[-2:]] == [3, None]
+
+
+def test_an_answer_whose_client_is_gone_is_no_error_of_the_server() -> None:
+    """GRPC logs it with a traceback, where the deadline passes as the answer leaves."""
+    logger = Logger(JsonFormatter())
+    logger.handler.addFilter(LostAnswers())
+    logger.log.error("ExecuteBatchError raised in core by servicer method [%s]", "/a/B")
+    logger.log.error("Unexpected [%s] raised by servicer method", "E")
+    assert [_json(line)["message"] for line in logger.lines] == [
+        "Unexpected [E] raised by servicer method"
+    ]
 
 
 def test_the_count_is_on_a_console_line_too() -> None:
