@@ -133,6 +133,13 @@ def test_a_sequence_begins_when_the_blocks_of_its_longest_output_are_free() -> N
     assert machine.scheduler.num_waiting == 0
 
 
+def test_a_sequence_may_need_every_block() -> None:
+    """4 + 8 tokens are 3 blocks, and there are 3."""
+    machine = Machine(num_blocks=3)
+    (only,) = machine.add(letters(4))
+    assert machine.step() == {only: 4}
+
+
 def test_further_samples_share_the_prompt_and_copy_its_last_block() -> None:
     machine = Machine()
     (first,) = machine.add(letters(6))
@@ -178,3 +185,5 @@ def test_the_arrays_of_a_run() -> None:
     assert inputs.block_table.shape == (2, 2)
     assert len(np.unique(inputs.block_table)) == 4
     assert inputs.block_table[0].tolist() == machine.cache.blocks(first)
+    assert inputs.input_ids.dtype == inputs.position_ids.dtype == np.int64
+    assert inputs.past_seqlens.dtype == inputs.block_table.dtype == np.int32

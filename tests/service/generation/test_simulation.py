@@ -127,7 +127,9 @@ class Simulation:
         assert len(set(plan.sequences)) == len(plan.sequences) <= self.limits.max_running
         if plan.phase == "decode":
             assert set(plan.num_new_tokens) == {1}
+            assert (plan.num_decoding, plan.num_prompt_tokens) == (len(plan.sequences), 0)
         else:
+            assert (plan.num_decoding, plan.num_prompt_tokens) == (0, plan.num_tokens)
             assert len(plan.sequences) * max(plan.num_new_tokens) <= self.limits.max_prefill_tokens
         if first is not None and first.slot is None and not first.is_finished:
             started = set(plan.sequences) - before

@@ -65,6 +65,23 @@ def test_nothing_waits_and_nothing_is_planned() -> None:
     )
 
 
+def test_drafts_begin_when_a_decoding_step_was_measured() -> None:
+    """A prefill tells nothing of what a step costs."""
+    sequence = sequence_of([1, 2, 3, 4] * 4, max_tokens=40)
+    steps = steps_of(sequence, max_draft_tokens=3)
+    prefill = steps.step()
+    assert prefill is not None
+    sequence.token_ids[sequence.num_tokens - 1] = 1  # as the text goes on
+    steps.scheduler.ran(prefill.plan, 1.0, {})
+    plan = steps.scheduler.plan()
+    assert plan is not None
+    assert not plan.drafts
+    steps.scheduler.ran(plan, 1.0, {})
+    plan = steps.scheduler.plan()
+    assert plan is not None
+    assert [draft.token_ids.tolist() for draft in plan.drafts] == [[2, 3, 4]]
+
+
 def test_a_prompt_is_computed_once_and_every_token_after_it_alone() -> None:
     """5 tokens, then 3 steps of one: the last of the 4 chosen is never computed."""
     sequence = sequence_of("hello", max_tokens=4)
