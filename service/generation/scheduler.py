@@ -1,4 +1,4 @@
-"""What all schedulers of steps have in common: who waits, in which order, and what a step is.
+"""The common part of all schedulers: the order of waiting sequences, and the plan of a step.
 
 Pure policy over the cache's accounting: no clock, thread, array of the session or metric. The
 engine passes sequences in and runs what comes out, so any decision can be replayed in a test.

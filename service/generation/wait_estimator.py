@@ -112,7 +112,7 @@ class WaitEstimator:
         self.slots = Slots(num_free, tuple(left))
 
     def prompt_s(self, num_tokens: int) -> float:
-        """The seconds that a step takes which computes so many tokens of prompts; 0: not known."""
+        """The seconds of a step that computes this number of prompt tokens; 0: not known."""
         return self._prompts.price_s(Work(1, num_tokens)) if num_tokens else 0.0
 
     def token_s(self, num_rows: int) -> float:
