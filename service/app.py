@@ -132,8 +132,9 @@ class App:
         self.repository.stop_changing()
         await self._unless_hurried(asyncio.sleep(settings.drain_delay_s))
         deadline_s = time.monotonic() + settings.drain_timeout_s
+        await self._unless_hurried(self._rpc.until_answered())
         await self._rpc.leave()
-        await self._unless_hurried(admission.drain(settings.drain_timeout_s))
+        await self._unless_hurried(admission.drain(max(0.0, deadline_s - time.monotonic())))
         if admission.num_inside:
             logger.warning(
                 "%d calls were not answered in time and are cancelled", admission.num_inside

@@ -13,7 +13,7 @@ it, and shares it.
 
 from collections.abc import Mapping
 from collections.abc import Sequence as Many
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -31,7 +31,7 @@ class PackedPlan(StepPlan):
     """One forward pass over the blocks of its sequences."""
 
     blocks: tuple[Many[int], ...] = ()  # of each sequence
-    num_past: tuple[int, ...] = field(default=())
+    num_past: tuple[int, ...] = ()
 
     def run_on(self, decoder: PagedDecoder) -> np.ndarray:
         return decoder.run(self.inputs())
@@ -149,13 +149,14 @@ class PackedScheduler(Scheduler[PackedPlan]):
 
     def _is_being_computed(self, sequence: Sequence) -> bool:
         """Whether a running sequence will soon have a further block of its beginning."""
+        begun = [other for other in self.running() if other.num_prompt_tokens_left]
+        if sequence.leader in begun:
+            return True
+        if not begun or not self._cache.can_reuse:
+            return False
         num_wanted = self._cache.num_known_tokens(sequence) + self._cache.block_size
         prompt = sequence.token_ids[: sequence.num_tokens - 1]
-        return any(
-            other is sequence.leader or num_common(other.request.prompt_ids, prompt) >= num_wanted
-            for other in self.running()
-            if other.num_prompt_tokens_left
-        )
+        return any(num_common(other.request.prompt_ids, prompt) >= num_wanted for other in begun)
 
     def _sample_beside(self, sequence: Sequence) -> Sequence | None:
         """A running sample of the same request, which has its prompt but for the last token."""

@@ -39,14 +39,26 @@ class PagedCache:
     """Blocks, their tokens' keys and their users."""
 
     def __init__(
-        self, num_blocks: int, block_size: int, max_tokens: int, max_rows: int, copy: CopyBlock
+        self,
+        num_blocks: int,
+        block_size: int,
+        max_tokens: int,
+        max_rows: int,
+        copy: CopyBlock,
+        *,
+        can_reuse: bool = True,
     ) -> None:
-        """At most `max_rows` sequences of at most `max_tokens` tokens each."""
+        """At most `max_rows` sequences of at most `max_tokens` tokens each.
+
+        `can_reuse`: blocks are found by prompts that begin alike. Samples of one prompt share it
+        in any case.
+        """
         self.num_blocks = num_blocks
         self.block_size = block_size
         self.max_tokens = max_tokens
         self.num_slots = max_rows
         self.num_moved_rows = 0
+        self.can_reuse = can_reuse
         self._copy = copy
         self._rows: dict[Sequence, _Row] = {}
         self._slots: list[Sequence | None] = [None] * max_rows
@@ -268,7 +280,7 @@ class PagedCache:
 
     def _publish(self, key: bytes, block: int) -> None:
         """Let a full block be found, where no other holds the same."""
-        if self._keys[block] is None and key not in self._found:
+        if self.can_reuse and self._keys[block] is None and key not in self._found:
             self._found[key], self._keys[block] = block, key
 
     def _drop_blocks(self, sequence: Sequence) -> None:

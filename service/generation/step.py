@@ -241,6 +241,7 @@ def _scheduler_of(
             decoder.max_tokens,
             decoder.max_rows,
             decoder.copy,
+            can_reuse=limits.can_reuse_prefixes,
         )
         return PackedScheduler(limits, blocks), blocks
     can_save = limits.can_reuse_prefixes

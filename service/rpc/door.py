@@ -7,6 +7,7 @@ import asyncio
 import functools
 import inspect
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from math import inf
@@ -37,6 +38,7 @@ from service.rpc.status import RETRY_HINT, UNREADABLE, Context, keeping_nothing,
 from service.settings import Settings
 
 LINGER_BYTES = 2**16  # of a call's messages: clients grant as much without saying more
+MIN_SMALL = 20  # calls of a method without a long message, until answers leave with their status
 LINGER_S = 1.0  # while the server drains, for what the kernel has of a large answer to arrive
 PROBES = frozenset(
     (
@@ -72,6 +74,7 @@ class Door:
         self._max_calls = max_calls = settings.max_concurrent_rpcs
         self.num_calls = 0
         self.num_entered = 0  # probes included, since the start
+        self._num_small: Counter[str] = Counter()  # calls of a method since one with a long message
         self._sent_long_s = -inf  # when a call that sent its long answer with its status was over
         self._full = refusing(
             StatusCode.RESOURCE_EXHAUSTED,
@@ -122,17 +125,20 @@ class Door:
         self.num_calls += 1
         stay = Stay()
         current_stay.set(stay)
-        is_whole = whole is not apart and not self._admission.is_leaving
+        has_small = self._num_small[path] >= MIN_SMALL
+        is_whole = whole is not apart and has_small and not self._admission.is_leaving
         if is_whole:
             self._admission.whole_calls.enter()
-        task.add_done_callback(functools.partial(self._leave, stay, is_whole))
+        task.add_done_callback(functools.partial(self._leave, path, stay, is_whole))
         return whole if is_whole else apart
 
-    def _leave(self, stay: Stay, is_whole: bool, _: object) -> None:
+    def _leave(self, path: str, stay: Stay, is_whole: bool, _: object) -> None:
         self.num_calls -= 1
+        is_small = stay.num_bytes <= LINGER_BYTES
+        self._num_small[path] = self._num_small[path] + 1 if is_small else 0
         if is_whole:
             self._admission.whole_calls.leave()
-            if stay.num_bytes > LINGER_BYTES:
+            if not is_small:
                 self._sent_long_s = time.monotonic()
         self._admission.let_go(stay)
 

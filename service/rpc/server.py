@@ -132,6 +132,17 @@ class RpcServer:
         for server in self._servers:
             await server.start()
 
+    async def until_answered(self) -> None:
+        """Wait a moment for calls that send their answer and status as one.
+
+        gRPC closes an ending connection as soon as its last status is handed to the kernel, and
+        what a slow network has not taken of a long answer by then may be lost. Calls that come
+        while the server is leaving send them apart.
+        """
+        most_s = min(MAX_WHOLE_WAIT_S, self._settings.drain_timeout_s / 2)
+        await self._admission.whole_calls.wait_empty(most_s)
+        await asyncio.sleep(max(door.linger_s for door in self._doors))
+
     async def leave(self) -> None:
         """Close the ports and tell clients to connect elsewhere; the calls inside go on.
 
@@ -140,22 +151,11 @@ class RpcServer:
         Therefore answers are held meanwhile, as they make clients ask again, and a moment is waited
         for in which no call comes.
         """
-        await self._until_answered()
         with self._admission.holding():
             await self._until_quiet()
             grace_s = self._settings.drain_timeout_s + END_STREAMS_S
             self._leaving = [asyncio.create_task(server.stop(grace_s)) for server in self._servers]
             await asyncio.sleep(TELL_S)
-
-    async def _until_answered(self) -> None:
-        """Wait a moment for calls that send their answer and status as one.
-
-        gRPC closes an ending connection as soon as its last status is handed to the kernel, and
-        what a slow network has not taken of a long answer by then may be lost. Calls that come
-        while the server is leaving send them apart.
-        """
-        await self._admission.whole_calls.wait_empty(MAX_WHOLE_WAIT_S)
-        await asyncio.sleep(max(door.linger_s for door in self._doors))
 
     async def _until_quiet(self) -> None:
         until_s = time.monotonic() + MAX_QUIET_WAIT_S

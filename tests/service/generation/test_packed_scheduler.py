@@ -17,9 +17,13 @@ MAX_TOKENS = 64
 class Machine:
     """A scheduler over a cache of a few blocks; every token is computed, and `0` comes next."""
 
-    def __init__(self, num_blocks: int = 32, max_rows: int = 4, **limits: Any) -> None:
+    def __init__(
+        self, num_blocks: int = 32, max_rows: int = 4, *, can_reuse: bool = True, **limits: Any
+    ) -> None:
         self.copies: list[tuple[int, int, int]] = []
-        self.cache = PagedCache(num_blocks, SIZE, MAX_TOKENS, max_rows, self._copy)
+        self.cache = PagedCache(
+            num_blocks, SIZE, MAX_TOKENS, max_rows, self._copy, can_reuse=can_reuse
+        )
         self.scheduler = PackedScheduler(
             SchedulerLimits(**{"max_running": max_rows, "max_prefill_tokens": 16} | limits),
             self.cache,
@@ -108,6 +112,14 @@ def test_a_beginning_that_is_being_computed_is_waited_for() -> None:
     assert machine.step() == {first: 11}
     assert machine.step() == {first: 1, second: 3}
     assert second.num_reused_tokens == 8
+
+
+def test_without_reuse_no_prompt_shares_or_waits() -> None:
+    machine = Machine(can_reuse=False, max_prefill_tokens=40)
+    machine.serve(letters(10))
+    first, second = machine.add([*letters(10), 70], [*letters(10), 80])
+    assert machine.step() == {first: 11, second: 11}
+    assert machine.cache.num_idle_tokens == 0
 
 
 def test_the_oldest_unused_blocks_are_taken_first() -> None:
