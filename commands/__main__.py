@@ -6,6 +6,8 @@ Everything else goes to the commands of `commands/main.py`, whose import takes t
 import os
 import sys
 
+INTERRUPTED = 130  # as in commands/errors.py, which imports more than a health check needs
+
 
 def main() -> None:
     if sys.argv[1:2] != ["serve"]:
@@ -15,9 +17,12 @@ def main() -> None:
         from commands.ask.health import main as check
 
         sys.exit(check(sys.argv[2:]))
-    from commands.main import main as run
+    try:
+        from commands.main import main as run
 
-    run()
+        run()
+    except KeyboardInterrupt:  # while modules are imported: commands have an answer of their own
+        sys.exit(INTERRUPTED)
 
 
 if __name__ == "__main__":

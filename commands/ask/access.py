@@ -29,6 +29,7 @@ NO_ACCESS = Access()
 MAX_TIMEOUT_S = 1e9  # 31 years; with 1e12, gRPC ends a call at once
 # Addresses as gRPC spells them beside HOST:PORT: by the name of what resolves them.
 SCHEMES = ("dns:", "ipv4:", "ipv6:", "unix:", "unix-abstract:")
+TOKEN = re.compile(r"[!-~]*")  # what a header may carry
 HOST_AND_PORT = re.compile(r"(?:[^:\[\]/\s]+|\[[^\[\]\s]+\]):(\d{1,5})")
 # Where a server that listens everywhere is found on its own machine.
 LOCAL = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S104
@@ -115,6 +116,11 @@ def read(flag: str, path: Path) -> bytes:
 
 def _token(path: Path | None) -> str:
     if path is None:
-        return os.environ.get("ATTENDANT_TOKEN", "")
-    lines = map(str.strip, read("token-file", path).decode(errors="replace").splitlines())
-    return next((line for line in lines if line and not line.startswith("#")), "")
+        source, token = "ATTENDANT_TOKEN", os.environ.get("ATTENDANT_TOKEN", "")
+    else:
+        lines = map(str.strip, read("token-file", path).decode(errors="replace").splitlines())
+        source = f"--token-file '{path}'"
+        token = next((line for line in lines if line and not line.startswith("#")), "")
+    if not TOKEN.fullmatch(token):
+        raise SettingError(f"{source} has a token that is not visible ASCII without spaces")
+    return token

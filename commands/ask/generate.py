@@ -166,7 +166,7 @@ def _write(chunks: Iterable[pb.GenerateChunk]) -> None:
     finally:
         if has_line:
             sys.stdout.write("\n")
-    errors.print(tables.account(last.usage, last.timings))
+    _print_account(last)
 
 
 def _show_whole(response: pb.GenerateResponse, as_json: bool) -> None:
@@ -175,7 +175,11 @@ def _show_whole(response: pb.GenerateResponse, as_json: bool) -> None:
     else:
         sys.stdout.write(_shown(response.results[0].text) + "\n")
     if not as_json:
-        errors.print(tables.account(response.usage, response.timings))
+        _print_account(response)
+
+
+def _print_account(answer: pb.GenerateChunk | pb.GenerateResponse) -> None:
+    errors.print(tables.account(answer.usage, answer.timings), soft_wrap=True)
 
 
 def _shown(text: str) -> str:

@@ -35,17 +35,24 @@ class Prompt:
 
 
 def random_prompts(
-    count: int, seed: int, inputs: tuple[int, int], outputs: tuple[int, int]
+    count: int, seed: int, inputs: tuple[int, int], outputs: tuple[int, int], vocab_size: int
 ) -> list[Prompt]:
     """Prompts of random tokens; both bounds of lengths are included."""
     generator = np.random.default_rng(seed)
     return [
         Prompt(
-            generator.integers(1, 50_000, generator.integers(inputs[0], inputs[1] + 1)).tolist(),
+            generator.integers(
+                1, vocab_size, generator.integers(inputs[0], inputs[1] + 1)
+            ).tolist(),
             int(generator.integers(outputs[0], outputs[1] + 1)),
         )
         for _ in range(count)
     ]
+
+
+def vocab_size_of(model: GenerativeModel) -> int:
+    """The number of tokens that the model's tokenizer has."""
+    return len(model.tokenizer.token_bytes)
 
 
 @asynccontextmanager

@@ -21,7 +21,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from loadtests.load.engine import Prompt, random_prompts, run_all, run_one, serving
+from loadtests.load.engine import Prompt, random_prompts, run_all, run_one, serving, vocab_size_of
 from loadtests.load.turns import times_faster, turns
 from service.generation.decoder import OnnxDecoder
 from service.generation.sequence import Sequence as Sample
@@ -67,9 +67,10 @@ async def _decoding_steps(
 ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """Milliseconds per step by kind of sampling: from one call to the next, and within the call."""
     steps: list[RanStep] = []
-    requests = random_prompts(rows, 5, (32, 64), (num_tokens, num_tokens))
     durations_ms = {}
     async with serving(repository, name, steps) as model:
+        lengths = (32, 64), (num_tokens, num_tokens)
+        requests = random_prompts(rows, 5, *lengths, vocab_size_of(model))
         times_s = _time_calls(model)
         for kind, params in SAMPLING.items():
             steps.clear()
@@ -112,9 +113,9 @@ def latency(
 
 
 async def _latency(repository: Path, name: str, load: float, count: int) -> None:
-    requests = random_prompts(count, 7, (16, 128), (16, 64))
     steps: list[RanStep] = []
     async with serving(repository, name, steps, prefix_reuse=False) as model:
+        requests = random_prompts(count, 7, (16, 128), (16, 64), vocab_size_of(model))
         await run_all(model, requests[:4], 4)
         capacity = len(requests) / await run_all(model, requests, 32)
         steps.clear()
@@ -142,15 +143,16 @@ def prefix(
 
 async def _prefix(repository: Path, name: str, shared: int, own: int, rounds: int) -> None:
     generator = np.random.default_rng(11)
-    beginning = generator.integers(1, 50_000, shared).tolist()
     times_s: dict[str, list[float]] = {"without_reuse": [], "with_reuse": []}
     async with (
         serving(repository, name, prefix_reuse=False) as without,
         serving(repository, name, prefix_reuse=True) as reusing,
     ):
         engines = dict(zip(times_s, (without, reusing), strict=True))
+        vocab_size = vocab_size_of(reusing)
+        beginning = generator.integers(1, vocab_size, shared).tolist()
         for way, counts in turns(engines, rounds):
-            prompt = Prompt(beginning + generator.integers(1, 50_000, own).tolist(), 2)
+            prompt = Prompt(beginning + generator.integers(1, vocab_size, own).tolist(), 2)
             sample = await run_one(engines[way], prompt)
             if counts:
                 times_s[way].append(sample.timings.time_to_first_token_s)
@@ -185,14 +187,14 @@ def arrivals(
     console.print(table)
 
 
-def mixed_prompts(count: int, seed: int) -> list[Prompt]:
+def mixed_prompts(count: int, seed: int, vocab_size: int) -> list[Prompt]:
     """Outputs log-uniform from 8 to 200 tokens."""
     generator = np.random.default_rng(seed)
     outputs = np.exp(generator.uniform(np.log(8), np.log(201), count)).astype(int)
     return [
         Prompt(prompt.ids, int(num_tokens))
         for prompt, num_tokens in zip(
-            random_prompts(count, seed, (16, 128), (1, 1)), outputs, strict=True
+            random_prompts(count, seed, (16, 128), (1, 1), vocab_size), outputs, strict=True
         )
     ]
 
@@ -212,10 +214,11 @@ class _Arrivals:
         """Milliseconds per token of each request, by rate and way."""
         answers: dict[float, dict[str, list[float]]] = {}
         async with serving(repository, name, prefix_reuse=False) as model:
-            warm_up = mixed_prompts(self.group, 1)  # touches all memory there is
+            vocab_size = vocab_size_of(model)
+            warm_up = mixed_prompts(self.group, 1, vocab_size)  # touches all memory there is
             await run_all(model, warm_up, self.group)
             for rate in rates:
-                requests = mixed_prompts(int(rate * self.seconds), 7)
+                requests = mixed_prompts(int(rate * self.seconds), 7, vocab_size)
                 for way in self.ways:
                     arrive = self._in_groups if way == "static" else _at_once
                     dues_s = _arrivals(rate, len(requests))

@@ -10,6 +10,7 @@ old one. A reader sees the old checkpoint, none or the new one, never a mixture.
 
 import hashlib
 import json
+import os
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -161,7 +162,10 @@ def _replace_folder(target: Path, contents: Mapping[str, bytes]) -> None:
 
 
 def check_replaceable(folder: Path) -> None:
-    """Refuse a target that holds files which no checkpoint has: replacing would delete them."""
+    """Refuse a target that cannot be written, or that holds files which no checkpoint has.
+
+    Replacing would delete them.
+    """
     if folder.exists() and not folder.is_dir():
         raise CheckpointError(f"{folder} is a file, but must be a folder or not exist")
     names = {path.name for path in folder.iterdir()} if folder.exists() else set()
@@ -171,6 +175,9 @@ def check_replaceable(folder: Path) -> None:
             f"{folder} holds {', '.join(foreign[:3])}, which no checkpoint has; "
             "choose a folder that is new, empty or a checkpoint"
         )
+    existing = next(each for each in folder.absolute().parents if each.exists())
+    if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
+        raise CheckpointError(f"{folder} cannot be written: {existing} is no writable folder")
 
 
 def _to_json(values: Mapping[str, Any]) -> str:

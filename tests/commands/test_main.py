@@ -2,11 +2,14 @@
 
 import errno
 import os
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
+from commands.errors import INTERRUPTED
 from commands.main import app, main
 
 USAGE = {
@@ -87,3 +90,39 @@ def test_completion_without_the_variables_of_bash_prints_nothing(
         monkeypatch.setenv(name, value)
     main()
     assert capsys.readouterr() == ("", "")
+
+
+def test_an_interrupt_while_modules_are_imported_ends_without_a_traceback() -> None:
+    """A stand-in for `commands.main`, whose import is where the signal comes."""
+    code = (
+        "import sys, types\n"
+        "class Interrupting(types.ModuleType):\n"
+        "    def __getattr__(self, name): raise KeyboardInterrupt\n"
+        "sys.modules['commands.main'] = Interrupting('commands.main')\n"
+        "sys.argv = ['attendant', 'models']\n"
+        "from commands.__main__ import main; main()\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)  # noqa: S603
+    assert (ended.returncode, ended.stderr) == (INTERRUPTED, b"")
+
+
+@pytest.mark.parametrize("token", ["passwörter-sind-lang", "with a space inside"])
+def test_a_token_that_no_header_carries_is_named_by_where_it_came_from(
+    token: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    file = tmp_path / "tokens"
+    file.write_text(f"# of the client\n{token}\n")
+    monkeypatch.setenv("ATTENDANT_TOKEN", token)
+    for flags, source in (
+        ([], "ATTENDANT_TOKEN"),
+        (["--token-file", str(file)], f"--token-file '{file}'"),
+    ):
+        monkeypatch.setattr(sys, "argv", ["attendant", "models", *flags])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        assert ended.value.code == 2
+        error = f"{source} has a token that is not visible ASCII without spaces"
+        assert capsys.readouterr().err == f"attendant: error: {error}\n"

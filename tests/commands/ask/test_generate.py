@@ -27,6 +27,9 @@ async def test_text_goes_to_stdout_and_what_it_took_to_stderr(served: Served, fl
     assert result.stderr.startswith("4 tokens in (")
     for expected in ("10 out", "tokens/s", "first after", "in all"):
         assert expected in result.stderr
+    assert result.stderr.count("\n") == 1, (
+        "a pipe gets the line whole, however narrow a terminal is"
+    )
 
 
 async def test_a_prompt_is_read_from_stdin_as_it_is(served: Served) -> None:

@@ -13,6 +13,7 @@ from safetensors.torch import load_file, save_file
 from models.checkpoints.checkpoint import (
     Checkpoint,
     CheckpointError,
+    check_replaceable,
     load_checkpoint,
     save_checkpoint,
 )
@@ -257,3 +258,17 @@ def test_neither_a_folder_nor_a_hub_id_is_said_to_be_so() -> None:
 def test_without_a_network_a_hub_id_says_what_to_do() -> None:
     with pytest.raises(CheckpointError, match="no folder 'nobody/nothing', and the hub cannot be"):
         download_folder("nobody/nothing", endpoint=UNREACHABLE)
+
+
+def test_a_folder_that_cannot_be_written_is_refused_before_the_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The nearest folder that exists decides, a file in its place is none, and one's rights."""
+    file = tmp_path / "file"
+    file.write_text("")
+    with pytest.raises(CheckpointError, match=f"cannot be written: {file} is no writable folder"):
+        check_replaceable(file / "model")
+    check_replaceable(tmp_path / "new" / "model")
+    monkeypatch.setattr("os.access", lambda *_: False)  # root may write everywhere
+    with pytest.raises(CheckpointError, match=f"cannot be written: {tmp_path} is no writable"):
+        check_replaceable(tmp_path / "new" / "model")
