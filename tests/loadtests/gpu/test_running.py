@@ -1,0 +1,103 @@
+"""Sections of the GPU check are run apart, kept, skipped and reported, whatever they do."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from loadtests.gpu.claims import at_most
+from loadtests.gpu.context import Run
+from loadtests.gpu.running import FAILED, keep, read_records, run_all
+from loadtests.gpu.sections import SECTIONS, Section, chosen
+
+MADE_UP = "tests.loadtests.gpu.made_up"
+COUNTS = Section(1, "counts", "Counting", f"{MADE_UP}.counts", 0.5)
+RAISES = Section(2, "raises", "Raising", f"{MADE_UP}.raises", 0.2)
+DIES = Section(3, "dies", "Dying", f"{MADE_UP}.dies", 0.2)
+WRONG = Section(4, "wrong", "Being wrong", f"{MADE_UP}.wrong", 0.1)
+ABSENT = Section(5, "absent", "Being absent", f"{MADE_UP}.absent", 0.1)
+ALL = (COUNTS, RAISES, DIES, WRONG, ABSENT)
+
+
+def run_in(folder: Path) -> Run:
+    return Run(folder, "cpu", is_tiny=True)
+
+
+def test_a_section_that_raises_dies_or_is_absent_is_recorded_and_the_others_go_on(
+    tmp_path: Path,
+) -> None:
+    run = run_in(tmp_path)
+    order = (RAISES, DIES, ABSENT, WRONG, COUNTS)
+    assert not run_all(run, order, [1, 2, 3, 4, 5], 60, is_again=False)
+    records = read_records(run, order)
+    assert {number for number, record in records.items() if record["state"] == FAILED} == {2, 3, 5}
+    assert "RuntimeError: 2 raises was made to fail" in records[2]["error"]
+    assert "Traceback" in records[2]["error"]
+    assert "ended with 7" in records[3]["error"]
+    assert "No module named" in records[5]["error"]
+    assert records[1]["findings"]["summary"] == ["It ran."]
+    report = (tmp_path / "report.md").read_text()
+    head = report[: report.index("## 1. Counting")]
+    assert "2 raises was made to fail" in head
+    assert "error | of all: nan, expected at most 1 (section 4)" in head
+    assert "| speed | 1 | at least 2 | missed |" in head
+    assert r"| error \| of all | nan | at most 1 | **no** |" in report
+    assert "It ran." in report[report.index("## 1. Counting") :]
+    saved = json.loads((tmp_path / "report.json").read_text(), parse_constant=pytest.fail)
+    assert [each["number"] for each in saved["sections"]] == [2, 3, 5, 4, 1]
+
+
+def test_a_second_run_skips_what_is_done_and_repeats_what_failed(tmp_path: Path) -> None:
+    """A missed goal is no failure."""
+    run = run_in(tmp_path)
+    assert run_all(run, [COUNTS], [1], 60, is_again=False)
+    assert run_all(run, [COUNTS], [1], 60, is_again=False)
+    runs = run.work / "runs"
+    assert runs.read_text() == "x"
+    assert run_all(run, [COUNTS], [1], 60, is_again=True)
+    assert runs.read_text() == "xx"
+    mended = replace(RAISES, module=COUNTS.module)
+    assert not run_all(run, [RAISES], [2], 60, is_again=False)
+    assert run_all(run, [mended], [2], 60, is_again=False)
+    assert runs.read_text() == "xxx"
+
+
+def test_a_record_of_another_device_or_size_is_not_taken(tmp_path: Path) -> None:
+    run = run_in(tmp_path)
+    keep(tmp_path / COUNTS.filename, {"device": "cuda", "is_tiny": True, "state": "done"})
+    assert not read_records(run, [COUNTS])
+    (tmp_path / COUNTS.filename).write_text('{"device": "cp')
+    assert not read_records(run, [COUNTS])
+
+
+def test_a_section_has_its_share_of_the_time_that_is_left(tmp_path: Path) -> None:
+    """Of 60 s, weight 0.5 of 1.0 in all is 30 s; what sections before it save is shared too."""
+    run = run_in(tmp_path)
+    run_all(run, [COUNTS, replace(RAISES, weight=0.5)], [1, 2], 60, is_again=False)
+    records = read_records(run, [COUNTS, RAISES])
+    assert 28 < records[1]["share_s"] <= 30
+    assert records[1]["findings"]["left_s"] <= records[1]["share_s"]
+    assert 45 < records[2]["share_s"] <= 60
+
+
+def test_a_figure_that_is_not_a_number_does_not_hold() -> None:
+    claim = at_most("error", float("nan"), 1.0, "s")
+    assert not claim["holds"]
+    assert claim["figure"] is None
+    assert (claim["found"], claim["expected"]) == ("nan s", "at most 1 s")
+    assert at_most("error", 1.0, 1.0)["holds"]
+    assert not at_most("error", float("inf"), 1.0)["holds"]
+
+
+def test_sections_are_chosen_by_number() -> None:
+    assert chosen("", ALL) == [1, 2, 3, 4, 5]
+    assert chosen("4, 2", ALL) == [2, 4]
+    for wrong in ("9", "a", "1,-2", ","):
+        with pytest.raises(ValueError, match="expected some of 1, 2, 3, 4, 5"):
+            chosen(wrong, ALL)
+
+
+def test_every_section_has_a_number_of_its_own() -> None:
+    numbers = [section.number for section in SECTIONS]
+    assert numbers == sorted(set(numbers))
