@@ -5,7 +5,7 @@ Imports no PyTorch: the command line makes its flags of the settings.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Literal
 
@@ -23,6 +23,13 @@ REPOSITORY = Path("model_repository")
 # for by name, to the agreement of answers (`export/checks/agreement.py`).
 MAX_ABS_ERROR = {"fp32": 1e-4, "fp16": 5e-2, "int8": float("inf")}
 AUTO: tuple[Precision, ...] = ("fp32", "int8")  # written by default
+# By what a manifest calls them: ONNX Runtime's builds are distributions of different names.
+PACKAGES = {
+    "attendant": ("attendant",),
+    "onnx": ("onnx",),
+    "onnxruntime": ("onnxruntime-gpu", "onnxruntime", "onnxruntime-openvino"),
+    "torch": ("torch",),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,4 +119,14 @@ def check_name(name: str) -> None:
 
 def versions() -> dict[str, str]:
     """The versions of the packages that an export depends on."""
-    return {name: version(name) for name in ("attendant", "onnx", "onnxruntime", "torch")}
+    return {name: _version_of(names) for name, names in PACKAGES.items()}
+
+
+def _version_of(names: Sequence[str]) -> str:
+    """That of the first that is installed; a checkout of ours may be in use without being so."""
+    for name in names:
+        try:
+            return version(name)
+        except PackageNotFoundError:
+            continue
+    return "0+checkout" if "attendant" in names else "unknown"

@@ -1,7 +1,7 @@
 """The one door to ONNX Runtime: arrays in, arrays out; knows no request.
 
 The three builds of ONNX Runtime are one import name, so `load_onnxruntime` checks
-that exactly one is installed. BYTES tensors cross as `str`: the Python API has no
+that a folder of packages has one of them only. BYTES tensors cross as `str`: the Python API has no
 other way, and non-UTF-8 bytes are refused before they get here.
 """
 
@@ -94,13 +94,16 @@ class SessionOptions:
 
 def load_onnxruntime() -> Any:
     """Import ONNX Runtime, or raise `LoadError` saying what to install or remove."""
-    builds = [build for build in BUILDS if _is_installed(build)]
-    if len(builds) > 1:
-        raise LoadError(
-            f"{' and '.join(builds)} are installed together and overwrite each other: "
-            "uninstall all of them, then install one of attendant[cpu], attendant[gpu], "
-            "attendant[openvino]"
-        )
+    folders = [(build, folder) for build in BUILDS if (folder := _folder_of(build)) is not None]
+    for _, folder in folders:
+        # In folders of their own the first on the path is imported, and is whole.
+        same = [other for other, beside in folders if beside == folder]
+        if len(same) > 1:
+            raise LoadError(
+                f"{' and '.join(same)} are installed together and overwrite each other: "
+                "uninstall all of them, then install one of attendant[cpu], attendant[gpu], "
+                "attendant[openvino]"
+            )
     try:
         return importlib.import_module("onnxruntime")
     except ImportError as error:
@@ -114,12 +117,12 @@ def onnxruntime_version() -> str:
     return str(load_onnxruntime().__version__)
 
 
-def _is_installed(distribution: str) -> bool:
+def _folder_of(distribution: str) -> str | None:
+    """The folder that a distribution is installed in; None where it is not installed."""
     try:
-        importlib.metadata.version(distribution)
+        return str(importlib.metadata.distribution(distribution).locate_file(""))
     except importlib.metadata.PackageNotFoundError:
-        return False
-    return True
+        return None
 
 
 def choose_device(device: str) -> str:

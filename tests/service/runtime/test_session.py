@@ -280,6 +280,12 @@ def test_two_builds_together_are_refused_with_a_way_out(tmp_path: Path) -> None:
     )
 
 
+def test_a_build_in_a_folder_of_its_own_is_taken_before_another(tmp_path: Path) -> None:
+    """Where a machine has one and a folder on the path has another, nothing is overwritten."""
+    install(tmp_path, "onnxruntime-gpu")
+    assert message_of(tmp_path) == ""
+
+
 def test_a_missing_build_says_what_to_install(tmp_path: Path) -> None:
     (tmp_path / "onnxruntime.py").write_text("raise ImportError('no library for you')")
     assert message_of(tmp_path) == (
