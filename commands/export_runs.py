@@ -74,8 +74,8 @@ def export_table(exported: Exported) -> Table:
     """The counts and measurements of an export, a column per graph."""
     table = Table(title=str(exported.folder), show_header=False)
     manifest = exported.manifest
-    columns = [manifest.computed_in(precision) for precision in manifest.filenames]
-    table.add_row("precision", *(column.precision for column in columns))
+    columns = list(manifest.graphs.values())
+    table.add_row("precision", *(column.kind for column in columns))
     measured = [
         column.fused
         | {key.replace("_", " "): value for key, value in column.parity.items()}

@@ -38,7 +38,7 @@ class ModelTable:
                 model.name,
                 model.version,
                 model.task,
-                model.precision,
+                _computed_in(model),
                 str(model.max_tokens or ""),
                 _gives(model),
                 model.origin,
@@ -52,7 +52,7 @@ class ModelTable:
         names, tasks = [], []
         for model in self._models:
             tokens = f"{model.max_tokens} tokens" if model.max_tokens else ""
-            facts = ", ".join(fact for fact in (model.precision, tokens) if fact)
+            facts = ", ".join(fact for fact in (_computed_in(model), tokens) if fact)
             names += [model.name, f"version {model.version}"]
             tasks += [model.task, facts]
             texts = (names[-2:], tasks[-2:], [_gives(model), model.origin])
@@ -62,6 +62,12 @@ class ModelTable:
         task.width = min(max(map(len, tasks), default=5), MOST_TASK_WIDTH)
         text.max_width = max(max_width - name.width - task.width - BORDERS, 1)
         return table
+
+
+def _computed_in(model: pb.Model) -> str:
+    """Precision, and where they are not the default, the layout and the device of the graph."""
+    device = "for cuda" if model.graph_device == "cuda" else ""
+    return ", ".join(filter(None, (model.precision, model.layout, device)))
 
 
 def _gives(model: pb.Model) -> str:

@@ -59,6 +59,10 @@ def export_decoder(
         windows = windows_of(ids, network.config.max_positions)
     check_size(network)
     precisions = settings.precisions(AUTO)
+    if precisions[0] not in LIMITS:
+        raise ExportError(
+            f"precision is {precisions[0]}, a decoder's is one of {', '.join(LIMITS)}"
+        )
     if settings.kv_cache == "int8" and not set(precisions) - set(FLOAT):
         raise ExportError(
             f"kv_cache is int8, which is for precisions that round too; precision is "
@@ -109,6 +113,7 @@ class _Decoder:
             parity.to_dict(),
             perplexity=perplexity,
             kv_cache="int8" if prefill else "",
+            device="cuda" if precision == "fp16" else "cpu",
         )
         return Built(graph, variant, prefill)
 

@@ -28,7 +28,7 @@ from export.writer import Built, BuiltGraphs, ExportedModel, build_graphs
 from models.checkpoints.checkpoint import Checkpoint
 from models.data.datasets import Example
 from models.data.vocabulary import SPECIAL, words_of
-from service.contract.manifest import EXAMPLE, Manifest, Precision, Variant
+from service.contract.manifest import EXAMPLE, GraphDevice, Manifest, Precision, Variant
 
 MIN_MEAN_COSINE = 0.995
 # The largest effect of neighbours on a row in a precision that was not requested.
@@ -113,7 +113,8 @@ class _Encoder:
             measured = expected if is_float else _accuracy(self._checkpoint, graph, self._labelled)
             accuracy = {"texts": len(self._labelled), "float": expected, "exported": measured}
             _check_accuracy(accuracy, settings.max_accuracy_drop)
-        return Built(graph, Variant(precision, fused_ops(graph), parity, accuracy))
+        device: GraphDevice = "cpu" if precision == "int8" else "any"
+        return Built(graph, Variant(precision, fused_ops(graph), parity, accuracy, device=device))
 
     def _agreement(self, graph: onnx.ModelProto) -> dict[str, float]:
         """Agreement of answers to texts: what int8 costs without labelled data."""

@@ -37,7 +37,7 @@ def main(
         Tokenizer.from_file(str(version / "tokenizer.json")), manifest.max_tokens
     )
     options = SessionOptions(num_threads=available_cpus())
-    sessions = {name: OnnxSession(version / name, options) for name in manifest.filenames.values()}
+    sessions = {name: OnnxSession(version / name, options) for name in manifest.graphs}
     for file in data:
         examples = read_dataset(file).examples[:limit]
         texts = [example.text for example in examples]

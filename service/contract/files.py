@@ -257,7 +257,7 @@ def read_version(folder: Path, number: int, graph: str) -> VersionFiles:
     manifest = Manifest.from_json(text) if text else None
     names: Iterable[str] = [name]
     if manifest is not None and name == MODEL_FILENAME:
-        names = manifest.filenames.values()
+        names = manifest.graphs
     graphs = tuple(name for name in names if (version / name).is_file())
     if not graphs:
         raise LoadError(f"version {number} has no {name}")

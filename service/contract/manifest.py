@@ -7,7 +7,7 @@ Knows nothing of files, graphs or requests. Fields the server does not act on
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal, get_args
 
 from service.errors import LoadError
@@ -24,7 +24,11 @@ TaskName = Literal[
     "attention",
     "image-classification",
 ]
-Precision = Literal["fp32", "fp16", "int8", "int8-weights", "int4-weights"]
+Precision = Literal["fp32", "fp16", "bf16", "int8", "int8-weights", "int4-weights"]
+GraphDevice = Literal["any", "cpu", "cuda"]  # where all nodes of a graph have kernels
+# How a graph takes its batch. An encoder's packs the tokens of all rows, or is padded; a decoder's
+# reads a cache of slots, or a paged one.
+Layout = Literal["", "padded", "paged"]
 FORMAT = 1
 _WHOLE_NUMBERS = (
     *("max_tokens", "pad_token_id", "embedding_size", "num_layers", "num_heads"),
@@ -36,7 +40,7 @@ EXAMPLE = "What a wonderful day."
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """A graph of a version in one precision, and what that costs."""
+    """A graph of a version in one precision and layout, where it runs, and what that costs."""
 
     precision: Precision
     fused: dict[str, int] = field(default_factory=dict)  # fused ops by count
@@ -44,14 +48,23 @@ class Variant:
     accuracy: dict[str, float] = field(default_factory=dict)  # on labelled data, where given
     perplexity: dict[str, float] = field(default_factory=dict)  # on held-out text, where given
     kv_cache: str = ""  # of a decoder: "int8", or empty for what it computes in
+    device: GraphDevice = "any"
+    layout: Layout = ""
 
     def __post_init__(self) -> None:
         _check_choice("variants.precision", self.precision, Precision)
+        _check_choice("variants.device", self.device, GraphDevice)
+        _check_choice("variants.layout", self.layout, Layout)
+
+    @property
+    def kind(self) -> str:
+        """Precision and layout, which no two graphs of a version have in common."""
+        return f"{self.precision}.{self.layout}" if self.layout else self.precision
 
     @property
     def filename(self) -> str:
         """The file's name, beside `model.onnx`."""
-        return f"model.{self.precision}.onnx"
+        return f"model.{self.kind}.onnx"
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,16 +122,22 @@ class Manifest:
     accuracy: dict[str, float] = field(default_factory=dict)  # on labelled data, where given
     perplexity: dict[str, float] = field(default_factory=dict)  # on held-out text, where given
     kv_cache: str = ""  # of a decoder: "int8", or empty for what it computes in
+    device: GraphDevice = "any"
+    layout: Layout = ""
     versions: dict[str, str] = field(default_factory=dict)  # of what exported it
     variants: tuple[Variant, ...] = ()  # in the order in which they are to be preferred
-    left_out: dict[str, str] = field(default_factory=dict)  # precisions, and why they are not there
+    left_out: dict[str, str] = field(default_factory=dict)  # by `Variant.kind`: why it is not there
 
     def __post_init__(self) -> None:
         _check_choice("task", self.task, TaskName)
         _check_choice("precision", self.precision, Precision)
-        precisions = [self.precision, *(variant.precision for variant in self.variants)]
-        if len(set(precisions)) < len(precisions):
-            raise LoadError(f"manifest.json: variants repeat a precision: {', '.join(precisions)}")
+        _check_choice("device", self.device, GraphDevice)
+        _check_choice("layout", self.layout, Layout)
+        kinds = [graph.kind for graph in self._all_graphs]
+        if len(set(kinds)) < len(kinds):
+            raise LoadError(
+                f"manifest.json: variants repeat a precision and layout: {', '.join(kinds)}"
+            )
         for name in _WHOLE_NUMBERS:
             value = getattr(self, name)
             if not isinstance(value, int) or value < 0:
@@ -162,18 +181,33 @@ class Manifest:
         return self.network == "words"
 
     @property
-    def filenames(self) -> Mapping[Precision, str]:
-        """The files of all graphs, by precision, `model.onnx` first."""
-        return {self.precision: MODEL_FILENAME} | {
-            variant.precision: variant.filename for variant in self.variants
-        }
+    def graphs(self) -> Mapping[str, Variant]:
+        """All graphs by the names of their files, `model.onnx` first."""
+        main, *others = self._all_graphs
+        return {MODEL_FILENAME: main} | {graph.filename: graph for graph in others}
 
-    def computed_in(self, precision: Precision) -> "Manifest":
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """Precision and layout of each graph, that of `model.onnx` first."""
+        return tuple(graph.kind for graph in self._all_graphs)
+
+    @property
+    def _all_graphs(self) -> tuple[Variant, ...]:
+        main = Variant(**{each.name: getattr(self, each.name) for each in fields(Variant)})
+        return (main, *self.variants)
+
+    def of_graph(self, filename: str) -> "Manifest":
         """The manifest of that graph alone, with its measurements."""
-        for variant in self.variants:
-            if variant.precision == precision:
-                return replace(self, variants=(), **asdict(variant))
-        return replace(self, variants=())
+        graph = self.graphs.get(filename)
+        measured = asdict(graph) if graph is not None else {}
+        return replace(self, variants=(), **measured)
+
+    def computed_in(self, precision: Precision, layout: Layout = "") -> "Manifest":
+        """The manifest of the graph in that precision and layout alone, with its measurements."""
+        for filename, graph in self.graphs.items():
+            if (graph.precision, graph.layout) == (precision, layout):
+                return self.of_graph(filename)
+        raise KeyError(f"{precision} {layout}")
 
     def to_json(self) -> str:
         """The same text for equal manifests."""
@@ -182,19 +216,19 @@ class Manifest:
     @classmethod
     def from_json(cls, text: str) -> "Manifest":
         try:
-            fields: dict[str, Any] = json.loads(text)
-            file_format = fields.pop("format", None)
+            values: dict[str, Any] = json.loads(text)
+            file_format = values.pop("format", None)
             if file_format != FORMAT:
                 raise LoadError(
                     f"manifest.json: format is {file_format!r}, this server reads {FORMAT}"
                 )
             for name in ("labels", "eos_token_ids"):
-                fields[name] = tuple(fields.get(name, ()))
-            if (image := fields.pop("image", None)) is not None:
+                values[name] = tuple(values.get(name, ()))
+            if (image := values.pop("image", None)) is not None:
                 pairs = ((name, tuple(image[name])) for name in ("mean", "std"))
-                fields["image"] = ImageInput(**{**image, **dict(pairs)})
-            variants = tuple(Variant(**variant) for variant in fields.pop("variants", ()))
-            return cls(**fields, variants=variants)
+                values["image"] = ImageInput(**{**image, **dict(pairs)})
+            variants = tuple(Variant(**variant) for variant in values.pop("variants", ()))
+            return cls(**values, variants=variants)
         except (TypeError, KeyError, AttributeError, json.JSONDecodeError) as error:
             raise LoadError(f"manifest.json: {error}") from error
 

@@ -1,18 +1,20 @@
 """Which graph of a version runs here: one that this machine computes fast, or the requested one.
 
 Pure: takes the machine and the names of the existing files, and knows neither files nor
-sessions. The export decides which precisions are accurate enough to be written.
+sessions. The export decides which precisions are accurate enough to be written, and which device
+has kernels for all nodes of a graph.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import get_args
 
-from service.contract.manifest import Manifest, Precision
+from service.contract.manifest import MODEL_FILENAME, GraphDevice, Manifest, Precision, Variant
 from service.errors import LoadError
 
 AUTO = "auto"
 CHOICES: tuple[str, ...] = (AUTO, *get_args(Precision))
+HALF: tuple[Precision, ...] = ("fp16", "bf16")
 # With these a processor multiplies int8 faster than float32; without, conversions cost more than
 # they gain. x86's and Arm's, by Linux's names.
 INT8_PRODUCTS = ("amx_int8", "avx512_vnni", "avx_vnni", "i8mm", "asimddp")
@@ -33,12 +35,72 @@ def choose_graph(
     requested_by: str,
     device: str,
     flags: frozenset[str],
-) -> tuple[str, Choice]:
-    """The one of `graphs` with the precision that `choose_precision` gives, and that choice."""
-    precision_of = {filename: precision for precision, filename in manifest.filenames.items()}
-    precisions = [precision_of.get(filename, manifest.precision) for filename in graphs]
+) -> tuple[tuple[str, ...], Choice]:
+    """Those of `graphs` that may serve, by preference, and the precision that they share.
+
+    They differ in layout: an encoder's packed graph is before its padded one, a decoder's paged
+    graph before that of slots. `requested_by` names the setting of `requested`, `device` is cpu,
+    openvino or cuda, and `flags` are the processor's instruction sets. Raises `LoadError` where no
+    graph is for the device, or none in the requested precision.
+    """
+    assert graphs, "the caller checked that a graph exists"
+    place: GraphDevice = "cuda" if device == "cuda" else "cpu"
+    main = manifest.graphs[MODEL_FILENAME]
+    present = {name: manifest.graphs.get(name, main) for name in graphs}
+    fitting = {
+        name: graph
+        for name, graph in present.items()
+        if _runs_on(place, graph, requested, is_generative=manifest.is_generative)
+    }
+    precisions = [*dict.fromkeys(graph.precision for graph in fitting.values())]
+    if not precisions or requested not in (AUTO, *precisions):
+        subject = f"{requested_by} asks for precision {requested},"
+        if requested == AUTO:
+            subject = f"no graph is for {place},"
+        raise LoadError(
+            f"{subject} there is {_listed(present.values(), manifest)}: `attendant export"
+            f"{_export_flags(requested, place, manifest)}` writes one for {place}"
+        )
     choice = choose_precision(precisions, requested, requested_by, device, flags)
-    return graphs[precisions.index(choice.precision)], choice
+    if len(precisions) == 1 and requested == AUTO and len(fitting) < len(present):
+        choice = Choice(choice.precision, f"the only one for {place}")
+    chosen = [name for name, graph in fitting.items() if graph.precision == choice.precision]
+    return tuple(sorted(chosen, key=lambda name: fitting[name].layout != "paged")), choice
+
+
+def _runs_on(place: GraphDevice, graph: Variant, requested: str, *, is_generative: bool) -> bool:
+    """Whether a graph may serve on the CPU, or on a GPU.
+
+    GroupQueryAttention has no float32 on CUDA. The CPU computes a decoder's fp16, slowly, so it
+    takes it only when it is requested by name.
+    """
+    if place == "cpu" and graph.precision == requested == "fp16" and not graph.layout:
+        return True
+    return _stated_device(graph, is_generative=is_generative) in ("any", place)
+
+
+def _stated_device(graph: Variant, *, is_generative: bool) -> GraphDevice:
+    """The device of a graph; manifests of earlier exports do not state a decoder's."""
+    if graph.device == "any" and is_generative and graph.precision not in HALF:
+        return "cpu"
+    return graph.device
+
+
+def _listed(graphs: Iterable[Variant], manifest: Manifest) -> str:
+    described = []
+    for graph in graphs:
+        device = _stated_device(graph, is_generative=manifest.is_generative)
+        described.append(graph.kind if device == "any" else f"{graph.kind} (for {device})")
+    return ", ".join(described)
+
+
+def _export_flags(requested: str, place: GraphDevice, manifest: Manifest) -> str:
+    """The flags of the export that writes a graph for the device, the requested one if it can."""
+    if place == "cpu":
+        return "" if requested in ("auto", "bf16") else f" --precision {requested}"
+    if requested == "fp32" and not manifest.is_generative:
+        return " --precision fp32"
+    return " --target cuda" + (" --precision bf16" if requested == "bf16" else "")
 
 
 def choose_precision(
@@ -48,25 +110,23 @@ def choose_precision(
     device: str,
     flags: frozenset[str],
 ) -> Choice:
-    """One of `present`, the exporter's first choice first.
+    """The requested one of `present`, or with `auto` the fastest.
 
-    `requested_by` names the setting of `requested`, `device` is cpu, openvino or cuda, and `flags`
-    are the processor's instruction sets. Raises `LoadError` if the requested one is missing.
+    The exporter's first choice is the first. The other arguments are those of `choose_graph`.
     """
     assert present, "the caller checked that a graph exists"
+    assert requested in (AUTO, *present), "the caller checked that the requested one exists"
     for precision in present:
         if precision == requested:
             return Choice(precision, f"requested by {requested_by}")
-    if requested != AUTO:
-        raise LoadError(
-            f"{requested_by} asks for precision {requested}, there is {', '.join(present)}"
-        )
     if len(present) == 1:
         return Choice(present[0], "the only one there is")
     exact = next((each for each in present if each == "fp32"), present[0])
     if device == "cuda":
         if "fp16" in present:
             return Choice("fp16", "a GPU computes it fastest")
+        if "bf16" in present:
+            return Choice("bf16", "there is no fp16 for the GPU")
         return Choice(exact, "there is no fp16 for the GPU")
     if device == "openvino":  # int8 took 3.5 times as long as by ONNX Runtime: decision 0025
         return Choice(exact, "OpenVINO rounds float32 as its load_config says")

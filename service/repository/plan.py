@@ -163,10 +163,10 @@ def plan_of(folder: Path, number: int, config: ModelConfig, settings: Settings) 
         if not precision:
             precision, source = settings.precision, "--precision"
         device = "openvino" if options.tuning.cpu_accelerators else options.device
-        filename, choice = choose_graph(
+        (filename, *_), choice = choose_graph(
             manifest, files.graphs, precision, source, device, cpu_flags()
         )
-        manifest = manifest.computed_in(choice.precision)
+        manifest = manifest.of_graph(filename)
         if not manifest.is_recurrent:
             config = complete_config(config, manifest, settings.default_max_batch_size)
     return ModelPlan(

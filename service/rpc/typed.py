@@ -160,6 +160,8 @@ def _described(model: ServedModel) -> text_pb2.Model:
         text_fields = text_pb2.Model(
             task=manifest.task,
             precision=manifest.precision,
+            graph_device="" if manifest.device == "any" else manifest.device,
+            layout=manifest.layout,
             max_tokens=manifest.max_tokens,
             labels=manifest.labels,
             embedding_size=manifest.embedding_size,

@@ -71,6 +71,26 @@ def test_the_table_of_models_cuts_nothing(width: int) -> None:
     assert ("version 1234" in text) == (width < 140), "one line per model where it fits"
 
 
+@pytest.mark.parametrize("width", [80, 200])
+def test_the_table_of_models_shows_layout_and_device_of_graphs_for_cuda_alone(width: int) -> None:
+    graphs = [("cuda", "paged"), ("cuda", ""), ("", ""), ("cpu", "")]
+    shown = [
+        pb.Model(
+            name="a",
+            version="1",
+            task="text-generation",
+            precision="fp16",
+            graph_device=device,
+            layout=layout,
+        )
+        for device, layout in graphs
+    ]
+    text = "\n".join(lines_of(ModelTable(pb.ListModelsResponse(models=shown)), width))
+    assert (text.count("fp16"), text.count("fp16, for cuda")) == (4, 1)
+    assert text.count("fp16, paged, for cuda") == 1
+    assert text.count("for cuda") == 2
+
+
 def test_a_long_word_of_an_answer_is_broken_and_not_cut() -> None:
     """As the tokens of languages without spaces are."""
     fill = reading_pb2.Fill(token="x" * 100, score=1.0)

@@ -217,13 +217,13 @@ def test_export_writes_it_beside_float32_with_what_it_costs(tmp_path: Path) -> N
     )
     told: list[str] = []
     folder, manifest = export_any(tiny_generator(), settings, HeldOut(text=text), told.append)
-    assert [*manifest.filenames] == ["fp32", "int8"], manifest.left_out
+    assert manifest.kinds == ("fp32", "int8"), manifest.left_out
     assert "measuring keys and values: 15 of 15 rows of samples" in told
     for once in ("tracing the graph", f"measuring PyTorch's perplexity on {4 * MAX_TOKENS} tokens"):
         assert told.count(once) == 1, "both precisions share it"
     assert (manifest.kv_cache, manifest.computed_in("int8").kv_cache) == ("", "int8")
     slots = {}
-    for precision in manifest.filenames:
+    for precision in manifest.kinds:
         chosen = Settings(precision=precision, kv_cache_bytes=2**20)
         (version,) = load_model(ModelSource.of(tmp_path, "tale"), chosen, Openers()).versions
         assert version.decoder is not None

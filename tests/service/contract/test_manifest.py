@@ -33,7 +33,7 @@ def test_equal_manifests_have_the_same_bytes() -> None:
     ("changes", "text"),
     [
         ({"task": "translation"}, "task is 'translation', expected one of"),
-        ({"precision": "fp8"}, "precision is 'fp8', expected one of ('fp32', 'fp16', 'int8', "),
+        ({"precision": "fp8"}, "precision is 'fp8', expected one of ('fp32', 'fp16', 'bf16', "),
         ({"max_tokens": 0}, "max_tokens is 0, expected at least 1"),
         ({"max_tokens": "512"}, "max_tokens is '512', expected a whole number"),
         ({"labels": []}, "labels is empty, a classifier needs its labels"),

@@ -1,6 +1,7 @@
 """Which graph of a version is served: the machine's choice or a setting's, with its reason."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,8 @@ from tritonclient.grpc import service_pb2 as pb
 from commands.ask import tables
 from commands.ask.client import Trial
 from service.contract.files import ModelSource
-from service.contract.manifest import Manifest, Precision, Variant
-from service.contract.precision import INT8_PRODUCTS, Choice, choose_precision
+from service.contract.manifest import GraphDevice, Layout, Manifest, Precision, Variant
+from service.contract.precision import INT8_PRODUCTS, Choice, choose_graph, choose_precision
 from service.errors import LoadError
 from service.repository.loading import LoadedVersion, Openers, load_model
 from service.runtime.cpus import cpu_flags
@@ -43,6 +44,7 @@ DECODER: tuple[Precision, ...] = ("fp32", "int8-weights", "int4-weights")
         (ENCODER, "auto", "cpu", PLAIN, "fp32", "the processor has none of amx_int8, "),
         (ENCODER, "auto", "cpu", (), "fp32", "the processor has none of amx_int8, "),
         (ENCODER, "auto", "cuda", VNNI, "fp16", "a GPU computes it fastest"),
+        (("fp32", "bf16"), "auto", "cuda", VNNI, "bf16", "there is no fp16 for the GPU"),
         (ENCODER[:2], "auto", "cuda", VNNI, "fp32", "there is no fp16 for the GPU"),
         (("fp32", "fp16"), "auto", "cpu", VNNI, "fp32", "there is no int8 for the processor"),
         (ENCODER, "auto", "openvino", VNNI, "fp32", "OpenVINO rounds float32 as its load_config"),
@@ -69,10 +71,126 @@ def test_machine_and_wish_choose(
     assert choice.reason.startswith(reason)
 
 
-def test_a_precision_that_is_not_there_is_refused_with_those_that_are() -> None:
-    why = "config.pbtxt asks for precision fp16, there is fp32, int8"
-    with pytest.raises(LoadError, match=f"^{why}$"):
-        choose_precision(("fp32", "int8"), "fp16", "config.pbtxt", "cpu", VNNI)
+# --- graphs for devices ---------------------------------------------------------------------------
+
+Graph = tuple[Precision, GraphDevice, Layout]
+ENCODER_GRAPHS: tuple[Graph, ...] = (
+    *(("fp32", "any", ""), ("int8", "cpu", "")),
+    *(("fp16", "any", ""), ("fp16", "cuda", "padded")),
+    *(("bf16", "cuda", ""), ("bf16", "cuda", "padded")),
+)
+DECODER_GRAPHS: tuple[Graph, ...] = (
+    *(("fp32", "cpu", ""), ("int8", "cpu", "")),
+    *(("fp16", "cuda", ""), ("fp16", "cuda", "paged")),
+)
+OLD_DECODER: tuple[Graph, ...] = (("fp32", "any", ""), ("int8", "any", ""))
+
+
+def manifest_of(graphs: tuple[Graph, ...]) -> Manifest:
+    main, *others = (Variant(graph[0], device=graph[1], layout=graph[2]) for graph in graphs)
+    encoder = classifier_manifest()
+    decoder = Manifest(task="text-generation", precision="fp32", max_tokens=8, pad_token_id=0)
+    is_decoder = graphs in (DECODER_GRAPHS, OLD_DECODER, DECODER_GRAPHS[2:])
+    return replace(
+        decoder if is_decoder else encoder,
+        precision=main.precision,
+        device=main.device,
+        variants=tuple(others),
+    )
+
+
+def chosen_of(
+    graphs: tuple[Graph, ...], requested: str, device: str
+) -> tuple[tuple[str, ...], Choice]:
+    manifest = manifest_of(graphs)
+    return choose_graph(manifest, [*manifest.graphs], requested, "--precision", device, VNNI)
+
+
+@pytest.mark.parametrize(
+    ("graphs", "requested", "device", "expected", "reason"),
+    [
+        (ENCODER_GRAPHS, "auto", "cpu", ["int8"], "the processor has avx512_vnni"),
+        (ENCODER_GRAPHS, "auto", "openvino", [""], "OpenVINO rounds"),
+        (ENCODER_GRAPHS, "auto", "cuda", ["fp16", "fp16.padded"], "a GPU computes it fastest"),
+        (ENCODER_GRAPHS, "bf16", "cuda", ["bf16", "bf16.padded"], "requested by --precision"),
+        (ENCODER_GRAPHS, "fp32", "cuda", [""], "requested by --precision"),
+        (ENCODER_GRAPHS, "fp16", "cpu", ["fp16"], "requested by --precision"),
+        (ENCODER_GRAPHS[:2], "auto", "cuda", [""], "the only one for cuda"),
+        (ENCODER_GRAPHS[4:], "auto", "cuda", ["", "bf16.padded"], "the only one there is"),
+        ((ENCODER_GRAPHS[0], ENCODER_GRAPHS[4]), "auto", "cuda", ["bf16"], "there is no fp16 for"),
+        (DECODER_GRAPHS, "auto", "cpu", ["int8"], "the processor has avx512_vnni"),
+        (DECODER_GRAPHS, "auto", "cuda", ["fp16.paged", "fp16"], "the only one for cuda"),
+        (DECODER_GRAPHS, "fp16", "cuda", ["fp16.paged", "fp16"], "requested by --precision"),
+        (DECODER_GRAPHS, "fp16", "cpu", ["fp16"], "requested by --precision"),
+        (OLD_DECODER, "auto", "cpu", ["int8"], "the processor has avx512_vnni"),
+    ],
+)
+def test_only_graphs_for_the_device_are_chosen_preferred_layout_first(
+    graphs: tuple[Graph, ...], requested: str, device: str, expected: list[str], reason: str
+) -> None:
+    names, choice = chosen_of(graphs, requested, device)
+    assert names == tuple(f"model.{kind}.onnx" if kind else "model.onnx" for kind in expected)
+    assert choice.reason.startswith(reason)
+
+
+ENCODER_LISTED = (
+    "there is fp32, int8 (for cpu), fp16, fp16.padded (for cuda), bf16 (for cuda), "
+    "bf16.padded (for cuda)"
+)
+
+
+@pytest.mark.parametrize(
+    ("graphs", "requested", "device", "expected"),
+    [
+        (
+            *(ENCODER_GRAPHS, "int8", "cuda"),
+            f"--precision asks for precision int8, {ENCODER_LISTED}: "
+            "`attendant export --target cuda` writes one for cuda",
+        ),
+        (
+            *(ENCODER_GRAPHS, "bf16", "cpu"),
+            f"--precision asks for precision bf16, {ENCODER_LISTED}: "
+            "`attendant export` writes one for cpu",
+        ),
+        (
+            *(ENCODER_GRAPHS[1:2], "fp32", "cuda"),
+            "--precision asks for precision fp32, there is int8 (for cpu): "
+            "`attendant export --precision fp32` writes one for cuda",
+        ),
+        (
+            *(DECODER_GRAPHS, "bf16", "cuda"),
+            "--precision asks for precision bf16, there is fp32 (for cpu), int8 (for cpu), "
+            "fp16 (for cuda), fp16.paged (for cuda): "
+            "`attendant export --target cuda --precision bf16` writes one for cuda",
+        ),
+        (
+            *(OLD_DECODER, "auto", "cuda"),
+            "no graph is for cuda, there is fp32 (for cpu), int8 (for cpu): "
+            "`attendant export --target cuda` writes one for cuda",
+        ),
+        (
+            *(OLD_DECODER, "fp32", "cuda"),
+            "--precision asks for precision fp32, there is fp32 (for cpu), int8 (for cpu): "
+            "`attendant export --target cuda` writes one for cuda",
+        ),
+        (
+            *(DECODER_GRAPHS[2:], "auto", "cpu"),
+            "no graph is for cpu, there is fp16 (for cuda), fp16.paged (for cuda): "
+            "`attendant export` writes one for cpu",
+        ),
+        (
+            *(OLD_DECODER, "int8-weights", "cpu"),
+            "--precision asks for precision int8-weights, there is fp32 (for cpu), "
+            "int8 (for cpu): `attendant export --precision int8-weights` writes one for cpu",
+        ),
+    ],
+)
+def test_a_graph_that_is_not_there_is_refused_with_those_that_are_and_the_export_that_writes_it(
+    graphs: tuple[Graph, ...], requested: str, device: str, expected: str
+) -> None:
+    with pytest.raises(LoadError) as caught:
+        chosen_of(graphs, requested, device)
+    assert str(caught.value) == expected
 
 
 @pytest.mark.parametrize(
@@ -180,7 +298,7 @@ def test_a_graph_that_was_removed_is_not_there(tmp_path: Path) -> None:
     folder = two_graphs(tmp_path)
     (folder / "1/model.int8.onnx").unlink()
     assert load(tmp_path)[1] == ["model.onnx"]
-    with pytest.raises(LoadError, match=r"--precision asks for precision int8, there is fp32$"):
+    with pytest.raises(LoadError, match=r"--precision asks for precision int8, there is fp32: "):
         load(tmp_path, precision="int8")
     (folder / "1/model.onnx").rename(folder / "1/model.int8.onnx")
     version, opened = load(tmp_path)
@@ -235,16 +353,21 @@ async def test_a_server_serves_the_chosen_graph_and_says_so(tmp_path: Path) -> N
 
 def test_a_precision_that_the_model_lacks_is_refused(tmp_path: Path) -> None:
     two_graphs(tmp_path, config=parameter_text("int8-weights"))
-    with pytest.raises(LoadError, match=r"config\.pbtxt asks for .* there is fp32, int8$"):
+    with pytest.raises(LoadError, match=r"config\.pbtxt asks for .* there is fp32, int8: "):
         load(tmp_path)
 
 
 @pytest.mark.parametrize(
     ("variants", "text"),
     [
-        ([{"precision": "int8"}, {"precision": "int8"}], "variants repeat a precision: fp32, int8"),
-        ([{"precision": "fp32"}], "variants repeat a precision: fp32, fp32"),
+        (
+            [{"precision": "int8"}, {"precision": "int8"}],
+            "variants repeat a precision and layout: fp32, int8",
+        ),
+        ([{"precision": "fp32"}], "variants repeat a precision and layout: fp32, fp32"),
         ([{"precision": "../x"}], "variants.precision is '../x', expected one of"),
+        ([{"precision": "fp16", "device": "tpu"}], "variants.device is 'tpu', expected one of"),
+        ([{"precision": "fp16", "layout": "x"}], "variants.layout is 'x', expected one of"),
         ([{"file": "x"}], "unexpected keyword argument 'file'"),
         ([3], "must be a mapping"),
         (3, "not iterable"),
@@ -260,11 +383,20 @@ def test_variants_that_cannot_be_are_refused(variants: object, text: str) -> Non
 
 def test_variants_survive_their_file() -> None:
     manifest = classifier_manifest(
-        variants=(Variant("int8", {"Attention": 2}, {"min_cosine": 0.99}),),
+        variants=(
+            Variant("int8", {"Attention": 2}, {"min_cosine": 0.99}),
+            Variant("fp16", device="cuda", layout="padded"),
+        ),
         left_out={"fp16": "too far off"},
     )
     assert Manifest.from_json(manifest.to_json()) == manifest
-    assert dict(manifest.filenames) == {"fp32": "model.onnx", "int8": "model.int8.onnx"}
+    assert [*manifest.graphs] == ["model.onnx", "model.int8.onnx", "model.fp16.padded.onnx"]
+    assert manifest.kinds == ("fp32", "int8", "fp16.padded")
+    padded = manifest.of_graph("model.fp16.padded.onnx")
+    assert padded == manifest.computed_in("fp16", "padded")
+    assert (padded.precision, padded.layout, padded.device) == ("fp16", "padded", "cuda")
+    with pytest.raises(KeyError, match="fp16"):
+        manifest.computed_in("fp16")
 
 
 def test_the_start_table_shows_the_precision() -> None:
