@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING, Any
 
 from service import __version__
 from service.api.admission import Admission
+from service.api.calls import CallObserver, Calls
+from service.api.operations import server_operations
 from service.errors import SettingError
 from service.observe.logs import RequestLog
 from service.observe.metrics import Metrics
@@ -29,7 +31,6 @@ from service.observe.trace_files import Tracing
 from service.observe.watchdog import Watchdog
 from service.repository.loading import Openers
 from service.repository.repository import ModelRepository
-from service.rpc.calls import CallObserver, Calls
 from service.rpc.health import LIVENESS
 from service.rpc.ports import check_port
 from service.rpc.server import RpcServer
@@ -65,7 +66,10 @@ class App:
         self.repository = ModelRepository(settings, observers, openers)
         self._admission = Admission(settings)
         calls = Calls(*_observers(settings, self._telemetry))
-        self._rpc = RpcServer(settings, self.repository, self._admission, self._tracing, calls)
+        answered = server_operations(
+            settings, self.repository, self._admission, self._tracing, calls
+        )
+        self._rpc = RpcServer(settings, answered, self._admission, calls)
         self._health = self._rpc.health
         self.grpc_port = self._rpc.port
         self.admin_port = self._rpc.admin_port

@@ -18,7 +18,7 @@
     ├── LoadError          a model of the repository cannot be served
     └── SettingError       a setting has a value it cannot have
 
-`rpc/status.py` holds the one table from these to status codes.
+Each front has one table from these to its statuses: `rpc/status.py` is gRPC's.
 """
 
 import traceback

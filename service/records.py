@@ -235,8 +235,8 @@ class Call:
     version: str = ""  # once the model is found, the one that answers
     request_id: str = ""
     finished_s: float = 0.0
-    code: int = 0  # gRPC's number and name of how it ended
-    status: str = "OK"
+    code: int = 0  # the front's number of how it ended
+    status: str = "OK"  # gRPC's name of it, at every front
     error: str = ""  # the text that the client got
     tokenized_s: tuple[float, float] | None = None  # beginning and end
     timings: Timings | None = None
@@ -247,6 +247,7 @@ class Call:
     sequences: tuple[Sample, ...] = ()  # of generation, one per sample
     trace_id: str = ""
     span: object | None = None  # of observe/telemetry.py, where the request is traced
+    protocol: str = "grpc"  # the front that it came through: grpc or http
 
     def ran_in(self, batch: object) -> None:
         """Called on engine threads, before the request is answered."""

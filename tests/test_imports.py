@@ -53,12 +53,14 @@ ROOMS = {
         " serving/tasks",
         "limits loading repository version",
     ),
-    "service/api": Room("errors records contract settings runtime observe serving repository"),
-    # Of the engines, a front knows the names of what it is given.
-    "service/rpc": Room(
+    # Of the engines, what a front calls knows the names of what it is given.
+    "service/api": Room(
         "errors records contract settings runtime observe generation serving serving/tasks"
-        " repository api",
-        "calls health ports server",
+        " repository"
+    ),
+    "service/rpc": Room(
+        "errors records settings observe serving api",
+        "health ports server",
     ),
     "service/app": Room("errors settings runtime observe repository api rpc"),
     "models/errors": Room(),
@@ -134,7 +136,7 @@ DOORS = {
     "grpc": ("service/rpc/", ASKING, "commands/main.py"),
     "grpc_health": ("service/rpc/", ASKING),
     "grpc_reflection": ("service/rpc/",),
-    "attendant": ("service/rpc/", "service/api/services.py", ASKING),
+    "attendant": ("service/api/", ASKING),
     "typer": ("commands/",),
     "rich": ("commands/", "service/observe/logs.py", "models/recipes/senses.py"),
     "matplotlib": (

@@ -8,13 +8,17 @@ import hashlib
 import hmac
 import logging
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from service.api.secrets import WatchedFiles, read_bytes
 from service.api.services import OWN_METHODS, REFLECT, REFLECTION_SERVICES
 from service.errors import SettingError
+from service.observe.server import Bound
+from service.settings import Settings
 
 MIN_TOKEN_CHARACTERS = 16  # fewer can be tried out
 MAX_TOKEN_CHARACTERS = 1_024  # metadata of a call is 8 KiB in all
@@ -62,6 +66,69 @@ Digests: TypeAlias = tuple[bytes, ...]
 logger = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class Denial:
+    """Why a call may not be made."""
+
+    bound: Literal["token", "key"]
+    text: str
+
+
+class Access:
+    """The rules of one server as one front applies them; `header` is a key's name there."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        refusals: Counter[Bound],
+        header: str = "{}",
+        expected: str = "header",
+        restricted: str = "API",
+    ) -> None:
+        self._refusals = refusals
+        self._expected, self._restricted = expected, restricted
+        self._tokens: WatchedFiles[Digests] | None = None
+        if settings.token_file:
+            path = Path(settings.token_file)
+            self._tokens = WatchedFiles([path], lambda: digests_of(read_tokens(path)))
+        self._keys = {
+            method: (header.format(key), digests)
+            for method, (key, digests) in restrictions(settings.restricted_protocols).items()
+        }
+
+    @property
+    def has_rules(self) -> bool:
+        """Whether any call could be refused; otherwise no check is needed."""
+        return bool(self._tokens or self._keys)
+
+    def denial(self, method: str, value_of: Callable[[str], str]) -> Denial | None:
+        """Why a call of a method is refused, which is counted; `value_of` has its headers."""
+        denial = self._without_token(method, value_of) or self._without_key(method, value_of)
+        if denial is not None:
+            self._refusals[denial.bound] += 1
+        return denial
+
+    def _without_token(self, method: str, value_of: Callable[[str], str]) -> Denial | None:
+        if self._tokens is None or method.startswith(HEALTH_SERVICE):
+            return None
+        scheme, _, token = value_of("authorization").partition(" ")
+        if not token or scheme.lower() != "bearer":
+            expected = f"{self._expected} 'authorization: Bearer <token>'"
+            return Denial("token", f"a token is missing, expected {expected}")
+        if not is_one_of(token.strip(), self._tokens.value):
+            return Denial("token", "the token is not known to this server")
+        return None
+
+    def _without_key(self, method: str, value_of: Callable[[str], str]) -> Denial | None:
+        restriction = self._keys.get(method)
+        if restriction is None:
+            return None
+        header, digests = restriction
+        if is_one_of(value_of(header), digests.value):
+            return None
+        return Denial("key", f"This {self._restricted} is restricted, expecting header '{header}'")
+
+
 def read_tokens(path: Path) -> list[str]:
     """One token a line; raises `SettingError` where it holds none, or one that is too short."""
     flag = "--token-file"
@@ -95,7 +162,7 @@ _Restriction: TypeAlias = tuple[str, WatchedFiles[Digests]]
 
 
 def restrictions(text: str) -> dict[str, _Restriction]:
-    """The required header of each method, and its value.
+    """The required key of each method, and its value.
 
     `text` is `<protocol>,<protocol>:<key>=<value>`, several of them separated by `;`, where a value
     `@<path>` is in that file.
@@ -106,8 +173,7 @@ def restrictions(text: str) -> dict[str, _Restriction]:
         key, equals, value = pair.partition("=")
         if not (colon and equals and _KEY.fullmatch(key.strip()) and value.strip()):
             raise _wrong(f"has '{protocols}'", "<protocol>,...:<key>=<value>, the key in lowercase")
-        header = f"triton-grpc-protocol-{key.strip()}"
-        restriction = header, _watched_value(value.strip())
+        restriction = key.strip(), _watched_value(value.strip())
         for name in map(str.strip, protocols.split(",")):
             if name not in PROTOCOLS:
                 raise _wrong(f"has the protocol '{name}'", f"one of {', '.join(PROTOCOLS)}")

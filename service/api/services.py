@@ -15,12 +15,14 @@ REFLECTION_SERVICES: tuple[str, ...] = (
 )
 
 
-_SERVICES = tuple(
+OWN_DESCRIPTORS = tuple(
     service
     for file in (text_pb2, generation_pb2, reading_pb2, features_pb2, vision_pb2)
     for service in file.DESCRIPTOR.services_by_name.values()
 )
-OWN_SERVICES: tuple[str, ...] = tuple(service.full_name for service in _SERVICES)
+OWN_SERVICES: tuple[str, ...] = tuple(service.full_name for service in OWN_DESCRIPTORS)
 OWN_METHODS: tuple[str, ...] = tuple(
-    f"/{service.full_name}/{method.name}" for service in _SERVICES for method in service.methods
+    f"/{service.full_name}/{method.name}"
+    for service in OWN_DESCRIPTORS
+    for method in service.methods
 )

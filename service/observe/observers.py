@@ -1,7 +1,7 @@
 """The observers of a server's models, put together once.
 
 An engine or a model reports each event once, to every observer of its version. The requests that a
-front watches, whether they reach a model or not, have observers of their own: `rpc/calls.py`.
+front watches, whether they reach a model or not, have observers of their own: `api/calls.py`.
 """
 
 from dataclasses import dataclass, field

@@ -18,11 +18,12 @@ from google.protobuf.message import DecodeError
 from grpc import StatusCode
 
 from service.api.admission import Admission, Stay, current_stay
+from service.api.calls import WATCHED, Calls
 from service.api.long_message import LongInferResponse
 from service.api.wire import inner_messages
 from service.errors import InvalidArgument
 from service.rpc.authentication import Handler, refusing
-from service.rpc.calls import WATCHED, Calls
+from service.rpc.binding import arrival_of
 from service.rpc.messages import (
     LongContext,
     LongReader,
@@ -205,7 +206,7 @@ def _measured(
     kind = "unary_unary" if is_unary else "unary_stream"
     answer = _refusing_unreadable(getattr(handler, kind), admission, writer)
     is_watched = calls.is_on and path.startswith(WATCHED)
-    answer = calls.watched(path, answer) if is_watched else answer
+    answer = _watched(path, answer, calls) if is_watched else answer
     answer = _receiving(answer, long_reader, receive_timeout_s)
     # The same on the wire; but of other methods gRPC reads the message itself, however long it
     # takes to come.
@@ -215,6 +216,18 @@ def _measured(
         stream_stream=keeping_nothing(_sending(answer, admission) if is_unary else answer),
     )
     return made._replace(stream_unary=keeping_nothing(answer)) if is_unary else apart, apart
+
+
+def _watched(
+    path: str, method: Callable[[Any, Context], Awaitable[Any]], calls: Calls
+) -> Callable[[Any, Context], Awaitable[Any]]:
+    """The same method, observed."""
+
+    async def answer(message: object, context: Context) -> object:
+        with calls.watch(path, message, arrival_of(context)):
+            return await method(message, context)
+
+    return answer
 
 
 def _receiving(

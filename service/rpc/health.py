@@ -16,8 +16,9 @@ from grpc import StatusCode
 from grpc_health.v1 import health_pb2 as pb
 from grpc_health.v1 import health_pb2_grpc
 
+from service.api.calls import details
 from service.errors import NotFound
-from service.rpc.status import Context, details
+from service.rpc.status import Context
 
 OVERALL = ""  # the name under which clients ask for the whole server
 READINESS = "readiness"

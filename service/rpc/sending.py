@@ -8,7 +8,7 @@ from service.errors import DeadlineExceeded
 from service.rpc.status import Context
 
 
-async def send(context: Context, message: object, timeout_s: float) -> None:
+async def send(context: Context, timeout_s: float, message: object) -> None:
     """Write one message of a stream; raises `DeadlineExceeded` where it is not read in time.
 
     What the request holds is then freed. gRPC keeps the message and the status until the

@@ -5,34 +5,21 @@ import time
 from collections.abc import Collection
 
 import grpc
-from attendant.v1 import (
-    features_pb2_grpc,
-    generation_pb2_grpc,
-    reading_pb2_grpc,
-    text_pb2_grpc,
-    vision_pb2_grpc,
-)
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from service.api.access import ADMIN_METHODS
 from service.api.admission import Admission
-from service.api.regions import SharedMemoryRegions, Transfer
+from service.api.calls import Calls
+from service.api.operations import INFERENCE, Operations
 from service.api.services import OWN_SERVICES, REFLECTION_SERVICES
-from service.api.typed import TypedCalls
 from service.errors import LoadError
-from service.observe.trace_files import Tracing
-from service.repository.repository import ModelRepository
 from service.rpc.authentication import Authentication
-from service.rpc.calls import Calls
+from service.rpc.binding import services
 from service.rpc.credentials import server_credentials, watched_certificate
 from service.rpc.door import Door
-from service.rpc.generation import GenerationService
 from service.rpc.health import HealthService
-from service.rpc.inference import InferenceService
 from service.rpc.ports import check_port
 from service.rpc.reflection import add_reflection
-from service.rpc.typed import FeatureService, ReadingService, TextService, VisionService
 from service.settings import Settings, join_address
 
 PROBE_ROOM = 1_024  # calls beyond `max_concurrent_rpcs`, for probes and for refusals
@@ -44,7 +31,7 @@ MAX_WHOLE_WAIT_S = 2.0  # for calls that came before the server began to leave
 TELL_S = 0.03  # for accepted calls to be counted among those inside
 MAX_METADATA_BYTES = 16 * 2**10  # of one call
 SERVICES: tuple[str, ...] = (
-    service_pb2.DESCRIPTOR.services_by_name["GRPCInferenceService"].full_name,
+    INFERENCE.full_name,
     *OWN_SERVICES,
     health_pb2.DESCRIPTOR.services_by_name["Health"].full_name,
     *REFLECTION_SERVICES,
@@ -57,9 +44,8 @@ class RpcServer:
     def __init__(
         self,
         settings: Settings,
-        repository: ModelRepository,
+        operations: Operations,
         admission: Admission,
-        tracing: Tracing,
         calls: Calls,
     ) -> None:
         self.health = HealthService(SERVICES)
@@ -67,13 +53,7 @@ class RpcServer:
         self._admission = admission
         self._calls = calls
         self._authentication = Authentication(settings, admission.refusals)
-        self._inference = InferenceService(
-            repository, admission, settings.server_name, _transfer(settings), tracing, calls
-        )
-        typed = TypedCalls(repository, admission, settings.max_texts), repository
-        self._text, self._reading = TextService(*typed), ReadingService(*typed)
-        self._features, self._vision = FeatureService(*typed), VisionService(*typed)
-        self._generation = GenerationService(repository, admission)
+        self._services = tuple(services(operations, settings.send_timeout_s))
         self._certificate = watched_certificate(settings)
         self._doors: list[Door] = []
         self._servers: list[grpc.aio.Server] = []
@@ -97,12 +77,7 @@ class RpcServer:
             maximum_concurrent_rpcs=settings.max_concurrent_rpcs + PROBE_ROOM,
         )
         door = Door(server, settings, self._admission, self._calls, elsewhere)
-        service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(self._inference, door)
-        text_pb2_grpc.add_TextServiceServicer_to_server(self._text, door)
-        reading_pb2_grpc.add_ReadingServiceServicer_to_server(self._reading, door)
-        features_pb2_grpc.add_FeatureServiceServicer_to_server(self._features, door)
-        vision_pb2_grpc.add_VisionServiceServicer_to_server(self._vision, door)
-        generation_pb2_grpc.add_GenerationServiceServicer_to_server(self._generation, door)
+        door.add_generic_rpc_handlers(self._services)
         health_pb2_grpc.add_HealthServicer_to_server(self.health, door)
         add_reflection(SERVICES, door)
         self._doors.append(door)
@@ -195,15 +170,6 @@ def server_options(settings: Settings) -> list[tuple[str, int]]:
         ("grpc.http2.min_ping_interval_without_data_ms", _ms(settings.min_ping_interval_s)),
         ("grpc.so_reuseport", 0),  # a second server on the port is a mistake, not a share
     ]
-
-
-def _transfer(settings: Settings) -> Transfer:
-    regions = SharedMemoryRegions(
-        is_allowed=settings.allow_client_shm,
-        max_regions=settings.max_shm_regions,
-        max_bytes=settings.max_shm_bytes,
-    )
-    return Transfer(regions, settings.max_message_bytes, settings.max_message_parts)
 
 
 def _ms(duration_s: float) -> int:

@@ -1,30 +1,24 @@
-"""Maps the domain's errors to status codes: one table per service, one decorator.
+"""Maps the domain's errors to status codes: one table per kind of service, one refusal.
 
 `inference.GRPCInferenceService` answers as Triton does, because its clients match on
 that: an error that may pass is UNAVAILABLE. `attendant.v1` uses the code that
 describes the error, and a hint when to retry.
 """
 
-import functools
+import asyncio
 import logging
-import time
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, TypeAlias, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import Any, NoReturn, TypeAlias
 
 import grpc
 from google.protobuf.message import DecodeError
 from grpc import StatusCode
 
 from service import errors
+from service.api.calls import INTERNAL_ERROR, Ends, details, note_end
 from service.errors import forget_frames
-from service.records import current_call
-from service.serving.model import Caller
 
 Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
-S = TypeVar("S")  # service
-Q = TypeVar("Q")  # request
-R = TypeVar("R")  # response
-Method: TypeAlias = Callable[[S, Q, Context], Coroutine[Any, Any, R]]
 logger = logging.getLogger(__name__)
 
 _COMMON: dict[type[errors.AttendantError], StatusCode] = {
@@ -51,43 +45,41 @@ ATTENDANT_CODES = _COMMON | {
     errors.Overloaded: StatusCode.RESOURCE_EXHAUSTED,
     errors.TimedOut: StatusCode.DEADLINE_EXCEEDED,
 }
+
+
+def _end(code: StatusCode) -> tuple[int, str]:
+    return code.value[0], code.name
+
+
+# What ends a call, for observers.
+ENDS: Ends = {
+    **{error: _end(code) for error, code in INFERENCE_CODES.items()},
+    asyncio.CancelledError: _end(StatusCode.CANCELLED),
+    TimeoutError: _end(StatusCode.DEADLINE_EXCEEDED),
+    Exception: _end(StatusCode.INTERNAL),
+}
 RETRY_AFTER_MS = 100  # about a full queue's worth of small batches
-# A status travels in a header: over 8 KiB, percent-encoded as three bytes for one, clients get
-# another error instead.
-MAX_DETAILS_BYTES = 2_000
 UNREADABLE = "Unable to parse request"  # Triton's text and code
-INTERNAL_ERROR = "internal error, see the server's log"
 RETRY_PUSHBACK = "grpc-retry-pushback-ms"
 RETRY_HINT = ((RETRY_PUSHBACK, str(RETRY_AFTER_MS)),)
 
 
-def answers_errors(
+async def refuse(
+    error: Exception,
+    context: Context,
     codes: dict[type[errors.AttendantError], StatusCode],
-) -> Callable[[Method[S, Q, R]], Method[S, Q, R]]:
-    """Decorate a method `(self, request, context)`: domain errors become statuses.
-
-    It answers by what it returns, or streams by `context.write`: an error may come at any time.
-    """
-
-    def decorate(method: Method[S, Q, R]) -> Method[S, Q, R]:
-        @functools.wraps(method)
-        async def answer(service: S, request: Q, context: Context) -> R:
-            try:
-                return await method(service, request, context)
-            except errors.AttendantError as error:
-                code = codes[type(error)]
-                note_status(code, details(error))
-                await context.abort(code, details(error), retry_hint(code, error))
-            except DecodeError:  # of a stream; other messages are read before this is called
-                await context.abort(StatusCode.INTERNAL, UNREADABLE)
-            except Exception:
-                logger.exception("%s failed", method.__name__)
-                note_status(StatusCode.INTERNAL, INTERNAL_ERROR)
-                await context.abort(StatusCode.INTERNAL, INTERNAL_ERROR)
-
-        return answer
-
-    return decorate
+    name: str,
+) -> NoReturn:
+    """End a method of that name with the status of an error; always raises."""
+    if isinstance(error, errors.AttendantError):
+        code = codes[type(error)]
+        note_status(code, details(error))
+        await context.abort(code, details(error), retry_hint(code, error))
+    if isinstance(error, DecodeError):  # of a stream; other messages are read before it is called
+        await context.abort(StatusCode.INTERNAL, UNREADABLE)
+    logger.error("%s failed", name, exc_info=error)
+    note_status(StatusCode.INTERNAL, INTERNAL_ERROR)
+    await context.abort(StatusCode.INTERNAL, INTERNAL_ERROR)
 
 
 def keeping_nothing(
@@ -120,21 +112,4 @@ def retry_hint(code: StatusCode, error: errors.AttendantError) -> tuple[tuple[st
 
 def note_status(code: StatusCode, text: str = "") -> None:
     """Note the status in the record of this task's request, if there is one."""
-    call = current_call.get()
-    if call is not None:
-        call.code, call.status, call.error = code.value[0], code.name, text
-
-
-def caller_of(context: Context, *, priority: int = 0, request_id: str = "") -> Caller:
-    """The record of a call that has just arrived."""
-    received_s = time.monotonic()
-    remaining_s = context.time_remaining()
-    deadline_s = None if remaining_s is None else received_s + remaining_s
-    return Caller(received_s, deadline_s, priority, request_id=request_id)
-
-
-def details(error: errors.AttendantError) -> str:
-    """The error's text for the client, cut if it is too long for a header."""
-    text = str(error).encode()
-    cut = text[:MAX_DETAILS_BYTES].decode(errors="ignore")
-    return cut if len(text) <= MAX_DETAILS_BYTES else f"{cut}..."
+    note_end(_end(code), text)

@@ -12,7 +12,8 @@ import numpy as np
 from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc
 
-from service.rpc.status import INTERNAL_ERROR, UNREADABLE
+from service.api.calls import INTERNAL_ERROR
+from service.rpc.status import UNREADABLE
 from tests.fakes.every_task import every_session, write_every_model
 from tests.fakes.serving import Served, serving, simple_request
 from tests.fuzz.messages import MODELS, Method

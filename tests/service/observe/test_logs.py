@@ -14,6 +14,7 @@ import pytest
 from rich.console import Console
 from tritonclient.grpc import service_pb2 as pb
 
+from service.api.calls import MAX_CHARACTERS, _names
 from service.errors import SettingError
 from service.observe import logs
 from service.observe.logs import (
@@ -25,7 +26,6 @@ from service.observe.logs import (
 )
 from service.observe.metrics import ModelMetrics
 from service.records import Call, current_call
-from service.rpc.calls import MAX_CHARACTERS, _names
 from service.settings import Settings
 from tests.fakes.log_lines import Lines
 from tests.fakes.serving import refusal, serving, simple_request

@@ -21,12 +21,13 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode
 from tritonclient.grpc import service_pb2 as pb
 
+from service.api import calls
 from service.contract.tensors import Arrays
 from service.errors import SettingError
 from service.observe import telemetry
 from service.observe.logs import JsonFormatter
 from service.records import Call
-from service.rpc import calls
+from service.rpc.status import ENDS
 from tests.fakes.serving import (
     Served,
     eventually,
@@ -343,8 +344,8 @@ async def test_a_client_that_leaves_and_one_whose_time_is_over_are_told_apart(
 def test_whose_deadline_is_due_has_not_cancelled(left_s: float | None, code: int) -> None:
     ended: list[Call] = []
     observer = SimpleNamespace(began=lambda *_: None, ended=ended.append)
-    context: Any = SimpleNamespace(invocation_metadata=tuple, time_remaining=lambda: left_s)
-    watch = calls.Calls(observer).watch(f"/{MODEL_INFER}", simple_request(), context)
+    arrival = calls.Arrival("grpc", ENDS, (), lambda: left_s)
+    watch = calls.Calls(observer).watch(f"/{MODEL_INFER}", simple_request(), arrival)
     with pytest.raises(asyncio.CancelledError), watch:
         raise asyncio.CancelledError
     assert [call.code for call in ended] == [code]

@@ -8,7 +8,7 @@ from tritonclient.grpc import service_pb2 as pb
 from service.api.admission import Admission
 from service.errors import InvalidArgument, Unimplemented
 from service.repository.repository import ModelRepository
-from service.rpc.status import INFERENCE_CODES, Context, answers_errors
+from service.serving.model import Caller
 
 FILE_PREFIX = "file:"
 
@@ -24,9 +24,8 @@ class ModelControlCalls:
     _repository: ModelRepository
     _admission: Admission
 
-    @answers_errors(INFERENCE_CODES)
     async def RepositoryIndex(
-        self, request: pb.RepositoryIndexRequest, context: Context
+        self, request: pb.RepositoryIndexRequest, caller: Caller
     ) -> pb.RepositoryIndexResponse:
         if request.repository_name:
             raise Unimplemented("'repository_name' specification is not supported")
@@ -38,9 +37,8 @@ class ModelControlCalls:
                 )
         return response
 
-    @answers_errors(INFERENCE_CODES)
     async def RepositoryModelLoad(
-        self, request: pb.RepositoryModelLoadRequest, context: Context
+        self, request: pb.RepositoryModelLoadRequest, caller: Caller
     ) -> pb.RepositoryModelLoadResponse:
         self._admission.admit()  # its bytes count, and a drain answers it
         name, is_kserve = _name_of(request)
@@ -56,9 +54,8 @@ class ModelControlCalls:
             response.MergeFromString(_kserve_answer(name))
         return response
 
-    @answers_errors(INFERENCE_CODES)
     async def RepositoryModelUnload(
-        self, request: pb.RepositoryModelUnloadRequest, context: Context
+        self, request: pb.RepositoryModelUnloadRequest, caller: Caller
     ) -> pb.RepositoryModelUnloadResponse:
         for key, value in request.parameters.items():
             if key != "unload_dependents":

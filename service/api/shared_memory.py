@@ -7,7 +7,7 @@ from tritonclient.grpc import service_pb2 as pb
 
 from service.api.regions import SharedMemoryRegions
 from service.errors import InvalidArgument, NotFound
-from service.rpc.status import INFERENCE_CODES, Context, answers_errors
+from service.serving.model import Caller
 
 
 class SharedMemoryCalls:
@@ -15,9 +15,8 @@ class SharedMemoryCalls:
 
     _regions: SharedMemoryRegions
 
-    @answers_errors(INFERENCE_CODES)
     async def SystemSharedMemoryStatus(
-        self, request: pb.SystemSharedMemoryStatusRequest, context: Context
+        self, request: pb.SystemSharedMemoryStatusRequest, caller: Caller
     ) -> pb.SystemSharedMemoryStatusResponse:
         response = pb.SystemSharedMemoryStatusResponse()
         for region in self._regions.status(request.name):
@@ -26,23 +25,20 @@ class SharedMemoryCalls:
             status.offset, status.byte_size = region.offset, region.byte_size
         return response
 
-    @answers_errors(INFERENCE_CODES)
     async def SystemSharedMemoryRegister(
-        self, request: pb.SystemSharedMemoryRegisterRequest, context: Context
+        self, request: pb.SystemSharedMemoryRegisterRequest, caller: Caller
     ) -> pb.SystemSharedMemoryRegisterResponse:
         self._regions.register(request.name, request.key, request.offset, request.byte_size)
         return pb.SystemSharedMemoryRegisterResponse()
 
-    @answers_errors(INFERENCE_CODES)
     async def SystemSharedMemoryUnregister(
-        self, request: pb.SystemSharedMemoryUnregisterRequest, context: Context
+        self, request: pb.SystemSharedMemoryUnregisterRequest, caller: Caller
     ) -> pb.SystemSharedMemoryUnregisterResponse:
         self._regions.unregister(request.name)
         return pb.SystemSharedMemoryUnregisterResponse()
 
-    @answers_errors(INFERENCE_CODES)
     async def CudaSharedMemoryStatus(
-        self, request: pb.CudaSharedMemoryStatusRequest, context: Context
+        self, request: pb.CudaSharedMemoryStatusRequest, caller: Caller
     ) -> pb.CudaSharedMemoryStatusResponse:
         name = request.name
         if name and name in self._regions:
@@ -54,17 +50,15 @@ class SharedMemoryCalls:
             raise NotFound(f"Unable to find cuda shared memory region: '{name}'")
         return pb.CudaSharedMemoryStatusResponse()
 
-    @answers_errors(INFERENCE_CODES)
     async def CudaSharedMemoryRegister(
-        self, request: pb.CudaSharedMemoryRegisterRequest, context: Context
+        self, request: pb.CudaSharedMemoryRegisterRequest, caller: Caller
     ) -> pb.CudaSharedMemoryRegisterResponse:
         raise InvalidArgument(
             f"failed to register shared memory region: '{request.name}', invalid args: no GPUs here"
         )
 
-    @answers_errors(INFERENCE_CODES)
     async def CudaSharedMemoryUnregister(
-        self, request: pb.CudaSharedMemoryUnregisterRequest, context: Context
+        self, request: pb.CudaSharedMemoryUnregisterRequest, caller: Caller
     ) -> pb.CudaSharedMemoryUnregisterResponse:
         self._regions.check_allowed()
         return pb.CudaSharedMemoryUnregisterResponse()

@@ -1,80 +1,60 @@
-"""The typed API over gRPC: each method's message to fields, and the answer's fields to a message.
+"""The typed API's messages: each method's message to fields, and the answer's fields to a message.
 
 The methods of tasks are those of `serving/tasks/table.py`, and their messages those that the
-protobuf files give them: a service is made of both, and has no code of its own.
+protobuf files give them: a method is made of both, and has no code of its own.
 """
 
 from collections.abc import Callable
 from operator import attrgetter
-from typing import Any, TypeVar
+from typing import Any
 
-from attendant.v1 import (
-    features_pb2,
-    features_pb2_grpc,
-    reading_pb2,
-    reading_pb2_grpc,
-    text_pb2,
-    text_pb2_grpc,
-    vision_pb2,
-    vision_pb2_grpc,
-)
-from google.protobuf.descriptor import (
-    EnumDescriptor,
-    FileDescriptor,
-    MethodDescriptor,
-)
+from attendant.v1 import text_pb2
+from google.protobuf.descriptor import EnumDescriptor, MethodDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
 from service.api.typed import TypedCalls
 from service.repository.repository import ModelRepository
-from service.rpc.status import ATTENDANT_CODES, Context, answers_errors, caller_of
 from service.serving.generative_model import GenerativeModel
 from service.serving.image_model import ImageModel
-from service.serving.model import ServedModel
+from service.serving.model import Caller, ServedModel
 from service.serving.sequence_model import SequenceModel
 from service.serving.tasks.table import METHODS
 from service.serving.tasks.task import Choice, Fields
 from service.serving.text_model import TextModel
 
-Servicer = TypeVar("Servicer", bound="TypedService")
 MAX_LISTED_SYMBOLS = 256  # of a model
 
 
-class TypedService:
-    """The methods of tasks of one service; a base of servicers."""
+class TypedMessageCalls:
+    """The methods of tasks, by messages, and what is known of every model."""
 
     def __init__(self, calls: TypedCalls, repository: ModelRepository) -> None:
-        self.calls = calls
+        self._calls = calls
         self._repository = repository
 
+    def of_task(self, method: MethodDescriptor) -> Callable[[Any, Caller], Any]:
+        """A call that answers as the task of that name does."""
+        task_method, fields_of = METHODS[method.name], reader_of(GetMessageClass(method.input_type))
+        response: Callable[..., Message] = GetMessageClass(method.output_type)
+        calls = self._calls
 
-def answering(file: FileDescriptor) -> Callable[[type[Servicer]], type[Servicer]]:
-    """A decorator that gives a servicer the methods of tasks that its protobuf file names."""
-    (service,) = file.services_by_name.values()
+        async def answer(request: Message, caller: Caller) -> Message:
+            return await calls.answer(
+                task_method, fields_of(request), caller, lambda fields: response(**fields)
+            )
 
-    def decorated(servicer: type[Servicer]) -> type[Servicer]:
-        for method in service.methods:
-            if method.name in METHODS:
-                setattr(servicer, method.name, _answer_of(method))
-        return servicer
+        return answer
 
-    return decorated
+    async def Tokenize(
+        self, request: text_pb2.TokenizeRequest, caller: Caller
+    ) -> text_pb2.TokenizeResponse:
+        return await self._calls.tokens(_TOKENIZED(request), caller, _tokenize_response)
 
-
-def _answer_of(method: MethodDescriptor) -> Any:  # noqa: ANN401 - a coroutine function
-    """A servicer's method that answers as the task of its name does."""
-    task_method, fields_of = METHODS[method.name], reader_of(GetMessageClass(method.input_type))
-    response: Callable[..., Message] = GetMessageClass(method.output_type)
-
-    async def answer(service: TypedService, request: Message, context: Context) -> Message:
-        caller = caller_of(context)
-        return await service.calls.answer(
-            task_method, fields_of(request), caller, lambda fields: response(**fields)
-        )
-
-    answer.__name__ = method.name
-    return answers_errors(ATTENDANT_CODES)(answer)
+    async def ListModels(
+        self, request: text_pb2.ListModelsRequest, caller: Caller
+    ) -> text_pb2.ListModelsResponse:
+        return text_pb2.ListModelsResponse(models=map(_described, self._repository.models()))
 
 
 def reader_of(kind: type[Message]) -> Callable[[Any], Fields]:
@@ -113,39 +93,6 @@ _TOKENIZED = reader_of(text_pb2.TokenizeRequest)
 
 def _tokenize_response(fields: Fields) -> text_pb2.TokenizeResponse:
     return text_pb2.TokenizeResponse(**fields)
-
-
-@answering(text_pb2.DESCRIPTOR)
-class TextService(TypedService, text_pb2_grpc.TextServiceServicer):
-    """The same, and what is known of every model."""
-
-    @answers_errors(ATTENDANT_CODES)
-    async def Tokenize(
-        self, request: text_pb2.TokenizeRequest, context: Context
-    ) -> text_pb2.TokenizeResponse:
-        caller = caller_of(context)
-        return await self.calls.tokens(_TOKENIZED(request), caller, _tokenize_response)
-
-    @answers_errors(ATTENDANT_CODES)
-    async def ListModels(
-        self, request: text_pb2.ListModelsRequest, context: Context
-    ) -> text_pb2.ListModelsResponse:
-        return text_pb2.ListModelsResponse(models=map(_described, self._repository.models()))
-
-
-@answering(reading_pb2.DESCRIPTOR)
-class ReadingService(TypedService, reading_pb2_grpc.ReadingServiceServicer):
-    """Models that read texts word by word."""
-
-
-@answering(features_pb2.DESCRIPTOR)
-class FeatureService(TypedService, features_pb2_grpc.FeatureServiceServicer):
-    """The results that models make from texts."""
-
-
-@answering(vision_pb2.DESCRIPTOR)
-class VisionService(TypedService, vision_pb2_grpc.VisionServiceServicer):
-    """Image classifiers."""
 
 
 def _described(model: ServedModel) -> text_pb2.Model:

@@ -1,15 +1,14 @@
-"""`attendant.v1.GenerationService`: the typed API for text generation.
+"""The calls of the typed API for text generation, whole or piece by piece.
 
-Each method converts the request, calls the model, and converts the answer. A call that ends early
+Each converts the request, calls the model, and converts the answer. A call that ends early
 leaves `async with`, which ends its sequences within one step.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, TypeAlias
 
 from attendant.v1 import generation_pb2 as pb
-from attendant.v1 import generation_pb2_grpc
 
 from service.api.admission import Admission
 from service.api.typed import wrong_task
@@ -19,10 +18,9 @@ from service.generation.sampling import TokenLogprobs
 from service.generation.stream import Chunk, Generation
 from service.records import FinishReason
 from service.repository.repository import ModelRepository
-from service.rpc.sending import send
-from service.rpc.status import ATTENDANT_CODES, Context, answers_errors, caller_of
 from service.serving.generative_model import GenerativeModel
 from service.serving.image_model import ImageModel
+from service.serving.model import Caller
 from service.serving.sequence_model import SequenceModel
 from service.serving.tasks.text_generation import TEXT_GENERATION
 from service.serving.text_model import TextModel
@@ -33,16 +31,20 @@ _REASONS = {
 }
 
 
-class GenerationService(generation_pb2_grpc.GenerationServiceServicer):
+Write: TypeAlias = Callable[[pb.GenerateChunk], Awaitable[None]]
+
+
+class GenerationCalls:
     """Answers for the generative models of the repository."""
 
     def __init__(self, repository: ModelRepository, admission: Admission) -> None:
         self._repository = repository
         self._admission = admission
 
-    @answers_errors(ATTENDANT_CODES)
-    async def Generate(self, request: pb.GenerateRequest, context: Context) -> None:
-        if (written := await self._written(request, context)) is not None:
+    async def Generate(self, request: pb.GenerateRequest, caller: Caller, write: Write) -> None:
+        """Writes chunks; `write` raises `DeadlineExceeded` where a client does not read."""
+        caller = Caller(caller.received_s, caller.deadline_s, request.priority)
+        if (written := await self._written(request, caller)) is not None:
             result, summary = written
             whole = pb.GenerateChunk(
                 text=result.text,
@@ -50,9 +52,9 @@ class GenerationService(generation_pb2_grpc.GenerationServiceServicer):
                 finish_reason=result.finish_reason,
                 **summary,
             )
-            await send(context, whole, self._admission.send_timeout_s)
+            await write(whole)
             return
-        async with self._started(request, context) as (model, generation):
+        async with self._started(request, caller) as (model, generation):
             num_unfinished = len(generation.sequences)
             async for chunk in generation:
                 message = pb.GenerateChunk(sample_index=chunk.sequence.sample_index)
@@ -60,26 +62,25 @@ class GenerationService(generation_pb2_grpc.GenerationServiceServicer):
                 num_unfinished -= chunk.is_last
                 if not num_unfinished:
                     message.MergeFrom(pb.GenerateChunk(**_summary(model, generation)))
-                await send(context, message, self._admission.send_timeout_s)
+                await write(message)
 
-    @answers_errors(ATTENDANT_CODES)
     async def GenerateUnary(
-        self, request: pb.GenerateRequest, context: Context
+        self, request: pb.GenerateRequest, caller: Caller
     ) -> pb.GenerateResponse:
-        if (written := await self._written(request, context)) is not None:
+        caller = Caller(caller.received_s, caller.deadline_s, request.priority)
+        if (written := await self._written(request, caller)) is not None:
             result, summary = written
             return pb.GenerateResponse(**summary, results=[result])
-        async with self._started(request, context) as (model, generation):
+        async with self._started(request, caller) as (model, generation):
             results = [pb.GeneratedText() for _ in generation.sequences]
             async for chunk in generation:
                 _add(results[chunk.sequence.sample_index], chunk)
         return pb.GenerateResponse(**_summary(model, generation), results=results)
 
     async def _written(
-        self, request: pb.GenerateRequest, context: Context
+        self, request: pb.GenerateRequest, caller: Caller
     ) -> tuple[pb.GeneratedText, dict[str, Any]] | None:
         """The whole answer of a network that writes it in one run; None for other models."""
-        caller = caller_of(context, priority=request.priority)
         model = self._repository.find(request.model, request.version)
         if not isinstance(model, SequenceModel):
             return None
@@ -108,10 +109,9 @@ class GenerationService(generation_pb2_grpc.GenerationServiceServicer):
 
     @asynccontextmanager
     async def _started(
-        self, request: pb.GenerateRequest, context: Context
+        self, request: pb.GenerateRequest, caller: Caller
     ) -> AsyncIterator[tuple[GenerativeModel, Generation]]:
         """The model that a request names, and what it generates inside the block."""
-        caller = caller_of(context, priority=request.priority)
         model = self._repository.find(request.model, request.version)
         with model.users:
             if isinstance(model, TextModel | ImageModel):

@@ -8,29 +8,27 @@ continues. Lives on the event loop.
 Memory is bounded by the number of requests in flight, beyond which no more are read, and by one
 response per task, because a task waits until its response is written. While a client reads slowly
 its generations merge their new text (`generation/stream.py`), and no other client waits; a client
-that does not read for too long loses its stream (`rpc/sending.py`).
+that does not read for too long loses its stream: writing raises `DeadlineExceeded`.
 """
 
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import ExitStack, aclosing
-from typing import TypeAlias
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
-import grpc
 import numpy as np
 from tritonclient.grpc import service_pb2 as pb
 
 from service.api.admission import SHUTTING_DOWN, Admission
+from service.api.calls import INTERNAL_ERROR, Arrival, Calls, Ends, details, note_end
 from service.api.infer import EMPTY_FINAL, build_response, is_set, to_infer_request
 from service.api.long_message import LongInferResponse
 from service.api.regions import Transfer, shared_bytes
 from service.errors import AttendantError, Unavailable
 from service.repository.repository import ModelRepository
-from service.rpc.calls import Calls
-from service.rpc.sending import send
-from service.rpc.status import INFERENCE_CODES, INTERNAL_ERROR, Context, details, note_status
 from service.serving.generative_model import GenerativeModel
 from service.serving.model import Caller, InferRequest, ServedModel
 
@@ -40,6 +38,56 @@ Response: TypeAlias = pb.ModelStreamInferResponse | LongInferResponse
 logger = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """A client's side of a stream, as a front gives it."""
+
+    read: Callable[[], Awaitable[Any]]  # the next request, or `end`
+    end: object
+    write: Callable[[Response], Awaitable[None]]  # raises `DeadlineExceeded` where it is not read
+    arrival: Arrival
+    ends_on_errors: bool  # the first error of a model ends the whole stream
+
+
+class InferAnswers:
+    """Answers one request of a stream, for any model; holds nothing of it afterwards."""
+
+    def __init__(
+        self, repository: ModelRepository, admission: Admission, transfer: Transfer
+    ) -> None:
+        self._repository = repository
+        self._admission = admission
+        self._transfer = transfer
+
+    async def of(
+        self, request: pb.ModelInferRequest, caller: Caller, ends: Ends
+    ) -> AsyncGenerator[Response | AttendantError, None]:
+        """Responses to one request; last of all, the error that the model raised."""
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(self._admission.admitted())
+                model = self._repository.find(request.model_name, request.model_version)
+                stack.enter_context(model.users)
+                infer_request = to_infer_request(request, model, self._transfer, caller)
+                stack.enter_context(self._admission.taking(shared_bytes(request)))
+            except AttendantError as error:  # never ends the stream
+                note_end(ends[type(error)], details(error))
+                yield _error(request, details(error))
+                return
+            try:
+                computing = _compute(model, request, infer_request, self._transfer)
+                async with aclosing(computing) as responses:
+                    async for response in responses:
+                        yield response
+            except AttendantError as error:
+                note_end(ends[type(error)], details(error))
+                yield error
+            except Exception:
+                logger.exception("ModelStreamInfer failed")
+                note_end(ends[Exception], INTERNAL_ERROR)
+                yield _error(request, INTERNAL_ERROR)
+
+
 class InferStream:
     """One call of `ModelStreamInfer`."""
 
@@ -47,16 +95,15 @@ class InferStream:
         self,
         repository: ModelRepository,
         admission: Admission,
-        context: Context,
-        transfer: Transfer,
+        answers: InferAnswers,
+        exchange: Exchange,
         calls: Calls,
     ) -> None:
         self._repository = repository
         self._admission = admission
-        self._context = context
-        self._transfer = transfer
+        self._answers = answers
+        self._exchange = exchange
         self._calls = calls
-        self._ends_on_errors = _asks_for_statuses(context)
         self._places = asyncio.Semaphore(admission.max_stream_requests)
         self._writing = asyncio.Lock()  # first come, first written
         self._no_predecessor = asyncio.Event()
@@ -68,9 +115,6 @@ class InferStream:
 
         Raises `Unavailable` where the server drains before the client has closed its side.
         """
-        # Left to the first answer, it would be sent again by an error that cancels that answer's
-        # writing, which gRPC refuses: the client would hear nothing.
-        await self._context.send_initial_metadata(())
         try:
             async with asyncio.TaskGroup() as whole:
                 closing = whole.create_task(self._admission.end_when_closed())
@@ -91,7 +135,7 @@ class InferStream:
     async def _read(self, tasks: asyncio.TaskGroup) -> None:
         await self._places.acquire()
         # Not by `async for`, whose iterator keeps each request until the next one comes.
-        while (request := await self._context.read()) is not grpc.aio.EOF:
+        while (request := await self._exchange.read()) is not self._exchange.end:
             before, done = self._turn(request)
             tasks.create_task(self._answer(request, time.monotonic(), before, done))
             del request
@@ -120,8 +164,12 @@ class InferStream:
         done: asyncio.Event,
     ) -> None:
         try:
-            with self._calls.watch(PATH, request, self._context):
-                async with aclosing(self._answers(request, received_s)) as answers:
+            # The front ends a stream at its deadline: no answer may race with that status.
+            caller = Caller(received_s, deadline_s=None, request_id=request.id)
+            arrival = self._exchange.arrival
+            with self._calls.watch(PATH, request, arrival):
+                answers = self._answers.of(request, caller, arrival.ends)
+                async with aclosing(answers):
                     async for answer in answers:
                         await before.wait()
                         await self._send(request, answer)
@@ -131,41 +179,11 @@ class InferStream:
 
     async def _send(self, request: pb.ModelInferRequest, answer: Response | AttendantError) -> None:
         if isinstance(answer, AttendantError):
-            if self._ends_on_errors:
+            if self._exchange.ends_on_errors:
                 raise answer
             answer = _error(request, details(answer))
         async with self._writing:
-            await send(self._context, answer, self._admission.send_timeout_s)
-
-    async def _answers(
-        self, request: pb.ModelInferRequest, received_s: float
-    ) -> AsyncGenerator[Response | AttendantError, None]:
-        """Responses to one request; last of all, the error that the model raised."""
-        with ExitStack() as stack:
-            try:
-                stack.enter_context(self._admission.admitted())
-                model = self._repository.find(request.model_name, request.model_version)
-                stack.enter_context(model.users)
-                # The stream's deadline is its status, which gRPC gives; no answer may race with it.
-                caller = Caller(received_s, deadline_s=None, request_id=request.id)
-                infer_request = to_infer_request(request, model, self._transfer, caller)
-                stack.enter_context(self._admission.taking(shared_bytes(request)))
-            except AttendantError as error:  # never ends the stream
-                _note(error)
-                yield _error(request, details(error))
-                return
-            try:
-                computing = _compute(model, request, infer_request, self._transfer)
-                async with aclosing(computing) as responses:
-                    async for response in responses:
-                        yield response
-            except AttendantError as error:
-                _note(error)
-                yield error
-            except Exception:
-                logger.exception("ModelStreamInfer failed")
-                note_status(grpc.StatusCode.INTERNAL, INTERNAL_ERROR)
-                yield _error(request, INTERNAL_ERROR)
+            await self._exchange.write(answer)
 
 
 def _first(error: BaseException) -> BaseException:
@@ -222,13 +240,3 @@ def _error(request: pb.ModelInferRequest, text: str) -> Response:
     response = _final(request, request.model_version)
     response.error_message = text
     return response
-
-
-def _note(error: AttendantError) -> None:
-    note_status(INFERENCE_CODES[type(error)], details(error))
-
-
-def _asks_for_statuses(context: Context) -> bool:
-    """Whether the first error of a model shall be the status of the whole stream."""
-    metadata = context.invocation_metadata() or ()
-    return any(key == "triton_grpc_error" and value == "true" for key, value in metadata)

@@ -1,4 +1,4 @@
-"""Reports every request to observers: its beginning and its end.
+"""Reports every request to observers: its beginning and its end, whichever front it came through.
 
 Without observers no method is wrapped and no record made. A request of `ModelStreamInfer` counts
 like a call of its own; probes, health and reflection calls are not recorded.
@@ -7,20 +7,36 @@ like a call of its own; probes, health and reflection calls are not recorded.
 import asyncio
 import functools
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any, Protocol
-
-from grpc import StatusCode
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
 
 from service.errors import AttendantError
 from service.records import Call, current_call
-from service.rpc.status import INFERENCE_CODES, Context, details, note_status
 
 MAX_CHARACTERS = 256  # of a name that came from a client
+# The text of an error travels in a header: over 8 KiB, percent-encoded as three bytes for one,
+# clients of gRPC get another error instead.
+MAX_DETAILS_BYTES = 2_000
+INTERNAL_ERROR = "internal error, see the server's log"
 WATCHED = ("/inference.", "/attendant.")  # our own services
 CLOCKS_APART_S = 0.1  # a client's deadline passes this much before ours at most, and it leaves
 _NOBODY = nullcontext()
+# The number and the name of a call's end, by the kind of what ended it: an error of the domain,
+# `CancelledError` for a client that left, `TimeoutError` for a deadline, `Exception` for the rest.
+# The names are gRPC's at every front, so that logs and traces have one vocabulary.
+Ends: TypeAlias = Mapping[type[BaseException], tuple[int, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A front's data of a call for its observers."""
+
+    protocol: str  # grpc or http
+    ends: Ends
+    metadata: Iterable[tuple[str, str | bytes]]
+    time_remaining: Callable[[], float | None]  # seconds until the caller's deadline
 
 
 class CallObserver(Protocol):
@@ -42,46 +58,49 @@ class Calls:
         return bool(self._observers)
 
     def watch(
-        self, path: str, message: object, context: Context
+        self, path: str, message: object, arrival: Arrival
     ) -> AbstractContextManager[Call | None]:
         """Observe what the block does for a message of the method at `path`."""
-        return self._watch(path, message, context) if self._observers else _NOBODY
-
-    def watched(
-        self, path: str, method: Callable[[Any, Context], Awaitable[Any]]
-    ) -> Callable[[Any, Context], Awaitable[Any]]:
-        """The same method, observed."""
-
-        async def answer(message: object, context: Context) -> object:
-            with self._watch(path, message, context):
-                return await method(message, context)
-
-        return answer
+        return self._watch(path, message, arrival) if self._observers else _NOBODY
 
     @contextmanager
-    def _watch(self, path: str, message: object, context: Context) -> Iterator[Call]:
+    def _watch(self, path: str, message: object, arrival: Arrival) -> Iterator[Call]:
         _, service, method = path.split("/")
         model, version, request_id = _names(message)
         call = Call(service, method, time.monotonic(), model, version, request_id)
-        metadata = context.invocation_metadata() or ()
+        call.protocol = arrival.protocol
         for observer in self._observers:
-            observer.began(call, metadata)
+            observer.began(call, arrival.metadata)
         token = current_call.set(call)
         try:
             yield call
         except (asyncio.CancelledError, GeneratorExit):
-            left_s = context.time_remaining()
+            left_s = arrival.time_remaining()
             is_late = left_s is not None and left_s <= CLOCKS_APART_S
-            note_status(StatusCode.DEADLINE_EXCEEDED if is_late else StatusCode.CANCELLED)
+            note_end(arrival.ends[TimeoutError if is_late else asyncio.CancelledError])
             raise
         except AttendantError as error:  # of a stream's request, whose error ends the stream
-            note_status(INFERENCE_CODES[type(error)], details(error))
+            note_end(arrival.ends[type(error)], details(error))
             raise
         finally:
             current_call.reset(token)
             call.finished_s = time.monotonic()
             for observer in self._observers:
                 observer.ended(call)
+
+
+def note_end(end: tuple[int, str], text: str = "") -> None:
+    """Note how this task's request ended in its record, if there is one."""
+    call = current_call.get()
+    if call is not None:
+        (call.code, call.status), call.error = end, text
+
+
+def details(error: AttendantError) -> str:
+    """The error's text for the client, cut if it is too long for a header."""
+    text = str(error).encode()
+    cut = text[:MAX_DETAILS_BYTES].decode(errors="ignore")
+    return cut if len(text) <= MAX_DETAILS_BYTES else f"{cut}..."
 
 
 def _names(message: Any) -> list[str]:  # noqa: ANN401 - of any class, or an error

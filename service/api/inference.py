@@ -1,29 +1,26 @@
-"""`inference.GRPCInferenceService`: the Open Inference Protocol, and Triton's ModelConfig.
+"""The calls of the Open Inference Protocol, and Triton's ModelConfig, by the protocol's names.
 
-Each method converts the request, calls the model, and converts the answer; the calls of an
-extension are in its own file.
+Each converts the request, calls the model, and converts the answer; the calls of an extension are
+in its own file. A front gives each a message and its caller.
 """
 
-from collections.abc import AsyncIterable
-
 from tritonclient.grpc import service_pb2 as pb
-from tritonclient.grpc import service_pb2_grpc
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from service import __version__
 from service.api.admission import Admission
+from service.api.calls import Calls
 from service.api.infer import build_response, to_infer_request
+from service.api.infer_stream import Exchange, InferAnswers, InferStream
 from service.api.long_message import LongInferResponse
+from service.api.model_control import ModelControlCalls
+from service.api.observability import ObservabilityCalls
 from service.api.regions import Transfer, shared_bytes
+from service.api.shared_memory import SharedMemoryCalls
 from service.observe.logs import LogFilter
 from service.observe.trace_files import Tracing
 from service.repository.repository import ModelRepository
-from service.rpc.calls import Calls
-from service.rpc.model_control import ModelControlCalls
-from service.rpc.observability import ObservabilityCalls
-from service.rpc.shared_memory import SharedMemoryCalls
-from service.rpc.status import INFERENCE_CODES, Context, answers_errors, caller_of
-from service.rpc.streaming import InferStream
+from service.serving.model import Caller
 
 EXTENSIONS = (
     "binary_tensor_data",
@@ -39,12 +36,7 @@ EXTENSIONS = (
 )
 
 
-class InferenceService(
-    ModelControlCalls,
-    ObservabilityCalls,
-    SharedMemoryCalls,
-    service_pb2_grpc.GRPCInferenceServiceServicer,  # type: ignore[misc]
-):
+class InferenceCalls(ModelControlCalls, ObservabilityCalls, SharedMemoryCalls):
     """Answers for every model of the repository."""
 
     def __init__(
@@ -62,32 +54,29 @@ class InferenceService(
         self._transfer = transfer
         self._tracing = tracing
         self._calls = calls
+        self.answers = InferAnswers(repository, admission, transfer)
         self._logging = LogFilter()
         self._regions = transfer.regions
 
-    @answers_errors(INFERENCE_CODES)
     async def ServerLive(
-        self, request: pb.ServerLiveRequest, context: Context
+        self, request: pb.ServerLiveRequest, caller: Caller
     ) -> pb.ServerLiveResponse:
         return pb.ServerLiveResponse(live=self._admission.is_live)
 
-    @answers_errors(INFERENCE_CODES)
     async def ServerReady(
-        self, request: pb.ServerReadyRequest, context: Context
+        self, request: pb.ServerReadyRequest, caller: Caller
     ) -> pb.ServerReadyResponse:
         is_ready = self._repository.readiness.is_ready and not self._admission.is_leaving
         return pb.ServerReadyResponse(ready=is_ready)
 
-    @answers_errors(INFERENCE_CODES)
     async def ModelReady(
-        self, request: pb.ModelReadyRequest, context: Context
+        self, request: pb.ModelReadyRequest, caller: Caller
     ) -> pb.ModelReadyResponse:
         is_ready = self._repository.has(request.name, request.version)
         return pb.ModelReadyResponse(ready=is_ready and not self._admission.is_leaving)
 
-    @answers_errors(INFERENCE_CODES)
     async def ServerMetadata(
-        self, request: pb.ServerMetadataRequest, context: Context
+        self, request: pb.ServerMetadataRequest, caller: Caller
     ) -> pb.ServerMetadataResponse:
         return pb.ServerMetadataResponse(
             name=self._server_name, version=__version__, extensions=self._extensions()
@@ -96,9 +85,8 @@ class InferenceService(
     def _extensions(self) -> list[str]:
         return [*EXTENSIONS, *(["system_shared_memory"] if self._regions.is_allowed else [])]
 
-    @answers_errors(INFERENCE_CODES)
     async def ModelMetadata(
-        self, request: pb.ModelMetadataRequest, context: Context
+        self, request: pb.ModelMetadataRequest, caller: Caller
     ) -> pb.ModelMetadataResponse:
         model = self._repository.find(request.name, request.version)
         response = pb.ModelMetadataResponse(
@@ -117,18 +105,16 @@ class InferenceService(
                 )
         return response
 
-    @answers_errors(INFERENCE_CODES)
     async def ModelConfig(
-        self, request: pb.ModelConfigRequest, context: Context
+        self, request: pb.ModelConfigRequest, caller: Caller
     ) -> pb.ModelConfigResponse:
         model = self._repository.find(request.name, request.version)
         return pb.ModelConfigResponse(config=ModelConfig.FromString(model.interface.shown))
 
-    @answers_errors(INFERENCE_CODES)
     async def ModelInfer(
-        self, request: pb.ModelInferRequest, context: Context
+        self, request: pb.ModelInferRequest, caller: Caller
     ) -> pb.ModelInferResponse | LongInferResponse:
-        caller = caller_of(context, request_id=request.id)
+        caller = Caller(caller.received_s, caller.deadline_s, request_id=request.id)
         model = self._repository.find(request.model_name, request.model_version)
         with model.users:
             infer_request = to_infer_request(request, model, self._transfer, caller)
@@ -136,11 +122,6 @@ class InferenceService(
             reply = await model.infer(infer_request)
             return build_response(request, model, reply.outputs, self._transfer)
 
-    @answers_errors(INFERENCE_CODES)
-    async def ModelStreamInfer(
-        self, requests: AsyncIterable[pb.ModelInferRequest], context: Context
-    ) -> None:
-        stream = InferStream(
-            self._repository, self._admission, context, self._transfer, self._calls
-        )
+    async def ModelStreamInfer(self, exchange: Exchange) -> None:
+        stream = InferStream(self._repository, self._admission, self.answers, exchange, self._calls)
         await stream.serve()

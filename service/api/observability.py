@@ -10,8 +10,7 @@ from service.observe.statistics import ComputeDurations, Duration, Statistics
 from service.observe.trace_files import Tracing
 from service.repository.repository import ModelRepository
 from service.repository.version import parse_version
-from service.rpc.status import INFERENCE_CODES, Context, answers_errors
-from service.serving.model import ServedModel
+from service.serving.model import Caller, ServedModel
 
 
 class ObservabilityCalls:
@@ -21,9 +20,8 @@ class ObservabilityCalls:
     _tracing: Tracing
     _logging: LogFilter
 
-    @answers_errors(INFERENCE_CODES)
     async def ModelStatistics(
-        self, request: pb.ModelStatisticsRequest, context: Context
+        self, request: pb.ModelStatisticsRequest, caller: Caller
     ) -> pb.ModelStatisticsResponse:
         response = pb.ModelStatisticsResponse()
         for model in self._models(request.name, request.version):
@@ -31,9 +29,8 @@ class ObservabilityCalls:
                 response.model_stats.append(_to_message(model, statistics))
         return response
 
-    @answers_errors(INFERENCE_CODES)
     async def TraceSetting(
-        self, request: pb.TraceSettingRequest, context: Context
+        self, request: pb.TraceSettingRequest, caller: Caller
     ) -> pb.TraceSettingResponse:
         name = request.model_name
         if name and not self._repository.has(name):
@@ -46,9 +43,8 @@ class ObservabilityCalls:
             response.settings[key].value.extend(values)
         return response
 
-    @answers_errors(INFERENCE_CODES)
     async def LogSettings(
-        self, request: pb.LogSettingsRequest, context: Context
+        self, request: pb.LogSettingsRequest, caller: Caller
     ) -> pb.LogSettingsResponse:
         if request.settings:
             self._logging.update({key: _value(value) for key, value in request.settings.items()})

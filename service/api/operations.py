@@ -1,0 +1,110 @@
+"""The table of operations: every method of the server by its path, with its messages and its call.
+
+A path is gRPC's, `/package.Service/Method`, at every front: access groups, methods for
+administration, logs and traces use it as the operation's name. A front finds an operation here,
+gives its call a message and its caller, and writes what comes back.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
+from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
+from tritonclient.grpc import service_pb2
+
+from service.api.admission import Admission
+from service.api.calls import Calls
+from service.api.generation import GenerationCalls
+from service.api.inference import InferenceCalls
+from service.api.regions import SharedMemoryRegions, Transfer
+from service.api.services import OWN_DESCRIPTORS
+from service.api.typed import TypedCalls
+from service.api.typed_messages import TypedMessageCalls
+from service.observe.trace_files import Tracing
+from service.repository.repository import ModelRepository
+from service.serving.tasks.table import METHODS
+from service.settings import Settings
+
+# unary: `call(message, caller)` gives a message. writing: `call(message, caller, write)` writes
+# several. exchange: `call(exchange)` reads and writes several, see `infer_stream.Exchange`.
+Kind: TypeAlias = Literal["unary", "writing", "exchange"]
+INFERENCE: ServiceDescriptor = service_pb2.DESCRIPTOR.services_by_name["GRPCInferenceService"]
+TYPED_PREFIX = "/attendant."
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One method: its messages, and the call that answers it."""
+
+    path: str
+    kind: Kind
+    request: type[Message]
+    response: type[Message]
+    call: Callable[..., Any]  # a coroutine function, see `Kind`
+
+    @property
+    def name(self) -> str:
+        return self.path.rpartition("/")[2]
+
+    @property
+    def is_typed(self) -> bool:
+        """Whether it is of our own API; its errors then have statuses of their own."""
+        return self.path.startswith(TYPED_PREFIX)
+
+
+Operations: TypeAlias = dict[str, Operation]
+
+
+def server_operations(
+    settings: Settings,
+    repository: ModelRepository,
+    admission: Admission,
+    tracing: Tracing,
+    calls: Calls,
+) -> Operations:
+    """All operations of one server by their paths, services together."""
+    inference = InferenceCalls(
+        repository, admission, settings.server_name, _transfer(settings), tracing, calls
+    )
+    generation = GenerationCalls(repository, admission)
+    typed = TypedMessageCalls(TypedCalls(repository, admission, settings.max_texts), repository)
+
+    def call_of(service: ServiceDescriptor, method: MethodDescriptor) -> Callable[..., Any]:
+        if service is INFERENCE:
+            call: Callable[..., Any] = getattr(inference, method.name)
+            return call
+        if method.name in METHODS:
+            return typed.of_task(method)
+        holder = generation if hasattr(generation, method.name) else typed
+        found: Callable[..., Any] = getattr(holder, method.name)
+        return found
+
+    def all_of() -> Iterator[Operation]:
+        for service in (INFERENCE, *OWN_DESCRIPTORS):
+            for method in service.methods:
+                yield Operation(
+                    path=f"/{service.full_name}/{method.name}",
+                    kind=_kind(method),
+                    request=GetMessageClass(method.input_type),
+                    response=GetMessageClass(method.output_type),
+                    call=call_of(service, method),
+                )
+
+    return {operation.path: operation for operation in all_of()}
+
+
+def _transfer(settings: Settings) -> Transfer:
+    regions = SharedMemoryRegions(
+        is_allowed=settings.allow_client_shm,
+        max_regions=settings.max_shm_regions,
+        max_bytes=settings.max_shm_bytes,
+    )
+    return Transfer(regions, settings.max_message_bytes, settings.max_message_parts)
+
+
+def _kind(method: MethodDescriptor) -> Kind:
+    if method.client_streaming:
+        return "exchange"
+    return "writing" if method.server_streaming else "unary"
