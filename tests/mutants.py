@@ -79,6 +79,7 @@ TESTS = (
     "generation/test_simulation",
     "generation/test_slot_scheduler",
     "generation/test_speculation",
+    "generation/test_step_logits",
     "generation/test_text_stream",
     "observe/test_metrics",
     "observe/test_statistics",

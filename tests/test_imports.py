@@ -42,7 +42,7 @@ ROOMS = {
     "service/generation": Room(
         "errors records contract runtime",
         "decoder decoder_interface encoder_decoder engine inbox params sampling scheduler sequence"
-        " stream",
+        " step_logits stream",
     ),
     "service/serving/tasks": Room("errors records contract runtime"),
     "service/serving": Room(
@@ -87,7 +87,7 @@ ROOMS = {
     "export/checks": Room(
         "errors graphs models service/runtime service/batching/collate"
         " service/generation/decoder service/generation/decoder_interface"
-        " service/generation/encoder_decoder"
+        " service/generation/encoder_decoder service/generation/step_logits"
         " service/serving/tasks/answers service/serving/tasks/entities"
     ),
     "export/writer": Room(
@@ -174,6 +174,7 @@ POLICY = (
     "generation/paged_cache",
     "generation/decoder_interface",
     "generation/kv_cache",
+    "generation/likeliest",
     "generation/wait_estimator",
     "generation/packed_scheduler",
     "generation/params",
@@ -183,6 +184,7 @@ POLICY = (
     "generation/sequence",
     "generation/slot_scheduler",
     "generation/speculation",
+    "generation/step_logits",
     "generation/text_stream",
     "observe/statistics",
     "records",

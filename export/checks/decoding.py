@@ -20,6 +20,7 @@ from export.graphs.graph import open_session
 from models.networks.gpt import GPT
 from service.generation.decoder import OnnxDecoder
 from service.generation.decoder_interface import Decoder
+from service.generation.step_logits import StepLogits
 
 NUM_STEPS = 64
 PROMPT_TOKENS = (1, 7, 40)  # fewer where the model takes fewer
@@ -163,7 +164,8 @@ class _Greedy:
                 past = [len(row) - 1 for row in self.rows]
             else:
                 new, past = self._prefill(decoder, prompts, first_slot, chunk)
-            logits_BV = decoder.run(first_slot, [np.array(ids) for ids in new], past).copy()
+            logits = decoder.run(first_slot, [np.array(ids) for ids in new], past)
+            logits_BV = StepLogits.of(logits).whole().copy()
             steps.append(logits_BV)
             for index, row in enumerate(self.rows):
                 chosen = int(logits_BV[index].argmax())

@@ -27,7 +27,8 @@ from typing import Any
 import numpy as np
 
 from service.errors import ModelFailed
-from service.generation.sampling import TokenLogprobs, best_ids, log_total, logprobs_of
+from service.generation.likeliest import best_ids
+from service.generation.sampling import TokenLogprobs, log_total, logprobs_of
 from service.generation.scheduler import Scheduler
 from service.generation.sequence import Sequence
 from service.records import FinishReason

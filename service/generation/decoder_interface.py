@@ -9,6 +9,8 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
+from service.generation.step_logits import StepLogits
+
 
 class Decoder(Protocol):
     """A model with a cache, as the engine sees it."""
@@ -45,7 +47,7 @@ class Decoder(Protocol):
         rows: Sequence[np.ndarray],
         num_past: Sequence[int],
         num_logits: int = 1,
-    ) -> np.ndarray:
+    ) -> np.ndarray | StepLogits:
         """Compute the next tokens of neighbouring slots; see `OnnxDecoder.run`."""
         ...
 
@@ -85,6 +87,6 @@ class PagedDecoder(Protocol):
         """Copy the first tokens of a block to another block."""
         ...
 
-    def run(self, inputs: PackedInputs) -> np.ndarray:
+    def run(self, inputs: PackedInputs) -> np.ndarray | StepLogits:
         """Logits [wanted, V], float32; the result may be overwritten by the next run."""
         ...

@@ -22,6 +22,7 @@ from service.generation.paged_cache import PagedCache
 from service.generation.scheduler import Scheduler, SchedulerLimits, StepPlan, num_common
 from service.generation.sequence import Sequence
 from service.generation.speculation import Draft, lookup
+from service.generation.step_logits import StepLogits
 
 LEAST_CHANCE = 0.3  # that a drafted token holds, together with those before it
 
@@ -33,8 +34,8 @@ class PackedPlan(StepPlan):
     blocks: tuple[Many[int], ...] = ()  # of each sequence
     num_past: tuple[int, ...] = ()
 
-    def run_on(self, decoder: PagedDecoder) -> np.ndarray:
-        return decoder.run(self.inputs())
+    def run_on(self, decoder: PagedDecoder) -> StepLogits:
+        return StepLogits.of(decoder.run(self.inputs()))
 
     def inputs(self) -> PackedInputs:
         """The arrays of the run."""

@@ -30,10 +30,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from service.generation.likeliest import LOWEST, best_ids, floor_of_best, largest
 from service.generation.params import SamplingParams
 from service.generation.sampler_state import SamplerState
 
-GROUP = 64  # entries of which one maximum is looked at when the best of a row are searched
 BLOCK = 256  # entries whose sum is taken first when a number is looked up in a row's sums
 # Weights, relative to the likeliest token's, from which on the mass of `top_p` is looked for:
 # e^-4 and e^-8, each about as many tokens again as a text has likely continuations, then all.
@@ -42,7 +42,6 @@ PROPOSALS = 48  # of one row at once; nearly flat text takes one of about 10
 SMALL_VOCABULARY = 8_192  # up to which computing every weight costs less
 MAX_SURPLUS = 8  # times as many candidates as are wanted are still few
 SAMPLED = 16  # one of this number of entries is read to estimate where the best begin
-LOWEST = np.finfo(np.float32).min  # what is below is banned: -inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +54,15 @@ class TokenLogprobs:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Excerpt:
+    """What is known of whole rows, where `sample` is given the logits of their likeliest tokens."""
+
+    ids: np.ndarray  # int64 [B, V]: the token of each logit, ascending in a row
+    log_sums: np.ndarray  # [B]: the logarithm of a whole row's summed exponentials
+    masses: np.ndarray  # [B]: a whole row's weights, summed, where its `top_p` is a share of them
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Sampled:
     """One token per row of the batch."""
 
@@ -63,10 +71,14 @@ class Sampled:
     logprobs: list[TokenLogprobs | None]  # None if not requested, or not valid
 
 
-def sample(logits_BV: np.ndarray, states: Sequence[SamplerState]) -> Sampled:
+def sample(
+    logits_BV: np.ndarray, states: Sequence[SamplerState], excerpt: Excerpt | None = None
+) -> Sampled:
     """Choose a token per row of float32 logits and append it to the row's state.
 
-    The logits are only read. A row that is not valid fails alone, and its state stays.
+    The logits are only read. A row that is not valid fails alone, and its state stays. With an
+    `excerpt` the rows hold candidates, of which `service/generation/step_logits.py` has shown that
+    they decide what the whole rows would.
     """
     num_rows, vocab_size = logits_BV.shape
     assert num_rows == len(states), f"{num_rows} rows of logits for {len(states)} states"
@@ -97,17 +109,25 @@ def sample(logits_BV: np.ndarray, states: Sequence[SamplerState]) -> Sampled:
             is_best = state.is_greedy and not edits[row]
             if is_best or not is_open[row] or not is_valid[row]:
                 continue
-            chosen = _choose(logits_BV[row], int(token_ids[row]), state, scratch_2V)
+            mass = None if excerpt is None else float(excerpt.masses[row])
+            chosen = _choose(logits_BV[row], int(token_ids[row]), state, scratch_2V, mass)
             is_valid[row], token_ids[row] = chosen is not None, chosen or 0
+    if excerpt is not None:
+        token_ids = excerpt.ids[np.arange(num_rows), token_ids]
     token_ids[~is_valid] = 0
     logprobs: list[TokenLogprobs | None] = [None] * num_rows
     for row, (state, token_id, is_sound) in enumerate(
         zip(states, token_ids.tolist(), is_valid.tolist(), strict=True)
     ):
+        num_top = state.params.logprobs
         if is_sound:
             state.append(token_id)
-            if state.params.logprobs is not None:
-                logprobs[row] = logprobs_of(logits_BV[row], token_id, state.params.logprobs)
+        if is_sound and num_top is not None:
+            logprobs[row] = (
+                logprobs_of(logits_BV[row], token_id, num_top)
+                if excerpt is None
+                else _logprobs_in(excerpt, row, logits_BV[row], token_id, num_top)
+            )
     return Sampled(token_ids, is_valid, logprobs)
 
 
@@ -139,9 +159,16 @@ def _propose(
 
 
 def _choose(
-    logits_V: np.ndarray, best: int, state: SamplerState, scratch_2V: np.ndarray
+    logits_V: np.ndarray,
+    best: int,
+    state: SamplerState,
+    scratch_2V: np.ndarray,
+    mass: float | None,
 ) -> int | None:
-    """A token of one row whose largest logit is at `best`; None if edits leave no finite one."""
+    """A token of one row whose largest logit is at `best`; None if edits leave no finite one.
+
+    `mass` is the sum of a whole vocabulary's weights, where the row is an excerpt of it.
+    """
     edited_V = state.edit(logits_V, scratch_2V[0])
     if edited_V is not logits_V:
         best = int(edited_V.argmax())
@@ -155,9 +182,9 @@ def _choose(
     if state.is_unfiltered:
         if edited_V.size > SMALL_VOCABULARY:
             return _race(edited_V, highest, state)
-        weights_V = _weights(edited_V, highest, params.temperature, scratch_2V[1])
+        weights_V = weights_of(edited_V, highest, params.temperature, scratch_2V[1])
         return _pick(weights_V, state.draw())
-    ids, weights = _filtered(edited_V, highest, params, scratch_2V[1])
+    ids, weights = _filtered(edited_V, highest, params, scratch_2V[1], mass)
     return int(ids[_pick(weights, state.draw())])
 
 
@@ -174,13 +201,13 @@ def _race(logits_V: np.ndarray, highest: float, state: SamplerState) -> int:
     )  # of weights: the proposals until time 1, and heavy ones sum to 1
     lowest = highest + np.float32(temperature * np.log(limit))
     heavy = (logits_V >= lowest).nonzero()[0]
-    sums = np.cumsum(_weights(logits_V[heavy], highest, temperature), dtype=np.float64)
+    sums = np.cumsum(weights_of(logits_V[heavy], highest, temperature), dtype=np.float64)
     arrival = state.random.exponential() / sums[-1]
     num_proposed = state.random.poisson(PROPOSALS * arrival)
     if num_proposed:
         ids = state.random.integers(0, vocab_size, num_proposed)
         logits, uniforms = logits_V[ids], state.random.random(num_proposed)
-        weights = _weights(logits, highest, temperature)
+        weights = weights_of(logits, highest, temperature)
         kept = ids[(logits < lowest) & (uniforms * limit < weights)]
         if kept.size:
             return int(kept[0])
@@ -188,7 +215,7 @@ def _race(logits_V: np.ndarray, highest: float, state: SamplerState) -> int:
     return int(heavy[np.searchsorted(sums, below, side="right")])
 
 
-def _weights(
+def weights_of(
     logits: np.ndarray, highest: float, temperature: float, out: np.ndarray | None = None
 ) -> np.ndarray:
     """Probabilities relative to the highest logit's, which is 1."""
@@ -256,31 +283,35 @@ def _candidates(rows: Sequence[tuple[np.ndarray, float, SamplerState]]) -> list[
         floor, count = max(sampled_RS[row, places[row]], LOWEST), top_ks[row]
         ids: np.ndarray = (logits_V >= floor).nonzero()[0]
         if not count <= ids.size <= MAX_SURPLUS * count + SAMPLED:
-            ids = (logits_V >= max(_floor_of_best(logits_V, count), LOWEST)).nonzero()[0]
+            ids = (logits_V >= max(floor_of_best(logits_V, count), LOWEST)).nonzero()[0]
         candidates.append(ids)
     return candidates
 
 
 def _filtered(
-    logits_V: np.ndarray, highest: float, params: SamplingParams, scratch_V: np.ndarray
+    logits_V: np.ndarray,
+    highest: float,
+    params: SamplingParams,
+    scratch_V: np.ndarray,
+    mass: float | None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Ids that `min_p` and `top_p` leave, ascending, and their weights."""
-    weights_V = _weights(logits_V, highest, params.temperature, scratch_V)
+    weights_V = weights_of(logits_V, highest, params.temperature, scratch_V)
     if params.min_p > 0.0:
         ids = np.flatnonzero(weights_V >= params.min_p)
         weights = weights_V[ids]
         total = float(weights.sum())
     else:
-        total = float(weights_V.sum())
+        total = float(weights_V.sum()) if mass is None else mass
         ids, weights = _with_mass(weights_V, params.top_p * total)
     if params.top_p == 1.0:
         return ids, weights
     # Sorted are the logits, since different ones may have equal weights.
     logits = logits_V[ids]
     descending = np.sort(logits)[::-1]
-    mass = np.cumsum(_weights(descending, highest, params.temperature), dtype=np.float64)
-    count = min(int(np.searchsorted(mass, params.top_p * total)) + 1, ids.size)
-    kept = _largest(logits, descending[count - 1], count)
+    sums = np.cumsum(weights_of(descending, highest, params.temperature), dtype=np.float64)
+    count = min(int(np.searchsorted(sums, params.top_p * total)) + 1, ids.size)
+    kept = largest(logits, descending[count - 1], count)
     return ids[kept], weights[kept]
 
 
@@ -292,44 +323,6 @@ def _with_mass(weights_V: np.ndarray, mass: float) -> tuple[np.ndarray, np.ndarr
         if float(weights.sum()) >= mass * 1.0001:  # also if summed in another order
             break
     return ids, weights
-
-
-def best_ids(logits_V: np.ndarray, count: int) -> np.ndarray:
-    """Ids of the `count` largest logits, ascending, and of fewer where others are -inf."""
-    ids: np.ndarray = np.flatnonzero(logits_V >= max(_floor_of_best(logits_V, count), LOWEST))
-    if ids.size > count:
-        logits = logits_V[ids]
-        ids = ids[_largest(logits, _nth_largest(logits, count), count)]
-    return ids
-
-
-def _floor_of_best(logits_V: np.ndarray, count: int) -> float:
-    """A number that at least `count` logits reach, and not many more.
-
-    The largest of disjoint groups are logits too, so if `count` of them reach a number,
-    at least as many logits do. Groups are made of every `num_groups`-th entry, since
-    neighbours in a vocabulary are alike.
-    """
-    num_groups = logits_V.size // GROUP
-    if count > num_groups:
-        return _nth_largest(logits_V, count)
-    groups = logits_V[: num_groups * GROUP].reshape(GROUP, num_groups)
-    return _nth_largest(groups.max(axis=0), count)
-
-
-def _nth_largest(values: np.ndarray, count: int) -> float:
-    place = values.size - count
-    return float(np.partition(values, place)[place])
-
-
-def _largest(values: np.ndarray, smallest: float, count: int) -> np.ndarray:
-    """Places of the `count` largest values, `smallest` being the least; first ones at a tie."""
-    places: np.ndarray = np.flatnonzero(values >= smallest)
-    num_surplus = places.size - count
-    if num_surplus:
-        ties = np.flatnonzero(values[places] == smallest)
-        places = np.delete(places, ties[-num_surplus:])
-    return places
 
 
 def _pick(weights: np.ndarray, uniform: float) -> int:
@@ -352,12 +345,17 @@ def _locate(weights: np.ndarray, mass: float) -> tuple[int, float]:
 def log_total(logits_V: np.ndarray) -> float:
     """The logarithm of the summed exponentials; not finite if the logits are not."""
     highest = float(logits_V.max())
-    return highest + float(np.log(_weights(logits_V, highest, 1.0).sum()))
+    return highest + float(np.log(weights_of(logits_V, highest, 1.0).sum()))
 
 
-def logprobs_of(logits_V: np.ndarray, token_id: int, num_top: int) -> TokenLogprobs:
-    """The log probabilities of one token and of the most likely ones."""
-    total = log_total(logits_V)
+def logprobs_of(
+    logits_V: np.ndarray, token_id: int, num_top: int, total: float | None = None
+) -> TokenLogprobs:
+    """The log probabilities of one token and of the most likely ones.
+
+    `total` is `log_total` of the whole vocabulary, where the row is an excerpt of it.
+    """
+    total = log_total(logits_V) if total is None else total
     if num_top:
         ids = best_ids(logits_V, min(num_top, logits_V.size))
         ids = ids[np.argsort(-logits_V[ids], kind="stable")]  # at a tie lower ids first
@@ -365,3 +363,14 @@ def logprobs_of(logits_V: np.ndarray, token_id: int, num_top: int) -> TokenLogpr
         ids = np.empty(0, np.int64)
     top = tuple((int(top_id), float(logits_V[top_id]) - total) for top_id in ids)
     return TokenLogprobs(token_id, float(logits_V[token_id]) - total, top)
+
+
+def _logprobs_in(
+    excerpt: Excerpt, row: int, logits_V: np.ndarray, token_id: int, num_top: int
+) -> TokenLogprobs:
+    """The same of a row that is an excerpt."""
+    ids_V = excerpt.ids[row]
+    place = int(np.searchsorted(ids_V, token_id))
+    found = logprobs_of(logits_V, place, num_top, float(excerpt.log_sums[row]))
+    top = tuple((int(ids_V[place]), logprob) for place, logprob in found.top)
+    return TokenLogprobs(token_id, found.logprob, top)

@@ -20,6 +20,7 @@ import numpy as np
 
 from service.generation.sequence import Sequence
 from service.generation.speculation import Draft
+from service.generation.step_logits import StepLogits
 
 Phase = Literal["prefill", "decode"]
 
@@ -73,7 +74,7 @@ class StepPlan(ABC):
         return rows
 
     @abstractmethod
-    def run_on(self, decoder: Any) -> np.ndarray:  # noqa: ANN401 - of the kind that it is for
+    def run_on(self, decoder: Any) -> StepLogits:  # noqa: ANN401 - of the kind that it is for
         """The logits of each sequence's last token, and of its drafted ones, in order.
 
         None of a sequence whose prompt goes on.

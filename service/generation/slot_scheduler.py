@@ -15,13 +15,12 @@ from collections.abc import Sequence as Many
 from dataclasses import dataclass
 from itertools import islice
 
-import numpy as np
-
 from service.generation.decoder_interface import Decoder
 from service.generation.kv_cache import MIN_KEPT_TOKENS, KVCache
 from service.generation.scheduler import Scheduler, SchedulerLimits, StepPlan, num_common
 from service.generation.sequence import Sequence
 from service.generation.speculation import Speculator
+from service.generation.step_logits import StepLogits
 
 # Attention computes padding of packed prompts too: positions for each token of the budget.
 MAX_PADDED = 4
@@ -37,12 +36,12 @@ class SlotPlan(StepPlan):
         assert slot is not None, "a planned sequence has its slot"
         return slot
 
-    def run_on(self, decoder: Decoder) -> np.ndarray:
+    def run_on(self, decoder: Decoder) -> StepLogits:
         num_past = [sequence.num_computed_tokens for sequence in self.sequences]
         rows = self.rows()
-        logits = decoder.run(self.first_slot, rows, num_past, 1 + self.num_drafted)
+        logits = StepLogits.of(decoder.run(self.first_slot, rows, num_past, 1 + self.num_drafted))
         is_part = num_past[0] + len(rows[0]) < self.sequences[0].num_tokens
-        return logits[:0] if is_part else logits
+        return logits.take(slice(0)) if is_part else logits
 
 
 class SlotScheduler(Scheduler[SlotPlan]):

@@ -22,11 +22,12 @@ from service.generation.decoder_interface import Decoder, PagedDecoder
 from service.generation.kv_cache import KVCache
 from service.generation.packed_scheduler import PackedScheduler
 from service.generation.paged_cache import PagedCache
-from service.generation.sampling import TokenLogprobs, sample
+from service.generation.sampling import TokenLogprobs
 from service.generation.scheduler import Scheduler, SchedulerLimits, StepPlan
 from service.generation.sequence import GenerationRequest, Sequence, Vocabulary
 from service.generation.slot_scheduler import SlotScheduler
 from service.generation.speculation import Draft
+from service.generation.step_logits import StepLogits
 from service.generation.stream import SequenceUpdate
 from service.records import FinishReason
 
@@ -64,11 +65,11 @@ class Steps:
         """The next step; None without work."""
         return self.scheduler.plan()
 
-    def run(self, plan: StepPlan) -> np.ndarray:
+    def run(self, plan: StepPlan) -> StepLogits:
         """The logits of a step. Raises whatever a model raises."""
         return plan.run_on(self._decoder)
 
-    def extend(self, plan: StepPlan, logits: np.ndarray) -> Extended:
+    def extend(self, plan: StepPlan, logits: StepLogits) -> Extended:
         """The sequences' new tokens and errors, after a step that ran."""
         self.scheduler.computed(plan)
         due = [each for each in plan.sequences if not each.num_uncomputed_tokens]
@@ -109,21 +110,21 @@ class Steps:
             samples |= dict.fromkeys(search.results if search else (sequence,))
         return list(samples)
 
-    def _sample(self, sequences: Many[Sequence], logits_BV: np.ndarray) -> list[SequenceUpdate]:  # noqa: N803
+    def _sample(self, sequences: Many[Sequence], logits: StepLogits) -> list[SequenceUpdate]:
         """Choose the next token of sequences that are computed; end what is complete."""
         if not sequences:
             return []
         drawing = [i for i, s in enumerate(sequences) if s.request not in self.searches]
-        drawn_BV = logits_BV if len(drawing) == len(sequences) else logits_BV[drawing]  # noqa: N806
-        chosen = sample(drawn_BV, [sequences[index].sampler for index in drawing])
+        drawn = logits if len(drawing) == len(sequences) else logits.take(drawing)
+        chosen = drawn.sample([sequences[index].sampler for index in drawing])
         now_s = time.monotonic()
         place_of = {index: place for place, index in enumerate(drawing)}
-        beams: dict[Sequence, np.ndarray] = {}
+        beams: list[int] = []
         updates = []
         for index, sequence in enumerate(sequences):  # in the order of their slots
             place = place_of.get(index)
             if place is None:
-                beams[sequence] = logits_BV[index]
+                beams.append(index)
                 self.scheduler.settle(sequence)
             elif chosen.is_valid[place]:
                 token_id = int(chosen.token_ids[place])
@@ -131,19 +132,22 @@ class Steps:
             else:
                 error = ModelFailed("the model's output is not finite, or every token is banned")
                 updates += self._fail([sequence], error)
-        return updates + self._advance(beams, now_s)
+        if not beams:
+            return updates
+        rows = zip((sequences[index] for index in beams), logits.whole_rows(beams), strict=True)
+        return updates + self._advance(dict(rows), now_s)
 
     def _check(
         self,
         sequences: Many[Sequence],
         drafts: Many[Draft],
-        logits_NV: np.ndarray,  # noqa: N803
+        logits: StepLogits,
     ) -> Extended:
         """Choose tokens while they are those drafted, and the one that follows; as one by one."""
         drafted = {draft.sequence: draft.token_ids for draft in drafts}
         counts = [1 + len(drafted.get(sequence, ())) for sequence in sequences]
         places = dict(zip(sequences, (np.cumsum(counts) - counts).tolist(), strict=True))
-        updates = self._sample(sequences, logits_NV[list(places.values())])
+        updates = self._sample(sequences, logits.take(list(places.values())))
         num_agreed = dict.fromkeys(drafted, 0)
         going = list(drafted)
         while going:
@@ -152,7 +156,7 @@ class Steps:
                 self.scheduler.agree(sequence)
                 num_agreed[sequence] += 1
             rows = [places[sequence] + num_agreed[sequence] for sequence in going]
-            updates += self._sample(going, logits_NV[rows])
+            updates += self._sample(going, logits.take(rows))
         return Extended(updates, num_agreed)
 
     def _agrees(self, sequence: Sequence, drafted: np.ndarray, num_agreed: int) -> bool:

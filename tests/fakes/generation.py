@@ -168,7 +168,7 @@ class Steps:
     def _run(self, plan: SlotPlan) -> None:
         logits = plan.run_on(self.decoder)
         self.scheduler.computed(plan)
-        rows = iter(logits)
+        rows = iter(logits.whole())
         for sequence in plan.sequences:
             if not sequence.num_uncomputed_tokens:
                 self._extend(sequence, int(next(rows).argmax()))
