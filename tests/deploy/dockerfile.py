@@ -73,7 +73,7 @@ class Dockerfile:
             elif stage is None:
                 assert keyword == "ARG", line
                 name, default = rest.split("=", 1)
-                self.arguments[name] = default
+                (self.arguments[name],) = shlex.split(default)
             else:
                 stage.instructions.append((keyword, " ".join(rest.split())))
 
@@ -109,7 +109,8 @@ class Build:
     """The stages of a Dockerfile as folders, each built once.
 
     A stage that stands on another one shares its folder: nothing here takes a file away from
-    the stage before it.
+    the stage before it. So the stages that fill one environment differently, `packages` and
+    `cuda-packages`, need a `Build` each.
     """
 
     def __init__(self, file: Dockerfile, folder: Path) -> None:
@@ -133,15 +134,18 @@ class Build:
         inherited = [one for each in self._file.ancestry(stage.name) for one in each.all("WORKDIR")]
         own = len(stage.all("WORKDIR"))
         folder = Path(["/", *inherited][len(inherited) - own])
+        arguments: list[str] = []
         for keyword, rest in stage.instructions:
-            if keyword == "WORKDIR":
+            if keyword == "ARG" and rest in self._file.arguments:
+                arguments.append(f"{rest}={self._file.arguments[rest]}")
+            elif keyword == "WORKDIR":
                 folder = Path(rest)
             elif keyword == "COPY":
                 *sources, target = rest.split()
                 self._copy(sources, root / (folder / target).relative_to("/"))
             elif keyword == "RUN":
                 (root / folder.relative_to("/")).mkdir(parents=True, exist_ok=True)
-                _do_run(re.sub(r"--mount=\S+ ", "", rest), root, folder)
+                _do_run(re.sub(r"--mount=\S+ ", "", rest), root, folder, arguments)
 
     def _copy(self, sources: list[str], target: Path) -> None:
         context = ROOT
@@ -152,9 +156,18 @@ class Build:
             copy(context / source.removeprefix("/"), target)
 
 
-def _do_run(command: str, root: Path, folder: Path) -> None:
+def _do_run(command: str, root: Path, folder: Path, arguments: list[str]) -> None:
     """As root, but for the files of this machine."""
-    shell = ["env", *INSIDE, "bash", "-euo", "pipefail", "-c", f"cd {folder} && {command}"]
+    shell = [
+        "env",
+        *INSIDE,
+        *arguments,
+        "bash",
+        "-euo",
+        "pipefail",
+        "-c",
+        f"cd {folder} && {command}",
+    ]
     caches = f"mount --bind {PIP_CACHE} {root}/cache" if PIP_CACHE.is_dir() else "true"
     script = f"{_mounts(root)}\n{caches}\nexec chroot {root} {shlex.join(shell)}"
     done = subprocess.run(  # noqa: S603

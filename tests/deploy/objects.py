@@ -74,8 +74,9 @@ def quantity(value: str | float) -> float:
 
 
 def num_gpus(server: Object) -> int:
+    """GPUs, and parts of them."""
     limits = server["resources"].get("limits", {})
-    return sum(int(count) for name, count in limits.items() if name.endswith("/gpu"))
+    return sum(int(count) for name, count in limits.items() if name.startswith("nvidia.com/"))
 
 
 def twice(names: list[Any]) -> set[Any]:

@@ -145,7 +145,9 @@ def _gpu(pod: Object, server: Object) -> list[str]:
     if device != "cuda":
         return [] if num_gpus(server) == 0 else ["a GPU is taken and not used"]
     found = [] if num_gpus(server) > 0 else ["no GPU is asked for"]
-    if not any(one.get("key", "").endswith("/gpu") for one in pod.get("tolerations", [])):
+    tolerated = {one.get("key") for one in pod.get("tolerations", [])}
+    taken = {name for name in server["resources"]["limits"] if name.startswith("nvidia.com/")}
+    if not tolerated >= taken | {"nvidia.com/gpu"}:
         found.append("nodes with GPUs are not tolerated")
     return found
 

@@ -1,4 +1,4 @@
-"""The Dockerfiles: what they say, and the server's image as it runs."""
+"""The Dockerfile: what it says, and the server's image as it runs."""
 
 import fnmatch
 import os
@@ -21,14 +21,14 @@ from tests.deploy.dockerfile import ROOT, Container, Dockerfile, Stage
 from tests.e2e.graphs import add_sub, write_graph
 from tests.e2e.server import READY, free_ports
 
-PATHS = sorted((ROOT / "deploy/docker").glob("Dockerfile*"))
-NAMES = [path.name for path in PATHS]
+PATH = ROOT / "deploy/docker/Dockerfile"
 BASE_MB = 150.0  # python:3.11-slim on disk, see docs/operations.md
 IMAGE_LIMIT_MB = 400.0
 LOADTEST_LIMIT_MB = 600.0
+CUDA_LIMIT_MB = 2000.0
 PROJECT_LIMIT_MB = 8.0
 STOP_LIMIT_S = 15.0
-EXTRAS = {"Dockerfile": "cpu telemetry vision", "Dockerfile.cuda": "gpu telemetry vision"}
+SERVERS = {"server": "packages", "cuda": "cuda-packages"}  # and where their packages come from
 OF_THE_PROJECT = {
     "commands",
     "demos",
@@ -42,35 +42,59 @@ OF_THE_PROJECT = {
 BUILD_TOOLS = re.compile(r"\b(gcc|g\+\+|build-essential|make|cmake|git|curl|wget|-dev)\b")
 
 
-@pytest.fixture(params=PATHS, ids=NAMES)
-def file(request: pytest.FixtureRequest) -> Dockerfile:
-    return Dockerfile(request.param)
+@pytest.fixture
+def file() -> Dockerfile:
+    return Dockerfile(PATH)
+
+
+each_server = pytest.mark.parametrize("name", SERVERS)
 
 
 def test_hadolint_finds_nothing() -> None:
     hadolint = Path(sys.executable).with_name("hadolint")
-    done = subprocess.run([hadolint, *PATHS], capture_output=True, text=True, check=False)  # noqa: S603
+    done = subprocess.run([hadolint, PATH], capture_output=True, text=True, check=False)  # noqa: S603
     assert done.returncode == 0, done.stdout
 
 
 def test_bases_are_arguments_with_an_exact_default(file: Dockerfile) -> None:
     """So that a build may give a digest, and one that does not gets no moving target."""
     names = {stage.base.strip("${}") for stage in file.stages.values()} - set(file.stages)
-    assert names == set(file.arguments)
-    for default in file.arguments.values():
-        assert re.search(r":\d+\.\d+\.\d+-[\w.-]+$", default), default
+    assert names == {"PYTHON_IMAGE"}
+    default = file.arguments["PYTHON_IMAGE"]
+    assert re.search(r":\d+\.\d+\.\d+-[\w.-]+$", default), default
 
 
-def test_the_last_stage_is_the_server_and_builds_nothing(file: Dockerfile) -> None:
+def test_the_last_stage_is_the_server_for_the_cpu(file: Dockerfile) -> None:
     assert list(file.stages)[-1] == "server"
-    server = file.whole("server")
+
+
+@each_server
+def test_a_server_s_stage_builds_nothing(file: Dockerfile, name: str) -> None:
+    server = file.whole(name)
     for command in server.all("RUN"):
         assert not re.search(r"\bpip\b", command), command
         assert not BUILD_TOOLS.search(command), command
     assert server.all("COPY") == [
-        "--from=packages /opt/attendant /opt/attendant",
+        f"--from={SERVERS[name]} /opt/attendant /opt/attendant",
         "--from=project /opt/project /opt/attendant",
     ]
+
+
+def test_both_servers_run_alike(file: Dockerfile) -> None:
+    """But for their packages, the time that CUDA takes to start, and variables of the driver."""
+    cpu, cuda = file.whole("server"), file.whole("cuda")
+    for keyword in ("USER", "WORKDIR", "EXPOSE", "STOPSIGNAL", "ENTRYPOINT", "CMD", "ARG", "RUN"):
+        assert cpu.all(keyword) == cuda.all(keyword), keyword
+    assert cuda.environment == cpu.environment | {
+        "NVIDIA_VISIBLE_DEVICES": "all",
+        "NVIDIA_DRIVER_CAPABILITIES": "compute,utility",
+        "CUDA_CACHE_MAXSIZE": str(128 * 2**20),  # /tmp has 256 MiB
+    }
+    start = "--start-period="
+    assert cpu.last("HEALTHCHECK") == cuda.last("HEALTHCHECK").replace(
+        f"{start}300s", f"{start}120s"
+    )
+    assert cpu.last("LABEL") == cuda.last("LABEL").replace("Attendant, CUDA", "Attendant")
 
 
 def test_a_changed_line_of_source_changes_no_layer_of_packages(
@@ -95,15 +119,18 @@ def test_a_changed_line_of_source_changes_no_layer_of_packages(
 
 
 def test_the_server_has_neither_torch_nor_what_trains(file: Dockerfile) -> None:
-    lists = re.findall(
-        r"requirements\.py ([\w ]+?) > (\w+)\.txt", file.stages["requirements"].last("RUN")
-    )
-    assert {to: extras for extras, to in lists}["server"] == EXTRAS[file.name]
-    assert (
-        file.stages["packages"]
-        .last("RUN")
-        .endswith("packages.sh /opt/attendant/bin/python server.txt")
-    )
+    command = file.stages["requirements"].last("RUN")
+    lists = re.findall(r"requirements\.py ([\w ${}]+?) > (\w+)\.txt", command)
+    extras = {to: extras for extras, to in lists}
+    assert extras["server"] == "cpu telemetry vision"
+    assert extras["cuda"] == "${CUDA_EXTRAS} telemetry vision"
+    assert file.arguments["CUDA_EXTRAS"] == "gpu cudnn"
+    for stage, packages in (("packages", "server.txt"), ("cuda-packages", "cuda.txt")):
+        assert (
+            file.stages[stage]
+            .last("RUN")
+            .endswith(f"packages.sh /opt/attendant/bin/python {packages}")
+        )
     assert "-c constraints.txt" in (ROOT / "deploy/docker/packages.sh").read_text()
 
 
@@ -124,23 +151,25 @@ def test_requirements_are_those_of_the_project_and_of_the_extras_named() -> None
     assert not any("torch" in one for one in expected)
 
 
-def test_the_standard_library_is_compiled_where_it_runs(file: Dockerfile) -> None:
-    compiles = [run for run in file.whole("server").all("RUN") if "compileall" in run]
+@each_server
+def test_the_standard_library_is_compiled_where_it_runs(file: Dockerfile, name: str) -> None:
+    compiles = [run for run in file.whole(name).all("RUN") if "compileall" in run]
     assert len(compiles) == 1
     assert 'sysconfig.get_path("stdlib")' in compiles[0]
 
 
 def test_every_stage_that_runs_has_a_number_for_its_user(file: Dockerfile) -> None:
     """Kubernetes cannot know that a name is not root's."""
-    for name in {"server", "train", "loadtest"} & set(file.stages):
+    for name in (*SERVERS, "train", "loadtest"):
         user, group = file.whole(name).last("USER").split(":")
         assert int(user) >= 10_000
         assert int(group) >= 10_000
 
 
-def test_process_1_is_attendant(file: Dockerfile) -> None:
+@each_server
+def test_process_1_is_attendant(file: Dockerfile, name: str) -> None:
     """The exec form: with a shell's, SIGTERM would end at the shell."""
-    server = file.whole("server")
+    server = file.whole(name)
     assert server.command("ENTRYPOINT") == ["attendant"]
     assert server.command("CMD") == ["serve"]
     assert server.last("STOPSIGNAL") == "SIGTERM"
@@ -161,10 +190,11 @@ def test_ports_are_the_servers_and_variables_are_settings(file: Dockerfile) -> N
     assert {"ATTENDANT_HOST", "ATTENDANT_METRICS_HOST"} <= named <= known
 
 
-def test_labels_are_those_of_the_image_specification(file: Dockerfile) -> None:
-    labels = file.stages["server"].last("LABEL")
-    for name in ("title", "description", "licenses", "version", "revision", "base.name"):
-        assert f"org.opencontainers.image.{name}=" in labels
+@each_server
+def test_labels_are_those_of_the_image_specification(file: Dockerfile, name: str) -> None:
+    labels = file.stages[name].last("LABEL")
+    for label in ("title", "description", "licenses", "version", "revision", "base.name"):
+        assert f"org.opencontainers.image.{label}=" in labels
 
 
 def test_what_is_copied_is_sent_to_the_build_and_nothing_else_is() -> None:
@@ -175,8 +205,7 @@ def test_what_is_copied_is_sent_to_the_build_and_nothing_else_is() -> None:
             sent.add(line[1:])
     copied = {
         source
-        for path in PATHS
-        for stage in Dockerfile(path).stages.values()
+        for stage in Dockerfile(PATH).stages.values()
         for rest in stage.all("COPY")
         if not rest.startswith("--from")
         for source in rest.split()[:-1]
@@ -188,7 +217,7 @@ def test_what_is_copied_is_sent_to_the_build_and_nothing_else_is() -> None:
 
 def test_the_train_stage_has_all_that_make_needs_for_the_models(tmp_path: Path) -> None:
     """A dry run; it also says that what it makes goes to the volumes of `docker-compose.yml`."""
-    stage = Dockerfile(ROOT / "deploy/docker/Dockerfile").stages["train"]
+    stage = Dockerfile(PATH).stages["train"]
     for *sources, target in (rest.split() for rest in stage.all("COPY")):
         for source in sources if not sources[0].startswith("--from") else ():
             dockerfile.copy(ROOT / source, tmp_path / target)
@@ -213,12 +242,12 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> dockerfile.Build:
         pytest.skip(reason)
     folder = tmp_path_factory.mktemp("image")
     folder.chmod(0o755)  # pytest's are for root alone
-    return dockerfile.Build(Dockerfile(ROOT / "deploy/docker/Dockerfile"), folder)
+    return dockerfile.Build(Dockerfile(PATH), folder)
 
 
 @pytest.fixture(scope="module")
 def server() -> Stage:
-    return Dockerfile(ROOT / "deploy/docker/Dockerfile").whole("server")
+    return Dockerfile(PATH).whole("server")
 
 
 @pytest.fixture(scope="module")
@@ -321,7 +350,7 @@ def test_the_image_of_load_tests_has_what_they_need_and_no_torch(built: dockerfi
     names = {path.name for path in (folder / "opt/attendant").rglob("*")}
     assert "matplotlib" in names
     assert not names & {"torch", "pip", "scipy", "sklearn", "onnxscript"}
-    stage = Dockerfile(ROOT / "deploy/docker/Dockerfile").whole("loadtest")
+    stage = Dockerfile(PATH).whole("loadtest")
     stage.instructions.append(
         ("CMD", '["overload_sleeping", "--brief", "--output", "/tmp/reports"]')
     )
@@ -329,3 +358,28 @@ def test_the_image_of_load_tests_has_what_they_need_and_no_torch(built: dockerfi
         text, _ = running.process.communicate(timeout=120)
     assert running.process.returncode == 0, text
     assert "report: /tmp/reports/overload_sleeping" in text, text
+
+
+@pytest.mark.skipif("CUDA_IMAGE" not in os.environ, reason="downloads 0.9 GB: set CUDA_IMAGE=1")
+@pytest.mark.timeout(1200)
+def test_the_cuda_image_lacks_no_library_but_the_driver_s(tmp_path: Path) -> None:
+    """It serves on the CPU of a machine without a GPU, so far as it can be checked there."""
+    if reason := dockerfile.why_not_here():
+        pytest.skip(reason)
+    tmp_path.chmod(0o755)
+    file = Dockerfile(PATH)
+    root = dockerfile.Build(file, tmp_path).root("cuda")
+    own_mb = _megabytes(root / "opt/attendant")
+    print(f"{own_mb:.0f} MB and the base's {BASE_MB:.0f}")  # noqa: T201
+    assert own_mb + BASE_MB < CUDA_LIMIT_MB
+    write_graph(add_sub(), root / "models", "add-sub")
+    with started(file.whole("cuda"), root, ATTENDANT_DEVICE="cpu") as (container, lines):
+        assert container.execute(file.whole("cuda").command("HEALTHCHECK")) == 0, lines
+        code = (
+            "import ctypes, pathlib, onnxruntime; onnxruntime.preload_dlls(); "
+            "capi = pathlib.Path(onnxruntime.__file__).parent / 'capi'; "
+            "ctypes.CDLL(str(capi / 'libonnxruntime_providers_cuda.so'))"
+        )
+        done = container.output(["python", "-c", code])
+    assert done.stdout == ""  # preload_dlls prints what it cannot load
+    assert "OSError: libcuda.so.1: cannot open shared object file" in done.stderr

@@ -54,6 +54,7 @@ ANNOTATIONS = "Deployment.spec.template.metadata.annotations"
 INIT = "pod.initContainers.0"
 LIVENESS = "server.livenessProbe"
 
+MIG = [{"key": "nvidia.com/mig-3g.40gb", "operator": "Exists", "effect": "NoSchedule"}]
 BROKEN: dict[str, list[tuple[str, str, str, Any]]] = {
     # by rule: values, what is found, path, what is put there
     "admissible": [
@@ -164,6 +165,7 @@ BROKEN: dict[str, list[tuple[str, str, str, Any]]] = {
         ("keda", "no GPU", "server.resources.limits", {"memory": "1Gi"}),
         ("baked", "not used", "server.resources.limits", {"nvidia.com/gpu": 1}),
         ("keda", "tolerated", "pod.tolerations", []),
+        ("mig", "tolerated", "pod.tolerations", MIG),
     ],
     "resources": [
         ("baked", "may change", "server.image", "attendant:latest"),

@@ -217,6 +217,11 @@ NONSENSE = [
     ("admin.enabled is false", "networkPolicy.adminFrom[0].podSelector.matchLabels.app=deployer"),
     ("gpu.enabled is false", "gpu.runtimeClassName=nvidia"),
     ("gpu.enabled is false", "gpu.surge=true"),
+    (
+        "one part of a GPU",
+        "gpu.enabled=true,gpu.count=2,gpu.resource=nvidia.com/mig-1g.10gb",
+    ),
+    ("one part of a GPU", "gpu.enabled=true,gpu.count=2,gpu.resource=nvidia.com/gpu.shared"),
     ("tls.secretName is not", "tls.serverName=example.com"),
     ("probes are clients too", "tls.secretName=server,tls.clientCaSecretName=ca"),
     ("must both be set", "auth.restrictedProtocols=trace:k=@/etc/k"),

@@ -41,7 +41,8 @@
 {{- end }}
 {{- end }}
 {{- $cache := get $v.server.settings "kv-cache-bytes" | default 2147483648 | int64 }}
-{{- if le (div (include "attendant.thousandths" $v.resources.limits.memory | int64) 1000) $cache }}
+{{- /* With a GPU, keys and values lie in its memory. */}}
+{{- if and (not $v.gpu.enabled) (le (div (include "attendant.thousandths" $v.resources.limits.memory | int64) 1000) $cache) }}
 {{- fail (printf "resources.limits.memory is %s, expected more than the keys and values of a generative model, which may take %d bytes: raise it, or set server.settings.kv-cache-bytes (to little, where no model generates)" $v.resources.limits.memory $cache) }}
 {{- end }}
 {{- if and $v.gpu.enabled $v.image.digest (not $v.gpu.image.digest) }}
@@ -140,6 +141,9 @@
 {{- end }}
 {{- if and (not $v.gpu.enabled) (or $v.gpu.runtimeClassName $v.gpu.nodeSelector $v.gpu.surge) }}
 {{- fail "gpu.runtimeClassName, gpu.nodeSelector or gpu.surge is set, and gpu.enabled is false" }}
+{{- end }}
+{{- if and (gt (int $v.gpu.count) 1) (or (contains "/mig-" $v.gpu.resource) (hasSuffix ".shared" $v.gpu.resource)) }}
+{{- fail (printf "gpu.count is %d, and gpu.resource is %s: expected 1, as a process computes on one part of a GPU" (int $v.gpu.count) $v.gpu.resource) }}
 {{- end }}
 
 {{- /* Who may call. */}}
