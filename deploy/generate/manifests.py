@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from deploy.generate.chart import CHART, ROOT, Object, read_values, render_files
+from deploy.generate.chart import CHART, ROOT, Object, read_values, render, render_files
 from service.settings import Settings
 
 # The folder of plain manifests that each values file makes.
@@ -21,8 +21,15 @@ PLAIN_NAMESPACE = "attendant"
 COPIES = {"rules": "prometheus/rules/attendant.yml", "dashboards": "grafana/dashboards/*.json"}
 # What only Helm's releases have, and no other label or annotation.
 OF_HELM = {"app.kubernetes.io/managed-by", "helm.sh/chart"}
-HEADER = "# Rendered from deploy/helm/attendant/ci/{} by `make manifests`.\n"
+KSERVE = ROOT / "deploy/kserve/clusterservingruntime.yaml"
+KSERVE_CUDA = KSERVE.with_name("clusterservingruntime-cuda.yaml")
+HEADER = "# Rendered from deploy/helm/attendant/ci/{} by `make manifests`.{}\n"
 
+KSERVE_CUDA_HEADER = """\
+# Rendered from clusterservingruntime.yaml and the chart by `make manifests`.
+# Unverified on CUDA (2026-11-23). An InferenceService with this runtime needs maxSurge 0 and
+# maxUnavailable 1: a new pod would wait for the GPU of an old one.
+"""
 NEEDS = """\
 #
 # What they need and do not make; docs/kubernetes.md says how to make it:
@@ -51,6 +58,7 @@ def made_files() -> dict[Path, str]:
     for folder, values in PLAIN.items():
         for name, text in _plain(values):
             files[ROOT / "deploy" / folder / name] = text
+    files[KSERVE_CUDA] = _kserve_cuda()
     return files
 
 
@@ -94,6 +102,8 @@ def _plain(values: str) -> Iterator[tuple[str, str]]:
         if one
     ]
     names = [f"{one['kind'].lower()}.yaml" for one in objects]
+    has_gpu = read_values(values).get("gpu", {}).get("enabled")
+    header = HEADER.format(values, " Unverified on CUDA (2026-11-23)." if has_gpu else "")
     kustomization = {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
         "kind": "Kustomization",
@@ -101,8 +111,8 @@ def _plain(values: str) -> Iterator[tuple[str, str]]:
         "resources": names,
     }
     for name, one in zip(names, objects, strict=True):
-        yield name, HEADER.format(values) + _text(one)
-    yield "kustomization.yaml", HEADER.format(values) + _needs(objects) + _text(kustomization)
+        yield name, header + _text(one)
+    yield "kustomization.yaml", header + _needs(objects) + _text(kustomization)
 
 
 def _text(one: Object) -> str:
@@ -116,6 +126,24 @@ def _needs(objects: list[Object]) -> str:
     (image,) = (each["image"] for each in pod["containers"] if each["name"] == "attendant")
     claims = [one[CLAIM]["claimName"] for one in pod["volumes"] if CLAIM in one]
     return NEEDS.format(image=image, claim=", ".join(claims), namespace=PLAIN_NAMESPACE)
+
+
+def _kserve_cuda() -> str:
+    """KServe's runtime for GPUs: the CPU's, with what the chart gives to pods with GPUs."""
+    made = render(read_values(PLAIN["kubernetes/gpu"]))
+    (deployment,) = (one for one in made if one["kind"] == "Deployment")
+    pod = deployment["spec"]["template"]["spec"]
+    (server,) = pod["containers"]
+    runtime = yaml.safe_load(KSERVE.read_text(encoding="utf-8"))
+    runtime["metadata"]["name"] += "-cuda"
+    runtime["spec"]["tolerations"] = pod["tolerations"]
+    (container,) = runtime["spec"]["containers"]
+    container |= {"image": server["image"], "resources": server["resources"]}
+    device = {"name": "ATTENDANT_DEVICE", "value": "cuda"}
+    container["env"] = [
+        device if one["name"] == device["name"] else one for one in container["env"]
+    ]
+    return KSERVE_CUDA_HEADER + _text(runtime)
 
 
 def _namespace() -> Object:

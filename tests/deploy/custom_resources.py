@@ -133,6 +133,7 @@ SPECS: dict[tuple[str, str], Schema] = {
         ),
     ),
     ("serving.kserve.io/v1alpha1", "ClusterServingRuntime"): closed(
+        ("tolerations",),
         annotations=TEXTS,
         supportedModelFormats=list_of(
             closed(
@@ -147,6 +148,7 @@ SPECS: dict[tuple[str, str], Schema] = {
         protocolVersions=list_of(one_of("v2", "grpc-v2")),
         containers=list_of(CONTAINER),
         volumes=ANY,
+        tolerations=list_of(closed(key=TEXT, operator=one_of("Exists"), effect=TEXT)),
     ),
     ("serving.kserve.io/v1beta1", "InferenceService"): closed(
         predictor=closed(

@@ -20,40 +20,54 @@ def _read(name: str) -> Any:
 
 
 RUNTIME = _read("clusterservingruntime.yaml")
+CUDA_RUNTIME = _read("clusterservingruntime-cuda.yaml")
 SERVICE = _read("inferenceservice.yaml")
 PREDICTOR = SERVICE["spec"]["predictor"]
 (CONTAINER,) = RUNTIME["spec"]["containers"]
+EVERYTHING = [RUNTIME, CUDA_RUNTIME, SERVICE]
+each_runtime = pytest.mark.parametrize(
+    ("runtime", "values"),
+    [(RUNTIME, "baked-values.yaml"), (CUDA_RUNTIME, "plain-gpu-values.yaml")],
+    ids=["cpu", "cuda"],
+)
 
 
-@pytest.mark.parametrize("one", [RUNTIME, SERVICE], ids=lambda one: one["kind"])
+@pytest.mark.parametrize(
+    "one", EVERYTHING, ids=lambda one: f"{one['kind']}-{one['metadata']['name']}"
+)
 def test_fields_are_those_that_kserve_has(one: Object) -> None:
     jsonschema.validate(one, schema_of(one["apiVersion"], one["kind"]))
 
 
-def test_pod_that_kserve_makes_is_valid_and_safe() -> None:
+@each_runtime
+def test_pod_that_kserve_makes_is_valid_and_safe(runtime: Object, values: str) -> None:
     """Of the runtime's container and the service's pod, as KServe merges them."""
     of_pod = ("automountServiceAccountToken", "enableServiceLinks", "terminationGracePeriodSeconds",
               "securityContext", "topologySpreadConstraints")  # fmt: skip
+    (container,) = runtime["spec"]["containers"]
     pod = {name: PREDICTOR[name] for name in of_pod} | {
-        "containers": [CONTAINER],
-        "volumes": RUNTIME["spec"]["volumes"],
+        "containers": [container],
+        "volumes": runtime["spec"]["volumes"],
+        "tolerations": runtime["spec"].get("tolerations", []),
     }
     one = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "predictor"}, "spec": pod}
     kubernetes_validate.validate(one, "1.36", strict=True)
-    user = CONTAINER["securityContext"]["runAsUser"]  # KServe's own containers have another
-    own = {k: v for k, v in CONTAINER["securityContext"].items() if k != "runAsUser"}
+    user = container["securityContext"]["runAsUser"]  # KServe's own containers have another
+    own = {k: v for k, v in container["securityContext"].items() if k != "runAsUser"}
     pod["securityContext"] = pod["securityContext"] | {"runAsUser": user}
-    pod["containers"] = [CONTAINER | {"securityContext": own}]
+    pod["containers"] = [container | {"securityContext": own}]
     assert pod_rules.pod_security([one]) == []
 
 
-def test_it_runs_as_the_chart_runs_it() -> None:
-    """Probes, drain, port and image agree with the chart's, so that one document describes both."""
-    ours = objects.server_of(render_named("baked-values.yaml"))
-    for name in ("startupProbe", "readinessProbe", "livenessProbe", "lifecycle"):
-        assert CONTAINER[name] == ours[name], name
-    assert CONTAINER["ports"][0]["containerPort"] == pod_rules.GRPC_PORT
-    theirs, chart = objects.variables(CONTAINER), objects.variables(ours)
+@each_runtime
+def test_it_runs_as_the_chart_runs_it(runtime: Object, values: str) -> None:
+    """Probes, drain, port and device agree with the chart's: one document describes both."""
+    (container,) = runtime["spec"]["containers"]
+    ours = objects.server_of(render_named(values))
+    for name in ("startupProbe", "readinessProbe", "livenessProbe", "lifecycle", "resources"):
+        assert container[name] == ours[name], name
+    assert container["ports"][0]["containerPort"] == pod_rules.GRPC_PORT
+    theirs, chart = objects.variables(container), objects.variables(ours)
     for name in (
         "HOST",
         "METRICS_HOST",
@@ -63,7 +77,9 @@ def test_it_runs_as_the_chart_runs_it() -> None:
         "MIN_MODELS",
     ):
         assert theirs[f"ATTENDANT_{name}"] == chart[f"ATTENDANT_{name}"], name
-    grace_s = objects.pod_of(render_named("baked-values.yaml"))["terminationGracePeriodSeconds"]
+    pod = objects.pod_of(render_named(values))
+    assert runtime["spec"].get("tolerations") == pod.get("tolerations")
+    grace_s = pod["terminationGracePeriodSeconds"]
     assert PREDICTOR["terminationGracePeriodSeconds"] == grace_s
 
 
