@@ -34,7 +34,8 @@ from service.repository.repository import ModelRepository
 from service.rpc.health import LIVENESS
 from service.rpc.ports import check_port
 from service.rpc.server import RpcServer
-from service.runtime.session import load_onnxruntime, onnxruntime_version
+from service.runtime.background import in_thread
+from service.runtime.session import cuda_obstacle, load_onnxruntime, onnxruntime_version
 from service.settings import Settings, is_loopback, join_address
 
 if TYPE_CHECKING:
@@ -91,6 +92,10 @@ class App:
             logger.info("administration is open on %s, protected as gRPC is", address)
         await self._rpc.start()
         self._watching = asyncio.create_task(self._watchdog.watch())
+        if self._settings.device == "auto":
+            obstacle = await in_thread(cuda_obstacle)
+            device = f"cpu, as CUDA cannot be used: {obstacle}" if obstacle else "cuda"
+            logger.info("--device auto: models run on %s", device)
         await self.repository.load_all(self._tell_health)
         self._health.set_overall(is_serving=self.repository.readiness.is_ready)
 

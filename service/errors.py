@@ -13,6 +13,7 @@
     ├── TimedOut           the request waited longer than its queue's policy lets it
     ├── Unavailable        the server is starting, or draining
     ├── ModelFailed        the session raised while computing
+    │   ├── OutOfMemory    a run needed more memory than its device has left
     │   └── DeviceFailed   the device is lost: no run of this process will succeed on it
     ├── RegionFailed       a region of shared memory cannot be opened, read or written
     ├── LoadError          a model of the repository cannot be served
@@ -92,6 +93,10 @@ class Unavailable(AttendantError):
 
 class ModelFailed(AttendantError):
     """The session raised while computing."""
+
+
+class OutOfMemory(ModelFailed):
+    """A run needed more memory than its device has left; others may succeed."""
 
 
 class DeviceFailed(ModelFailed):

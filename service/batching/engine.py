@@ -267,8 +267,7 @@ class BatchEngine:
             return False
         try:
             ran, outputs = self._compute(session, run)
-        except DeviceFailed as error:
-            logger.error("the device failed, and the model stops serving: %s", error)  # noqa: TRY400
+        except DeviceFailed as error:  # logged where the model is known
             self._break(error)
             return False
         except AttendantError as error:

@@ -330,7 +330,9 @@ class GenerationEngine:
             error = ModelFailed(f"{type(error).__name__}: {error}")
         self._post(self._fail(self._steps.samples_in(plan.sequences), error))
         self._num_failed_steps += 1
-        if isinstance(error, DeviceFailed) or self._num_failed_steps >= MAX_FAILED_STEPS:
+        if isinstance(error, DeviceFailed):  # logged where the model is known
+            self._break(error)
+        elif self._num_failed_steps >= MAX_FAILED_STEPS:
             logger.error(
                 "%d steps in a row failed: the model stops serving: %s",
                 self._num_failed_steps,

@@ -64,10 +64,13 @@ class Watchdog:
             logger.warning("live again: the run that took too long has ended")
         self._tell(is_live)
 
-    def device_lost(self, name: str) -> None:
+    def device_lost(self, name: str, reason: str) -> None:
         """Note that a model's device fails every run from now on; the next check reports it."""
         self._has_lost_device = True
-        logger.error("not live: the device of '%s' is lost until this process ends", name)
+        logger.error(
+            "not live: '%s' stops serving, because its device is lost until this process ends: %s",
+            *(name, reason),
+        )
 
     def _stuck(self, now_s: float) -> Iterable[tuple[str, float]]:
         for model in self._models():

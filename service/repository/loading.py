@@ -24,11 +24,12 @@ from service.records import Timings
 from service.repository.generative import LoadedDecoder, OpenDecoder, load_decoder, start_decoder
 from service.repository.limits import with_cost
 from service.repository.measuring import made_up_items, measure_cost
+from service.repository.placement import ChooseDevice
 from service.repository.plan import ModelPlan, plan_of
 from service.repository.warmup import warm_up
 from service.runtime.background import release_freed_memory
 from service.runtime.cost import CostCurve
-from service.runtime.session import OnnxSession, RunStop, Session, SessionOptions
+from service.runtime.session import OnnxSession, RunStop, Session, SessionOptions, choose_device
 from service.runtime.tokenizer import TextTokenizer
 from service.serving.image_model import ImageModel
 from service.serving.model import Host, ServedModel
@@ -43,10 +44,11 @@ OpenSession = Callable[[Path, SessionOptions], Session]
 
 @dataclass(frozen=True, slots=True)
 class Openers:
-    """The functions that open graphs: ONNX Runtime's, or those of tests."""
+    """The functions that open graphs and choose their device: ONNX Runtime's, or those of tests."""
 
     session: OpenSession = OnnxSession
     decoder: OpenDecoder = open_decoder
+    choose_device: ChooseDevice = choose_device
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +108,7 @@ def load_model(
     versions: list[LoadedVersion] = []
     for number in numbers:
         if number not in kept:
-            plan = plan_of(folder, number, config, settings)
+            plan = plan_of(folder, number, config, settings, openers.choose_device)
             versions.append(version := _load_version(plan, openers))
             config = version.plan.config  # what one version completes holds for the next
     release_freed_memory()  # files were read whole

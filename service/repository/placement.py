@@ -3,18 +3,22 @@
 Reads `instance_group` and the parameters of sessions; opens none.
 """
 
+from collections.abc import Callable
+
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from service.contract.config_completion import copy_of
 from service.contract.model_config import parameter
 from service.contract.session_tuning import session_tuning
 from service.runtime.cpus import available_cpus
-from service.runtime.session import SessionOptions, choose_device
+from service.runtime.session import SessionOptions
 from service.settings import Settings
+
+ChooseDevice = Callable[[str], str]  # auto, cpu or cuda becomes cpu or cuda, or `LoadError`
 
 
 def place(
-    config: ModelConfig, settings: Settings, *, is_generative: bool
+    config: ModelConfig, settings: Settings, choose_device: ChooseDevice, *, is_generative: bool
 ) -> tuple[ModelConfig, SessionOptions]:
     """The configuration with its instances resolved, and how each of them computes.
 
@@ -26,7 +30,8 @@ def place(
     num_threads = parameter(config, "intra_op_thread_count", settings.num_threads)
     group = config.instance_group[0]  # all are of one kind, in one place
     if group.kind == group.KIND_AUTO:
-        device = choose_device("cpu" if is_generative else settings.device)
+        stays = is_generative and settings.device == "auto"  # its graphs may be the CPU's only
+        device = choose_device("cpu" if stays else settings.device)
     else:
         device = choose_device("cuda" if group.kind == group.KIND_GPU else "cpu")
     for each in config.instance_group:

@@ -27,7 +27,7 @@ from service.errors import LoadError
 from service.generation.scheduler import SchedulerLimits
 from service.repository.graph_checks import check_graph
 from service.repository.limits import batch_limits, scheduler_limits
-from service.repository.placement import place
+from service.repository.placement import ChooseDevice, place
 from service.runtime.cpus import cpu_flags
 from service.runtime.session import SessionOptions
 from service.serving.tasks.table import complete_config, text_task
@@ -140,7 +140,13 @@ class ModelPlan:
         return plan
 
 
-def plan_of(folder: Path, number: int, config: ModelConfig, settings: Settings) -> ModelPlan:
+def plan_of(
+    folder: Path,
+    number: int,
+    config: ModelConfig,
+    settings: Settings,
+    choose_device: ChooseDevice,
+) -> ModelPlan:
     """The plan of one version in a model's folder, or `LoadError` saying what is wrong.
 
     `config` is as it was parsed, or as the plan of the version before this one completed it: all
@@ -157,7 +163,7 @@ def plan_of(folder: Path, number: int, config: ModelConfig, settings: Settings) 
         labels = {"logits": list(manifest.labels), **labels}
     if is_generative:
         check_generative(config)
-    config, options = place(config, settings, is_generative=is_generative)
+    config, options = place(config, settings, choose_device, is_generative=is_generative)
     if manifest is not None:
         precision, source = options.tuning.precision, "config.pbtxt"
         if not precision:

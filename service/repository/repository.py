@@ -74,7 +74,7 @@ class ModelRepository:
         self._openers = openers
         self._models: dict[str, KnownModel] = {}
         self._listener: Listener = _nobody
-        self.on_device_lost: Callable[[str], None] = lambda _: None  # called with the model's name
+        self.on_device_lost: Callable[[str, str], None] = lambda *_: None  # model, error's text
         self._executor = ThreadPoolExecutor(settings.tokenizer_threads, "tokenizer")
         self._host = Host(
             settings, observers, self._executor, ResponseCache(settings.response_cache_bytes)
@@ -399,8 +399,9 @@ class ModelRepository:
         del model.versions[version.version]
         model.is_broken = True
         model.failure = "the model failed while serving, see the log"
-        if version.has_lost_device:
-            self.on_device_lost(version.name)
+        if (failure := version.device_failure) is not None:
+            model.failure = "the model's device is lost until the server is restarted, see the log"
+            self.on_device_lost(version.name, str(failure))
         self._listener(version.name, is_serving=bool(model.versions))
         self._retire(model, version)
 

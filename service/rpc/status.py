@@ -37,11 +37,13 @@ _COMMON: dict[type[errors.AttendantError], StatusCode] = {
 }
 INFERENCE_CODES = _COMMON | {
     errors.WrongTask: StatusCode.INVALID_ARGUMENT,
+    errors.OutOfMemory: StatusCode.INTERNAL,  # a proxy would repeat UNAVAILABLE at once
     errors.Overloaded: StatusCode.UNAVAILABLE,
     errors.TimedOut: StatusCode.UNAVAILABLE,
 }
 ATTENDANT_CODES = _COMMON | {
     errors.WrongTask: StatusCode.FAILED_PRECONDITION,
+    errors.OutOfMemory: StatusCode.RESOURCE_EXHAUSTED,
     errors.Overloaded: StatusCode.RESOURCE_EXHAUSTED,
     errors.TimedOut: StatusCode.DEADLINE_EXCEEDED,
 }

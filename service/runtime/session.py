@@ -8,9 +8,11 @@ other way, and non-UTF-8 bytes are refused before they get here.
 import ctypes
 import importlib
 import importlib.metadata
+import io
 from collections.abc import Callable, Sequence
+from contextlib import redirect_stdout
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -19,29 +21,14 @@ import numpy as np
 from service.contract.accelerators import Accelerator
 from service.contract.session_tuning import GRAPH_LEVELS, SessionTuning
 from service.contract.tensors import BF16, BY_ONNX, BYTES, DATATYPES, Arrays, Signature, TensorSpec
-from service.errors import DeviceFailed, LoadError, ModelFailed
+from service.errors import LoadError
+from service.runtime import cuda
+from service.runtime.device_errors import failure_of_run, reason_of_load
 
 BUILDS = ("onnxruntime", "onnxruntime-gpu", "onnxruntime-openvino")
 CPU_PROVIDER = "CPUExecutionProvider"
 CUDA_PROVIDER = "CUDAExecutionProvider"
 ONNX_BFLOAT16 = 16  # TensorProto.BFLOAT16
-
-
-# After these a process cannot use the device any more (NVIDIA's CUDA Runtime API, cudaError_t:
-# "to continue using CUDA, the process must be terminated and relaunched"). Running out of memory
-# is not among them.
-STICKY_ERRORS = (
-    "illegal memory access",
-    "device-side assert",
-    "unspecified launch failure",
-    "launch timed out",
-    "misaligned address",
-    "illegal instruction",
-    "invalid program counter",
-    "not supported on global/shared address space",
-    "hardware stack error",
-    "uncorrectable ecc error",
-)
 
 
 class RunStop:
@@ -125,16 +112,27 @@ def _folder_of(distribution: str) -> str | None:
         return None
 
 
-def choose_device(device: str) -> str:
-    """`auto` becomes cuda where this build has it, else cpu; the session tells of the machine."""
-    available = load_onnxruntime().get_available_providers()
-    if device == "auto":
-        return "cuda" if CUDA_PROVIDER in available else "cpu"
-    if device == "cuda" and CUDA_PROVIDER not in available:
-        raise LoadError(
-            f"device cuda is requested, but this build of ONNX Runtime offers {available}: "
+@cache
+def cuda_obstacle() -> str:
+    """Why this process cannot use CUDA; empty if it can. Loads CUDA's libraries where it can."""
+    ort = load_onnxruntime()
+    available = ort.get_available_providers()
+    if CUDA_PROVIDER not in available:
+        return (
+            f"this build of ONNX Runtime offers {available}: "
             "install attendant[gpu] on a machine with CUDA"
         )
+    with redirect_stdout(io.StringIO()):  # it prints what it does not find, and `cuda` says it
+        ort.preload_dlls()
+    return cuda.obstacle(ort.cuda_version)
+
+
+def choose_device(device: str) -> str:
+    """`auto` becomes cuda where it can be used, else cpu. Raises `LoadError` where cuda cannot."""
+    if device == "auto":
+        return "cpu" if cuda_obstacle() else "cuda"
+    if device == "cuda" and cuda_obstacle():
+        raise LoadError(f"device cuda is requested, but CUDA cannot be used: {cuda_obstacle()}")
     return device
 
 
@@ -148,15 +146,20 @@ class OnnxSession:
         name = graph.name if isinstance(graph, Path) else "graph"
         providers = providers_for(options, ort.get_available_providers())
         try:
+            # Its fallback would open the graph again on the CPU, here or in the middle of a run.
             self._session = ort.InferenceSession(
-                graph, _ort_options(ort, options), providers=providers
+                graph, _ort_options(ort, options), providers=providers, enable_fallback=0
             )
         except Exception as error:  # ORT's errors share no narrower base class
-            raise LoadError(f"{name}: {error}") from error
-        # ORT would go on without them, and say so only in its log.
+            reason = reason_of_load(
+                str(error), options.device, _num_bytes(graph), getattr(ort, "cuda_version", "")
+            )
+            raise LoadError(f"{name}: {reason}") from error
+        # ORT goes on without a provider whose library cannot be loaded.
         missing = [name for name, _ in providers if name not in self._session.get_providers()]
         if CUDA_PROVIDER in missing:
-            raise LoadError(f"{name}: CUDA cannot be used on this machine, see --device cpu")
+            reason = cuda_obstacle() or f"see the line of {CUDA_PROVIDER} in the log"
+            raise LoadError(f"{name}: CUDA cannot be used: {reason}")
         if missing:
             raise LoadError(f"{name}: {missing[0]} cannot be used on this machine")
         self.signature = Signature(
@@ -190,7 +193,7 @@ class OnnxSession:
         try:
             return self._compute(inputs, outputs, run_options)
         except Exception as error:  # the same
-            raise self._failure(str(error)) from error
+            raise failure_of_run(str(error), self._device) from error
 
     def _compute(
         self,
@@ -221,13 +224,9 @@ class OnnxSession:
             for name, value in zip(outputs, outputs_of_run, strict=True)
         ]
 
-    def _failure(self, text: str) -> ModelFailed:
-        is_sticky = any(sticky in text.lower() for sticky in STICKY_ERRORS)
-        return DeviceFailed(text) if is_sticky and self._device != "cpu" else ModelFailed(text)
-
     def bind(self, inputs: Arrays, outputs: Arrays) -> "Binding":
         """A run over arrays that stay where they are; they must be C-contiguous."""
-        return Binding(self._session, inputs, outputs)
+        return Binding(self._session, self._device, inputs, outputs)
 
 
 class Binding:
@@ -236,8 +235,9 @@ class Binding:
     An output may be an input too, where the graph's operators allow it.
     """
 
-    def __init__(self, session: Any, inputs: Arrays, outputs: Arrays) -> None:
+    def __init__(self, session: Any, device: str, inputs: Arrays, outputs: Arrays) -> None:
         self._session = session
+        self._device = device  # that computes
         self._binding = session.io_binding()
         self._arrays = (inputs, outputs)  # kept alive: the binding knows their addresses only
         for bind, arrays in (
@@ -253,7 +253,14 @@ class Binding:
         try:
             self._session.run_with_iobinding(self._binding)
         except Exception as error:  # ORT's errors share no narrower base class
-            raise ModelFailed(str(error)) from error
+            raise failure_of_run(str(error), self._device) from error
+
+
+def _num_bytes(graph: Path | bytes) -> int:
+    """The size of a graph with its weights, which may lie in files beside it."""
+    if isinstance(graph, bytes):
+        return len(graph)
+    return sum(file.stat().st_size for file in graph.parent.glob(f"{graph.name}*"))
 
 
 def _ort_options(ort: Any, options: SessionOptions) -> Any:

@@ -134,9 +134,10 @@ class ServedModel:
         return self._engine.running_since_s
 
     @property
-    def has_lost_device(self) -> bool:
-        """Whether the model broke with its device: no model of this process will run on it."""
-        return isinstance(self._engine.failure, DeviceFailed)
+    def device_failure(self) -> DeviceFailed | None:
+        """The error of a device that no model of this process will run on any more."""
+        failure = self._engine.failure
+        return failure if isinstance(failure, DeviceFailed) else None
 
     def stop(self) -> None:
         """Answer what runs and refuse the rest, without waiting for it."""

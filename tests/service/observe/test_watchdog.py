@@ -5,16 +5,12 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import pytest
-from grpc import StatusCode
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from tritonclient.grpc import service_pb2
 
-from service.contract.tensors import Arrays
-from service.errors import DeviceFailed
 from service.observe.watchdog import Watchdog
-from tests.fakes.serving import Served, eventually, refusal, serving, within_patience
+from tests.fakes.serving import Served, eventually, serving, within_patience
 from tests.fakes.sessions import PATIENCE_S
 
 
@@ -63,7 +59,7 @@ def test_without_a_bound_a_run_may_take_for_ever(watched: list[Model]) -> None:
 def test_a_lost_device_turns_liveness_off_for_good(watched: list[Model]) -> None:
     told = list[bool]()
     watchdog = Watchdog(lambda: watched, told.append, max_run_s=120.0)
-    watchdog.device_lost("quick")
+    watchdog.device_lost("quick", "CUDA failure 700")
     watchdog.check(1.0)
     watchdog.check(2.0)
     assert told == [False]
@@ -76,20 +72,6 @@ async def liveness(served: Served) -> tuple[bool, int]:
     request = health_pb2.HealthCheckRequest(service="liveness")
     health = await stub.Check(request, timeout=PATIENCE_S)
     return bool(live.live), int(health.status)
-
-
-async def test_a_server_that_lost_a_device_is_not_live(models: Path) -> None:
-    async with serving(models) as served:
-
-        def lose(_: Arrays) -> dict[str, np.ndarray]:
-            raise DeviceFailed("CUDA failure 700: an illegal memory access was encountered")
-
-        served.sessions["spam"].compute = lose
-        code, _ = await refusal(served.infer_text("spam", "lunch"))
-        assert code is StatusCode.INTERNAL
-        await eventually(lambda: not served.app.repository.has("spam"))
-        served.app._watchdog.check(time.monotonic())
-        assert await liveness(served) == (False, health_pb2.HealthCheckResponse.NOT_SERVING)
 
 
 async def test_a_server_whose_run_hangs_says_that_it_is_not_live(models: Path) -> None:

@@ -21,7 +21,7 @@ from service.errors import LoadError
 from service.repository.limits import MAX_PRIORITY_LEVELS
 from service.repository.loading import Openers, load_model
 from service.repository.plan import ModelPlan, plan_of
-from service.runtime.session import SessionOptions
+from service.runtime.session import SessionOptions, choose_device
 from service.settings import Settings
 from tests.fakes.sessions import (
     FakeSession,
@@ -42,7 +42,7 @@ def planned(
 ) -> ModelPlan:
     """The plan of a model `m` with all that is derived from it, or what is wrong."""
     model = write_model(folder, "m", manifest)
-    plan = plan_of(model, 1, parse_config(text, "m"), Settings(device="cpu"))
+    plan = plan_of(model, 1, parse_config(text, "m"), Settings(device="cpu"), choose_device)
     if plan.is_generative:
         assert plan.steps, "sequences join and leave steps"
     else:
@@ -319,7 +319,7 @@ def test_a_plan_leaves_the_configuration_as_it_was_parsed(tmp_path: Path) -> Non
         config = parse_config("instance_group [{ kind: KIND_AUTO }]", "m")
         before = config.SerializeToString(deterministic=True)
         folder = write_model(tmp_path / (manifest.task if manifest else "tensors"), "m", manifest)
-        plan = plan_of(folder, 1, config, settings)
+        plan = plan_of(folder, 1, config, settings, choose_device)
         if manifest is None:
             plan = plan.completed(GRAPH)
         assert config.SerializeToString(deterministic=True) == before

@@ -5,14 +5,10 @@ import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 from attendant.v1 import generation_pb2, text_pb2
 from grpc import StatusCode
-from tritonclient.grpc import service_pb2 as pb
 
-from service.contract.tensors import Arrays
-from service.errors import DeviceFailed
 from tests.fakes.serving import (
     Served,
     default_sessions,
@@ -113,16 +109,3 @@ async def test_a_run_that_its_client_left_is_stopped(served: Served) -> None:
         await eventually(lambda most=num_stopped: session.num_stopped == most)  # type: ignore[misc]
     session.release()
     await served.infer_text("spam", "now")
-
-
-async def test_a_lost_device_withdraws_its_model(served: Served) -> None:
-    def lose(_: Arrays) -> dict[str, np.ndarray]:
-        raise DeviceFailed("CUDA failure 700: an illegal memory access was encountered")
-
-    served.sessions["spam"].compute = lose
-    code, text = await refusal(served.infer_text("spam", "now"))
-    assert (code, text[:16]) == (StatusCode.INTERNAL, "CUDA failure 700")
-    ready = pb.ModelReadyRequest(name="spam")
-    await eventually(lambda: "spam" in served.app.repository.failures)
-    assert not (await served.inference.ModelReady(ready)).ready
-    await served.infer_text("mini", "now")

@@ -1,0 +1,102 @@
+"""What ONNX Runtime's errors of a device mean: for the run, for the model, and for the operator.
+
+Pure: texts in, errors out. The texts are onnxruntime-gpu 1.31.1's, whose numbers and names of
+errors are the CUDA runtime's (cudaError_t); unverified on CUDA.
+"""
+
+import re
+
+from service.errors import DeviceFailed, ModelFailed, OutOfMemory
+from service.runtime.cuda import START_ERRORS, too_old
+
+# After these a process cannot use the device any more (NVIDIA's CUDA Runtime API, cudaError_t:
+# "to continue using CUDA, the process must be terminated and relaunched"), or the device itself is
+# at fault. Running out of memory is not among them.
+STICKY_ERRORS = (
+    "illegal memory access",
+    "device-side assert",
+    "unspecified launch failure",
+    "launch timed out",
+    "misaligned address",
+    "illegal instruction",
+    "invalid program counter",
+    "not supported on global/shared address space",
+    "hardware stack error",
+    "uncorrectable ecc error",
+    "uncorrectable nvlink error",
+    "invalid access of peer gpu memory over nvlink or a hardware error",
+    "tensor memory not completely freed",
+    "context is destroyed",
+    "the mps client has been terminated",
+    "cuda failure 999: unknown error",  # what a device that fell off the bus gives
+)
+MEMORY_ERRORS = (
+    "failed to allocate memory for requested buffer of size",
+    "is smaller than requested bytes of",  # the arena's limit, gpu_mem_limit
+    "cuda failure 2: out of memory",
+    "cublas_status_alloc_failed",
+    "cudnn_status_alloc_failed",
+    "bad_alloc",
+)
+_NUMBER = re.compile(r"CUDA failure (\d+):")
+_ORDINAL = re.compile(r"Invalid device ID: (\d+), must be between 0 \(inclusive\) and (\d+)")
+_SIZES = (
+    re.compile(r"requested buffer of size (\d+)"),
+    re.compile(r"smaller than requested bytes of (\d+)"),
+)
+DRIVER_TOO_OLD = 35
+MEMORY_REMEDY = (
+    "serve fewer models per GPU, lower kv_cache_bytes of generative models, or raise gpu_mem_limit "
+    "where it is set"
+)
+
+
+def is_sticky(text: str) -> bool:
+    """Whether no run of this process will succeed on the device."""
+    return any(sticky in text.lower() for sticky in STICKY_ERRORS)
+
+
+def is_out_of_memory(text: str) -> bool:
+    return any(error in text.lower() for error in MEMORY_ERRORS)
+
+
+def failure_of_run(text: str, device: str) -> ModelFailed:
+    """The error of a run that failed with this text."""
+    if device != "cpu" and is_sticky(text):
+        return DeviceFailed(text)
+    return OutOfMemory(text) if is_out_of_memory(text) else ModelFailed(text)
+
+
+def reason_of_load(text: str, device: str, num_bytes: int, cuda_version: str) -> str:
+    """Why a graph whose files have `num_bytes` was not opened, and what to do where that is known.
+
+    A text that is not of a device stays as it is.
+    """
+    if is_out_of_memory(text):
+        return out_of_memory(device, f"the files of the graph have {megabytes(num_bytes)}", text)
+    if device == "cpu":
+        return text
+    if match := _ORDINAL.search(text):
+        number, count = match.groups()
+        return f"instance_group asks for GPU {number}, but this machine has {count}, counted from 0"
+    match = _NUMBER.search(text)
+    error = int(match[1]) if match else 0
+    if error == DRIVER_TOO_OLD:
+        return f"CUDA cannot be used: {too_old(cuda_version)}"
+    if error in START_ERRORS:
+        return f"CUDA cannot be used: {START_ERRORS[error]}"
+    if is_sticky(text):
+        return f"the device is lost until this process ends, restart the server: {text}"
+    return text
+
+
+def out_of_memory(device: str, purpose: str, text: str) -> str:
+    """The text for memory that a model needs and the device does not have."""
+    size = next((match[1] for each in _SIZES if (match := each.search(text))), None)
+    failed = f"{megabytes(int(size))} more were refused" if size else text
+    remedy = MEMORY_REMEDY if device != "cpu" else "serve fewer models, or lower kv_cache_bytes"
+    return f"too little memory on {device}: {purpose}, and {failed}: {remedy}"
+
+
+def megabytes(num_bytes: int) -> str:
+    return f"{num_bytes / 2**20:,.1f} MiB"
