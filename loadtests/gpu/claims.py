@@ -22,9 +22,12 @@ def at_least(
     return _claim(claim, figure, f"at least {limit:g}", unit, kind, holds=figure >= limit)
 
 
-def is_true(claim: str, holds: bool, found: str = "") -> Claim:
-    """A claim without a figure; `found` is what was seen, above all where it does not hold."""
-    return {"claim": claim, "found": found or ("yes" if holds else "no"), "expected": "yes"} | {
+def is_true(claim: str, holds: bool, found: str = "", expected: str = "yes") -> Claim:
+    """A claim that is no single figure; `found` is what was seen."""
+    return {
+        "claim": claim,
+        "found": found or ("yes" if holds else "no"),
+        "expected": expected,
         "kind": "check",
         "holds": bool(holds),
     }

@@ -30,6 +30,7 @@ class Section:
 SECTIONS = (
     # By number. A section that ends early gives its time to those behind it.
     Section(1, "environment", "The machine", "loadtests.gpu.environment", 0.02),
+    Section(2, "parity", "Outputs beside PyTorch's", "loadtests.gpu.parity", 0.22),
 )
 
 

@@ -1,0 +1,198 @@
+"""Checkpoints of every kind that is exported, with random weights that are the same everywhere.
+
+Weights are larger than a fresh network's, so that different inputs get clearly different outputs,
+and a mistake in one place is seen in them. Heads have 64 values, as in the published models: fused
+kernels are chosen by that. The sizes keep an export within seconds.
+"""
+
+import string
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer
+from tokenizers.models import BPE, WordPiece
+from tokenizers.normalizers import BertNormalizer
+from tokenizers.pre_tokenizers import BertPreTokenizer, ByteLevel
+from tokenizers.processors import TemplateProcessing
+from torch import nn
+
+from models.checkpoints.checkpoint import NO_TOKENIZER, Checkpoint
+from models.data.pair_tokenizer import train_pair_tokenizer
+from models.data.tokenizer import END_OF_TEXT, byte_level
+from models.networks.encoder import Encoder, EncoderConfig
+from models.networks.features import TokenFeatures
+from models.networks.gpt import GPT, GPTConfig
+from models.networks.heads import ClassificationHead, PairScorer, SequenceClassifier, TextEmbedder
+from models.networks.kinds import Task, kind_of
+from models.networks.masked import MaskedLanguageModel
+from models.networks.readers import QuestionAnswerer, TokenClassifier
+from models.networks.recurrent import RecurrentConfig, RecurrentSeq2Seq
+from models.networks.transformer import Transformer, TransformerConfig
+from models.networks.vit import VisionTransformer, ViTConfig
+
+SEED = 3
+ORIGIN = "random weights"
+UNKNOWN = "[UNK]"
+SPECIAL = ("[PAD]", UNKNOWN, "[CLS]", "[SEP]", "[MASK]")
+WORDS = ("free", "prize", "winner", "claim", "now", "call", "lunch", "tomorrow", "we", "are", "on")
+LABELS = tuple(f"label {index}" for index in range(5))
+PAIR_TEXT = "on the 3rd of March, 2021"  # a vocabulary of pairs is learnt from it
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """The sizes of all networks of a run."""
+
+    hidden_size: int
+    num_layers: int
+    num_heads: int
+    max_tokens: int
+    image_pixels: int  # a side, of squares of an eighth
+
+    @property
+    def of_layers(self) -> dict[str, Any]:
+        return {
+            "hidden_size": self.hidden_size,
+            "num_layers": self.num_layers,
+            "num_heads": self.num_heads,
+            "intermediate_size": 4 * self.hidden_size,
+        }
+
+
+TINY = Sizes(hidden_size=32, num_layers=2, num_heads=2, max_tokens=64, image_pixels=16)
+FULL = Sizes(hidden_size=512, num_layers=6, num_heads=8, max_tokens=512, image_pixels=128)
+
+
+def make_checkpoint(kind: str, sizes: Sizes) -> Checkpoint:
+    """The checkpoint of one of `KINDS`, which is the same each time."""
+    torch.manual_seed(SEED)
+    checkpoint = KINDS[kind](sizes)
+    randomise(checkpoint.model, SEED)
+    if isinstance(checkpoint.model, Transformer):
+        _listen(checkpoint.model)
+    checkpoint.model.eval()
+    return checkpoint
+
+
+def randomise(model: nn.Module, seed: int) -> None:
+    """Weights with which a layer keeps the size of what goes through it; biases not zero."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            noise = torch.randn(parameter.shape, generator=generator)
+            if parameter.dim() == 1:
+                is_scale = "norm" in name and name.endswith("weight")
+                parameter.copy_(0.1 * noise + (1.0 if is_scale else 0.0))
+            elif "embeddings" in name:
+                parameter.copy_(noise)
+            else:
+                parameter.copy_(noise * 1.5 * parameter[0].numel() ** -0.5)
+
+
+def _listen(network: Transformer) -> None:
+    """Weights with which a decoder does not repeat one token, whatever it read last."""
+    with torch.no_grad():
+        for name, parameter in network.decoder.named_parameters():
+            if name.endswith("feed_forward.contract.weight"):
+                parameter.mul_(4.0)
+            elif name.endswith("cross_attention.output.weight"):
+                parameter.mul_(0.3)
+
+
+def _checkpoint(
+    model: nn.Module, tokenizer: Tokenizer, max_tokens: int, labels: tuple[str, ...] = ()
+) -> Checkpoint:
+    task: Task = kind_of(model).task
+    return Checkpoint(model, task, labels, tokenizer, max_tokens, ORIGIN)
+
+
+def _encoder(sizes: Sizes) -> Encoder:
+    vocab_size = word_pieces().get_vocab_size()
+    return Encoder(
+        EncoderConfig(vocab_size=vocab_size, max_positions=sizes.max_tokens, **sizes.of_layers)
+    )
+
+
+def _on_encoder(
+    head: Callable[[Encoder], nn.Module], labels: tuple[str, ...] = ()
+) -> Callable[[Sizes], Checkpoint]:
+    return lambda sizes: _checkpoint(head(_encoder(sizes)), word_pieces(), sizes.max_tokens, labels)
+
+
+def _head(encoder: Encoder, num_labels: int) -> ClassificationHead:
+    return ClassificationHead(encoder.config.hidden_size, num_labels)
+
+
+def _decoder(sizes: Sizes) -> Checkpoint:
+    pieces = {character: token for token, character in enumerate(sorted(ByteLevel.alphabet()))}
+    tokenizer = byte_level(BPE(pieces, []))
+    tokenizer.add_special_tokens([END_OF_TEXT])
+    num_pieces = tokenizer.get_vocab_size()
+    config = GPTConfig(
+        vocab_size=num_pieces,
+        max_positions=sizes.max_tokens,
+        eos_token_id=num_pieces - 1,
+        **sizes.of_layers,
+    )
+    return _checkpoint(GPT(config), tokenizer, sizes.max_tokens)
+
+
+def _encoder_decoder(sizes: Sizes) -> Checkpoint:
+    tokenizer = train_pair_tokenizer([PAIR_TEXT], 270)
+    config = TransformerConfig(
+        vocab_size=270, max_positions=sizes.max_tokens // 2, **sizes.of_layers
+    )
+    return _checkpoint(Transformer(config), tokenizer, sizes.max_tokens // 2)
+
+
+def _recurrent(sizes: Sizes) -> Checkpoint:
+    tokenizer = train_pair_tokenizer([PAIR_TEXT], 270)
+    config = RecurrentConfig(270, sizes.hidden_size, "additive", max_positions=8)
+    return _checkpoint(RecurrentSeq2Seq(config), tokenizer, config.max_positions)
+
+
+def _vision(sizes: Sizes) -> Checkpoint:
+    pixels = sizes.image_pixels
+    config = ViTConfig(height=pixels, width=pixels, patch_size=pixels // 8, **sizes.of_layers)
+    network = VisionTransformer(config, len(LABELS))
+    return _checkpoint(network, NO_TOKENIZER, config.max_positions, LABELS)
+
+
+KINDS: dict[str, Callable[[Sizes], Checkpoint]] = {
+    "classification": _on_encoder(
+        lambda encoder: SequenceClassifier(encoder, _head(encoder, len(LABELS))), LABELS
+    ),
+    "embedding": _on_encoder(TextEmbedder),
+    "fill-mask": _on_encoder(lambda encoder: MaskedLanguageModel(encoder, SPECIAL.index("[MASK]"))),
+    "tokens": _on_encoder(lambda encoder: TokenClassifier(encoder, len(LABELS)), LABELS),
+    "answers": _on_encoder(QuestionAnswerer),
+    "pairs": _on_encoder(lambda encoder: PairScorer(encoder, _head(encoder, 1))),
+    "features": _on_encoder(TokenFeatures),
+    "attention": _on_encoder(
+        lambda encoder: SequenceClassifier(encoder, _head(encoder, len(LABELS))), LABELS
+    ),
+    "vision": _vision,
+    "recurrent": _recurrent,
+    "encoder-decoder": _encoder_decoder,
+    "decoder": _decoder,
+}
+TASKS = {"attention": "attention"}  # of kinds that are exported for another task than their own
+
+
+def word_pieces() -> Tokenizer:
+    """WordPiece over a few words and every ASCII character, for texts and pairs."""
+    characters = string.ascii_lowercase + string.digits + string.punctuation
+    pieces = (*SPECIAL, *WORDS, *characters, *(f"##{character}" for character in characters))
+    vocabulary = {piece: index for index, piece in enumerate(dict.fromkeys(pieces))}
+    tokenizer = Tokenizer(WordPiece(vocabulary, unk_token=UNKNOWN))
+    tokenizer.normalizer = BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = BertPreTokenizer()
+    tokenizer.post_processor = TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[(token, vocabulary[token]) for token in ("[CLS]", "[SEP]")],
+    )
+    tokenizer.add_special_tokens(["[MASK]"])
+    return tokenizer

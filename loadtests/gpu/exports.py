@@ -1,0 +1,129 @@
+"""Exported models of every kind and precision, made once and shared by all sections and runs.
+
+They are exported side by side in processes of their own: tracing takes seconds and one core. What
+cannot be exported is kept with its reason, so that a section can say it. The folder is named after
+the sources that exports depend on: after a change of the exporter everything is exported again.
+"""
+
+import hashlib
+import multiprocessing
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import torch
+
+from export.errors import ExportError
+from export.exporter import export_any
+from export.settings import ExportSettings
+from loadtests.gpu.checkpoints import FULL, KINDS, TASKS, TINY, Sizes, make_checkpoint
+from loadtests.gpu.context import Context
+from models.checkpoints.checkpoint import Checkpoint
+from models.errors import SettingError
+from service.contract.manifest import Manifest, Precision
+from service.runtime.cpus import available_cpus
+
+ROOT = Path(__file__).parents[2]
+SOURCES = ("export", "models", "service/contract", "loadtests/gpu/checkpoints.py")
+WHY_SUFFIX = ".txt"  # of the reason for which a model is not there
+PRECISIONS: tuple[Precision, ...] = ("fp32", "fp16", "bf16")
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """An exported model: a kind in a precision, served under its name."""
+
+    kind: str
+    precision: Precision
+    repository: Path
+
+    @property
+    def name(self) -> str:
+        return f"{self.kind}-{self.precision}"
+
+    @property
+    def folder(self) -> Path:
+        """The version's folder."""
+        return self.repository / self.name / "1"
+
+    @property
+    def is_there(self) -> bool:
+        return (self.folder / "manifest.json").is_file()
+
+    @property
+    def reason_file(self) -> Path:
+        return self.repository / f".{self.name}{WHY_SUFFIX}"
+
+    @property
+    def reason(self) -> str:
+        """The reason for which it is not there."""
+        return self.reason_file.read_text(encoding="utf-8") if self.reason_file.exists() else ""
+
+    @property
+    def manifest(self) -> Manifest:
+        return Manifest.from_json((self.folder / "manifest.json").read_text(encoding="utf-8"))
+
+    def graphs(self) -> list[tuple[Precision, str, Path]]:
+        """Precision, layout and file of each graph that is for the precision."""
+        return [
+            (graph.precision, graph.layout, self.folder / name)
+            for name, graph in self.manifest.graphs.items()
+            if graph.precision == self.precision
+        ]
+
+
+def sizes_of(context: Context) -> Sizes:
+    return TINY if context.is_tiny else FULL
+
+
+def export_models(context: Context, wanted: Sequence[tuple[str, Precision]]) -> list[Model]:
+    """The models of these kinds and precisions, exported where they are not there yet."""
+    repository = context.work / f"models-{'tiny-' if context.is_tiny else ''}{digest_of_sources()}"
+    repository.mkdir(parents=True, exist_ok=True)
+    models = [Model(kind, precision, repository) for kind, precision in wanted]
+    missing = [model for model in models if not model.is_there and not model.reason]
+    if not missing:
+        return models
+    processes = multiprocessing.get_context("forkserver")
+    num_workers = min(len(missing), available_cpus())
+    context.say(f"exports {len(missing)} models, {num_workers} at a time")
+    with ProcessPoolExecutor(num_workers, mp_context=processes) as pool:
+        done = pool.map(export_model, missing, [sizes_of(context)] * len(missing))
+        for number, model in enumerate(done, start=1):
+            said = f": {model.reason.splitlines()[0]}" if model.reason else ""
+            context.say(f"exported {number} of {len(missing)}, {model.name}{said}")
+    return models
+
+
+def export_model(model: Model, sizes: Sizes) -> Model:
+    """Export one, or keep the reason for which the exporter refuses it."""
+    torch.set_num_threads(1)  # there are others beside this one
+    settings = ExportSettings(model.name, model.repository, precision=model.precision)
+    try:
+        export_any(checkpoint_of(model.kind, sizes), settings, task=TASKS.get(model.kind))
+    except (ExportError, SettingError) as error:
+        model.reason_file.write_text(str(error), encoding="utf-8")
+    return model
+
+
+@cache
+def checkpoint_of(kind: str, sizes: Sizes) -> Checkpoint:
+    """The network that was exported, with its tokenizer; not to be changed."""
+    return make_checkpoint(kind, sizes)
+
+
+@cache
+def digest_of_sources() -> str:
+    """A few digits that change with the sources."""
+    digest = hashlib.sha256()
+    for source in SOURCES:
+        path = ROOT / source
+        for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
+            digest.update(file.read_bytes())
+    return digest.hexdigest()[:10]
+
+
+def all_kinds() -> tuple[str, ...]:
+    return tuple(KINDS)

@@ -1,0 +1,172 @@
+"""Section 2: every kind of model that is exported, on the device beside PyTorch in float32.
+
+Each graph of each precision is compared. What the exporter or the device refuses is told with the
+reason; on a GPU a graph that does not load is a failure, on the CPU, which has no kernels for some
+graphs, it is not.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from loadtests.gpu.claims import Claim, is_true
+from loadtests.gpu.context import Context, Findings
+from loadtests.gpu.device import session_options, torch_device
+from loadtests.gpu.exports import (
+    PRECISIONS,
+    Model,
+    all_kinds,
+    checkpoint_of,
+    export_models,
+    sizes_of,
+)
+from loadtests.gpu.figures import LIMITS, Figures, compare, described, percent, worst
+from loadtests.gpu.references import outputs_of
+from service.contract.manifest import Precision
+from service.errors import LoadError, ModelFailed
+
+# On the CPU a tiny run exports these in half precision too, which is slow there and proves little.
+TINY_HALF = ("classification", "decoder")
+NO_FLOAT32 = ("decoder", "encoder-decoder")  # GroupQueryAttention has none on CUDA
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A graph of a model, to be compared in one way."""
+
+    model: Model
+    layout: str
+    graph: Path
+    arithmetic: str  # one of LIMITS
+
+    @property
+    def name(self) -> str:
+        layout = f", {self.layout}" if self.layout else ""
+        return f"{self.model.kind} in {self.arithmetic}{layout}"
+
+
+def run(context: Context) -> Findings:
+    """Figures of every graph beside its limits."""
+    models = export_models(context, wanted(context))
+    left_out = [f"{m.name}: not exported: {m.reason}" for m in models if m.reason]
+    left_out += not_wanted(context)
+    results: list[tuple[Case, Figures | None, str]] = []
+    cases = [case for model in models if model.is_there for case in cases_of(model, context)]
+    for number, case in enumerate(cases, start=1):
+        if context.is_over:
+            left_out.append(
+                "No time was left for " + ", ".join(case.name for case in cases[number - 1 :])
+            )
+            break
+        figures, problem = _measure(case, context)
+        results.append((case, figures, problem))
+        context.say(f"{number} of {len(cases)}, {case.name}: {figures or problem}")
+    return _findings(context, results, left_out)
+
+
+def wanted(context: Context) -> list[tuple[str, Precision]]:
+    """The kinds and precisions to compare, the most used ones first."""
+    order: Sequence[Precision] = (
+        ("fp16", "fp32", "bf16") if context.device == "cuda" else PRECISIONS
+    )
+    return [
+        (kind, precision)
+        for precision in order
+        for kind in all_kinds()
+        if not _why_not(context, kind, precision)
+    ]
+
+
+def not_wanted(context: Context) -> list[str]:
+    """Sentences about the others."""
+    reasons: dict[str, list[str]] = {}
+    for precision in PRECISIONS:
+        for kind in all_kinds():
+            if reason := _why_not(context, kind, precision):
+                reasons.setdefault(reason, []).append(f"{kind}-{precision}")
+    return [f"{', '.join(names)}: {reason}" for reason, names in reasons.items()]
+
+
+def _why_not(context: Context, kind: str, precision: Precision) -> str:
+    if context.device == "cuda":
+        is_missing = precision == "fp32" and kind in NO_FLOAT32
+        return "CUDA's GroupQueryAttention has no float32" if is_missing else ""
+    if precision == "bf16":
+        return "the CPU provider has no kernels for bfloat16"
+    if context.is_tiny and precision == "fp16" and kind not in TINY_HALF:
+        return "a tiny run on the CPU leaves out most of float16"
+    return ""
+
+
+def cases_of(model: Model, context: Context) -> Iterator[Case]:
+    for precision, layout, graph in model.graphs():
+        yield Case(model, layout, graph, precision)
+        if precision == "fp32" and context.device == "cuda":  # as it is served, see LIMITS
+            yield Case(model, layout, graph, "tf32")
+
+
+def _measure(case: Case, context: Context) -> tuple[Figures | None, str]:
+    """Figures, or why there are none."""
+    checkpoint = checkpoint_of(case.model.kind, sizes_of(context))
+    try:
+        options = session_options(context, is_exact=case.arithmetic == "fp32")
+        pairs = outputs_of(case.model.kind, checkpoint, case.graph, options, torch_device(context))
+    except (LoadError, ModelFailed) as error:
+        return None, str(error)
+    return worst([compare(pair, LIMITS[case.arithmetic].tie) for pair in pairs]), ""
+
+
+def _findings(
+    context: Context, results: Sequence[tuple[Case, Figures | None, str]], left_out: list[str]
+) -> Findings:
+    claims: list[Claim] = []
+    rows: list[list[str]] = []
+    data: list[dict[str, Any]] = []
+    for case, figures, problem in results:
+        claim = f"{case.name} is as PyTorch"
+        if figures is None:
+            if context.device == "cuda":
+                claims.append(is_true(claim, False, problem))
+            else:
+                left_out.append(f"{case.name}: {problem}")
+            continue
+        limits = LIMITS[case.arithmetic]
+        holds = figures.is_within(limits)
+        claims.append(is_true(claim, holds, str(figures), described(limits)))
+        rows.append(_row(case, figures))
+        data.append(_data(case, figures, holds=holds))
+    compared = {case.model.kind for case, figures, _ in results if figures is not None}
+    missing = [kind for kind in all_kinds() if kind not in compared]
+    claims.append(is_true("every kind of model was compared", not missing, ", ".join(missing)))
+    table = {
+        "title": "Differences from PyTorch in float32, on the same inputs",
+        "columns": [
+            *("model", "computed in", "layout", "rows", "largest difference", "of the size"),
+            *("lowest cosine", "mean cosine", "same best"),
+        ],
+        "rows": rows,
+    }
+    summary = [f"{len(rows)} graphs of {len(compared)} kinds of model were compared."]
+    return {
+        "summary": summary,
+        "claims": claims,
+        "tables": [table],
+        "left_out": left_out,
+        "figures": data,
+    }
+
+
+def _row(case: Case, figures: Figures) -> list[str]:
+    same = "" if figures.agreement is None else percent(figures.agreement)
+    return [
+        *(case.model.kind, case.arithmetic, case.layout or "default", str(figures.num_rows)),
+        *(f"{figures.max_abs:.2e}", percent(figures.relative)),
+        *(f"{figures.min_cosine:.6f}", f"{figures.mean_cosine:.6f}", same),
+    ]
+
+
+def _data(case: Case, figures: Figures, *, holds: bool) -> dict[str, Any]:
+    numbers = {key: value if value == value else None for key, value in asdict(figures).items()}
+    where = {"kind": case.model.kind, "arithmetic": case.arithmetic, "layout": case.layout}
+    return {**where, **numbers, "holds": holds}
