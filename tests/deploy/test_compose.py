@@ -17,7 +17,7 @@ PATH = ROOT / "docker-compose.yml"
 OWN_MODELS = ROOT / "docker-compose.own-models.yml"
 COMPOSE: dict[str, Any] = yaml.safe_load(PATH.read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
-ONCE = {"models", "loadtest"}  # they end by themselves
+ONCE = {"models", "models-cuda", "loadtest"}  # they end by themselves
 each_service = pytest.mark.parametrize("name", SERVICES)
 
 
@@ -76,7 +76,8 @@ def test_traces_of_every_request_go_to_a_collector_that_shows_them() -> None:
 def test_who_has_models_builds_no_image_that_trains() -> None:
     """In a profile that is not asked for; the server does without it, and keeps all else."""
     own = yaml.safe_load(OWN_MODELS.read_text())["services"]
-    assert own["models"] == {"profiles": ["train"]}
+    assert own["models"] == own["models-cuda"] == {"profiles": ["train"]}
+    assert own["server-cuda"] == own["server"]
     assert SERVICES["server"]["depends_on"]["models"]["required"] is False
     assert own["server"].keys() == {"volumes"}
     (mount,) = own["server"]["volumes"]
@@ -143,6 +144,48 @@ def test_the_server_starts_when_its_models_are_built_and_may_not_change_them() -
     file = Dockerfile(ROOT / "deploy/docker/Dockerfile")
     assert file.stages["train"].command("ENTRYPOINT")[-1] == "REPOSITORY=/models"
     assert file.whole("server").environment["ATTENDANT_MODEL_REPOSITORY"] == "/models"
+
+
+def test_the_server_with_a_gpu_is_the_same_but_for_image_models_and_device() -> None:
+    """And it is reached under the other's name, which Prometheus and load tests know."""
+    cpu, cuda = SERVICES["server"], dict(SERVICES["server-cuda"])
+    assert cuda.pop("profiles") == ["gpu"], "not started unasked"
+    (device,) = cuda.pop("deploy")["resources"]["reservations"]["devices"]
+    assert device == {"driver": "nvidia", "count": 1, "capabilities": ["gpu"]}
+    assert cuda.pop("networks") == {"default": {"aliases": ["server"]}}
+    assert cuda["build"] == cpu["build"] | {"target": "cuda"}
+    assert cuda["environment"] == cpu["environment"] | {"ATTENDANT_DEVICE": "cuda"}
+    assert cuda["healthcheck"] == cpu["healthcheck"] | {"start_period": "300s"}
+    same = cpu.keys() - {
+        "image",
+        "build",
+        "depends_on",
+        "mem_limit",
+        "environment",
+        "healthcheck",
+        "volumes",
+    }
+    assert {name: cpu[name] for name in same} == {name: cuda[name] for name in same}
+    assert cuda.keys() == cpu.keys()
+    assert cuda["volumes"] == ["models-cuda:/models:ro"]
+    assert list(cuda["depends_on"]) == ["models-cuda"]
+
+
+def test_models_for_gpus_are_exported_by_the_same_image_from_the_same_checkpoints() -> None:
+    cpu, cuda = SERVICES["models"], SERVICES["models-cuda"]
+    assert cuda["volumes"] == ["models-cuda:/models", "build:/src/build"]
+    assert cuda["build"] == cpu["build"]
+    (flags,) = cuda["command"]
+    done = subprocess.run(  # noqa: S603
+        ["/usr/bin/make", "--dry-run", "--always-make", "models", flags],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    exports = re.findall(r"attendant export (?:.|\\\n)+", done.stdout)
+    assert len(exports) == 3
+    assert all(" --target cuda " in one for one in exports)
 
 
 def test_the_health_check_is_the_images() -> None:
