@@ -62,6 +62,7 @@ ROOMS = {
         "errors records settings observe serving api",
         "health ports server",
     ),
+    "service/http": Room("errors contract api"),
     "service/app": Room("errors settings runtime observe repository api rpc"),
     "models/errors": Room(),
     "models/choices": Room(),

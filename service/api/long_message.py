@@ -10,7 +10,7 @@ them to compute the message's size. Works on any thread.
 import io
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from google.protobuf.message import DecodeError
@@ -26,13 +26,17 @@ _STREAM = service_pb2.ModelStreamInferResponse
 _STREAMED = _STREAM.DESCRIPTOR.fields_by_name["infer_response"].number
 
 
+# Raw; or the strings of a BYTES tensor.
+Content: TypeAlias = memoryview | bytes | list[bytes]
+
+
 class LongInferRequest:
     """A `ModelInferRequest`, its raw contents views of the message as it came."""
 
     DESCRIPTOR = _KIND.DESCRIPTOR
     __slots__ = ("_rest", "raw_input_contents")
 
-    def __init__(self, rest: object, raw_input_contents: Sequence[memoryview]) -> None:
+    def __init__(self, rest: object, raw_input_contents: Sequence[Content]) -> None:
         self._rest = rest
         self.raw_input_contents = raw_input_contents
 

@@ -63,22 +63,32 @@ def inflated(message: bytes, limit: int) -> bytes | bytearray:
     """
     if not is_compressed(message):
         return message
-    stream = zlib.decompressobj(ANY_FORMAT)
-    content = bytearray()
     try:
-        for start in range(0, len(message), _PIECE_TAKEN):
-            taken = message[start : start + _PIECE_TAKEN]
-            while taken and not stream.eof and len(content) <= limit:
-                content += stream.decompress(taken, min(_PIECE_GIVEN, limit + 1 - len(content)))
-                taken = stream.unconsumed_tail
-            if stream.eof or len(content) > limit:
-                return content
+        return inflate(message, limit, ANY_FORMAT)
     except zlib.error:
         return message
+
+
+def inflate(message: bytes | bytearray | memoryview, limit: int, window_bits: int) -> bytearray:
+    """The decompressed message, or its beginning where that has more than `limit` bytes.
+
+    Raises `zlib.error` where it is not in zlib's format of `window_bits`, or is cut short.
+    """
+    stream = zlib.decompressobj(window_bits)
+    content = bytearray()
+    for start in range(0, len(message), _PIECE_TAKEN):
+        taken = message[start : start + _PIECE_TAKEN]
+        while taken and not stream.eof and len(content) <= limit:
+            content += stream.decompress(taken, min(_PIECE_GIVEN, limit + 1 - len(content)))
+            taken = stream.unconsumed_tail
+        if stream.eof or len(content) > limit:
+            return content
     # All is taken, and the last of it may still be to give.
     while len(content) <= limit and (piece := stream.decompress(b"", _PIECE_GIVEN)):
         content += piece
-    return content if stream.eof or len(content) > limit else message
+    if not stream.eof and len(content) <= limit:
+        raise zlib.error("the message is cut short")
+    return content
 
 
 def cut_out(message: memoryview, number: int) -> tuple[bytes, list[memoryview]]:

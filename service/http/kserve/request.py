@@ -1,0 +1,227 @@
+"""The body of an infer request as the protocol's message, for `service/api` to check and answer.
+
+    {JSON: names, types, shapes, parameters, data}{bytes of input 1}{bytes of input 2}...
+     <-- Inference-Header-Content-Length -->       <- binary_data_size ->
+
+Without that header the whole body is JSON; where it is 0, all of it is the only input's bytes. Only
+the form is checked here. Binary tensors stay where they are in the body. Pure, for any thread.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+import msgspec
+import numpy as np
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+from tritonclient.grpc import service_pb2 as pb
+
+from service.api.classification import PARAMETER as CLASSES
+from service.api.long_message import Content, LongInferRequest
+from service.api.regions import REGION
+from service.contract.tensors import BYTES, DATATYPES
+from service.errors import InvalidArgument
+from service.http.compression import Buffer
+from service.http.kserve.json_data import read_data
+
+HEADER_LENGTH = "Inference-Header-Content-Length"
+BINARY_SIZE = "binary_data_size"
+_BINARY = "binary_data"
+_BINARY_OUTPUT = "binary_data_output"
+_SHARED = (REGION, "shared_memory_offset", "shared_memory_byte_size")
+_INT64 = range(-(2**63), 2**63)
+_UINT64 = range(2**64)
+Parameters = dict[str, Any]
+
+
+class Input(Struct):
+    """One element of `inputs`."""
+
+    name: str
+    datatype: str
+    shape: list[Annotated[int, Meta(ge=_INT64[0], le=_INT64[-1])]]
+    data: Raw | UnsetType = UNSET
+    parameters: Parameters | None = None
+
+
+class Output(Struct):
+    """One element of `outputs`."""
+
+    name: str
+    parameters: Parameters | None = None
+
+
+class InferBody(Struct):
+    """The JSON of a request; what it has beyond these fields is ignored, and null is absent."""
+
+    inputs: list[Input]
+    id: str | None = None
+    outputs: list[Output] | None = None
+    parameters: Parameters | None = None
+
+
+_BODY = msgspec.json.Decoder(InferBody)
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """The form in which a client wants the outputs: binary, or JSON."""
+
+    is_binary: bool = False  # what has no choice of its own
+    choices: Mapping[str, bool] = field(default_factory=dict)
+    in_memory: frozenset[str] = frozenset()  # outputs in shared memory, of which nothing is sent
+
+    def is_binary_of(self, name: str) -> bool:
+        return self.choices.get(name, self.is_binary)
+
+
+@dataclass(frozen=True, slots=True)
+class InferCall:
+    """A request's message, and the form of its answer."""
+
+    message: LongInferRequest
+    delivery: Delivery
+
+
+def header_length_of(value: str | None, num_bytes: int) -> int:
+    """The length of a body's JSON, by its header. Raises `InvalidArgument`."""
+    if value is None:
+        return num_bytes
+    if not (value.isascii() and value.isdigit() and len(value) < 20):
+        raise InvalidArgument(f"Unable to parse {HEADER_LENGTH}, got: {value}")
+    if int(value) > num_bytes:
+        raise InvalidArgument(
+            f"inference header size should be in range (0, {num_bytes}), got: {value}"
+        )
+    return int(value)
+
+
+def parse_infer(body: Buffer, header_length: int, model: str, version: str) -> InferCall:
+    """The request of a body that begins with so many bytes of JSON. Raises `InvalidArgument`."""
+    view = memoryview(body).toreadonly()
+    content = decode_json(_BODY, view[:header_length])
+    message = pb.ModelInferRequest(model_name=model, model_version=version, id=content.id or "")
+    parameters = content.parameters or {}
+    is_binary = _flag(parameters.pop(_BINARY_OUTPUT, False), _BINARY_OUTPUT)
+    for name, value in parameters.items():
+        set_parameter(message.parameters[name], name, value)
+    contents = _add_inputs(message, content.inputs, view[header_length:])
+    delivery = _add_outputs(message, content.outputs or (), is_binary=is_binary)
+    return InferCall(LongInferRequest(message, contents), delivery)
+
+
+def decode_json(decoder: msgspec.json.Decoder[Any], text: Buffer) -> Any:  # noqa: ANN401
+    """The decoded JSON. Raises `InvalidArgument`."""
+    try:
+        return decoder.decode(memoryview(text))
+    except msgspec.ValidationError as error:
+        raise InvalidArgument(f"the request's JSON is not as expected: {error}") from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InvalidArgument(f"failed to parse the request JSON buffer: {error}") from error
+    except RecursionError:
+        raise InvalidArgument("the request's JSON has too many lists inside each other") from None
+
+
+def set_parameter(parameter: pb.InferParameter, name: str, value: object) -> None:
+    """Give a parameter its value. Raises `InvalidArgument` for one that is none."""
+    if isinstance(value, bool):
+        parameter.bool_param = value
+    elif isinstance(value, str):
+        parameter.string_param = value
+    elif isinstance(value, float):
+        parameter.double_param = value
+    elif isinstance(value, int) and value in _INT64:
+        parameter.int64_param = value
+    elif isinstance(value, int) and value in _UINT64:
+        parameter.uint64_param = value
+    else:
+        raise InvalidArgument(
+            f"parameter '{name}' has invalid type. It should be either 'int', 'bool', or 'string'."
+        )
+
+
+def _add_inputs(
+    message: pb.ModelInferRequest, inputs: Sequence[Input], binary: memoryview
+) -> list[Content]:
+    """Add the inputs; the contents of those that are not in shared memory, in their order."""
+    contents: list[Content] = []
+    for each in inputs:
+        parameters = each.parameters or {}
+        _check_source(each.data is not UNSET, parameters)
+        tensor = message.inputs.add(name=each.name, datatype=each.datatype, shape=each.shape)
+        if each.data is not UNSET:
+            assert isinstance(each.data, Raw)
+            contents.append(read_data(each.data, each.datatype, each.name))
+        elif BINARY_SIZE in parameters:
+            size = _size(parameters[BINARY_SIZE])
+            if size > len(binary):
+                raise InvalidArgument(
+                    f"unexpected size for input '{each.name}', expecting {size - len(binary)} "
+                    f"additional bytes for model '{message.model_name}'"
+                )
+            contents.append(aligned(binary[:size], each.datatype))
+            binary = binary[size:]
+        for name in _SHARED:
+            if name in parameters:
+                set_parameter(tensor.parameters[name], name, parameters[name])
+    if len(binary):
+        raise InvalidArgument(
+            f"unexpected additional input data for model '{message.model_name}': "
+            f"{len(binary)} bytes follow those of the inputs"
+        )
+    return contents
+
+
+def _check_source(has_data: bool, parameters: Parameters) -> None:
+    """Refuse an input whose values come from no source, or from several."""
+    sources = ["data"] if has_data else []
+    sources += [name for name in (BINARY_SIZE, REGION) if name in parameters]
+    chosen = [f"'{name}'" for name in sources]
+    if len(chosen) != 1:
+        raise InvalidArgument(
+            "Input must set only one of the following fields: 'data', 'binary_data_size' in "
+            "'parameters', 'shared_memory_region' in 'parameters'. But "
+            + (f"set {' '.join(chosen)}" if chosen else "no field is set")
+        )
+
+
+def _size(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise InvalidArgument(f"Unable to parse '{BINARY_SIZE}': expected a number of bytes")
+    return value
+
+
+def aligned(view: memoryview, datatype_name: str) -> memoryview | bytes:
+    """The same bytes, copied where they do not begin at a multiple of their items' size."""
+    datatype = DATATYPES.get(datatype_name)
+    if datatype is None or datatype.name == BYTES:
+        return view
+    address: int = np.frombuffer(view, np.uint8).ctypes.data if len(view) else 0
+    return view if address % datatype.dtype.itemsize == 0 else bytes(view)
+
+
+def _add_outputs(
+    message: pb.ModelInferRequest, outputs: Sequence[Output], *, is_binary: bool
+) -> Delivery:
+    choices: dict[str, bool] = {}
+    in_memory: set[str] = set()
+    for each in outputs:
+        output, parameters = message.outputs.add(name=each.name), each.parameters or {}
+        if _BINARY in parameters:
+            choices[each.name] = _flag(parameters[_BINARY], _BINARY)
+        for name in (*_SHARED, CLASSES):
+            if name in parameters:
+                set_parameter(output.parameters[name], name, parameters[name])
+        if REGION in parameters:
+            in_memory.add(each.name)
+            if choices.get(each.name):
+                raise InvalidArgument(
+                    "Output can't set both 'shared_memory_region' and 'binary_data'"
+                )
+    return Delivery(is_binary, choices, frozenset(in_memory))
+
+
+def _flag(value: object, name: str) -> bool:
+    if not isinstance(value, bool):
+        raise InvalidArgument(f"Unable to parse '{name}': expected true or false")
+    return value
