@@ -1,0 +1,196 @@
+"""Builds the models whose speed is measured, each in a process of its own.
+
+    python -m loadtests.gpu.build REPOSITORY NAME DEVICE
+
+A graph is traced and written without the comparisons of an export, which take minutes for large
+networks on a processor: `gpu-check` compares every kind of export elsewhere, and what is timed with
+PyTorch again. Processes, so that models are built side by side while the GPU is measured.
+"""
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import onnx
+import torch
+from tokenizers import Tokenizer
+from tokenizers.models import BPE, WordLevel
+from tokenizers.pre_tokenizers import ByteLevel, Whitespace
+from tokenizers.processors import TemplateProcessing
+from torch import nn
+
+from export.graphs.cached_decoder import trace_decoder
+from export.graphs.graph import fused_ops, trace
+from export.graphs.paged_decoder import trace_paged_decoder
+from export.writer import Built, BuiltGraphs, ExportedModel, write_model
+from loadtests.gpu.context import Context
+from loadtests.gpu.exports import digest_of_sources
+from loadtests.gpu.shapes import SEED, config_of
+from loadtests.load.lengths import WORDS
+from models.data.tokenizer import END_OF_TEXT, byte_level
+from models.networks.encoder import Encoder, EncoderConfig
+from models.networks.gpt import GPT, GPTConfig
+from models.networks.heads import ClassificationHead, SequenceClassifier
+from service.contract.manifest import GraphDevice, Layout, Manifest, Precision, Variant
+
+LABELS = ("no", "yes")
+MAX_BATCH_SIZE = 64
+DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+Kind = tuple[Precision, Layout]
+
+
+def encoder_kinds(device: str) -> list[Kind]:
+    """The graphs of an encoder that are timed on a device, `model.onnx` first."""
+    if device == "cpu":
+        return [("fp32", "")]
+    return [("fp16", "")]
+
+
+def decoder_kinds(device: str) -> list[Kind]:
+    """The graphs of a decoder; a CPU has no kernel for the paged one."""
+    return [("fp32", "")] if device == "cpu" else [("fp16", ""), ("fp16", "paged")]
+
+
+def encoder_network(config: EncoderConfig) -> SequenceClassifier:
+    """A classifier with random weights, the same each time."""
+    torch.manual_seed(SEED)
+    head = ClassificationHead(config.hidden_size, len(LABELS))
+    return SequenceClassifier(Encoder(config), head).eval()
+
+
+def decoder_network(config: GPTConfig) -> GPT:
+    torch.manual_seed(SEED)
+    return GPT(config).eval()
+
+
+def main(repository: Path, name: str, device: str) -> None:
+    """Write a version of the shape `name` into the repository, whole or not at all."""
+    config = config_of(name)
+    if isinstance(config, EncoderConfig):
+        exported = _encoder(config, encoder_kinds(device))
+    else:
+        exported = _decoder(config, decoder_kinds(device))
+    write_model(exported, repository, name, 1, MAX_BATCH_SIZE)
+
+
+def _encoder(config: EncoderConfig, kinds: Sequence[Kind]) -> ExportedModel:
+    network = encoder_network(config)
+    graphs = [_built(_encoder_graph(network, kind), kind) for kind in kinds]
+    manifest = Manifest(
+        task="text-classification",
+        max_tokens=config.max_positions,
+        pad_token_id=network.pad_token_id,
+        labels=LABELS,
+        **_fields(graphs),
+    )
+    return ExportedModel(graphs[0].graph, words_tokenizer(), manifest, tuple(graphs[1:]))
+
+
+def _decoder(config: GPTConfig, kinds: Sequence[Kind]) -> ExportedModel:
+    network = decoder_network(config)
+    graphs = [_built(_decoder_graph(network, kind), kind) for kind in kinds]
+    manifest = Manifest(
+        task="text-generation",
+        max_tokens=config.max_positions,
+        pad_token_id=config.eos_token_id,
+        eos_token_ids=(config.eos_token_id,),
+        **_fields(graphs),
+    )
+    return ExportedModel(graphs[0].graph, bytes_tokenizer(), manifest, tuple(graphs[1:]))
+
+
+def _encoder_graph(network: SequenceClassifier, kind: Kind) -> onnx.ModelProto:
+    precision, _ = kind
+    return trace(network, "MultiHeadAttention", is_half=precision == "fp16")
+
+
+def _decoder_graph(network: nn.Module, kind: Kind) -> onnx.ModelProto:
+    assert isinstance(network, GPT), "the only decoders there are"
+    precision, layout = kind
+    if layout == "paged":
+        return trace_paged_decoder(network, dtype=DTYPES[precision])
+    return trace_decoder(network, is_half=precision == "fp16")
+
+
+def _built(graph: onnx.ModelProto, kind: Kind) -> Built:
+    precision, layout = kind
+    device: GraphDevice = "any" if precision == "fp32" else "cuda"
+    return Built(graph, Variant(precision, fused_ops(graph), device=device, layout=layout))
+
+
+def _fields(graphs: Sequence[Built]) -> dict[str, Any]:
+    return BuiltGraphs(graphs[0], tuple(graphs[1:])).manifest_fields() | {
+        "origin": "random weights"
+    }
+
+
+def words_tokenizer() -> Tokenizer:
+    """A token for each of the words that texts of loads consist of."""
+    special = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
+    ids = {word: number for number, word in enumerate(dict.fromkeys((*special, *WORDS)))}
+    tokenizer = Tokenizer(WordLevel(ids, unk_token="[UNK]"))  # noqa: S106 - no secret
+    tokenizer.pre_tokenizer = Whitespace()
+    ends = [(token, ids[token]) for token in ("[CLS]", "[SEP]")]
+    tokenizer.post_processor = TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=ends)
+    return tokenizer
+
+
+def bytes_tokenizer() -> Tokenizer:
+    """A token for each byte, and one that ends a text."""
+    alphabet = {character: number for number, character in enumerate(sorted(ByteLevel.alphabet()))}
+    tokenizer = byte_level(BPE(alphabet, []))
+    tokenizer.add_special_tokens([END_OF_TEXT])
+    return tokenizer
+
+
+@dataclass
+class Builds:
+    """Models that are being built, each by a process that ends by itself."""
+
+    repository: Path
+    device: str
+    started: dict[str, "subprocess.Popen[bytes]"] = field(default_factory=dict)
+
+    def start(self, names: Sequence[str]) -> None:
+        """Begin to build those that are not there yet."""
+        self.repository.mkdir(parents=True, exist_ok=True)
+        for name in names:
+            if not self.folder(name).is_dir() and name not in self.started:
+                command = [sys.executable, "-m", "loadtests.gpu.build"]
+                arguments = [str(self.repository), name, self.device]
+                with self._log(name).open("w") as log:
+                    self.started[name] = subprocess.Popen(  # noqa: S603 - our own module
+                        [*command, *arguments], stdout=log, stderr=log
+                    )
+
+    def folder(self, name: str) -> Path:
+        """A shape's version folder."""
+        return self.repository / name / "1"
+
+    def problem(self, name: str, wait_s: float) -> str:
+        """Wait for a shape; why it cannot be used, or empty."""
+        process = self.started.get(name)
+        if process is None:
+            return "" if self.folder(name).is_dir() else "it was not begun"
+        try:
+            process.wait(max(0.0, wait_s))
+        except subprocess.TimeoutExpired:
+            return f"it is not built after {wait_s:.0f} s of waiting"
+        lines = self._log(name).read_text().strip().splitlines() or ["nothing was said"]
+        return f"building it failed: {lines[-1]}" if process.returncode else ""
+
+    def _log(self, name: str) -> Path:
+        return self.repository.parent / f"{self.repository.name}-{name}.log"
+
+
+def builds_of(context: Context) -> Builds:
+    """The models of a run's device, which are built anew after a change of the exporter."""
+    folder = context.work / f"speed-{context.device}-{digest_of_sources()}"
+    return Builds(folder, context.device)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), *sys.argv[2:])

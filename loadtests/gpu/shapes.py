@@ -1,0 +1,68 @@
+"""The networks whose speed is measured: sizes of models that people serve, with random weights.
+
+Speed does not depend on what weights are, and nothing has to be downloaded. To measure a further
+model, give it a line here; one of a new family also needs its `Sizes.of` in `counts.py` and its
+branch in `build.py`.
+"""
+
+from dataclasses import replace
+from typing import TypeAlias
+
+from models.networks.encoder import EncoderConfig
+from models.networks.gpt import GPTConfig
+
+Config: TypeAlias = EncoderConfig | GPTConfig
+
+SEED = 1  # of all weights, so that PyTorch and the exported graphs have the same
+ENCODERS = {"bert-base": EncoderConfig.base(), "bert-large": EncoderConfig.large()}
+DECODERS = {"gpt2": GPTConfig.small(), "gpt2-xl": GPTConfig.xl()}
+# Shapes that are to be measured once there is a network for them.
+MISSING = {
+    "SmolLM2-1.7B": "there is no network of Llama's family yet",
+    "Llama-3.2-1B": "there is no network of Llama's family yet",
+}
+TINY_ENCODERS = {
+    "tiny-encoder": EncoderConfig(
+        vocab_size=512,
+        hidden_size=32,
+        num_layers=2,
+        num_heads=4,
+        intermediate_size=64,
+        max_positions=128,
+    )
+}
+TINY_DECODERS = {
+    "tiny-decoder": replace(
+        GPTConfig.tiny(),
+        vocab_size=512,
+        hidden_size=32,
+        num_layers=2,
+        num_heads=4,
+        intermediate_size=64,
+        max_positions=256,
+    )
+}
+TITLES = {
+    "bert-base": "BERT-base",
+    "bert-large": "BERT-large",
+    "gpt2": "GPT-2",
+    "gpt2-xl": "GPT-2 XL",
+    "tiny-encoder": "A tiny encoder",
+    "tiny-decoder": "A tiny decoder",
+}
+
+
+def encoders(*, is_tiny: bool) -> dict[str, EncoderConfig]:
+    """Encoders by name, the first one the most important."""
+    return TINY_ENCODERS if is_tiny else ENCODERS
+
+
+def decoders(*, is_tiny: bool) -> dict[str, GPTConfig]:
+    """Decoders by name, the first one the most important."""
+    return TINY_DECODERS if is_tiny else DECODERS
+
+
+def config_of(name: str) -> Config:
+    """The sizes of a shape by its name."""
+    known: dict[str, Config] = {**ENCODERS, **DECODERS, **TINY_ENCODERS, **TINY_DECODERS}
+    return known[name]

@@ -1,0 +1,241 @@
+"""Section 6: how fast encoders and decoders are, beside what people would use instead.
+
+Every figure stands beside the machine's own limit, measured in the same run: the share of it says
+how much is left. Weights are random and the same on both sides. The loads are in
+`speed_encoders.py` and `speed_decoders.py`, what work costs at least in `counts.py`.
+"""
+
+from typing import Any
+
+from loadtests.gpu import speed_decoders, speed_encoders
+from loadtests.gpu.build import Builds, builds_of, encoder_kinds
+from loadtests.gpu.claims import Claim, at_least, at_most
+from loadtests.gpu.context import Context, Findings
+from loadtests.gpu.limits import Limits, measured_limits
+from loadtests.gpu.shapes import MISSING, TITLES, decoders, encoders
+from loadtests.gpu.speed_encoders import MAX_ERROR, PEER_PRECISION
+from loadtests.gpu.timing import Quartiles, short
+
+# What the project holds itself to.
+LEAST_OVER_COMPILED = 1.2  # encoders
+LEAST_MATRIX_SHARE, MATRIX_LOAD = 0.5, "8 x 512"
+LEAST_BANDWIDTH_SHARE = 0.7  # decoding one row
+LEAST_OVER_STATIC, STATIC_ROWS = 1.5, 32
+MOST_HOST_SHARE = 0.05  # at that many rows
+ERROR = "difference of logits from PyTorch's in bf16, over their norm"
+
+
+def run(context: Context) -> Findings:
+    """Figures of all shapes that there is time for."""
+    builds = builds_of(context)
+    names = _in_order(context)
+    builds.start(names)
+    if context.device == "cpu":  # the builds would be in the times
+        for name in names:
+            builds.problem(name, context.left_s)
+    context.say("measuring the machine's limits")
+    precisions = {precision for precision, _ in encoder_kinds(context.device)} | {PEER_PRECISION}
+    limits = measured_limits(context.device, sorted(precisions), is_tiny=context.is_tiny)
+    findings: dict[str, Any] = {"limits": limits.to_dict(), "left_out": []}
+    findings |= {"encoders": [], "decoders": [], "first_token": [], "errors": {}, "noise": []}
+    for index, name in enumerate(names):
+        part = context.until(1 / (len(names) - index))
+        problem = builds.problem(name, part.left_s)
+        if problem:
+            findings["left_out"].append(f"{TITLES[name]}: {problem}.")
+        else:
+            _measure(findings, part, name, builds, limits)
+    findings["left_out"] += [f"{shape}: {why}." for shape, why in MISSING.items()]
+    findings["tables"] = [_limits_table(limits), *_tables(findings)]
+    findings["claims"] = claims_of(findings, is_tiny=context.is_tiny)
+    findings["summary"] = [
+        "Weights are random. Figures are medians with quartiles, of ways that took turns.",
+        "Ratios are medians of ratios within a round, so they need not be those of the medians.",
+        *noise_sentence(findings["noise"]),
+    ]
+    return findings
+
+
+def noise_sentence(noise: list[str]) -> list[str]:
+    if not noise:
+        return []
+    return [f"Times that vary, with the width of their middle half over it: {'; '.join(noise)}."]
+
+
+def _in_order(context: Context) -> list[str]:
+    """Encoders and decoders in turn, the most important first."""
+    both = (encoders(is_tiny=context.is_tiny), decoders(is_tiny=context.is_tiny))
+    return [name for pair in zip(*both, strict=True) for name in pair]
+
+
+def _measure(
+    findings: dict[str, Any], context: Context, name: str, builds: Builds, limits: Limits
+) -> None:
+    if name in encoders(is_tiny=context.is_tiny):
+        figures = speed_encoders.compare(context, name, builds.folder(name), limits)
+        findings["encoders"] += figures["rows"]
+        findings["errors"][name] = figures["errors"]
+    else:
+        figures = speed_decoders.compare(context, name, builds.repository, limits)
+        findings["decoders"] += figures["rows"]
+        findings["first_token"] += figures["first_token"]
+    findings["left_out"] += figures["left_out"]
+    findings["noise"] += figures["noise"]
+
+
+def claims_of(findings: dict[str, Any], *, is_tiny: bool) -> list[Claim]:
+    """What is held to a limit or a goal, of what was measured."""
+    errors = [
+        at_most(f"{TITLES[name]}, {way}: {ERROR}", error, MAX_ERROR)
+        for name, by_way in findings["errors"].items()
+        for way, error in by_way.items()
+        if way.split(", ", 1)[1].startswith("ours")
+    ]
+    matrix_load = speed_encoders.loads(is_tiny=is_tiny)[-1].name
+    return [
+        *errors,
+        *_encoder_goals(findings["encoders"], matrix_load),
+        *_decoder_goals(findings["decoders"], is_tiny=is_tiny),
+    ]
+
+
+def _encoder_goals(rows: list[dict[str, Any]], matrix_load: str) -> list[Claim]:
+    claims = []
+    for shape, load in dict.fromkeys((row["shape"], row["load"]) for row in rows):
+        some = [row for row in rows if (row["shape"], row["load"]) == (shape, load)]
+        best = fastest(some)
+        title = f"{TITLES[shape]} at {load}: {best['way']}"
+        compiled = {
+            peer: over["median"]
+            for peer, over in best["speed_over"].items()
+            if peer.startswith("torch.compile")
+        }
+        if compiled:
+            peer = min(compiled, key=lambda name: compiled[name])
+            over = compiled[peer]
+            claims.append(at_least(f"{title}, over {peer}", over, LEAST_OVER_COMPILED, kind="goal"))
+        if load == matrix_load:
+            share = best["share_of_matrix_rate"]
+            what = f"{title}, share of the matrix rate"
+            claims.append(at_least(what, share, LEAST_MATRIX_SHARE, kind="goal"))
+    return claims
+
+
+def _decoder_goals(rows: list[dict[str, Any]], *, is_tiny: bool) -> list[Claim]:
+    static = speed_decoders.STATIC_EAGER if is_tiny else speed_decoders.STATIC
+    many = max(speed_decoders.Sizing.of(is_tiny=True).num_rows) if is_tiny else STATIC_ROWS
+    claims = []
+    for row in rows:
+        if row["way"] != speed_decoders.OURS:
+            continue
+        title = f"{TITLES[row['shape']]}, {row['in_flight']} in flight"
+        if row["in_flight"] == 1:
+            share, what = row["share_of_bandwidth"], f"{title}: share of the memory bandwidth"
+            claims.append(at_least(what, share, LEAST_BANDWIDTH_SHARE, kind="goal"))
+        if row["in_flight"] == many:
+            what = f"{title}: share of a step outside of the decoder's run"
+            claims.append(at_most(what, row["host_share"], MOST_HOST_SHARE, kind="goal"))
+            if static in row["speed_over"]:
+                over, what = row["speed_over"][static]["median"], f"{title}: over {static}"
+                claims.append(at_least(what, over, LEAST_OVER_STATIC, kind="goal"))
+    return claims
+
+
+def fastest(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """The row of ours with the shortest time."""
+    ours = [row for row in rows if row["way"].startswith("ours")]
+    return min(ours, key=lambda row: float(row["seconds"]["median"]))
+
+
+def _limits_table(limits: Limits) -> dict[str, Any]:
+    rows = [
+        [
+            "memory, copied on the device (read and written)",
+            f"{limits.copy_bytes_per_s / 1e9:,.0f} GB/s",
+        ]
+    ]
+    for name, rate in limits.flops_per_s.items():
+        rows.append([f"matrix product, {name}", f"{rate / 1e12:,.3g} TFLOP/s"])
+    for way, rates in (
+        ("host to device", limits.to_device_bytes_per_s),
+        ("device to host", limits.to_host_bytes_per_s),
+    ):
+        rows += [
+            [f"{way}, {name} memory", f"{rate / 1e9:,.1f} GB/s"] for name, rate in rates.items()
+        ]
+    rows.append(["launch of an operator by PyTorch", f"{limits.launch_s * 1e6:.2f} us"])
+    return {"title": "The machine's limits", "columns": ["", "measured"], "rows": rows}
+
+
+def _tables(findings: dict[str, Any]) -> list[dict[str, Any]]:
+    tables = [
+        {
+            "title": "Encoders",
+            "columns": [
+                "model",
+                "load",
+                "way",
+                "rows/s",
+                "share of the matrix rate",
+                "ours over it",
+            ],
+            "rows": [_encoder_cells(row, findings["encoders"]) for row in findings["encoders"]],
+        },
+        {
+            "title": "Decoders, prompts included",
+            "columns": [
+                *("model", "in flight", "way", "tokens/s", "step, ms"),
+                *("share of the bandwidth", "outside the run", "ours over it"),
+            ],
+            "rows": [_decoder_cells(row, findings["decoders"]) for row in findings["decoders"]],
+        },
+        {
+            "title": "Time to the first token of one prompt",
+            "columns": ["model", "prompt", "way", "ms"],
+            "rows": [
+                [TITLES[row["shape"]], row["prompt_tokens"], row["way"], _ms(row["seconds"])]
+                for row in findings["first_token"]
+            ],
+        },
+    ]
+    return [table for table in tables if table["rows"]]
+
+
+def _encoder_cells(row: dict[str, Any], rows: list[dict[str, Any]]) -> list[object]:
+    same = [each for each in rows if (each["shape"], each["load"]) == (row["shape"], row["load"])]
+    return [
+        *(TITLES[row["shape"]], row["load"], row["way"], _text(row["rows_per_s"])),
+        f"{row['share_of_matrix_rate']:.1%}",
+        _over(fastest(same), row["way"]),
+    ]
+
+
+def _decoder_cells(row: dict[str, Any], rows: list[dict[str, Any]]) -> list[object]:
+    same = [
+        each
+        for each in rows
+        if (each["shape"], each["in_flight"]) == (row["shape"], row["in_flight"])
+    ]
+    is_ours = row["way"] == speed_decoders.OURS
+    return [
+        *(TITLES[row["shape"]], row["in_flight"], row["way"], _text(row["tokens_per_s"])),
+        _ms(row["step_s"]) if is_ours else "",
+        f"{row['share_of_bandwidth']:.1%}" if is_ours else "",
+        f"{row['host_share']:.1%}" if is_ours else "",
+        _over(fastest(same), row["way"]),
+    ]
+
+
+def _over(ours: dict[str, Any], way: str) -> str:
+    """Speed of our fastest over a peer's."""
+    over = ours["speed_over"].get(way)
+    return _text(over) if over else ""
+
+
+def _text(figures: dict[str, Any]) -> str:
+    return Quartiles(**figures).text()
+
+
+def _ms(seconds: dict[str, Any]) -> str:
+    own = Quartiles(**seconds)
+    return f"{short(own.median * 1e3)} ({short(own.low * 1e3)} to {short(own.high * 1e3)})"
