@@ -14,6 +14,7 @@ from service.errors import LoadError
 
 AUTO = "auto"
 CHOICES: tuple[str, ...] = (AUTO, *get_args(Precision))
+ENCODER_LAYOUTS = (AUTO, "packed", "padded")
 HALF: tuple[Precision, ...] = ("fp16", "bf16")
 # With these a processor multiplies int8 faster than float32; without, conversions cost more than
 # they gain. x86's and Arm's, by Linux's names.
@@ -66,6 +67,19 @@ def choose_graph(
         choice = Choice(choice.precision, f"the only one for {place}")
     chosen = [name for name, graph in fitting.items() if graph.precision == choice.precision]
     return tuple(sorted(chosen, key=lambda name: fitting[name].layout != "paged")), choice
+
+
+def has_graph_for(
+    place: GraphDevice, manifest: Manifest, graphs: Iterable[str], requested: str
+) -> bool:
+    """Whether one of `graphs` may serve on a device in the requested precision, or in any."""
+    main = manifest.graphs[MODEL_FILENAME]
+    present = [manifest.graphs.get(name, main) for name in graphs]
+    return any(
+        _runs_on(place, graph, requested, is_generative=manifest.is_generative)
+        and requested in (AUTO, graph.precision)
+        for graph in present
+    )
 
 
 def _runs_on(place: GraphDevice, graph: Variant, requested: str, *, is_generative: bool) -> bool:

@@ -26,7 +26,7 @@ from service.contract.option_rules import (
     one_of,
     whole,
 )
-from service.contract.precision import CHOICES
+from service.contract.precision import CHOICES, ENCODER_LAYOUTS
 from service.errors import LoadError
 
 
@@ -35,6 +35,8 @@ class SessionTuning:
     """A configuration's options for its session."""
 
     precision: str = ""  # of the graph that is opened; "" leaves it to the server
+    encoder_layout: str = ""  # of the same; "" leaves it to the server
+    allows_cpu_nodes: bool | None = None  # on a GPU; None: those of a graph without a manifest
     num_inter_threads: int = 0  # for branches of the graph; 0 is as many as within an operator
     is_parallel: bool = False  # branches of the graph run at once
     has_arena: bool = True
@@ -61,6 +63,8 @@ GRAPH_LEVELS = {
 # `parameters` of a model, by where they go. Spellings are Triton's, and ONNX Runtime's with a dot.
 _OPTIONS = {
     "precision": one_of(*CHOICES),
+    "encoder_layout": one_of(*ENCODER_LAYOUTS),
+    "allow_cpu_nodes": SWITCH,
     **each(THREADS, "intra_op_thread_count inter_op_thread_count"),
     "execution_mode": meaning("0 or 1", {"0": "0", "1": "1"}),
     **each(SWITCH, "enable_mem_arena enable_mem_pattern"),
@@ -121,6 +125,8 @@ def session_tuning(config: ModelConfig) -> SessionTuning:
             named |= dict(accelerator.options)
     return SessionTuning(
         precision=values.get("precision", ""),
+        encoder_layout=values.get("encoder_layout", ""),
+        allows_cpu_nodes=_is_on(values.get("allow_cpu_nodes")),
         num_inter_threads=int(values.get("inter_op_thread_count", 0)),
         is_parallel=values.get("execution_mode") == "1",
         has_arena=values.get("enable_mem_arena") != "0",
@@ -132,6 +138,10 @@ def session_tuning(config: ModelConfig) -> SessionTuning:
         cuda_options=tuple(named.items()),
         cpu_accelerators=accelerators_of("cpu_execution_accelerator", policy),
     )
+
+
+def _is_on(value: str | None) -> bool | None:
+    return None if value is None else value == "1"
 
 
 def _named(values: Mapping[str, str], table: Mapping[str, Read]) -> Pairs:

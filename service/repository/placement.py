@@ -4,6 +4,7 @@ Reads `instance_group` and the parameters of sessions; opens none.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
@@ -17,8 +18,17 @@ from service.settings import Settings
 ChooseDevice = Callable[[str], str]  # auto, cpu or cuda becomes cpu or cuda, or `LoadError`
 
 
+@dataclass(frozen=True, slots=True)
+class Graphs:
+    """What is known of a version's graphs before one is opened."""
+
+    has_manifest: bool = False
+    is_generative: bool = False
+    can_use_cuda: bool = True  # one of them has the requested precision, and is for CUDA
+
+
 def place(
-    config: ModelConfig, settings: Settings, choose_device: ChooseDevice, *, is_generative: bool
+    config: ModelConfig, settings: Settings, choose_device: ChooseDevice, graphs: Graphs
 ) -> tuple[ModelConfig, SessionOptions]:
     """The configuration with its instances resolved, and how each of them computes.
 
@@ -30,20 +40,26 @@ def place(
     num_threads = parameter(config, "intra_op_thread_count", settings.num_threads)
     group = config.instance_group[0]  # all are of one kind, in one place
     if group.kind == group.KIND_AUTO:
-        stays = is_generative and settings.device == "auto"  # its graphs may be the CPU's only
-        device = choose_device("cpu" if stays else settings.device)
+        device = choose_device(settings.device)
+        if settings.device == "auto" and not graphs.can_use_cuda:
+            device = "cpu"
     else:
         device = choose_device("cuda" if group.kind == group.KIND_GPU else "cpu")
     for each in config.instance_group:
         each.kind = group.KIND_GPU if device == "cuda" else group.KIND_CPU
         if device == "cuda" and not each.gpus:
             each.gpus.append(0)
-        each.count = each.count or (1 if is_generative else settings.instances)
+        each.count = each.count or (1 if graphs.is_generative else settings.instances)
+    tuning = session_tuning(config)
+    allows_cpu_nodes = tuning.allows_cpu_nodes
+    if allows_cpu_nodes is None:  # graphs of others may be worth it, ours are made for a device
+        allows_cpu_nodes = not graphs.has_manifest
     options = SessionOptions(
         device=device,
         device_id=group.gpus[0] if group.gpus else 0,
         num_threads=num_threads or available_cpus(),
         can_spin=settings.can_spin,
-        tuning=session_tuning(config),
+        allows_cpu_nodes=allows_cpu_nodes,
+        tuning=tuning,
     )
     return config, options

@@ -20,14 +20,15 @@ from service.contract.files import read_labels, read_version
 from service.contract.interface import ModelInterface
 from service.contract.manifest import Manifest
 from service.contract.model_config import parameter
-from service.contract.precision import Choice, choose_graph
+from service.contract.precision import Choice, choose_graph, has_graph_for
+from service.contract.session_tuning import session_tuning
 from service.contract.tensors import Signature
 from service.contract.warmup_samples import WarmupSample, warmup_samples
 from service.errors import LoadError
 from service.generation.scheduler import SchedulerLimits
 from service.repository.graph_checks import check_graph
 from service.repository.limits import batch_limits, scheduler_limits
-from service.repository.placement import ChooseDevice, place
+from service.repository.placement import ChooseDevice, Graphs, place
 from service.runtime.cpus import cpu_flags
 from service.runtime.session import SessionOptions
 from service.serving.tasks.table import complete_config, text_task
@@ -163,12 +164,15 @@ def plan_of(
         labels = {"logits": list(manifest.labels), **labels}
     if is_generative:
         check_generative(config)
-    config, options = place(config, settings, choose_device, is_generative=is_generative)
+    tuning = session_tuning(config)
+    precision, source = tuning.precision, "config.pbtxt"
+    if not precision:
+        precision, source = settings.precision, "--precision"
+    can_use_cuda = manifest is None or has_graph_for("cuda", manifest, files.graphs, precision)
+    graphs = Graphs(manifest is not None, is_generative, can_use_cuda)
+    config, options = place(config, settings, choose_device, graphs)
     if manifest is not None:
-        precision, source = options.tuning.precision, "config.pbtxt"
-        if not precision:
-            precision, source = settings.precision, "--precision"
-        device = "openvino" if options.tuning.cpu_accelerators else options.device
+        device = "openvino" if tuning.cpu_accelerators else options.device
         (filename, *_), choice = choose_graph(
             manifest, files.graphs, precision, source, device, cpu_flags()
         )

@@ -9,6 +9,7 @@ import ctypes
 import importlib
 import importlib.metadata
 import io
+import logging
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass, field, replace
@@ -23,11 +24,12 @@ from service.contract.session_tuning import GRAPH_LEVELS, SessionTuning
 from service.contract.tensors import BF16, BY_ONNX, BYTES, DATATYPES, Arrays, Signature, TensorSpec
 from service.errors import LoadError
 from service.runtime import cuda
+from service.runtime.assignment import CPU_PROVIDER, AssignedNode, fallback
 from service.runtime.device_errors import failure_of_run, reason_of_load
 
 BUILDS = ("onnxruntime", "onnxruntime-gpu", "onnxruntime-openvino")
-CPU_PROVIDER = "CPUExecutionProvider"
 CUDA_PROVIDER = "CUDAExecutionProvider"
+logger = logging.getLogger(__name__)
 ONNX_BFLOAT16 = 16  # TensorProto.BFLOAT16
 
 
@@ -75,6 +77,7 @@ class SessionOptions:
     device_id: int = 0
     num_threads: int = 1
     can_spin: bool = False  # idle threads poll for work instead of sleeping
+    allows_cpu_nodes: bool = False  # on cuda: nodes without a kernel there run on the CPU
     spin_us: int = 0  # how long threads poll between two operators of a run; not between runs
     tuning: SessionTuning = field(default_factory=SessionTuning)
 
@@ -162,6 +165,8 @@ class OnnxSession:
             raise LoadError(f"{name}: CUDA cannot be used: {reason}")
         if missing:
             raise LoadError(f"{name}: {missing[0]} cannot be used on this machine")
+        if options.device == "cuda":
+            self._check_assignment(name, options)
         self.signature = Signature(
             tuple(_tensor_spec(node) for node in self._session.get_inputs()),
             tuple(_tensor_spec(node) for node in self._session.get_outputs()),
@@ -180,6 +185,32 @@ class OnnxSession:
                 f"{name}: ONNX Runtime's Python interface cannot take the BYTES input "
                 f"'{min(strings)}' where there is a BF16 output, '{min(self._bfloat16_outputs)}'"
             )
+
+    @property
+    def nodes(self) -> list[AssignedNode]:
+        """The nodes of the optimized graph by provider, where the session recorded that: on cuda.
+
+        Nodes that copy between devices are not among them.
+        """
+        return [
+            AssignedNode(
+                node.name,
+                f"{node.domain}.{node.op_type}" if node.domain else node.op_type,
+                part.ep_name,
+            )
+            for part in self._session.get_provider_graph_assignment_info()
+            for node in part.get_nodes()
+        ]
+
+    def _check_assignment(self, name: str, options: SessionOptions) -> None:
+        if not (fallen := fallback(self.nodes)):
+            return
+        if not options.allows_cpu_nodes:
+            raise LoadError(
+                f"{name}: {fallen}; export the model with `attendant export --target cuda`, or "
+                "accept this with the parameter allow_cpu_nodes in config.pbtxt"
+            )
+        logger.warning("%s: %s, and their tensors are copied in every run", name, fallen)
 
     def run(
         self, inputs: Arrays, outputs: Sequence[str], stopping: RunStop | None = None
@@ -285,6 +316,8 @@ def _ort_options(ort: Any, options: SessionOptions) -> Any:
         # ORT's own fusion of addition and layer norm is slower than the two: decision 0028.
         fusions = "SkipLayerNormFusion"
         ort_options.add_session_config_entry("optimization.disable_specified_optimizers", fusions)
+    if options.device == "cuda":
+        ort_options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
     for key, value in tuning.session_entries:
         ort_options.add_session_config_entry(key, value)
     ort_options.log_severity_level = 3  # errors only: they come back as exceptions too
