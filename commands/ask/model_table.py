@@ -1,4 +1,7 @@
-"""The table of `attendant models`: a line per version, or several in a narrow terminal."""
+"""The table of `attendant models`: a line per version, or several in a narrow terminal.
+
+docs/cuda.md says what was verified on CUDA.
+"""
 
 from attendant.v1 import text_pb2 as pb
 from rich.console import Console, ConsoleOptions, RenderResult

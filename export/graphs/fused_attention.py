@@ -7,7 +7,7 @@ into heads itself. How many nodes there must be is then known, and is checked.
 
 Two operators compute the same thing. ONNX's own `Attention` (opset 23) measured faster
 on the CPU, `com.microsoft.MultiHeadAttention` has the older CUDA kernels:
-docs/decisions/0028-norms-are-not-fused.md.
+docs/decisions/0028-norms-are-not-fused.md. docs/cuda.md says what was verified on CUDA.
 
 Attention alone wants rows of one length. All else that a layer does, it does to each token by
 itself, so between attentions the real tokens of all rows lie one after the other, [1, N, D], and

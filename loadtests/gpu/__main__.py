@@ -7,6 +7,7 @@
 Runs from a checkout with the packages of `README.md` there, whether or not Attendant is installed.
 Each section leaves a JSON file as soon as it has ended, and a later run goes on behind it; so the
 command can be stopped and started again. `report.md` and `report.json` are written at the end.
+docs/cuda.md says what was verified on CUDA.
 """
 
 from pathlib import Path

@@ -8,6 +8,8 @@ of plain JSON, all of whose keys are optional:
     tables     [{"title": ..., "columns": [...], "rows": [[...], ...]}]
     left_out   sentences that say what was not run, and why
     any other  raw figures, kept in the JSON report
+
+docs/cuda.md says what was verified on CUDA.
 """
 
 import sys

@@ -1,4 +1,7 @@
-"""The device of a run, as ONNX Runtime and as PyTorch name it."""
+"""The device of a run, as ONNX Runtime and as PyTorch name it.
+
+docs/cuda.md says what was verified on CUDA.
+"""
 
 from dataclasses import replace
 

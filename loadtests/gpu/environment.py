@@ -1,7 +1,7 @@
 """Section 1: the GPU, its driver, libraries, and the versions of what runs.
 
 Nothing here is fatal where it is missing but the device itself: a machine without `nvidia-smi`
-has a report too.
+has a report too. docs/cuda.md says what was verified on CUDA.
 """
 
 import importlib.metadata

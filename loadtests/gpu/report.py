@@ -1,6 +1,7 @@
 """The report of a run: `report.json` with everything, and `report.md` for people.
 
 Failures come first. Knows the shape of findings (`context.py`) and of no particular section.
+docs/cuda.md says what was verified on CUDA.
 """
 
 import json
