@@ -19,7 +19,7 @@ from loadtests.gpu.speed_encoders import COMPILED, EAGER, batches_of, even_load,
 from models.networks.gpt import GPTConfig
 from service.records import RanStep
 
-LIMIT_S = 20.0
+LIMIT_S = 110.0  # on a busy machine; rounds are few, so that it takes 15 s on a quiet one
 
 
 @pytest.fixture(scope="module")
