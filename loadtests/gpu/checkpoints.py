@@ -49,6 +49,7 @@ class Sizes:
     num_layers: int
     num_heads: int
     max_tokens: int
+    context_tokens: int  # of a decoder's prompt and output
     image_pixels: int  # a side, of squares of an eighth
 
     @property
@@ -61,8 +62,8 @@ class Sizes:
         }
 
 
-TINY = Sizes(hidden_size=32, num_layers=2, num_heads=2, max_tokens=64, image_pixels=16)
-FULL = Sizes(hidden_size=512, num_layers=6, num_heads=8, max_tokens=512, image_pixels=128)
+TINY = Sizes(32, num_layers=2, num_heads=2, max_tokens=64, context_tokens=512, image_pixels=16)
+FULL = Sizes(512, num_layers=6, num_heads=8, max_tokens=512, context_tokens=1_024, image_pixels=128)
 
 
 def make_checkpoint(kind: str, sizes: Sizes) -> Checkpoint:
@@ -132,11 +133,11 @@ def _decoder(sizes: Sizes) -> Checkpoint:
     num_pieces = tokenizer.get_vocab_size()
     config = GPTConfig(
         vocab_size=num_pieces,
-        max_positions=sizes.max_tokens,
+        max_positions=sizes.context_tokens,
         eos_token_id=num_pieces - 1,
         **sizes.of_layers,
     )
-    return _checkpoint(GPT(config), tokenizer, sizes.max_tokens)
+    return _checkpoint(GPT(config), tokenizer, sizes.context_tokens)
 
 
 def _encoder_decoder(sizes: Sizes) -> Checkpoint:

@@ -31,6 +31,7 @@ SECTIONS = (
     # By number. A section that ends early gives its time to those behind it.
     Section(1, "environment", "The machine", "loadtests.gpu.environment", 0.02),
     Section(2, "parity", "Outputs beside PyTorch's", "loadtests.gpu.parity", 0.22),
+    Section(4, "server", "The server from end to end", "loadtests.gpu.server", 0.14),
     Section(6, "speed", "Speed", "loadtests.gpu.speed", 0.30),
 )
 

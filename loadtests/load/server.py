@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,15 +51,24 @@ class Server:
 
 
 def start_server(
-    repository: Path, flags: Sequence[str] = (), port: int = 0, command: Sequence[str] = SERVE
+    repository: Path,
+    flags: Sequence[str] = (),
+    port: int = 0,
+    command: Sequence[str] = SERVE,
+    log: Path | None = None,
 ) -> Server:
-    """Start a server over a repository and wait until it is ready; port 0 picks a free one."""
+    """Start a server over a repository and wait until it is ready; port 0 picks a free one.
+
+    Its log goes into a file, or where there is none, to standard error.
+    """
     ports = ["--grpc-port", str(port), "--metrics-port", "0", "--log-level", "warning"]
-    process = subprocess.Popen(  # noqa: S603 - our own command
-        [*command, "--model-repository", str(repository), *ports, *flags],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    with log.open("a") if log is not None else nullcontext() as errors:
+        process = subprocess.Popen(  # noqa: S603 - our own command
+            [*command, "--model-repository", str(repository), *ports, *flags],
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+        )
     try:
         assert process.stdout is not None
         line = process.stdout.readline()  # "gRPC HOST:PORT  metrics URL"
