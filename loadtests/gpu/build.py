@@ -1,16 +1,14 @@
 """Builds the models whose speed is measured, each in a process of its own.
 
-    python -m loadtests.gpu.build REPOSITORY NAME DEVICE
-
 A graph is traced and written without the comparisons of an export, which take minutes for large
 networks on a processor: `gpu-check` compares every kind of export elsewhere, and what is timed with
 PyTorch again. Processes, so that models are built side by side while the GPU is measured.
 """
 
-import subprocess
-import sys
+import multiprocessing
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +36,7 @@ from service.contract.manifest import GraphDevice, Layout, Manifest, Precision, 
 
 LABELS = ("no", "yes")
 MAX_BATCH_SIZE = 64
+MAX_REASON = 500  # characters
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 Kind = tuple[Precision, Layout]
 
@@ -66,7 +65,7 @@ def decoder_network(config: GPTConfig) -> GPT:
     return GPT(config).eval()
 
 
-def main(repository: Path, name: str, device: str) -> None:
+def build(repository: Path, name: str, device: str) -> None:
     """Write a version of the shape `name` into the repository, whole or not at all."""
     config = config_of(name)
     if isinstance(config, EncoderConfig):
@@ -152,19 +151,18 @@ class Builds:
 
     repository: Path
     device: str
-    started: dict[str, "subprocess.Popen[bytes]"] = field(default_factory=dict)
+    started: dict[str, BaseProcess] = field(default_factory=dict)
 
     def start(self, names: Sequence[str]) -> None:
         """Begin to build those that are not there yet."""
         self.repository.mkdir(parents=True, exist_ok=True)
+        processes = multiprocessing.get_context("forkserver")
+        processes.set_forkserver_preload([__name__])
         for name in names:
             if not self.folder(name).is_dir() and name not in self.started:
-                command = [sys.executable, "-m", "loadtests.gpu.build"]
-                arguments = [str(self.repository), name, self.device]
-                with self._log(name).open("w") as log:
-                    self.started[name] = subprocess.Popen(  # noqa: S603 - our own module
-                        [*command, *arguments], stdout=log, stderr=log
-                    )
+                arguments = (self.repository, name, self.device, self._log(name))
+                self.started[name] = processes.Process(target=_build, args=arguments)
+                self.started[name].start()
 
     def folder(self, name: str) -> Path:
         """A shape's version folder."""
@@ -172,25 +170,30 @@ class Builds:
 
     def problem(self, name: str, wait_s: float) -> str:
         """Wait for a shape; why it cannot be used, or empty."""
-        process = self.started.get(name)
-        if process is None:
-            return "" if self.folder(name).is_dir() else "it was not begun"
-        try:
-            process.wait(max(0.0, wait_s))
-        except subprocess.TimeoutExpired:
-            return f"it is not built after {wait_s:.0f} s of waiting"
-        lines = self._log(name).read_text().strip().splitlines() or ["nothing was said"]
-        return f"building it failed: {lines[-1]}" if process.returncode else ""
+        if name in self.started:
+            self.started[name].join(max(0.0, wait_s))
+            if self.started[name].is_alive():
+                return f"it is not built after {wait_s:.0f} s of waiting"
+        if self.folder(name).is_dir():
+            return ""
+        said = self._log(name).read_text() if self._log(name).exists() else "it ended early"
+        return f"building it failed: {said}" if name in self.started else "it was not begun"
 
     def _log(self, name: str) -> Path:
-        return self.repository.parent / f"{self.repository.name}-{name}.log"
+        return self.repository / f".{name}.txt"
+
+
+def _build(repository: Path, name: str, device: str, log: Path) -> None:
+    """Build one, or leave the reason for which that is not possible."""
+    torch.set_num_threads(1)  # there are others beside this one
+    try:
+        build(repository, name, device)
+    except Exception as error:
+        log.write_text(f"{type(error).__name__}: {error}"[:MAX_REASON])
+        raise
 
 
 def builds_of(context: Context) -> Builds:
     """The models of a run's device, which are built anew after a change of the exporter."""
     folder = context.work / f"speed-{context.device}-{digest_of_sources()}"
     return Builds(folder, context.device)
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]), *sys.argv[2:])

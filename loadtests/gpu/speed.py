@@ -7,6 +7,8 @@ how much is left. Weights are random and the same on both sides. The loads are i
 
 from typing import Any
 
+import torch
+
 from loadtests.gpu import speed_decoders, speed_encoders
 from loadtests.gpu.build import Builds, builds_of, encoder_kinds
 from loadtests.gpu.claims import Claim, at_least, at_most
@@ -18,7 +20,7 @@ from loadtests.gpu.timing import Quartiles, short
 
 # What the project holds itself to.
 LEAST_OVER_COMPILED = 1.2  # encoders
-LEAST_MATRIX_SHARE, MATRIX_LOAD = 0.5, "8 x 512"
+LEAST_MATRIX_SHARE = 0.5
 LEAST_BANDWIDTH_SHARE = 0.7  # decoding one row
 LEAST_OVER_STATIC, STATIC_ROWS = 1.5, 32
 MOST_HOST_SHARE = 0.05  # at that many rows
@@ -30,7 +32,8 @@ def run(context: Context) -> Findings:
     builds = builds_of(context)
     names = _in_order(context)
     builds.start(names)
-    if context.device == "cpu":  # the builds would be in the times
+    if context.device == "cpu":  # builds would be in the times; threads wait for each other
+        torch.set_num_threads(1)
         for name in names:
             builds.problem(name, context.left_s)
     context.say("measuring the machine's limits")
@@ -91,7 +94,7 @@ def claims_of(findings: dict[str, Any], *, is_tiny: bool) -> list[Claim]:
         for way, error in by_way.items()
         if way.split(", ", 1)[1].startswith("ours")
     ]
-    matrix_load = speed_encoders.loads(is_tiny=is_tiny)[-1].name
+    matrix_load = speed_encoders.matrix_load(is_tiny=is_tiny).name
     return [
         *errors,
         *_encoder_goals(findings["encoders"], matrix_load),

@@ -34,7 +34,7 @@ from service.errors import AttendantError
 
 OURS, STATIC, STATIC_EAGER = "ours", "transformers, static cache", "transformers, not compiled"
 PEER_PRECISION = "bf16"
-MIN_ROUNDS, MAX_ROUNDS = 3, 9
+MIN_ROUNDS, MAX_ROUNDS, TINY_ROUNDS = 3, 9, 3
 LEAST_COMPILE_S = 30.0  # for each number of rows
 CACHE_BYTES = 48 * 2**30  # more than 128 rows of GPT-2 XL need
 Generate = Callable[[Sequence[Sequence[int]], int], object]
@@ -133,8 +133,9 @@ def _compare_rows(
         ways[peer] = _generating(generate, prompts)
     ours.run(prompts, num_rows)  # touches the memory
     ours.steps.clear()
-    limits_of = {"min_rounds": MIN_ROUNDS, "max_rounds": MAX_ROUNDS, "warm_up": 0}
-    seconds = interleaved(ways, max(0.0, context.left_s), **limits_of)
+    rounds = {"min_rounds": MIN_ROUNDS, "warm_up": 0}
+    rounds["max_rounds"] = TINY_ROUNDS if context.is_tiny else MAX_ROUNDS
+    seconds = interleaved(ways, max(0.0, context.left_s), **rounds)
     steps = full_steps(ours.steps, num_rows)
     own = _step_figures(context, name, num_rows, step_intervals_s(steps), limits)
     own["host_share"] = host_share(steps)
@@ -191,7 +192,7 @@ def _first_tokens(
     if STATIC_EAGER in peers:  # a prompt is not compiled in any case
         eager = peers[STATIC_EAGER]
         ways[STATIC_EAGER] = lambda: eager([prompt.ids], 1)
-    seconds = interleaved(ways, min(2.0, max(0.0, context.left_s)), max_rounds=21)
+    seconds = interleaved(ways, min(2.0, max(0.0, context.left_s)), max_rounds=15)
     seconds[OURS] = taken_s[OURS][-len(seconds[OURS]) :]  # without the tokens that follow
     return [
         {"shape": name, "way": way, "prompt_tokens": len(prompt.ids)}

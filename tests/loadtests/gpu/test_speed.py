@@ -109,7 +109,7 @@ def test_what_is_timed_gives_pytorchs_logits(findings: Findings) -> None:
 
 
 def test_a_graph_that_computes_something_else_fails_its_check(findings: Findings) -> None:
-    wrong = findings | {"errors": {"tiny-encoder": {"2 x 16, ours, fp32, packed": 0.4}}}
+    wrong = findings | {"errors": {"tiny-encoder": {"2 x 32, ours, fp32, packed": 0.4}}}
     (check, *_) = speed.claims_of(wrong, is_tiny=True)
     assert (check["kind"], check["holds"]) == ("check", False)
 
