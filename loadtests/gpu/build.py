@@ -3,6 +3,7 @@
 A graph is traced and written without the comparisons of an export, which take minutes for large
 networks on a processor: `gpu-check` compares every kind of export elsewhere, and what is timed with
 PyTorch again. Processes, so that models are built side by side while the GPU is measured.
+docs/cuda.md says what was verified on CUDA.
 """
 
 import multiprocessing

@@ -2,7 +2,7 @@
 
 Classification and embeddings beside PyTorch, a text streamed and in one piece, streams that their
 clients leave, a drain under a stream, and models loaded and unloaded again and again while the
-memory of the device is watched.
+memory of the device is watched. docs/cuda.md says what was verified on CUDA.
 """
 
 import signal

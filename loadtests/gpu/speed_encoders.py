@@ -4,6 +4,7 @@ All ways take the same batches of token ids from the host and give logits to the
 needs them. PyTorch computes in bfloat16 with its fused attention, as it is, compiled, and compiled
 with CUDA graphs; it is spared the mask where all rows have one length, since it has a faster
 attention for that. What is compiled is compiled before it is timed.
+docs/cuda.md says what was verified on CUDA.
 """
 
 from collections.abc import Callable, Sequence

@@ -151,6 +151,16 @@ def test_requirements_are_those_of_the_project_and_of_the_extras_named() -> None
     assert not any("torch" in one for one in expected)
 
 
+def test_the_libraries_of_the_image_for_gpus_have_exact_versions() -> None:
+    """`make test` installs none of them, so only their lines can show that one is missing."""
+    pinned = {line.split("==")[0] for line in (ROOT / "constraints.txt").read_text().splitlines()}
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ]
+    named = {re.split(r"[<>=\[]", one)[0] for one in (*extras["gpu"], *extras["cudnn"])}
+    assert named == {one for one in pinned if one.startswith("nvidia-")} | {"onnxruntime-gpu"}
+
+
 @each_server
 def test_the_standard_library_is_compiled_where_it_runs(file: Dockerfile, name: str) -> None:
     compiles = [run for run in file.whole(name).all("RUN") if "compileall" in run]
