@@ -202,7 +202,7 @@ def _with_prefill(decoder: OnnxDecoder) -> Recompute:
     def recompute(num_prompt_tokens: int, row: Row) -> np.ndarray:
         ends = range(num_prompt_tokens, len(row))
         return np.concatenate(
-            [decoder.run(slot, [np.array(row[:end])], [0]).copy() for end in ends]
+            [decoder.run(slot, [np.array(row[:end])], [0]).whole().copy() for end in ends]
         )
 
     return recompute

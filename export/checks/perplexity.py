@@ -56,7 +56,7 @@ def graph_perplexity(
     losses = []
     for place in range(size - 1):
         new = list(windows[:, place : place + 1])
-        logits_BV = decoder.run(0, new, [place] * num_windows)
+        logits_BV = decoder.run(0, new, [place] * num_windows).whole()
         losses.append(_losses(logits_BV, windows[:, place + 1]))
         on_step(place + 1)
     return math.exp(np.concatenate(losses).mean())

@@ -26,7 +26,7 @@ from loadtests.load.turns import times_faster, turns
 from service.generation.decoder import OnnxDecoder
 from service.generation.sequence import Sequence as Sample
 from service.records import RanStep
-from service.runtime.session import Binding
+from service.runtime.binding import Binding
 from service.serving.generative_model import GenerativeModel
 
 app = typer.Typer(help="Measure generation.")

@@ -15,13 +15,24 @@ from collections import OrderedDict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from service.contract.precision import MAX_DRAFT_TOKENS
-from service.contract.tensors import Signature, TensorSpec
+from service.contract.tensors import Datatype, Signature, TensorSpec
 from service.errors import LoadError
-from service.runtime.session import Binding, OnnxSession, SessionOptions
+from service.generation.logits_memory import (
+    BoundLogits,
+    DeviceLogits,
+    HostLogits,
+    LogitsMemory,
+    num_candidates_of,
+)
+from service.generation.step_logits import StepLogits
+from service.runtime.binding import Binding, Bound, HostMemory, Inputs
+from service.runtime.device_memory import DeviceMemory
+from service.runtime.session import OnnxSession, SessionOptions
 
 INPUTS = ("input_ids", "position_ids", "seqlens_k", "total_sequence_length")
 PREFILL_SUFFIX = ".prefill.onnx"  # of the graph for prompts: beside model.onnx, model.prefill.onnx
@@ -45,8 +56,9 @@ class DecoderShape:
     num_kv_heads: int
     head_size: int
     vocab_size: int
-    cache_dtype: np.dtype
+    cache_type: Datatype
     takes_positions: bool
+    num_candidates: int = 0  # of each row; 0 where the graph gives logits only
 
     @classmethod
     def of(cls, signature: Signature) -> "DecoderShape":
@@ -69,13 +81,20 @@ class DecoderShape:
         if len(logits.dims) != 2 or logits.dims[1] < 1:
             raise LoadError(f"'logits' has dims {list(logits.dims)}, expected [-1, vocabulary]")
         _, num_kv_heads, _, head_size = cache.dims
-        dtype, takes_positions = cache.datatype.dtype, POSITIONS in inputs
-        return cls(num_layers, num_kv_heads, head_size, logits.dims[1], dtype, takes_positions)
+        return cls(
+            num_layers,
+            num_kv_heads,
+            head_size,
+            logits.dims[1],
+            cache.datatype,
+            takes_positions=POSITIONS in inputs,
+            num_candidates=num_candidates_of(signature),
+        )
 
     def bytes_per_slot(self, max_tokens: int) -> int:
         """Keys and values of every layer."""
         per_token = 2 * self.num_layers * self.num_kv_heads * self.head_size
-        return per_token * self.cache_dtype.itemsize * max_tokens
+        return per_token * self.cache_type.dtype.itemsize * max_tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +107,13 @@ class CacheLimits:
 
 
 def open_prefill(path: Path, options: SessionOptions) -> OnnxSession | None:
-    """The graph for prompts beside a decoder's, if there is one."""
+    """The graph for prompts beside a decoder's, if there is one; a device needs none.
+
+    It saves the padding of prompts, which costs a processor more than putting their keys and values
+    into slots does.
+    """
+    if options.device != "cpu":
+        return None
     beside = path.with_suffix(PREFILL_SUFFIX)
     return OnnxSession(beside, options) if beside.is_file() else None
 
@@ -110,7 +135,15 @@ def open_decoder(path: Path, options: SessionOptions, limits: CacheLimits) -> "O
         max_tokens=limits.max_tokens,
         max_rows=min(limits.max_rows, num_slots),
         prefill=open_prefill(path, options),
+        memory=memory_of(options),
     )
+
+
+def memory_of(options: SessionOptions) -> HostMemory | DeviceMemory:
+    """The memory of the device that a session runs on. Raises `LoadError`."""
+    if options.device == "cpu":
+        return HostMemory()
+    return DeviceMemory(options.device, options.device_id)
 
 
 class OnnxDecoder:
@@ -123,12 +156,14 @@ class OnnxDecoder:
         num_slots: int,
         max_tokens: int,
         max_rows: int,
-        by_slot: Mapping[str, np.ndarray] | None = None,
+        by_slot: Mapping[str, Bound] | None = None,
         prefill: OnnxSession | None = None,
+        memory: HostMemory | DeviceMemory | None = None,
     ) -> None:
         """`by_slot` are further inputs, one row per slot: the caller writes, the graph reads.
 
-        Raises `LoadError` for a `prefill` that does not give what the cache takes.
+        Buffers are in `memory`, the host's where it is not given. Raises `LoadError` for a
+        `prefill` that does not give what the cache takes, or where there is too little memory.
         """
         self._of_slots = dict(by_slot or {})
         self.shape = DecoderShape.of(without(session.signature, self._of_slots))
@@ -138,11 +173,22 @@ class OnnxDecoder:
         self._prefill = prefill
         if prefill is not None:
             _check_prefill(prefill.signature, self.shape)
+        self._memory = memory or HostMemory()
         sizes = (num_slots, self.shape.num_kv_heads, max_tokens, self.shape.head_size)
-        # Zeroed memory is not touched before it is used: a cache costs what was ever in it.
-        self._buffers = [np.zeros(sizes, self.shape.cache_dtype) for _ in self._names]
+        self._buffers: list[Any] = [
+            self._memory.zeros(sizes, self.shape.cache_type) for _ in self._names
+        ]
         num_logits = max(max_rows, self.max_logits_per_row)
-        self._logits_NV = np.zeros((num_logits, self.shape.vocab_size), np.float32)
+        self._logits: LogitsMemory
+        self._on_host: frozenset[str] = frozenset()
+        if isinstance(self._memory, DeviceMemory):
+            assert prefill is None, "what it computes is put into slots on the host"
+            self._on_host = session.inputs_on_host
+            self._logits = DeviceLogits(
+                self._memory, num_logits, self.shape.vocab_size, self.shape.num_candidates
+            )
+        else:
+            self._logits = HostLogits(num_logits, self.shape.vocab_size)
         self._bound: OrderedDict[tuple[int, int, int], _Run] = OrderedDict()
 
     @property
@@ -155,8 +201,7 @@ class OnnxDecoder:
 
     def copy(self, source: int, target: int, num_tokens: int, start: int = 0) -> None:
         """Copy a slot's keys and values of tokens `start` to `num_tokens` to another slot."""
-        for buffer in self._buffers:
-            buffer[target, :, start:num_tokens] = buffer[source, :, start:num_tokens]
+        self._memory.copy_rows(self._buffers, source, target, slice(start, num_tokens), axis=2)
 
     @property
     def pads_prompts(self) -> bool:
@@ -172,7 +217,7 @@ class OnnxDecoder:
         rows: Sequence[np.ndarray],
         num_past: Sequence[int],
         num_logits: int = 1,
-    ) -> np.ndarray:
+    ) -> StepLogits:
         """Logits [B, V], float32, of each row's last token, for slots `first_slot` and following.
 
         A row holds the ids of the slot's next tokens, `num_past` how many it has already. One row
@@ -192,12 +237,13 @@ class OnnxDecoder:
             if len(self._bound) > MAX_BINDINGS:
                 self._bound.popitem(last=False)
         run.fill(rows, np.array(num_past))
+        run.inputs.send()
         run.binding.run()
-        return self._logits_NV[: max(num_rows, num_logits)]
+        return run.logits.read()
 
     def _start(
         self, prefill: OnnxSession, first_slot: int, rows: Sequence[np.ndarray]
-    ) -> np.ndarray:
+    ) -> StepLogits:
         """Compute rows without a past, and put what they leave into their slots."""
         ends = np.cumsum([len(row) for row in rows]).tolist()
         presents = [present for _, present in self._names]
@@ -207,26 +253,30 @@ class OnnxDecoder:
             parts = np.split(cached_1ND[0].reshape(-1, *heads), ends[:-1])
             for slot, part_SHDh in enumerate(parts, start=first_slot):
                 buffer[slot, :, : len(part_SHDh)] = part_SHDh.transpose(1, 0, 2)
-        self._logits_NV[: len(rows)] = logits_BV
-        return self._logits_NV[: len(rows)]
+        logits = self._logits.bind(len(rows)).read()
+        logits.whole()[:] = logits_BV
+        return logits
 
     def _bind(self, first_slot: int, num_rows: int, num_tokens: int, num_logits: int) -> "_Run":
         num_wanted = max(num_rows, num_logits)
-        inputs: dict[str, np.ndarray] = {
+        arrays: dict[str, np.ndarray] = {
             "input_ids": np.zeros((num_rows, num_tokens), np.int64),
             "position_ids": np.zeros((num_rows, num_tokens), np.int64),
             "seqlens_k": np.zeros(num_rows, np.int32),
             "total_sequence_length": np.zeros((), np.int32),
         }
         if self.shape.takes_positions:
-            inputs[POSITIONS] = np.zeros(num_wanted, np.int64)
-        pasts: dict[str, np.ndarray] = {}
-        outputs: dict[str, np.ndarray] = {"logits": self._logits_NV[:num_wanted]}
+            arrays[POSITIONS] = np.zeros(num_wanted, np.int64)
+        inputs = self._memory.inputs(arrays, self._on_host)
+        logits = self._logits.bind(num_wanted)
+        pasts: dict[str, Bound] = {}
+        outputs: dict[str, Bound] = dict(logits.outputs)
         for (past, present), buffer in zip(self._names, self._buffers, strict=True):
             pasts[past] = outputs[present] = buffer[first_slot : first_slot + num_rows]
         for name, array in self._of_slots.items():
             pasts[name] = array[first_slot : first_slot + num_rows]
-        return _Run(self._session.bind(inputs | pasts, outputs), inputs)
+        binding = self._session.bind({**inputs.bound, **pasts}, outputs)
+        return _Run(binding, inputs, logits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,10 +284,12 @@ class _Run:
     """A bound range of slots, and the small inputs that are written before each run."""
 
     binding: Binding
-    inputs: dict[str, np.ndarray]
+    inputs: Inputs
+    logits: BoundLogits
 
     def fill(self, rows: Sequence[np.ndarray], num_past: np.ndarray) -> None:
-        ids_BS = self.inputs["input_ids"]
+        arrays = self.inputs.arrays
+        ids_BS = arrays["input_ids"]
         num_rows, num_tokens = ids_BS.shape
         if num_tokens == 1:
             num_new: np.ndarray = np.ones(num_rows, np.int64)
@@ -248,18 +300,24 @@ class _Run:
                 ids_BS[index, : len(row)] = row
         # Rows that are padded have no past, so no position is beyond the longest row's last.
         places_S = np.arange(num_tokens)
-        np.add(num_past[:, None], places_S, out=self.inputs["position_ids"])
-        self.inputs["seqlens_k"][:] = num_past + num_new - 1
-        self.inputs["total_sequence_length"][()] = (num_past + num_new).max()
-        if POSITIONS in self.inputs:
-            wanted_N = self.inputs[POSITIONS]
+        np.add(num_past[:, None], places_S, out=arrays["position_ids"])
+        arrays["seqlens_k"][:] = num_past + num_new - 1
+        arrays["total_sequence_length"][()] = (num_past + num_new).max()
+        if POSITIONS in arrays:
+            wanted_N = arrays[POSITIONS]
             last_B = np.arange(num_rows) * num_tokens + num_new - 1
             wanted_N[:] = last_B + np.arange(1 - len(wanted_N) // num_rows, 1)
 
 
-def padded(rows: Sequence[np.ndarray], pad_token_id: int = 0) -> dict[str, np.ndarray]:
-    """Rows of ids as one right-padded batch, int64 [B, S], by the names of `TEXT_INPUTS`."""
-    mask_BS = np.arange(max(map(len, rows))) < np.array([[len(row)] for row in rows])
+def padded(
+    rows: Sequence[np.ndarray], pad_token_id: int = 0, num_tokens: int | None = None
+) -> dict[str, np.ndarray]:
+    """Rows of ids as one right-padded batch, int64 [B, S], by the names of `TEXT_INPUTS`.
+
+    S is `num_tokens`, or the length of the longest row.
+    """
+    num_tokens = num_tokens or max(map(len, rows))
+    mask_BS = np.arange(num_tokens) < np.array([[len(row)] for row in rows])
     ids_BS = np.full(mask_BS.shape, pad_token_id, np.int64)
     ids_BS[mask_BS] = np.concatenate(rows)
     return dict(zip(TEXT_INPUTS, (ids_BS, mask_BS.astype(np.int64)), strict=True))
@@ -289,7 +347,7 @@ def _check_prefill(signature: Signature, shape: DecoderShape) -> None:
     expected: dict[str, _Tensor] = {n: (np.dtype(np.int64), (-1, -1)) for n in TEXT_INPUTS}
     expected["logits"] = (np.dtype(np.float32), (-1, shape.vocab_size))
     expected |= {
-        name: (shape.cache_dtype, (1, -1, size)) for _, name in cache_names(shape.num_layers)
+        name: (shape.cache_type.dtype, (1, -1, size)) for _, name in cache_names(shape.num_layers)
     }
     tensors = (*signature.inputs, *signature.outputs)
     present = {spec.name: (spec.datatype.dtype, spec.dims) for spec in tensors}

@@ -17,10 +17,11 @@ ranges of slots, the kept keys and values too: nothing is copied per step.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from service.contract.tensors import Signature, TensorSpec
+from service.contract.tensors import Datatype, Signature, TensorSpec
 from service.errors import LoadError
 from service.generation.decoder import (
     MAX_SLOTS,
@@ -29,9 +30,13 @@ from service.generation.decoder import (
     CacheLimits,
     DecoderShape,
     OnnxDecoder,
+    memory_of,
     padded,
     without,
 )
+from service.generation.step_logits import StepLogits
+from service.runtime.binding import HostMemory
+from service.runtime.device_memory import DeviceMemory
 from service.runtime.session import OnnxSession, SessionOptions
 
 ENCODER_FILENAME = "encoder.onnx"  # beside the decoder, which is the model's graph
@@ -54,7 +59,7 @@ class CrossShape:
     names: tuple[str, ...]
     num_heads: int
     head_size: int
-    dtype: np.dtype
+    datatype: Datatype
 
     @classmethod
     def of(cls, encoder: Signature, decoder: Signature) -> "CrossShape":
@@ -85,12 +90,12 @@ class CrossShape:
         for name in taken:
             _check_alike(taken[name], outputs[name], first)
         _, num_heads, _, head_size = first.dims
-        return cls(tuple(taken), num_heads, head_size, first.datatype.dtype)
+        return cls(tuple(taken), num_heads, head_size, first.datatype)
 
     def bytes_per_slot(self, max_tokens: int) -> int:
         """Keys and values of every layer."""
         per_token = len(self.names) * self.num_heads * self.head_size
-        return per_token * self.dtype.itemsize * max_tokens
+        return per_token * self.datatype.dtype.itemsize * max_tokens
 
 
 def open_encoder_decoder(
@@ -124,6 +129,7 @@ def open_encoder_decoder(
         num_slots=num_slots,
         max_tokens=limits.max_tokens,
         max_rows=min(limits.max_rows, num_slots),
+        memory=memory_of(options),
     )
 
 
@@ -142,8 +148,10 @@ class EncoderDecoder:
         num_slots: int,
         max_tokens: int,
         max_rows: int,
+        memory: HostMemory | DeviceMemory | None = None,
     ) -> None:
         """`max_tokens` are of source and output together."""
+        memory = memory or HostMemory()
         self.num_slots = num_slots
         self.max_tokens = max_tokens
         self._encoder = encoder
@@ -151,15 +159,19 @@ class EncoderDecoder:
         shape = CrossShape.of(encoder.signature, decoder.signature)
         sizes = (num_slots, shape.num_heads, sources.max_tokens, shape.head_size)
         # Behind a source's length they are zero: what attention masks is multiplied all the same.
-        self._cross = {name: np.zeros(sizes, shape.dtype) for name in shape.names}
-        self._lengths = np.zeros(num_slots, np.int64)  # of the slots' sources
+        self._cross: dict[str, Any] = {n: memory.zeros(sizes, shape.datatype) for n in shape.names}
+        lengths = {SOURCE_LENGTHS: np.zeros(num_slots, np.int64)}
+        self._sent = memory.inputs(lengths, decoder.inputs_on_host)
+        self._lengths = self._sent.arrays[SOURCE_LENGTHS]  # of the slots' sources
+        self._memory = memory
         self._start = np.array([sources.start_token_id], np.int32)
         self._decoder = OnnxDecoder(
             decoder,
             num_slots=num_slots,
             max_tokens=max_tokens - sources.max_tokens,
             max_rows=max_rows,
-            by_slot={SOURCE_LENGTHS: self._lengths, **self._cross},
+            by_slot={**self._sent.bound, **self._cross},
+            memory=memory,
         )
 
     @property
@@ -169,7 +181,12 @@ class EncoderDecoder:
     def copy(self, source: int, target: int, num_tokens: int, start: int = 0) -> None:
         """Copy what a slot keeps of tokens `start` to `num_tokens`, its source whole."""
         num_source = int(self._lengths[source])
-        if start < num_source:
+        if start < num_source and isinstance(self._memory, DeviceMemory):
+            tokens = slice(0, num_source)
+            self._memory.copy_rows(list(self._cross.values()), source, target, tokens, axis=2)
+            self._lengths[target] = num_source
+            self._sent.send()
+        elif start < num_source:
             self._keep(target, num_source, {n: kept[source] for n, kept in self._cross.items()})
         start, end = (max(0, index - num_source + 1) for index in (start, num_tokens))
         self._decoder.copy(source, target, end, start)
@@ -180,14 +197,16 @@ class EncoderDecoder:
         rows: Sequence[np.ndarray],
         num_past: Sequence[int],
         num_logits: int = 1,
-    ) -> np.ndarray:
+    ) -> StepLogits:
         """Logits [B, V], float32, of what follows each row, for slots `first_slot` and following.
 
         Rows are whole sources without a past, or one token each. The result is overwritten by the
         next run. Raises `ModelFailed`.
         """
         assert num_logits == 1, "there are no drafts"
-        if not any(num_past):
+        if not any(num_past) and isinstance(self._memory, DeviceMemory):
+            self._encode_there(self._memory, first_slot, rows)
+        elif not any(num_past):
             self._encode(first_slot, rows)
         lengths_B = self._lengths[first_slot : first_slot + len(rows)]
         places_B = np.array(num_past) + [len(row) for row in rows] - lengths_B
@@ -202,6 +221,21 @@ class EncoderDecoder:
         for row, ids in enumerate(rows):
             cross = {name: array[row] for name, array in zip(self._cross, found, strict=True)}
             self._keep(first_slot + row, len(ids), cross)
+
+    def _encode_there(
+        self, memory: DeviceMemory, first_slot: int, rows: Sequence[np.ndarray]
+    ) -> None:
+        """The same on a device: padded to the longest source, the slots take them as they come."""
+        slots = slice(first_slot, first_slot + len(rows))
+        arrays = padded(rows, self._sources.pad_token_id, self._sources.max_tokens)
+        inputs = memory.inputs(arrays, self._encoder.inputs_on_host)
+        for name, array in arrays.items():
+            inputs.arrays[name][:] = array
+        inputs.send()
+        outputs = {name: kept[slots] for name, kept in self._cross.items()}
+        self._encoder.bind(inputs.bound, outputs).run()
+        self._lengths[slots] = [len(ids) for ids in rows]
+        self._sent.send()
 
     def _keep(self, slot: int, num_tokens: int, cross: dict[str, np.ndarray]) -> None:
         """Write a source's keys and values, each [H, S, Dh], and nothing of the one before it."""

@@ -11,7 +11,7 @@ import importlib
 import importlib.metadata
 import io
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
@@ -26,12 +26,14 @@ from service.contract.tensors import BF16, BY_ONNX, BYTES, DATATYPES, Arrays, Si
 from service.errors import LoadError
 from service.runtime import cuda
 from service.runtime.assignment import CPU_PROVIDER, AssignedNode, fallback
+from service.runtime.binding import ONNX_BFLOAT16, Binding, Bound
 from service.runtime.device_errors import failure_of_run, reason_of_load
 
 BUILDS = ("onnxruntime", "onnxruntime-gpu", "onnxruntime-openvino")
 CUDA_PROVIDER = "CUDAExecutionProvider"
 logger = logging.getLogger(__name__)
-ONNX_BFLOAT16 = 16  # TensorProto.BFLOAT16
+HOST_MEMORY = "Cpu"  # as ONNX Runtime calls it
+NO_GRAPH = -1  # a run that is neither recorded as a CUDA graph nor repeated from one
 
 
 class RunStop:
@@ -146,6 +148,7 @@ class OnnxSession:
     def __init__(self, graph: Path | bytes, options: SessionOptions) -> None:
         self._ort = ort = load_onnxruntime()
         self._device = options.device
+        self._device_id = options.device_id
         self._run_entries = options.tuning.run_entries
         name = graph.name if isinstance(graph, Path) else "graph"
         providers = providers_for(options, ort.get_available_providers())
@@ -256,36 +259,42 @@ class OnnxSession:
             for name, value in zip(outputs, outputs_of_run, strict=True)
         ]
 
-    def bind(self, inputs: Arrays, outputs: Arrays) -> "Binding":
-        """A run over arrays that stay where they are; they must be C-contiguous."""
-        return Binding(self._session, self._device, inputs, outputs)
+    @property
+    def inputs_on_host(self) -> frozenset[str]:
+        """The inputs that the graph reads in the host's memory, also where it runs on a device."""
+        places = zip(
+            self._session.get_inputs(), self._session.get_input_memory_infos(), strict=True
+        )
+        return frozenset(node.name for node, memory in places if memory.name == HOST_MEMORY)
 
+    def bind(
+        self,
+        inputs: Mapping[str, Bound],
+        outputs: Mapping[str, Bound],
+        graph_id: int | None = None,
+    ) -> Binding:
+        """A run over memory that stays where it is; arrays must be C-contiguous.
 
-class Binding:
-    """Inputs and outputs at fixed addresses: a run reads and writes them, and copies nothing.
+        `graph_id` is of a session that keeps CUDA graphs: a run with a new number is recorded, one
+        with a known number repeats what was recorded, and `NO_GRAPH` does neither.
+        """
+        if graph_id is None:
+            return Binding(self._session, self._device, inputs, outputs)
+        run_options = self._ort.RunOptions()
+        run_options.add_run_config_entry("gpu_graph_id", str(graph_id))
+        return Binding(self._session, self._device, inputs, outputs, run_options)
 
-    An output may be an input too, where the graph's operators allow it.
-    """
-
-    def __init__(self, session: Any, device: str, inputs: Arrays, outputs: Arrays) -> None:
-        self._session = session
-        self._device = device  # that computes
-        self._binding = session.io_binding()
-        self._arrays = (inputs, outputs)  # kept alive: the binding knows their addresses only
-        for bind, arrays in (
-            (self._binding.bind_input, inputs),
-            (self._binding.bind_output, outputs),
-        ):
-            for name, array in arrays.items():
-                assert array.flags.c_contiguous, f"'{name}' is not contiguous"
-                bind(name, "cpu", 0, array.dtype.type, array.shape, array.ctypes.data)
-
-    def run(self) -> None:
-        """Compute, or raise `ModelFailed`; the outputs are then half written."""
+    def run_on_device(self, inputs: Arrays, output: str) -> Any:  # noqa: ANN401 - its own type
+        """One output, as ONNX Runtime's own value in the memory of the session's device."""
+        binding = self._session.io_binding()
+        for name, array in inputs.items():
+            binding.bind_cpu_input(name, array)
+        binding.bind_output(output, self._device, self._device_id)
         try:
-            self._session.run_with_iobinding(self._binding)
-        except Exception as error:  # ORT's errors share no narrower base class
+            self._session.run_with_iobinding(binding)
+        except Exception as error:  # the same
             raise failure_of_run(str(error), self._device) from error
+        return binding.get_outputs()[0]
 
 
 def _num_bytes(graph: Path | bytes) -> int:

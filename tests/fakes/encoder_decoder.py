@@ -18,6 +18,7 @@ from tokenizers.processors import TemplateProcessing
 from service.contract.manifest import Manifest
 from service.generation.decoder import INPUTS, POSITIONS
 from service.generation.encoder_decoder import EncoderDecoder, SourceLimits
+from service.runtime.device_memory import DeviceMemory
 from service.runtime.session import OnnxSession, SessionOptions
 from tests.fakes.sessions import END_ID, generator_manifest, write_byte_tokenizer
 
@@ -186,7 +187,7 @@ def greedy_output(source: Sequence[int], num_tokens: int) -> list[int]:
     return output
 
 
-def make_encoder_decoder(num_slots: int = 6) -> EncoderDecoder:
+def make_encoder_decoder(num_slots: int = 6, memory: DeviceMemory | None = None) -> EncoderDecoder:
     return EncoderDecoder(
         OnnxSession(encoder_graph(), SessionOptions()),
         OnnxSession(decoder_graph(), SessionOptions()),
@@ -194,6 +195,7 @@ def make_encoder_decoder(num_slots: int = 6) -> EncoderDecoder:
         num_slots=num_slots,
         max_tokens=MAX_TOKENS,
         max_rows=num_slots,
+        memory=memory,
     )
 
 

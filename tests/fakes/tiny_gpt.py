@@ -92,7 +92,7 @@ def run(
     decoder: OnnxDecoder, first_slot: int, rows: Sequence[Sequence[int]], num_past: Sequence[int]
 ) -> np.ndarray:
     """Logits [B, V] of the rows' last tokens, which the next run leaves alone."""
-    return decoder.run(first_slot, [np.array(row) for row in rows], num_past).copy()
+    return decoder.run(first_slot, [np.array(row) for row in rows], num_past).whole().copy()
 
 
 def continued(

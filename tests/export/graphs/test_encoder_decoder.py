@@ -51,7 +51,7 @@ def decoder() -> EncoderDecoder:
 def run(
     decoder: EncoderDecoder, first_slot: int, rows: list[list[int]], num_past: list[int]
 ) -> np.ndarray:
-    return decoder.run(first_slot, [np.array(row) for row in rows], num_past).copy()
+    return decoder.run(first_slot, [np.array(row) for row in rows], num_past).whole().copy()
 
 
 def decoded(

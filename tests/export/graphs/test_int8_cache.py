@@ -183,8 +183,10 @@ def test_a_graph_of_another_network_is_refused() -> None:
 
 def test_several_logits_of_a_row_without_a_past_are_the_decoders_own() -> None:
     """The graph for prompts gives one per row; a request for more gets as many."""
-    found = decoder_of().run(0, [np.array(PROMPTS[0])], [0], num_logits=3)
-    wanted = decoder_of(has_prefill=False).run(0, [np.array(PROMPTS[0])], [0], num_logits=3)
+    found, wanted = (
+        each.run(0, [np.array(PROMPTS[0])], [0], num_logits=3).whole()
+        for each in (decoder_of(), decoder_of(has_prefill=False))
+    )
     assert found.shape == (3, VOCAB_SIZE)
     assert np.array_equal(found, wanted)
 

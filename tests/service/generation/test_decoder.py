@@ -14,7 +14,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from service.contract.tensors import Signature, TensorSpec
+from service.contract.tensors import DATATYPES, Signature, TensorSpec
 from service.errors import LoadError
 from service.generation.decoder import (
     INPUTS,
@@ -26,6 +26,8 @@ from service.generation.decoder import (
     OnnxDecoder,
     open_decoder,
 )
+from service.generation.logits_memory import HostLogits
+from service.runtime.device_memory import DeviceMemory
 from service.runtime.session import OnnxSession, SessionOptions
 from tests.fakes.sessions import spec
 
@@ -41,10 +43,10 @@ WORDS = RANDOM.normal(size=(SIZE, SIZE)).astype(np.float32)
 POSITIONS = RANDOM.normal(size=(MAX_TOKENS, SIZE)).astype(np.float32)
 
 
-def graph(*, takes_positions: bool = False) -> bytes:
+def graph(*, takes_positions: bool = False, num_candidates: int = 0) -> bytes:
     """Token and position vectors, attention with a cache, and of that each row's last token.
 
-    Or the tokens that are asked for.
+    Or the tokens that are asked for. `num_candidates` of a row are given apart.
     """
     attended = ["attended", "present.0.key", "present.0.value"]
     taken = ["hidden", "hidden", "hidden", *CACHE, "seqlens_k", "total_sequence_length"]
@@ -84,7 +86,19 @@ def graph(*, takes_positions: bool = False) -> bytes:
         _tensor("logits", TensorProto.FLOAT, ["batch", SIZE]),
         *(_tensor(name, TensorProto.FLOAT, cache) for name in attended[1:]),
     ]
+    if num_candidates:
+        nodes += [
+            helper.make_node("TopK", ["logits", "count"], ["top_logits", "top_ids"]),
+            helper.make_node("ReduceLogSumExp", ["logits", "one"], ["log_sum"], keepdims=0),
+        ]
+        best: Shape = ["batch", num_candidates]
+        outputs += [
+            _tensor("top_logits", TensorProto.FLOAT, best),
+            _tensor("top_ids", TensorProto.INT64, best),
+            _tensor("log_sum", TensorProto.FLOAT, ["batch"]),
+        ]
     constants = [
+        numpy_helper.from_array(np.array([num_candidates], np.int64), "count"),
         numpy_helper.from_array(WORDS, "words"),
         numpy_helper.from_array(POSITIONS, "positions"),
         numpy_helper.from_array(np.array(0, np.int64), "zero"),
@@ -110,15 +124,31 @@ def attended(ids: Sequence[int]) -> np.ndarray:
     return attended_Hh.reshape(-1)
 
 
-def make_decoder(num_slots: int = 6, *, takes_positions: bool = False) -> OnnxDecoder:
-    session = OnnxSession(graph(takes_positions=takes_positions), OPTIONS)
-    return OnnxDecoder(session, num_slots=num_slots, max_tokens=MAX_TOKENS, max_rows=num_slots)
+def make_decoder(
+    num_slots: int = 6,
+    *,
+    takes_positions: bool = False,
+    num_candidates: int = 0,
+    memory: DeviceMemory | None = None,
+) -> OnnxDecoder:
+    made = graph(takes_positions=takes_positions, num_candidates=num_candidates)
+    session = OnnxSession(made, OPTIONS)
+    return OnnxDecoder(
+        session, num_slots=num_slots, max_tokens=MAX_TOKENS, max_rows=num_slots, memory=memory
+    )
 
 
 def run(
     decoder: OnnxDecoder, first_slot: int, rows: Sequence[Sequence[int]], num_past: Sequence[int]
 ) -> np.ndarray:
-    return decoder.run(first_slot, [np.array(row) for row in rows], num_past).copy()
+    return decoder.run(first_slot, [np.array(row) for row in rows], num_past).whole().copy()
+
+
+def rows_of(decoder: OnnxDecoder) -> np.ndarray:
+    """The memory of logits."""
+    logits = decoder._logits
+    assert isinstance(logits, HostLogits)
+    return logits.rows
 
 
 def check(found: np.ndarray, sequences: Sequence[Sequence[int]]) -> None:
@@ -132,68 +162,76 @@ def decoder(request: pytest.FixtureRequest) -> OnnxDecoder:
     return make_decoder(takes_positions=request.param)
 
 
+@pytest.fixture(params=["last", "positions", "last on device", "positions on device"])
+def either(request: pytest.FixtureRequest) -> OnnxDecoder:
+    """The same, and over memory that is taken for a device's."""
+    memory = DeviceMemory("cpu") if "device" in request.param else None
+    return make_decoder(takes_positions="positions" in request.param, memory=memory)
+
+
 # --- what a run computes --------------------------------------------------------------------------
 
 
-def test_prompts_of_any_length_then_tokens(decoder: OnnxDecoder) -> None:
+def test_prompts_of_any_length_then_tokens(either: OnnxDecoder) -> None:
     """Prompts of 1, 5 and 3 tokens in slots 2 to 4; then 7 tokens each, one by one."""
     rows = [[3], [1, 4, 1, 5, 9], [2, 6, 5]]
-    check(run(decoder, 2, rows, [0, 0, 0]), rows)
+    check(run(either, 2, rows, [0, 0, 0]), rows)
     for token in range(7):
         past = [len(row) for row in rows]
         rows = [[*row, token + place] for place, row in enumerate(rows)]
-        check(run(decoder, 2, [row[-1:] for row in rows], past), rows)
+        check(run(either, 2, [row[-1:] for row in rows], past), rows)
     assert max(map(len, rows)) == MAX_TOKENS
 
 
-def test_prompt_of_one_token_is_a_prompt(decoder: OnnxDecoder) -> None:
+def test_prompt_of_one_token_is_a_prompt(either: OnnxDecoder) -> None:
     """In a slot that is full, in the same step as one that is decoding."""
     full = [5] * MAX_TOKENS
-    run(decoder, 0, [full[:-1], full], [0, 0])
-    check(run(decoder, 0, [[5], [7]], [MAX_TOKENS - 1, 0]), [full, [7]])
+    run(either, 0, [full[:-1], full], [0, 0])
+    check(run(either, 0, [[5], [7]], [MAX_TOKENS - 1, 0]), [full, [7]])
 
 
-def test_sequence_fills_its_slot_to_the_last_place(decoder: OnnxDecoder) -> None:
+def test_sequence_fills_its_slot_to_the_last_place(either: OnnxDecoder) -> None:
     """12 of 12 tokens: at once, in the last chunk, and as the last token."""
     ids = list(range(MAX_TOKENS))
-    check(run(decoder, 5, [ids], [0]), [ids])
-    run(decoder, 5, [ids[:7]], [0])
-    check(run(decoder, 5, [ids[7:]], [7]), [ids])
-    check(run(decoder, 5, [ids[11:]], [11]), [ids])
+    check(run(either, 5, [ids], [0]), [ids])
+    run(either, 5, [ids[:7]], [0])
+    check(run(either, 5, [ids[7:]], [7]), [ids])
+    check(run(either, 5, [ids[11:]], [11]), [ids])
 
 
-def test_padding_may_reach_to_the_last_place(decoder: OnnxDecoder) -> None:
+def test_padding_may_reach_to_the_last_place(either: OnnxDecoder) -> None:
     """A row of one token beside one of 12, which is all there are positions for; both are right."""
     rows = [[8], list(range(MAX_TOKENS))]
-    check(run(decoder, 0, rows, [0, 0]), rows)
+    check(run(either, 0, rows, [0, 0]), rows)
 
 
 def test_logits_are_overwritten_by_the_next_run(decoder: OnnxDecoder) -> None:
     """One array for all runs, with as many rows as the run had."""
-    first = decoder.run(0, [np.array([1]), np.array([2])], [0, 0])
+    first = decoder.run(0, [np.array([1]), np.array([2])], [0, 0]).whole()
     assert first.shape == (2, SIZE)
-    second = decoder.run(3, [np.array([3])], [0])
+    second = decoder.run(3, [np.array([3])], [0]).whole()
     assert second.shape == (1, SIZE)
     assert np.shares_memory(first, second)
     check(first[:1], [[3]])
 
 
-def test_copied_tokens_stand_for_computed_ones(decoder: OnnxDecoder) -> None:
+def test_copied_tokens_stand_for_computed_ones(either: OnnxDecoder) -> None:
     """4 of 6 tokens; the target goes on by itself, and the source is as it was."""
     ids = [3, 1, 4, 1, 5, 9]
-    run(decoder, 4, [ids], [0])
-    decoder.copy(4, 1, 4)
-    check(run(decoder, 1, [[2, 6]], [4]), [[3, 1, 4, 1, 2, 6]])
-    check(run(decoder, 4, [[8]], [6]), [[*ids, 8]])
+    run(either, 4, [ids], [0])
+    either.copy(4, 1, 4)
+    check(run(either, 1, [[2, 6]], [4]), [[3, 1, 4, 1, 2, 6]])
+    check(run(either, 4, [[8]], [6]), [[*ids, 8]])
 
 
-def test_one_row_has_the_logits_of_several_tokens() -> None:
+@pytest.mark.parametrize("memory", [None, DeviceMemory("cpu")], ids=["host", "device"])
+def test_one_row_has_the_logits_of_several_tokens(memory: DeviceMemory | None) -> None:
     """4 of 6 tokens after a past of 3, beside a used slot; the run after it has one again."""
-    decoder = make_decoder(takes_positions=True)
+    decoder = make_decoder(takes_positions=True, memory=memory)
     ids = [3, 1, 4, 1, 5, 9, 2, 6, 5]
     run(decoder, 2, [ids[:3], [7, 7]], [0, 0])
     for _ in range(2):  # as when what was computed is given back and computed anew
-        found = decoder.run(2, [np.array(ids[3:])], [3], num_logits=4).copy()
+        found = decoder.run(2, [np.array(ids[3:])], [3], num_logits=4).whole().copy()
         check(found, [ids[:end] for end in range(6, 10)])
     check(run(decoder, 2, [[8]], [5]), [[*ids[:5], 8]])
     check(run(decoder, 3, [[9]], [2]), [[7, 7, 9]])
@@ -202,6 +240,29 @@ def test_one_row_has_the_logits_of_several_tokens() -> None:
 def test_a_graph_that_gives_the_last_logits_gives_no_others() -> None:
     assert make_decoder().max_logits_per_row == 1
     assert make_decoder(takes_positions=True).max_logits_per_row > 1
+
+
+def test_a_device_sends_candidates_and_the_rows_that_are_asked_for() -> None:
+    """The 4 best of 16 logits, in the order of their ids, and one whole row of two."""
+    decoder = make_decoder(num_candidates=4, memory=DeviceMemory("cpu"))
+    rows = [[3, 1, 4], [1, 5]]
+    logits = decoder.run(2, [np.array(row) for row in rows], [0, 0])
+    candidates = logits.candidates
+    assert candidates is not None
+    for index, row in enumerate(rows):
+        wanted = attended(row)
+        best = np.sort(np.argsort(-wanted)[:4])
+        assert candidates.ids[index].tolist() == best.tolist()
+        np.testing.assert_allclose(candidates.logits[index], wanted[best], atol=1e-5)
+        assert candidates.log_sums[index] == pytest.approx(np.log(np.exp(wanted).sum()), abs=1e-5)
+    check(np.stack(logits.whole_rows([1])), rows[1:])
+    assert candidates.vocab_size == SIZE
+
+
+def test_in_the_host_s_memory_there_are_no_candidates() -> None:
+    """Whole rows are at hand, whatever the graph gives besides."""
+    decoder = make_decoder(num_candidates=4)
+    assert decoder.run(0, [np.array([1])], [0]).candidates is None
 
 
 # --- where it is computed -------------------------------------------------------------------------
@@ -216,7 +277,7 @@ def test_cache_is_written_in_place_and_nothing_grows(decoder: OnnxDecoder) -> No
     (bound,) = decoder._bound.values()
     outputs = bound.binding._binding.get_outputs()
     addresses = [buffer[2:].ctypes.data for buffer in buffers]
-    assert [value.data_ptr() for value in outputs] == [decoder._logits_NV.ctypes.data, *addresses]
+    assert [value.data_ptr() for value in outputs] == [rows_of(decoder).ctypes.data, *addresses]
     assert decoder._buffers is buffers
     for buffer in buffers:
         assert buffer[2:4].all()
@@ -324,7 +385,7 @@ def test_runs_have_no_more_rows_than_are_asked_for(path: Path) -> None:
     """Logits are kept for 3 rows, or for all slots where these are fewer."""
     for max_bytes, num_rows in ((8 * SLOT_BYTES, 3), (2 * SLOT_BYTES, 2)):
         decoder = open_decoder(path, OPTIONS, CacheLimits(MAX_TOKENS, 3, max_bytes))
-        assert decoder._logits_NV.shape == (num_rows, SIZE)
+        assert rows_of(decoder).shape == (num_rows, SIZE)
 
 
 # --- what is no decoder ---------------------------------------------------------------------------
@@ -348,7 +409,7 @@ SIGNATURE = Signature(
 def test_shape_is_read_from_the_graph() -> None:
     """2 * 2 layers * 4 heads * 16 values * 2 bytes * 100 tokens = 51,200 bytes a slot."""
     shape = DecoderShape.of(SIGNATURE)
-    assert shape == DecoderShape(2, 4, 16, 257, np.dtype(np.float16), takes_positions=False)
+    assert shape == DecoderShape(2, 4, 16, 257, DATATYPES["FP16"], takes_positions=False)
     assert shape.bytes_per_slot(100) == 51_200
 
 

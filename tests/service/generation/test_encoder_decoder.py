@@ -20,6 +20,7 @@ from service.contract.files import ModelSource
 from service.errors import LoadError
 from service.generation.encoder_decoder import EncoderDecoder
 from service.repository.loading import Openers, load_model
+from service.runtime.device_memory import DeviceMemory
 from service.settings import Settings
 from tests.fakes.encoder_decoder import (
     CROSS,
@@ -53,7 +54,7 @@ ENGINE: dict[str, Any] = {"can_reuse_prefixes": False, "has_whole_prompts": True
 def run(
     decoder: EncoderDecoder, first_slot: int, rows: Sequence[Sequence[int]], past: Sequence[int]
 ) -> np.ndarray:
-    return decoder.run(first_slot, [np.array(row, np.int32) for row in rows], past).copy()
+    return decoder.run(first_slot, [np.array(row, np.int32) for row in rows], past).whole().copy()
 
 
 def check(found: np.ndarray, sources: Sequence[Any], outputs: Sequence[Any]) -> None:
@@ -61,12 +62,20 @@ def check(found: np.ndarray, sources: Sequence[Any], outputs: Sequence[Any]) -> 
     np.testing.assert_allclose(found, np.stack(wanted), rtol=0, atol=2e-5)
 
 
+in_both_memories = pytest.mark.parametrize(
+    "memory", [None, DeviceMemory("cpu")], ids=["host", "device"]
+)
+
+
 # --- what a run computes --------------------------------------------------------------------------
 
 
-def test_cached_decoding_equals_recomputing_whatever_the_lengths() -> None:
+@in_both_memories
+def test_cached_decoding_equals_recomputing_whatever_the_lengths(
+    memory: DeviceMemory | None,
+) -> None:
     """Sources of 1 to 12 tokens as one padded batch, then 7 tokens of output each."""
-    decoder = make_encoder_decoder()
+    decoder = make_encoder_decoder(memory=memory)
     outputs: list[list[int]] = [[] for _ in SOURCES]
     check(run(decoder, 1, SOURCES, [0] * 4), SOURCES, outputs)
     for token in range(MAX_OUTPUT - 1):
@@ -82,9 +91,10 @@ def test_a_row_of_a_batch_is_what_it_is_alone() -> None:
         np.testing.assert_allclose(found[slot], run(alone, slot, [source], [0])[0], atol=2e-5)
 
 
-def test_a_copy_goes_on_from_any_token() -> None:
+@in_both_memories
+def test_a_copy_goes_on_from_any_token(memory: DeviceMemory | None) -> None:
     """Of a source but its last token, with part of the output, and of what is new only."""
-    decoder, source, output = make_encoder_decoder(), SOURCES[3], [20, 21, 22]
+    decoder, source, output = make_encoder_decoder(memory=memory), SOURCES[3], [20, 21, 22]
     num = len(source)
     run(decoder, 4, [source], [0])
     for index, token in enumerate(output):
@@ -120,9 +130,11 @@ def test_steps_read_sources_where_they_are() -> None:
     before = [kept.tobytes() for kept in decoder._cross.values()]
     run(decoder, 2, [[9], [8]], [3, 1])
     (bound,) = decoder._decoder._bound.values()
-    taken, _ = bound.binding._arrays
+    taken = bound.binding._bound
     for name, kept in decoder._cross.items():
-        assert taken[name].ctypes.data == kept[2:].ctypes.data
+        there = taken[name]
+        assert isinstance(there, np.ndarray)
+        assert there.ctypes.data == kept[2:].ctypes.data
     assert [kept.tobytes() for kept in decoder._cross.values()] == before
 
 

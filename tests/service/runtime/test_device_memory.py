@@ -1,0 +1,127 @@
+"""Memory of a device, on the CPU: the same graphs and the same copies, over the host's memory."""
+
+import numpy as np
+import onnx
+import pytest
+
+from service.contract.tensors import DATATYPES, Datatype
+from service.errors import LoadError
+from service.runtime import small_graphs
+from service.runtime.binding import Bound, DeviceArray, HostMemory, Memory
+from service.runtime.device_memory import DeviceMemory
+from service.runtime.session import OnnxSession, SessionOptions
+
+FP16, FP32, BF16 = DATATYPES["FP16"], DATATYPES["FP32"], DATATYPES["BF16"]
+
+
+@pytest.fixture(scope="module")
+def memory() -> DeviceMemory:
+    return DeviceMemory("cpu")
+
+
+def numbers_of(array: Bound) -> np.ndarray:
+    """A copy of what is at an address of the host's memory."""
+    if isinstance(array, np.ndarray):
+        return array.copy()
+    data = array.owner.numpy()  # type: ignore[attr-defined]
+    offset = array.address - array.owner.data_ptr()  # type: ignore[attr-defined]
+    part = data[offset : offset + array.nbytes]
+    return np.array(part.view(array.datatype.dtype).reshape(array.shape))
+
+
+def write(array: Bound, numbers: np.ndarray) -> None:
+    """Through a binding, as a run writes its outputs."""
+    if isinstance(array, np.ndarray):
+        array[:] = numbers
+        return
+    session = OnnxSession(small_graphs.copies(1), SessionOptions())
+    source = np.frombuffer(np.ascontiguousarray(numbers).tobytes(), np.uint8)
+    target = DeviceArray("cpu", 0, DATATYPES["UINT8"], (array.nbytes,), array.address, array.owner)
+    session.bind({"from_0": source}, {"to_0": target}).run()
+
+
+@pytest.mark.parametrize(
+    "graph", [small_graphs.copies(1), small_graphs.copies(200), small_graphs.zeros()]
+)
+def test_small_graphs_are_what_onnx_takes(graph: bytes) -> None:
+    onnx.checker.check_model(onnx.load_model_from_string(graph), full_check=True)
+
+
+def test_chosen_rows_are_what_onnx_takes() -> None:
+    model = onnx.load_model_from_string(small_graphs.chosen_rows())
+    onnx.checker.check_model(model, full_check=True)
+    assert [each.name for each in model.graph.input] == ["rows", "places"]
+
+
+def test_a_tensor_is_zero_and_its_rows_are_parts_of_it(memory: DeviceMemory) -> None:
+    tensor = memory.zeros((6, 2, 3), FP16)
+    assert not numbers_of(tensor).any()
+    part = tensor[2:4]
+    assert (part.shape, part.nbytes) == ((2, 2, 3), 24)
+    assert part.address == tensor.address + 2 * 12
+    assert part[1:2].address == tensor[3:4].address
+    assert len(tensor[6:6]) == 0
+
+
+@pytest.mark.parametrize("datatype", [FP16, FP32, BF16], ids=lambda each: each.name)
+@pytest.mark.parametrize("memory", [HostMemory(), DeviceMemory("cpu")], ids=["numpy", "device"])
+@pytest.mark.parametrize("axis", [1, 2])
+def test_tokens_are_copied_from_one_entry_to_another(
+    memory: Memory, datatype: Datatype, axis: int
+) -> None:
+    """Tokens 1 to 3 of 5 in three tensors, along the second and the third axis; others stay."""
+    shape = (4, 5, 2, 3) if axis == 1 else (4, 2, 5, 3)
+    tensors = [memory.zeros(shape, datatype) for _ in range(3)]
+    random = np.random.default_rng(0)
+    before = [random.normal(size=shape).astype(datatype.dtype) for _ in tensors]
+    for tensor, numbers in zip(tensors, before, strict=True):
+        write(tensor, numbers)
+    memory.copy_rows(tensors, 3, 1, slice(1, 3), axis)
+    place = (slice(None),) * (axis - 1) + (slice(1, 3),)
+    for tensor, numbers in zip(tensors, before, strict=True):
+        found = numbers_of(tensor)
+        np.testing.assert_array_equal(found[1][place], numbers[3][place])
+        np.testing.assert_array_equal(found[[0, 2, 3]], numbers[[0, 2, 3]])
+        if axis == 1:
+            np.testing.assert_array_equal(found[1][[0, 3, 4]], numbers[1][[0, 3, 4]])
+
+
+def test_inputs_are_read_where_they_were_sent(memory: DeviceMemory) -> None:
+    """Two inputs in one block, one of them without dimensions, sent twice."""
+    shapes: dict[str, np.ndarray] = {
+        "ids": np.zeros((2, 3), np.int64),
+        "total": np.zeros((), np.int32),
+    }
+    inputs = memory.inputs(shapes)
+    for value in (7, 8):
+        inputs.arrays["ids"][:] = value
+        inputs.arrays["total"][()] = 10 * value
+        inputs.send()
+        assert numbers_of(inputs.bound["ids"]).tolist() == [[value] * 3] * 2
+        assert numbers_of(inputs.bound["total"]) == 10 * value
+    inputs.arrays["ids"][:] = 9
+    assert (numbers_of(inputs.bound["ids"]) == 8).all(), "not sent yet"
+
+
+def test_outputs_are_read_from_one_block(memory: DeviceMemory) -> None:
+    outputs = memory.outputs({"logits": ((2, 3), FP32), "ids": ((2,), DATATYPES["INT64"])})
+    write(outputs.bound["logits"], np.arange(6, dtype=np.float32))
+    write(outputs.bound["ids"], np.array([5, -1]))
+    found = outputs.read()
+    assert found["logits"].tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert found["ids"].tolist() == [5, -1]
+
+
+def test_chosen_rows_come_to_the_host(memory: DeviceMemory) -> None:
+    tensor = memory.zeros((5, 4), FP32)
+    numbers = np.arange(20, dtype=np.float32).reshape(5, 4)
+    write(tensor, numbers)
+    np.testing.assert_array_equal(
+        memory.chosen_rows(tensor, np.array([4, 0, 4])), numbers[[4, 0, 4]]
+    )
+    assert memory.chosen_rows(tensor, np.empty(0, np.int64)).shape == (0, 4)
+
+
+def test_memory_that_is_not_there_is_refused_with_its_size(memory: DeviceMemory) -> None:
+    with pytest.raises(LoadError, match="4503599627370496 bytes cannot be had on cpu: "):
+        memory.zeros((2**50,), FP32)
