@@ -97,7 +97,7 @@ def _time_calls(model: GenerativeModel) -> list[tuple[float, float]]:
     decoder = model.engine._decoder  # noqa: SLF001 - ours to look into
     assert isinstance(decoder, OnnxDecoder)
     session = decoder._session  # noqa: SLF001
-    session.bind = lambda *arrays: Timed(session._session, *arrays)  # type: ignore[method-assign] # noqa: SLF001
+    session.bind = lambda *arrays: Timed(session._session, "cpu", *arrays)  # type: ignore[method-assign] # noqa: SLF001
     return times_s
 
 

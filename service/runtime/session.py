@@ -284,7 +284,7 @@ class OnnxSession:
         run_options.add_run_config_entry("gpu_graph_id", str(graph_id))
         return Binding(self._session, self._device, inputs, outputs, run_options)
 
-    def run_on_device(self, inputs: Arrays, output: str) -> Any:  # noqa: ANN401 - its own type
+    def run_on_device(self, inputs: Arrays, output: str) -> Any:
         """One output, as ONNX Runtime's own value in the memory of the session's device."""
         binding = self._session.io_binding()
         for name, array in inputs.items():
