@@ -33,6 +33,7 @@ SECTIONS = (
     Section(2, "parity", "Outputs beside PyTorch's", "loadtests.gpu.parity", 0.22),
     Section(4, "server", "The server from end to end", "loadtests.gpu.server", 0.14),
     Section(6, "speed", "Speed", "loadtests.gpu.speed", 0.30),
+    Section(7, "server-cost", "The server over its session", "loadtests.gpu.server_cost", 0.08),
 )
 
 

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -69,22 +70,28 @@ def run(context: Context) -> Findings:
         raise RuntimeError(f"models to serve are missing: {'; '.join(missing)}")
     session_options(context)  # refuses a device that cannot be used, with the reason
     log = context.run.out / LOG
-    log.unlink(missing_ok=True)
     findings: Findings = {"claims": [], "left_out": [], "tables": []}
-    try:
-        with served(context, models) as running:
-            _placed(running, findings)
-            _texts(running, findings)
-            text = _streams(running, findings)
-            _leaving(running, findings, text)
-            _reloads(running, findings)
-            _drain(running, findings)
-    except Exception as error:
-        written = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
-        raise RuntimeError(f"{error}; the server's log ends with:\n{written[-4_000:]}") from error
+    with errors_with(log), served(context, models) as running:
+        _placed(running, findings)
+        _texts(running, findings)
+        text = _streams(running, findings)
+        _leaving(running, findings, text)
+        _reloads(running, findings)
+        _drain(running, findings)
     findings["log_lines"] = len(log.read_text(encoding="utf-8", errors="replace").splitlines())
     findings["summary"] = [f"The server's log is in {LOG}, with {findings['log_lines']} lines."]
     return findings
+
+
+@contextmanager
+def errors_with(log: Path) -> Iterator[None]:
+    """Raise errors of a block with the end of a server's log, which begins anew."""
+    log.unlink(missing_ok=True)
+    try:
+        yield
+    except Exception as error:
+        written = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
+        raise RuntimeError(f"{error}; the server's log ends with:\n{written[-4_000:]}") from error
 
 
 @contextmanager

@@ -78,7 +78,7 @@ def main(
         raise typer.BadParameter("--texts and --tokens are both given, expected one")
     settings = Settings(model_repository=repository, precision=precision, measure_cost_s=0.0)
     loaded = load_model(ModelSource.of(repository, model), settings, Openers()).versions[-1]
-    items, requests = _rows(loaded, model, _lines(loaded, texts, tokens, limit))
+    items, requests = rows_of(loaded, model, _lines(loaded, texts, tokens, limit))
     lengths = {item.num_tokens for item in items}
     if tokens and lengths != {tokens}:
         raise typer.BadParameter(f"--tokens is {tokens}, and the texts have {sorted(lengths)}")
@@ -87,8 +87,8 @@ def main(
     flags += ["--model-control-mode", "explicit", "--load-models", model]
     with serving(repository, flags) as server:
         ways: dict[str, Way] = {
-            "bare": _bare(loaded, items),
-            "server": lambda: asyncio.run(_ask_all(server.address, requests, concurrency)),
+            "bare": bare_way(loaded, items),
+            "server": lambda: asyncio.run(ask_all(server.address, requests, concurrency)),
         }
         take_turns(ways, rounds=1, warm_up=0)  # warms up, and is not counted
         before = _read_counts(server.metrics_url)
@@ -118,7 +118,7 @@ def _lines(loaded: LoadedVersion, texts: Path | None, tokens: int, limit: int) -
     return [lengths.text(generator) for lengths in mixed(limit, generator)]
 
 
-def _rows(loaded: LoadedVersion, model: str, lines: Sequence[str]) -> tuple[list[Item], Requests]:
+def rows_of(loaded: LoadedVersion, model: str, lines: Sequence[str]) -> tuple[list[Item], Requests]:
     """Texts as the session takes them, and the requests for them."""
     assert loaded.tokenizer is not None, "a text model of an encoder"
     assert loaded.manifest is not None, "the same"
@@ -135,8 +135,10 @@ def _rows(loaded: LoadedVersion, model: str, lines: Sequence[str]) -> tuple[list
     return list(text_items(Request(Timings(0.0)), rows, loaded.manifest)), requests
 
 
-def _bare(loaded: LoadedVersion, rows: Sequence[Item]) -> Way:
-    """The session that the server opens too."""
+def bare_way(
+    loaded: LoadedVersion, rows: Sequence[Item], batch_sizes: Sequence[int] = BARE_BATCH_SIZES
+) -> Way:
+    """The session that the server opens too, at the best of several batch sizes."""
     session, manifest = loaded.sessions[0], loaded.manifest
     assert manifest is not None, "a text model"
     outputs = [spec.name for spec in session.signature.outputs]
@@ -151,13 +153,14 @@ def _bare(loaded: LoadedVersion, rows: Sequence[Item]) -> Way:
 
     made = [
         [pad(items[start : start + size]) for start in range(0, len(items), size)]
-        for size in BARE_BATCH_SIZES
+        for size in batch_sizes
     ]
     best = min(made, key=lambda batches: min(run(batches) for _ in range(2)))
     return lambda: run(best)
 
 
-async def _ask_all(address: str, requests: Requests, concurrency: int) -> float:
+async def ask_all(address: str, requests: Requests, concurrency: int) -> float:
+    """Seconds until all requests are answered, `concurrency` of them in flight."""
     async with grpc.aio.insecure_channel(address) as channel:
         infer = service_pb2_grpc.GRPCInferenceServiceStub(channel).ModelInfer
         return await closed_loop(requests, concurrency, partial(infer, timeout=60))
