@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from service.contract.precision import AUTO, CHOICES, MAX_DRAFT_TOKENS
+from service.contract.precision import AUTO, CHOICES, ENCODER_LAYOUTS, MAX_DRAFT_TOKENS
 from service.errors import SettingError
 
 MAX_READ_BYTES = 2**31 - 4096  # what Linux reads from a file at once
@@ -145,6 +145,12 @@ class Settings:
         "Which of an exported model's graphs to serve; auto takes the one that this machine "
         "computes fastest.",
         choices=CHOICES,
+    )
+    encoder_layout: str = _computing(
+        AUTO,
+        "Which graph of an encoder to serve on a GPU where an export wrote both, packed or padded; "
+        "auto measures at load which is faster.",
+        choices=ENCODER_LAYOUTS,
     )
     instances: int = _computing(
         2,

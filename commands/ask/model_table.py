@@ -70,7 +70,10 @@ class ModelTable:
 def _computed_in(model: pb.Model) -> str:
     """Precision, and where they are not the default, the layout and the device of the graph."""
     device = "for cuda" if model.graph_device == "cuda" else ""
-    return ", ".join(filter(None, (model.precision, model.layout, device)))
+    layout = model.layout
+    if model.layout_reason:
+        layout = f"{layout or 'packed'} ({model.layout_reason})"
+    return ", ".join(filter(None, (model.precision, layout, device)))
 
 
 def _gives(model: pb.Model) -> str:

@@ -107,6 +107,7 @@ def _described(model: ServedModel) -> text_pb2.Model:
         text_fields = text_pb2.Model(
             task=manifest.task,
             precision=manifest.precision,
+            layout_reason=model.interface.layout_reason,
             graph_device="" if manifest.device == "any" else manifest.device,
             layout=manifest.layout,
             max_tokens=manifest.max_tokens,

@@ -19,6 +19,7 @@ class ModelInterface:
     labels: Mapping[str, Sequence[str]] = field(default_factory=dict)  # of outputs that are classes
     manifest: Manifest | None = None  # None: a tensor model
     is_cached: bool = False  # whether the configuration asks for a response cache
+    layout_reason: str = ""  # why its graph has its layout, where there were two
     shown: bytes = b""  # the completed configuration, a serialized `ModelConfig`
     platform: str = PLATFORM
 

@@ -69,6 +69,15 @@ def choose_graph(
     return tuple(sorted(chosen, key=lambda name: fitting[name].layout != "paged")), choice
 
 
+def of_layout(manifest: Manifest, graphs: Sequence[str], layout: str) -> tuple[str, ...]:
+    """Those of an encoder's `graphs` with this layout; all for `auto`, or where none has it."""
+    if layout == AUTO or len(graphs) == 1:
+        return tuple(graphs)
+    name = "" if layout == "packed" else layout
+    having = tuple(each for each in graphs if manifest.graphs[each].layout == name)
+    return having or tuple(graphs)
+
+
 def has_graph_for(
     place: GraphDevice, manifest: Manifest, graphs: Iterable[str], requested: str
 ) -> bool:

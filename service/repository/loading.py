@@ -5,8 +5,9 @@ worker thread. `start_model` only wires what was loaded to an engine, on the eve
 loop. Knows nothing of requests or protocols.
 """
 
+import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -22,8 +23,9 @@ from service.errors import LoadError
 from service.generation.decoder import open_decoder
 from service.records import Timings
 from service.repository.generative import LoadedDecoder, OpenDecoder, load_decoder, start_decoder
+from service.repository.layouts import choose_layout
 from service.repository.limits import with_cost
-from service.repository.measuring import made_up_items, measure_cost
+from service.repository.measuring import Run, made_up_items, measure_cost
 from service.repository.placement import ChooseDevice
 from service.repository.plan import ModelPlan, plan_of
 from service.repository.warmup import warm_up
@@ -39,6 +41,7 @@ from service.serving.tensor_model import TensorModel, from_graph, to_graph
 from service.serving.text_model import TextModel, text_items
 from service.settings import Settings
 
+logger = logging.getLogger(__name__)
 OpenSession = Callable[[Path, SessionOptions], Session]
 
 
@@ -75,6 +78,8 @@ class LoadedVersion:
         kind: str = manifest.task if manifest else "tensors"
         if choice is not None:
             kind += f", {choice.precision} ({choice.reason})"
+        if self.plan.layout_reason:
+            kind += f", {self.plan.layout} ({self.plan.layout_reason})"
         at_once = self.decoder.description if self.decoder else f"{len(self.sessions)} runs at once"
         cost = f"; {self.cost}" if self.cost else ""
         return f"{kind}, {at_once} on {options.device}, {options.num_threads} threads{cost}"
@@ -118,8 +123,7 @@ def load_model(
 def _load_version(plan: ModelPlan, openers: Openers) -> LoadedVersion:
     if plan.is_generative:
         return LoadedVersion(plan, (), decoder=load_decoder(plan, openers.decoder))
-    session = openers.session(plan.graph, plan.options)
-    plan = plan.completed(session.signature)
+    plan, session = _open(plan, openers)
     manifest, tokenizer, cost = plan.manifest, None, None
     run = partial(_run_tensors, session, plan.interface)
     if manifest is not None and (plan.task is not None or manifest.is_recurrent):
@@ -128,10 +132,46 @@ def _load_version(plan: ModelPlan, openers: Openers) -> LoadedVersion:
             run = partial(_run_texts, session, manifest, plan.task, tokenizer)
     warm_up(plan.samples, plan.interface, plan.folder, run)
     if manifest is not None and plan.task is not None and plan.can_measure_cost:
-        run_lengths = partial(_run_lengths, session, manifest, plan.task)
+        run_lengths = _lengths_runner(plan, session)
         cost = measure_cost(run_lengths, manifest.max_tokens, plan.settings.measure_cost_s)
     sessions = (session,) * plan.instances  # one copy of the weights
     return LoadedVersion(plan, sessions, tokenizer, cost=cost)
+
+
+def _open(plan: ModelPlan, openers: Openers) -> tuple[ModelPlan, Session]:
+    """The graph of a plan, or of its alternative if that is faster here, and the plan with it.
+
+    Raises `LoadError` where none can be opened.
+    """
+    opened: dict[str, tuple[ModelPlan, Session]] = {}
+    errors: list[LoadError] = []
+    for each in filter(None, (plan, plan.alternative)):
+        try:
+            session = openers.session(each.graph, each.options)
+            opened[each.layout] = each.completed(session.signature), session
+        except LoadError as error:
+            errors.append(error)
+    if not opened:
+        raise errors[0]
+    if plan.alternative is None:
+        return opened[plan.layout]
+    if errors:
+        logger.warning("'%s' has one graph less to choose from: %s", plan.name, errors[0])
+        ((chosen, session),) = opened.values()
+        return replace(chosen, layout_reason="the other graph cannot be opened"), session
+    runs = {name: _lengths_runner(*each) for name, each in opened.items()}
+    manifest, limits = plan.alternative.manifest, plan.limits
+    assert manifest is not None, "only a graph of a manifest has an alternative"
+    layout = choose_layout(runs, manifest.max_tokens, limits.max_rows, plan.settings.measure_cost_s)
+    chosen, session = opened[layout.name]
+    return replace(chosen, layout_reason=layout.reason, alternative=None), session
+
+
+def _lengths_runner(plan: ModelPlan, session: Session) -> Run:
+    """Runs batches of rows of given lengths."""
+    assert plan.manifest is not None, "texts are read by graphs with a manifest"
+    assert plan.task is not None, "the same"
+    return partial(_run_lengths, session, plan.manifest, plan.task)
 
 
 def _open_tokenizer(plan: ModelPlan, manifest: Manifest) -> TextTokenizer:

@@ -6,6 +6,7 @@ program that took the processors for a moment. Nothing is stored: another machin
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from statistics import median
 from threading import Timer
 
@@ -34,22 +35,36 @@ def measure_cost(
     our business here.
     """
     batches = list(dict.fromkeys(tuple(min(n, max_tokens) for n in batch) for batch in BATCHES))
+    runs = [partial(run, batch) for batch in batches]
+    counted = timed_rounds(runs, MAX_ROUNDS + 1, max_s, now_s)[1:]
+    if len(counted) < MIN_ROUNDS:
+        return None
+    return fit(list(zip(batches, map(median, zip(*counted, strict=True)), strict=True)))
+
+
+def timed_rounds(
+    runs: Sequence[Callable[[RunStop], object]],
+    max_rounds: int,
+    max_s: float,
+    now_s: Callable[[], float],
+) -> list[list[float]]:
+    """The seconds of each run, in turn, for as many whole rounds as fit into `max_s` seconds.
+
+    A run that fails ends it, as the end of the time does.
+    """
     rounds: list[list[float]] = []
     stopping = RunStop()
     alarm = Timer(max_s, stopping.stop)
     alarm.daemon = True
     alarm.start()
     try:
-        while len(rounds) <= MAX_ROUNDS:
-            rounds.append([_time(run, batch, stopping, now_s) for batch in batches])
+        while len(rounds) < max_rounds:
+            rounds.append([_time(run, stopping, now_s) for run in runs])
     except ModelFailed:
-        pass  # stopped, in the middle of a round
+        pass  # stopped or failed, in the middle of a round
     finally:
         alarm.cancel()
-    counted = rounds[1:]
-    if len(counted) < MIN_ROUNDS:
-        return None
-    return fit(list(zip(batches, map(median, zip(*counted, strict=True)), strict=True)))
+    return rounds
 
 
 def made_up_items(lengths: Sequence[int]) -> list[Item]:
@@ -62,9 +77,9 @@ def made_up_items(lengths: Sequence[int]) -> list[Item]:
     ]
 
 
-def _time(run: Run, batch: Sequence[int], stopping: RunStop, now_s: Callable[[], float]) -> float:
+def _time(run: Callable[[RunStop], object], stopping: RunStop, now_s: Callable[[], float]) -> float:
     if stopping.is_stopped:
         raise ModelFailed("the time is up")
     started_s = now_s()
-    run(batch, stopping)
+    run(stopping)
     return now_s() - started_s

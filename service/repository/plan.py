@@ -20,7 +20,7 @@ from service.contract.files import read_labels, read_version
 from service.contract.interface import ModelInterface
 from service.contract.manifest import Manifest
 from service.contract.model_config import parameter
-from service.contract.precision import Choice, choose_graph, has_graph_for
+from service.contract.precision import Choice, choose_graph, has_graph_for, of_layout
 from service.contract.session_tuning import session_tuning
 from service.contract.tensors import Signature
 from service.contract.warmup_samples import WarmupSample, warmup_samples
@@ -50,6 +50,9 @@ class ModelPlan:
     choice: Choice | None  # of the graph; None: there is nothing to choose from
     options: SessionOptions
     labels: Mapping[str, list[str]]  # of outputs whose values are classes
+    # An encoder's graph of the other layout, to be measured beside this one.
+    alternative: "ModelPlan | None" = None
+    layout_reason: str = ""  # why its graph has this layout; empty where there is no other
 
     @property
     def name(self) -> str:
@@ -61,6 +64,11 @@ class ModelPlan:
         return sum(group.count for group in self.config.instance_group)
 
     @property
+    def layout(self) -> str:
+        """How an encoder's graph takes a batch: packed or padded."""
+        return (self.manifest and self.manifest.layout) or "packed"
+
+    @property
     def is_generative(self) -> bool:
         return self.manifest is not None and self.manifest.is_generative
 
@@ -68,7 +76,8 @@ class ModelPlan:
     def can_measure_cost(self) -> bool:
         """Whether runs of texts are cheap to try, and their cost decides something.
 
-        A GPU may build something for every new shape.
+        Not on a GPU: until it is full the time of a run does not grow with its tokens, so small
+        batches say nothing of large ones, and new shapes choose kernels.
         """
         is_stated = "batch_overhead_tokens" in self.config.parameters
         has_batches = self.config.max_batch_size != 1
@@ -90,6 +99,8 @@ class ModelPlan:
         config, shown = self.config, copy_of(self.config)
         if self.choice is not None:
             shown.parameters["precision"].string_value = self.choice.precision
+        if self.layout_reason:
+            shown.parameters["encoder_layout"].string_value = self.layout
         return ModelInterface(
             name=config.name,
             version=self.number,
@@ -98,6 +109,7 @@ class ModelPlan:
             labels=self.labels,
             manifest=self.manifest,
             is_cached=config.response_cache.enable,
+            layout_reason=self.layout_reason,
             shown=shown.SerializeToString(deterministic=True),
         )
 
@@ -154,7 +166,7 @@ def plan_of(
     versions of a model share one.
     """
     files = read_version(folder, number, config.default_model_filename)
-    manifest, (filename, *_), choice = files.manifest, files.graphs, None
+    manifest, names, choice = files.manifest, files.graphs[:1], None
     is_generative = manifest is not None and manifest.is_generative
     label_files = {output.name: output.label_filename for output in config.output}
     labels = {} if is_generative else read_labels(folder, label_files)
@@ -173,21 +185,24 @@ def plan_of(
     config, options = place(config, settings, choose_device, graphs)
     if manifest is not None:
         device = "openvino" if tuning.cpu_accelerators else options.device
-        (filename, *_), choice = choose_graph(
-            manifest, files.graphs, precision, source, device, cpu_flags()
-        )
-        manifest = manifest.of_graph(filename)
+        names, choice = choose_graph(manifest, files.graphs, precision, source, device, cpu_flags())
+        layout = tuning.encoder_layout or settings.encoder_layout
+        names = names[:1] if task is None else of_layout(manifest, names, layout)
         if not manifest.is_recurrent:
             config = complete_config(config, manifest, settings.default_max_batch_size)
-    return ModelPlan(
+    plan = ModelPlan(
         folder=folder,
         number=number,
         config=config,
         settings=settings,
-        manifest=manifest,
+        manifest=manifest and manifest.of_graph(names[0]),
         task=task,
-        graph=files.folder / filename,
+        graph=files.folder / names[0],
         choice=choice,
         options=options,
         labels=labels,
     )
+    if manifest is None or len(names) == 1:
+        return plan
+    other = replace(plan, graph=files.folder / names[1], manifest=manifest.of_graph(names[1]))
+    return replace(plan, alternative=other)

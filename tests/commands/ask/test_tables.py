@@ -91,6 +91,19 @@ def test_the_table_of_models_shows_layout_and_device_of_graphs_for_cuda_alone(wi
     assert text.count("for cuda") == 2
 
 
+def test_the_table_of_models_shows_the_ratio_by_which_a_layout_was_chosen() -> None:
+    shown = [
+        pb.Model(name="a", version="1", precision="fp16", layout=layout, layout_reason=reason)
+        for layout, reason in (
+            ("", "1.34 times as fast as padded"),
+            ("padded", "1.08 times as fast as packed"),
+        )
+    ]
+    text = "\n".join(lines_of(ModelTable(pb.ListModelsResponse(models=shown)), 200))
+    assert "fp16, packed (1.34 times as fast as padded)" in text
+    assert "fp16, padded (1.08 times as fast as packed)" in text
+
+
 def test_a_long_word_of_an_answer_is_broken_and_not_cut() -> None:
     """As the tokens of languages without spaces are."""
     fill = reading_pb2.Fill(token="x" * 100, score=1.0)
