@@ -10,6 +10,8 @@ command can be stopped and started again. `report.md` and `report.json` are writ
 docs/cuda.md says what was verified on CUDA.
 """
 
+import os
+import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -20,6 +22,7 @@ from loadtests.gpu.running import run_all
 from loadtests.gpu.sections import SECTIONS, chosen
 
 OUT = Path("build/gpu-check")
+ROOT = Path(__file__).parents[2]
 
 
 def main(
@@ -42,6 +45,7 @@ def main(
     ] = False,
 ) -> None:
     """Check Attendant on this machine's GPU, and write a report."""
+    _put_on_path()
     try:
         numbers = chosen(sections, SECTIONS)
     except ValueError as error:
@@ -49,6 +53,14 @@ def main(
     run = Run(out.absolute(), device, is_tiny=tiny)
     is_good = run_all(run, SECTIONS, numbers, minutes * 60, is_again=again)
     raise typer.Exit(0 if is_good else 1)
+
+
+def _put_on_path() -> None:
+    """Let processes to come import this checkout, installed or not, and its stubs."""
+    given = os.environ.get("PYTHONPATH", "")
+    paths = [str(ROOT), str(ROOT / "protos"), *filter(None, given.split(os.pathsep))]
+    os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))
+    sys.path[:] = dict.fromkeys([*paths, *sys.path])
 
 
 if __name__ == "__main__":

@@ -31,7 +31,9 @@ SECTIONS = (
     # By number. A section that ends early gives its time to those behind it.
     Section(1, "environment", "The machine", "loadtests.gpu.environment", 0.02),
     Section(2, "parity", "Outputs beside PyTorch's", "loadtests.gpu.parity", 0.22),
+    Section(3, "placement", "Nodes on the device", "loadtests.gpu.placement", 0.05),
     Section(4, "server", "The server from end to end", "loadtests.gpu.server", 0.14),
+    Section(5, "sameness", "Equal outputs", "loadtests.gpu.sameness", 0.08),
     Section(6, "speed", "Speed", "loadtests.gpu.speed", 0.30),
     Section(7, "server-cost", "The server over its session", "loadtests.gpu.server_cost", 0.08),
 )

@@ -27,7 +27,7 @@ from loadtests.gpu.references import computed
 from loadtests.load.server import Server, start_server
 from service.contract.manifest import Precision
 
-COMMAND = (sys.executable, "-m", "commands", "serve")  # as from a checkout, see `checkout.py`
+COMMAND = (sys.executable, "-m", "commands", "serve")  # a checkout has no `attendant`
 KINDS = ("classification", "embedding", "decoder")
 TEXTS = (
     "free prize",

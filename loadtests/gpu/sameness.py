@@ -1,0 +1,211 @@
+"""Section 5: outputs that must be the same whatever else is computed, on the device.
+
+A text in a batch and alone; a sequence continued from the cache and computed anew, in a slot that
+others used before, and from a prompt in pieces; a seeded text alone and among others. On the CPU
+they are equal but for the order of sums. On a GPU the kernel depends on the size of a batch, so
+that numbers differ by the precision's rounding, and now and then a choice between two tokens about
+as good; both are measured.
+
+What was verified on CUDA is in docs/cuda.md.
+"""
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+from export.checks.decoding import random_rows
+from loadtests.gpu.claims import Claim, at_least, is_true
+from loadtests.gpu.client import connect, generate
+from loadtests.gpu.context import Context, Findings
+from loadtests.gpu.device import session_options
+from loadtests.gpu.exports import PRECISIONS, Model, checkpoint_of, export_models, sizes_of
+from loadtests.gpu.figures import LIMITS, Limits, Outputs, compare, described, worst
+from loadtests.gpu.references import CACHE_BYTES, continued, ragged_rows
+from loadtests.gpu.server import Served, served
+from models.networks.gpt import GPT
+from models.networks.heads import TextNetwork
+from service.contract.manifest import Precision
+from service.errors import LoadError, ModelFailed
+from service.generation.decoder import CacheLimits, OnnxDecoder, open_decoder
+from service.generation.step_logits import StepLogits
+from service.runtime.session import OnnxSession
+
+TEXT_KINDS = ("classification", "embedding")
+PROMPT_TOKENS = (3, 20, 90)
+NUM_STEPS = 24
+CHUNK_TOKENS = 16
+COMPANY = 16  # texts that are generated at once
+SAMPLED = {"temperature": 0.8, "top_p": 0.9, "ignore_eos": True}
+# Of seeded texts, those that are the same again, and in company. On a GPU a tie may be decided
+# otherwise: a prompt that comes again is copied from the cache, and other kernels compute its end.
+SAME_LIMIT = {"cpu": 1.0, "cuda": 0.75}
+PROMPTS = [f"{number}. Once upon a time" + " there was" * (number % 4) for number in range(COMPANY)]
+
+
+def run(context: Context) -> Findings:
+    """Claims about each precision that can be opened on the device."""
+    findings: Findings = {"claims": [], "left_out": []}
+    precisions: Sequence[Precision] = PRECISIONS if context.device == "cuda" else ("fp32",)
+    kinds = (*TEXT_KINDS, "decoder")
+    models = export_models(context, [(kind, each) for each in precisions for kind in kinds])
+    for model in models:
+        if model.reason or (context.device, model.name) == ("cuda", "decoder-fp32"):
+            reason = model.reason or "CUDA's GroupQueryAttention has no float32"
+            findings["left_out"].append(f"{model.name}: {reason}")
+            continue
+        if context.is_over:
+            findings["left_out"].append(f"{model.name}: no time was left")
+            continue
+        try:
+            findings["claims"] += _claims_of(model, context)
+        except (LoadError, ModelFailed) as error:
+            findings["claims"].append(is_true(f"{model.name} is computed", False, str(error)))
+        context.say(f"{model.name} was compared with itself")
+    decoders = [m for m in models if m.kind == "decoder" and m.is_there and m.precision != "fp32"]
+    decoder = decoders[0] if context.device == "cuda" and decoders else models[-1]
+    if decoder.is_there and not context.is_over:
+        with served(context, {"decoder": decoder}) as server:
+            _seeded(server, findings)
+    findings["summary"] = ["Each output was compared with the same one computed in another way."]
+    return findings
+
+
+def _claims_of(model: Model, context: Context) -> list[Claim]:
+    claims = []
+    arithmetic = (
+        "tf32" if model.precision == "fp32" and context.device == "cuda" else model.precision
+    )
+    limits = LIMITS[arithmetic]
+    for _, layout, graph in model.graphs():
+        name = f"{model.name} {layout}".strip()
+        if layout == "paged":
+            continue
+        if model.kind in TEXT_KINDS:
+            session = OnnxSession(graph, session_options(context))
+            claims.append(_batched(name, session, model, context, limits))
+            continue
+        num_tokens = sizes_of(context).context_tokens
+        cache = CacheLimits(num_tokens, len(PROMPT_TOKENS) + 1, CACHE_BYTES)
+        claims += _cached(
+            name, open_decoder(graph, session_options(context), cache), context, limits
+        )
+    return claims
+
+
+def _batched(
+    name: str, session: OnnxSession, model: Model, context: Context, limits: Limits
+) -> Claim:
+    """Rows of a ragged batch beside each of them alone."""
+    checkpoint = checkpoint_of(model.kind, sizes_of(context))
+    network = checkpoint.model
+    assert isinstance(network, TextNetwork), "only text networks are batched"
+    batch = ragged_rows(network, checkpoint.max_tokens, seed=1)
+    names = [spec.name for spec in session.signature.inputs]
+    outputs = [network.output_name]
+    (together,) = session.run({each: batch[each] for each in names}, outputs)
+    lengths = batch["attention_mask"].sum(axis=1)
+    alone = [
+        session.run({each: batch[each][[row], :length] for each in names}, outputs)[0]
+        for row, length in enumerate(lengths)
+    ]
+    is_choice = model.kind == "classification"
+    return _claim(
+        f"{name} computes a text in a batch as alone",
+        [Outputs(together, np.concatenate(alone), is_choice)],
+        limits,
+    )
+
+
+def _cached(name: str, decoder: OnnxDecoder, context: Context, limits: Limits) -> list[Claim]:
+    """Continued sequences beside the same computed anew, in several ways."""
+    network = checkpoint_of("decoder", sizes_of(context)).model
+    assert isinstance(network, GPT), "a decoder"
+    config = network.config
+    prompts = random_rows(config.vocab_size, PROMPT_TOKENS, config.max_positions // 2)
+    rows, together = continued(decoder, prompts, NUM_STEPS)
+    anew = [
+        _computed_anew(decoder, row, len(prompt)) for row, prompt in zip(rows, prompts, strict=True)
+    ]
+    _, again = continued(decoder, prompts, NUM_STEPS, first_slot=1)
+    alone = [continued(decoder, [prompt], NUM_STEPS)[1][0] for prompt in prompts]
+    pieces = _in_pieces(decoder, prompts[-1])
+    whole = _computed_anew(decoder, prompts[-1], len(prompts[-1]) - 1)[-1:]
+    pairs = {
+        "continues from the cache as it computes anew": zip(together, anew, strict=True),
+        "computes the same in slots that were used": zip(again, together, strict=True),
+        "decodes a sequence among others as alone": zip(together, alone, strict=True),
+        "computes a prompt in pieces as in one": [(pieces, whole)],
+    }
+    return [
+        _claim(f"{name} {what}", [Outputs(*pair, True) for pair in _comparable(each)], limits)
+        for what, each in pairs.items()
+    ]
+
+
+def _comparable(pairs: Any) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Logits up to where two sequences chose otherwise: behind that they are of other texts."""
+    kept = []
+    for one, other in pairs:
+        is_same = one.argmax(axis=1) == other.argmax(axis=1)
+        reached = np.cumprod([True, *is_same[:-1]]).astype(bool)
+        kept.append((one[reached], other[reached]))
+    return kept
+
+
+def _computed_anew(decoder: OnnxDecoder, row: Sequence[int], num_prompt: int) -> np.ndarray:
+    """Logits [steps, V] after the prompt and each token behind it but the last, without a past."""
+    slot = decoder.num_slots - 1
+    ends = range(num_prompt, len(row)) if num_prompt < len(row) else [len(row)]
+    runs = (decoder.run(slot, [np.array(row[:end])], [0]) for end in ends)
+    return np.concatenate([StepLogits.of(logits).whole().copy() for logits in runs])
+
+
+def _in_pieces(decoder: OnnxDecoder, prompt: Sequence[int]) -> np.ndarray:
+    """Logits [1, V] after all but the last token of a prompt, computed chunk by chunk."""
+    logits = None
+    for start in range(0, len(prompt) - 1, CHUNK_TOKENS):
+        piece = prompt[start : min(start + CHUNK_TOKENS, len(prompt) - 1)]
+        logits = decoder.run(0, [np.array(piece)], [start])
+    assert logits is not None, "a prompt has tokens"
+    return StepLogits.of(logits).whole().copy()
+
+
+def _claim(claim: str, pairs: list[Outputs], limits: Limits) -> Claim:
+    figures = worst([compare(pair, limits.tie) for pair in pairs])
+    return is_true(claim, figures.is_within(limits), str(figures), described(limits))
+
+
+def _seeded(served: Served, findings: Findings) -> None:
+    """Seeded texts alone, again, and all at once."""
+    device, name = served.context.device, served.name("decoder")
+    num_tokens = 40 if served.context.is_tiny else 100
+
+    def ask(number: int) -> str:
+        params = SAMPLED | {"seed": number, "max_tokens": num_tokens}
+        with connect(served.server.address) as client:
+            return generate(client, name, PROMPTS[number], params)
+
+    numbers = range(COMPANY)
+    alone = [ask(number) for number in numbers]
+    again = [ask(number) for number in numbers]
+    with ThreadPoolExecutor(COMPANY) as pool:
+        together = list(pool.map(ask, numbers))
+    assert len(set(alone)) > COMPANY // 2, "seeds and prompts should give different texts"
+    same_again = _share_of_same(alone, again)
+    same_together = _share_of_same(alone, together)
+    what, limit = f"{name}: share of seeded texts that are the same", SAME_LIMIT[device]
+    findings["claims"] += [
+        at_least(f"{what} again", same_again, limit),
+        at_least(f"{what} among {COMPANY}", same_together, limit),
+    ]
+    findings["same_characters"] = [
+        next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), None)
+        for one, other in zip(alone, together, strict=True)
+    ]
+    served.context.say(f"{same_together:.0%} of seeded texts are the same in company")
+
+
+def _share_of_same(ones: Sequence[str], others: Sequence[str]) -> float:
+    return sum(a == b for a, b in zip(ones, others, strict=True)) / len(ones)
