@@ -74,6 +74,7 @@ TESTS = (
     "generation/test_wait_estimator",
     "generation/test_packed_scheduler",
     "generation/test_packed_simulation",
+    "generation/test_paged_decoder",
     "generation/test_params",
     "generation/test_sampling",
     "generation/test_simulation",

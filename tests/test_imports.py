@@ -185,6 +185,7 @@ POLICY = (
     "generation/sequence",
     "generation/slot_scheduler",
     "generation/speculation",
+    "generation/step_graphs",
     "generation/step_logits",
     "generation/text_stream",
     "observe/statistics",
