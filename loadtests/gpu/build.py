@@ -26,8 +26,8 @@ from export.graphs.graph import fused_ops, trace
 from export.graphs.paged_decoder import trace_paged_decoder
 from export.writer import Built, BuiltGraphs, ExportedModel, write_model
 from loadtests.gpu.context import Context
-from loadtests.gpu.exports import digest_of_sources
 from loadtests.gpu.shapes import SEED, config_of
+from loadtests.gpu.sources import EXPORTING, digest_of
 from loadtests.load.lengths import WORDS
 from models.data.tokenizer import END_OF_TEXT, byte_level
 from models.networks.encoder import Encoder, EncoderConfig
@@ -196,5 +196,5 @@ def _build(repository: Path, name: str, device: str, log: Path) -> None:
 
 def builds_of(context: Context) -> Builds:
     """The models of a run's device, which are built anew after a change of the exporter."""
-    folder = context.work / f"speed-{context.device}-{digest_of_sources()}"
+    folder = context.work / f"speed-{context.device}-{digest_of(EXPORTING)}"
     return Builds(folder, context.device)

@@ -73,6 +73,8 @@ def make_checkpoint(kind: str, sizes: Sizes) -> Checkpoint:
     randomise(checkpoint.model, SEED)
     if isinstance(checkpoint.model, Transformer):
         _listen(checkpoint.model)
+    if isinstance(checkpoint.model, MaskedLanguageModel):
+        _quieten(checkpoint.model)
     checkpoint.model.eval()
     return checkpoint
 
@@ -100,6 +102,14 @@ def _listen(network: Transformer) -> None:
                 parameter.mul_(4.0)
             elif name.endswith("cross_attention.output.weight"):
                 parameter.mul_(0.3)
+
+
+def _quieten(network: MaskedLanguageModel) -> None:
+    """Embeddings so short that logits, products with words', are of the size of other outputs."""
+    with torch.no_grad():
+        for name, parameter in network.encoder.embeddings.named_parameters():
+            if "norm" not in name:
+                parameter.mul_(network.config.hidden_size**-0.5)
 
 
 def _checkpoint(

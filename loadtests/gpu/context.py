@@ -4,7 +4,8 @@ Crosses from one process to another, so it holds plain values only. A section re
 of plain JSON, all of whose keys are optional:
 
     summary    sentences that say what was found
-    claims     what `claims.at_most` and its siblings return: a figure and its limit or goal
+    claims     what `claims.at_most` and its siblings return: a figure and its limit or goal; with
+               `in_table`, a row of a table says it too
     tables     [{"title": ..., "columns": [...], "rows": [[...], ...]}]
     left_out   sentences that say what was not run, and why
     any other  raw figures, kept in the JSON report

@@ -16,6 +16,8 @@ from onnx import TensorProto, helper
 from loadtests.compare.machine import machine
 from loadtests.gpu.claims import Claim, is_true
 from loadtests.gpu.context import Context, Findings
+from loadtests.gpu.sources import digest_of
+from service import __version__
 from service.errors import LoadError, ModelFailed
 from service.runtime.session import CUDA_PROVIDER, OnnxSession, SessionOptions, load_onnxruntime
 
@@ -50,6 +52,7 @@ def run(context: Context) -> Findings:
         claims = [*_claims(facts), *claims]
         summary = [*_device(facts), *summary]
     libraries = ", ".join(f"{name} {version}" for name, version in versions.items())
+    summary.append(f"Attendant {__version__}, from sources with the digest {digest_of()}.")
     summary.append(f"Python {platform.python_version()}, {libraries}.")
     summary.append(f"ONNX Runtime {ort.__version__} offers {', '.join(providers)}.")
     return {"summary": summary, "claims": claims, **facts}

@@ -5,7 +5,6 @@ cannot be exported is kept with its reason, so that a section can say it. The fo
 the sources that exports depend on: after a change of the exporter everything is exported again.
 """
 
-import hashlib
 import multiprocessing
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -20,13 +19,12 @@ from export.exporter import export_any
 from export.settings import ExportSettings
 from loadtests.gpu.checkpoints import FULL, KINDS, TASKS, TINY, Sizes, make_checkpoint
 from loadtests.gpu.context import Context
+from loadtests.gpu.sources import EXPORTING, digest_of
 from models.checkpoints.checkpoint import Checkpoint
 from models.errors import SettingError
 from service.contract.manifest import Manifest, Precision
 from service.runtime.cpus import available_cpus
 
-ROOT = Path(__file__).parents[2]
-SOURCES = ("export", "models", "service/contract", "loadtests/gpu/checkpoints.py")
 WHY_SUFFIX = ".txt"  # of the reason for which a model is not there
 PRECISIONS: tuple[Precision, ...] = ("fp32", "fp16", "bf16")
 
@@ -80,7 +78,8 @@ def sizes_of(context: Context) -> Sizes:
 
 def export_models(context: Context, wanted: Sequence[tuple[str, Precision]]) -> list[Model]:
     """The models of these kinds and precisions, exported where they are not there yet."""
-    repository = context.work / f"models-{'tiny-' if context.is_tiny else ''}{digest_of_sources()}"
+    size = "tiny" if context.is_tiny else "full"
+    repository = context.work / f"models-{size}-{digest_of(EXPORTING)}"
     repository.mkdir(parents=True, exist_ok=True)
     models = [Model(kind, precision, repository) for kind, precision in wanted]
     missing = [model for model in models if not model.is_there and not model.reason]
@@ -112,17 +111,6 @@ def export_model(model: Model, sizes: Sizes) -> Model:
 def checkpoint_of(kind: str, sizes: Sizes) -> Checkpoint:
     """The network that was exported, with its tokenizer; not to be changed."""
     return make_checkpoint(kind, sizes)
-
-
-@cache
-def digest_of_sources() -> str:
-    """A few digits that change with the sources."""
-    digest = hashlib.sha256()
-    for source in SOURCES:
-        path = ROOT / source
-        for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
-            digest.update(file.read_bytes())
-    return digest.hexdigest()[:10]
 
 
 def all_kinds() -> tuple[str, ...]:

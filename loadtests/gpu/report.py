@@ -73,6 +73,13 @@ def _opening(run: Run, records: Records) -> Iterator[str]:
     if dates:
         yield f"Sections ended between {dates[0]} and {dates[-1]}."
         yield ""
+    if len(digests := {str(record["sources"]) for record in records.values()}) > 1:
+        listed = ", ".join(sorted(digests))
+        yield (
+            f"The sections ran from different sources, with the digests {listed}: run them with "
+            "--again for a report of one state."
+        )
+        yield ""
     if 1 in records:
         for sentence in records[1]["findings"].get("summary", []):
             yield f"- {sentence}"
@@ -130,7 +137,8 @@ def _section(record: Record) -> Iterator[str]:
     for each in findings.get("tables", []):
         yield from ("", f"**{each['title']}**", "")
         yield from table(each["columns"], each["rows"])
-    if claims := claims_of(record):
+    # A table has those of its rows with more figures; what fails is also among the failures.
+    if claims := [claim for claim in claims_of(record) if not claim.get("in_table")]:
         yield ""
         rows = [
             [

@@ -22,6 +22,7 @@ from typing import Any
 from loadtests.gpu.context import Context, Run, say
 from loadtests.gpu.report import failed_checks, write_report
 from loadtests.gpu.sections import Section
+from loadtests.gpu.sources import digest_of
 
 GRACE_S = 60.0  # beyond twice its time; a section's slowest single step, an export, takes less
 PRELOADED = ("numpy", "torch", "onnx", "tritonclient.grpc")
@@ -127,6 +128,7 @@ def _record(run: Run, section: Section, share_s: float, started_s: float) -> Rec
         "name": section.name,
         "device": run.device,
         "is_tiny": run.is_tiny,
+        "sources": digest_of(),
         "ended": datetime.now(UTC).isoformat(timespec="seconds"),
         "seconds": round(seconds, 1),
         "share_s": round(share_s, 1),

@@ -71,6 +71,19 @@ def test_a_record_of_another_device_or_size_is_not_taken(tmp_path: Path) -> None
     assert not read_records(run, [COUNTS])
 
 
+def test_a_report_of_different_sources_says_so(tmp_path: Path) -> None:
+    run = run_in(tmp_path)
+    run_all(run, [COUNTS], [1], 60, is_again=False)
+    assert "different sources" not in (tmp_path / "report.md").read_text()
+    record = json.loads((tmp_path / COUNTS.filename).read_text())
+    other = replace(COUNTS, number=6)
+    keep(tmp_path / other.filename, record | {"number": 6, "sources": "0123456789"})
+    run_all(run, [COUNTS, other], [1, 6], 60, is_again=False)
+    assert (
+        "different sources, with the digests 0123456789, " in (tmp_path / "report.md").read_text()
+    )
+
+
 def test_a_section_has_its_share_of_the_time_that_is_left(tmp_path: Path) -> None:
     """Of 60 s, weight 0.5 of 1.0 in all is 30 s; what sections before it save is shared too."""
     run = run_in(tmp_path)
