@@ -5,15 +5,13 @@ worker thread. `start_model` only wires what was loaded to an engine, on the eve
 loop. Knows nothing of requests or protocols.
 """
 
-import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
-from service.batching.collate import concatenate_rows, pad_rows
+from service.batching.collate import concatenate_rows
 from service.batching.engine import BatchEngine, Collate
-from service.batching.request import Item, Request
+from service.batching.request import Request
 from service.contract.files import ModelSource, find_versions, read_config
 from service.contract.interface import ModelInterface
 from service.contract.manifest import Manifest
@@ -23,15 +21,21 @@ from service.errors import LoadError
 from service.generation.decoder import open_decoder
 from service.records import Timings
 from service.repository.generative import LoadedDecoder, OpenDecoder, load_decoder, start_decoder
-from service.repository.layouts import choose_layout
 from service.repository.limits import with_cost
-from service.repository.measuring import Run, made_up_items, measure_cost
+from service.repository.measuring import measure_cost
+from service.repository.opening import (
+    OpenSession,
+    lengths_runner,
+    open_graph,
+    padding,
+    try_graph,
+)
 from service.repository.placement import ChooseDevice
 from service.repository.plan import ModelPlan, plan_of
 from service.repository.warmup import warm_up
 from service.runtime.background import release_freed_memory
 from service.runtime.cost import CostCurve
-from service.runtime.session import OnnxSession, RunStop, Session, SessionOptions, choose_device
+from service.runtime.session import OnnxSession, RunStop, Session, choose_device
 from service.runtime.tokenizer import TextTokenizer
 from service.serving.image_model import ImageModel
 from service.serving.model import Host, ServedModel
@@ -40,9 +44,6 @@ from service.serving.tasks.task import TextTask
 from service.serving.tensor_model import TensorModel, from_graph, to_graph
 from service.serving.text_model import TextModel, text_items
 from service.settings import Settings
-
-logger = logging.getLogger(__name__)
-OpenSession = Callable[[Path, SessionOptions], Session]
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,55 +124,21 @@ def load_model(
 def _load_version(plan: ModelPlan, openers: Openers) -> LoadedVersion:
     if plan.is_generative:
         return LoadedVersion(plan, (), decoder=load_decoder(plan, openers.decoder))
-    plan, session = _open(plan, openers)
+    plan, session = open_graph(plan, openers.session)
     manifest, tokenizer, cost = plan.manifest, None, None
     run = partial(_run_tensors, session, plan.interface)
     if manifest is not None and (plan.task is not None or manifest.is_recurrent):
         tokenizer = _open_tokenizer(plan, manifest)
         if plan.task is not None:
             run = partial(_run_texts, session, manifest, plan.task, tokenizer)
+    if plan.options.device == "cuda" and manifest is not None:
+        try_graph(plan, session)
     warm_up(plan.samples, plan.interface, plan.folder, run)
     if manifest is not None and plan.task is not None and plan.can_measure_cost:
-        run_lengths = _lengths_runner(plan, session)
+        run_lengths = lengths_runner(plan, session)
         cost = measure_cost(run_lengths, manifest.max_tokens, plan.settings.measure_cost_s)
     sessions = (session,) * plan.instances  # one copy of the weights
     return LoadedVersion(plan, sessions, tokenizer, cost=cost)
-
-
-def _open(plan: ModelPlan, openers: Openers) -> tuple[ModelPlan, Session]:
-    """The graph of a plan, or of its alternative if that is faster here, and the plan with it.
-
-    Raises `LoadError` where none can be opened.
-    """
-    opened: dict[str, tuple[ModelPlan, Session]] = {}
-    errors: list[LoadError] = []
-    for each in filter(None, (plan, plan.alternative)):
-        try:
-            session = openers.session(each.graph, each.options)
-            opened[each.layout] = each.completed(session.signature), session
-        except LoadError as error:
-            errors.append(error)
-    if not opened:
-        raise errors[0]
-    if plan.alternative is None:
-        return opened[plan.layout]
-    if errors:
-        logger.warning("'%s' has one graph less to choose from: %s", plan.name, errors[0])
-        ((chosen, session),) = opened.values()
-        return replace(chosen, layout_reason="the other graph cannot be opened"), session
-    runs = {name: _lengths_runner(*each) for name, each in opened.items()}
-    manifest, limits = plan.alternative.manifest, plan.limits
-    assert manifest is not None, "only a graph of a manifest has an alternative"
-    layout = choose_layout(runs, manifest.max_tokens, limits.max_rows, plan.settings.measure_cost_s)
-    chosen, session = opened[layout.name]
-    return replace(chosen, layout_reason=layout.reason, alternative=None), session
-
-
-def _lengths_runner(plan: ModelPlan, session: Session) -> Run:
-    """Runs batches of rows of given lengths."""
-    assert plan.manifest is not None, "texts are read by graphs with a manifest"
-    assert plan.task is not None, "the same"
-    return partial(_run_lengths, session, plan.manifest, plan.task)
 
 
 def _open_tokenizer(plan: ModelPlan, manifest: Manifest) -> TextTokenizer:
@@ -191,7 +158,7 @@ def start_model(version: LoadedVersion, host: Host, on_broken: Callable[[], None
     interface, tokenizer, task = version.plan.interface, version.tokenizer, version.plan.task
     manifest = interface.manifest
     if manifest is not None and tokenizer is not None and task is not None:
-        collate = _padding(version.sessions[0], manifest)
+        collate = padding(version.sessions[0], manifest)
         engine = _engine(version, host, on_broken, [task.output], collate)
         return TextModel(host, interface, engine, tokenizer)
     outputs = [spec.name for spec in interface.signature.outputs]
@@ -223,10 +190,6 @@ def _engine(
     )
 
 
-def _padding(session: Session, manifest: Manifest) -> Callable[[Sequence[Item]], Arrays]:
-    return pad_rows(manifest.pad_token_id, [spec.name for spec in session.signature.inputs])
-
-
 def _run_tensors(
     session: Session, interface: ModelInterface, inputs: Arrays, stopping: RunStop
 ) -> None:
@@ -248,16 +211,4 @@ def _run_texts(
     """`TextModel`'s work without a queue."""
     rows = tokenizer.encode(task.texts_of(inputs), can_truncate=True)
     items = text_items(Request(Timings(0.0)), rows, manifest)
-    session.run(_padding(session, manifest)(items), [task.output], stopping)
-
-
-def _run_lengths(
-    session: Session,
-    manifest: Manifest,
-    task: TextTask,
-    lengths: Sequence[int],
-    stopping: RunStop,
-) -> None:
-    """One batch of rows of these lengths."""
-    batch = _padding(session, manifest)(made_up_items(lengths))
-    session.run(batch, [task.output], stopping)
+    session.run(padding(session, manifest)(items), [task.output], stopping)

@@ -22,6 +22,7 @@ from service.runtime.session import RunStop
 BATCHES = ((8,), (8,) * 4, (32,) * 2, (32, 4, 4, 4), (144,))
 MAX_ROUNDS = 5  # after one that warms up
 MIN_ROUNDS = 2  # fewer are no median
+_TEXT_INPUTS = ("input_ids", "token_type_ids", "target_ids")
 
 Run = Callable[[Sequence[int], RunStop], object]  # one batch of made-up rows of these lengths
 
@@ -71,10 +72,7 @@ def made_up_items(lengths: Sequence[int]) -> list[Item]:
     """Texts of these lengths; what they say changes nothing about the time."""
     request = Request(Timings(0.0))
     rows = [np.zeros((1, length), np.int64) for length in lengths]
-    return [
-        Item(request, {"input_ids": row, "token_type_ids": row}, num_tokens=row.size)
-        for row in rows
-    ]
+    return [Item(request, dict.fromkeys(_TEXT_INPUTS, row), num_tokens=row.size) for row in rows]
 
 
 def _time(run: Callable[[RunStop], object], stopping: RunStop, now_s: Callable[[], float]) -> float:

@@ -35,6 +35,10 @@ START_ERRORS = {
     46: "the GPU is busy or unavailable: look for a process that has it to itself (nvidia-smi)",
     100: f"no GPU is visible: {_DEVICE_REMEDY}",
     101: "there is no GPU of that number: see instance_group's gpus",
+    209: (
+        "this build of ONNX Runtime has no code for this GPU: onnxruntime-gpu 1.31.1 has it for "
+        "compute capability 7.5, 8.0, 8.6, 8.9, 9.0 and 12.0"
+    ),
     802: "the GPUs are not initialized yet: look at the service nvidia-fabricmanager",
     803: f"the driver and its library are of different versions: {_MISMATCH_REMEDY}",
     804: "the driver's compatibility library does not support this GPU: remove cuda-compat",

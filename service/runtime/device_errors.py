@@ -44,7 +44,8 @@ _SIZES = (
     re.compile(r"requested buffer of size (\d+)"),
     re.compile(r"smaller than requested bytes of (\d+)"),
 )
-DRIVER_TOO_OLD = 35
+DRIVER_TOO_OLD = (35, 36)
+NO_CUDNN = "cuDNN is unavailable"
 MEMORY_REMEDY = (
     "serve fewer models per GPU, lower kv_cache_bytes of generative models, or raise gpu_mem_limit "
     "where it is set"
@@ -79,9 +80,11 @@ def reason_of_load(text: str, device: str, num_bytes: int, cuda_version: str) ->
     if match := _ORDINAL.search(text):
         number, count = match.groups()
         return f"instance_group asks for GPU {number}, but this machine has {count}, counted from 0"
+    if NO_CUDNN in text:
+        return f"an operator of the model needs cuDNN, install attendant[gpu,cudnn]: {text}"
     match = _NUMBER.search(text)
     error = int(match[1]) if match else 0
-    if error == DRIVER_TOO_OLD:
+    if error in DRIVER_TOO_OLD:
         return f"CUDA cannot be used: {too_old(cuda_version)}"
     if error in START_ERRORS:
         return f"CUDA cannot be used: {START_ERRORS[error]}"

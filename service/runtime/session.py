@@ -142,6 +142,13 @@ def choose_device(device: str) -> str:
     return device
 
 
+def load_error(graph: Path | bytes, text: str, options: SessionOptions) -> LoadError:
+    """The error of a graph that cannot be opened, or not be run at all, with a way out."""
+    cuda_version = getattr(load_onnxruntime(), "cuda_version", "")
+    reason = reason_of_load(text, options.device, _num_bytes(graph), cuda_version)
+    return LoadError(f"{_name_of(graph)}: {reason}")
+
+
 class OnnxSession:
     """An `onnxruntime.InferenceSession`; `signature` is read once from the graph."""
 
@@ -150,7 +157,7 @@ class OnnxSession:
         self._device = options.device
         self._device_id = options.device_id
         self._run_entries = options.tuning.run_entries
-        name = graph.name if isinstance(graph, Path) else "graph"
+        name = _name_of(graph)
         providers = providers_for(options, ort.get_available_providers())
         try:
             # Its fallback would open the graph again on the CPU, here or in the middle of a run.
@@ -158,10 +165,7 @@ class OnnxSession:
                 graph, _ort_options(ort, options), providers=providers, enable_fallback=0
             )
         except Exception as error:  # ORT's errors share no narrower base class
-            reason = reason_of_load(
-                str(error), options.device, _num_bytes(graph), getattr(ort, "cuda_version", "")
-            )
-            raise LoadError(f"{name}: {reason}") from error
+            raise load_error(graph, str(error), options) from error
         # ORT goes on without a provider whose library cannot be loaded.
         missing = [name for name, _ in providers if name not in self._session.get_providers()]
         if CUDA_PROVIDER in missing:
@@ -295,6 +299,10 @@ class OnnxSession:
         except Exception as error:  # the same
             raise failure_of_run(str(error), self._device) from error
         return binding.get_outputs()[0]
+
+
+def _name_of(graph: Path | bytes) -> str:
+    return graph.name if isinstance(graph, Path) else "graph"
 
 
 def _num_bytes(graph: Path | bytes) -> int:

@@ -15,7 +15,8 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 from service.batching.engine import BatchEngine
 from service.errors import InvalidArgument, LoadError, NotFound, Unavailable
 from service.observe.observers import Observers
-from service.repository.loading import Openers, OpenSession
+from service.repository.loading import Openers
+from service.repository.opening import OpenSession
 from service.repository.repository import ModelRepository
 from service.repository.version import parse_version
 from service.runtime.cost import CostCurve

@@ -106,6 +106,11 @@ def test_any_other_error_fails_its_run_only(text: str) -> None:
             "install driver 580 or later",
         ),
         (
+            "CUDA failure 36: API call is not supported in the installed CUDA driver",
+            "CUDA cannot be used: the driver is too old: ONNX Runtime is built for CUDA 13, "
+            "install driver 580 or later",
+        ),
+        (
             "CUDA failure 100: no CUDA-capable device is detected",
             "CUDA cannot be used: no GPU is visible: check that nvidia-smi lists a GPU, that "
             "CUDA_VISIBLE_DEVICES does not hide it, and that the container has access to it",

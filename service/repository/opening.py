@@ -1,0 +1,101 @@
+"""Opens the graph of a version, or the faster one of two, and tries whether it runs here.
+
+Runs on the thread that loads. Knows neither engines nor requests. Unverified on CUDA: docs/cuda.md.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from service.batching.collate import pad_rows
+from service.batching.request import Item
+from service.contract.manifest import Manifest
+from service.contract.tensors import Arrays
+from service.errors import LoadError, ModelFailed
+from service.repository.layouts import choose_layout
+from service.repository.measuring import Run, made_up_items
+from service.repository.plan import ModelPlan
+from service.runtime.session import RunStop, Session, SessionOptions, load_error
+from service.serving.tasks.task import TextTask
+
+OpenSession = Callable[[Path, SessionOptions], Session]
+TRIED_TOKENS = 8  # of a row that a graph is tried with
+logger = logging.getLogger(__name__)
+
+
+def open_graph(plan: ModelPlan, open_session: OpenSession) -> tuple[ModelPlan, Session]:
+    """The graph of a plan, or of its alternative if that is faster here, and the plan with it.
+
+    Raises `LoadError` where none can be opened.
+    """
+    opened: dict[str, tuple[ModelPlan, Session]] = {}
+    errors: list[LoadError] = []
+    for each in filter(None, (plan, plan.alternative)):
+        try:
+            session = open_session(each.graph, each.options)
+            opened[each.layout] = each.completed(session.signature), session
+        except LoadError as error:
+            errors.append(error)
+    if not opened:
+        raise errors[0]
+    if plan.alternative is None:
+        return opened[plan.layout]
+    if errors:
+        logger.warning("'%s' has one graph less to choose from: %s", plan.name, errors[0])
+        ((chosen, session),) = opened.values()
+        return replace(chosen, layout_reason="the other graph cannot be opened"), session
+    runs = {name: lengths_runner(*each) for name, each in opened.items()}
+    manifest, limits = plan.alternative.manifest, plan.limits
+    assert manifest is not None, "only a graph of a manifest has an alternative"
+    layout = choose_layout(runs, manifest.max_tokens, limits.max_rows, plan.settings.measure_cost_s)
+    chosen, session = opened[layout.name]
+    return replace(chosen, layout_reason=layout.reason, alternative=None), session
+
+
+def try_graph(plan: ModelPlan, session: Session) -> None:
+    """Run a graph once, or raise `LoadError`.
+
+    On a GPU a library, kernels for this GPU or memory may be missing, which no session knows before
+    it runs. Models without texts and images are tried by their `model_warmup`.
+    """
+    assert plan.manifest is not None, "others have inputs of unknown shapes"
+    try:
+        if plan.task is not None:
+            num_tokens = min(TRIED_TOKENS, plan.manifest.max_tokens)
+            lengths_runner(plan, session)((num_tokens,), RunStop())
+        elif plan.manifest.image is not None:
+            image = {
+                spec.name: np.zeros((1, *spec.dims[1:]), spec.datatype.dtype)
+                for spec in session.signature.inputs
+            }
+            session.run(image, [spec.name for spec in session.signature.outputs])
+    except ModelFailed as error:
+        raise load_error(plan.graph, str(error), plan.options) from error
+
+
+def lengths_runner(plan: ModelPlan, session: Session) -> Run:
+    """What runs a batch of made-up rows of given lengths."""
+    assert plan.manifest is not None, "texts are read by graphs with a manifest"
+    assert plan.task is not None, "the same"
+    return partial(_run_lengths, session, plan.manifest, plan.task)
+
+
+def padding(session: Session, manifest: Manifest) -> Callable[[Sequence[Item]], Arrays]:
+    """What makes the batch of a text model from its items."""
+    return pad_rows(manifest.pad_token_id, [spec.name for spec in session.signature.inputs])
+
+
+def _run_lengths(
+    session: Session,
+    manifest: Manifest,
+    task: TextTask,
+    lengths: Sequence[int],
+    stopping: RunStop,
+) -> None:
+    """One batch of rows of these lengths."""
+    batch = padding(session, manifest)(made_up_items(lengths))
+    session.run(batch, [task.output], stopping)
