@@ -10,10 +10,11 @@ from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
+from loadtests.load.closed_loop import closed_loop
 from loadtests.load.engine import Prompt, run_all, run_one, serving
 from service.generation.sequence import Sequence as Sample
 from service.records import RanStep
@@ -21,6 +22,25 @@ from service.serving.generative_model import GenerativeModel
 
 Result = TypeVar("Result")
 NUM_IDS = 256  # prompts are of ids that every vocabulary has
+
+
+@dataclass(frozen=True, slots=True)
+class Generated:
+    """What became of prompts that were run together."""
+
+    seconds: float
+    samples: list[Sample]  # in the order in which they ended
+
+
+class Generates(Protocol):
+    """A way to run prompts, which remembers the steps that ran."""
+
+    @property
+    def steps(self) -> list[RanStep]: ...
+
+    def generate(self, prompts: Sequence[Prompt], num_rows: int) -> Generated:
+        """Run all prompts, `num_rows` of them in flight, to their last tokens."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +54,14 @@ class Engine:
     def run(self, prompts: Sequence[Prompt], num_rows: int) -> float:
         """Seconds that all prompts take, `num_rows` of them in flight, to their last tokens."""
         return self.wait(run_all(self.model, prompts, num_rows))
+
+    def generate(self, prompts: Sequence[Prompt], num_rows: int) -> Generated:
+        samples: list[Sample] = []
+
+        async def one(prompt: Prompt) -> None:
+            samples.append(await run_one(self.model, prompt))
+
+        return Generated(self.wait(closed_loop(prompts, num_rows, one)), samples)
 
     def first_token_s(self, prompt: Prompt) -> float:
         """The time to the first token of a prompt by itself."""
@@ -62,9 +90,9 @@ def engine(repository: Path, name: str, **settings: object) -> Iterator[Engine]:
         loop.close()
 
 
-def prompts_of(count: int, num_tokens: int, num_outputs: int, seed: int = 1) -> list[Prompt]:
-    """Prompts of random ids, all of one length."""
-    generator = np.random.default_rng(seed)
+def prompts_of(count: int, num_tokens: int, num_outputs: int, number: int = 0) -> list[Prompt]:
+    """Prompts of random ids, all of one length; others for another number."""
+    generator = np.random.default_rng(number + 1)
     return [
         Prompt(generator.integers(1, NUM_IDS, num_tokens).tolist(), num_outputs)
         for _ in range(count)

@@ -36,6 +36,7 @@ SECTIONS = (
     Section(5, "sameness", "Equal outputs", "loadtests.gpu.sameness", 0.08),
     Section(6, "speed", "Speed", "loadtests.gpu.speed", 0.30),
     Section(7, "server-cost", "The server over its session", "loadtests.gpu.server_cost", 0.08),
+    Section(8, "layouts", "The paged cache beside slots", "loadtests.gpu.layouts", 0.08),
 )
 
 
