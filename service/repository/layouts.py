@@ -12,7 +12,9 @@ from functools import partial
 from math import exp, log
 from statistics import fmean, median
 
+from service.errors import ModelFailed
 from service.repository.measuring import MAX_ROUNDS, MIN_ROUNDS, Run, timed_rounds
+from service.runtime.session import RunStop
 
 LAYOUT_NAMES: Mapping[str, str] = {"": "packed", "padded": "padded"}
 # Tokens of text messages, at the middle of each eighth (loadtests/load/lengths.toml, 1.3 tokens per
@@ -28,6 +30,7 @@ class LayoutChoice:
 
     name: str
     reason: str
+    failure: ModelFailed | None = None  # of the other graph
 
 
 def choose_layout(
@@ -40,16 +43,23 @@ def choose_layout(
     """The faster of two graphs by their names, the preferred one first.
 
     They are measured for at most `max_s` seconds after their first runs. The ratio in the reason is
-    the geometric mean over the batches, each by the medians of its times.
+    the geometric mean over the batches, each by the medians of its times. Raises `ModelFailed`
+    where neither runs.
     """
     batches = list(dict.fromkeys(tuple(min(n, max_tokens) for n in b[:max_rows]) for b in BATCHES))
     preferred, other = runs
     if not max_s:
         return LayoutChoice(preferred, "preferred, as nothing is measured")
-    able = [name for name, run in runs.items() if _can_run(run, batches, now_s)]
-    if len(able) < len(runs):
-        failed = ", ".join(name for name in runs if name not in able)
-        return LayoutChoice(able[0] if able else preferred, f"the measured runs of {failed} failed")
+    failures = {
+        name: failure
+        for name, run in runs.items()
+        if (failure := _failure_of(run, batches, now_s)) is not None
+    }
+    if len(failures) == len(runs):
+        raise failures[preferred]
+    for name, failure in failures.items():
+        (able,) = (each for each in runs if each != name)
+        return LayoutChoice(able, f"the runs of {name} failed", failure)
     in_turn = [partial(run, batch) for batch in batches for run in runs.values()]
     rounds = timed_rounds(in_turn, MAX_ROUNDS, max_s, now_s)
     if len(rounds) < MIN_ROUNDS:
@@ -62,6 +72,18 @@ def choose_layout(
     return LayoutChoice(other, f"{1 / ratio:.2f} times as fast as {preferred}")
 
 
-def _can_run(run: Run, batches: Sequence[tuple[int, ...]], now_s: Callable[[], float]) -> bool:
-    """Whether a graph computes each batch; its first runs are done then."""
-    return bool(timed_rounds([partial(run, batch) for batch in batches], 1, WARM_UP_S, now_s))
+def _failure_of(
+    run: Run, batches: Sequence[tuple[int, ...]], now_s: Callable[[], float]
+) -> ModelFailed | None:
+    """The error of a graph that does not compute each batch; its first runs are done otherwise."""
+    failures: list[ModelFailed] = []
+
+    def note(lengths: Sequence[int], stopping: RunStop) -> None:
+        try:
+            run(lengths, stopping)
+        except ModelFailed as error:
+            failures.append(error)
+            raise
+
+    timed_rounds([partial(note, batch) for batch in batches], 1, WARM_UP_S, now_s)
+    return failures[0] if failures else None

@@ -51,7 +51,13 @@ def open_graph(plan: ModelPlan, open_session: OpenSession) -> tuple[ModelPlan, S
     runs = {name: lengths_runner(*each) for name, each in opened.items()}
     manifest, limits = plan.alternative.manifest, plan.limits
     assert manifest is not None, "only a graph of a manifest has an alternative"
-    layout = choose_layout(runs, manifest.max_tokens, limits.max_rows, plan.settings.measure_cost_s)
+    max_s = plan.settings.measure_cost_s
+    try:
+        layout = choose_layout(runs, manifest.max_tokens, limits.max_rows, max_s)
+    except ModelFailed as error:
+        raise load_error(plan.graph, str(error), plan.options) from error
+    if layout.failure is not None:
+        logger.warning("'%s': %s: %s", plan.name, layout.reason, layout.failure)
     chosen, session = opened[layout.name]
     return replace(chosen, layout_reason=layout.reason, alternative=None), session
 

@@ -30,6 +30,7 @@ from service.runtime.binding import ONNX_BFLOAT16, Binding, Bound
 from service.runtime.device_errors import failure_of_run, reason_of_load
 
 BUILDS = ("onnxruntime", "onnxruntime-gpu", "onnxruntime-openvino")
+ERRORS_ONLY = 3  # of ONNX Runtime's levels of severity
 CUDA_PROVIDER = "CUDAExecutionProvider"
 logger = logging.getLogger(__name__)
 HOST_MEMORY = "Cpu"  # as ONNX Runtime calls it
@@ -128,6 +129,8 @@ def cuda_obstacle() -> str:
             f"this build of ONNX Runtime offers {available}: "
             "install attendant[gpu] on a machine with CUDA"
         )
+    # At each session it would warn that no plugin has this provider, which is built in.
+    ort.set_default_logger_severity(ERRORS_ONLY)
     with redirect_stdout(io.StringIO()):  # it prints what it does not find, and `cuda` says it
         ort.preload_dlls()
     return cuda.obstacle(ort.cuda_version)
@@ -338,7 +341,7 @@ def _ort_options(ort: Any, options: SessionOptions) -> Any:
         ort_options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
     for key, value in tuning.session_entries:
         ort_options.add_session_config_entry(key, value)
-    ort_options.log_severity_level = 3  # errors only: they come back as exceptions too
+    ort_options.log_severity_level = ERRORS_ONLY  # they come back as exceptions too
     return ort_options
 
 

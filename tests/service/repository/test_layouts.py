@@ -120,18 +120,53 @@ def test_without_time_the_preferred_graph_is_served() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("failing", "chosen"), [(("packed",), "padded"), (("padded",), "packed"), (LAYOUTS, "packed")]
-)
-def test_a_graph_whose_runs_fail_is_not_chosen(failing: Sequence[str], chosen: str) -> None:
+def fail_on_rows(lengths: Sequence[int], _: RunStop) -> None:
+    if len(lengths) > 1:
+        raise ModelFailed("no kernel for several rows")
+
+
+@pytest.mark.parametrize(("failing", "chosen"), [("packed", "padded"), ("padded", "packed")])
+def test_a_graph_whose_runs_fail_is_not_chosen(failing: str, chosen: str) -> None:
     machine = Machine(**LAYOUTS)
+    machine.runs[failing] = fail_on_rows
+    choice = machine.choose()
+    assert (choice.name, choice.reason) == (chosen, f"the runs of {failing} failed")
+    assert str(choice.failure) == "no kernel for several rows"
 
-    def fail(_: Sequence[int], __: RunStop) -> None:
-        raise ModelFailed("no kernel for it")
 
-    machine.runs |= dict.fromkeys(failing, fail)
-    reason = f"the measured runs of {', '.join(failing)} failed"
-    assert machine.choose() == LayoutChoice(chosen, reason)
+def test_two_graphs_that_fail_are_not_served() -> None:
+    machine = Machine(**LAYOUTS)
+    machine.runs = dict.fromkeys(LAYOUTS, fail_on_rows)
+    with pytest.raises(ModelFailed, match="no kernel for several rows"):
+        machine.choose()
+
+
+def test_a_graph_that_fails_on_batches_is_named_in_the_log_and_two_are_a_load_error(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def opening(*failing: str) -> Callable[[Path, SessionOptions], FakeSession]:
+        def open_it(path: Path, _: SessionOptions) -> FakeSession:
+            session = text_session("logits", 3)
+            compute = session.compute
+
+            def fail(inputs: Any) -> dict[str, np.ndarray]:
+                if len(inputs["input_ids"]) > 1:
+                    raise ModelFailed("cuDNN is unavailable for CUDA Execution Provider")
+                return compute(inputs)
+
+            session.compute = fail if path.name in failing else compute
+            return session
+
+        return open_it
+
+    version = load(tmp_path / "one", opening("model.fp16.onnx"))
+    assert version.plan.graph.name == "model.fp16.padded.onnx"
+    assert "padded (the runs of packed failed), " in version.description
+    assert caplog.messages == [
+        "'m': the runs of packed failed: cuDNN is unavailable for CUDA Execution Provider"
+    ]
+    with pytest.raises(LoadError, match=r"model\.fp16\.onnx: an operator of the model needs cuDNN"):
+        load(tmp_path / "two", opening("model.fp16.onnx", "model.fp16.padded.onnx"))
 
 
 def load(
