@@ -2,7 +2,8 @@
 
 Packed computes the tokens of all rows and nothing of the padding, in a few more nodes; padded has
 the operators that devices are tuned for. Which is faster depends on the device, so both run the
-same batches in turn while the model loads. Runs on the thread that loads. Unverified on CUDA.
+same batches in turn while the model loads. Runs on the thread that loads. Unverified on CUDA:
+docs/cuda.md.
 """
 
 import time
