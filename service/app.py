@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from service import __version__
 from service.api.admission import Admission
 from service.api.calls import CallObserver, Calls
-from service.api.operations import server_operations
+from service.api.operations import Operations, server_operations
 from service.errors import SettingError
 from service.observe.logs import RequestLog
 from service.observe.metrics import Metrics
@@ -41,6 +41,7 @@ from service.runtime.session import cuda_obstacle, load_onnxruntime, onnxruntime
 from service.settings import Settings, is_loopback, join_address
 
 if TYPE_CHECKING:
+    from service.http.server import HttpServer
     from service.observe.telemetry import Telemetry
 
 logger = logging.getLogger(__name__)
@@ -73,6 +74,8 @@ class App:
             settings, self.repository, self._admission, self._tracing, calls
         )
         self._rpc = RpcServer(settings, answered, self._admission, calls)
+        self._http = self._http_server(answered, calls) if settings.http_port >= 0 else None
+        self.http_port = None if self._http is None else self._http.port
         self._health = self._rpc.health
         self.grpc_port = self._rpc.port
         self.admin_port = self._rpc.admin_port
@@ -87,12 +90,29 @@ class App:
         self._watching: asyncio.Task[None] | None = None
         self._hurrying = asyncio.Event()
 
+    def _http_server(self, operations: Operations, calls: Calls) -> "HttpServer":
+        from service.http.server import HttpServer  # its libraries take their time to be imported
+
+        return HttpServer(self._settings, operations, self._admission, calls, self)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the server says that it is ready."""
+        return self.repository.readiness.is_ready and not self._admission.is_leaving
+
+    @property
+    def is_live(self) -> bool:
+        """Whether the server says that it lives."""
+        return self._admission.is_live
+
     async def start(self) -> None:
         log_what_is_open(self._settings, self.grpc_port, self.metrics_port)
         if self.admin_port is not None:
             address = join_address(self._settings.admin_host, self.admin_port)
             logger.info("administration is open on %s, protected as gRPC is", address)
         await self._rpc.start()
+        if self._http is not None:
+            await self._http.start()
         self._watching = asyncio.create_task(self._watchdog.watch())
         if self._settings.device == "auto":
             obstacle = await in_thread(cuda_obstacle)
@@ -103,9 +123,14 @@ class App:
 
     def _count_for_metrics(self) -> None:
         numbers, admission, repository = self._metrics.server, self._admission, self.repository
-        numbers.is_ready = lambda: repository.readiness.is_ready and not admission.is_leaving
-        numbers.is_live = lambda: admission.is_live
-        numbers.num_calls = lambda: self._rpc.num_calls
+        numbers.is_ready = lambda: self.is_ready
+        numbers.is_live = lambda: self.is_live
+        numbers.num_calls = lambda: {
+            "grpc": self._rpc.num_calls,
+            **({} if self._http is None else {"http": self._http.front.num_calls}),
+        }
+        if self._http is not None:
+            numbers.http_statuses = self._http.front.statuses
         numbers.num_bytes = lambda: admission.num_bytes
         numbers.num_unserved = lambda: repository.readiness.num_unserved
         numbers.certificate_ends_s = lambda: self._rpc.certificate_ends_s
@@ -144,6 +169,8 @@ class App:
         await self._unless_hurried(asyncio.sleep(settings.drain_delay_s))
         deadline_s = time.monotonic() + settings.drain_timeout_s
         await self._unless_hurried(self._rpc.until_answered())
+        if self._http is not None:
+            await self._http.leave()
         await self._rpc.leave()
         await self._unless_hurried(admission.drain(max(0.0, deadline_s - time.monotonic())))
         if admission.num_inside:
@@ -152,6 +179,8 @@ class App:
             )
             self.repository.stop()  # first: what waits is not run in place of what is cancelled
         admission.close()
+        if self._http is not None:
+            await self._http.stop()
         await self._rpc.stop()
         left_s = 0.0 if self._hurrying.is_set() else deadline_s - time.monotonic()
         await asyncio.to_thread(self.repository.close, max(MIN_CLOSE_S, left_s))

@@ -91,6 +91,20 @@ class Settings:
     grpc_port: int = _network(
         8001, "gRPC port; 0 picks a free one. 8001 is Triton's default.", 0, 65535
     )
+    http_host: str = _network("", "Address of the HTTP port; if empty, that of the gRPC port.")
+    http_port: int = _network(
+        -1, "HTTP port; -1 means none, 0 picks a free one. 8000 is Triton's default.", -1, 65535
+    )
+    http_allowed_hosts: str = _access(
+        "",
+        "Names by which browsers may call the HTTP port, separated by commas, beside addresses, "
+        "names without a dot and names inside a cluster; * means any.",
+    )
+    http_allowed_origins: str = _access(
+        "",
+        "Sites whose pages may call the HTTP port from a browser, scheme://host:port, separated by "
+        "commas; * means any. If empty, no other site's may.",
+    )
     metrics_host: str = _network(
         "127.0.0.1", "Address of the /metrics port, which has neither TLS nor tokens."
     )
@@ -320,6 +334,30 @@ class Settings:
     )
     send_timeout_s: float = _connections(
         60.0, "Seconds a client may leave an answer unread before its call is cancelled.", 0.01
+    )
+    http_max_header_bytes: int = _connections(
+        32_768, "Bytes of an HTTP request's line and headers together.", 1_024, 2**20
+    )
+    http_header_timeout_s: float = _connections(
+        20.0,
+        "Seconds within which the line and headers of an HTTP request must arrive, from the "
+        "connection's beginning or their own first byte.",
+        0.01,
+    )
+    http_min_body_bytes_per_s: int = _connections(
+        1_024,
+        "Bytes per second at which the body of an HTTP request must at least arrive, once "
+        "receive_timeout_s has passed.",
+        1,
+    )
+    http_keepalive_s: float = _connections(
+        75.0, "Seconds that an HTTP connection may be idle between two requests.", 0.01
+    )
+    http_heartbeat_s: float = _connections(
+        15.0, "Seconds without an event after which an HTTP stream says that it lives.", 0.01
+    )
+    http_max_json_depth: int = _limits(
+        64, "Depth to which arrays and objects of a JSON body may be nested.", 2, 500
     )
     receive_timeout_s: float = _connections(
         60.0,

@@ -62,8 +62,9 @@ ROOMS = {
         "errors records settings observe serving api",
         "health ports server",
     ),
-    "service/http": Room("errors contract api"),
-    "service/app": Room("errors settings runtime observe repository api rpc"),
+    # No front knows of another.
+    "service/http": Room("errors records contract settings serving api", "server"),
+    "service/app": Room("errors settings runtime observe repository api rpc http"),
     "models/errors": Room(),
     "models/choices": Room(),
     "models/remarks": Room(),
@@ -137,7 +138,10 @@ DOORS = {
     "grpc": ("service/rpc/", ASKING, "commands/main.py"),
     "grpc_health": ("service/rpc/", ASKING),
     "grpc_reflection": ("service/rpc/",),
-    "attendant": ("service/api/", ASKING),
+    "attendant": ("service/api/", "service/http/", ASKING),
+    "uvicorn": ("service/http/",),
+    "httptools": ("service/http/",),
+    "msgspec": ("service/http/",),
     "typer": ("commands/",),
     "rich": ("commands/", "service/observe/logs.py", "models/recipes/senses.py"),
     "matplotlib": (

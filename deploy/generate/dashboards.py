@@ -211,8 +211,18 @@ OPERATORS = Dashboard(
             Panel(
                 "Calls in flight",
                 "none",
-                by_instance(server("attendant_calls_in_flight")),
-                "Bounded by --max-concurrent-rpcs.",
+                by("instance protocol", server("attendant_calls_in_flight")),
+                "Bounded by --max-concurrent-rpcs, for each protocol.",
+            ),
+            Panel(
+                "HTTP answers by status",
+                "reqps",
+                by(
+                    "status",
+                    "sum by (namespace, job, status) "
+                    f"(rate({mine('attendant_http_responses_total')}[$__rate_interval]))",
+                ),
+                "A stream counts once, with the status that it began with.",
             ),
             Panel(
                 "Bytes in flight",

@@ -77,6 +77,13 @@ class Admission:
         stay.num_bytes += self._enter(num_beside)
         stay.num_admitted += 1
 
+    def take(self, num_bytes: int) -> None:
+        """Count bytes of a call's request as they come, until it is done, or raise `Overloaded`."""
+        stay = current_stay.get()
+        assert stay is not None, "a front that reads piece by piece has made one"
+        self._take(num_bytes)
+        stay.num_bytes += num_bytes
+
     @contextmanager
     def admitted(self) -> Iterator[None]:
         """The same for one request of a stream: counted while the block runs."""

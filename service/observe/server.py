@@ -31,10 +31,11 @@ class ServerNumbers:
 
     is_ready: Callable[[], bool] = bool
     is_live: Callable[[], bool] = bool
-    num_calls: Callable[[], int] = int  # in flight, open streams included
+    num_calls: Callable[[], dict[str, int]] = dict  # in flight by protocol, open streams included
     num_bytes: Callable[[], int] = int  # of requests in flight, and of answers not yet read
     num_unserved: Callable[[], int] = int  # models that are wanted and have no version
     certificate_ends_s: Callable[[], float | None] = _nothing  # since 1970; None without TLS
+    http_statuses: Counter[int] = field(default_factory=Counter)  # of answers over HTTP
     refusals: Counter[Bound] = field(default_factory=Counter)  # before a model is looked for
     loads: Counter[tuple[str, Outcome]] = field(default_factory=Counter)  # by model
     build: dict[str, str] = field(default_factory=dict)  # versions of what serves
@@ -51,11 +52,22 @@ class ServerCollector(Collector):
         for name, text, value in (
             ("attendant_ready", "Whether the server says that it is ready", numbers.is_ready()),
             ("attendant_live", "Whether the server says that it lives", numbers.is_live()),
-            ("attendant_calls_in_flight", "Calls that are open", numbers.num_calls()),
             ("attendant_bytes_in_flight", "Bytes of open calls", numbers.num_bytes()),
             ("attendant_models_unserved", "Models wanted and not served", numbers.num_unserved()),
         ):
             yield GaugeMetricFamily(name, text, float(value))
+        calls = GaugeMetricFamily(
+            "attendant_calls_in_flight", "Calls that are open", labels=("protocol",)
+        )
+        for protocol, count in numbers.num_calls().items():
+            calls.add_metric((protocol,), count)
+        yield calls
+        responses = CounterMetricFamily(
+            "attendant_http_responses", "Answers over HTTP, by status", labels=("status",)
+        )
+        for status, count in sorted(numbers.http_statuses.items()):
+            responses.add_metric((str(status),), count)
+        yield responses
         end = GaugeMetricFamily(
             "attendant_tls_certificate_expiry_timestamp_seconds",
             "When the certificate of the gRPC port ends",

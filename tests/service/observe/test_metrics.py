@@ -276,14 +276,14 @@ def test_the_page_is_served_over_http(metrics: Metrics) -> None:
 
 def test_the_server_s_numbers_are_read_when_somebody_scrapes(metrics: Metrics) -> None:
     numbers = metrics.server
-    numbers.is_ready, numbers.num_calls = lambda: True, lambda: 7
+    numbers.is_ready, numbers.num_calls = lambda: True, lambda: {"http": 7}
     numbers.refusals["bytes"] += 2
     numbers.loads["m", "failure"] += 1
     numbers.build = {"version": "1", "onnxruntime": "2"}
     read = metrics.registry.get_sample_value
     assert read("attendant_ready") == 1
     assert read("attendant_live") == 0
-    assert read("attendant_calls_in_flight") == 7
+    assert read("attendant_calls_in_flight", {"protocol": "http"}) == 7
     assert read("attendant_calls_refused_total", {"bound": "bytes"}) == 2
     assert read("attendant_calls_refused_total", {"bound": "token"}) == 0
     labels = {"model": "m", "outcome": "failure"}

@@ -1,0 +1,174 @@
+"""The ASGI application: routes, rules of access, bodies, and errors; every handler runs in here.
+
+    route, host and origin -> token and key -> place among the calls in flight -> body -> handler
+
+uvicorn runs each request in a task of its own, which `connection.py` cancels when its client
+leaves, streaming or not: what the handler awaits ends, and no task is left behind. Lives on the
+event loop.
+"""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from typing import Any
+
+from service.api.access import Access
+from service.api.admission import SHUTTING_DOWN, Admission, Stay, current_stay, message_bytes
+from service.api.calls import INTERNAL_ERROR, Calls
+from service.api.operations import Operations
+from service.errors import AttendantError, Unavailable
+from service.http.body import read_body
+from service.http.browser import BrowserRules
+from service.http.request import Reply, Request
+from service.http.routes import Route, Router
+from service.http.status import HttpError
+from service.settings import Settings
+
+_BOUNDS = {
+    "token": (401, "authentication_error", "invalid_api_key"),
+    "key": (403, "permission_error", None),
+}
+logger = logging.getLogger(__name__)
+
+
+class Front:
+    """Answers the requests of one port."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        operations: Operations,
+        admission: Admission,
+        calls: Calls,
+        elsewhere: Collection[str] = (),  # operations that another port answers
+    ) -> None:
+        self.settings = settings
+        self.operations = operations
+        self.admission = admission
+        self.calls = calls
+        self.num_calls = 0  # in flight
+        self.statuses: Counter[int] = Counter()  # of answers
+        self._elsewhere = elsewhere
+        self._access = Access(settings, admission.refusals)
+        self._rules = BrowserRules.of(settings)
+        self._router = Router(())
+
+    def use(self, routes: Sequence[Route]) -> None:
+        """Answer these; called once, before the port opens."""
+        self._router = Router(routes)
+
+    def answered(self, status: int) -> None:
+        """Count an answer."""
+        self.statuses[status] += 1
+
+    async def __call__(
+        self,
+        scope: dict[str, Any],
+        receive: Callable[[], Awaitable[dict[str, Any]]],
+        send: Callable[[dict[str, Any]], Awaitable[None]],
+    ) -> None:
+        request = Request(self, scope, receive, send)
+        if request.has_left:
+            return
+        stay = Stay()
+        current_stay.set(stay)
+        message_bytes.set(0)  # a body counts in its stay as it comes
+        request.connection.running = asyncio.current_task()
+        try:
+            await self._answer(request)
+        except asyncio.CancelledError:
+            if not request.has_left:  # the server ends
+                await self._fail(request, Unavailable(SHUTTING_DOWN))
+        finally:
+            request.connection.running = None
+            if request.stream is not None:
+                request.stream.stop()
+            self.admission.let_go(stay)
+
+    async def _answer(self, request: Request) -> None:
+        has_place = False
+        try:
+            route = self._admitted(request)
+            if route is None:
+                await request.reply(Reply(status=204))
+                return
+            if not route.is_probe:
+                self._take_place()
+                has_place = True
+            if request.method != "GET":
+                request.body = await read_body(request)
+            reply = await route.handler(request)
+            if reply is not None:
+                await request.reply(reply)
+        except (HttpError, AttendantError) as error:
+            await self._fail(request, error)
+        except Exception:
+            logger.exception("%s %s failed", request.method, request.path)
+            failed = HttpError(500, INTERNAL_ERROR, kind="server_error", code="internal_error")
+            await self._fail(request, failed)
+        finally:
+            self.num_calls -= has_place
+
+    def _admitted(self, request: Request) -> Route | None:
+        """The route of a request that may be made; None for a browser that asks whether it may."""
+        if request.num_hosts != 1 and (request.is_http_11 or request.num_hosts):
+            raise HttpError(400, f"the request has {request.num_hosts} host headers, expected one")
+        is_preflight = (
+            request.method == "OPTIONS" and b"access-control-request-method" in request.headers
+        )
+        if is_preflight:
+            request.reply_headers += self._rules.preflight(request.headers)
+            return None
+        request.reply_headers += self._rules.check(request.headers)
+        route, request.parameters = self._router.find(request.method, request.path)
+        operation = route.operation_path(request.parameters)
+        if operation in self._elsewhere:
+            text = "This protocol is restricted to the port for administration"
+            raise HttpError(403, text, kind="permission_error")
+        if self._access.has_rules:
+            self._check_access(operation, request)
+        return route
+
+    def _check_access(self, operation: str, request: Request) -> None:
+        denial = self._access.denial(operation, request.header)
+        if denial is None:
+            return
+        status, kind, code = _BOUNDS[denial.bound]
+        headers = ((b"www-authenticate", b"Bearer"),) if status == 401 else ()
+        raise HttpError(status, denial.text, kind=kind, code=code, headers=headers)
+
+    def _take_place(self) -> None:
+        most = self.settings.max_concurrent_rpcs
+        if self.num_calls >= most:
+            self.admission.refusals["calls"] += 1
+            raise HttpError(
+                429,
+                f"Exceeds maximum of {most} calls in flight",
+                kind="rate_limit_error",
+                code="overloaded",
+                headers=((b"retry-after", b"1"),),
+            )
+        self.num_calls += 1
+
+    async def _fail(self, request: Request, error: HttpError | AttendantError) -> None:
+        """Answer with an error: as a status, or as the last event of a stream that has begun."""
+        if isinstance(error, AttendantError):
+            error = request.writer.of_domain(error)
+        if request.has_left:
+            return
+        try:
+            if request.stream is not None:
+                await request.stream.fail(error)
+                return
+            if request.has_begun:  # a part of an answer that cannot be ended properly
+                request.connection.transport.abort()
+                return
+            if not request.is_received:  # what is left of the body would be read as a request
+                self.answered(error.status)
+                request.connection.refuse(error, request.writer)
+                return
+            status, body, headers = request.writer.error(error)
+            await request.reply(Reply(body, status, headers=headers))
+        except (AttendantError, RuntimeError):  # the client reads too slowly, or a part is written
+            request.connection.transport.abort()

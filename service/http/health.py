@@ -1,0 +1,47 @@
+"""Probes: whether the server lives, and whether it is ready. They need no token."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from service import __version__
+from service.http.request import Reply, Request
+from service.http.routes import OPEN, Route
+
+
+class ServerState(Protocol):
+    """What the process knows of itself."""
+
+    @property
+    def is_ready(self) -> bool: ...
+
+    @property
+    def is_live(self) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """The handlers; bodies as KServe's clients parse them, statuses as all others read them."""
+
+    state: ServerState
+
+    async def live(self, _: Request) -> Reply:
+        is_live = self.state.is_live
+        return Reply.json({"live": is_live}, 200 if is_live else 503)
+
+    async def ready(self, _: Request) -> Reply:
+        is_ready = self.state.is_ready
+        return Reply.json({"ready": is_ready}, 200 if is_ready else 503)
+
+    async def version(self, _: Request) -> Reply:
+        return Reply.json({"version": __version__})
+
+
+def health_routes(state: ServerState) -> tuple[Route, ...]:
+    health = Health(state)
+    return (
+        Route("GET", "/ping", health.live, OPEN),
+        Route("GET", "/v2/health/live", health.live, OPEN),
+        Route("GET", "/health", health.ready, OPEN),
+        Route("GET", "/v2/health/ready", health.ready, OPEN),
+        Route("GET", "/version", health.version, OPEN),
+    )

@@ -1,0 +1,35 @@
+"""Messages of protobuf from bodies of JSON and to them: `plain.py` has the form of the latter."""
+
+from typing import TypeVar
+
+import msgspec
+from google.protobuf.json_format import Parse, ParseError
+from google.protobuf.message import Message
+
+from service.http.body import Body, check_depth, check_parts
+from service.http.plain import plain
+from service.http.status import HttpError
+
+M = TypeVar("M", bound=Message)
+MAX_DEPTH = 32  # of messages in each other: ours have five
+
+
+def parse_json(body: Body, message: M, max_depth: int, max_parts: int) -> M:
+    """The message with the fields of a JSON object; nothing is one without fields.
+
+    Raises `HttpError`.
+    """
+    if not body.strip():
+        return message
+    check_depth(body, max_depth)
+    check_parts(body, max_parts)
+    if body.lstrip()[:1] != b"{":
+        raise HttpError(400, "the body is JSON, but not an object", code="invalid_json")
+    try:
+        return Parse(bytes(body), message, max_recursion_depth=MAX_DEPTH)
+    except (ParseError, ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise HttpError(400, f"the body cannot be read: {error}", code="invalid_json") from error
+
+
+def to_json(message: Message, *, has_defaults: bool = True) -> bytes:
+    return msgspec.json.encode(plain(message, has_defaults=has_defaults))

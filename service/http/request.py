@@ -1,0 +1,216 @@
+"""A request as handlers see it, and their reply: all that they know of HTTP."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+from uuid import uuid4
+
+import msgspec
+
+from service.api.calls import Arrival, details, note_end
+from service.errors import AttendantError, DeadlineExceeded
+from service.http.body import Body, decode_json
+from service.http.status import ENDS, Headers, Writer, writer_of
+from service.records import current_call
+from service.serving.model import Caller
+
+if TYPE_CHECKING:
+    from service.http.connection import Connection
+    from service.http.front import Front
+    from service.http.stream import Stream
+
+T = TypeVar("T")
+JSON_AT_ONCE_BYTES = 2**18  # a longer body is decoded on a thread
+MAX_REQUEST_ID = 128  # characters
+JSON, TEXT = b"application/json", b"text/plain; charset=utf-8"
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A whole answer; a body of several pieces is written without joining them."""
+
+    body: bytes | Sequence[bytes | memoryview] = b""
+    status: int = 200
+    content_type: bytes = JSON
+    headers: Headers = ()
+
+    @classmethod
+    def json(cls, value: Any, status: int = 200, headers: Headers = ()) -> "Reply":
+        """An answer of plain values or of msgspec's records."""
+        return cls(msgspec.json.encode(value), status, headers=headers)
+
+
+class Request:
+    """One request: its path, headers and body, and the ways to answer it."""
+
+    __slots__ = (
+        "_cycle",
+        "_scope",
+        "_send",
+        "body",
+        "connection",
+        "front",
+        "headers",
+        "method",
+        "parameters",
+        "path",
+        "receive",
+        "received_s",
+        "reply_headers",
+        "request_id",
+        "stream",
+        "writer",
+    )
+
+    def __init__(
+        self,
+        front: "Front",
+        scope: dict[str, Any],
+        receive: Callable[[], Awaitable[dict[str, Any]]],
+        send: Callable[[dict[str, Any]], Awaitable[None]],
+    ) -> None:
+        self.front = front
+        self.received_s = time.monotonic()
+        self._scope, self.receive, self._send = scope, receive, send
+        self.connection: Connection = scope["connection"]
+        self._cycle = scope["cycle"]
+        self.method: str = scope["method"]
+        self.path: str = scope["raw_path"].decode("ascii")
+        self.headers: dict[bytes, bytes] = dict(scope["headers"])  # names in lowercase
+        self.parameters: dict[str, str] = {}  # of the path, by name
+        self.body: Body = b""
+        self.request_id = _request_id(self.headers.get(b"x-request-id"))
+        self.reply_headers: Headers = ((b"x-request-id", self.request_id.encode()),)
+        self.writer: Writer = writer_of(self.path)  # of errors
+        self.stream: Stream | None = None  # once it is answered by one
+
+    def header(self, name: str) -> str:
+        """The value of a header, its name in lowercase; nothing where it is absent."""
+        return self.headers.get(name.encode(), b"").decode("latin-1")
+
+    @property
+    def query(self) -> str:
+        return str(self._scope["query_string"].decode("latin-1"))
+
+    @property
+    def num_hosts(self) -> int:
+        return sum([name == b"host" for name, _ in self._scope["headers"]])
+
+    @property
+    def is_http_11(self) -> bool:
+        return bool(self._scope["http_version"] == "1.1")
+
+    @property
+    def is_received(self) -> bool:
+        """Whether the body is there, as far as it was not taken yet."""
+        return not self._cycle.more_body
+
+    @property
+    def has_left(self) -> bool:
+        """Whether the client is gone."""
+        return bool(self._cycle.disconnected)
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether an answer is on its way, or there is no one to answer."""
+        return bool(self._cycle.response_started or self._cycle.disconnected)
+
+    async def json(self, kind: type[T]) -> T:
+        """The body as a record of msgspec's. Raises `HttpError`."""
+        depth = self.front.settings.http_max_json_depth
+        if len(self.body) <= JSON_AT_ONCE_BYTES:
+            return decode_json(self.body, kind, depth)
+        return await asyncio.to_thread(decode_json, self.body, kind, depth)
+
+    @property
+    def caller(self) -> Caller:
+        """The caller of an operation; HTTP tells no deadline."""
+        return Caller(self.received_s)
+
+    async def ask(self, path: str, message: Any, *more: Any, caller: Caller | None = None) -> Any:
+        """The answer of the operation at a path, observed; `more` is what its kind takes beside.
+
+        Raises the errors of the domain.
+        """
+        calls, operation = self.front.calls, self.front.operations[path]
+        caller = caller or self.caller
+        if not calls.is_on:
+            return await operation.call(message, caller, *more)
+        with calls.watch(path, message, self.arrival):
+            self.name_call()
+            try:
+                return await operation.call(message, caller, *more)
+            except AttendantError as error:
+                note_end(ENDS[type(error)], details(error))
+                raise
+            except Exception as error:
+                note_end(ENDS[Exception], str(error))
+                raise
+
+    @property
+    def arrival(self) -> Arrival:
+        """The data of the call for observers."""
+        metadata = [
+            (name.decode("latin-1"), value.decode("latin-1"))
+            for name, value in self.headers.items()
+        ]
+        return Arrival("http", ENDS, metadata, lambda: None)
+
+    def name_call(self) -> None:
+        """Give the record of the call the request's id, where its message has none."""
+        call = current_call.get()
+        if call is not None and not call.request_id:
+            call.request_id = self.request_id
+
+    async def reply(self, reply: Reply) -> None:
+        """Send a whole answer, and wait until the client has taken it."""
+        pieces = [reply.body] if isinstance(reply.body, bytes) else list(reply.body)
+        num_bytes = sum(map(len, pieces))
+        self.front.admission.hold(num_bytes)
+        headers = [*self.reply_headers, *reply.headers]
+        if reply.status != 204:  # of which there is nothing to tell
+            headers += [
+                (b"content-type", reply.content_type),
+                (b"content-length", b"%d" % num_bytes),
+            ]
+        self.front.answered(reply.status)
+        await self.start(reply.status, headers)
+        *first, last = pieces or [b""]
+        for piece in first:
+            await self.write(piece)
+        await self.write(last, has_more=False)
+        await self.until_taken()
+
+    async def start(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
+        await self._send({"type": "http.response.start", "status": status, "headers": headers})
+
+    async def write(self, piece: bytes | memoryview, *, has_more: bool = True) -> None:
+        """Write a piece once the client has taken enough of those before; one write each."""
+        await self.until_taken()
+        await self._send({"type": "http.response.body", "body": piece, "more_body": has_more})
+
+    async def until_taken(self) -> None:
+        """Wait for a client that reads slowly. Raises `DeadlineExceeded` after the limit."""
+        flow = self.connection.flow
+        if not flow.write_paused or self.has_left:
+            return
+        timeout_s = self.front.settings.send_timeout_s
+        try:
+            async with asyncio.timeout(timeout_s):
+                await flow.drain()
+        except TimeoutError as error:
+            self.connection.transport.abort()
+            raise DeadlineExceeded(
+                f"an answer was not read for {timeout_s:g} s, which is the limit"
+            ) from error
+
+
+def _request_id(given: bytes | None) -> str:
+    """The caller's id, if it can be told again, or a new one."""
+    if given is not None and len(given) <= MAX_REQUEST_ID:
+        text = given.decode("latin-1")
+        if text.isascii() and text.isprintable() and text:
+            return text
+    return uuid4().hex

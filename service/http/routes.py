@@ -1,0 +1,108 @@
+"""Finds the handler of a path. Pure: no sockets.
+
+Paths are compared segment by segment before they are unquoted, so that a name may have a slash.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias
+from urllib.parse import unquote
+
+from service.http.status import HttpError
+
+if TYPE_CHECKING:
+    from service.http.request import Reply, Request
+
+Parameters: TypeAlias = dict[str, str]
+# None where it has answered by a stream.
+Handler: TypeAlias = "Callable[[Request], Awaitable[Reply | None]]"
+OPEN = "/grpc.health.v1.Health/Check"  # for probes: they need no token, only the key of `health`
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One method and path, `{name}` being any one segment, and what answers it."""
+
+    method: str
+    path: str
+    handler: Handler
+    # The path of the operation that it performs, by which access is decided; or a function of the
+    # path's parameters that gives it.
+    operation: str | Callable[[Parameters], str]
+
+    def operation_path(self, parameters: Parameters) -> str:
+        chosen = self.operation
+        return chosen if isinstance(chosen, str) else chosen(parameters)
+
+    @property
+    def is_probe(self) -> bool:
+        """Whether it is answered beside the bound of calls in flight."""
+        return self.operation == OPEN
+
+
+@dataclass(slots=True, eq=False)
+class _Node:
+    fixed: "dict[str, _Node]" = field(default_factory=dict)
+    named: "tuple[str, _Node] | None" = None
+    routes: dict[str, Route] = field(default_factory=dict)  # by method
+
+
+class Router:
+    """The routes of a server; fixed segments go before named ones."""
+
+    def __init__(self, routes: Sequence[Route]) -> None:
+        self._root = _Node()
+        for route in routes:
+            node = self._root
+            for segment in _segments(route.path):
+                node = _below(node, segment)
+            assert route.method not in node.routes, f"{route.method} {route.path} is there twice"
+            node.routes[route.method] = route
+
+    def find(self, method: str, raw_path: str) -> tuple[Route, Parameters]:
+        """The route and the unquoted parameters of a path. Raises `HttpError`: 404 or 405."""
+        parameters: Parameters = {}
+        node = _walk(self._root, _segments(raw_path), 0, parameters)
+        if node is None:
+            raise HttpError(404, f"there is nothing at '{raw_path[:256]}'", code="not_found")
+        route = node.routes.get(method) or (node.routes.get("GET") if method == "HEAD" else None)
+        if route is None:
+            allowed = ", ".join(sorted(node.routes))
+            raise HttpError(
+                405,
+                f"'{raw_path[:256]}' takes {allowed}, not {method}",
+                code="method_not_allowed",
+                headers=((b"allow", allowed.encode()),),
+            )
+        return route, parameters
+
+
+def _segments(path: str) -> list[str]:
+    return [segment for segment in path.split("/") if segment]
+
+
+def _below(node: _Node, segment: str) -> _Node:
+    if not segment.startswith("{"):
+        return node.fixed.setdefault(segment, _Node())
+    name = segment[1:-1]
+    if node.named is None:
+        node.named = name, _Node()
+    assert node.named[0] == name, f"'{name}' has another name on another path"
+    return node.named[1]
+
+
+def _walk(node: _Node, segments: list[str], index: int, parameters: Parameters) -> _Node | None:
+    """The node of the segments from `index` on; where a fixed one leads nowhere, a named one."""
+    if index == len(segments):
+        return node if node.routes else None
+    if (child := node.fixed.get(segments[index])) is not None:
+        found = _walk(child, segments, index + 1, parameters)
+        if found is not None:
+            return found
+    if node.named is None:
+        return None
+    name, child = node.named
+    found = _walk(child, segments, index + 1, parameters)
+    if found is not None:
+        parameters[name] = unquote(segments[index])
+    return found

@@ -1,0 +1,133 @@
+"""The HTTP port: its sockets and connections, and how they end. On the event loop of gRPC."""
+
+import asyncio
+import socket
+
+from uvicorn.config import Config
+
+from service.api.access import ADMIN_METHODS
+from service.api.admission import Admission
+from service.api.calls import Calls
+from service.api.operations import Operations
+from service.errors import LoadError
+from service.http.connection import Connection, Connections
+from service.http.front import Front
+from service.http.health import ServerState, health_routes
+from service.http.kserve_metadata import kserve_routes
+from service.http.openai import openai_routes
+from service.http.tls import tls_context
+from service.http.typed import typed_routes
+from service.settings import Settings, join_address
+
+END_STREAMS_S = 0.5  # for streams to hear why they end
+LAST_S = 0.1  # for requests that are on their way when the port closes
+BACKLOG = 1_024
+HANDSHAKE_TIMEOUT_S = 20.0
+
+
+class HttpServer:
+    """Binds its port when it is made, and listens once it is started."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        operations: Operations,
+        admission: Admission,
+        calls: Calls,
+        state: ServerState,
+    ) -> None:
+        elsewhere = ADMIN_METHODS if settings.admin_port >= 0 else ()
+        self.front = Front(settings, operations, admission, calls, elsewhere)
+        self.front.use(
+            (*health_routes(state), *kserve_routes(), *openai_routes(), *typed_routes(operations))
+        )
+        self._tls = tls_context(settings)
+        config = Config(
+            self.front,
+            http=Connection,
+            ws="none",
+            lifespan="off",
+            interface="asgi3",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            timeout_keep_alive=settings.http_keepalive_s,  # type: ignore[arg-type] # of any kind
+        )
+        config.load()
+        self._connections = Connections(settings, config)
+        self._sockets = _bind(settings.http_host or settings.host, settings.http_port)
+        self._listening: list[asyncio.Server] = []
+        self.port: int = self._sockets[0].getsockname()[1]
+
+    async def start(self) -> None:
+        loop = asyncio.get_running_loop()
+        timeout_s = HANDSHAKE_TIMEOUT_S if self._tls is not None else None
+        for each in self._sockets:
+            server = await loop.create_server(
+                self._connections.new,
+                sock=each,
+                ssl=self._tls,
+                backlog=BACKLOG,
+                ssl_handshake_timeout=timeout_s,
+            )
+            self._listening.append(server)
+
+    async def leave(self) -> None:
+        """Close the port, and every connection with the answer that is due on it."""
+        self._connections.is_leaving = True
+        for server in self._listening:
+            server.close()
+        for each in self._sockets:
+            each.close()
+        for connection in self._all():
+            if connection.is_busy:
+                connection.last()
+        await asyncio.sleep(LAST_S)
+        for connection in self._all():
+            connection.shutdown()
+
+    async def stop(self) -> None:
+        """End what is left of requests, with an answer that says so."""
+        running = [each.running for each in self._all() if each.running is not None]
+        for task in running:
+            task.cancel()
+        if running:
+            await asyncio.wait(running, timeout=END_STREAMS_S)
+        for connection in self._all():
+            connection.transport.abort()
+
+    def _all(self) -> list[Connection]:
+        return [
+            each for each in self._connections.state.connections if isinstance(each, Connection)
+        ]
+
+
+def _bind(host: str, port: int) -> list[socket.socket]:
+    """A socket for every address of the host, on one port. Raises `LoadError`.
+
+    They are named as TCP: of others asyncio leaves Nagle's algorithm on, and an answer is two
+    writes.
+    """
+    bare = host.removeprefix("[").removesuffix("]")
+    sockets: list[socket.socket] = []
+    try:
+        places = socket.getaddrinfo(
+            bare or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        for family, kind, _, _, place in dict.fromkeys(places):
+            made = socket.socket(family, kind, socket.IPPROTO_TCP)
+            sockets.append(made)
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            made.setblocking(False)
+            first_port = sockets[0].getsockname()[1]
+            made.bind((place[0], first_port or port, *place[2:]))
+    except OSError as error:
+        for made in sockets:
+            made.close()
+        raise LoadError(
+            f"cannot listen on {join_address(host, port)} for HTTP: {error.strerror or error}; "
+            "choose another address with --http-host and --http-port, or --http-port -1 for none"
+        ) from error
+    return sockets

@@ -1,0 +1,165 @@
+"""Maps errors to HTTP statuses: one table, and writers of bodies, chosen by the path.
+
+Paths of OpenAI's API answer errors as its clients read them: an object with message, type, param
+and code. All others answer as Triton does, `{"error": text}`, those of its protocol with its
+statuses where they differ.
+"""
+
+import asyncio
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+import msgspec
+
+from service import errors
+from service.api.calls import Ends
+
+Headers: TypeAlias = tuple[tuple[bytes, bytes], ...]
+RETRY_AFTER_MS = 100  # about a full queue's worth of small batches
+NO_RETRY: Headers = ((b"x-should-retry", b"false"),)  # else openai's clients ask three times
+OPENAI_SEGMENTS = frozenset(
+    ("v1", "openai", "tokenize", "detokenize", "tokenizer_info", "score", "rerank", "classify")
+)
+
+
+class HttpError(Exception):
+    """An error of the front's own, or of the domain, as a client gets it."""
+
+    def __init__(
+        self,
+        status: int,
+        text: str,
+        *,
+        kind: str = "invalid_request_error",
+        code: str | None = None,
+        param: str | None = None,
+        headers: Headers = (),
+    ) -> None:
+        super().__init__(text)
+        self.status, self.kind, self.code, self.param = status, kind, code, param
+        self.headers = headers
+
+
+def invalid(text: str, param: str | None = None, code: str = "invalid_value") -> HttpError:
+    """The error of a field that has a value it cannot have."""
+    return HttpError(400, text, code=code, param=param)
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """What an error of the domain is over HTTP."""
+
+    number: int
+    name: str  # gRPC's, for logs and traces
+    kind: str = "invalid_request_error"
+    code: str | None = None
+    triton: int | None = None  # on paths of Triton's protocol, where it differs
+
+
+_BUSY = Status(429, "RESOURCE_EXHAUSTED", "rate_limit_error", "overloaded", triton=503)
+_FULL = Status(429, "RESOURCE_EXHAUSTED", "rate_limit_error", "out_of_memory", triton=500)
+_GONE = Status(503, "UNAVAILABLE", "server_error", "unavailable")
+_LATE = Status(504, "DEADLINE_EXCEEDED", "server_error", "timeout")
+_FAILED = Status(500, "INTERNAL", "server_error", "model_failed")
+STATUSES: dict[type[errors.AttendantError], Status] = {
+    errors.InvalidArgument: Status(400, "INVALID_ARGUMENT", code="invalid_value"),
+    errors.NotFound: Status(404, "NOT_FOUND", code="model_not_found"),
+    errors.AlreadyExists: Status(409, "ALREADY_EXISTS", code="already_exists", triton=400),
+    errors.WrongTask: Status(400, "FAILED_PRECONDITION", code="wrong_task"),
+    errors.Unimplemented: Status(501, "UNIMPLEMENTED", code="unsupported"),
+    errors.Overloaded: _BUSY,
+    errors.WaitTooLong: _BUSY,
+    errors.TimedOut: _GONE,
+    errors.Unavailable: _GONE,
+    errors.DeadlineExceeded: _LATE,
+    errors.TooLate: _LATE,
+    errors.ModelFailed: _FAILED,
+    errors.DeviceFailed: _FAILED,
+    errors.OutOfMemory: _FULL,
+    errors.RegionFailed: _FAILED,
+    errors.LoadError: _FAILED,
+}
+# What ends a call, for observers.
+ENDS: Ends = {
+    **{error: (status.number, status.name) for error, status in STATUSES.items()},
+    asyncio.CancelledError: (499, "CANCELLED"),
+    TimeoutError: (504, "DEADLINE_EXCEEDED"),
+    Exception: (500, "INTERNAL"),
+}
+
+
+class Writer(Protocol):
+    """The form of errors on some paths."""
+
+    def error(self, error: HttpError) -> tuple[int, bytes, Headers]:
+        """Status, body and headers."""
+
+    def of_domain(self, error: errors.AttendantError) -> HttpError: ...
+
+
+class OpenAIWriter:
+    """Errors as OpenAI's clients read them."""
+
+    def error(self, error: HttpError) -> tuple[int, bytes, Headers]:
+        return error.status, openai_body(error), error.headers
+
+    def of_domain(self, error: errors.AttendantError) -> HttpError:
+        status = STATUSES[type(error)]
+        return _http_error(error, status, status.number)
+
+
+@dataclass(frozen=True, slots=True)
+class TextWriter:
+    """Errors as a text, with Triton's statuses where its clients are the readers."""
+
+    is_triton: bool = False
+
+    def error(self, error: HttpError) -> tuple[int, bytes, Headers]:
+        return error.status, msgspec.json.encode({"error": str(error)}), error.headers
+
+    def of_domain(self, error: errors.AttendantError) -> HttpError:
+        status = STATUSES[type(error)]
+        number = (status.triton if self.is_triton else None) or status.number
+        return _http_error(error, status, number)
+
+
+OPENAI, TRITON, PLAIN = OpenAIWriter(), TextWriter(is_triton=True), TextWriter()
+
+
+def writer_of(path: str) -> Writer:
+    """The writer for a path, with or without a query."""
+    first, _, rest = path.lstrip("/").partition("?")[0].partition("/")
+    is_openai = first in OPENAI_SEGMENTS or (first == "models" and "/v1/" in f"{rest}/")
+    if is_openai or path.startswith("/v2/rerank"):
+        return OPENAI
+    return TRITON if first == "v2" else PLAIN
+
+
+def openai_body(error: HttpError) -> bytes:
+    """The object that OpenAI's clients read, all four keys."""
+    return msgspec.json.encode(
+        {
+            "error": {
+                "message": str(error),
+                "type": error.kind,
+                "param": error.param,
+                "code": error.code,
+            }
+        }
+    )
+
+
+def _http_error(error: errors.AttendantError, status: Status, number: int) -> HttpError:
+    headers: Headers = ()
+    if status in (_BUSY, _FULL, _GONE) and number != 500:
+        retry_ms = RETRY_AFTER_MS
+        if isinstance(error, errors.WaitTooLong):
+            retry_ms = max(retry_ms, round(error.excess_s * 1e3))
+        after_s = b"%d" % -(-retry_ms // 1_000)
+        headers = ((b"retry-after", after_s), (b"retry-after-ms", b"%d" % retry_ms))
+    elif number in (501, 504):
+        headers = NO_RETRY
+    param = "model" if isinstance(error, errors.NotFound) else None
+    return HttpError(
+        number, str(error), kind=status.kind, code=status.code, param=param, headers=headers
+    )

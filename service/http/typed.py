@@ -1,0 +1,68 @@
+"""`POST /api/{method}`: every method of the typed API, by the JSON of its messages.
+
+One handler for all: the table of operations has their messages and calls. `Generate` answers with a
+line of JSON for each chunk, or with events where the client accepts those.
+"""
+
+import asyncio
+from collections.abc import Mapping
+
+from google.protobuf.message import Message
+
+from service.api.operations import Operation
+from service.http.messages import parse_json, to_json
+from service.http.request import Reply, Request
+from service.http.routes import Parameters, Route
+from service.http.status import HttpError
+from service.http.stream import Stream
+
+LONG_BYTES = 2**16  # of a message; JSON of more is made, or read, on a thread
+EVENTS = "text/event-stream"
+
+
+def typed_routes(operations: Mapping[str, Operation]) -> tuple[Route, ...]:
+    """The one route, for methods of the typed API by their names."""
+    paths = {each.name: path for path, each in operations.items() if each.is_typed}
+
+    def path_of(parameters: Parameters) -> str:
+        path = paths.get(parameters["method"])
+        if path is None:
+            known = ", ".join(sorted(paths))
+            raise HttpError(
+                404, f"there is no such method, expected one of {known}", code="not_found"
+            )
+        return path
+
+    async def answer(request: Request) -> Reply | None:
+        operation = operations[path_of(request.parameters)]
+        message = await _read(request, operation)
+        if operation.kind == "unary":
+            return Reply(await _written(await request.ask(operation.path, message)))
+        await _stream(request, operation, message)
+        return None
+
+    return (Route("POST", "/api/{method}", answer, path_of),)
+
+
+async def _read(request: Request, operation: Operation) -> Message:
+    settings, empty = request.front.settings, operation.request()
+    bounds = settings.http_max_json_depth, settings.max_message_parts
+    if len(request.body) <= LONG_BYTES:
+        return parse_json(request.body, empty, *bounds)
+    return await asyncio.to_thread(lambda: parse_json(request.body, empty, *bounds))
+
+
+async def _written(message: Message) -> bytes:
+    if message.ByteSize() <= LONG_BYTES:
+        return to_json(message)
+    return await asyncio.to_thread(to_json, message)
+
+
+async def _stream(request: Request, operation: Operation, message: Message) -> None:
+    stream = Stream(request, "events" if EVENTS in request.header("accept") else "lines")
+
+    async def write(chunk: Message) -> None:
+        await stream.send(to_json(chunk, has_defaults=False))
+
+    await request.ask(operation.path, message, write)
+    await stream.end()
