@@ -34,6 +34,7 @@ from service.errors import (
     DeadlineExceeded,
     DeviceFailed,
     ModelFailed,
+    OutOfMemory,
     TimedOut,
     Unavailable,
     forget_frames,
@@ -260,7 +261,7 @@ class BatchEngine:
     def _run_batch(self, session: Session, items: list[Item]) -> bool:
         """Run and answer a batch; after a failure each item alone, so only culprits fail.
 
-        Returns whether the batch ran as it was.
+        Where memory is short it is halved first. Returns whether the batch ran as it was.
         """
         run = self._begin(items)
         if run is None:
@@ -274,8 +275,9 @@ class BatchEngine:
             if len(run.items) == 1:
                 self._fail(run.items[0].request, error)
                 return False
-            for item in run.items:
-                self._run_batch(session, [item])
+            part = len(run.items) // 2 if isinstance(error, OutOfMemory) else 1
+            for first in range(0, len(run.items), part):
+                self._run_batch(session, list(run.items[first : first + part]))
             return False
         for observer in self._observers:  # first: an answered client may read how many ran
             observer.batch_ran(ran)

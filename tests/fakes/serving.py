@@ -23,7 +23,8 @@ from service.api.regions import SharedMemoryRegions, Transfer
 from service.app import App
 from service.contract.tensors import strings_from_raw
 from service.repository.loading import Openers
-from service.runtime.session import SessionOptions
+from service.repository.placement import ChooseDevice
+from service.runtime.session import SessionOptions, choose_device
 from service.settings import Settings
 from tests.fakes.sessions import (
     PATIENCE_S,
@@ -154,23 +155,28 @@ def make_app(
     sessions: Callable[..., FakeSession],
     settings: dict[str, Any],
     decoders: FakeDecoders | None = None,
+    choose_device: ChooseDevice = choose_device,
 ) -> App:
     ports = {"grpc_port": 0, "metrics_port": 0}
     # So that a held run holds the model, and sessions see what tests ask only.
     one_at_a_time = {"instances": 1, "measure_cost_s": 0.0}
     values = ports | one_at_a_time | settings
-    openers = Openers(sessions, decoders or FakeDecoders())
+    openers = Openers(sessions, decoders or FakeDecoders(), choose_device)
     return App(Settings(model_repository=repository, **values), openers)
 
 
 @asynccontextmanager
 async def serving(
-    repository: Path, sessions: FakeSessions | None = None, **settings: Any
+    repository: Path,
+    sessions: FakeSessions | None = None,
+    choose_device: ChooseDevice = choose_device,
+    /,
+    **settings: Any,
 ) -> AsyncIterator[Served]:
     """Start a server; on leaving, release what was held and stop it unless it is stopped."""
     sessions = sessions or default_sessions()
     decoders = FakeDecoders()
-    app = make_app(repository, sessions, settings, decoders)
+    app = make_app(repository, sessions, settings, decoders, choose_device)
     async with grpc.aio.insecure_channel(f"127.0.0.1:{app.grpc_port}") as channel:
         await within_patience(app.start())
         try:

@@ -13,7 +13,9 @@ from grpc import StatusCode
 from grpc_health.v1 import health_pb2
 from tritonclient.grpc import service_pb2 as pb
 
+from service.contract.manifest import Variant
 from service.contract.tensors import Arrays
+from service.errors import LoadError
 from service.runtime.device_errors import failure_of_run
 from service.runtime.session import cuda_obstacle
 from tests.fakes.serving import (
@@ -24,7 +26,14 @@ from tests.fakes.serving import (
     serving,
     within_patience,
 )
-from tests.fakes.sessions import PATIENCE_S
+from tests.fakes.sessions import (
+    PATIENCE_S,
+    WORDS,
+    FakeSessions,
+    classifier_manifest,
+    text_session,
+    write_model,
+)
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
@@ -92,39 +101,58 @@ async def test_a_run_without_memory_fails_alone_and_its_model_answers_the_next(
         assert await check_health(served.channel, "liveness") == SERVING
 
 
-async def test_rows_that_lack_memory_together_are_run_alone(models: Path) -> None:
-    """A batch of two fails, then each runs by itself, and both are answered."""
+async def test_rows_that_lack_memory_together_are_run_in_halves(models: Path) -> None:
+    """A batch of five fails, and runs as two, two and one; all are answered."""
     async with serving(models) as served:
         session = served.sessions["spam"]
         compute = session.compute
 
-        def fail_for_two(inputs: Arrays) -> dict[str, np.ndarray]:
-            if len(inputs["input_ids"]) > 1:
+        def fail_for_three(inputs: Arrays) -> dict[str, np.ndarray]:
+            if len(inputs["input_ids"]) > 2:
                 raise failure_of_run(NO_MEMORY, "cuda")
             return compute(inputs)
 
-        session.compute = fail_for_two
+        session.compute = fail_for_three
         running = await served.hold("spam")
-        waiting = [asyncio.ensure_future(served.infer_text("spam", text)) for text in ("win", "a")]
-        await eventually(lambda: served.num_waiting("spam") == 2)
+        waiting = [asyncio.ensure_future(served.infer_text("spam", text)) for text in WORDS[:5]]
+        await eventually(lambda: served.num_waiting("spam") == 5)
         served.release("spam")
         for answer in await within_patience(asyncio.gather(running, *waiting)):
             assert answer.outputs
-        assert [len(batch["input_ids"]) for batch in session.batches] == [1, 2, 1, 1]
+        assert [len(batch["input_ids"]) for batch in session.batches] == [1, 5, 2, 2, 1]
 
 
-@pytest.mark.skipif(not cuda_obstacle(), reason="CUDA can be used here")
-async def test_without_cuda_no_model_is_served_on_a_device_that_was_asked_for(
-    models: Path,
-) -> None:
+def no_gpu(device: str) -> str:
+    if device == "cuda":
+        raise LoadError("device cuda is requested, but CUDA cannot be used: no GPU is visible")
+    return "cpu"
+
+
+async def test_without_cuda_no_model_is_served_on_a_device_that_is_set(models: Path) -> None:
     """Neither tensors, texts nor generation: each says why, and the server is not ready."""
-    async with serving(models, device="cuda") as served:
+    async with serving(models, None, no_gpu, device="cuda") as served:
         failures = served.app.repository.failures
         assert sorted(failures) == ["mini", "simple", "spam", "strings", "tale"]
-        assert set(failures.values()) == {
-            f"device cuda is requested, but CUDA cannot be used: {cuda_obstacle()}"
-        }
+        reason = "device cuda is requested, but CUDA cannot be used: no GPU is visible"
+        assert failures["simple"] == reason
+        assert failures["tale"].startswith("no graph is for cuda") or failures["tale"] == reason
         assert await check_health(served.channel) == NOT_SERVING
+    async with serving(models, None, no_gpu) as served:
+        assert not served.app.repository.failures
+
+
+async def test_clients_read_which_layout_is_served_and_why(repository: Path) -> None:
+    padded = Variant("fp32", device="cuda", layout="padded")
+    folder = write_model(repository, "spam", classifier_manifest(variants=(padded,)))
+    (folder / "1" / padded.filename).touch()
+    sessions = FakeSessions(spam=lambda: text_session("logits", 3))
+    async with serving(repository, sessions, lambda _: "cuda", measure_cost_s=60.0) as served:
+        listed = await served.text.ListModels(text_pb2.ListModelsRequest(), timeout=PATIENCE_S)
+        (model,) = listed.models
+        layouts = ["packed", "padded"]
+        layouts.remove(model.layout or "packed")
+        assert model.layout_reason.endswith(f" times as fast as {layouts[0]}")
+        assert len(sessions.opened["spam"]) == 2
 
 
 async def test_the_log_says_which_device_auto_has_become_and_why(

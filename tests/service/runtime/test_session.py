@@ -111,6 +111,17 @@ def test_a_run_that_is_stopped_ends_at_once_and_its_session_s_other_runs_go_on(l
     assert np.array_equal(session.run({"x": x}, ["y"], RunStop())[0], x)
 
 
+def test_a_graph_is_not_opened_again_on_another_device(
+    negating: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """ONNX Runtime's Python interface would do so on the CPU, at load and when a run fails."""
+    assert OnnxSession(negating, SessionOptions())._session._enable_fallback is False
+    (tmp_path / "broken.onnx").write_bytes(b"not a graph")
+    with pytest.raises(LoadError):
+        OnnxSession(tmp_path / "broken.onnx", SessionOptions())
+    assert "EP Error" not in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("content", [b"", b"not a graph"])
 def test_a_file_that_is_no_graph_is_a_load_error_with_its_name(
     tmp_path: Path, content: bytes
