@@ -11,7 +11,13 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from service.contract.precision import AUTO, CHOICES, ENCODER_LAYOUTS, MAX_DRAFT_TOKENS
+from service.contract.precision import (
+    AUTO,
+    CACHE_LAYOUTS,
+    CHOICES,
+    ENCODER_LAYOUTS,
+    MAX_DRAFT_TOKENS,
+)
 from service.errors import SettingError
 
 MAX_READ_BYTES = 2**31 - 4096  # what Linux reads from a file at once
@@ -166,6 +172,18 @@ class Settings:
         "auto measures at load which is faster.",
         choices=ENCODER_LAYOUTS,
     )
+    cache_layout: str = _computing(
+        AUTO,
+        "KV cache of generative models on a GPU: slots, each with room for a whole sequence, or "
+        "paged, in blocks that sequences share; auto takes paged where the export wrote a graph "
+        "for it.",
+        choices=CACHE_LAYOUTS,
+    )
+    cuda_graphs: bool = _computing(
+        False,
+        "Repeat decoding steps over a paged cache as CUDA graphs, padded to 8, 16, 32 and so on "
+        "sequences.",
+    )
     instances: int = _computing(
         2,
         "Concurrent runs per model: while one computes, the next is prepared and the last is "
@@ -222,7 +240,8 @@ class Settings:
     )
     kv_cache_bytes: int = _generation(
         2**31,
-        "Memory of the KV cache per generative model, which determines its number of slots.",
+        "Memory of the KV cache per generative model, on the device that the model runs on; its "
+        "number of slots, or of blocks, follows from it.",
         1,
     )
     max_running_sequences: int = _generation(

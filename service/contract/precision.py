@@ -15,6 +15,8 @@ from service.errors import LoadError
 AUTO = "auto"
 CHOICES: tuple[str, ...] = (AUTO, *get_args(Precision))
 ENCODER_LAYOUTS = (AUTO, "packed", "padded")
+CACHE_LAYOUTS = (AUTO, "slots", "paged")
+UNNAMED_LAYOUTS = ("packed", "slots")  # of graphs whose file names none
 HALF: tuple[Precision, ...] = ("fp16", "bf16")
 # With these a processor multiplies int8 faster than float32; without, conversions cost more than
 # they gain. x86's and Arm's, by Linux's names.
@@ -70,10 +72,10 @@ def choose_graph(
 
 
 def of_layout(manifest: Manifest, graphs: Sequence[str], layout: str) -> tuple[str, ...]:
-    """Those of an encoder's `graphs` with this layout; all for `auto`, or where none has it."""
+    """Those of `graphs` with this layout; all for `auto`, or where none has it."""
     if layout == AUTO or len(graphs) == 1:
         return tuple(graphs)
-    name = "" if layout == "packed" else layout
+    name = "" if layout in UNNAMED_LAYOUTS else layout
     having = tuple(each for each in graphs if manifest.graphs[each].layout == name)
     return having or tuple(graphs)
 

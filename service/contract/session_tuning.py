@@ -27,7 +27,7 @@ from service.contract.option_rules import (
     one_of,
     whole,
 )
-from service.contract.precision import CHOICES, ENCODER_LAYOUTS
+from service.contract.precision import CACHE_LAYOUTS, CHOICES, ENCODER_LAYOUTS
 from service.errors import LoadError
 
 
@@ -37,6 +37,8 @@ class SessionTuning:
 
     precision: str = ""  # of the graph that is opened; "" leaves it to the server
     encoder_layout: str = ""  # of the same; "" leaves it to the server
+    cache_layout: str = ""  # the same, of a decoder's graph
+    cuda_graphs: bool | None = None  # of decoding steps; None leaves it to the server
     allows_cpu_nodes: bool | None = None  # on a GPU; None: those of a graph without a manifest
     num_inter_threads: int = 0  # for branches of the graph; 0 is as many as within an operator
     is_parallel: bool = False  # branches of the graph run at once
@@ -65,6 +67,8 @@ GRAPH_LEVELS = {
 _OPTIONS = {
     "precision": one_of(*CHOICES),
     "encoder_layout": one_of(*ENCODER_LAYOUTS),
+    "cache_layout": one_of(*CACHE_LAYOUTS),
+    "cuda_graphs": SWITCH,
     "allow_cpu_nodes": SWITCH,
     **each(THREADS, "intra_op_thread_count inter_op_thread_count"),
     "execution_mode": meaning("0 or 1", {"0": "0", "1": "1"}),
@@ -127,6 +131,8 @@ def session_tuning(config: ModelConfig) -> SessionTuning:
     return SessionTuning(
         precision=values.get("precision", ""),
         encoder_layout=values.get("encoder_layout", ""),
+        cache_layout=values.get("cache_layout", ""),
+        cuda_graphs=_is_on(values.get("cuda_graphs")),
         allows_cpu_nodes=_is_on(values.get("allow_cpu_nodes")),
         num_inter_threads=int(values.get("inter_op_thread_count", 0)),
         is_parallel=values.get("execution_mode") == "1",

@@ -12,7 +12,8 @@ past go to a graph of their own where there is one beside the decoder's, see
 # ruff: noqa: N806 - suffixes are array layouts: B rows, S tokens in this pass, V vocabulary, N logits
 
 from collections import OrderedDict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ import numpy as np
 
 from service.contract.precision import MAX_DRAFT_TOKENS
 from service.contract.tensors import Datatype, Signature, TensorSpec
-from service.errors import LoadError
+from service.errors import LoadError, ModelFailed
 from service.generation.logits_memory import (
     BoundLogits,
     DeviceLogits,
@@ -31,8 +32,9 @@ from service.generation.logits_memory import (
 )
 from service.generation.step_logits import StepLogits
 from service.runtime.binding import Binding, Bound, HostMemory, Inputs
+from service.runtime.device_errors import megabytes, out_of_memory
 from service.runtime.device_memory import DeviceMemory
-from service.runtime.session import OnnxSession, SessionOptions
+from service.runtime.session import OnnxSession, SessionOptions, num_bytes_of
 
 INPUTS = ("input_ids", "position_ids", "seqlens_k", "total_sequence_length")
 PREFILL_SUFFIX = ".prefill.onnx"  # of the graph for prompts: beside model.onnx, model.prefill.onnx
@@ -129,14 +131,26 @@ def open_decoder(path: Path, options: SessionOptions, limits: CacheLimits) -> "O
             f"kv_cache_bytes is {limits.max_bytes}, but one sequence of {limits.max_tokens} "
             f"tokens takes {slot_bytes}: raise it, or lower max_context_tokens"
         )
-    return OnnxDecoder(
-        session,
-        num_slots=num_slots,
-        max_tokens=limits.max_tokens,
-        max_rows=min(limits.max_rows, num_slots),
-        prefill=open_prefill(path, options),
-        memory=memory_of(options),
-    )
+    with needing_memory(path, options, num_slots * slot_bytes):
+        return OnnxDecoder(
+            session,
+            num_slots=num_slots,
+            max_tokens=limits.max_tokens,
+            max_rows=min(limits.max_rows, num_slots),
+            prefill=open_prefill(path, options),
+            memory=memory_of(options),
+        )
+
+
+@contextmanager
+def needing_memory(path: Path, options: SessionOptions, cache_bytes: int) -> Iterator[None]:
+    """Raise `LoadError` with what a decoder needs, where its device has too little memory."""
+    try:
+        yield
+    except ModelFailed as error:
+        needed = megabytes(num_bytes_of(path))
+        purpose = f"the graph's files have {needed}, the KV cache takes {megabytes(cache_bytes)}"
+        raise LoadError(out_of_memory(options.device, purpose, str(error))) from error
 
 
 def memory_of(options: SessionOptions) -> HostMemory | DeviceMemory:
@@ -163,7 +177,7 @@ class OnnxDecoder:
         """`by_slot` are further inputs, one row per slot: the caller writes, the graph reads.
 
         Buffers are in `memory`, the host's where it is not given. Raises `LoadError` for a
-        `prefill` that does not give what the cache takes, or where there is too little memory.
+        `prefill` that does not give what the cache takes, and `OutOfMemory`.
         """
         self._of_slots = dict(by_slot or {})
         self.shape = DecoderShape.of(without(session.signature, self._of_slots))

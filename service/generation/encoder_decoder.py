@@ -31,6 +31,7 @@ from service.generation.decoder import (
     DecoderShape,
     OnnxDecoder,
     memory_of,
+    needing_memory,
     padded,
     without,
 )
@@ -122,15 +123,16 @@ def open_encoder_decoder(
             f"kv_cache_bytes is {limits.max_bytes}, but a sequence of {limits.max_tokens} tokens, "
             f"{sources.max_tokens} of them of a source, takes {slot_bytes}: raise it"
         )
-    return EncoderDecoder(
-        encoder,
-        decoder,
-        sources,
-        num_slots=num_slots,
-        max_tokens=limits.max_tokens,
-        max_rows=min(limits.max_rows, num_slots),
-        memory=memory_of(options),
-    )
+    with needing_memory(path, options, num_slots * slot_bytes):
+        return EncoderDecoder(
+            encoder,
+            decoder,
+            sources,
+            num_slots=num_slots,
+            max_tokens=limits.max_tokens,
+            max_rows=min(limits.max_rows, num_slots),
+            memory=memory_of(options),
+        )
 
 
 class EncoderDecoder:

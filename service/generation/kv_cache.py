@@ -62,6 +62,16 @@ class KVCache:
         return sum(owner is not None for owner in self._owners)
 
     @property
+    def num_places(self) -> int:
+        """The slots that there are."""
+        return self.num_slots
+
+    @property
+    def num_taken_places(self) -> int:
+        """The same as `num_used`: a slot has room for the longest sequence."""
+        return self.num_used
+
+    @property
     def num_tokens(self) -> int:
         """Tokens whose keys and values belong to a sequence."""
         return sum(owner.num_computed_tokens for owner in self._owners if owner is not None)

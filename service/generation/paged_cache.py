@@ -81,9 +81,19 @@ class PagedCache:
         return len(self._rows)
 
     @property
+    def num_places(self) -> int:
+        """The blocks that there are."""
+        return self.num_blocks
+
+    @property
+    def num_taken_places(self) -> int:
+        """Blocks that belong to sequences, or are promised to them."""
+        return self.num_used_blocks + sum([*self._promised.values()])  # read by other threads
+
+    @property
     def num_tokens(self) -> int:
         """Tokens whose keys and values belong to a sequence; shared ones count for each."""
-        return sum(sequence.num_computed_tokens for sequence in self._rows)
+        return sum(sequence.num_computed_tokens for sequence in [*self._rows])
 
     @property
     def num_idle_tokens(self) -> int:

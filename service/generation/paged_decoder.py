@@ -15,7 +15,7 @@ import numpy as np
 
 from service.contract.tensors import Datatype, Signature
 from service.errors import LoadError
-from service.generation.decoder import CacheLimits, cache_names
+from service.generation.decoder import CacheLimits, cache_names, needing_memory
 from service.generation.decoder_interface import PackedInputs
 from service.generation.logits_memory import BoundLogits, DeviceLogits, num_candidates_of
 from service.generation.step_graphs import AttentionBounds, bounds_of, recorded_rows, widened
@@ -137,15 +137,16 @@ def open_paged_decoder(
             f"tokens takes {(num_needed + records_steps) * block_bytes}, in blocks of "
             f"{BLOCK_TOKENS} tokens: raise it, or lower max_context_tokens"
         )
-    return OnnxPagedDecoder(
-        session,
-        DeviceMemory(options.device, options.device_id),
-        num_blocks=num_blocks,
-        block_size=BLOCK_TOKENS,
-        max_rows=limits.max_rows,
-        max_tokens=limits.max_tokens,
-        records_steps=records_steps,
-    )
+    with needing_memory(path, options, (num_blocks + records_steps) * block_bytes):
+        return OnnxPagedDecoder(
+            session,
+            DeviceMemory(options.device, options.device_id),
+            num_blocks=num_blocks,
+            block_size=BLOCK_TOKENS,
+            max_rows=limits.max_rows,
+            max_tokens=limits.max_tokens,
+            records_steps=records_steps,
+        )
 
 
 class OnnxPagedDecoder:
@@ -162,7 +163,7 @@ class OnnxPagedDecoder:
         max_tokens: int,
         records_steps: bool = False,
     ) -> None:
-        """Raises `LoadError` where there is too little memory, or for another kind of graph."""
+        """Raises `LoadError` for another kind of graph, and `OutOfMemory`."""
         self.shape = PagedShape.of(session.signature)
         self.num_blocks = num_blocks
         self.block_size = block_size

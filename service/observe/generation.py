@@ -90,9 +90,9 @@ class GenerationInstruments:
         )
         self.moved_rows = counter("kv_cache_moved_rows", "Slots copied to another slot")
         self.ended = counter("request_success", "Sequences that ended", "finished_reason")
-        self.usage = gauge("kv_cache_usage_perc", "Share of slots in use, 0 to 1")
-        self.slots = gauge("kv_cache_slots", "Slots there are")
-        self.slots_used = gauge("kv_cache_slots_used", "Slots that belong to a sequence")
+        self.usage = gauge("kv_cache_usage_perc", "Share of slots, or of blocks, in use, 0 to 1")
+        self.slots = gauge("kv_cache_slots", "Slots there are, or blocks")
+        self.slots_used = gauge("kv_cache_slots_used", "Slots that belong to a sequence, or blocks")
         self.tokens_used = gauge("kv_cache_tokens_used", "Tokens that belong to a sequence")
         self.tokens_kept = gauge("kv_cache_tokens_kept", "Tokens kept for prompts to come")
 
@@ -108,10 +108,15 @@ class GenerationInstruments:
 class WatchedSlots(Protocol):
     """The KV cache's numbers, read when the metrics are."""
 
-    num_slots: int
+    @property
+    def num_places(self) -> int:
+        """Slots, or blocks of a paged cache."""
+        ...
 
     @property
-    def num_used(self) -> int: ...
+    def num_taken_places(self) -> int:
+        """Those that belong to a sequence, or are promised to one."""
+        ...
 
     @property
     def num_tokens(self) -> int: ...
@@ -136,9 +141,9 @@ class GenerationMetrics(Observer):
 
     def watch(self, cache: WatchedSlots) -> None:
         """Read the cache's gauges at a scrape."""
-        self._bound.slots.set(cache.num_slots)
-        self._bound.slots_used.set_function(lambda: cache.num_used)
-        self._bound.usage.set_function(lambda: cache.num_used / cache.num_slots)
+        self._bound.slots.set(cache.num_places)
+        self._bound.slots_used.set_function(lambda: cache.num_taken_places)
+        self._bound.usage.set_function(lambda: cache.num_taken_places / cache.num_places)
         self._bound.tokens_used.set_function(lambda: cache.num_tokens)
         self._bound.tokens_kept.set_function(lambda: cache.num_idle_tokens)
 

@@ -3,11 +3,12 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Protocol
 
 from service.contract.manifest import Manifest
 from service.errors import LoadError
 from service.generation.decoder import PREFILL_SUFFIX, CacheLimits
-from service.generation.decoder_interface import Decoder
+from service.generation.decoder_interface import Decoder, PagedDecoder
 from service.generation.encoder_decoder import SourceLimits, open_encoder_decoder
 from service.generation.engine import GenerationEngine
 from service.generation.inbox import QueueLimits
@@ -22,27 +23,37 @@ from service.serving.model import Host
 OpenDecoder = Callable[[Path, SessionOptions, CacheLimits], Decoder]
 
 
+class OpenPagedDecoder(Protocol):
+    """Opens a graph over blocks, with decoding steps as CUDA graphs or without."""
+
+    def __call__(
+        self, path: Path, options: SessionOptions, limits: CacheLimits, *, records_steps: bool
+    ) -> PagedDecoder: ...
+
+
 @dataclass(frozen=True, slots=True)
 class LoadedDecoder:
     """A decoder, with its cache, and its tokenizer."""
 
-    decoder: Decoder
+    decoder: Decoder | PagedDecoder
     tokenizer: PromptTokenizer
     manifest: Manifest
     room: Room  # how long prompts and outputs may be
 
     @property
     def description(self) -> str:
+        if isinstance(self.decoder, PagedDecoder):
+            return f"{self.decoder.num_blocks} blocks of {self.decoder.block_size} tokens"
         cache = f" in {self.manifest.kv_cache}" if self.manifest.kv_cache else ""
         return f"{self.decoder.num_slots} slots of {self.decoder.max_tokens} tokens{cache}"
 
 
-def load_decoder(plan: ModelPlan, open_decoder: OpenDecoder) -> LoadedDecoder:
+def load_decoder(
+    plan: ModelPlan, open_decoder: OpenDecoder, open_paged: OpenPagedDecoder
+) -> LoadedDecoder:
     """Open a graph and make its cache, or raise `LoadError`."""
     manifest, graph, options = plan.manifest, plan.graph, plan.options
     assert manifest is not None, "a generative model has one"
-    if options.device != "cpu":
-        raise LoadError("a generative model runs on the CPU only: set instance_group KIND_CPU")
     context_tokens = plan.max_context_tokens or manifest.max_tokens
     max_tokens = min(context_tokens, manifest.max_tokens)
     if max_tokens < 2:
@@ -51,7 +62,9 @@ def load_decoder(plan: ModelPlan, open_decoder: OpenDecoder) -> LoadedDecoder:
     room = _room(max_tokens, manifest)
     if manifest.has_source:
         sources = _source_limits(manifest)
-        decoder: Decoder = open_encoder_decoder(graph, options, limits, sources)
+        decoder: Decoder | PagedDecoder = open_encoder_decoder(graph, options, limits, sources)
+    elif manifest.layout == "paged":
+        decoder = open_paged(graph, options, limits, records_steps=plan.records_steps)
     else:
         prefill = graph.with_suffix(PREFILL_SUFFIX)
         if manifest.kv_cache and not prefill.is_file():
@@ -117,13 +130,14 @@ def start_decoder(
     plan: ModelPlan, loaded: LoadedDecoder, host: Host, on_broken: Callable[[], None]
 ) -> GenerativeModel:
     """A loaded decoder with its engine. Call it on the event loop that will use it."""
-    decoder = loaded.decoder
-    most = decoder.max_logits_per_row - 1  # 0 where a graph gives the last logits only
-    limits = replace(
-        plan.steps,
-        max_draft_tokens=min(plan.steps.max_draft_tokens, most),
-        pads_prompts=decoder.pads_prompts,
-    )
+    decoder, limits = loaded.decoder, plan.steps
+    if not isinstance(decoder, PagedDecoder):
+        most = decoder.max_logits_per_row - 1  # 0 where a graph gives the last logits only
+        limits = replace(
+            limits,
+            max_draft_tokens=min(limits.max_draft_tokens, most),
+            pads_prompts=decoder.pads_prompts,
+        )
     metrics = host.observers.metrics.for_generation(plan.name, plan.number)
     policy = plan.limits.queue.default
     engine = GenerationEngine(

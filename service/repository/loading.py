@@ -19,8 +19,15 @@ from service.contract.model_config import parse_config, parse_config_json, versi
 from service.contract.tensors import Arrays
 from service.errors import LoadError
 from service.generation.decoder import open_decoder
+from service.generation.paged_decoder import open_paged_decoder
 from service.records import Timings
-from service.repository.generative import LoadedDecoder, OpenDecoder, load_decoder, start_decoder
+from service.repository.generative import (
+    LoadedDecoder,
+    OpenDecoder,
+    OpenPagedDecoder,
+    load_decoder,
+    start_decoder,
+)
 from service.repository.limits import with_cost
 from service.repository.measuring import measure_cost
 from service.repository.opening import (
@@ -52,6 +59,7 @@ class Openers:
 
     session: OpenSession = OnnxSession
     decoder: OpenDecoder = open_decoder
+    paged_decoder: OpenPagedDecoder = open_paged_decoder
     choose_device: ChooseDevice = choose_device
 
 
@@ -123,7 +131,9 @@ def load_model(
 
 def _load_version(plan: ModelPlan, openers: Openers) -> LoadedVersion:
     if plan.is_generative:
-        return LoadedVersion(plan, (), decoder=load_decoder(plan, openers.decoder))
+        return LoadedVersion(
+            plan, (), decoder=load_decoder(plan, openers.decoder, openers.paged_decoder)
+        )
     plan, session = open_graph(plan, openers.session)
     manifest, tokenizer, cost = plan.manifest, None, None
     run = partial(_run_tensors, session, plan.interface)

@@ -93,6 +93,12 @@ class ModelPlan:
     def kv_cache_bytes(self) -> int:
         return parameter(self.config, "kv_cache_bytes", self.settings.kv_cache_bytes)
 
+    @property
+    def records_steps(self) -> bool:
+        """Whether decoding steps of a generative model on a GPU are kept as CUDA graphs."""
+        own = self.options.tuning.cuda_graphs
+        return self.settings.cuda_graphs if own is None else own
+
     @cached_property
     def interface(self) -> ModelInterface:
         """The configuration as clients see it; the parameter `precision` is this version's."""
@@ -187,7 +193,10 @@ def plan_of(
         device = "openvino" if tuning.cpu_accelerators else options.device
         names, choice = choose_graph(manifest, files.graphs, precision, source, device, cpu_flags())
         layout = tuning.encoder_layout or settings.encoder_layout
-        names = names[:1] if task is None else of_layout(manifest, names, layout)
+        if is_generative:
+            layout = tuning.cache_layout or settings.cache_layout
+        names = of_layout(manifest, names, layout)
+        names = names[:1] if task is None else names
         if not manifest.is_recurrent:
             config = complete_config(config, manifest, settings.default_max_batch_size)
     plan = ModelPlan(

@@ -69,7 +69,7 @@ class Memory(Protocol):
     def device(self) -> str: ...
 
     def zeros(self, shape: Sequence[int], datatype: Datatype) -> Bound:
-        """A tensor of zeros. Raises `LoadError` where there is too little memory."""
+        """A tensor of zeros. Raises `OutOfMemory` where there is too little."""
         ...
 
     def inputs(self, arrays: Arrays, on_host: Collection[str] = ()) -> Inputs:

@@ -15,7 +15,6 @@ import numpy as np
 
 from service.contract.session_tuning import SessionTuning
 from service.contract.tensors import DATATYPES, Arrays, Datatype
-from service.errors import LoadError, ModelFailed
 from service.runtime import small_graphs
 from service.runtime.binding import DeviceArray, Inputs
 from service.runtime.session import OnnxSession, SessionOptions
@@ -39,12 +38,9 @@ class DeviceMemory:
         self._copies: dict[int, OnnxSession] = {}  # by the number of ranges
 
     def zeros(self, shape: Sequence[int], datatype: Datatype) -> DeviceArray:
-        """A tensor of zeros. Raises `LoadError` where there is too little memory."""
+        """A tensor of zeros. Raises `OutOfMemory` where there is too little."""
         num_bytes = prod(shape) * datatype.dtype.itemsize
-        try:
-            return self._array(self._block(num_bytes), 0, tuple(shape), datatype)
-        except ModelFailed as error:
-            raise LoadError(f"{num_bytes} bytes cannot be had on {self.device}: {error}") from error
+        return self._array(self._block(num_bytes), 0, tuple(shape), datatype)
 
     def inputs(self, arrays: Arrays, on_host: Collection[str] = ()) -> Inputs:
         """Inputs of these shapes and types: one block on the device, sent by one copy.

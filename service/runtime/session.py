@@ -148,7 +148,7 @@ def choose_device(device: str) -> str:
 def load_error(graph: Path | bytes, text: str, options: SessionOptions) -> LoadError:
     """The error of a graph that cannot be opened, or not be run at all, with a way out."""
     cuda_version = getattr(load_onnxruntime(), "cuda_version", "")
-    reason = reason_of_load(text, options.device, _num_bytes(graph), cuda_version)
+    reason = reason_of_load(text, options.device, num_bytes_of(graph), cuda_version)
     return LoadError(f"{_name_of(graph)}: {reason}")
 
 
@@ -308,7 +308,7 @@ def _name_of(graph: Path | bytes) -> str:
     return graph.name if isinstance(graph, Path) else "graph"
 
 
-def _num_bytes(graph: Path | bytes) -> int:
+def num_bytes_of(graph: Path | bytes) -> int:
     """The size of a graph with its weights, which may lie in files beside it."""
     if isinstance(graph, bytes):
         return len(graph)

@@ -199,3 +199,16 @@ def test_the_arrays_of_a_run() -> None:
     assert inputs.block_table[0].tolist() == machine.cache.blocks(first)
     assert inputs.input_ids.dtype == inputs.position_ids.dtype == np.int64
     assert inputs.past_seqlens.dtype == inputs.block_table.dtype == np.int32
+
+
+def test_blocks_count_as_taken_from_the_admission_to_the_end() -> None:
+    """A prompt of 10 and an output of 8: 3 blocks, and 2 more promised; kept ones are free."""
+    machine = Machine()
+    machine.add(letters(10), max_tokens=8)
+    assert (machine.cache.num_places, machine.cache.num_taken_places) == (32, 0)
+    machine.step()
+    assert machine.cache.num_used_blocks == 3
+    assert machine.cache.num_taken_places == 5
+    while machine.step():
+        pass
+    assert machine.cache.num_taken_places == 0

@@ -5,7 +5,7 @@ import onnx
 import pytest
 
 from service.contract.tensors import DATATYPES, Datatype
-from service.errors import LoadError
+from service.errors import OutOfMemory
 from service.runtime import small_graphs
 from service.runtime.binding import Bound, DeviceArray, HostMemory, Memory
 from service.runtime.device_memory import DeviceMemory
@@ -123,5 +123,5 @@ def test_chosen_rows_come_to_the_host(memory: DeviceMemory) -> None:
 
 
 def test_memory_that_is_not_there_is_refused_with_its_size(memory: DeviceMemory) -> None:
-    with pytest.raises(LoadError, match="4503599627370496 bytes cannot be had on cpu: "):
+    with pytest.raises(OutOfMemory, match="4503599627370496"):
         memory.zeros((2**50,), FP32)
