@@ -161,7 +161,7 @@ def make_app(
     # So that a held run holds the model, and sessions see what tests ask only.
     one_at_a_time = {"instances": 1, "measure_cost_s": 0.0}
     values = ports | one_at_a_time | settings
-    openers = Openers(sessions, decoders or FakeDecoders(), choose_device)
+    openers = Openers(sessions, decoders or FakeDecoders(), choose_device=choose_device)
     return App(Settings(model_repository=repository, **values), openers)
 
 
