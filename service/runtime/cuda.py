@@ -65,6 +65,22 @@ def too_old(cuda_version: str, found: str = "") -> str:
     return f"the driver is too old{found}: ONNX Runtime is built for CUDA {major}, install {needed}"
 
 
+def memory(device_id: int, cuda_version: str, load: Load = ctypes.CDLL) -> str:
+    """How much memory of a GPU is free, as a clause; empty where it cannot be queried."""
+    free, total = ctypes.c_size_t(), ctypes.c_size_t()
+    if not cuda_version:  # a build without CUDA
+        return ""
+    try:
+        runtime = load(f"libcudart.so.{_major(cuda_version)}")
+    except OSError:
+        return ""
+    if runtime.cudaSetDevice(device_id):
+        return ""
+    if runtime.cudaMemGetInfo(ctypes.byref(free), ctypes.byref(total)):
+        return ""
+    return f"{free.value / 2**20:,.1f} of {total.value / 2**20:,.1f} MiB of the GPU are free now"
+
+
 def _major(cuda_version: str) -> int:
     return int(cuda_version.partition(".")[0])
 

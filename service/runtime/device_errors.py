@@ -5,6 +5,7 @@ errors are the CUDA runtime's (cudaError_t); unverified on CUDA: docs/cuda.md.
 """
 
 import re
+from collections.abc import Callable
 
 from service.errors import DeviceFailed, ModelFailed, OutOfMemory
 from service.runtime.cuda import START_ERRORS, too_old
@@ -68,13 +69,20 @@ def failure_of_run(text: str, device: str) -> ModelFailed:
     return OutOfMemory(text) if is_out_of_memory(text) else ModelFailed(text)
 
 
-def reason_of_load(text: str, device: str, num_bytes: int, cuda_version: str) -> str:
+def reason_of_load(
+    text: str,
+    device: str,
+    num_bytes: int,
+    cuda_version: str,
+    free_memory: Callable[[], str] = str,
+) -> str:
     """Why a graph whose files have `num_bytes` was not opened, and what to do where that is known.
 
-    A text that is not of a device stays as it is.
+    A text that is not of a device stays as it is. `free_memory` is asked where there is too little.
     """
     if is_out_of_memory(text):
-        return out_of_memory(device, f"the files of the graph have {megabytes(num_bytes)}", text)
+        needed = f"the files of the graph have {megabytes(num_bytes)}"
+        return out_of_memory(device, ", ".join(filter(None, (needed, free_memory()))), text)
     if device == "cpu":
         return text
     if match := _ORDINAL.search(text):
@@ -84,7 +92,7 @@ def reason_of_load(text: str, device: str, num_bytes: int, cuda_version: str) ->
         return f"an operator of the model needs cuDNN, install attendant[gpu,cudnn]: {text}"
     match = _NUMBER.search(text)
     error = int(match[1]) if match else 0
-    if error in DRIVER_TOO_OLD:
+    if error in DRIVER_TOO_OLD and cuda_version:
         return f"CUDA cannot be used: {too_old(cuda_version)}"
     if error in START_ERRORS:
         return f"CUDA cannot be used: {START_ERRORS[error]}"
@@ -102,4 +110,4 @@ def out_of_memory(device: str, purpose: str, text: str) -> str:
 
 
 def megabytes(num_bytes: int) -> str:
-    return f"{num_bytes / 2**20:,.1f} MiB"
+    return f"{num_bytes / 2**20:,.1f} MiB" if num_bytes >= 2**20 else f"{num_bytes:,} bytes"

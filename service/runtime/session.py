@@ -148,7 +148,14 @@ def choose_device(device: str) -> str:
 def load_error(graph: Path | bytes, text: str, options: SessionOptions) -> LoadError:
     """The error of a graph that cannot be opened, or not be run at all, with a way out."""
     cuda_version = getattr(load_onnxruntime(), "cuda_version", "")
-    reason = reason_of_load(text, options.device, num_bytes_of(graph), cuda_version)
+    free_memory = partial(cuda.memory, options.device_id, cuda_version)
+    reason = reason_of_load(
+        text,
+        options.device,
+        num_bytes_of(graph),
+        cuda_version,
+        free_memory if options.device == "cuda" else str,
+    )
     return LoadError(f"{_name_of(graph)}: {reason}")
 
 

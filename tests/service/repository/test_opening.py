@@ -56,7 +56,7 @@ def test_each_model_of_texts_or_images_is_run_once_on_a_gpu(
             "CUDA cannot be used: this build of ONNX Runtime has no code for this GPU: "
             "onnxruntime-gpu 1.31.1 has it for compute capability 7.5, 8.0, 8.6, 8.9, 9.0 and 12.0",
         ),
-        (NO_MEMORY, "too little memory on cuda: the files of the graph have 0.0 MiB, and 2,699.1 "),
+        (NO_MEMORY, "too little memory on cuda: the files of the graph have 0 bytes, and 2,699.1 "),
         (
             "CUDA failure 700: an illegal memory access was encountered ; GPU=0",
             "the device is lost until this process ends, restart the server: CUDA failure 700",

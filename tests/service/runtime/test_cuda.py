@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from service.runtime.cuda import DRIVER, obstacle
+from service.runtime.cuda import DRIVER, memory, obstacle
 
 LIBRARIES = ("libcublasLt.so.13", "libcublas.so.13", "libcurand.so.10", "libcudart.so.13")
 
@@ -96,3 +96,35 @@ def test_a_driver_without_devices_shows_no_gpu() -> None:
 
 def test_a_build_for_a_later_cuda_names_it_where_its_driver_branch_is_not_known() -> None:
     assert obstacle("14.0", machine(Driver())).endswith("install a driver for CUDA 14")
+
+
+class Runtime:
+    """CUDA's runtime library, as far as it is queried."""
+
+    def __init__(self, error: int = 0) -> None:
+        self._error = error
+        self.devices: list[int] = []
+
+    def cudaSetDevice(self, device: int) -> int:  # noqa: N802
+        self.devices.append(device)
+        return 0
+
+    def cudaMemGetInfo(self, free: Any, total: Any) -> int:  # noqa: N802
+        free._obj.value, total._obj.value = 3 * 2**30, 141 * 2**30
+        return self._error
+
+
+def test_the_free_memory_of_the_device_is_read_where_it_can_be() -> None:
+    """Of GPU 2; nothing where the runtime's library is missing or fails."""
+    runtime = Runtime()
+    loaded: list[str] = []
+
+    def load(name: str) -> Runtime:
+        loaded.append(name)
+        return runtime
+
+    assert memory(2, "13.0", load) == "3,072.0 of 144,384.0 MiB of the GPU are free now"
+    assert (loaded, runtime.devices) == (["libcudart.so.13"], [2])
+    assert memory(2, "13.0", lambda _: Runtime(error=700)) == ""
+    assert memory(2, "", load) == ""
+    assert memory(0, "13.0", machine(None, "libcudart.so.13")) == ""

@@ -27,7 +27,7 @@ ARENA = (
     " Failed to allocate memory for requested buffer of size 2830172160\n"
 )
 LIMIT = (
-    "/onnxruntime_src/onnxruntime/core/framework/bfc_arena.cc:359 void* onnxruntime::BFCArena::"
+    "/onnxruntime_src/onnxruntime/core/framework/bfc_arena.cc:360 void* onnxruntime::BFCArena::"
     "AllocateRawInternal(size_t, bool, onnxruntime::Stream*, bool, onnxruntime::WaitNotificationFn)"
     " Available memory of 0 is smaller than requested bytes of 1048576\n"
 )
@@ -159,6 +159,9 @@ def test_too_little_memory_says_how_much_for_what_and_what_to_lower() -> None:
         "too little memory on cuda: the files of the graph have 3,072.0 MiB, and 2,699.1 MiB more "
         "were refused: serve fewer models per GPU, lower kv_cache_bytes of generative models, or "
         "raise gpu_mem_limit where it is set"
+    )
+    assert reason_of_load(ARENA, "cuda", weights, "13.0", lambda: "2 MiB are free").startswith(
+        "too little memory on cuda: the files of the graph have 3,072.0 MiB, 2 MiB are free, and "
     )
     assert "and 1.0 MiB more were refused" in reason_of_load(LIMIT, "cuda", weights, "13.0")
     assert reason_of_load(CUBLAS, "cuda", weights, "13.0").startswith(
