@@ -93,7 +93,7 @@ class App:
     def _http_server(self, operations: Operations, calls: Calls) -> "HttpServer":
         from service.http.server import HttpServer  # its libraries take their time to be imported
 
-        return HttpServer(self._settings, operations, self._admission, calls, self)
+        return HttpServer(self._settings, operations, self._admission, calls, self, self.repository)
 
     @property
     def is_ready(self) -> bool:

@@ -63,7 +63,7 @@ ROOMS = {
         "health ports server",
     ),
     # No front knows of another.
-    "service/http": Room("errors records contract settings serving api", "server"),
+    "service/http": Room("errors records contract settings serving repository api", "server"),
     "service/app": Room("errors settings runtime observe repository api rpc http"),
     "models/errors": Room(),
     "models/choices": Room(),

@@ -47,6 +47,14 @@ class Exchange:
     write: Callable[[Response], Awaitable[None]]  # raises `DeadlineExceeded` where it is not read
     arrival: Arrival
     ends_on_errors: bool  # the first error of a model ends the whole stream
+    ends_on_refusals: bool = False  # so does a request that is refused before its model runs
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a request is refused, before its model runs."""
+
+    error: AttendantError
 
 
 class InferAnswers:
@@ -61,8 +69,8 @@ class InferAnswers:
 
     async def of(
         self, request: pb.ModelInferRequest, caller: Caller, ends: Ends
-    ) -> AsyncGenerator[Response | AttendantError, None]:
-        """Responses to one request; last of all, the error that the model raised."""
+    ) -> AsyncGenerator[Response | Refusal | AttendantError, None]:
+        """Responses to one request; last of all, its refusal or the error that the model raised."""
         with ExitStack() as stack:
             try:
                 stack.enter_context(self._admission.admitted())
@@ -70,9 +78,9 @@ class InferAnswers:
                 stack.enter_context(model.users)
                 infer_request = to_infer_request(request, model, self._transfer, caller)
                 stack.enter_context(self._admission.taking(shared_bytes(request)))
-            except AttendantError as error:  # never ends the stream
+            except AttendantError as error:
                 note_end(ends[type(error)], details(error))
-                yield _error(request, details(error))
+                yield Refusal(error)
                 return
             try:
                 computing = _compute(model, request, infer_request, self._transfer)
@@ -177,8 +185,14 @@ class InferStream:
             done.set()
             self._places.release()
 
-    async def _send(self, request: pb.ModelInferRequest, answer: Response | AttendantError) -> None:
-        if isinstance(answer, AttendantError):
+    async def _send(
+        self, request: pb.ModelInferRequest, answer: Response | Refusal | AttendantError
+    ) -> None:
+        if isinstance(answer, Refusal):
+            if self._exchange.ends_on_refusals:
+                raise answer.error
+            answer = _error(request, details(answer.error))
+        elif isinstance(answer, AttendantError):
             if self._exchange.ends_on_errors:
                 raise answer
             answer = _error(request, details(answer))

@@ -13,10 +13,12 @@ from service.errors import LoadError
 from service.http.connection import Connection, Connections
 from service.http.front import Front
 from service.http.health import ServerState, health_routes
-from service.http.kserve_metadata import kserve_routes
+from service.http.kserve.metadata import metadata_routes
+from service.http.kserve.routes import protocol_routes
 from service.http.openai import openai_routes
 from service.http.tls import tls_context
 from service.http.typed import typed_routes
+from service.repository.repository import ModelRepository
 from service.settings import Settings, join_address
 
 END_STREAMS_S = 0.5  # for streams to hear why they end
@@ -35,11 +37,18 @@ class HttpServer:
         admission: Admission,
         calls: Calls,
         state: ServerState,
+        repository: ModelRepository,
     ) -> None:
         elsewhere = ADMIN_METHODS if settings.admin_port >= 0 else ()
         self.front = Front(settings, operations, admission, calls, elsewhere)
         self.front.use(
-            (*health_routes(state), *kserve_routes(), *openai_routes(), *typed_routes(operations))
+            (
+                *health_routes(state),
+                *metadata_routes(),
+                *protocol_routes(settings, repository),
+                *openai_routes(),
+                *typed_routes(operations),
+            )
         )
         self._tls = tls_context(settings)
         config = Config(

@@ -5,13 +5,14 @@
 EXAMPLES is `src/python/examples` of a clone of github.com/triton-inference-server/client, QA is
 `qa` of one of .../server, and CLIENT_PYTHON an interpreter with `tritonclient[all]`, `pillow`,
 `attrdict`, `psutil` and `ml_dtypes`. Nothing of the clones is part of this repository. The command
-`openssl` makes the certificates. What takes no address wants a server on port 8001, so that must
-be free for QA. Ends with 1 if something that applies fails.
+`openssl` makes the certificates. What takes no address wants a server on ports 8001 and 8000, so
+that these must be free for QA. Ends with 1 if something that applies fails.
 """
 
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -23,7 +24,7 @@ from rich.table import Table
 from tritonclient.grpc import InferenceServerClient
 
 from tests.conformance.models import write_examples
-from tests.e2e.server import ServerProcess
+from tests.e2e.server import ServerProcess, free_ports
 from tests.fakes.certificates import Authority
 
 LIMIT_S = 60.0  # for one script
@@ -34,6 +35,7 @@ NAME = ("--server-name", "triton")
 SHARED = "--allow-client-shm"
 EXPLICIT = ("--model-control-mode", "explicit", "--load-models", "*")
 ADDRESS = ("-u", "{url}")
+HTTP_ADDRESS = ("-u", "{http}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +46,8 @@ class Script:
     arguments: tuple[str, ...] = ADDRESS
 
     def __str__(self) -> str:
-        return " ".join((self.path, *(word for word in self.arguments if word not in ADDRESS)))
+        words = [word for word in self.arguments if word not in (*ADDRESS, *HTTP_ADDRESS)]
+        return " ".join((self.path, *words))
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +86,25 @@ EXAMPLES = (
     Script("image_client.py", ("-i", "grpc", "-a", "--streaming", *_IMAGE)),
     Script("simple_grpc_model_control.py"),  # last: it unloads `simple`
 )
+_ZIPPED = "--request-compression-algorithm", "--response-compression-algorithm"
+_HTTP_IMAGE = ("-m", "densenet_onnx", "-s", "INCEPTION", "-c", "3", *HTTP_ADDRESS, "{image}")
+HTTP_EXAMPLES = (
+    Script("simple_http_infer_client.py", HTTP_ADDRESS),
+    Script("simple_http_infer_client.py", (*HTTP_ADDRESS, _ZIPPED[0], "gzip", _ZIPPED[1], "gzip")),
+    Script(
+        "simple_http_infer_client.py", (*HTTP_ADDRESS, _ZIPPED[0], "deflate", _ZIPPED[1], "deflate")
+    ),
+    Script("simple_http_async_infer_client.py", HTTP_ADDRESS),
+    Script("simple_http_aio_infer_client.py", HTTP_ADDRESS),
+    Script("simple_http_string_infer_client.py", HTTP_ADDRESS),
+    Script("simple_http_health_metadata.py", HTTP_ADDRESS),
+    Script("simple_http_shm_client.py", HTTP_ADDRESS),
+    Script("simple_http_shm_string_client.py", HTTP_ADDRESS),
+    Script("reuse_infer_objects_client.py", ("-i", "http", *HTTP_ADDRESS)),
+    Script("image_client.py", ("-i", "http", *_HTTP_IMAGE)),
+    Script("image_client.py", ("-i", "http", "-a", *_HTTP_IMAGE)),
+)
+HTTP_CONTROL = Script("simple_http_model_control.py", HTTP_ADDRESS)  # it counts seven models
 _TLS = (*ADDRESS, "--ssl", "-r", "{root}", "-p", "{key}", "-x", "{cert}")
 SECURE = (
     Script("simple_grpc_infer_client.py", _TLS),
@@ -95,6 +117,8 @@ NOT_APPLICABLE = {
     "simple_grpc_custom_repeat.py": "needs a decoupled model that is no graph",
     "simple_grpc_cudashm_client.py": "needs a GPU's shared memory",
     "ensemble_image_client.py": "needs an ensemble",
+    "simple_http_sequence_sync_infer_client.py": "needs a stateful model",
+    "simple_http_cudashm_client.py": "needs a GPU's shared memory",
 }
 
 
@@ -103,19 +127,19 @@ def _unit_tests(path: str, case: str, names: str) -> tuple[Script, ...]:
     return tuple(Script(path, (f"{case}.test_{name}",)) for name in names.split())
 
 
+_AIO_TESTS = (
+    "is_server_live is_server_ready is_model_ready get_server_metadata get_model_metadata "
+    "get_model_config get_model_repository_index load_model unload_model "
+    "get_inference_statistics update_trace_settings get_trace_settings "
+    "get_system_shared_memory_status register_system_shared_memory "
+    "unregister_system_shared_memory get_cuda_shared_memory_status "
+    "unregister_cuda_shared_memory register_cuda_shared_memory"
+)
 # By the flags of the server that they want.
 TESTS = {
     (SHARED,): (
-        *_unit_tests(
-            "L0_grpc/python_grpc_aio_test.py",
-            "TestGrpcAioClient",
-            "is_server_live is_server_ready is_model_ready get_server_metadata get_model_metadata "
-            "get_model_config get_model_repository_index load_model unload_model "
-            "get_inference_statistics update_trace_settings get_trace_settings "
-            "get_system_shared_memory_status register_system_shared_memory "
-            "unregister_system_shared_memory get_cuda_shared_memory_status "
-            "unregister_cuda_shared_memory register_cuda_shared_memory",
-        ),
+        *_unit_tests("L0_grpc/python_grpc_aio_test.py", "TestGrpcAioClient", _AIO_TESTS),
+        *_unit_tests("L0_http/python_http_aio_test.py", "TestHttpAioClient", _AIO_TESTS),
         Script("L0_parameters/class_count_test.py", ()),
         *_unit_tests(
             "L0_client_timeout/client_infer_timeout_test.py",
@@ -151,9 +175,14 @@ TESTS = {
 def run_examples(folder: Path, python: str, repository: Path) -> list[Outcome]:
     image = repository.with_name("image.ppm")
     image.write_bytes(b"P6 %d %d 255\n" % (SIDE, SIDE) + bytes(3 * SIDE * SIDE))
-    with ServerProcess(repository, *NAME, *EXPLICIT, SHARED) as server:
-        known = {"url": server.address, "image": str(image)}
-        ran = [_run(folder, python, script, known) for script in EXAMPLES]
+    http = f"127.0.0.1:{free_ports(1)[0]}"
+    flags = (*NAME, *EXPLICIT, SHARED, "--http-port", http.rpartition(":")[2])
+    with ServerProcess(repository, *flags) as server:
+        known = {"url": server.address, "http": http, "image": str(image)}
+        ran = [_run(folder, python, script, known) for script in (*HTTP_EXAMPLES, *EXAMPLES)]
+    shutil.rmtree(repository / "identity_bytes")
+    with ServerProcess(repository, *flags):
+        ran.append(_run(folder, python, HTTP_CONTROL, known))
     return ran + [
         Outcome(script, "not applicable", reason) for script, reason in NOT_APPLICABLE.items()
     ]
@@ -181,7 +210,9 @@ def run_tests(folder: Path, python: str, repository: Path) -> list[Outcome]:
     outcomes = []
     for flags, scripts in TESTS.items():
         with (
-            ServerProcess(repository, *NAME, *flags, "--grpc-port", "8001") as server,
+            ServerProcess(
+                repository, *NAME, *flags, "--grpc-port", "8001", "--http-port", "8000"
+            ) as server,
             InferenceServerClient(server.address) as client,
         ):
             for script in scripts:
@@ -223,10 +254,11 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as name:
         repository = Path(name) / "repository"
         write_examples(repository, DELAY_S)
-        outcomes = run_examples(asked.examples, asked.python, repository)
-        outcomes += run_secure(asked.examples, asked.python, repository)
+        outcomes = run_secure(asked.examples, asked.python, repository)
         if asked.server_tests:
             outcomes += run_tests(asked.server_tests, asked.python, repository)
+        # Last: the examples unload a model, and leave one out.
+        outcomes += run_examples(asked.examples, asked.python, repository)
     table = Table("script", "result", "reason")
     for outcome in outcomes:
         table.add_row(outcome.script, outcome.result, outcome.reason)

@@ -52,6 +52,10 @@ def index_request(body: Buffer, repository: str) -> pb.RepositoryIndexRequest:
     return pb.RepositoryIndexRequest(repository_name=repository, ready=ready)
 
 
+def write_index(response: pb.RepositoryIndexResponse) -> list[dict[str, Any]]:
+    return [plain(model) for model in response.models]
+
+
 def load_request(body: Buffer, model: str) -> pb.RepositoryModelLoadRequest:
     """The request; files are base64 in JSON. Raises `InvalidArgument`."""
     request = pb.RepositoryModelLoadRequest(model_name=model)
@@ -154,5 +158,7 @@ def register_request(body: Buffer, region: str) -> pb.SystemSharedMemoryRegister
     )
 
 
-def write_regions(response: pb.SystemSharedMemoryStatusResponse) -> list[dict[str, Any]]:
+def write_regions(
+    response: pb.SystemSharedMemoryStatusResponse | pb.CudaSharedMemoryStatusResponse,
+) -> list[dict[str, Any]]:
     return [plain(region) for region in response.regions.values()]

@@ -16,7 +16,7 @@ import numpy as np
 from service.contract.tensors import BF16, BYTES, DATATYPES, Datatype, strings_from_raw
 from service.errors import InvalidArgument
 
-MAX_DEPTH = 64  # as many dimensions as NumPy's arrays have
+MAX_DEPTH = 100  # Triton's
 PIECE_BYTES = 2**17  # of JSON that one call parses, in about half a millisecond
 _PIECE_VALUES = 2**13  # that one call writes
 _PIECE_ROWS = 2**10
@@ -54,10 +54,12 @@ def _depth(data: msgspec.Raw, name: str) -> int:
     """The number of lists inside each other at the beginning, which all values have to be in."""
     beginning = bytes(memoryview(data)[: 8 * MAX_DEPTH]).translate(None, b" \t\r\n")
     depth = len(beginning) - len(beginning.lstrip(b"["))
-    if not 0 < depth <= MAX_DEPTH:
+    if not depth:
+        raise InvalidArgument(f"Unable to parse 'data' of input '{name}': expected a list")
+    if depth > MAX_DEPTH:
         raise InvalidArgument(
-            f"Unable to parse 'data' of input '{name}': expected a list, or lists inside each "
-            f"other to a depth of at most {MAX_DEPTH}"
+            f"Unable to parse 'data' of input '{name}': JSON nesting depth exceeds maximum allowed "
+            f"limit ({MAX_DEPTH})"
         )
     return depth
 

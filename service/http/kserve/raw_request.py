@@ -1,4 +1,4 @@
-"""A request whose body is the bytes of the model's only input, without any JSON.
+"""A request whose body is the bytes of one input, without any JSON.
 
 Pure, for any thread.
 """
@@ -20,20 +20,22 @@ def raw_infer(
     version: str,
     interface: ModelInterface,
 ) -> InferCall:
-    """The request of a body that is the bytes of the model's only input, for one row.
+    """The request of a body that is the bytes of the only input that the model requires, one row.
 
     Its shape is found from the number of bytes. Raises `InvalidArgument`.
     """
     view = memoryview(body).toreadonly()
     model, signature = interface.name, interface.signature
     message = pb.ModelInferRequest(model_name=model, model_version=version)
-    if len(signature.inputs) != 1:
+    # Triton takes no model with optional inputs either; here they are left out.
+    required = [spec for spec in signature.inputs if not spec.is_optional]
+    if len(required) != 1:
         raise in_request(
             message,
             "Raw request must only have 1 input (found 1) to be deduced but got "
             f"{len(signature.inputs)} inputs in '{model}' model configuration",
         )
-    (spec,) = signature.inputs
+    (spec,) = required
     name, datatype = spec.name, spec.datatype
     dims, num_fixed = list(spec.dims), math.prod(dim for dim in spec.dims if dim != -1)
     contents: list[Content] = [aligned(view, datatype.name)]

@@ -59,6 +59,15 @@ def write_infer(response: Response, delivery: Delivery) -> InferAnswer:
     return InferAnswer([header, *buffers], len(header) if has_binary else None)
 
 
+def num_data_bytes(response: Response, delivery: Delivery) -> int:
+    """The bytes of the tensors that are to be written as JSON."""
+    return sum(
+        len(raw)
+        for output, raw in zip(response.outputs, response.raw_output_contents, strict=True)
+        if not delivery.is_binary_of(output.name)
+    )
+
+
 def described(response: Response) -> dict[str, Any]:
     """What an answer says beside its outputs: the id only where the request had one."""
     values: dict[str, Any] = {"id": response.id} if response.id else {}

@@ -8,16 +8,16 @@ from typing import Any
 
 from tritonclient.grpc import service_pb2 as pb
 
+from service.http.kserve.calls import PREFIX
 from service.http.messages import to_json
 from service.http.request import Reply, Request
 from service.http.routes import Route
 
-SERVICE = "/inference.GRPCInferenceService/"
 MODEL = "/v2/models/{model}"
 VERSION = f"{MODEL}/versions/{{version}}"
 
 
-def kserve_routes() -> tuple[Route, ...]:
+def metadata_routes() -> tuple[Route, ...]:
     of_models = {
         "": ("ModelMetadata", model_metadata),
         "/ready": ("ModelReady", model_ready),
@@ -25,10 +25,10 @@ def kserve_routes() -> tuple[Route, ...]:
         "/stats": ("ModelStatistics", model_statistics),
     }
     return (
-        Route("GET", "/v2", server_metadata, f"{SERVICE}ServerMetadata"),
-        Route("GET", "/v2/models/stats", model_statistics, f"{SERVICE}ModelStatistics"),
+        Route("GET", "/v2", server_metadata, f"{PREFIX}ServerMetadata"),
+        Route("GET", "/v2/models/stats", model_statistics, f"{PREFIX}ModelStatistics"),
         *(
-            Route("GET", f"{path}{suffix}", handler, f"{SERVICE}{operation}")
+            Route("GET", f"{path}{suffix}", handler, f"{PREFIX}{operation}")
             for path in (MODEL, VERSION)
             for suffix, (operation, handler) in of_models.items()
         ),
@@ -36,29 +36,29 @@ def kserve_routes() -> tuple[Route, ...]:
 
 
 async def server_metadata(request: Request) -> Reply:
-    answer = await request.ask(f"{SERVICE}ServerMetadata", pb.ServerMetadataRequest())
+    answer = await request.ask(f"{PREFIX}ServerMetadata", pb.ServerMetadataRequest())
     return Reply(to_json(answer))
 
 
 async def model_metadata(request: Request) -> Reply:
-    answer = await request.ask(f"{SERVICE}ModelMetadata", named(request, pb.ModelMetadataRequest))
+    answer = await request.ask(f"{PREFIX}ModelMetadata", named(request, pb.ModelMetadataRequest))
     return Reply(to_json(answer))
 
 
 async def model_ready(request: Request) -> Reply:
-    answer = await request.ask(f"{SERVICE}ModelReady", named(request, pb.ModelReadyRequest))
+    answer = await request.ask(f"{PREFIX}ModelReady", named(request, pb.ModelReadyRequest))
     name = request.parameters["model"]
     return Reply.json({"name": name, "ready": answer.ready}, 200 if answer.ready else 503)
 
 
 async def model_config(request: Request) -> Reply:
-    answer = await request.ask(f"{SERVICE}ModelConfig", named(request, pb.ModelConfigRequest))
+    answer = await request.ask(f"{PREFIX}ModelConfig", named(request, pb.ModelConfigRequest))
     return Reply(to_json(answer.config))
 
 
 async def model_statistics(request: Request) -> Reply:
     message = named(request, pb.ModelStatisticsRequest)
-    answer = await request.ask(f"{SERVICE}ModelStatistics", message)
+    answer = await request.ask(f"{PREFIX}ModelStatistics", message)
     return Reply(to_json(answer))
 
 

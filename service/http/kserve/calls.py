@@ -1,0 +1,142 @@
+"""Inference over HTTP: each call reads its body, asks an operation, and writes the answer.
+
+Long bodies are read and written on a thread. Lives on the event loop.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, TypeVar
+
+from service.api.infer_stream import PATH as STREAM_INFER
+from service.api.infer_stream import Exchange
+from service.api.long_message import LongInferRequest, LongInferResponse
+from service.api.wire import PACKED_BYTES
+from service.contract.interface import ModelInterface
+from service.errors import InvalidArgument
+from service.http.compression import WORTH_BYTES, best_encoding, compressed, is_long
+from service.http.kserve.generate import parse_generate, write_generated
+from service.http.kserve.raw_request import raw_infer
+from service.http.kserve.request import HEADER_LENGTH, InferCall, header_length_of, parse_infer
+from service.http.kserve.response import JSON, num_data_bytes, write_infer
+from service.http.request import Reply, Request
+from service.http.status import HttpError
+from service.http.stream import Stream
+from service.repository.repository import ModelRepository
+from service.settings import Settings
+
+T = TypeVar("T")
+PREFIX = "/inference.GRPCInferenceService/"
+MODEL_INFER = PREFIX + "ModelInfer"
+LONG_JSON_BYTES = 2**18  # of a request; to parse as much takes a millisecond
+LONG_DATA_BYTES = 2**15  # of tensors that become JSON, which is five times as long
+_END = object()
+
+
+class TensorCalls:
+    """The calls that take and give tensors."""
+
+    def __init__(self, settings: Settings, repository: ModelRepository) -> None:
+        self._repository = repository
+        # As many bytes as gRPC takes of typed numbers; larger tensors go binary.
+        self._max_json_bytes = settings.max_message_parts * PACKED_BYTES
+
+    async def infer(self, request: Request) -> Reply:
+        call = await self._infer_call(request)
+        response = await request.ask(MODEL_INFER, call.message)
+        is_long_json = num_data_bytes(response, call.delivery) > LONG_DATA_BYTES
+        answer = await _run(partial(write_infer, response, call.delivery), is_long=is_long_json)
+        headers: list[tuple[bytes, bytes]] = []
+        if answer.header_length is not None:
+            headers.append((HEADER_LENGTH.lower().encode(), b"%d" % answer.header_length))
+        return await _reply(request, answer.buffers, answer.content_type, headers)
+
+    async def generate(self, request: Request) -> Reply:
+        message = await self._generate_message(request)
+        response = await request.ask(MODEL_INFER, message)
+        num_bytes = sum(map(len, response.raw_output_contents))
+        write = partial(write_generated, response)
+        content = await _run(write, is_long=num_bytes > LONG_DATA_BYTES)
+        return await _reply(request, [content], JSON)
+
+    async def generate_stream(self, request: Request) -> None:
+        """Answers by events; what refuses the request before the first one is its status."""
+        message = await self._generate_message(request)
+        stream = Stream(request)
+
+        async def write(response: Any) -> None:  # noqa: ANN401 - a response of a stream
+            if not isinstance(response, LongInferResponse):
+                if response.error_message:
+                    raise HttpError(500, response.error_message, kind="server_error")
+                response = response.infer_response
+            if response.outputs:
+                await stream.send(write_generated(response))
+
+        requests = iter((message, _END))
+
+        async def read() -> object:
+            return next(requests)
+
+        exchange = Exchange(
+            read, _END, write, request.arrival, ends_on_errors=True, ends_on_refusals=True
+        )
+        await request.front.operations[STREAM_INFER].call(exchange)
+        await stream.end()
+
+    async def _infer_call(self, request: Request) -> InferCall:
+        body = request.body
+        name, version = model_of(request)
+        stated = request.headers.get(HEADER_LENGTH.lower().encode())
+        length = header_length_of(None if stated is None else stated.decode("latin-1"), len(body))
+        if stated is not None and not length:
+            return raw_infer(body, version, self._interface(name, version))
+        self._check_json(length)
+        parse = partial(parse_infer, body, length, name, version)
+        return await _run(parse, is_long=length > LONG_JSON_BYTES)
+
+    async def _generate_message(self, request: Request) -> LongInferRequest:
+        body = request.body
+        name, version = model_of(request)
+        interface = self._interface(name, version)
+        self._check_json(len(body))
+        parse = partial(parse_generate, body, version, interface)
+        return await _run(parse, is_long=len(body) > LONG_JSON_BYTES)
+
+    def _interface(self, name: str, version: str) -> ModelInterface:
+        return self._repository.find(name, version).interface
+
+    def _check_json(self, num_bytes: int) -> None:
+        if num_bytes > self._max_json_bytes:
+            raise InvalidArgument(
+                f"request JSON size of {num_bytes} bytes exceeds the maximum allowed input size of "
+                f"{self._max_json_bytes} bytes: send large tensors binary"
+            )
+
+
+def model_of(request: Request) -> tuple[str, str]:
+    """The name and the version, or nothing, in a request's path."""
+    return request.parameters["model"], request.parameters.get("version", "")
+
+
+async def _run(work: Callable[[], T], *, is_long: bool) -> T:
+    """The result of the work, which a thread does if it takes long."""
+    return await asyncio.to_thread(work) if is_long else work()
+
+
+async def _reply(
+    request: Request,
+    buffers: Sequence[bytes | memoryview],
+    content_type: str,
+    headers: Sequence[tuple[bytes, bytes]] = (),
+) -> Reply:
+    """The reply, compressed as the client accepts it where that is worth it."""
+    num_bytes = sum(map(len, buffers))
+    encoding = best_encoding(request.header("accept-encoding"))
+    if encoding != "identity" and num_bytes >= WORTH_BYTES:
+        compress = partial(compressed, buffers, encoding)
+        buffers = await _run(compress, is_long=is_long(num_bytes))
+        headers = (*headers, (b"content-encoding", encoding.encode()), _VARY)
+    return Reply(buffers, content_type=content_type.encode(), headers=tuple(headers))
+
+
+_VARY = (b"vary", b"accept-encoding")

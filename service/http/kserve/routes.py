@@ -1,0 +1,143 @@
+"""The routes of the protocol that take tensors or control the server.
+
+The control calls' bodies are small but for models that are sent, which a thread reads.
+"""
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+from tritonclient.grpc import service_pb2 as pb
+
+from service.api.infer_stream import PATH as STREAM_INFER
+from service.errors import Unimplemented
+from service.http.kserve import control
+from service.http.kserve.calls import LONG_JSON_BYTES, MODEL_INFER, PREFIX, TensorCalls
+from service.http.kserve.metadata import MODEL, VERSION
+from service.http.request import Reply, Request
+from service.http.routes import Handler, Route
+from service.repository.repository import ModelRepository
+from service.settings import Settings
+
+REPOSITORY = "/v2/repository/{repository}"
+SYSTEM, CUDA = "/v2/systemsharedmemory", "/v2/cudasharedmemory"
+
+
+def protocol_routes(settings: Settings, repository: ModelRepository) -> Iterator[Route]:
+    """The routes, beside those that describe the server and its models."""
+    tensors = TensorCalls(settings, repository)
+    for place in (MODEL, VERSION):
+        yield Route("POST", f"{place}/infer", tensors.infer, MODEL_INFER)
+        yield Route("POST", f"{place}/generate", tensors.generate, MODEL_INFER)
+        yield Route("POST", f"{place}/generate_stream", tensors.generate_stream, STREAM_INFER)
+    for place in ("/v2/repository", REPOSITORY):
+        yield _route("POST", f"{place}/index", index, "RepositoryIndex")
+        yield _route("POST", f"{place}/models/{{model}}/load", load, "RepositoryModelLoad")
+        yield _route("POST", f"{place}/models/{{model}}/unload", unload, "RepositoryModelUnload")
+    for method in ("GET", "POST"):
+        yield _route(method, "/v2/trace/setting", trace_setting, "TraceSetting")
+        yield _route(method, f"{MODEL}/trace/setting", trace_setting, "TraceSetting")
+        yield _route(method, "/v2/logging", logging, "LogSettings")
+    for place in ("", "/region/{region}"):
+        for prefix, kind in ((SYSTEM, "System"), (CUDA, "Cuda")):
+            calls = _SHARED_MEMORY[kind]
+            for action, method in (("status", "GET"), ("register", "POST"), ("unregister", "POST")):
+                name = f"{kind}SharedMemory{action.capitalize()}"
+                yield _route(method, f"{prefix}{place}/{action}", calls[action], name)
+
+
+def _route(method: str, path: str, handler: Handler, operation: str) -> Route:
+    return Route(method, path, handler, PREFIX + operation)
+
+
+async def _ask(request: Request, operation: str, message: Any) -> Any:  # noqa: ANN401 - messages
+    return await request.ask(PREFIX + operation, message)
+
+
+async def index(request: Request) -> Reply:
+    message = control.index_request(request.body, request.parameters.get("repository", ""))
+    response = await _ask(request, "RepositoryIndex", message)
+    return Reply.json(control.write_index(response))
+
+
+async def load(request: Request) -> Reply:
+    _refuse_repository(request)
+    body, model = request.body, request.parameters["model"]
+    if len(body) > LONG_JSON_BYTES:
+        message = await asyncio.to_thread(control.load_request, body, model)
+    else:
+        message = control.load_request(body, model)
+    await _ask(request, "RepositoryModelLoad", message)
+    return Reply()
+
+
+async def unload(request: Request) -> Reply:
+    _refuse_repository(request)
+    message = control.unload_request(request.body, request.parameters["model"])
+    await _ask(request, "RepositoryModelUnload", message)
+    return Reply()
+
+
+def _refuse_repository(request: Request) -> None:
+    if "repository" in request.parameters:
+        raise Unimplemented("'repository_name' specification is not supported")
+
+
+async def trace_setting(request: Request) -> Reply:
+    message = control.trace_request(request.body, request.parameters.get("model", ""))
+    return Reply.json(control.write_trace_settings(await _ask(request, "TraceSetting", message)))
+
+
+async def logging(request: Request) -> Reply:
+    message = control.log_request(request.body)
+    return Reply.json(control.write_log_settings(await _ask(request, "LogSettings", message)))
+
+
+async def system_status(request: Request) -> Reply:
+    message = pb.SystemSharedMemoryStatusRequest(name=_region(request))
+    response = await _ask(request, "SystemSharedMemoryStatus", message)
+    return Reply.json(control.write_regions(response))
+
+
+async def system_register(request: Request) -> Reply:
+    message = control.register_request(request.body, _region(request))
+    await _ask(request, "SystemSharedMemoryRegister", message)
+    return Reply()
+
+
+async def system_unregister(request: Request) -> Reply:
+    message = pb.SystemSharedMemoryUnregisterRequest(name=_region(request))
+    await _ask(request, "SystemSharedMemoryUnregister", message)
+    return Reply()
+
+
+async def cuda_status(request: Request) -> Reply:
+    message = pb.CudaSharedMemoryStatusRequest(name=_region(request))
+    response = await _ask(request, "CudaSharedMemoryStatus", message)
+    return Reply.json(control.write_regions(response))
+
+
+async def cuda_register(request: Request) -> Reply:
+    message = pb.CudaSharedMemoryRegisterRequest(name=_region(request))
+    await _ask(request, "CudaSharedMemoryRegister", message)
+    return Reply()
+
+
+async def cuda_unregister(request: Request) -> Reply:
+    message = pb.CudaSharedMemoryUnregisterRequest(name=_region(request))
+    await _ask(request, "CudaSharedMemoryUnregister", message)
+    return Reply()
+
+
+def _region(request: Request) -> str:
+    return request.parameters.get("region", "")
+
+
+_SHARED_MEMORY: dict[str, dict[str, Handler]] = {
+    "System": {
+        "status": system_status,
+        "register": system_register,
+        "unregister": system_unregister,
+    },
+    "Cuda": {"status": cuda_status, "register": cuda_register, "unregister": cuda_unregister},
+}
