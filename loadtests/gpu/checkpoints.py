@@ -63,7 +63,7 @@ class Sizes:
 
 
 TINY = Sizes(32, num_layers=2, num_heads=2, max_tokens=64, context_tokens=512, image_pixels=16)
-FULL = Sizes(512, num_layers=6, num_heads=8, max_tokens=512, context_tokens=1_024, image_pixels=128)
+FULL = Sizes(256, num_layers=4, num_heads=4, max_tokens=256, context_tokens=1_024, image_pixels=64)
 
 
 def make_checkpoint(kind: str, sizes: Sizes) -> Checkpoint:

@@ -6,9 +6,9 @@ the sources that exports depend on: after a change of the exporter everything is
 """
 
 import multiprocessing
-from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -36,6 +36,7 @@ class Model:
     kind: str
     precision: Precision
     repository: Path
+    late: str = ""
 
     @property
     def name(self) -> str:
@@ -57,6 +58,8 @@ class Model:
     @property
     def reason(self) -> str:
         """The reason for which it is not there."""
+        if self.late:
+            return self.late
         return self.reason_file.read_text(encoding="utf-8") if self.reason_file.exists() else ""
 
     @property
@@ -76,27 +79,44 @@ def sizes_of(context: Context) -> Sizes:
     return TINY if context.is_tiny else FULL
 
 
-def export_models(context: Context, wanted: Sequence[tuple[str, Precision]]) -> list[Model]:
-    """The models of these kinds and precisions, exported where they are not there yet."""
+def export_models(context: Context, wanted: Sequence[tuple[str, Precision]]) -> Iterator[Model]:
+    """The models of these kinds and precisions in their order, each as soon as it is there.
+
+    Those that are not there yet are exported. Where the time of the section ends before, the others
+    are left: they have a reason that is not kept.
+    """
     size = "tiny" if context.is_tiny else "full"
     repository = context.work / f"models-{size}-{digest_of(EXPORTING)}"
     repository.mkdir(parents=True, exist_ok=True)
     models = [Model(kind, precision, repository) for kind, precision in wanted]
     missing = [model for model in models if not model.is_there and not model.reason]
     if not missing:
-        return models
-    processes = multiprocessing.get_context("forkserver")
+        yield from models
+        return
     num_workers = min(len(missing), available_cpus())
     context.say(f"exports {len(missing)} models, {num_workers} at a time")
-    with ProcessPoolExecutor(num_workers, mp_context=processes) as pool:
-        done = pool.map(export_model, missing, [sizes_of(context)] * len(missing))
-        for number, model in enumerate(done, start=1):
-            said = f": {model.reason.splitlines()[0]}" if model.reason else ""
-            context.say(f"exported {number} of {len(missing)}, {model.name}{said}")
-    return models
+    pool = ProcessPoolExecutor(num_workers, multiprocessing.get_context("forkserver"))
+    try:
+        exports = {model: pool.submit(export_model, model, sizes_of(context)) for model in missing}
+        for model in models:
+            yield _awaited(model, exports.get(model), context)
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
-def export_model(model: Model, sizes: Sizes) -> Model:
+def _awaited(model: Model, export: "Future[None] | None", context: Context) -> Model:
+    """A model once its export has ended, or without it where no time is left."""
+    if export is None:
+        return model
+    try:
+        export.result(max(0.0, context.left_s))
+    except TimeoutError:
+        return replace(model, late="no time was left to export it")
+    context.say(f"exported {model.name}" if model.is_there else f"left out {model.name}")
+    return model
+
+
+def export_model(model: Model, sizes: Sizes) -> None:
     """Export one, or keep the reason for which the exporter refuses it."""
     torch.set_num_threads(1)  # there are others beside this one
     settings = ExportSettings(model.name, model.repository, precision=model.precision)
@@ -104,7 +124,6 @@ def export_model(model: Model, sizes: Sizes) -> Model:
         export_any(checkpoint_of(model.kind, sizes), settings, task=TASKS.get(model.kind))
     except (ExportError, SettingError) as error:
         model.reason_file.write_text(str(error), encoding="utf-8")
-    return model
 
 
 @cache

@@ -48,20 +48,19 @@ class Case:
 
 def run(context: Context) -> Findings:
     """Figures of every graph beside its limits."""
-    models = export_models(context, wanted(context))
-    left_out = [f"{m.name}: not exported: {m.reason}" for m in models if m.reason]
-    left_out += not_wanted(context)
+    left_out = not_wanted(context)
     results: list[tuple[Case, Figures | None, str]] = []
-    cases = [case for model in models if model.is_there for case in cases_of(model, context)]
-    for number, case in enumerate(cases, start=1):
-        if context.is_over:
-            left_out.append(
-                "No time was left for " + ", ".join(case.name for case in cases[number - 1 :])
-            )
-            break
-        figures, problem = _measure(case, context)
-        results.append((case, figures, problem))
-        context.say(f"{number} of {len(cases)}, {case.name}: {figures or problem}")
+    for model in export_models(context, wanted(context)):
+        if model.reason:
+            left_out.append(f"{model.name} is not exported: {model.reason}")
+            continue
+        for case in cases_of(model, context):
+            if context.is_over:
+                left_out.append(f"{case.name}: no time was left")
+                continue
+            figures, problem = _measure(case, context)
+            results.append((case, figures, problem))
+            context.say(f"{case.name}: {figures or problem}")
     return _findings(context, results, left_out)
 
 

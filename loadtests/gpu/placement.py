@@ -71,7 +71,7 @@ def run(context: Context) -> Findings:
     placed: list[Placed] = []
     for model in export_models(context, wanted(context)):
         if model.reason:
-            findings["left_out"].append(f"{model.name}: not exported: {model.reason}")
+            findings["left_out"].append(f"{model.name} is not exported: {model.reason}")
             continue
         for _, layout, graph in model.graphs():
             name = f"{model.name} {layout}".strip()
@@ -127,35 +127,33 @@ def _counted(counts: Counter[str]) -> str:
 def _place(name: str, model: Model, graph: Path, context: Context) -> Placed:
     """Open a graph and those beside it, and run it once where its kernels can be heard of."""
     options = session_options(context)
-    entries = (*options.tuning.session_entries, RECORDED)
-    options = replace(
-        options,
-        allows_cpu_nodes=True,  # they are to be named
-        tuning=replace(options.tuning, session_entries=entries),
-    )
+    options = replace(options, allows_cpu_nodes=True)  # they are to be named
+    if context.device == "cpu":  # where a session does not record this by itself
+        tuning = replace(options.tuning, session_entries=(RECORDED,))
+        options = replace(options, tuning=tuning)
     files = [graph, graph.with_suffix(PREFILL_SUFFIX), graph.with_name(ENCODER_FILENAME)]
     nodes = [node for file in files if file.is_file() for node in OnnxSession(file, options).nodes]
     kernels: Counter[str] = Counter()
     if context.device == "cuda":
         checkpoint = checkpoint_of(model.kind, sizes_of(context))
-        with announced() as written:
+        with announced() as printed:
             outputs_of(model.kind, checkpoint, graph, options, torch_device(context))
-        kernels = kernels_of(written.read_text(encoding="utf-8", errors="replace"))
+        kernels = kernels_of("".join(printed))
     fused = model.manifest.graphs[graph.name].fused
     return Placed(name, tuple(nodes), sum(fused.get(each, 0) for each in FUSED), kernels)
 
 
 @contextmanager
-def announced() -> Iterator[Path]:
-    """A file of what native code prints in the block, sessions made in which name their kernels."""
+def announced() -> Iterator[list[str]]:
+    """What native code printed, once the block has ended; sessions in it name their kernels."""
     before = os.environ.get(ANNOUNCED)
     os.environ[ANNOUNCED] = "1"
     sys.stdout.flush()
-    kept = os.dup(1)
-    with tempfile.NamedTemporaryFile() as file:
+    kept, printed = os.dup(1), list[str]()
+    with tempfile.TemporaryFile() as file:
         os.dup2(file.fileno(), 1)
         try:
-            yield Path(file.name)
+            yield printed
         finally:
             os.dup2(kept, 1)
             os.close(kept)
@@ -163,6 +161,8 @@ def announced() -> Iterator[Path]:
                 del os.environ[ANNOUNCED]
             else:
                 os.environ[ANNOUNCED] = before
+            file.seek(0)
+            printed.append(file.read().decode(errors="replace"))
 
 
 def kernels_of(text: str) -> Counter[str]:

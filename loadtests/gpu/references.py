@@ -4,8 +4,9 @@ One function for each form of model. Graphs run in the server's own sessions and
 """
 # ruff: noqa: N806 - suffixes are array layouts: B rows, S tokens, V vocabulary
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -16,6 +17,7 @@ from export.checks.parity import pad
 from export.graphs.attention import longest_text
 from export.graphs.graph import INPUTS
 from loadtests.gpu.figures import Outputs
+from loadtests.gpu.paged_rows import PagedRows
 from models.checkpoints.checkpoint import Checkpoint
 from models.networks.attending import attending
 from models.networks.gpt import GPT
@@ -26,8 +28,8 @@ from models.networks.vit import VisionTransformer
 from service.contract.manifest import Manifest
 from service.contract.tensors import Arrays
 from service.generation.decoder import CacheLimits, open_decoder
-from service.generation.decoder_interface import Decoder
 from service.generation.encoder_decoder import SourceLimits, open_encoder_decoder
+from service.generation.paged_decoder import open_paged_decoder
 from service.generation.step_logits import StepLogits
 from service.runtime.session import OnnxSession, SessionOptions
 
@@ -37,7 +39,16 @@ PROMPT_TOKENS = (1, 7, 40, 150)  # fewer where the model takes fewer
 CACHE_BYTES = 2**30
 CHOICES = ("logits",)  # outputs of which the largest value is the answer
 
-Network = Callable[[Arrays], list[np.ndarray]]
+
+class Rows(Protocol):
+    """Sequences of a decoder, whatever keeps them."""
+
+    @property
+    def num_slots(self) -> int: ...
+
+    def run(
+        self, first_slot: int, rows: Sequence[np.ndarray], num_past: Sequence[int]
+    ) -> np.ndarray | StepLogits: ...
 
 
 def outputs_of(
@@ -172,8 +183,8 @@ def _decoder(
 ) -> list[Outputs]:
     config = network.config
     prompts = random_rows(config.vocab_size, PROMPT_TOKENS, config.max_positions // 2)
-    limits = CacheLimits(config.max_positions, len(prompts), CACHE_BYTES)
-    rows, logits = continued(open_decoder(graph, options, limits), prompts, NUM_STEPS)
+    decoder = open_rows(graph, options, config.max_positions, len(prompts))
+    rows, logits = continued(decoder, prompts, NUM_STEPS)
     by_network = []
     for prompt, row in zip(prompts, rows, strict=True):
         logits_SV = computed(network, [np.array([row])], device)[0]
@@ -203,8 +214,17 @@ def _encoder_decoder(
     return [Outputs(np.concatenate(logits), np.concatenate(by_network), True)]
 
 
+def open_rows(graph: Path, options: SessionOptions, max_tokens: int, num_rows: int) -> Rows:
+    """A decoder over slots or, by the graph's layout, over blocks, with room for some rows."""
+    limits = CacheLimits(max_tokens, num_rows, CACHE_BYTES)
+    manifest = Manifest.from_json(graph.with_name("manifest.json").read_text(encoding="utf-8"))
+    if manifest.graphs[graph.name].layout == "paged":
+        return PagedRows(open_paged_decoder(graph, options, limits), max_tokens)
+    return open_decoder(graph, options, limits)
+
+
 def continued(
-    decoder: Decoder, prompts: Sequence[Sequence[int]], num_steps: int, first_slot: int = 0
+    decoder: Rows, prompts: Sequence[Sequence[int]], num_steps: int, first_slot: int = 0
 ) -> tuple[list[list[int]], list[np.ndarray]]:
     """Prompts with greedy tokens behind them, and the logits [steps, V] each was chosen by."""
     rows, steps = [list(prompt) for prompt in prompts], []

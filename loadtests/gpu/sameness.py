@@ -16,19 +16,19 @@ from typing import Any
 import numpy as np
 
 from export.checks.decoding import random_rows
+from loadtests.gpu.candidates import problem_of
 from loadtests.gpu.claims import Claim, at_least, is_true
 from loadtests.gpu.client import connect, generate
 from loadtests.gpu.context import Context, Findings
 from loadtests.gpu.device import session_options
 from loadtests.gpu.exports import PRECISIONS, Model, checkpoint_of, export_models, sizes_of
 from loadtests.gpu.figures import LIMITS, Limits, Outputs, compare, described, worst
-from loadtests.gpu.references import CACHE_BYTES, continued, ragged_rows
+from loadtests.gpu.references import Rows, continued, open_rows, ragged_rows
 from loadtests.gpu.server import Served, served
 from models.networks.gpt import GPT
 from models.networks.heads import TextNetwork
 from service.contract.manifest import Precision
 from service.errors import LoadError, ModelFailed
-from service.generation.decoder import CacheLimits, OnnxDecoder, open_decoder
 from service.generation.step_logits import StepLogits
 from service.runtime.session import OnnxSession
 
@@ -49,8 +49,10 @@ def run(context: Context) -> Findings:
     findings: Findings = {"claims": [], "left_out": []}
     precisions: Sequence[Precision] = PRECISIONS if context.device == "cuda" else ("fp32",)
     kinds = (*TEXT_KINDS, "decoder")
-    models = export_models(context, [(kind, each) for each in precisions for kind in kinds])
-    for model in models:
+    wanted = [(kind, each) for each in precisions for kind in kinds]
+    models = []
+    for model in export_models(context, wanted):
+        models.append(model)
         if model.reason or (context.device, model.name) == ("cuda", "decoder-fp32"):
             reason = model.reason or "CUDA's GroupQueryAttention has no float32"
             findings["left_out"].append(f"{model.name}: {reason}")
@@ -80,16 +82,13 @@ def _claims_of(model: Model, context: Context) -> list[Claim]:
     limits = LIMITS[arithmetic]
     for _, layout, graph in model.graphs():
         name = f"{model.name} {layout}".strip()
-        if layout == "paged":
-            continue
         if model.kind in TEXT_KINDS:
             session = OnnxSession(graph, session_options(context))
             claims.append(_batched(name, session, model, context, limits))
             continue
-        num_tokens = sizes_of(context).context_tokens
-        cache = CacheLimits(num_tokens, len(PROMPT_TOKENS) + 1, CACHE_BYTES)
+        num_tokens, num_rows = sizes_of(context).context_tokens, len(PROMPT_TOKENS) + 1
         claims += _cached(
-            name, open_decoder(graph, session_options(context), cache), context, limits
+            name, open_rows(graph, session_options(context), num_tokens, num_rows), context, limits
         )
     return claims
 
@@ -118,7 +117,7 @@ def _batched(
     )
 
 
-def _cached(name: str, decoder: OnnxDecoder, context: Context, limits: Limits) -> list[Claim]:
+def _cached(name: str, decoder: Rows, context: Context, limits: Limits) -> list[Claim]:
     """Continued sequences beside the same computed anew, in several ways."""
     network = checkpoint_of("decoder", sizes_of(context)).model
     assert isinstance(network, GPT), "a decoder"
@@ -138,10 +137,16 @@ def _cached(name: str, decoder: OnnxDecoder, context: Context, limits: Limits) -
         "decodes a sequence among others as alone": zip(together, alone, strict=True),
         "computes a prompt in pieces as in one": [(pieces, whole)],
     }
-    return [
+    claims = [
         _claim(f"{name} {what}", [Outputs(*pair, True) for pair in _comparable(each)], limits)
         for what, each in pairs.items()
     ]
+    step = decoder.run(0, [np.array(prompt) for prompt in prompts], [0] * len(prompts))
+    problem = problem_of(StepLogits.of(step))
+    if problem is not None:
+        claim = f"{name} gives the largest of its logits as candidates"
+        claims.append(is_true(claim, not problem, problem))
+    return claims
 
 
 def _comparable(pairs: Any) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -154,7 +159,7 @@ def _comparable(pairs: Any) -> list[tuple[np.ndarray, np.ndarray]]:
     return kept
 
 
-def _computed_anew(decoder: OnnxDecoder, row: Sequence[int], num_prompt: int) -> np.ndarray:
+def _computed_anew(decoder: Rows, row: Sequence[int], num_prompt: int) -> np.ndarray:
     """Logits [steps, V] after the prompt and each token behind it but the last, without a past."""
     slot = decoder.num_slots - 1
     ends = range(num_prompt, len(row)) if num_prompt < len(row) else [len(row)]
@@ -162,7 +167,7 @@ def _computed_anew(decoder: OnnxDecoder, row: Sequence[int], num_prompt: int) ->
     return np.concatenate([StepLogits.of(logits).whole().copy() for logits in runs])
 
 
-def _in_pieces(decoder: OnnxDecoder, prompt: Sequence[int]) -> np.ndarray:
+def _in_pieces(decoder: Rows, prompt: Sequence[int]) -> np.ndarray:
     """Logits [1, V] after all but the last token of a prompt, computed chunk by chunk."""
     logits = None
     for start in range(0, len(prompt) - 1, CHUNK_TOKENS):
