@@ -34,9 +34,10 @@ class BrowserRules:
         return cls(frozenset(hosts), frozenset(_listed(settings.http_allowed_origins)))
 
     def check(self, headers: Mapping[bytes, bytes]) -> Headers:
-        """Headers for the answer. Raises `HttpError`: 403, or 400 without a host."""
-        host = headers.get(b"host", b"").decode("latin-1")
-        if not self._is_known(host):
+        """Headers for the answer. Raises `HttpError`."""
+        named = headers.get(b"host")
+        host = (named or b"").decode("latin-1")
+        if named is not None and not self._is_known(host):  # browsers name one
             raise HttpError(
                 403,
                 f"host '{host[:256]}' is not one of this server's: see --http-allowed-hosts",

@@ -72,7 +72,9 @@ class Connection(HttpToolsProtocol):
         self._is_over = False  # nothing more is read
         self._phase = "idle"  # or head, body: what the next byte belongs to
         self._num_begun = 0
-        self._num_read = 0  # bytes of a head, or of a body with its framing
+        # Bytes of a head, or of a body with its framing; pieces in which it began are left out, as
+        # nothing tells where, or the body ended.
+        self._num_read = 0
         self._num_body = 0
         self._num_trailing = 0
         self._late: asyncio.TimerHandle | None = None
@@ -104,7 +106,7 @@ class Connection(HttpToolsProtocol):
             if self._num_trailing > MAX_DISCARDED_BYTES:
                 self.transport.abort()
             return
-        num_begun = self._num_begun
+        num_begun, phase = self._num_begun, self._phase
         self._num_read += len(data)
         self._unset_keepalive_if_required()
         try:
@@ -115,8 +117,10 @@ class Connection(HttpToolsProtocol):
             self.refuse(HttpError(400, UNREADABLE))
         if self._is_over:
             return
-        if self._num_begun != num_begun:  # at most this piece belongs to the newest
-            self._num_read = min(self._num_read, len(data))
+        if self._num_begun != num_begun:  # some of this piece was of another
+            self._num_read = len(data) if self._phase == "head" and phase == "idle" else 0
+        elif self._phase != phase:
+            self._num_read = 0
         self._check_size()
         if self._phase == "body":
             self._unlimit_head()
@@ -140,7 +144,7 @@ class Connection(HttpToolsProtocol):
         if num_bytes > limit:
             self._refuse_head()
             return
-        self._phase, self._num_read = "body", 0
+        self._phase = "body"
         self._unlimit_head()
         self.shared.date()
         if len(self.pipeline) >= MAX_PIPELINED:
@@ -158,7 +162,7 @@ class Connection(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         if not self._is_over:
-            self._phase, self._num_read = "idle", 0
+            self._phase = "idle"
             super().on_message_complete()
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: object) -> None:

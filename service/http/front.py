@@ -112,7 +112,9 @@ class Front:
 
     def _admitted(self, request: Request) -> Route | None:
         """The route of a request that may be made; None for a browser that asks whether it may."""
-        if request.num_hosts != 1 and (request.is_http_11 or request.num_hosts):
+        if request.http_version not in ("1.1", "1.0"):
+            raise HttpError(505, f"HTTP {request.http_version} is not spoken here, but HTTP/1.1")
+        if request.num_hosts != 1 and (request.http_version == "1.1" or request.num_hosts):
             raise HttpError(400, f"the request has {request.num_hosts} host headers, expected one")
         is_preflight = (
             request.method == "OPTIONS" and b"access-control-request-method" in request.headers

@@ -99,8 +99,8 @@ class Request:
         return sum([name == b"host" for name, _ in self._scope["headers"]])
 
     @property
-    def is_http_11(self) -> bool:
-        return bool(self._scope["http_version"] == "1.1")
+    def http_version(self) -> str:
+        return str(self._scope["http_version"])
 
     @property
     def is_received(self) -> bool:
