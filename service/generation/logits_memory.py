@@ -83,9 +83,7 @@ class DeviceLogits:
 
     def _candidates(self, outputs: Outputs) -> Candidates:
         found = outputs.read()
-        return Candidates.of_graph(
-            found[TOP_IDS], found[TOP_LOGITS], found[LOG_SUM], self._vocab_size
-        )
+        return Candidates(found[TOP_IDS], found[TOP_LOGITS], found[LOG_SUM], self._vocab_size)
 
 
 def num_candidates_of(signature: Signature) -> int:

@@ -186,6 +186,8 @@ class OnnxPagedDecoder:
         )
         self._free: Runnable | None = None  # the blocks are bound once, the rest with each run
         self._recorded: dict[int, _Run] = {}  # by the number of rows
+        # Of decoding steps, by the number of rows: they come again and again. At most `max_rows`.
+        self._of_steps: dict[int, tuple[Inputs, BoundLogits]] = {}
 
     @property
     def vocab_size(self) -> int:
@@ -213,7 +215,12 @@ class OnnxPagedDecoder:
         return run.logits.read().take(slice(num_wanted))
 
     def _bind(self, inputs: PackedInputs) -> "_Run":
-        small, logits = self._small(inputs)
+        num_rows = len(inputs.past_seqlens)
+        is_step = len(inputs.input_ids) == num_rows == len(inputs.logit_positions)
+        kept = self._of_steps.get(num_rows) if is_step else None
+        small, logits = kept or self._small(inputs)
+        if is_step:
+            self._of_steps[num_rows] = small, logits
         if self._free is None:
             self._free = self._session.bind(
                 {**small.bound, **self._pasts},

@@ -8,7 +8,7 @@ What is decided is exact: the same token as from the whole row, by the same numb
 generator. A token that is no candidate has at most the logit of the last candidate, so whatever is
 above that one is known. Pure but for `Fetch`, which the decoder passes in.
 """
-# ruff: noqa: N803, N806 - suffixes are array layouts: B rows, K candidates, V vocabulary
+# ruff: noqa: N806 - suffixes are array layouts: B rows, K candidates, V vocabulary
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -28,25 +28,28 @@ Fetch = Callable[[np.ndarray], np.ndarray]  # whole rows, float32 [n, V], by the
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Candidates:
-    """The likeliest tokens of each row, in the order of their ids."""
+    """The likeliest tokens of each row, in any order."""
 
     ids: np.ndarray  # int64 [B, K]
     logits: np.ndarray  # float32 [B, K]
-    log_sums: np.ndarray  # float64 [B]: the logarithm of a whole row's summed exponentials
+    log_sums: np.ndarray  # float32 [B]: the logarithm of a whole row's summed exponentials
     vocab_size: int
-
-    @classmethod
-    def of_graph(
-        cls, ids_BK: np.ndarray, logits_BK: np.ndarray, log_sums_B: np.ndarray, vocab_size: int
-    ) -> "Candidates":
-        """As a graph gives them: in any order. The arrays are copied."""
-        order_BK = np.argsort(ids_BK, axis=1)
-        ids_BK = np.take_along_axis(ids_BK, order_BK, axis=1)
-        logits_BK = np.take_along_axis(logits_BK, order_BK, axis=1)
-        return cls(ids_BK, logits_BK, log_sums_B.astype(np.float64), vocab_size)
 
     def take(self, rows: Sequence[int] | slice) -> "Candidates":
         return Candidates(self.ids[rows], self.logits[rows], self.log_sums[rows], self.vocab_size)
+
+    def by_id(self) -> "Candidates":
+        """The same in the order of their ids, as the entries of a whole row are."""
+        order_BK = np.argsort(self.ids, axis=1)
+        ids_BK = np.take_along_axis(self.ids, order_BK, axis=1)
+        logits_BK = np.take_along_axis(self.logits, order_BK, axis=1)
+        return Candidates(ids_BK, logits_BK, self.log_sums, self.vocab_size)
+
+    def excerpt_for(self, states: Sequence[SamplerState]) -> "Candidates":
+        """The same, in an order that chooses as whole rows do: one sole maximum needs none."""
+        num_best_B = (self.logits == self.logits.max(axis=1, keepdims=True)).sum(axis=1)
+        is_plain = all(each.is_greedy and each.params.logprobs is None for each in states)
+        return self if is_plain and num_best_B.max() == 1 else self.by_id()
 
 
 class StepLogits:
@@ -96,9 +99,10 @@ class StepLogits:
         logprobs: list[TokenLogprobs | None] = [None] * len(states)
         parts = []
         if decided:
-            known = self.candidates.take(decided)
+            choosing = [states[row] for row in decided]
+            known = self.candidates.take(decided).excerpt_for(choosing)
             excerpt = Excerpt(known.ids, known.log_sums, masses_B[decided])
-            chosen = sample(known.logits, [states[row] for row in decided], excerpt)
+            chosen = sample(known.logits, choosing, excerpt)
             parts.append((decided, chosen))
         if others:
             chosen = sample(self.take(others).whole(), [states[row] for row in others])
@@ -133,7 +137,7 @@ def masses(candidates: Candidates, states: Sequence[SamplerState]) -> np.ndarray
     return masses_B
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # one for each row of each step: freezing takes time
 class _Row:
     """One row's candidates; other tokens have at most the logit `last`."""
 
@@ -162,11 +166,11 @@ class _Row:
 
     def _has_best(self, count: int) -> bool:
         """Whether the best tokens of this number are among the candidates, and all like them."""
-        if self.last < LOWEST:  # all others are -inf too, and are never chosen
+        if not count or self.last < LOWEST:  # all others are -inf too, and are never chosen
             return True
-        return count <= self.logits.size and (
-            not count or nth_largest(self.logits, count) > self.last
-        )
+        if count == 1:
+            return self.highest > self.last
+        return count <= self.logits.size and nth_largest(self.logits, count) > self.last
 
     def _mass_for_share(self, top_p: float, temperature: float) -> float:
         """The mass of the vocabulary, if it is known well enough to cut at a share of it."""

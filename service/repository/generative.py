@@ -5,17 +5,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
+import numpy as np
+
 from service.contract.manifest import Manifest
-from service.errors import LoadError
+from service.errors import LoadError, ModelFailed
 from service.generation.decoder import PREFILL_SUFFIX, CacheLimits
-from service.generation.decoder_interface import Decoder, PagedDecoder
+from service.generation.decoder_interface import Decoder, PackedInputs, PagedDecoder
 from service.generation.encoder_decoder import SourceLimits, open_encoder_decoder
 from service.generation.engine import GenerationEngine
 from service.generation.inbox import QueueLimits
 from service.generation.scheduler import SchedulerLimits
 from service.generation.sequence import Vocabulary
+from service.generation.step_logits import StepLogits
 from service.repository.plan import ModelPlan
-from service.runtime.session import SessionOptions
+from service.runtime.session import SessionOptions, load_error
 from service.runtime.tokenizer import PromptTokenizer
 from service.serving.generative_model import GenerativeModel, Room
 from service.serving.model import Host
@@ -72,6 +75,8 @@ def load_decoder(
                 f"{prefill.name} is missing: the manifest says kv_cache {manifest.kv_cache}"
             )
         decoder = open_decoder(graph, options, limits)
+    if options.device != "cpu":
+        _try(decoder, plan)
     tokenizer = PromptTokenizer(
         graph.with_name("tokenizer.json"),
         room.max_prompt_tokens,
@@ -93,6 +98,29 @@ def load_decoder(
                 f"manifest.json: {name} has {unknown[0]}, expected 0 to {decoder.vocab_size - 1}"
             )
     return LoadedDecoder(decoder, tokenizer, manifest, room)
+
+
+def _try(decoder: Decoder | PagedDecoder, plan: ModelPlan) -> None:
+    """Compute one token, or raise `LoadError`: what a GPU lacks is known once a graph runs there.
+
+    The cache is not marked as having the token.
+    """
+    try:
+        if isinstance(decoder, PagedDecoder):
+            inputs = PackedInputs(
+                input_ids=np.zeros(1, np.int64),
+                position_ids=np.zeros(1, np.int64),
+                cumulative_sequence_length=np.array([0, 1], np.int32),
+                past_seqlens=np.zeros(1, np.int32),
+                block_table=np.zeros((1, 1), np.int32),
+                logit_positions=np.zeros(1, np.int64),
+            )
+            logits = StepLogits.of(decoder.run(inputs))
+        else:
+            logits = StepLogits.of(decoder.run(0, [np.zeros(1, np.int64)], [0]))
+        logits.whole()
+    except ModelFailed as error:
+        raise load_error(plan.graph, str(error), plan.options) from error
 
 
 def _source_limits(manifest: Manifest) -> SourceLimits:

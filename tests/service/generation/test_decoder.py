@@ -247,8 +247,8 @@ def test_a_device_sends_candidates_and_the_rows_that_are_asked_for() -> None:
     decoder = make_decoder(num_candidates=4, memory=DeviceMemory("cpu"))
     rows = [[3, 1, 4], [1, 5]]
     logits = decoder.run(2, [np.array(row) for row in rows], [0, 0])
-    candidates = logits.candidates
-    assert candidates is not None
+    assert logits.candidates is not None
+    candidates = logits.candidates.by_id()
     for index, row in enumerate(rows):
         wanted = attended(row)
         best = np.sort(np.argsort(-wanted)[:4])

@@ -39,7 +39,7 @@ class Device:
         ids_BK = order_BV[:, : self.num_best]
         with np.errstate(all="ignore"):
             sums = [log_total(row) + np.log1p(self.error) for row in self.logits]
-        candidates = Candidates.of_graph(
+        candidates = Candidates(
             ids_BK,
             np.take_along_axis(self.logits, ids_BK, axis=1),
             np.array(sums, np.float32),

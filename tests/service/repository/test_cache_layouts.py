@@ -31,6 +31,7 @@ class Opened:
     files: list[str] = field(default_factory=list)
     devices: list[str] = field(default_factory=list)
     recording: list[bool] = field(default_factory=list)
+    fails: bool = False
 
     def slots(self, path: Path, options: SessionOptions, limits: CacheLimits) -> FakeDecoder:
         self.files.append(path.name)
@@ -43,7 +44,7 @@ class Opened:
         self.files.append(path.name)
         self.devices.append(options.device)
         self.recording.append(records_steps)
-        return PagedDecoder(10, 256, max_tokens=limits.max_tokens, vocab_size=257)
+        return PagedDecoder(10, 256, max_tokens=limits.max_tokens, vocab_size=257, fails=self.fails)
 
 
 def load(
@@ -51,12 +52,14 @@ def load(
     manifest: Manifest = BOTH,
     config: str = "",
     machine: str = "cuda",
+    *,
+    fails: bool = False,
     **settings: Any,
 ) -> tuple[LoadedVersion, Opened]:
     folder = write_model(repository, "tale", manifest, config)
     for filename in manifest.graphs:
         (folder / "1" / filename).touch()
-    opened = Opened()
+    opened = Opened(fails=fails)
     openers = Openers(
         decoder=opened.slots,
         paged_decoder=opened.blocks,
@@ -142,3 +145,9 @@ def test_too_little_memory_says_what_is_needed_for_what(error: ModelFailed, tmp_
         needing_memory(graph, SessionOptions("cuda"), 2**31),
     ):
         raise error
+
+
+def test_a_decoder_that_cannot_compute_a_token_is_not_served(tmp_path: Path) -> None:
+    """A missing kernel or library shows when a graph first runs; the CPU is not tried."""
+    with pytest.raises(LoadError, match=r"model.fp16.paged.onnx: as it was told to"):
+        load(tmp_path, fails=True)
