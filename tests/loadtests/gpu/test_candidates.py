@@ -12,7 +12,7 @@ SUMS = np.log(np.exp(ROWS).sum(axis=1))
 
 def logits(ids: np.ndarray = IDS, sums: np.ndarray = SUMS, shift: float = 0.0) -> StepLogits:
     values = np.take_along_axis(ROWS, ids, axis=1) + np.float32(shift)
-    return StepLogits(ROWS, candidates=Candidates.of_graph(ids, values, sums, ROWS.shape[1]))
+    return StepLogits(ROWS, candidates=Candidates(ids, values, sums, ROWS.shape[1]))
 
 
 def test_the_largest_logits_are_candidates() -> None:
