@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from service.contract.tensors import BF16, Arrays, Datatype
-from service.runtime.device_errors import failure_of_run
+from service.runtime.device_errors import failing_as_run, failure_of_run
 
 ONNX_BFLOAT16 = 16  # TensorProto.BFLOAT16
 
@@ -128,11 +128,15 @@ class Binding:
         self.bind(inputs, outputs)
 
     def bind(self, inputs: Mapping[str, Bound], outputs: Mapping[str, Bound]) -> None:
-        """Bind further inputs and outputs, or others in the place of some."""
-        for name, array in inputs.items():
-            self._binding.bind_input(name, *_place_of(name, array))
-        for name, array in outputs.items():
-            self._binding.bind_output(name, *_place_of(name, array))
+        """Bind further inputs and outputs, or others in the place of some.
+
+        Inputs that lie elsewhere than the graph reads them are copied there. Raises `ModelFailed`.
+        """
+        with failing_as_run(self._device):
+            for name, array in inputs.items():
+                self._binding.bind_input(name, *_place_of(name, array))
+            for name, array in outputs.items():
+                self._binding.bind_output(name, *_place_of(name, array))
         self._bound |= {**inputs, **{f"{name} as output": each for name, each in outputs.items()}}
 
     def run(self) -> None:

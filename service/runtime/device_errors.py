@@ -5,9 +5,10 @@ errors are the CUDA runtime's (cudaError_t); unverified on CUDA: docs/cuda.md.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
-from service.errors import DeviceFailed, ModelFailed, OutOfMemory
+from service.errors import AttendantError, DeviceFailed, ModelFailed, OutOfMemory
 from service.runtime.cuda import START_ERRORS, too_old
 
 # After these a process cannot use the device any more (NVIDIA's CUDA Runtime API, cudaError_t:
@@ -67,6 +68,17 @@ def failure_of_run(text: str, device: str) -> ModelFailed:
     if device != "cpu" and is_sticky(text):
         return DeviceFailed(text)
     return OutOfMemory(text) if is_out_of_memory(text) else ModelFailed(text)
+
+
+@contextmanager
+def failing_as_run(device: str) -> Iterator[None]:
+    """Whatever ONNX Runtime raises inside of it is the error of a run on that device."""
+    try:
+        yield
+    except (AttendantError, AssertionError):
+        raise
+    except Exception as error:  # ORT's errors share no narrower base class
+        raise failure_of_run(str(error), device) from error
 
 
 def reason_of_load(

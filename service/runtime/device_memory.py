@@ -17,6 +17,7 @@ from service.contract.session_tuning import SessionTuning
 from service.contract.tensors import DATATYPES, Arrays, Datatype
 from service.runtime import small_graphs
 from service.runtime.binding import DeviceArray, Inputs
+from service.runtime.device_errors import failing_as_run
 from service.runtime.session import OnnxSession, SessionOptions
 
 ALIGNMENT = 256  # bytes; CUDA's own allocations begin at such addresses
@@ -61,7 +62,12 @@ class DeviceMemory:
             written[name] = part.view(array.dtype).reshape(array.shape)
             bound[name] = self._array(block, offset, array.shape, _type_of(array.dtype))
             offset += sizes[name]
-        return Inputs(written, bound, lambda: block.update_inplace(staged))
+
+        def send() -> None:
+            with failing_as_run(self.device):
+                block.update_inplace(staged)
+
+        return Inputs(written, bound, send)
 
     def outputs(self, specs: Mapping[str, tuple[Sequence[int], Datatype]]) -> "Outputs":
         """Small outputs of these shapes and types: one block on the device, read by one copy."""
@@ -75,7 +81,7 @@ class DeviceMemory:
         for name, (shape, datatype) in specs.items():
             bound[name] = self._array(block, offset, tuple(shape), datatype)
             offset += sizes[name]
-        return Outputs(block, bound)
+        return Outputs(self.device, block, bound)
 
     def copy_rows(
         self, arrays: Sequence[Any], source: int, target: int, tokens: slice, axis: int
@@ -124,13 +130,15 @@ class DeviceMemory:
 class Outputs:
     """Small outputs of a run, side by side in one block."""
 
-    def __init__(self, block: Any, bound: Mapping[str, DeviceArray]) -> None:  # noqa: ANN401 - the same
+    def __init__(self, device: str, block: Any, bound: Mapping[str, DeviceArray]) -> None:  # noqa: ANN401 - the same
+        self._device = device
         self._block = block
         self.bound = bound
 
     def read(self) -> dict[str, np.ndarray]:
-        """What the last run wrote, in the host's memory."""
-        data = self._block.numpy()
+        """What the last run wrote, in the host's memory. Raises `ModelFailed`."""
+        with failing_as_run(self._device):
+            data = self._block.numpy()
         start = self._block.data_ptr()
         arrays: dict[str, np.ndarray] = {}
         for name, each in self.bound.items():

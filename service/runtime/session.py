@@ -27,7 +27,7 @@ from service.errors import LoadError
 from service.runtime import cuda
 from service.runtime.assignment import CPU_PROVIDER, AssignedNode, fallback
 from service.runtime.binding import ONNX_BFLOAT16, Binding, Bound
-from service.runtime.device_errors import failure_of_run, reason_of_load
+from service.runtime.device_errors import failing_as_run, failure_of_run, reason_of_load
 
 BUILDS = ("onnxruntime", "onnxruntime-gpu", "onnxruntime-openvino")
 ERRORS_ONLY = 3  # of ONNX Runtime's levels of severity
@@ -241,7 +241,7 @@ class OnnxSession:
             stopping.then(partial(setattr, run_options, "terminate", True))
         try:
             return self._compute(inputs, outputs, run_options)
-        except Exception as error:  # the same
+        except Exception as error:  # ORT's errors share no narrower base class
             raise failure_of_run(str(error), self._device) from error
 
     def _compute(
@@ -250,7 +250,11 @@ class OnnxSession:
         outputs: Sequence[str],
         run_options: Any,
     ) -> list[np.ndarray]:
-        """Bfloat16 crosses as bits in ONNX Runtime's own values: NumPy has no such type."""
+        """Bfloat16 crosses as bits in ONNX Runtime's own values: NumPy has no such type.
+
+        On a device inputs and the named outputs cross once, and nothing else does: a binding would
+        save nothing, as shapes change with every batch.
+        """
         value_class = self._ort.OrtValue
         as_bits = value_class.ortvalue_from_numpy_with_onnx_type
         feeds: dict[str, Any] = {
@@ -301,13 +305,11 @@ class OnnxSession:
     def run_on_device(self, inputs: Arrays, output: str) -> Any:
         """One output, as ONNX Runtime's own value in the memory of the session's device."""
         binding = self._session.io_binding()
-        for name, array in inputs.items():
-            binding.bind_cpu_input(name, array)
-        binding.bind_output(output, self._device, self._device_id)
-        try:
+        with failing_as_run(self._device):
+            for name, array in inputs.items():
+                binding.bind_cpu_input(name, array)
+            binding.bind_output(output, self._device, self._device_id)
             self._session.run_with_iobinding(binding)
-        except Exception as error:  # the same
-            raise failure_of_run(str(error), self._device) from error
         return binding.get_outputs()[0]
 
 

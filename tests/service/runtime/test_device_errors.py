@@ -6,8 +6,8 @@ runs are from reports of users, with the CUDA runtime's own words for each error
 
 import pytest
 
-from service.errors import DeviceFailed, ModelFailed, OutOfMemory
-from service.runtime.device_errors import failure_of_run, reason_of_load
+from service.errors import DeviceFailed, LoadError, ModelFailed, OutOfMemory
+from service.runtime.device_errors import failing_as_run, failure_of_run, reason_of_load
 
 OPTIONS_PREFIX = (
     "/onnxruntime_src/onnxruntime/core/providers/cuda/cuda_execution_provider_info.cc:63 static "
@@ -83,6 +83,18 @@ def test_an_error_after_which_a_process_cannot_use_cuda_is_a_lost_device(
 def test_a_run_without_memory_leaves_the_device_usable(device: str, text: str) -> None:
     assert type(failure_of_run(text, device)) is OutOfMemory
     assert type(failure_of_run(of_run(2, "out of memory"), device)) is OutOfMemory
+
+
+def test_whatever_is_raised_while_a_device_is_used_is_an_error_of_its_run() -> None:
+    """Copies to it and from it raise plain errors; our own pass as they are."""
+    text = of_run(700, "an illegal memory access was encountered")
+    with pytest.raises(DeviceFailed) as lost, failing_as_run("cuda"):
+        raise RuntimeError(text)
+    assert str(lost.value) == text
+    with pytest.raises(ModelFailed, match="no name"), failing_as_run("cuda"):
+        raise ValueError("no name 'x'")
+    with pytest.raises(LoadError, match="as it is"), failing_as_run("cuda"):
+        raise LoadError("as it is")
 
 
 @pytest.mark.parametrize(

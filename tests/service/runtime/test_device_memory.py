@@ -5,7 +5,7 @@ import onnx
 import pytest
 
 from service.contract.tensors import DATATYPES, Datatype
-from service.errors import OutOfMemory
+from service.errors import DeviceFailed, OutOfMemory
 from service.runtime import small_graphs
 from service.runtime.binding import Bound, DeviceArray, HostMemory, Memory
 from service.runtime.device_memory import DeviceMemory
@@ -125,3 +125,38 @@ def test_chosen_rows_come_to_the_host(memory: DeviceMemory) -> None:
 def test_memory_that_is_not_there_is_refused_with_its_size(memory: DeviceMemory) -> None:
     with pytest.raises(OutOfMemory, match="4503599627370496"):
         memory.zeros((2**50,), FP32)
+
+
+class LostValue:
+    """A value on a device that is lost, with the CUDA runtime's words."""
+
+    TEXT = "CUDA failure 700: an illegal memory access was encountered ; GPU=0"
+
+    def data_ptr(self) -> int:
+        return 0
+
+    def update_inplace(self, _: np.ndarray) -> None:
+        raise RuntimeError(self.TEXT)
+
+    def numpy(self) -> np.ndarray:
+        raise RuntimeError(self.TEXT)
+
+
+class LostMemory(DeviceMemory):
+    """A GPU that is lost once its sessions are open."""
+
+    def __init__(self) -> None:
+        super().__init__("cpu")
+        self.device = "cuda"
+
+    def _block(self, num_bytes: int) -> LostValue:
+        return LostValue()
+
+
+def test_copies_to_and_from_a_lost_device_say_so() -> None:
+    """They raise plain errors, which would count as those of one run."""
+    memory = LostMemory()
+    with pytest.raises(DeviceFailed, match="illegal memory access"):
+        memory.inputs({"ids": np.zeros(3, np.int64)}).send()
+    with pytest.raises(DeviceFailed, match="illegal memory access"):
+        memory.outputs({"logits": ((2, 3), FP32)}).read()
