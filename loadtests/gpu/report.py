@@ -22,12 +22,13 @@ def write_report(
     sections: Sequence[Section],
     records: Records,
     pictures: Sequence[tuple[str, Path]] = (),
+    why_no_pictures: str = "",
 ) -> Path:
     """Write both files and return the one for people; `pictures` have a title each."""
     everything = {"device": run.device, "is_tiny": run.is_tiny, "sections": list(records.values())}
     (run.out / "report.json").write_text(json.dumps(everything, indent=1), encoding="utf-8")
     path = run.out / "report.md"
-    lines = _lines(run, sections, records, pictures)
+    lines = [*_lines(run, sections, records, pictures), *filter(None, ["", why_no_pictures])]
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return path
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from loadtests.gpu.context import Context, Run, say
+from loadtests.gpu.pictures import draw_all
 from loadtests.gpu.report import failed_checks, write_report
 from loadtests.gpu.sections import Section
 from loadtests.gpu.sources import digest_of
@@ -47,7 +48,7 @@ def run_all(
         _run_apart(run, section, share_s)
         left = left[1:]
     records = read_records(run, sections)
-    path = write_report(run, sections, records)
+    path = write_report(run, sections, records, *draw_all(run, records))
     say(f"the report is in {path}")
     return all(record["state"] == DONE and not failed_checks(record) for record in records.values())
 
