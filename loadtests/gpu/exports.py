@@ -6,11 +6,13 @@ the sources that exports depend on: after a change of the exporter everything is
 """
 
 import multiprocessing
+import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -23,9 +25,11 @@ from loadtests.gpu.sources import EXPORTING, digest_of
 from models.checkpoints.checkpoint import Checkpoint
 from models.errors import SettingError
 from service.contract.manifest import Manifest, Precision
+from service.contract.precision import HALF
 from service.runtime.cpus import available_cpus
 
 WHY_SUFFIX = ".txt"  # of the reason for which a model is not there
+_HAS_TARGET = any(field.name == "target" for field in fields(ExportSettings))
 PRECISIONS: tuple[Precision, ...] = ("fp32", "fp16", "bf16")
 
 
@@ -95,7 +99,13 @@ def export_models(context: Context, wanted: Sequence[tuple[str, Precision]]) -> 
         return
     num_workers = min(len(missing), available_cpus())
     context.say(f"exports {len(missing)} models, {num_workers} at a time")
-    pool = ProcessPoolExecutor(num_workers, multiprocessing.get_context("forkserver"))
+    pool = ProcessPoolExecutor(
+        num_workers,
+        multiprocessing.get_context("forkserver"),
+        # They are children of another process, and are to end with this one's group.
+        initializer=os.setpgid,
+        initargs=(0, os.getpgrp()),
+    )
     try:
         exports = {model: pool.submit(export_model, model, sizes_of(context)) for model in missing}
         for model in models:
@@ -119,7 +129,8 @@ def _awaited(model: Model, export: "Future[None] | None", context: Context) -> M
 def export_model(model: Model, sizes: Sizes) -> None:
     """Export one, or keep the reason for which the exporter refuses it."""
     torch.set_num_threads(1)  # there are others beside this one
-    settings = ExportSettings(model.name, model.repository, precision=model.precision)
+    target: Any = {"target": "cuda"} if model.precision in HALF and _HAS_TARGET else {}
+    settings = ExportSettings(model.name, model.repository, precision=model.precision, **target)
     try:
         export_any(checkpoint_of(model.kind, sizes), settings, task=TASKS.get(model.kind))
     except (ExportError, SettingError) as error:

@@ -12,10 +12,13 @@ import importlib
 import json
 import multiprocessing
 import os
+import signal
 import time
 import traceback
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +36,18 @@ Record = dict[str, Any]  # what is kept of a section
 
 
 def run_all(
-    run: Run, sections: Sequence[Section], numbers: Sequence[int], time_s: float, *, is_again: bool
+    run: Run,
+    sections: Sequence[Section],
+    numbers: Sequence[int],
+    time_s: float,
+    *,
+    is_again: bool,
+    grace_s: float = GRACE_S,
 ) -> bool:
-    """Run sections and write the report; whether all that has been run so far is good."""
+    """Run sections and write the report; whether all that has been run so far is good.
+
+    A section that takes more than twice its time and `grace_s` is stopped.
+    """
     run.work.mkdir(parents=True, exist_ok=True)
     ends_s = time.monotonic() + time_s
     left = [section for section in sections if section.number in numbers]
@@ -45,7 +57,7 @@ def run_all(
         section, weight = left[0], sum(each.weight for each in left)
         share_s = max(0.0, ends_s - time.monotonic()) * section.weight / weight
         say(f"{section.label}: begins, with {share_s:.0f} s of {ends_s - time.monotonic():.0f} s")
-        _run_apart(run, section, share_s)
+        _run_apart(run, section, share_s, grace_s)
         left = left[1:]
     records = read_records(run, sections)
     path = write_report(run, sections, records, *draw_all(run, records))
@@ -79,19 +91,21 @@ def _read(path: Path) -> Record | None:
     return record
 
 
-def _run_apart(run: Run, section: Section, share_s: float) -> None:
+def _run_apart(run: Run, section: Section, share_s: float, grace_s: float) -> None:
     """Run a section in another process, and keep a record whatever becomes of it."""
     processes = multiprocessing.get_context("forkserver")
     processes.set_forkserver_preload(list(PRELOADED))
     started_s = time.monotonic()
     path = run.out / section.filename
     path.unlink(missing_ok=True)
-    process = processes.Process(target=run_section, args=(run, section, share_s))
+    process = processes.Process(target=_in_own_group, args=(run, section, share_s))
     process.start()
-    process.join(2 * share_s + GRACE_S)
-    if process.is_alive():
-        process.kill()
-        process.join()
+    try:
+        process.join(2 * share_s + grace_s)
+        is_late = process.is_alive()
+    finally:
+        _kill_group(process)  # the section if it still runs, and what it has left running
+    if is_late:
         why = f"it was stopped after {time.monotonic() - started_s:.0f} s, having {share_s:.0f} s"
     elif not path.exists():
         why = f"its process ended with {process.exitcode} before it had written anything"
@@ -100,6 +114,20 @@ def _run_apart(run: Run, section: Section, share_s: float) -> None:
     record = _record(run, section, share_s, started_s)
     keep(path, record | {"state": FAILED, "error": why, "findings": {}})
     say(f"{section.label}: failed: {why}")
+
+
+def _in_own_group(run: Run, section: Section, share_s: float) -> None:
+    """Run a section in a process group that its servers and exporting processes join."""
+    os.setpgid(0, 0)
+    run_section(run, section, share_s)
+
+
+def _kill_group(process: BaseProcess) -> None:
+    assert process.pid is not None, "it was started"
+    with suppress(ProcessLookupError):  # nothing is left of it
+        os.killpg(process.pid, signal.SIGKILL)
+    process.kill()  # before it had its group
+    process.join()
 
 
 def run_section(run: Run, section: Section, share_s: float) -> None:

@@ -1,6 +1,7 @@
 """Sections of the GPU check are run apart, kept, skipped and reported, whatever they do."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +18,7 @@ RAISES = Section(2, "raises", "Raising", f"{MADE_UP}.raises", 0.2)
 DIES = Section(3, "dies", "Dying", f"{MADE_UP}.dies", 0.2)
 WRONG = Section(4, "wrong", "Being wrong", f"{MADE_UP}.wrong", 0.1)
 ABSENT = Section(5, "absent", "Being absent", f"{MADE_UP}.absent", 0.1)
+LINGERS = Section(6, "lingers", "Lingering", f"{MADE_UP}.lingers", 0.5)
 ALL = (COUNTS, RAISES, DIES, WRONG, ABSENT)
 
 
@@ -46,6 +48,23 @@ def test_a_section_that_raises_dies_or_is_absent_is_recorded_and_the_others_go_o
     assert "It ran." in report[report.index("## 1. Counting") :]
     saved = json.loads((tmp_path / "report.json").read_text(), parse_constant=pytest.fail)
     assert [each["number"] for each in saved["sections"]] == [2, 3, 5, 4, 1]
+
+
+def test_a_section_that_does_not_end_is_stopped_with_all_that_it_started(tmp_path: Path) -> None:
+    """Twice what is left of 2 s, and 4 s of grace; those before and behind it are done.
+
+    The first section waits for imports, the others are forks of a process that has done these.
+    """
+    run = run_in(tmp_path)
+    order = (COUNTS, LINGERS, replace(COUNTS, number=7))
+    assert not run_all(run, order, [1, 6, 7], 2, is_again=False, grace_s=4)
+    records = read_records(run, order)
+    assert records[6]["state"] == FAILED
+    assert re.match(r"it was stopped after \d+ s, having [01] s", records[6]["error"])
+    assert records[1]["state"] == records[7]["state"] == "done"
+    for process in (run.work / "lingering").read_text().split():
+        state = Path(f"/proc/{process}/stat")
+        assert not state.exists() or state.read_text().split()[2] == "Z"
 
 
 def test_a_second_run_skips_what_is_done_and_repeats_what_failed(tmp_path: Path) -> None:
