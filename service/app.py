@@ -31,6 +31,7 @@ from service.observe.metrics import Metrics
 from service.observe.observers import Observers
 from service.observe.trace_files import Tracing
 from service.observe.watchdog import Watchdog
+from service.open_ports import Ports, log_open_ports
 from service.repository.loading import Openers
 from service.repository.repository import ModelRepository
 from service.rpc.health import LIVENESS
@@ -38,7 +39,7 @@ from service.rpc.ports import check_port
 from service.rpc.server import RpcServer
 from service.runtime.background import in_thread
 from service.runtime.session import cuda_obstacle, load_onnxruntime, onnxruntime_version
-from service.settings import Settings, is_loopback, join_address
+from service.settings import Settings
 
 if TYPE_CHECKING:
     from service.http.server import HttpServer
@@ -106,10 +107,8 @@ class App:
         return self._admission.is_live
 
     async def start(self) -> None:
-        log_what_is_open(self._settings, self.grpc_port, self.metrics_port)
-        if self.admin_port is not None:
-            address = join_address(self._settings.admin_host, self.admin_port)
-            logger.info("administration is open on %s, protected as gRPC is", address)
+        ports = Ports(self.grpc_port, self.metrics_port, self.http_port, self.admin_port)
+        log_open_ports(self._settings, ports)
         await self._rpc.start()
         if self._http is not None:
             await self._http.start()
@@ -223,48 +222,6 @@ def _observers(settings: Settings, telemetry: "Telemetry | None") -> Iterator[Ca
         yield RequestLog(is_on=settings.log_requests)
 
 
-def log_what_is_open(settings: Settings, grpc_port: int, metrics_port: int) -> None:
-    """Log each port's protection; warn if other machines reach one without TLS or tokens."""
-    encryption = "TLS" if settings.tls_cert else "plain"
-    if settings.tls_client_ca:
-        encryption = "TLS with clients' certificates"
-    is_guarded = settings.token_file or settings.tls_client_ca
-    logger.info(
-        "gRPC is open on %s: %s, %s, model control %s",
-        join_address(settings.host, grpc_port),
-        encryption,
-        "bearer tokens" if settings.token_file else "no tokens",
-        settings.model_control_mode,
-    )
-    logger.info("metrics are open on %s", join_address(settings.metrics_host, metrics_port))
-    if settings.otlp_endpoint:
-        logger.info(
-            "traces go to %s: %g %% of the requests whose caller does not decide",
-            settings.otlp_endpoint,
-            100 * settings.trace_sample_ratio,
-        )
-    if not is_loopback(settings.host):
-        _warn_of_callers(settings, is_guarded=bool(is_guarded))
-    if not is_loopback(settings.metrics_host) and not settings.trusted_network:
-        logger.warning(
-            "--metrics-host %s is reached by other machines, and every machine there may read it",
-            settings.metrics_host,
-        )
-
-
-def _warn_of_callers(settings: Settings, *, is_guarded: bool) -> None:
-    """The risk of an open port: calls without a token, or tokens that can be read on the way."""
-    if not is_guarded and not settings.trusted_network:
-        risk = "every machine there may call it"
-    elif is_guarded and not settings.tls_cert:
-        risk = "tokens and texts pass in the clear, as neither --tls-cert nor --tls-key is set"
-    else:
-        return
-    logger.warning(
-        "--host %s is reached by other machines, and %s: see docs/security.md", settings.host, risk
-    )
-
-
 async def serve(
     settings: Settings,
     on_ready: Callable[[App], Awaitable[None]],
@@ -277,7 +234,8 @@ async def serve(
     for number in (signal.SIGTERM, signal.SIGINT):  # first of all: loading takes its time
         loop.add_signal_handler(number, stopping.set)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    _allow_files(settings.max_connections + FILES_OF_OUR_OWN)
+    num_ports = 2 if settings.http_port >= 0 else 1
+    _allow_files(num_ports * settings.max_connections + FILES_OF_OUR_OWN)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # the processors are ORT's
     load_onnxruntime()
     gc.freeze()  # what was imported stays

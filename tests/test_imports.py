@@ -64,7 +64,8 @@ ROOMS = {
     ),
     # No front knows of another.
     "service/http": Room("errors records contract settings serving repository api", "server"),
-    "service/app": Room("errors settings runtime observe repository api rpc http"),
+    "service/open_ports": Room("settings"),
+    "service/app": Room("errors settings runtime observe repository api rpc http open_ports"),
     "models/errors": Room(),
     "models/choices": Room(),
     "models/remarks": Room(),

@@ -12,7 +12,7 @@ import msgspec
 from service.api.calls import Arrival, details, note_end
 from service.errors import AttendantError, DeadlineExceeded
 from service.http.body import Body, decode_json
-from service.http.status import ENDS, Headers, Writer, writer_of
+from service.http.status import ENDED_WELL, ENDS, Headers, Writer, writer_of
 from service.records import current_call
 from service.serving.model import Caller
 
@@ -141,13 +141,15 @@ class Request:
         with calls.watch(path, message, self.arrival):
             self.name_call()
             try:
-                return await operation.call(message, caller, *more)
+                answer = await operation.call(message, caller, *more)
             except AttendantError as error:
                 note_end(ENDS[type(error)], details(error))
                 raise
             except Exception as error:
                 note_end(ENDS[Exception], str(error))
                 raise
+            note_end(ENDED_WELL)
+            return answer
 
     @property
     def arrival(self) -> Arrival:

@@ -79,6 +79,7 @@ STATUSES: dict[type[errors.AttendantError], Status] = {
     errors.RegionFailed: _FAILED,
     errors.LoadError: _FAILED,
 }
+ENDED_WELL = (200, "OK")
 # What ends a call, for observers.
 ENDS: Ends = {
     **{error: (status.number, status.name) for error, status in STATUSES.items()},

@@ -172,6 +172,7 @@ def _call_fields(call: Call | None) -> dict[str, str | float]:
         "model": call.model,
         "version": call.version,
         "method": f"{call.service}/{call.method}",
+        "protocol": call.protocol,
     }
     if call.finished_s:
         fields["status"] = call.status

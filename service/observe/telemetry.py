@@ -75,9 +75,14 @@ class Telemetry(Observer):
         self._tracer = provider.get_tracer("attendant", __version__)
         self._ratio = settings.trace_sample_ratio
         self._caller = TraceContextTextMapPropagator()
-        self._server: Attributes = {"rpc.system": "grpc", "server.address": settings.host}
+        grpc: Attributes = {"rpc.system": "grpc", "server.address": settings.host}
         if settings.grpc_port:
-            self._server["server.port"] = settings.grpc_port
+            grpc["server.port"] = settings.grpc_port
+        host = settings.http_host or settings.host
+        http: Attributes = {"network.protocol.name": "http", "server.address": host}
+        if settings.http_port > 0:
+            http["server.port"] = settings.http_port
+        self._server = {"grpc": grpc, "http": http}  # by protocol
         self._epoch_ns = 0  # what the monotonic clock's zero is on the other; follows its steps
 
     def began(self, call: Call, metadata: Iterable[tuple[str, str | bytes]]) -> None:
@@ -131,7 +136,7 @@ class Telemetry(Observer):
         if call.span is None:
             return
         span = _span(call)
-        span.set_attributes(self._server | _call_attributes(call))
+        span.set_attributes(self._server[call.protocol] | _call_attributes(call))
         if call.status in SERVER_ERRORS:
             span.set_status(Status(StatusCode.ERROR, call.error or None))
         inside = set_span_in_context(span, Context())
@@ -218,10 +223,11 @@ def _batch_attributes(batch: RanBatch) -> Attributes:
 
 def _call_attributes(call: Call) -> Attributes:
     """Attributes by OpenTelemetry's conventions; others begin with `attendant.`."""
+    is_grpc = call.protocol == "grpc"
     attributes: Attributes = {
         "rpc.service": call.service,
         "rpc.method": call.method,
-        "rpc.grpc.status_code": call.code,
+        "rpc.grpc.status_code" if is_grpc else "http.response.status_code": call.code,
     }
     named = {
         "attendant.model.name": call.model,

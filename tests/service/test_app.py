@@ -18,8 +18,8 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
 )
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
-from service.app import log_what_is_open
 from service.errors import LoadError
+from service.open_ports import Ports, log_open_ports
 from service.settings import Settings
 from tests.fakes.serving import (
     SlowOpening,
@@ -340,9 +340,25 @@ def test_what_is_open_to_whom_is_logged_and_warned_of(
 ) -> None:
     flags, warnings = OPEN[case]
     caplog.set_level(logging.INFO)
-    log_what_is_open(Settings(**flags), 8001, 8002)
+    log_open_ports(Settings(**flags), Ports(8001, 8002))
     assert [r.message for r in caplog.records if r.levelno == logging.WARNING] == warnings
     first, second = [r.message for r in caplog.records if r.levelno == logging.INFO]
     if case == "default":
         assert first == ("gRPC is open on 127.0.0.1:8001: plain, no tokens, model control none")
         assert second == "metrics are open on 127.0.0.1:8002"
+
+
+def test_the_http_port_is_logged_and_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    settings = Settings(http_host="10.0.0.1", http_allowed_origins="https://ui.example")
+    log_open_ports(settings, Ports(8001, 8002, http=8000, admin=8003))
+    said = [record.message for record in caplog.records]
+    assert (
+        "HTTP is open on 10.0.0.1:8000, protected as gRPC is; pages of https://ui.example may "
+        "call it" in said
+    )
+    assert "administration is open on 127.0.0.1:8003, protected as gRPC is" in said
+    assert (
+        "--http-host 10.0.0.1 is reached by other machines, and every machine there may call it: "
+        "see docs/security.md" in said
+    )

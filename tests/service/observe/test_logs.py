@@ -121,7 +121,7 @@ def test_a_console_line_has_what_is_known_of_its_request() -> None:
     logger.log.info("M", extra={"call": call})
     assert logger.lines[0].split(" ", 1)[1] == (
         rf'INFO {logger.log.name}: M request_id="r\" model=other" model=m version=1 method=S/M '
-        r'status=INVALID_ARGUMENT duration_s=0.25 error="no\n"'
+        r'protocol=grpc status=INVALID_ARGUMENT duration_s=0.25 error="no\n"'
     )
 
 
