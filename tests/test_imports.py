@@ -41,8 +41,8 @@ ROOMS = {
     ),
     "service/generation": Room(
         "errors records contract runtime",
-        "decoder decoder_interface encoder_decoder engine inbox paged_decoder params sampling"
-        " scheduler sequence step_logits stream",
+        "decoder decoder_interface encoder_decoder engine inbox opening paged_decoder params"
+        " sampling scheduler sequence step_logits stream",
     ),
     "service/serving/tasks": Room("errors records contract runtime"),
     "service/serving": Room(

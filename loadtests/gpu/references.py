@@ -27,8 +27,8 @@ from models.networks.transformer import Transformer
 from models.networks.vit import VisionTransformer
 from service.contract.manifest import Manifest
 from service.contract.tensors import Arrays
-from service.generation.decoder import CacheLimits, open_decoder
 from service.generation.encoder_decoder import SourceLimits, open_encoder_decoder
+from service.generation.opening import CacheLimits, open_decoder
 from service.generation.paged_decoder import open_paged_decoder
 from service.generation.step_logits import StepLogits
 from service.runtime.session import OnnxSession, SessionOptions

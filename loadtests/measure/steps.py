@@ -21,7 +21,8 @@ from rich.console import Console
 from rich.table import Table
 
 from loadtests.load.turns import per_second, spread, take_turns, times_faster
-from service.generation.decoder import SPIN_US, OnnxDecoder, open_prefill
+from service.generation.decoder import OnnxDecoder
+from service.generation.opening import SPIN_US, open_prefill
 from service.runtime.cpus import available_cpus
 from service.runtime.session import OnnxSession, SessionOptions
 

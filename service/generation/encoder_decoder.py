@@ -25,16 +25,13 @@ from service.contract.tensors import Datatype, Signature, TensorSpec
 from service.errors import LoadError
 from service.generation.decoder import (
     MAX_SLOTS,
-    SPIN_US,
     TEXT_INPUTS,
-    CacheLimits,
     DecoderShape,
     OnnxDecoder,
-    memory_of,
-    needing_memory,
     padded,
     without,
 )
+from service.generation.opening import SPIN_US, CacheLimits, memory_of, needing_memory
 from service.generation.step_logits import StepLogits
 from service.runtime.binding import HostMemory
 from service.runtime.device_memory import DeviceMemory

@@ -15,9 +15,10 @@ import numpy as np
 
 from service.contract.tensors import Datatype, Signature
 from service.errors import LoadError
-from service.generation.decoder import CacheLimits, cache_names, needing_memory
+from service.generation.decoder import cache_names
 from service.generation.decoder_interface import PackedInputs
 from service.generation.logits_memory import BoundLogits, DeviceLogits, num_candidates_of
+from service.generation.opening import CacheLimits, needing_memory
 from service.generation.step_graphs import AttentionBounds, bounds_of, recorded_rows, widened
 from service.generation.step_logits import StepLogits
 from service.runtime.binding import Bound, Inputs

@@ -1,4 +1,7 @@
-"""Loads generative models from version folders; see `service/repository/loading.py`."""
+"""Loads generative models from version folders; see `service/repository/loading.py`.
+
+docs/cuda.md says what was verified on CUDA.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -9,11 +12,12 @@ import numpy as np
 
 from service.contract.manifest import Manifest
 from service.errors import LoadError, ModelFailed
-from service.generation.decoder import PREFILL_SUFFIX, CacheLimits
+from service.generation.decoder import PREFILL_SUFFIX
 from service.generation.decoder_interface import Decoder, PackedInputs, PagedDecoder
 from service.generation.encoder_decoder import SourceLimits, open_encoder_decoder
 from service.generation.engine import GenerationEngine
 from service.generation.inbox import QueueLimits
+from service.generation.opening import CacheLimits
 from service.generation.scheduler import SchedulerLimits
 from service.generation.sequence import Vocabulary
 from service.generation.step_logits import StepLogits

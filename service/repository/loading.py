@@ -18,7 +18,7 @@ from service.contract.manifest import Manifest
 from service.contract.model_config import parse_config, parse_config_json, versions_to_serve
 from service.contract.tensors import Arrays
 from service.errors import LoadError
-from service.generation.decoder import open_decoder
+from service.generation.opening import open_decoder
 from service.generation.paged_decoder import open_paged_decoder
 from service.records import Timings
 from service.repository.generative import (

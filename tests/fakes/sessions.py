@@ -26,7 +26,7 @@ from service.contract.manifest import Manifest
 from service.contract.queue_policies import QueuePolicies, QueuePolicy
 from service.contract.tensors import DATATYPES, Arrays, Signature, TensorSpec
 from service.errors import LoadError, ModelFailed
-from service.generation.decoder import CacheLimits
+from service.generation.opening import CacheLimits
 from service.generation.sequence import Vocabulary
 from service.records import Observer, RanBatch, Timings
 from service.runtime.session import OnnxSession, RunStop, Session, SessionOptions

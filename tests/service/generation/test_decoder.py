@@ -20,13 +20,11 @@ from service.generation.decoder import (
     INPUTS,
     MAX_BINDINGS,
     MAX_SLOTS,
-    SPIN_US,
-    CacheLimits,
     DecoderShape,
     OnnxDecoder,
-    open_decoder,
 )
 from service.generation.logits_memory import HostLogits
+from service.generation.opening import SPIN_US, CacheLimits, open_decoder
 from service.runtime.device_memory import DeviceMemory
 from service.runtime.session import OnnxSession, SessionOptions
 from tests.fakes.sessions import spec
