@@ -10,13 +10,16 @@ FOLDERS = ("commands", "deploy", "docs", "export", "loadtests", "models", "proto
 TEXTS = {"", ".md", ".proto", ".py", ".sh", ".toml", ".tpl", ".txt", ".yaml", ".yml"}
 PAGE = ROOT / "docs/cuda.md"
 STATUS = re.compile(r"[Uu]nverified\s+(?:#\s+)?on\s+CUDA\s+\((\d{4}-\d\d-\d\d)\)")
+SHARED_MEMORY = "CUDA's shared memory is refused, as tests check"
 # Files that mention CUDA for another reason than that something runs on it.
 OTHERS = {
-    "docs/compatibility.md": "CUDA's shared memory is refused, as tests check",
-    "docs/protocol.md": "CUDA's shared memory is refused, as tests check",
-    "docs/security.md": "CUDA's shared memory is refused, as tests check",
-    "service/api/access.py": "CUDA's shared memory is refused, as tests check",
-    "service/api/shared_memory.py": "CUDA's shared memory is refused, as tests check",
+    "docs/compatibility.md": SHARED_MEMORY,
+    "docs/protocol.md": SHARED_MEMORY,
+    "docs/security.md": SHARED_MEMORY,
+    "service/api/access.py": SHARED_MEMORY,
+    "service/api/shared_memory.py": SHARED_MEMORY,
+    "service/http/kserve/control.py": SHARED_MEMORY,
+    "service/http/kserve/routes.py": SHARED_MEMORY,
     "loadtests/compare/environments.py": "GPUs are hidden from all engines that are compared",
 }
 

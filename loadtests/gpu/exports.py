@@ -3,6 +3,7 @@
 They are exported side by side in processes of their own: tracing takes seconds and one core. What
 cannot be exported is kept with its reason, so that a section can say it. The folder is named after
 the sources that exports depend on: after a change of the exporter everything is exported again.
+docs/cuda.md says what was verified on CUDA.
 """
 
 import multiprocessing
