@@ -100,7 +100,9 @@ def served(context: Context, models: dict[str, Model]) -> Iterator[Served]:
     repository = next(iter(models.values())).repository
     names = ",".join(model.name for model in models.values())
     flags = ["--model-control-mode", "explicit", "--load-models", names]
-    flags += ["--device", context.device, "--max-queue-s", "0"]
+    flags += ["--device", context.device, "--max-queue-s", "0", "--measure-cost-s", "0.2"]
+    # A prompt that is copied from an earlier one's cache has its end computed by other kernels.
+    flags += ["--no-prefix-reuse"]
     flags += ["--kv-cache-bytes", str(2**26 if context.is_tiny else 2**31)]
     server = start_server(repository, flags, command=COMMAND, log=context.run.out / LOG)
     try:
