@@ -137,7 +137,7 @@ def _open(
         max_context_tokens=sizing.max_context,
         kv_cache_bytes=num_bytes,
         prefix_reuse=True,
-        **({} if context.device == "cpu" else {"cache_layout": layout}),
+        cache_layout=layout,
     )
 
 

@@ -14,7 +14,8 @@ from loadtests.gpu.figures import LIMITS
 from loadtests.gpu.shapes import TITLES
 
 OURS, OTHERS = "tab:orange", "tab:blue"
-PEERS = ("tab:blue", "tab:gray", "tab:cyan")  # lines of others
+# Lines of our ways, and of others.
+LINES = ("tab:orange", "tab:red", "goldenrod"), ("tab:blue", "tab:gray", "tab:cyan")
 # Of each arithmetic, with a marker: some lie upon each other.
 MARKS = {
     "fp32": ("tab:green", "o"),
@@ -65,10 +66,10 @@ def draw_decoders(rows: Sequence[Record], path: Path) -> None:
     figure, axes = _row(len(shapes))
     for shape, axis in zip(shapes, axes, strict=True):
         own = [row for row in rows if row["shape"] == shape]
-        others = iter(PEERS)
+        ours, others = map(iter, LINES)
         for way in dict.fromkeys(row["way"] for row in own):
             points = sorted((r for r in own if r["way"] == way), key=lambda row: row["in_flight"])
-            _line(axis, points, way, OURS if way == "ours" else next(others))
+            _line(axis, points, way, next(ours if way.startswith("ours") else others))
             for row in points:
                 if "share_of_bandwidth" in row:
                     _note(axis, row)

@@ -6,15 +6,13 @@ transformers compiles a step by itself where its cache is static and on a GPU; t
 the same without compiling beside it. docs/cuda.md says what was verified on CUDA.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from loadtests.gpu.build import DTYPES
 from loadtests.gpu.context import Context
 from loadtests.gpu.counts import Sizes, cache_bytes, step_bytes
 from loadtests.gpu.engines import (
@@ -28,16 +26,29 @@ from loadtests.gpu.engines import (
 from loadtests.gpu.limits import Limits
 from loadtests.gpu.shapes import TITLES, decoders
 from loadtests.gpu.timing import Quartiles, Way, interleaved, noise_of, ratios
+from loadtests.gpu.transformers_peer import (
+    STATIC,
+    STATIC_EAGER,
+    Generate,
+    generating,
+    peers_of,
+    said,
+)
 from loadtests.load.engine import Prompt
 from models.networks.gpt import GPTConfig
 from service.errors import AttendantError
+from service.records import RanStep
 
-OURS, STATIC, STATIC_EAGER = "ours", "transformers, static cache", "transformers, not compiled"
-PEER_PRECISION = "bf16"
+SLOTS, PAGED, RECORDED = "ours, slots", "ours, paged", "ours, paged, CUDA graphs"
+# Settings of the server for each of our ways; a CPU has slots alone.
+OURS: dict[str, dict[str, object]] = {
+    PAGED: {"cache_layout": "paged"},
+    RECORDED: {"cache_layout": "paged", "cuda_graphs": True},
+    SLOTS: {"cache_layout": "slots"},
+}
 MIN_ROUNDS, MAX_ROUNDS, TINY_ROUNDS = 3, 9, 3
 LEAST_COMPILE_S = 30.0  # for each number of rows
-CACHE_BYTES = 48 * 2**30  # more than 128 rows of GPT-2 XL need
-Generate = Callable[[Sequence[Sequence[int]], int], object]
+CACHE_BYTES = 24 * 2**30  # of each way: 128 rows of GPT-2 XL need 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,24 +65,56 @@ class Sizing:
     def of(cls, *, is_tiny: bool) -> "Sizing":
         if is_tiny:
             return cls((1, 4), 8, 8, 24, 64)
-        return cls((1, 32, 8, 128), 128, 64, 512, 640)
+        return cls((1, 32, 8, 128), 128, 64, 512, 520)
+
+    @property
+    def mean_past(self) -> int:
+        """Tokens in the cache of a row, in the middle of its output."""
+        return self.prompt_tokens + self.output_tokens // 2
+
+
+@dataclass(frozen=True, slots=True)
+class Contest:
+    """One shape, and all ways to run it."""
+
+    name: str
+    config: GPTConfig
+    sizing: Sizing
+    value_bytes: int  # of a weight and of a cached number, in ours
+    limits: Limits
+    ours: dict[str, Engine]
+    peers: dict[str, Generate]
+
+    def title(self, num_rows: int) -> str:
+        return f"{TITLES[self.name]}, {num_rows} in flight"
 
 
 def compare(context: Context, name: str, repository: Path, limits: Limits) -> dict[str, Any]:
     """Figures of one decoder: `rows`, each a way with so many rows in flight, and remarks."""
     sizing = Sizing.of(is_tiny=context.is_tiny)
     config = decoders(is_tiny=context.is_tiny)[name]
+    value_bytes = 4 if context.device == "cpu" else 2
     findings: dict[str, Any] = {"rows": [], "first_token": [], "left_out": [], "noise": []}
-    try:
-        with (
-            engine(repository, name, **engine_settings(config, sizing, context.device)) as ours,
-            peers_of(context, config) as (peers, why),
-        ):
-            findings["left_out"] += why
-            _fill(findings, context, name, (ours, peers), limits)
-    except AttendantError as error:
-        findings["left_out"].append(f"{TITLES[name]}: {error}")
+    with ExitStack() as stack:
+        ours: dict[str, Engine] = {}
+        for way in ways_on(context.device):
+            settings = engine_settings(config, sizing, context.device) | OURS[way]
+            try:
+                ours[way] = stack.enter_context(engine(repository, name, **settings))
+            except AttendantError as error:
+                findings["left_out"].append(f"{TITLES[name]}, {way}: {error}")
+        if not ours:
+            return findings
+        peers, why = stack.enter_context(peers_of(context, config))
+        findings["left_out"] += why
+        contest = Contest(name, config, sizing, value_bytes, limits, ours, peers)
+        _fill(findings, context, contest)
     return findings
+
+
+def ways_on(device: str) -> list[str]:
+    """Our ways on a device, the default first."""
+    return [SLOTS] if device == "cpu" else list(OURS)
 
 
 def engine_settings(config: GPTConfig, sizing: Sizing, device: str) -> dict[str, object]:
@@ -88,90 +131,94 @@ def engine_settings(config: GPTConfig, sizing: Sizing, device: str) -> dict[str,
     }
 
 
-def _fill(
-    findings: dict[str, Any],
-    context: Context,
-    name: str,
-    ways: tuple[Engine, dict[str, Generate]],
-    limits: Limits,
-) -> None:
+def _fill(findings: dict[str, Any], context: Context, contest: Contest) -> None:
     """Time all numbers of rows, and the first token, as long as there is time."""
-    sizing, (ours, peers) = Sizing.of(is_tiny=context.is_tiny), ways
-    for index, num_rows in enumerate(sizing.num_rows):
-        what = f"{TITLES[name]}, {num_rows} in flight"
+    some = contest.sizing.num_rows
+    for index, num_rows in enumerate(some):
         if context.is_over:
-            findings["left_out"].append(f"{what}: the section's time was over.")
+            findings["left_out"].append(f"{contest.title(num_rows)}: the section's time was over.")
             continue
-        part = context.until(1 / (len(sizing.num_rows) - index))
-        part.say(what)
-        for key, values in _compare_rows(part, name, num_rows, ways, limits).items():
+        part = context.until(1 / (len(some) - index))
+        part.say(contest.title(num_rows))
+        for key, values in _compare_rows(part, contest, num_rows).items():
             findings[key] += values
         if not index:
-            findings["first_token"] = _first_tokens(part, name, ours, peers)
+            findings["first_token"] = _first_tokens(part, contest)
 
 
-def _compare_rows(
-    context: Context,
-    name: str,
-    num_rows: int,
-    engines: tuple[Engine, dict[str, Generate]],
-    limits: Limits,
-) -> dict[str, list[Any]]:
-    (ours, peers), sizing = engines, Sizing.of(is_tiny=context.is_tiny)
+def _compare_rows(context: Context, contest: Contest, num_rows: int) -> dict[str, list[Any]]:
+    sizing = contest.sizing
     prompts = prompts_of(num_rows, sizing.prompt_tokens, sizing.output_tokens)
-    remarks: list[str] = []
-    ways: dict[str, Way] = {OURS: lambda: ours.run(prompts, num_rows)}
-    for peer, generate in peers.items():
-        if peer == STATIC and not context.is_tiny and context.left_s < LEAST_COMPILE_S:
-            remarks.append(f"{TITLES[name]}, {num_rows} in flight: no time was left for {peer}.")
-            continue
-        try:
-            _warm(generate, prompts)
-        except Exception as error:  # of another library, whose errors have no common class
-            remarks.append(f"{TITLES[name]}, {num_rows} in flight: {peer}: {_said(error)}")
-            continue
-        ways[peer] = _generating(generate, prompts)
-    ours.run(prompts, num_rows)  # touches the memory
-    ours.steps.clear()
+    ways: dict[str, Way] = {}
+    for way, own in contest.ours.items():
+        ways[way] = partial(own.run, prompts, num_rows)
+        ways[way]()  # touches the memory
+        own.steps.clear()
+    peers, remarks = _warm_peers(context, contest, prompts)
     rounds = {"min_rounds": MIN_ROUNDS, "warm_up": 0}
     rounds["max_rounds"] = TINY_ROUNDS if context.is_tiny else MAX_ROUNDS
-    seconds = interleaved(ways, max(0.0, context.left_s), **rounds)
-    steps = full_steps(ours.steps, num_rows)
-    own = _step_figures(context, name, num_rows, step_intervals_s(steps), limits)
-    own["host_share"] = host_share(steps)
-    rows = [_row(name, num_rows, way, seconds, sizing) for way in seconds]
-    return {
-        "rows": [row | (own if row["way"] == OURS else {}) for row in rows],
-        "left_out": remarks,
-        "noise": noise_of(seconds, f"{TITLES[name]}, {num_rows} in flight"),
-    }
+    seconds = interleaved(ways | peers, max(0.0, context.left_s), **rounds)
+    rows = [_row(contest, num_rows, way, seconds) for way in seconds]
+    for row in rows:
+        if row["way"] in contest.ours:
+            row |= _step_figures(contest, num_rows, contest.ours[row["way"]].steps)
+    noise = noise_of(seconds, contest.title(num_rows))
+    return {"rows": rows, "left_out": remarks, "noise": noise}
 
 
-def _step_figures(
-    context: Context, name: str, num_rows: int, intervals_s: Sequence[float], limits: Limits
-) -> dict[str, Any]:
-    """The time of a step, and the share of the memory's bandwidth that it takes."""
-    sizing = Sizing.of(is_tiny=context.is_tiny)
-    config = decoders(is_tiny=context.is_tiny)[name]
-    value_bytes = 4 if context.device == "cpu" else 2
-    mean_past = sizing.prompt_tokens + sizing.output_tokens // 2
-    num_bytes = step_bytes(Sizes.of(config), num_rows, mean_past, value_bytes)
+def _warm_peers(
+    context: Context, contest: Contest, prompts: Sequence[Prompt]
+) -> tuple[dict[str, Way], list[str]]:
+    """The peers that there is time for, compiled, with CUDA graphs recorded; and why others not."""
+    ways: dict[str, Way] = {}
+    remarks: list[str] = []
+    what = contest.title(len(prompts))
+    for peer, generate in contest.peers.items():
+        if peer == STATIC and not context.is_tiny and context.left_s < LEAST_COMPILE_S:
+            remarks.append(f"{what}: no time was left for {peer}.")
+            continue
+        way = generating(generate, prompts)
+        try:
+            for _ in range(2):
+                way()
+        except Exception as error:  # of another library, whose errors have no common class
+            remarks.append(f"{what}: {peer}: {said(error)}")
+        else:
+            ways[peer] = way
+    return ways, remarks
+
+
+def _step_figures(contest: Contest, num_rows: int, ran: Sequence[RanStep]) -> dict[str, Any]:
+    """The time of a step, its share of the memory's bandwidth, and of time outside of the run.
+
+    Empty where the rows did not all run at once.
+    """
+    steps = full_steps(ran, num_rows)
+    intervals_s = step_intervals_s(steps)
+    if not intervals_s:
+        return {}
+    sizes, past = Sizes.of(contest.config), contest.sizing.mean_past
+    num_bytes = step_bytes(sizes, num_rows, past, contest.value_bytes)
     step = Quartiles.of(intervals_s)
-    share = num_bytes / step.median / limits.copy_bytes_per_s
-    return {"step_s": step.to_dict(), "step_bytes": num_bytes, "share_of_bandwidth": share}
+    return {
+        "step_s": step.to_dict(),
+        "step_bytes": num_bytes,
+        "share_of_bandwidth": num_bytes / step.median / contest.limits.copy_bytes_per_s,
+        "host_share": host_share(steps),
+    }
 
 
 def _row(
-    name: str, num_rows: int, way: str, seconds: dict[str, list[float]], sizing: Sizing
+    contest: Contest, num_rows: int, way: str, seconds: dict[str, list[float]]
 ) -> dict[str, Any]:
-    own, amount = Quartiles.of(seconds[way]), num_rows * sizing.output_tokens
+    own, amount = Quartiles.of(seconds[way]), num_rows * contest.sizing.output_tokens
     over = {
         peer: ratios(seconds[way], seconds[peer]).to_dict()
         for peer in seconds
-        if peer not in (OURS, way)
+        if peer in contest.peers and peer != way
     }
     return {
-        "shape": name,
+        "shape": contest.name,
         "in_flight": num_rows,
         "way": way,
         "num_tokens": amount,
@@ -181,98 +228,21 @@ def _row(
     }
 
 
-def _first_tokens(
-    context: Context, name: str, ours: Engine, peers: dict[str, Generate]
-) -> list[dict[str, Any]]:
-    """The time to the first token of one prompt, by way."""
-    sizing = Sizing.of(is_tiny=context.is_tiny)
-    (prompt,) = prompts_of(1, sizing.first_token_prompt, 2)
-    taken_s: dict[str, list[float]] = {OURS: []}
-    ways: dict[str, Way] = {OURS: lambda: taken_s[OURS].append(ours.first_token_s(prompt))}
-    if STATIC_EAGER in peers:  # a prompt is not compiled in any case
-        eager = peers[STATIC_EAGER]
-        ways[STATIC_EAGER] = lambda: eager([prompt.ids], 1)
+def _first_tokens(context: Context, contest: Contest) -> list[dict[str, Any]]:
+    """The time to the first token of one prompt, by our default way and by PyTorch.
+
+    A prompt is not compiled in any case.
+    """
+    (prompt,) = prompts_of(1, contest.sizing.first_token_prompt, 2)
+    first, own = next(iter(contest.ours.items()))
+    taken_s: list[float] = []
+    ways: dict[str, Way] = {first: lambda: taken_s.append(own.first_token_s(prompt))}
+    if STATIC_EAGER in contest.peers:
+        ways[STATIC_EAGER] = partial(contest.peers[STATIC_EAGER], [prompt.ids], 1)
     seconds = interleaved(ways, min(2.0, max(0.0, context.left_s)), max_rounds=15)
-    seconds[OURS] = taken_s[OURS][-len(seconds[OURS]) :]  # without the tokens that follow
+    seconds[first] = taken_s[-len(seconds[first]) :]  # without the tokens that follow
     return [
-        {"shape": name, "way": way, "prompt_tokens": len(prompt.ids)}
+        {"shape": contest.name, "way": way, "prompt_tokens": len(prompt.ids)}
         | {"seconds": Quartiles.of(values).to_dict()}
         for way, values in seconds.items()
     ]
-
-
-@contextmanager
-def peers_of(
-    context: Context, config: GPTConfig
-) -> Iterator[tuple[dict[str, Generate], list[str]]]:
-    """The ways of transformers, or why they are not there; the block's end frees their memory."""
-    try:
-        model = transformers_model(config, context.device)
-    except Exception as error:  # it is absent, or another version
-        yield {}, [f"transformers cannot be measured: {_said(error)}"]
-        return
-    peers: dict[str, Generate] = {STATIC_EAGER: _generate(model, is_compiled=False)}
-    if context.device == "cuda":
-        peers[STATIC] = _generate(model, is_compiled=True)
-    yield peers, []
-    del model, peers
-    if context.device == "cuda":
-        torch.cuda.empty_cache()
-
-
-def transformers_model(config: GPTConfig, device: str) -> Any:
-    """GPT-2 of these sizes with random weights, made on the device."""
-    from transformers import AutoModelForCausalLM, GPT2Config
-
-    theirs = GPT2Config(
-        vocab_size=config.vocab_size,
-        n_positions=config.max_positions,
-        n_embd=config.hidden_size,
-        n_layer=config.num_layers,
-        n_head=config.num_heads,
-        n_inner=config.intermediate_size,
-        bos_token_id=config.eos_token_id,
-        eos_token_id=config.eos_token_id,
-    )
-    torch.manual_seed(1)
-    with torch.device(device):
-        dtype = DTYPES[PEER_PRECISION]
-        model: Any = AutoModelForCausalLM
-        return model.from_config(theirs, dtype=dtype).to(device).eval()
-
-
-def _generate(model: Any, *, is_compiled: bool) -> Generate:
-    """Greedy generation of exactly so many tokens, past any end."""
-
-    @torch.inference_mode()
-    def generate(rows: Sequence[Sequence[int]], num_tokens: int) -> object:
-        ids = torch.tensor(rows, device=model.device)
-        outputs = model.generate(
-            ids,
-            attention_mask=torch.ones_like(ids),
-            do_sample=False,
-            max_new_tokens=num_tokens,
-            min_new_tokens=num_tokens,
-            pad_token_id=0,
-            cache_implementation="static",
-            disable_compile=not is_compiled,
-        )
-        return outputs.cpu()
-
-    return generate
-
-
-def _warm(generate: Generate, prompts: Sequence[Prompt]) -> None:
-    """Compile, and record CUDA graphs, before anything is timed."""
-    for _ in range(2):
-        _generating(generate, prompts)()
-
-
-def _generating(generate: Generate, prompts: Sequence[Prompt]) -> Way:
-    ids = [prompt.ids for prompt in prompts]
-    (num_tokens,) = {prompt.num_tokens for prompt in prompts}
-    return lambda: generate(ids, num_tokens)
-
-
-def _said(error: Exception) -> str:
-    return f"{type(error).__name__}: {str(error)[:300]}"

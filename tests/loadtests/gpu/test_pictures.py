@@ -10,9 +10,10 @@ from loadtests.gpu.context import Run
 from loadtests.gpu.figures import LIMITS
 from loadtests.gpu.pictures import PICTURES, draw_all
 from loadtests.gpu.shapes import DECODERS, ENCODERS
-from loadtests.gpu.speed_decoders import OURS, STATIC, STATIC_EAGER
+from loadtests.gpu.speed_decoders import PAGED, RECORDED
 from loadtests.gpu.speed_encoders import COMPILED, COMPILED_GRAPHS, EAGER
 from loadtests.gpu.timing import Quartiles
+from loadtests.gpu.transformers_peer import STATIC, STATIC_EAGER
 
 WITHOUT_MATPLOTLIB = """
 import sys
@@ -50,10 +51,10 @@ def made_up_records() -> dict[int, dict[str, Any]]:
             "way": way,
             "tokens_per_s": around(400.0 * in_flight**0.8 / (1 + place) / (1 + number)),
         }
-        | ({"share_of_bandwidth": 0.7 / in_flight**0.2} if way == OURS else {})
+        | ({"share_of_bandwidth": 0.7 / in_flight**0.2} if way in (PAGED, RECORDED) else {})
         for place, shape in enumerate(DECODERS)
         for in_flight in (1, 8, 32, 128)
-        for number, way in enumerate((OURS, STATIC, STATIC_EAGER))
+        for number, way in enumerate((PAGED, RECORDED, STATIC, STATIC_EAGER))
     ]
     parity = [
         {"kind": kind, "arithmetic": arithmetic, "relative": limits.relative / 7}

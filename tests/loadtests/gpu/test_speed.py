@@ -13,9 +13,11 @@ from loadtests.gpu.build import Builds
 from loadtests.gpu.context import Context, Findings, Run
 from loadtests.gpu.counts import Sizes, encoder_flops, step_bytes
 from loadtests.gpu.engines import full_steps, host_share, step_intervals_s
+from loadtests.gpu.limits import Limits
 from loadtests.gpu.shapes import MISSING, TINY_DECODERS, TINY_ENCODERS
-from loadtests.gpu.speed_decoders import OURS, STATIC_EAGER, Sizing, engine_settings
+from loadtests.gpu.speed_decoders import SLOTS, Sizing, engine_settings
 from loadtests.gpu.speed_encoders import COMPILED, EAGER, batches_of, even_load, loads, real_load
+from loadtests.gpu.transformers_peer import STATIC_EAGER
 from models.networks.gpt import GPTConfig
 from service.records import RanStep
 
@@ -71,12 +73,12 @@ def test_ratios_lie_within_those_of_the_slowest_and_fastest_rounds(findings: Fin
 def test_decoders_are_beside_transformers_with_every_number_of_rows(findings: Findings) -> None:
     ways = {(row["in_flight"], row["way"]) for row in findings["decoders"]}
     num_rows = Sizing.of(is_tiny=True).num_rows
-    assert ways == {(rows, way) for rows in num_rows for way in (OURS, STATIC_EAGER)}
+    assert ways == {(rows, way) for rows in num_rows for way in (SLOTS, STATIC_EAGER)}
 
 
 def test_a_step_has_its_share_of_the_bandwidth(findings: Findings) -> None:
     config, sizing = TINY_DECODERS["tiny-decoder"], Sizing.of(is_tiny=True)
-    ours = [row for row in findings["decoders"] if row["way"] == OURS]
+    ours = [row for row in findings["decoders"] if row["way"] == SLOTS]
     past = sizing.prompt_tokens + sizing.output_tokens // 2
     for row in ours:
         num_bytes = step_bytes(Sizes.of(config), row["in_flight"], past, value_bytes=4)
@@ -90,7 +92,7 @@ def test_a_step_has_its_share_of_the_bandwidth(findings: Findings) -> None:
 
 
 def test_the_first_token_comes_before_the_last(findings: Findings) -> None:
-    assert {row["way"] for row in findings["first_token"]} == {OURS, STATIC_EAGER}
+    assert {row["way"] for row in findings["first_token"]} == {SLOTS, STATIC_EAGER}
     assert all(row["seconds"]["median"] > 0 for row in findings["first_token"])
 
 
@@ -124,6 +126,22 @@ def test_a_shape_that_is_not_built_is_left_out_with_the_reason(tmp_path: Path) -
     builds.start(["bert-of-mars"])
     assert builds.problem("bert-of-mars", 60.0) == "building it failed: KeyError: 'bert-of-mars'"
     assert builds.problem("gpt2", 0.0) == "it was not begun"
+
+
+def test_a_shape_that_fails_is_a_failed_check_and_keeps_what_others_gave(
+    findings: Findings, tmp_path: Path
+) -> None:
+    run = Run(tmp_path, "cpu", is_tiny=True)
+    context = Context(run, "6 speed", time.monotonic() + LIMIT_S)
+    limits = Limits(**findings["limits"])
+    kept = findings | {"failures": []}
+    speed._measure(kept, context, "tiny-encoder", Builds(tmp_path, "cpu"), limits)
+    (failure,) = kept["failures"]
+    assert (failure["kind"], failure["holds"]) == ("check", False)
+    assert failure["claim"] == "A tiny encoder was timed"
+    assert failure["found"].startswith("FileNotFoundError")
+    assert speed.claims_of(kept, is_tiny=True)[0] == failure
+    assert kept["encoders"] == findings["encoders"]
 
 
 def test_rows_of_real_lengths_are_sorted_and_none_is_lost() -> None:
@@ -163,5 +181,5 @@ def test_a_cache_has_room_for_all_rows() -> None:
     sizing = Sizing.of(is_tiny=False)
     settings: dict[str, Any] = engine_settings(GPTConfig.xl(), sizing, "cuda")
     per_token = 2 * 48 * 25 * 64 * 2
-    assert settings["kv_cache_bytes"] == 128 * 640 * per_token
+    assert settings["kv_cache_bytes"] == 128 * 520 * per_token
     assert settings["max_running_sequences"] == 128

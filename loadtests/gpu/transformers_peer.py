@@ -1,0 +1,94 @@
+"""transformers' `generate` for GPT-2 with random weights, the peer of our decoders.
+
+With a static cache it compiles a step by itself on a GPU, in CUDA graphs. The same without
+compiling stands beside it. docs/cuda.md says what was verified on CUDA.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from loadtests.gpu.build import DTYPES
+from loadtests.gpu.context import Context
+from loadtests.gpu.shapes import SEED
+from loadtests.gpu.timing import Way
+from loadtests.load.engine import Prompt
+from models.networks.gpt import GPTConfig
+
+STATIC, STATIC_EAGER = "transformers, static cache", "transformers, not compiled"
+PEER_PRECISION = "bf16"
+MAX_REASON = 300  # characters
+Generate = Callable[[Sequence[Sequence[int]], int], object]
+
+
+@contextmanager
+def peers_of(
+    context: Context, config: GPTConfig
+) -> Iterator[tuple[dict[str, Generate], list[str]]]:
+    """The ways of transformers, or why they are not there; the block's end frees their memory."""
+    try:
+        model = transformers_model(config, context.device)
+    except Exception as error:  # it is absent, or another version
+        yield {}, [f"transformers cannot be measured: {said(error)}"]
+        return
+    peers: dict[str, Generate] = {STATIC_EAGER: _generate(model, is_compiled=False)}
+    if context.device == "cuda":
+        peers[STATIC] = _generate(model, is_compiled=True)
+    yield peers, []
+    del model, peers
+    if context.device == "cuda":
+        torch.cuda.empty_cache()
+
+
+def transformers_model(config: GPTConfig, device: str) -> Any:
+    """GPT-2 of these sizes with random weights, made on the device."""
+    from transformers import AutoModelForCausalLM, GPT2Config
+
+    theirs = GPT2Config(
+        vocab_size=config.vocab_size,
+        n_positions=config.max_positions,
+        n_embd=config.hidden_size,
+        n_layer=config.num_layers,
+        n_head=config.num_heads,
+        n_inner=config.intermediate_size,
+        bos_token_id=config.eos_token_id,
+        eos_token_id=config.eos_token_id,
+    )
+    torch.manual_seed(SEED)
+    with torch.device(device):
+        dtype = DTYPES[PEER_PRECISION]
+        model: Any = AutoModelForCausalLM
+        return model.from_config(theirs, dtype=dtype).to(device).eval()
+
+
+def _generate(model: Any, *, is_compiled: bool) -> Generate:
+    """Greedy generation of exactly so many tokens, past any end."""
+
+    @torch.inference_mode()
+    def generate(rows: Sequence[Sequence[int]], num_tokens: int) -> object:
+        ids = torch.tensor(rows, device=model.device)
+        outputs = model.generate(
+            ids,
+            attention_mask=torch.ones_like(ids),
+            do_sample=False,
+            max_new_tokens=num_tokens,
+            min_new_tokens=num_tokens,
+            pad_token_id=0,
+            cache_implementation="static",
+            disable_compile=not is_compiled,
+        )
+        return outputs.cpu()
+
+    return generate
+
+
+def generating(generate: Generate, prompts: Sequence[Prompt]) -> Way:
+    ids = [prompt.ids for prompt in prompts]
+    (num_tokens,) = {prompt.num_tokens for prompt in prompts}
+    return lambda: generate(ids, num_tokens)
+
+
+def said(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error)[:MAX_REASON]}"
