@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 JSON_AT_ONCE_BYTES = 2**18  # a longer body is decoded on a thread
+TOGETHER_BYTES = 2**16  # of an answer that is copied, to be one write with its headers
 MAX_REQUEST_ID = 128  # characters
 JSON, TEXT = b"application/json", b"text/plain; charset=utf-8"
 
@@ -40,6 +41,22 @@ class Reply:
     def json(cls, value: Any, status: int = 200, headers: Headers = ()) -> "Reply":
         """An answer of plain values or of msgspec's records."""
         return cls(msgspec.json.encode(value), status, headers=headers)
+
+
+class _Collected:
+    """Stands in for a transport while an answer is put together."""
+
+    __slots__ = ("is_closed", "written")
+
+    def __init__(self) -> None:
+        self.written: list[bytes] = []
+        self.is_closed = False
+
+    def write(self, data: bytes) -> None:
+        self.written.append(data)
+
+    def close(self) -> None:
+        self.is_closed = True
 
 
 class Request:
@@ -178,12 +195,32 @@ class Request:
                 (b"content-length", b"%d" % num_bytes),
             ]
         self.front.answered(reply.status)
-        await self.start(reply.status, headers)
-        *first, last = pieces or [b""]
-        for piece in first:
-            await self.write(piece)
-        await self.write(last, has_more=False)
         await self.until_taken()
+        if num_bytes <= TOGETHER_BYTES:
+            await self._write_together(reply.status, headers, b"".join(pieces))
+        else:
+            await self.start(reply.status, headers)
+            *first, last = pieces
+            for piece in first:
+                await self.write(piece)
+            await self.write(last, has_more=False)
+        await self.until_taken()
+
+    async def _write_together(
+        self, status: int, headers: list[tuple[bytes, bytes]], body: bytes
+    ) -> None:
+        """A small answer as one write, so that it is one packet; uvicorn makes two."""
+        transport, collected = self.connection.transport, _Collected()
+        self._cycle.transport = collected
+        try:
+            await self.start(status, headers)
+            await self._send({"type": "http.response.body", "body": body})
+        finally:
+            self._cycle.transport = transport
+        if collected.written:
+            transport.write(b"".join(collected.written))
+        if collected.is_closed:
+            transport.close()
 
     async def start(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
         await self._send({"type": "http.response.start", "status": status, "headers": headers})
