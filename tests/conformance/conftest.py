@@ -10,7 +10,7 @@ from tritonclient import grpc as triton
 from tritonclient.grpc import aio, service_pb2_grpc
 
 from tests.conformance.models import write_repository
-from tests.e2e.server import ServerProcess, free_ports
+from tests.e2e.server import ServerProcess
 
 LONG_S = 0.3  # of one idle core: what the slow models take
 FLAGS = (
@@ -23,6 +23,8 @@ FLAGS = (
     "--allow-client-shm",
     "--response-cache-bytes",
     "1000000",
+    "--http-port",
+    "0",
 )
 
 
@@ -34,15 +36,8 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def http_address() -> str:
-    """The server's other door."""
-    return f"127.0.0.1:{free_ports(1)[0]}"
-
-
-@pytest.fixture(scope="session")
-def server(repository: Path, http_address: str) -> Iterator[ServerProcess]:
-    port = http_address.rpartition(":")[2]
-    with ServerProcess(repository, *FLAGS, "--http-port", port) as process:
+def server(repository: Path) -> Iterator[ServerProcess]:
+    with ServerProcess(repository, *FLAGS) as process:
         yield process
 
 

@@ -135,11 +135,22 @@ _AIO_TESTS = (
     "unregister_system_shared_memory get_cuda_shared_memory_status "
     "unregister_cuda_shared_memory register_cuda_shared_memory"
 )
+_SHM_TESTS = (
+    "invalid_create_shm valid_create_set_register unregister_before_register "
+    "unregister_after_register reregister_after_register unregister_after_inference "
+    "register_after_inference too_big_shm mixed_raw_shm unregisterall "
+    "infer_offset_out_of_bound infer_byte_size_out_of_bound infer_integer_overflow "
+    "register_out_of_bound register_invalid_shm_key python_client_leak"
+)
+# They count seven models.
+HTTP_TESTS = (
+    *_unit_tests("L0_http/python_http_aio_test.py", "TestHttpAioClient", _AIO_TESTS),
+    *_unit_tests("L0_shared_memory/shared_memory_test.py", "SharedMemoryTest", _SHM_TESTS),
+)
 # By the flags of the server that they want.
 TESTS = {
     (SHARED,): (
         *_unit_tests("L0_grpc/python_grpc_aio_test.py", "TestGrpcAioClient", _AIO_TESTS),
-        *_unit_tests("L0_http/python_http_aio_test.py", "TestHttpAioClient", _AIO_TESTS),
         Script("L0_parameters/class_count_test.py", ()),
         *_unit_tests(
             "L0_client_timeout/client_infer_timeout_test.py",
@@ -151,15 +162,7 @@ TESTS = {
             "GrpcCancellationTest",
             "grpc_async_infer grpc_stream_infer aio_grpc_async_infer aio_grpc_stream_infer",
         ),
-        *_unit_tests(
-            "L0_shared_memory/shared_memory_test.py",
-            "SharedMemoryTest",
-            "invalid_create_shm valid_create_set_register unregister_before_register "
-            "unregister_after_register reregister_after_register unregister_after_inference "
-            "register_after_inference too_big_shm mixed_raw_shm unregisterall "
-            "infer_offset_out_of_bound infer_byte_size_out_of_bound infer_integer_overflow "
-            "register_out_of_bound register_invalid_shm_key python_client_leak",
-        ),
+        *_unit_tests("L0_shared_memory/shared_memory_test.py", "SharedMemoryTest", _SHM_TESTS),
     ),
     EXPLICIT: (
         Script("L0_input_validation/input_validation_test.py", ("ModelNameValidationTest",)),
@@ -210,9 +213,7 @@ def run_tests(folder: Path, python: str, repository: Path) -> list[Outcome]:
     outcomes = []
     for flags, scripts in TESTS.items():
         with (
-            ServerProcess(
-                repository, *NAME, *flags, "--grpc-port", "8001", "--http-port", "8000"
-            ) as server,
+            ServerProcess(repository, *NAME, *flags, "--grpc-port", "8001") as server,
             InferenceServerClient(server.address) as client,
         ):
             for script in scripts:
@@ -222,7 +223,23 @@ def run_tests(folder: Path, python: str, repository: Path) -> list[Outcome]:
     return outcomes
 
 
-def _run(folder: Path, python: str, script: Script, known: dict[str, str]) -> Outcome:
+def run_http_tests(folder: Path, python: str, repository: Path) -> list[Outcome]:
+    """Those of them that ask over HTTP, or over either by the environment."""
+    ports = ("--grpc-port", "8001", "--http-port", "8000")
+    outcomes = []
+    with (
+        ServerProcess(repository, *NAME, SHARED, *ports) as server,
+        InferenceServerClient(server.address) as client,
+    ):
+        for script in HTTP_TESTS:
+            outcomes.append(_run(folder, python, script, {}, protocol="http"))
+            client.unregister_system_shared_memory()
+    return outcomes
+
+
+def _run(
+    folder: Path, python: str, script: Script, known: dict[str, str], protocol: str = "grpc"
+) -> Outcome:
     path = folder.absolute() / script.path
     if not path.exists():
         return Outcome(str(script), "fail", "the folder has no such script")
@@ -235,7 +252,7 @@ def _run(folder: Path, python: str, script: Script, known: dict[str, str]) -> Ou
             timeout=LIMIT_S,
             check=False,
             cwd=path.parent,
-            env=os.environ | {"CLIENT_TYPE": "grpc"},
+            env=os.environ | {"CLIENT_TYPE": protocol},
         )
     except subprocess.TimeoutExpired:
         return Outcome(str(script), "fail", f"did not end in {LIMIT_S:.0f} s")
@@ -259,6 +276,8 @@ def main() -> int:
             outcomes += run_tests(asked.server_tests, asked.python, repository)
         # Last: the examples unload a model, and leave one out.
         outcomes += run_examples(asked.examples, asked.python, repository)
+        if asked.server_tests:
+            outcomes += run_http_tests(asked.server_tests, asked.python, repository)
     table = Table("script", "result", "reason")
     for outcome in outcomes:
         table.add_row(outcome.script, outcome.result, outcome.reason)

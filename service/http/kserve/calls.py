@@ -29,6 +29,7 @@ T = TypeVar("T")
 PREFIX = "/inference.GRPCInferenceService/"
 MODEL_INFER = PREFIX + "ModelInfer"
 LONG_JSON_BYTES = 2**18  # of a request; to parse as much takes a millisecond
+LONG_BODY_BYTES = 2**22  # of which most tensors are copied, as they begin at any byte
 LONG_DATA_BYTES = 2**15  # of tensors that become JSON, which is five times as long
 _END = object()
 
@@ -92,7 +93,8 @@ class TensorCalls:
             return raw_infer(body, version, self._interface(name, version))
         self._check_json(length)
         parse = partial(parse_infer, body, length, name, version)
-        return await _run(parse, is_long=length > LONG_JSON_BYTES)
+        is_long_body = length > LONG_JSON_BYTES or len(body) > LONG_BODY_BYTES
+        return await _run(parse, is_long=is_long_body)
 
     async def _generate_message(self, request: Request) -> LongInferRequest:
         body = request.body

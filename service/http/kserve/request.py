@@ -18,7 +18,7 @@ from tritonclient.grpc import service_pb2 as pb
 
 from service.api.classification import PARAMETER as CLASSES
 from service.api.long_message import Content, LongInferRequest
-from service.api.regions import REGION
+from service.api.regions import REGION, Tensor
 from service.contract.tensors import BYTES, DATATYPES
 from service.errors import InvalidArgument
 from service.http.compression import Buffer
@@ -28,7 +28,7 @@ HEADER_LENGTH = "Inference-Header-Content-Length"
 BINARY_SIZE = "binary_data_size"
 _BINARY = "binary_data"
 _BINARY_OUTPUT = "binary_data_output"
-_SHARED = (REGION, "shared_memory_offset", "shared_memory_byte_size")
+_OFFSET, _BYTE_SIZE = "shared_memory_offset", "shared_memory_byte_size"
 _INT64 = range(-(2**63), 2**63)
 _UINT64 = range(2**64)
 Parameters = dict[str, Any]
@@ -161,9 +161,7 @@ def _add_inputs(
                 )
             contents.append(aligned(binary[:size], each.datatype))
             binary = binary[size:]
-        for name in _SHARED:
-            if name in parameters:
-                set_parameter(tensor.parameters[name], name, parameters[name])
+        _set_place(tensor, parameters)
     if len(binary):
         raise InvalidArgument(
             f"unexpected additional input data for model '{message.model_name}': "
@@ -191,13 +189,17 @@ def _size(value: object) -> int:
     return value
 
 
-def aligned(view: memoryview, datatype_name: str) -> memoryview | bytes:
-    """The same bytes, copied where they do not begin at a multiple of their items' size."""
+def aligned(view: memoryview, datatype_name: str) -> memoryview:
+    """The same bytes, copied where they do not begin at a multiple of their items' size.
+
+    By NumPy, which lets other threads run meanwhile.
+    """
     datatype = DATATYPES.get(datatype_name)
-    if datatype is None or datatype.name == BYTES:
+    if datatype is None or datatype.name == BYTES or not len(view):
         return view
-    address: int = np.frombuffer(view, np.uint8).ctypes.data if len(view) else 0
-    return view if address % datatype.dtype.itemsize == 0 else bytes(view)
+    array = np.frombuffer(view, np.uint8)
+    address: int = array.ctypes.data
+    return view if address % datatype.dtype.itemsize == 0 else array.copy().data
 
 
 def _add_outputs(
@@ -209,9 +211,9 @@ def _add_outputs(
         output, parameters = message.outputs.add(name=each.name), each.parameters or {}
         if _BINARY in parameters:
             choices[each.name] = _flag(parameters[_BINARY], _BINARY)
-        for name in (*_SHARED, CLASSES):
-            if name in parameters:
-                set_parameter(output.parameters[name], name, parameters[name])
+        if CLASSES in parameters:
+            set_parameter(output.parameters[CLASSES], CLASSES, parameters[CLASSES])
+        _set_place(output, parameters)
         if REGION in parameters:
             in_memory.add(each.name)
             if choices.get(each.name):
@@ -219,6 +221,21 @@ def _add_outputs(
                     "Output can't set both 'shared_memory_region' and 'binary_data'"
                 )
     return Delivery(is_binary, choices, frozenset(in_memory))
+
+
+def _set_place(tensor: Tensor, parameters: Parameters) -> None:
+    """Add a tensor's place in shared memory. Raises `InvalidArgument` for one beyond any region."""
+    region, offset, size = (parameters.get(name, 0) for name in (REGION, _OFFSET, _BYTE_SIZE))
+    if isinstance(offset, int) and offset > _INT64[-1]:
+        raise InvalidArgument(f"Invalid offset for shared memory region: '{region}'")
+    if isinstance(size, int) and size > _INT64[-1]:
+        raise InvalidArgument(
+            f"Integer overflow detected: byte_size ({size}) + offset ({offset}) exceeds maximum "
+            f"value ({_INT64[-1]}) for region '{region}'"
+        )
+    for name in (REGION, _OFFSET, _BYTE_SIZE):
+        if name in parameters:
+            set_parameter(tensor.parameters[name], name, parameters[name])
 
 
 def _flag(value: object, name: str) -> bool:

@@ -81,8 +81,9 @@ def test_one_of_eight_starts_needs_no_copy() -> None:
     tensor: dict[str, Any] = {"name": "x", "datatype": "FP64", "shape": [1]}
     tensor["parameters"] = {"binary_data_size": 8}
     calls = [parse({"inputs": [tensor]}, bytes(8), pad=pad) for pad in range(8)]
-    kinds = [type(call.message.raw_input_contents[0]) for call in calls]
-    assert kinds.count(memoryview) == 1
+    contents = [call.message.raw_input_contents[0] for call in calls]
+    bodies = [content.obj for content in contents if isinstance(content, memoryview)]
+    assert [type(body) for body in bodies].count(bytes) == 1
 
 
 @pytest.mark.parametrize(
@@ -237,6 +238,27 @@ def test_outputs_are_binary_as_they_say_and_else_as_the_request_says() -> None:
 
 def raw_interface(*specs: Any, max_batch_size: int = 0) -> ModelInterface:
     return ModelInterface("m", 1, Signature(specs, ()), max_batch_size)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "text"),
+    [
+        ({"shared_memory_offset": 2**64 - 32}, "Invalid offset for shared memory region: 'r'"),
+        (
+            {"shared_memory_byte_size": 2**64 - 32},
+            "Integer overflow detected: byte_size (18446744073709551584) + offset (0) exceeds "
+            "maximum value (9223372036854775807) for region 'r'",
+        ),
+    ],
+)
+@pytest.mark.parametrize("side", ["inputs", "outputs"])
+def test_a_place_beyond_any_region_is_refused(
+    side: str, parameters: dict[str, int], text: str
+) -> None:
+    tensor: dict[str, Any] = {"name": "x", "datatype": "INT32", "shape": [2]}
+    placed = {**tensor, "parameters": {"shared_memory_region": "r", **parameters}}
+    content = {"inputs": [placed]} if side == "inputs" else {"inputs": [X], "outputs": [placed]}
+    assert refusal(content) == text
 
 
 def test_a_raw_body_is_the_only_input_s_bytes_and_gives_its_shape() -> None:
