@@ -140,14 +140,29 @@ def with_candidates(model: onnx.ModelProto, count: int) -> onnx.ModelProto:
     """A copy of a decoder's graph that gives the likeliest tokens of each row too."""
     copied = onnx.ModelProto.FromString(model.SerializeToString())
     graph = copied.graph
-    sizes = {"candidates.count": count, "candidates.axis": -1}
+    sizes = {"count": [count], "zero": [0], "one": [1], "axis": [1]}
     graph.initializer.extend(
-        numpy_helper.from_array(np.array([size], np.int64), name) for name, size in sizes.items()
+        numpy_helper.from_array(np.array(size, np.int64), f"candidates.{name}")
+        for name, size in sizes.items()
     )
-    top = ["logits", "candidates.count"], ["top_logits", "top_ids"]
-    graph.node.append(helper.make_node("TopK", *top, axis=-1))
-    summed = ["logits", "candidates.axis"], ["log_sum"]
-    graph.node.append(helper.make_node("ReduceLogSumExp", *summed, keepdims=0))
+    best = [f"candidates.{name}" for name in ("zero", "one", "axis")]
+    names = ["top_logits", "top_ids"]
+    # The logarithm of the sum is what the likeliest logit loses; ReduceLogSumExp needs cuDNN.
+    for operator, taken, given, attributes in (
+        ("TopK", ["logits", "candidates.count"], names, {"axis": -1}),
+        ("LogSoftmax", ["logits"], ["candidates.logprobs"], {"axis": -1}),
+        ("Slice", ["top_ids", *best], ["candidates.best_id"], {}),
+        ("Slice", ["top_logits", *best], ["candidates.best"], {}),
+        (
+            "GatherElements",
+            ["candidates.logprobs", "candidates.best_id"],
+            ["candidates.logprob"],
+            {"axis": 1},
+        ),
+        ("Sub", ["candidates.best", "candidates.logprob"], ["candidates.log_sum"], {}),
+        ("Squeeze", ["candidates.log_sum", "candidates.axis"], ["log_sum"], {}),
+    ):
+        graph.node.append(helper.make_node(operator, taken, given, None, **attributes))
     graph.output.extend(
         (
             helper.make_tensor_value_info("top_logits", TensorProto.FLOAT, ["wanted", count]),
