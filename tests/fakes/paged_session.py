@@ -148,7 +148,7 @@ def with_candidates(model: onnx.ModelProto, count: int) -> onnx.ModelProto:
     best = [f"candidates.{name}" for name in ("zero", "one", "axis")]
     names = ["top_logits", "top_ids"]
     # The logarithm of the sum is what the likeliest logit loses; ReduceLogSumExp needs cuDNN.
-    for operator, taken, given, attributes in (
+    nodes: list[tuple[str, list[str], list[str], dict[str, Any]]] = [
         ("TopK", ["logits", "candidates.count"], names, {"axis": -1}),
         ("LogSoftmax", ["logits"], ["candidates.logprobs"], {"axis": -1}),
         ("Slice", ["top_ids", *best], ["candidates.best_id"], {}),
@@ -161,8 +161,9 @@ def with_candidates(model: onnx.ModelProto, count: int) -> onnx.ModelProto:
         ),
         ("Sub", ["candidates.best", "candidates.logprob"], ["candidates.log_sum"], {}),
         ("Squeeze", ["candidates.log_sum", "candidates.axis"], ["log_sum"], {}),
-    ):
-        graph.node.append(helper.make_node(operator, taken, given, None, **attributes))
+    ]
+    for operator, taken, given, attributes in nodes:
+        graph.node.append(helper.make_node(operator, taken, given, **attributes))
     graph.output.extend(
         (
             helper.make_tensor_value_info("top_logits", TensorProto.FLOAT, ["wanted", count]),
