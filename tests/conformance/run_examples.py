@@ -24,7 +24,7 @@ from rich.table import Table
 from tritonclient.grpc import InferenceServerClient
 
 from tests.conformance.models import write_examples
-from tests.e2e.server import ServerProcess, free_ports
+from tests.e2e.server import ServerProcess
 from tests.fakes.certificates import Authority
 
 LIMIT_S = 60.0  # for one script
@@ -178,13 +178,13 @@ TESTS = {
 def run_examples(folder: Path, python: str, repository: Path) -> list[Outcome]:
     image = repository.with_name("image.ppm")
     image.write_bytes(b"P6 %d %d 255\n" % (SIDE, SIDE) + bytes(3 * SIDE * SIDE))
-    http = f"127.0.0.1:{free_ports(1)[0]}"
-    flags = (*NAME, *EXPLICIT, SHARED, "--http-port", http.rpartition(":")[2])
+    flags = (*NAME, *EXPLICIT, SHARED, "--http-port", "0")
     with ServerProcess(repository, *flags) as server:
-        known = {"url": server.address, "http": http, "image": str(image)}
+        known = {"url": server.address, "http": server.http_address, "image": str(image)}
         ran = [_run(folder, python, script, known) for script in (*HTTP_EXAMPLES, *EXAMPLES)]
     shutil.rmtree(repository / "identity_bytes")
-    with ServerProcess(repository, *flags):
+    with ServerProcess(repository, *flags) as server:
+        known["http"] = server.http_address
         ran.append(_run(folder, python, HTTP_CONTROL, known))
     return ran + [
         Outcome(script, "not applicable", reason) for script, reason in NOT_APPLICABLE.items()

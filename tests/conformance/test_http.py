@@ -27,8 +27,8 @@ BINARY_ONLY = ("FP16", "BF16")
 
 
 @pytest.fixture
-def client(server: ServerProcess, http_address: str) -> Iterator[triton.InferenceServerClient]:
-    with triton.InferenceServerClient(http_address) as connected:
+def client(server: ServerProcess) -> Iterator[triton.InferenceServerClient]:
+    with triton.InferenceServerClient(server.http_address) as connected:
         yield connected
 
 
@@ -163,10 +163,8 @@ def test_requests_in_parallel_are_answered(client: triton.InferenceServerClient)
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-async def test_aio_clients_are_answered(
-    server: ServerProcess, http_address: str, algorithm: str | None
-) -> None:
-    async with aio.InferenceServerClient(http_address) as client:
+async def test_aio_clients_are_answered(server: ServerProcess, algorithm: str | None) -> None:
+    async with aio.InferenceServerClient(server.http_address) as client:
         assert await client.is_server_ready()
         assert (await client.get_model_metadata("simple"))["platform"] == "onnxruntime_onnx"
         options = {
