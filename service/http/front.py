@@ -78,7 +78,7 @@ class Front:
         try:
             await self._answer(request)
         except asyncio.CancelledError:
-            if not request.has_left:  # the server ends
+            if not (request.has_left or request.connection.is_refused):  # the server ends
                 await self._fail(request, Unavailable(SHUTTING_DOWN))
         finally:
             request.connection.running = None
@@ -96,8 +96,7 @@ class Front:
             if not route.is_probe:
                 self._take_place()
                 has_place = True
-            if request.method != "GET":
-                request.body = await read_body(request)
+            request.body = await read_body(request)
             reply = await route.handler(request)
             if reply is not None:
                 await request.reply(reply)

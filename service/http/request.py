@@ -195,6 +195,8 @@ class Request:
                 (b"content-length", b"%d" % num_bytes),
             ]
         self.front.answered(reply.status)
+        if not self.is_received:  # what is left of the body has no bound any more
+            self._cycle.keep_alive = False
         await self.until_taken()
         if num_bytes <= TOGETHER_BYTES:
             await self._write_together(reply.status, headers, b"".join(pieces))

@@ -120,6 +120,15 @@ async def test_bodies_are_inflated_within_the_bound(served: Served, pack: object
     assert bomb.json["error"] == f"the body has more than {LIMIT} bytes once it is inflated"
 
 
+async def test_a_request_that_needs_no_body_is_held_to_the_same_time(served: Served) -> None:
+    head = b" HTTP/1.1\r\nhost: localhost\r\ncontent-length: 10\r\n"
+    asking = b"origin: http://localhost\r\naccess-control-request-method: POST\r\n"
+    for sent in (b"GET /ping" + head + b"\r\n", b"OPTIONS /ping" + head + asking + b"\r\n"):
+        (answer,) = answers(await exchange(port_of(served), sent, b"{"))
+        assert answer.headers["connection"] == "close"
+        assert answer.status in (403, 408)
+
+
 async def test_an_unknown_encoding_is_refused(served: Served) -> None:
     answer = await ask(served, "POST", "/api/ListModels", b"{}", [("content-encoding", "br")])
     assert (answer.status, answer.headers["accept-encoding"]) == (415, "gzip, deflate")

@@ -70,10 +70,10 @@ async def test_a_client_that_leaves_a_queue_is_taken_out_of_it(served: Served) -
 
 async def test_a_silent_stream_says_that_it_lives(served: Served) -> None:
     (decoder,) = served.decoders
+    decoder.hold(after=5)
     reader, writer = await asyncio.open_connection("127.0.0.1", port_of(served))
     writer.write(_post("/api/Generate", PROMPT, *EVENTS))
     first = await within_patience(reader.readuntil(b"\n\n\r\n"))
-    decoder.hold()
     assert b"data: " in first
     received = first + await within_patience(reader.readuntil(b": ping\n\n\r\n"))
     decoder.release()
@@ -86,10 +86,12 @@ async def test_a_silent_stream_says_that_it_lives(served: Served) -> None:
 
 async def test_a_model_that_fails_amid_a_stream_is_its_last_event(served: Served) -> None:
     (decoder,) = served.decoders
+    decoder.hold(after=5)
     reader, writer = await asyncio.open_connection("127.0.0.1", port_of(served))
     writer.write(_post("/api/Generate", PROMPT, *EVENTS))
     first = await within_patience(reader.readuntil(b"\n\n\r\n"))
     decoder.error = ModelFailed("the model is broken")
+    decoder.release()
     (answer,) = answers(first + await within_patience(reader.read()))
     last = answer.body.rstrip().split(b"\n\n")[-1]
     assert "broken" in json.loads(last.removeprefix(b"data: "))["error"]
