@@ -13,8 +13,11 @@ from service.runtime.cuda import START_ERRORS, too_old
 
 # After these a process cannot use the device any more (NVIDIA's CUDA Runtime API, cudaError_t:
 # "to continue using CUDA, the process must be terminated and relaunched"), or the device itself is
-# at fault. Running out of memory is not among them.
-STICKY_ERRORS = (
+# at fault; 999 is what a device gives that fell off the bus. Running out of memory is not among
+# them.
+LOST = frozenset((214, 220, 226, 700, 702, 709, 710, *range(714, 720), 721, 810, 999))
+# The words of most of them, for texts without a number.
+LOST_WORDS = (
     "illegal memory access",
     "device-side assert",
     "unspecified launch failure",
@@ -26,16 +29,12 @@ STICKY_ERRORS = (
     "hardware stack error",
     "uncorrectable ecc error",
     "uncorrectable nvlink error",
-    "invalid access of peer gpu memory over nvlink or a hardware error",
-    "tensor memory not completely freed",
-    "context is destroyed",
-    "the mps client has been terminated",
-    "cuda failure 999: unknown error",  # what a device that fell off the bus gives
 )
 MEMORY_ERRORS = (
     "failed to allocate memory for requested buffer of size",
     "is smaller than requested bytes of",  # the arena's limit, gpu_mem_limit
-    "cuda failure 2: out of memory",
+    "cuda failure 2:",
+    "cuda error: out of memory",
     "cublas_status_alloc_failed",
     "cudnn_status_alloc_failed",
     "bad_alloc",
@@ -56,7 +55,9 @@ MEMORY_REMEDY = (
 
 def is_sticky(text: str) -> bool:
     """Whether no run of this process will succeed on the device."""
-    return any(sticky in text.lower() for sticky in STICKY_ERRORS)
+    if match := _NUMBER.search(text):
+        return int(match[1]) in LOST
+    return any(words in text.lower() for words in LOST_WORDS)
 
 
 def is_out_of_memory(text: str) -> bool:

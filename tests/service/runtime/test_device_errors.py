@@ -85,6 +85,26 @@ def test_a_run_without_memory_leaves_the_device_usable(device: str, text: str) -
     assert type(failure_of_run(of_run(2, "out of memory"), device)) is OutOfMemory
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "CUDA error: an illegal memory access was encountered",
+        "CUDA error: device-side assert triggered",
+        "CUDA error: unspecified launch failure",
+        "CUDA error: the launch timed out and was terminated",
+        "CUDA error: misaligned address",
+        "CUDA error: an illegal instruction was encountered",
+        "CUDA error: invalid program counter",
+        "CUDA error: operation not supported on global/shared address space",
+        "CUDA error: hardware stack error",
+        "CUDA error: uncorrectable ECC error encountered",
+        "CUDA error: uncorrectable NVLink error detected during the execution",
+    ],
+)
+def test_a_text_without_a_number_is_known_by_its_words(words: str) -> None:
+    assert type(failure_of_run(words, "cuda")) is DeviceFailed
+
+
 def test_whatever_is_raised_while_a_device_is_used_is_an_error_of_its_run() -> None:
     """Copies to it and from it raise plain errors; our own pass as they are."""
     text = of_run(700, "an illegal memory access was encountered")
