@@ -31,12 +31,12 @@ def serve(try_models: bool, log_level: str, **values: Any) -> None:
         metrics = f"http://{join_address(settings.metrics_host, app.metrics_port)}/metrics"
         if try_models:
             await asyncio.to_thread(_try_models, address)
-        ports = [f"gRPC [bold]{address}[/]"]
+        ports = [f"gRPC [bold]{address}[/]", f"metrics [bold]{metrics}[/]"]
         if app.http_port is not None:
             scheme = "https" if settings.tls_cert else "http"
             http = join_address(settings.http_host or settings.host, app.http_port)
             ports.append(f"HTTP [bold]{scheme}://{http}[/]")
-        console.print("   ".join([*ports, f"metrics [bold]{metrics}[/]"]), highlight=False)
+        console.print("   ".join(ports), highlight=False)
 
     if try_models and (settings.tls_cert or settings.token_file or settings.restricted_protocols):
         raise SettingError("--try-models is set, expected neither TLS nor tokens nor keys with it")

@@ -21,7 +21,7 @@ class ServeError(AttendantError):
 @contextmanager
 def serving(repository: Path, *flags: str) -> Iterator[str]:
     """The address of `attendant serve` on free ports; it ends with the block."""
-    ports = ("--grpc-port", "0", "--metrics-port", "0")
+    ports = ("--grpc-port", "0", "--http-port=-1", "--metrics-port", "0")
     command = [*ATTENDANT, "serve", "--model-repository", str(repository), *ports, *flags]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:  # noqa: S603
         assert process.stdout is not None, "it is a pipe"

@@ -49,6 +49,7 @@ class SleepingSession:
 def main(
     model_repository: Annotated[Path, typer.Option()],
     grpc_port: int = 0,
+    http_port: int = -1,
     metrics_port: int = 0,
     max_queue_requests: int = 32,
     log_level: str = "warning",
@@ -58,6 +59,7 @@ def main(
     settings = Settings(
         model_repository=model_repository,
         grpc_port=grpc_port,
+        http_port=http_port,
         metrics_port=metrics_port,
         max_queue_requests=max_queue_requests,
         default_max_batch_size=MAX_ROWS,

@@ -61,10 +61,11 @@ def start_server(
 
     Its log goes into a file, or where there is none, to standard error.
     """
-    ports = ["--grpc-port", str(port), "--metrics-port", "0", "--log-level", "warning"]
+    ports = ["--grpc-port", str(port), "--http-port=-1", "--metrics-port", "0"]
+    quiet = ["--log-level", "warning"]
     with log.open("a") if log is not None else nullcontext() as errors:
         process = subprocess.Popen(  # noqa: S603 - our own command
-            [*command, "--model-repository", str(repository), *ports, *flags],
+            [*command, "--model-repository", str(repository), *ports, *quiet, *flags],
             stdout=subprocess.PIPE,
             stderr=errors,
             text=True,

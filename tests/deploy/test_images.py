@@ -309,6 +309,7 @@ def started(server: Stage, root: Path, **variables: str) -> Iterator[tuple[Conta
     ports = free_ports(2)
     local = {"ATTENDANT_HOST": "127.0.0.1", "ATTENDANT_METRICS_HOST": "127.0.0.1"}
     env = {"ATTENDANT_GRPC_PORT": str(ports[0]), "ATTENDANT_METRICS_PORT": str(ports[1])}
+    env["ATTENDANT_HTTP_PORT"] = "-1"
     with dockerfile.run(server, root, local | env | variables) as running:
         assert running.process.stdout is not None
         lines = list(takewhile(lambda line: not READY.search(line), running.process.stdout))

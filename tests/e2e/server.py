@@ -45,7 +45,7 @@ class ServerProcess:
     ) -> None:
         self._log = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115 - see __exit__
         self._lines: queue.Queue[str | None] = queue.Queue()
-        ports = ("--grpc-port", "0", "--metrics-port", "0")
+        ports = ("--grpc-port", "0", "--http-port=-1", "--metrics-port", "0")
         self._started_s = time.monotonic()
         self.process = subprocess.Popen(  # noqa: S603 - our own command
             [*command, "--model-repository", repository, *ports, *flags],

@@ -292,7 +292,8 @@ def test_setting_that_cannot_be_is_a_clear_error(
     flags: tuple[str, ...], expected: str, exit_code: int
 ) -> None:
     """The only line: it is found before a port is open."""
-    result = run_process("serve", "--grpc-port", "0", "--metrics-port", "0", *flags)
+    ports = ("--grpc-port", "0", "--http-port=-1", "--metrics-port", "0")
+    result = run_process("serve", *ports, *flags)
     assert result.returncode == exit_code
     assert result.stderr.startswith(f"attendant: error: {expected}")
     assert result.stderr.count("\n") == 1

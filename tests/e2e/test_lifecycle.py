@@ -127,7 +127,7 @@ def test_signal_while_idle_ends_open_streams_and_the_process(
 def test_port_in_use_is_a_clear_error(flag: str, server: ServerProcess, repository: Path) -> None:
     """Both ports are named with the way out, in the only line: gRPC's core prints none."""
     port = server.port if flag == "--grpc-port" else int(server.metrics_url.split(":")[2][:-8])
-    ports = {"--grpc-port": "0", "--metrics-port": "0"} | {flag: str(port)}
+    ports = {"--grpc-port": "0", "--http-port": "-1", "--metrics-port": "0"} | {flag: str(port)}
     flags = [word for pair in ports.items() for word in pair]
     second = subprocess.run(  # noqa: S603 - our own command
         [ATTENDANT, "serve", "--model-repository", repository, *flags],

@@ -157,7 +157,7 @@ def make_app(
     decoders: FakeDecoders | None = None,
     choose_device: ChooseDevice = choose_device,
 ) -> App:
-    ports = {"grpc_port": 0, "metrics_port": 0}
+    ports = {"grpc_port": 0, "http_port": -1, "metrics_port": 0}
     # So that a held run holds the model, and sessions see what tests ask only.
     one_at_a_time = {"instances": 1, "measure_cost_s": 0.0}
     values = ports | one_at_a_time | settings

@@ -40,7 +40,8 @@ async def on_ready(app):
     print(app.grpc_port, flush=True)
 
 settings = Settings(
-    model_repository=Path(sys.argv[1]), grpc_port=0, metrics_port=0, drain_timeout_s={HANGS_S}
+    model_repository=Path(sys.argv[1]), drain_timeout_s={HANGS_S},
+    grpc_port=0, http_port=-1, metrics_port=0
 )
 asyncio.run(serve(settings, on_ready, Openers(open_session)))
 """

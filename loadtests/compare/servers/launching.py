@@ -48,7 +48,7 @@ def attendant(place: Place) -> Launch:
     """Ours with its defaults, but for the longest wait in the queue: a refusal would end a turn."""
     port, metrics_port, _ = place.ports
     folder = repository(place.model, place.scratch / "repository")
-    ports = ["--grpc-port", str(port), "--metrics-port", str(metrics_port)]
+    ports = ["--grpc-port", str(port), "--http-port=-1", "--metrics-port", str(metrics_port)]
     command = [*SERVE, "--model-repository", str(folder), "--log-level", "warning", *ports]
     return Launch([*command, "--max-queue-s", "0"], lambda: OipClient(port))
 

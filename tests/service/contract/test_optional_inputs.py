@@ -61,7 +61,7 @@ def completed(text: str, graph: Signature) -> ModelConfig:
 async def client(tmp_path: Path) -> AsyncIterator[aio.InferenceServerClient]:
     write_scaling(tmp_path, "named", f"input [{X}, {SCALE}]")
     write_scaling(tmp_path, "silent")
-    app = App(Settings(model_repository=tmp_path, grpc_port=0, metrics_port=0))
+    app = App(Settings(model_repository=tmp_path, grpc_port=0, http_port=-1, metrics_port=0))
     await within_patience(app.start())
     async with aio.InferenceServerClient(f"127.0.0.1:{app.grpc_port}") as connected:
         yield connected

@@ -30,7 +30,11 @@ def parts(answer: str) -> tuple[list[str], list[float]]:
 async def test_every_model_that_was_exported_before_loads_and_answers_as_it_did() -> None:
     """Those that take a text are asked their own example."""
     repository = SAVED / "repository"
-    app = App(Settings(model_repository=repository, grpc_port=0, metrics_port=0, measure_cost_s=0))
+    app = App(
+        Settings(
+            model_repository=repository, grpc_port=0, http_port=-1, metrics_port=0, measure_cost_s=0
+        )
+    )
     await app.start()
     try:
         address = f"127.0.0.1:{app.grpc_port}"
