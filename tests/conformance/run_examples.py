@@ -146,6 +146,16 @@ _SHM_TESTS = (
 HTTP_TESTS = (
     *_unit_tests("L0_http/python_http_aio_test.py", "TestHttpAioClient", _AIO_TESTS),
     *_unit_tests("L0_shared_memory/shared_memory_test.py", "SharedMemoryTest", _SHM_TESTS),
+    *_unit_tests(
+        "L0_shared_memory/shared_memory_test.py",
+        "TestSharedMemoryUnregister",
+        "unregister_shm_after_inference_http",
+    ),
+    *_unit_tests(
+        "L0_logging/logging_endpoint_test.py",
+        "LogEndpointTest",
+        "http_get_settings http_update_settings",
+    ),
 )
 # By the flags of the server that they want.
 TESTS = {
