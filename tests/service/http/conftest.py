@@ -1,4 +1,4 @@
-"""One server with an HTTP port for all tests of a file."""
+"""One server with an HTTP port for all tests of a file: its `SETTINGS`, started by its `SERVE`."""
 
 from collections.abc import AsyncIterator, Iterator
 
@@ -14,7 +14,8 @@ async def server(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Served]:
     settings = {"http_port": 0} | getattr(request.module, "SETTINGS", {})
-    async with every_task(tmp_path_factory.mktemp("model_repository"), **settings) as running:
+    serve = getattr(request.module, "SERVE", every_task)
+    async with serve(tmp_path_factory.mktemp("model_repository"), **settings) as running:
         yield running
 
 
