@@ -5,6 +5,8 @@ how much is left. Weights are random and the same on both sides. The loads are i
 `speed_encoders.py` and `speed_decoders.py`, what work costs at least in `counts.py`.
 """
 
+from collections.abc import Collection
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -12,10 +14,11 @@ import torch
 from loadtests.gpu import speed_decoders, speed_encoders
 from loadtests.gpu.build import MAX_REASON, Builds, builds_of, encoder_kinds
 from loadtests.gpu.claims import Claim, at_least, at_most, is_true
+from loadtests.gpu.compiled_ahead import CompiledAhead, tasks_of
 from loadtests.gpu.context import Context, Findings
 from loadtests.gpu.limits import Limits, measured_limits
 from loadtests.gpu.shapes import MISSING, TITLES, decoders, encoders
-from loadtests.gpu.speed_encoders import MAX_ERROR, PEER_PRECISION
+from loadtests.gpu.speed_encoders import MAX_ERROR, PEER_PRECISION, Task
 from loadtests.gpu.timing import Quartiles, short
 from loadtests.gpu.transformers_peer import STATIC, STATIC_EAGER
 
@@ -25,6 +28,7 @@ LEAST_MATRIX_SHARE = 0.5
 LEAST_BANDWIDTH_SHARE = 0.7  # decoding one row
 LEAST_OVER_STATIC, STATIC_ROWS = 1.5, 32
 MOST_HOST_SHARE = 0.05  # at that many rows
+COMPILING_SHARE = 0.35  # of the section's time, at most, before anything is timed
 ERROR = "difference of logits from PyTorch's in bf16, over their norm"
 
 
@@ -33,6 +37,11 @@ def run(context: Context) -> Findings:
     builds = builds_of(context)
     names = _in_order(context)
     builds.start(names)
+    ahead = CompiledAhead()
+    if context.device == "cuda":
+        context.say("compiling PyTorch's networks side by side")
+        ahead.start(context, tasks_of(context))
+        ahead.wait(COMPILING_SHARE * context.left_s)
     if context.device == "cpu":  # builds would be in the times; threads wait for each other
         torch.set_num_threads(1)
         for name in names:
@@ -47,9 +56,9 @@ def run(context: Context) -> Findings:
         part = context.until(1 / (len(names) - index))
         problem = builds.problem(name, part.left_s)
         if problem:
-            findings["left_out"].append(f"{TITLES[name]}: {problem}.")
+            findings["failures"].append(is_true(f"{TITLES[name]} is built", False, problem))
         else:
-            _measure(findings, part, name, builds, limits)
+            _measure(findings, part, name, Prepared(builds, limits, ahead.done))
     findings["left_out"] += [f"{shape}: {why}." for shape, why in MISSING.items()]
     findings["tables"] = [_limits_table(limits), *_tables(findings)]
     findings["claims"] = claims_of(findings, is_tiny=context.is_tiny)
@@ -73,12 +82,19 @@ def _in_order(context: Context) -> list[str]:
     return [name for pair in zip(*both, strict=True) for name in pair]
 
 
-def _measure(
-    findings: dict[str, Any], context: Context, name: str, builds: Builds, limits: Limits
-) -> None:
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """All that shapes are measured with."""
+
+    builds: Builds
+    limits: Limits
+    compiled: Collection[Task] = ()  # ahead
+
+
+def _measure(findings: dict[str, Any], context: Context, name: str, prepared: Prepared) -> None:
     """Add the figures of one shape; where that fails, a claim that says so."""
     try:
-        figures = _figures_of(context, name, builds, limits)
+        figures = _figures_of(context, name, prepared)
     except Exception as error:  # of any library: other shapes are measured all the same
         said = f"{type(error).__name__}: {str(error)[:MAX_REASON]}"
         findings["failures"].append(is_true(f"{TITLES[name]} was timed", False, said))
@@ -91,12 +107,13 @@ def _measure(
             findings[key] += values
 
 
-def _figures_of(context: Context, name: str, builds: Builds, limits: Limits) -> dict[str, Any]:
+def _figures_of(context: Context, name: str, prepared: Prepared) -> dict[str, Any]:
+    builds, others = prepared.builds, (prepared.limits, prepared.compiled)
     if name in encoders(is_tiny=context.is_tiny):
-        figures = speed_encoders.compare(context, name, builds.folder(name), limits)
+        figures = speed_encoders.compare(context, name, builds.folder(name), *others)
         figures["encoders"] = figures.pop("rows")
     else:
-        figures = speed_decoders.compare(context, name, builds.repository, limits)
+        figures = speed_decoders.compare(context, name, builds.repository, *others)
         figures["decoders"] = figures.pop("rows")
     return figures
 

@@ -135,7 +135,8 @@ def test_a_shape_that_fails_is_a_failed_check_and_keeps_what_others_gave(
     context = Context(run, "6 speed", time.monotonic() + LIMIT_S)
     limits = Limits(**findings["limits"])
     kept = findings | {"failures": []}
-    speed._measure(kept, context, "tiny-encoder", Builds(tmp_path, "cpu"), limits)
+    prepared = speed.Prepared(Builds(tmp_path, "cpu"), limits)
+    speed._measure(kept, context, "tiny-encoder", prepared)
     (failure,) = kept["failures"]
     assert (failure["kind"], failure["holds"]) == ("check", False)
     assert failure["claim"] == "A tiny encoder was timed"
