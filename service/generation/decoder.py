@@ -29,7 +29,7 @@ from service.generation.logits_memory import (
     num_candidates_of,
 )
 from service.generation.step_logits import StepLogits
-from service.runtime.binding import Binding, Bound, HostMemory, Inputs
+from service.runtime.binding import Binding, Bound, HostMemory, Inputs, Memory
 from service.runtime.device_memory import DeviceMemory
 from service.runtime.session import OnnxSession
 
@@ -106,7 +106,7 @@ class OnnxDecoder:
         max_rows: int,
         by_slot: Mapping[str, Bound] | None = None,
         prefill: OnnxSession | None = None,
-        memory: HostMemory | DeviceMemory | None = None,
+        memory: Memory | None = None,
     ) -> None:
         """`by_slot` are further inputs, one row per slot: the caller writes, the graph reads.
 

@@ -33,7 +33,7 @@ from service.generation.decoder import (
 )
 from service.generation.opening import SPIN_US, CacheLimits, memory_of, needing_memory
 from service.generation.step_logits import StepLogits
-from service.runtime.binding import HostMemory
+from service.runtime.binding import HostMemory, Memory
 from service.runtime.device_memory import DeviceMemory
 from service.runtime.session import OnnxSession, SessionOptions
 
@@ -147,7 +147,7 @@ class EncoderDecoder:
         num_slots: int,
         max_tokens: int,
         max_rows: int,
-        memory: HostMemory | DeviceMemory | None = None,
+        memory: Memory | None = None,
     ) -> None:
         """`max_tokens` are of source and output together."""
         memory = memory or HostMemory()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from service.errors import LoadError, ModelFailed
 from service.generation.decoder import MAX_SLOTS, PREFILL_SUFFIX, DecoderShape, OnnxDecoder
-from service.runtime.binding import HostMemory
+from service.runtime.binding import HostMemory, Memory
 from service.runtime.device_errors import megabytes, out_of_memory
 from service.runtime.device_memory import DeviceMemory
 from service.runtime.session import OnnxSession, SessionOptions, num_bytes_of
@@ -73,7 +73,7 @@ def needing_memory(path: Path, options: SessionOptions, cache_bytes: int) -> Ite
         raise LoadError(out_of_memory(options.device, purpose, str(error))) from error
 
 
-def memory_of(options: SessionOptions) -> HostMemory | DeviceMemory:
+def memory_of(options: SessionOptions) -> Memory:
     """The memory of the device that a session runs on. Raises `LoadError`."""
     if options.device == "cpu":
         return HostMemory()
