@@ -40,6 +40,8 @@ async def read_body(request: "Request") -> Body:
     while has_more:
         allowed_s = settings.receive_timeout_s + num_bytes / settings.http_min_body_bytes_per_s
         message = await _receive(request, started_s + allowed_s - time.monotonic())
+        if message["type"] == "http.disconnect":
+            raise asyncio.CancelledError("the client has left, or was refused")
         piece = message["body"]
         has_more = message["more_body"]
         num_bytes += len(piece)

@@ -177,11 +177,6 @@ class Connection(HttpToolsProtocol):
         self.refuse(HttpError(400, msg))
 
     @property
-    def is_refused(self) -> bool:
-        """Whether the connection ends with an error that is written, or due."""
-        return self._is_over
-
-    @property
     def is_busy(self) -> bool:
         """Whether a request has no whole answer yet."""
         return self.cycle is not None and not self.cycle.response_complete

@@ -69,7 +69,7 @@ class Front:
         send: Callable[[dict[str, Any]], Awaitable[None]],
     ) -> None:
         request = Request(self, scope, receive, send)
-        if request.has_left:
+        if request.is_over:
             return
         stay = Stay()
         current_stay.set(stay)
@@ -78,7 +78,7 @@ class Front:
         try:
             await self._answer(request)
         except asyncio.CancelledError:
-            if not (request.has_left or request.connection.is_refused):  # the server ends
+            if not request.is_over:  # the server ends
                 await self._fail(request, Unavailable(SHUTTING_DOWN))
         finally:
             request.connection.running = None

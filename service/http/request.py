@@ -130,6 +130,11 @@ class Request:
         return bool(self._cycle.disconnected)
 
     @property
+    def is_over(self) -> bool:
+        """Whether there is nothing to answer any more: the client is gone, or was refused."""
+        return bool(self._cycle.disconnected or self._cycle.response_complete)
+
+    @property
     def has_begun(self) -> bool:
         """Whether an answer is on its way, or there is no one to answer."""
         return bool(self._cycle.response_started or self._cycle.disconnected)
