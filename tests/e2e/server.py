@@ -23,7 +23,7 @@ PLAIN = {"COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"}
 START_LIMIT_S = 60.0  # generous: the cores are shared with other tests
 STOP_LIMIT_S = 30.0
 POLL_S = 0.005  # where there is no event to wait for
-READY = re.compile(r"gRPC (\S+)(?:\s+HTTP https?://(\S+))?\s+metrics (http://\S+/metrics)")
+READY = re.compile(r"gRPC (\S+)\s+metrics (http://\S+/metrics)(?:\s+HTTP https?://(\S+))?")
 
 
 def free_ports(count: int) -> list[int]:
@@ -58,7 +58,7 @@ class ServerProcess:
 
     def __enter__(self) -> Self:
         try:
-            self.address, self.http_address, self.metrics_url = self._wait_until_ready()
+            self.address, self.metrics_url, self.http_address = self._wait_until_ready()
         except BaseException:
             self.__exit__(None, None, None)
             raise
@@ -130,7 +130,7 @@ class ServerProcess:
         self._lines.put(None)
 
     def _wait_until_ready(self) -> tuple[str, str, str]:
-        """The addresses of gRPC and HTTP, nothing where it has no such port, and of metrics."""
+        """The addresses of gRPC, of metrics, and of HTTP, which is empty without that port."""
         until_s = self._started_s + START_LIMIT_S
         while (remaining_s := until_s - time.monotonic()) > 0:
             try:
@@ -140,7 +140,7 @@ class ServerProcess:
             if line is None:
                 raise AssertionError(f"the server ended before it was ready:\n{self.log()}")
             if match := READY.search(line):
-                return match[1], match[2] or "", match[3]
+                return match[1], match[2], match[3] or ""
         raise AssertionError(f"the server was not ready in {START_LIMIT_S} s:\n{self.log()}")
 
 
