@@ -14,6 +14,7 @@ SHARED_MEMORY = "CUDA's shared memory is refused, as tests check"
 # Files that mention CUDA for another reason than that something runs on it.
 OTHERS = {
     "docs/compatibility.md": SHARED_MEMORY,
+    "docs/http.md": SHARED_MEMORY,
     "docs/protocol.md": SHARED_MEMORY,
     "docs/security.md": SHARED_MEMORY,
     "service/api/access.py": SHARED_MEMORY,

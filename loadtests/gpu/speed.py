@@ -3,6 +3,7 @@
 Every figure stands beside the machine's own limit, measured in the same run: the share of it says
 how much is left. Weights are random and the same on both sides. The loads are in
 `speed_encoders.py` and `speed_decoders.py`, what work costs at least in `counts.py`.
+docs/cuda.md says what was verified on CUDA.
 """
 
 from collections.abc import Collection
