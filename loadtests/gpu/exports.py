@@ -31,6 +31,7 @@ from service.runtime.cpus import available_cpus
 
 WHY_SUFFIX = ".txt"  # of the reason for which a model is not there
 _HAS_TARGET = any(field.name == "target" for field in fields(ExportSettings))
+CACHED = ("decoder", "encoder-decoder")  # kinds with a cache, which GroupQueryAttention keeps
 PRECISIONS: tuple[Precision, ...] = ("fp32", "fp16", "bf16")
 
 
@@ -71,13 +72,35 @@ class Model:
     def manifest(self) -> Manifest:
         return Manifest.from_json((self.folder / "manifest.json").read_text(encoding="utf-8"))
 
-    def graphs(self) -> list[tuple[Precision, str, Path]]:
-        """Precision, layout and file of each graph that is for the precision."""
+    def graphs(self) -> list["Graph"]:
+        """Its graphs in the precision, of each layout."""
         return [
-            (graph.precision, graph.layout, self.folder / name)
+            Graph(self, graph.layout, self.folder / name)
             for name, graph in self.manifest.graphs.items()
             if graph.precision == self.precision
         ]
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """A graph of a model."""
+
+    model: Model
+    layout: str
+    path: Path
+
+    @property
+    def name(self) -> str:
+        return f"{self.model.name} {self.layout}".strip()
+
+    def obstacle(self, device: str) -> str:
+        """Why no device of that kind computes it; empty where one may."""
+        if (device, self.layout) == ("cpu", "paged"):
+            return "the CPU provider has no PagedAttention"
+        if (device, self.layout, self.model.precision) == ("cuda", "", "fp32"):
+            has_cache = self.model.kind in CACHED
+            return "CUDA's GroupQueryAttention has no float32" if has_cache else ""
+        return ""
 
 
 def sizes_of(context: Context) -> Sizes:

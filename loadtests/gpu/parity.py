@@ -7,14 +7,15 @@ graphs, it is not. docs/cuda.md says what was verified on CUDA.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 from loadtests.gpu.claims import Claim, is_true
 from loadtests.gpu.context import Context, Findings
 from loadtests.gpu.device import session_options, torch_device
 from loadtests.gpu.exports import (
+    CACHED,
     PRECISIONS,
+    Graph,
     Model,
     all_kinds,
     checkpoint_of,
@@ -28,22 +29,27 @@ from service.errors import LoadError, ModelFailed
 
 # On the CPU a tiny run exports these in half precision too, which is slow there and proves little.
 TINY_HALF = ("classification", "decoder")
-NO_FLOAT32 = ("decoder", "encoder-decoder")  # GroupQueryAttention has none on CUDA
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
     """A graph of a model, to be compared in one way."""
 
-    model: Model
-    layout: str
-    graph: Path
+    graph: Graph
     arithmetic: str  # one of LIMITS
+
+    @property
+    def kind(self) -> str:
+        return self.graph.model.kind
+
+    @property
+    def layout(self) -> str:
+        return self.graph.layout
 
     @property
     def name(self) -> str:
         layout = f", {self.layout}" if self.layout else ""
-        return f"{self.model.kind} in {self.arithmetic}{layout}"
+        return f"{self.kind} in {self.arithmetic}{layout}"
 
 
 def run(context: Context) -> Findings:
@@ -55,6 +61,9 @@ def run(context: Context) -> Findings:
             left_out.append(f"{model.name} is not exported: {model.reason}")
             continue
         for case in cases_of(model, context):
+            if obstacle := case.graph.obstacle(context.device):
+                left_out.append(f"{case.name}: {obstacle}")
+                continue
             if context.is_over:
                 left_out.append(f"{case.name}: no time was left")
                 continue
@@ -89,7 +98,7 @@ def not_wanted(context: Context) -> list[str]:
 
 def _why_not(context: Context, kind: str, precision: Precision) -> str:
     if context.device == "cuda":
-        is_missing = precision == "fp32" and kind in NO_FLOAT32
+        is_missing = precision == "fp32" and kind in CACHED
         return "CUDA's GroupQueryAttention has no float32" if is_missing else ""
     if precision == "bf16":
         return "the CPU provider has no kernels for bfloat16"
@@ -99,18 +108,18 @@ def _why_not(context: Context, kind: str, precision: Precision) -> str:
 
 
 def cases_of(model: Model, context: Context) -> Iterator[Case]:
-    for precision, layout, graph in model.graphs():
-        yield Case(model, layout, graph, precision)
-        if precision == "fp32" and context.device == "cuda":  # as it is served, see LIMITS
-            yield Case(model, layout, graph, "tf32")
+    for graph in model.graphs():
+        yield Case(graph, model.precision)
+        if model.precision == "fp32" and context.device == "cuda":  # as it is served, see LIMITS
+            yield Case(graph, "tf32")
 
 
 def _measure(case: Case, context: Context) -> tuple[Figures | None, str]:
     """Figures, or why there are none."""
-    checkpoint = checkpoint_of(case.model.kind, sizes_of(context))
+    checkpoint = checkpoint_of(case.kind, sizes_of(context))
     try:
         options = session_options(context, is_exact=case.arithmetic == "fp32")
-        pairs = outputs_of(case.model.kind, checkpoint, case.graph, options, torch_device(context))
+        pairs = outputs_of(case.kind, checkpoint, case.graph.path, options, torch_device(context))
     except (LoadError, ModelFailed) as error:
         return None, str(error)
     return worst([compare(pair, LIMITS[case.arithmetic].tie) for pair in pairs]), ""
@@ -136,7 +145,7 @@ def _findings(
         claims.append(found | {"in_table": True})
         rows.append([*_row(case, figures), described(limits), "yes" if holds else "**no**"])
         data.append(_data(case, figures, holds=holds))
-    compared = {case.model.kind for case, figures, _ in results if figures is not None}
+    compared = {case.kind for case, figures, _ in results if figures is not None}
     missing = [kind for kind in all_kinds() if kind not in compared]
     claims.append(is_true("every kind of model was compared", not missing, ", ".join(missing)))
     table = {
@@ -164,7 +173,7 @@ def _findings(
 def _row(case: Case, figures: Figures) -> list[str]:
     same = "" if figures.agreement is None else percent(figures.agreement)
     return [
-        *(case.model.kind, case.arithmetic, case.layout or "default", str(figures.num_rows)),
+        *(case.kind, case.arithmetic, case.layout or "default", str(figures.num_rows)),
         *(f"{figures.max_abs:.2e}", percent(figures.relative)),
         *(f"{figures.min_cosine:.6f}", f"{figures.mean_cosine:.6f}", same),
     ]
@@ -172,5 +181,5 @@ def _row(case: Case, figures: Figures) -> list[str]:
 
 def _data(case: Case, figures: Figures, *, holds: bool) -> dict[str, Any]:
     numbers = {key: value if value == value else None for key, value in asdict(figures).items()}
-    where = {"kind": case.model.kind, "arithmetic": case.arithmetic, "layout": case.layout}
+    where = {"kind": case.kind, "arithmetic": case.arithmetic, "layout": case.layout}
     return {**where, **numbers, "holds": holds}

@@ -16,12 +16,11 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from loadtests.gpu.claims import Claim, is_true
 from loadtests.gpu.context import Context, Findings
 from loadtests.gpu.device import session_options, torch_device
-from loadtests.gpu.exports import Model, checkpoint_of, export_models, sizes_of
+from loadtests.gpu.exports import Graph, checkpoint_of, export_models, sizes_of
 from loadtests.gpu.parity import wanted
 from loadtests.gpu.references import outputs_of
 from service.errors import LoadError, ModelFailed
@@ -73,19 +72,19 @@ def run(context: Context) -> Findings:
         if model.reason:
             findings["left_out"].append(f"{model.name} is not exported: {model.reason}")
             continue
-        for _, layout, graph in model.graphs():
-            name = f"{model.name} {layout}".strip()
-            if context.is_over:
-                findings["left_out"].append(f"{name}: no time was left")
+        for graph in model.graphs():
+            obstacle = graph.obstacle(context.device)
+            if obstacle or context.is_over:
+                findings["left_out"].append(f"{graph.name}: {obstacle or 'no time was left'}")
                 continue
             try:
-                placed.append(_place(name, model, graph, context))
+                placed.append(_place(graph, context))
             except (LoadError, ModelFailed) as error:
                 if context.device == "cuda":
-                    claim = is_true(f"{name} can be opened", False, str(error))
+                    claim = is_true(f"{graph.name} can be opened", False, str(error))
                     findings["claims"].append(claim)
                 else:
-                    findings["left_out"].append(f"{name}: {error}")
+                    findings["left_out"].append(f"{graph.name}: {error}")
     context.say(f"{len(placed)} graphs were read")
     provider = PROVIDERS[context.device]
     findings["claims"] += [claim for each in placed for claim in claims_of(each, provider)]
@@ -124,23 +123,24 @@ def _counted(counts: Counter[str]) -> str:
     return ", ".join(f"{count} {name}" for name, count in counts.items()) or "none"
 
 
-def _place(name: str, model: Model, graph: Path, context: Context) -> Placed:
+def _place(graph: Graph, context: Context) -> Placed:
     """Open a graph and those beside it, and run it once where its kernels can be heard of."""
     options = session_options(context)
     options = replace(options, allows_cpu_nodes=True)  # they are to be named
     if context.device == "cpu":  # where a session does not record this by itself
         tuning = replace(options.tuning, session_entries=(RECORDED,))
         options = replace(options, tuning=tuning)
-    files = [graph, graph.with_suffix(PREFILL_SUFFIX), graph.with_name(ENCODER_FILENAME)]
+    path, model = graph.path, graph.model
+    files = [path, path.with_suffix(PREFILL_SUFFIX), path.with_name(ENCODER_FILENAME)]
     nodes = [node for file in files if file.is_file() for node in OnnxSession(file, options).nodes]
     kernels: Counter[str] = Counter()
     if context.device == "cuda":
         checkpoint = checkpoint_of(model.kind, sizes_of(context))
         with announced() as printed:
-            outputs_of(model.kind, checkpoint, graph, options, torch_device(context))
+            outputs_of(model.kind, checkpoint, path, options, torch_device(context))
         kernels = kernels_of("".join(printed))
-    fused = model.manifest.graphs[graph.name].fused
-    return Placed(name, tuple(nodes), sum(fused.get(each, 0) for each in FUSED), kernels)
+    fused = model.manifest.graphs[path.name].fused
+    return Placed(graph.name, tuple(nodes), sum(fused.get(each, 0) for each in FUSED), kernels)
 
 
 @contextmanager

@@ -21,7 +21,7 @@ from loadtests.gpu.claims import Claim, at_least, is_true
 from loadtests.gpu.client import connect, generate
 from loadtests.gpu.context import Context, Findings
 from loadtests.gpu.device import session_options
-from loadtests.gpu.exports import PRECISIONS, Model, checkpoint_of, export_models, sizes_of
+from loadtests.gpu.exports import PRECISIONS, Graph, checkpoint_of, export_models, sizes_of
 from loadtests.gpu.figures import LIMITS, Limits, Outputs, compare, described, worst
 from loadtests.gpu.references import Rows, continued, open_rows, ragged_rows
 from loadtests.gpu.server import Served, served
@@ -53,17 +53,18 @@ def run(context: Context) -> Findings:
     models = []
     for model in export_models(context, wanted):
         models.append(model)
-        if model.reason or (context.device, model.name) == ("cuda", "decoder-fp32"):
-            reason = model.reason or "CUDA's GroupQueryAttention has no float32"
-            findings["left_out"].append(f"{model.name}: {reason}")
+        if model.reason:
+            findings["left_out"].append(f"{model.name} is not exported: {model.reason}")
             continue
-        if context.is_over:
-            findings["left_out"].append(f"{model.name}: no time was left")
-            continue
-        try:
-            findings["claims"] += _claims_of(model, context)
-        except (LoadError, ModelFailed) as error:
-            findings["claims"].append(is_true(f"{model.name} is computed", False, str(error)))
+        for graph in model.graphs():
+            obstacle = graph.obstacle(context.device)
+            if obstacle or context.is_over:
+                findings["left_out"].append(f"{graph.name}: {obstacle or 'no time was left'}")
+                continue
+            try:
+                findings["claims"] += _claims_of(graph, context)
+            except (LoadError, ModelFailed) as error:
+                findings["claims"].append(is_true(f"{graph.name} is computed", False, str(error)))
         context.say(f"{model.name} was compared with itself")
     decoders = [m for m in models if m.kind == "decoder" and m.is_there and m.precision != "fp32"]
     decoder = decoders[0] if context.device == "cuda" and decoders else models[-1]
@@ -74,29 +75,21 @@ def run(context: Context) -> Findings:
     return findings
 
 
-def _claims_of(model: Model, context: Context) -> list[Claim]:
-    claims = []
-    arithmetic = (
-        "tf32" if model.precision == "fp32" and context.device == "cuda" else model.precision
-    )
-    limits = LIMITS[arithmetic]
-    for _, layout, graph in model.graphs():
-        name = f"{model.name} {layout}".strip()
-        if model.kind in TEXT_KINDS:
-            session = OnnxSession(graph, session_options(context))
-            claims.append(_batched(name, session, model, context, limits))
-            continue
-        num_tokens, num_rows = sizes_of(context).context_tokens, len(PROMPT_TOKENS) + 1
-        claims += _cached(
-            name, open_rows(graph, session_options(context), num_tokens, num_rows), context, limits
-        )
-    return claims
+def _claims_of(graph: Graph, context: Context) -> list[Claim]:
+    model = graph.model
+    is_rounded = model.precision == "fp32" and context.device == "cuda"
+    limits = LIMITS["tf32" if is_rounded else model.precision]
+    if model.kind in TEXT_KINDS:
+        return [_batched(graph, context, limits)]
+    num_tokens, num_rows = sizes_of(context).context_tokens, len(PROMPT_TOKENS) + 1
+    decoder = open_rows(graph.path, session_options(context), num_tokens, num_rows)
+    return _cached(graph.name, decoder, context, limits)
 
 
-def _batched(
-    name: str, session: OnnxSession, model: Model, context: Context, limits: Limits
-) -> Claim:
+def _batched(graph: Graph, context: Context, limits: Limits) -> Claim:
     """Rows of a ragged batch beside each of them alone."""
+    model = graph.model
+    session = OnnxSession(graph.path, session_options(context))
     checkpoint = checkpoint_of(model.kind, sizes_of(context))
     network = checkpoint.model
     assert isinstance(network, TextNetwork), "only text networks are batched"
@@ -111,7 +104,7 @@ def _batched(
     ]
     is_choice = model.kind == "classification"
     return _claim(
-        f"{name} computes a text in a batch as alone",
+        f"{graph.name} computes a text in a batch as alone",
         [Outputs(together, np.concatenate(alone), is_choice)],
         limits,
     )
