@@ -17,7 +17,7 @@ from service.api.access import Access
 from service.api.admission import SHUTTING_DOWN, Admission, Stay, current_stay, message_bytes
 from service.api.calls import INTERNAL_ERROR, Calls
 from service.api.operations import Operations
-from service.errors import AttendantError, Unavailable
+from service.errors import AttendantError, Unavailable, forget_frames
 from service.http.body import read_body
 from service.http.browser import BrowserRules
 from service.http.request import Reply, Request
@@ -82,8 +82,7 @@ class Front:
                 await self._fail(request, Unavailable(SHUTTING_DOWN))
         finally:
             request.connection.running = None
-            if request.stream is not None:
-                request.stream.stop()
+            request.let_go()
             self.admission.let_go(stay)
 
     async def _answer(self, request: Request) -> None:
@@ -101,9 +100,11 @@ class Front:
             if reply is not None:
                 await request.reply(reply)
         except (HttpError, AttendantError) as error:
+            forget_frames(error)  # an engine may keep it, and they the request
             await self._fail(request, error)
-        except Exception:
+        except Exception as error:
             logger.exception("%s %s failed", request.method, request.path)
+            forget_frames(error)
             failed = HttpError(500, INTERNAL_ERROR, kind="server_error", code="internal_error")
             await self._fail(request, failed)
         finally:

@@ -237,6 +237,14 @@ class Request:
         await self.until_taken()
         await self._send({"type": "http.response.body", "body": piece, "more_body": has_more})
 
+    def let_go(self) -> None:
+        """End what the request holds, and the circles in which it is referred to."""
+        if self.stream is not None:
+            self.stream.stop()
+            self.stream = None
+        self._scope.pop("connection")
+        self._scope.pop("cycle")
+
     async def until_taken(self) -> None:
         """Wait for a client that reads slowly. Raises `DeadlineExceeded` after the limit."""
         flow = self.connection.flow
