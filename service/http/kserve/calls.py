@@ -4,7 +4,7 @@ Long bodies are read and written on a thread. Lives on the event loop.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -31,6 +31,7 @@ MODEL_INFER = PREFIX + "ModelInfer"
 LONG_JSON_BYTES = 2**18  # of a request; to parse as much takes a millisecond
 LONG_BODY_BYTES = 2**22  # of which most tensors are copied, as they begin at any byte
 LONG_DATA_BYTES = 2**15  # of tensors that become JSON, which is five times as long
+PIECE_BYTES = 2**18  # of an answer, handed to the connection at once
 _END = object()
 
 
@@ -138,7 +139,18 @@ async def _reply(
         compress = partial(compressed, buffers, encoding)
         buffers = await _run(compress, is_long=is_long(num_bytes))
         headers = (*headers, (b"content-encoding", encoding.encode()), _VARY)
-    return Reply(buffers, content_type=content_type.encode(), headers=tuple(headers))
+    return Reply(list(_sliced(buffers)), content_type=content_type.encode(), headers=tuple(headers))
+
+
+def _sliced(buffers: Sequence[bytes | memoryview]) -> Iterator[bytes | memoryview]:
+    """The same bytes in pieces: a transport copies what a client has not taken yet of one."""
+    for buffer in buffers:
+        if len(buffer) <= PIECE_BYTES:
+            yield buffer
+            continue
+        view = memoryview(buffer)
+        for start in range(0, len(view), PIECE_BYTES):
+            yield view[start : start + PIECE_BYTES]
 
 
 _VARY = (b"vary", b"accept-encoding")

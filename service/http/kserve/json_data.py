@@ -52,7 +52,10 @@ def read_data(data: msgspec.Raw, datatype_name: str, name: str) -> bytes | list[
 
 def _depth(data: msgspec.Raw, name: str) -> int:
     """The number of lists inside each other at the beginning, which all values have to be in."""
-    beginning = bytes(memoryview(data)[: 8 * MAX_DEPTH]).translate(None, b" \t\r\n")
+    view = memoryview(data)
+    if bytes(view[:1]) == b"[" and bytes(view[1:2]) not in (b"[", b" ", b"\t", b"\r", b"\n"):
+        return 1  # as most are
+    beginning = bytes(view[: 8 * MAX_DEPTH]).translate(None, b" \t\r\n")
     depth = len(beginning) - len(beginning.lstrip(b"["))
     if not depth:
         raise InvalidArgument(f"Unable to parse 'data' of input '{name}': expected a list")
@@ -140,9 +143,10 @@ def write_data(raw: bytes | memoryview, datatype_name: str, count: int, name: st
 
 
 def _write_numbers(numbers: np.ndarray) -> bytes:
-    if numbers.dtype.kind == "f" and not np.isfinite(numbers).all():
-        return json.dumps(numbers.tolist()).encode()
-    return msgspec.json.encode(numbers.tolist())
+    values = numbers.tolist()
+    text = msgspec.json.encode(values)
+    # It writes null for numbers that are not finite, and for nothing else here.
+    return json.dumps(values).encode() if b"null" in text else text
 
 
 def _write_strings(raw: bytes, count: int, name: str) -> bytes:

@@ -72,7 +72,7 @@ def described(response: Response) -> dict[str, Any]:
     """What an answer says beside its outputs: the id only where the request had one."""
     values: dict[str, Any] = {"id": response.id} if response.id else {}
     values |= {"model_name": response.model_name, "model_version": response.model_version}
-    parameters = parameters_of(response)
+    parameters = parameters_of(response) if response.parameters else {}
     return values | ({"parameters": parameters} if parameters else {})
 
 

@@ -3,6 +3,8 @@
 import asyncio
 import gzip
 import json
+import re
+import socket
 import zlib
 from pathlib import Path
 from typing import Any
@@ -29,8 +31,9 @@ SETTINGS = {
     "http_port": 0,
     "max_queue_requests": 1,
     "max_message_parts": 4_096,  # 512 KiB of JSON
-    "max_message_bytes": 2**22,
+    "max_message_bytes": 2**24,
 }
+NUM_LONG = 12_000_000  # bytes, more than the buffers of both sockets hold
 SIMPLE = "/v2/models/simple/infer"
 TALE = {"text_input": "once upon", "sampling_parameters": '{"temperature": 0, "max_tokens": 8}'}
 
@@ -171,9 +174,9 @@ async def test_other_encodings_are_501_and_name_those_there_are(served: Served) 
 
 
 async def test_a_body_that_inflates_beyond_the_bound_is_refused(served: Served) -> None:
-    answer = await post(served, SIMPLE, gzip.compress(bytes(2**23)), Content_Encoding="gzip")
+    answer = await post(served, SIMPLE, gzip.compress(bytes(2**25)), Content_Encoding="gzip")
     assert answer.status in (400, 413)
-    assert str(2**22) in answer.json["error"]
+    assert str(2**24) in answer.json["error"]
 
 
 @pytest.mark.parametrize(
@@ -210,6 +213,31 @@ def _strings(*texts: str) -> Any:
     request.inputs[0].ClearField("contents")
     request.raw_input_contents.append(raw)
     return request
+
+
+async def test_of_a_long_answer_the_connection_holds_little_while_it_is_not_read(
+    served: Served,
+) -> None:
+    request = _strings("x" * NUM_LONG)
+    body, headers = infer_body(request, is_binary=True)
+    lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    head = f"POST /v2/models/strings/infer HTTP/1.1\r\nhost: localhost\r\n{lines}"
+    client = socket.socket()
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2**12)
+    client.setblocking(False)
+    await asyncio.get_running_loop().sock_connect(client, ("127.0.0.1", port_of(served)))
+    reader, writer = await asyncio.open_connection(sock=client, limit=2**10)
+    writer.write(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
+    front = served.app._http
+    assert front is not None
+    (connection,) = front._all()
+    await eventually(lambda: connection.flow.write_paused)
+    await asyncio.sleep(0.05)
+    assert connection.transport.get_write_buffer_size() < 2**20
+    answer_head = (await reader.readuntil(b"\r\n\r\n")).decode()
+    size = int(re.findall(r"\ncontent-length: (\d+)", answer_head)[0])
+    assert b"x" * NUM_LONG in await reader.readexactly(size)
+    writer.close()
 
 
 async def test_json_beyond_the_bound_is_refused(served: Served) -> None:
