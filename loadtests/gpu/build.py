@@ -6,10 +6,7 @@ PyTorch again. Processes, so that models are built side by side while the GPU is
 docs/cuda.md says what was verified on CUDA.
 """
 
-import multiprocessing
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +22,7 @@ from export.graphs.cached_decoder import trace_decoder
 from export.graphs.graph import fused_ops, trace
 from export.graphs.paged_decoder import trace_paged_decoder
 from export.writer import Built, BuiltGraphs, ExportedModel, write_model
-from loadtests.gpu.context import Context
 from loadtests.gpu.shapes import SEED, config_of
-from loadtests.gpu.sources import EXPORTING, digest_of
 from loadtests.load.lengths import WORDS
 from models.data.tokenizer import END_OF_TEXT, byte_level
 from models.networks.encoder import Encoder, EncoderConfig
@@ -37,7 +32,6 @@ from service.contract.manifest import GraphDevice, Layout, Manifest, Precision, 
 
 LABELS = ("no", "yes")
 MAX_BATCH_SIZE = 64
-MAX_REASON = 500  # characters
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 Kind = tuple[Precision, Layout]
 
@@ -68,6 +62,7 @@ def decoder_network(config: GPTConfig) -> GPT:
 
 def build(repository: Path, name: str, device: str) -> None:
     """Write a version of the shape `name` into the repository, whole or not at all."""
+    torch.set_num_threads(1)  # there are others beside this one
     config = config_of(name)
     if isinstance(config, EncoderConfig):
         exported = _encoder(config, encoder_kinds(device))
@@ -144,57 +139,3 @@ def bytes_tokenizer() -> Tokenizer:
     tokenizer = byte_level(BPE(alphabet, []))
     tokenizer.add_special_tokens([END_OF_TEXT])
     return tokenizer
-
-
-@dataclass
-class Builds:
-    """Models that are being built, each by a process that ends by itself."""
-
-    repository: Path
-    device: str
-    started: dict[str, BaseProcess] = field(default_factory=dict)
-
-    def start(self, names: Sequence[str]) -> None:
-        """Begin to build those that are not there yet."""
-        self.repository.mkdir(parents=True, exist_ok=True)
-        processes = multiprocessing.get_context("forkserver")
-        processes.set_forkserver_preload([__name__])
-        for name in names:
-            if not self.folder(name).is_dir() and name not in self.started:
-                arguments = (self.repository, name, self.device, self._log(name))
-                self.started[name] = processes.Process(target=_build, args=arguments)
-                self.started[name].start()
-
-    def folder(self, name: str) -> Path:
-        """A shape's version folder."""
-        return self.repository / name / "1"
-
-    def problem(self, name: str, wait_s: float) -> str:
-        """Wait for a shape; why it cannot be used, or empty."""
-        if name in self.started:
-            self.started[name].join(max(0.0, wait_s))
-            if self.started[name].is_alive():
-                return f"it is not built after {wait_s:.0f} s of waiting"
-        if self.folder(name).is_dir():
-            return ""
-        said = self._log(name).read_text() if self._log(name).exists() else "it ended early"
-        return f"building it failed: {said}" if name in self.started else "it was not begun"
-
-    def _log(self, name: str) -> Path:
-        return self.repository / f".{name}.txt"
-
-
-def _build(repository: Path, name: str, device: str, log: Path) -> None:
-    """Build one, or leave the reason for which that is not possible."""
-    torch.set_num_threads(1)  # there are others beside this one
-    try:
-        build(repository, name, device)
-    except Exception as error:
-        log.write_text(f"{type(error).__name__}: {error}"[:MAX_REASON])
-        raise
-
-
-def builds_of(context: Context) -> Builds:
-    """The models of a run's device, which are built anew after a change of the exporter."""
-    folder = context.work / f"speed-{context.device}-{digest_of(EXPORTING)}"
-    return Builds(folder, context.device)

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from loadtests.gpu.build import Builds, builds_of
+from loadtests.gpu.builds import Builds, builds_of
 from loadtests.gpu.claims import Claim, at_least
 from loadtests.gpu.context import Context, Findings
 from loadtests.gpu.counts import Sizes, cache_bytes

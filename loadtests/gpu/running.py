@@ -53,6 +53,7 @@ def run_all(
     left = [section for section in sections if section.number in numbers]
     if not is_again:
         left = [section for section in left if not _is_done(run, section)]
+    _begin(run, left)
     while left:
         section, weight = left[0], sum(each.weight for each in left)
         share_s = max(0.0, ends_s - time.monotonic()) * section.weight / weight
@@ -63,6 +64,16 @@ def run_all(
     path = write_report(run, sections, records, *draw_all(run, records))
     say(f"the report is in {path}")
     return all(record["state"] == DONE and not failed_checks(record) for record in records.values())
+
+
+def _begin(run: Run, sections: Sequence[Section]) -> None:
+    """Begin what sections need; one that cannot be begun is for its section to report."""
+    multiprocessing.get_context("forkserver").set_forkserver_preload(list(PRELOADED))
+    for module in dict.fromkeys(section.begins for section in sections if section.begins):
+        try:
+            importlib.import_module(module).begin(run)
+        except Exception as error:
+            say(f"{module} cannot be begun: {type(error).__name__}: {error}")
 
 
 def read_records(run: Run, sections: Sequence[Section]) -> dict[int, Record]:

@@ -1,7 +1,8 @@
 """The sections of the check, in the order in which they run.
 
 Each is a function `run(context) -> findings` in a file of its own, named here by its module, so
-that a section whose imports fail is one failed section. `weight` is its share of the time.
+that a section whose imports fail is one failed section. `weight` is its share of the time. What
+takes long to prepare is begun with the run, beside the sections before the one that needs it.
 """
 
 from collections.abc import Sequence
@@ -17,6 +18,7 @@ class Section:
     title: str
     module: str
     weight: float
+    begins: str = ""  # module whose `begin(run)` is called when the run begins
 
     @property
     def filename(self) -> str:
@@ -27,6 +29,7 @@ class Section:
         return f"{self.number} {self.name}"
 
 
+BUILDS = "loadtests.gpu.builds"
 SECTIONS = (
     # By number. A section that ends early gives its time to those behind it.
     Section(1, "environment", "The machine", "loadtests.gpu.environment", 0.02),
@@ -34,9 +37,11 @@ SECTIONS = (
     Section(3, "placement", "Nodes on the device", "loadtests.gpu.placement", 0.05),
     Section(4, "server", "The server from end to end", "loadtests.gpu.server", 0.14),
     Section(5, "sameness", "Equal outputs", "loadtests.gpu.sameness", 0.08),
-    Section(6, "speed", "Speed", "loadtests.gpu.speed", 0.30),
-    Section(7, "server-cost", "The server over its session", "loadtests.gpu.server_cost", 0.08),
-    Section(8, "layouts", "The paged cache beside slots", "loadtests.gpu.layouts", 0.08),
+    Section(6, "speed", "Speed", "loadtests.gpu.speed", 0.30, BUILDS),
+    Section(
+        7, "server-cost", "The server over its session", "loadtests.gpu.server_cost", 0.08, BUILDS
+    ),
+    Section(8, "layouts", "The paged cache beside slots", "loadtests.gpu.layouts", 0.08, BUILDS),
 )
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from tritonclient.grpc import service_pb2
 
-from loadtests.gpu.build import builds_of
+from loadtests.gpu.builds import builds_of
 from loadtests.gpu.context import Context, Findings
 from loadtests.gpu.server import COMMAND, errors_with
 from loadtests.gpu.shapes import TITLES, encoders

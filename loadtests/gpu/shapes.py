@@ -62,6 +62,12 @@ def decoders(*, is_tiny: bool) -> dict[str, GPTConfig]:
     return TINY_DECODERS if is_tiny else DECODERS
 
 
+def names_of(*, is_tiny: bool) -> list[str]:
+    """All shapes, encoders and decoders in turn, the most important first."""
+    pairs = zip(encoders(is_tiny=is_tiny), decoders(is_tiny=is_tiny), strict=True)
+    return [name for pair in pairs for name in pair]
+
+
 def config_of(name: str) -> Config:
     """The sizes of a shape by its name."""
     known: dict[str, Config] = {**ENCODERS, **DECODERS, **TINY_ENCODERS, **TINY_DECODERS}

@@ -13,12 +13,13 @@ from typing import Any
 import torch
 
 from loadtests.gpu import speed_decoders, speed_encoders
-from loadtests.gpu.build import MAX_REASON, Builds, builds_of, encoder_kinds
+from loadtests.gpu.build import encoder_kinds
+from loadtests.gpu.builds import MAX_REASON, Builds, builds_of
 from loadtests.gpu.claims import Claim, at_least, at_most, is_true
 from loadtests.gpu.compiled_ahead import CompiledAhead, tasks_of
 from loadtests.gpu.context import Context, Findings
 from loadtests.gpu.limits import Limits, measured_limits
-from loadtests.gpu.shapes import MISSING, TITLES, decoders, encoders
+from loadtests.gpu.shapes import MISSING, TITLES, encoders, names_of
 from loadtests.gpu.speed_encoders import MAX_ERROR, PEER_PRECISION, Task
 from loadtests.gpu.timing import Quartiles, short
 from loadtests.gpu.transformers_peer import STATIC, STATIC_EAGER
@@ -36,7 +37,7 @@ ERROR = "difference of logits from PyTorch's in bf16, over their norm"
 def run(context: Context) -> Findings:
     """Figures of all shapes that there is time for."""
     builds = builds_of(context)
-    names = _in_order(context)
+    names = names_of(is_tiny=context.is_tiny)
     builds.start(names)
     ahead = CompiledAhead()
     if context.device == "cuda":
@@ -75,12 +76,6 @@ def noise_sentence(noise: list[str]) -> list[str]:
     if not noise:
         return []
     return [f"Times that vary, with the width of their middle half over it: {'; '.join(noise)}."]
-
-
-def _in_order(context: Context) -> list[str]:
-    """Encoders and decoders in turn, the most important first."""
-    both = (encoders(is_tiny=context.is_tiny), decoders(is_tiny=context.is_tiny))
-    return [name for pair in zip(*both, strict=True) for name in pair]
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from loadtests.gpu.build import DTYPES, MAX_REASON, encoder_kinds, encoder_network
+from loadtests.gpu.build import DTYPES, encoder_kinds, encoder_network
+from loadtests.gpu.builds import MAX_REASON
 from loadtests.gpu.context import Context
 from loadtests.gpu.counts import Sizes, encoder_flops
 from loadtests.gpu.limits import Limits

@@ -136,8 +136,8 @@ def test_rounds_share_beginnings_and_nothing_else() -> None:
     assert not {tuple(prompt.ids) for prompt in first} & {tuple(prompt.ids) for prompt in second}
 
 
-def test_on_the_cpu_slots_are_measured_and_blocks_are_left_out(tmp_path: Path) -> None:
-    findings = layouts.run(context_of(tmp_path))
+def test_on_the_cpu_slots_are_measured_and_blocks_are_left_out(tiny_run: Run) -> None:
+    findings = layouts.run(context_of(tiny_run.out))
     assert [row["layout"] for row in findings["rows"]] == [SLOTS] * 3
     assert "no kernel for the CPU" in findings["left_out"][0]
     rows_alike, shared, few = findings["rows"]

@@ -17,10 +17,8 @@ LIMIT_S = 110.0  # on a busy machine; rounds are few, so that it takes 8 s on a 
 
 
 @pytest.fixture(scope="module")
-def findings(tmp_path_factory: pytest.TempPathFactory) -> Findings:
-    run = Run(tmp_path_factory.mktemp("gpu"), "cpu", is_tiny=True)
-    run.work.mkdir()
-    return server_cost.run(Context(run, "7 server-cost", time.monotonic() + LIMIT_S))
+def findings(tiny_run: Run) -> Findings:
+    return server_cost.run(Context(tiny_run, "7 server-cost", time.monotonic() + LIMIT_S))
 
 
 def test_every_load_is_computed_by_both(findings: Findings) -> None:
