@@ -101,6 +101,10 @@ class App:
         """Whether the server says that it is ready."""
         return self.repository.readiness.is_ready and not self._admission.is_leaving
 
+    def metrics_page(self) -> bytes:
+        """All metrics, as Prometheus reads them."""
+        return self._metrics.page()
+
     @property
     def is_live(self) -> bool:
         """Whether the server says that it lives."""

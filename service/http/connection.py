@@ -69,6 +69,7 @@ class Connection(HttpToolsProtocol):
         super().__init__(shared.config, shared.state, {})
         self.shared = shared
         self.running: asyncio.Task[None] | None = None
+        self._made_s = self.loop.time()
         self._is_over = False  # nothing more is read
         self._phase = "idle"  # or head, body: what the next byte belongs to
         self._num_begun = 0
@@ -152,7 +153,8 @@ class Connection(HttpToolsProtocol):
             self._is_over = True
             return
         super().on_headers_complete()
-        if self.shared.is_leaving:
+        age_s = self.loop.time() - self._made_s
+        if self.shared.is_leaving or age_s > self.shared.settings.max_connection_age_s:
             self.cycle.keep_alive = False
 
     def on_body(self, body: bytes) -> None:

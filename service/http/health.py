@@ -1,11 +1,16 @@
-"""Probes: whether the server lives, and whether it is ready. They need no token."""
+"""Probes, which need no token: whether the server lives, and is ready. And the metrics."""
 
+import asyncio
 from dataclasses import dataclass
 from typing import Protocol
 
 from service import __version__
 from service.http.request import Reply, Request
 from service.http.routes import OPEN, Route
+
+# Its names and counts are those of statistics, and protected as they are.
+STATISTICS = "/inference.GRPCInferenceService/ModelStatistics"
+METRICS_TYPE = b"text/plain; version=1.0.0; charset=utf-8"
 
 
 class ServerState(Protocol):
@@ -16,6 +21,8 @@ class ServerState(Protocol):
 
     @property
     def is_live(self) -> bool: ...
+
+    def metrics_page(self) -> bytes: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +39,10 @@ class Health:
         is_ready = self.state.is_ready
         return Reply.json({"ready": is_ready}, 200 if is_ready else 503)
 
+    async def metrics(self, _: Request) -> Reply:
+        page = await asyncio.to_thread(self.state.metrics_page)
+        return Reply(page, content_type=METRICS_TYPE)
+
     async def version(self, _: Request) -> Reply:
         return Reply.json({"version": __version__})
 
@@ -44,4 +55,5 @@ def health_routes(state: ServerState) -> tuple[Route, ...]:
         Route("GET", "/health", health.ready, OPEN),
         Route("GET", "/v2/health/ready", health.ready, OPEN),
         Route("GET", "/version", health.version, OPEN),
+        Route("GET", "/metrics", health.metrics, STATISTICS),
     )

@@ -95,7 +95,8 @@ class Request:
         self._cycle = scope["cycle"]
         self.method: str = scope["method"]
         self.path: str = scope["raw_path"].decode("ascii")
-        self.headers: dict[bytes, bytes] = dict(scope["headers"])  # names in lowercase
+        # Names in lowercase; of several of a name the first, as gRPC's.
+        self.headers: dict[bytes, bytes] = dict(reversed(scope["headers"]))
         self.parameters: dict[str, str] = {}  # of the path, by name
         self.body: Body = b""
         self.request_id = _request_id(self.headers.get(b"x-request-id"))

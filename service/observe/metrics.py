@@ -24,6 +24,7 @@ from prometheus_client import (
     Gauge,
     ProcessCollector,
     disable_created_metrics,
+    generate_latest,
     make_wsgi_app,
 )
 from prometheus_client.metrics_core import (
@@ -182,6 +183,10 @@ class Metrics:
         if model.generation is None:
             model.generation = GenerationMetrics(self.generation, tuple(model.labels.values()))
         return model.generation
+
+    def page(self) -> bytes:
+        """All of them in Prometheus's text format; takes some milliseconds, on any thread."""
+        return generate_latest(self.registry)
 
     def serve(self, host: str, port: int) -> MetricsServer:
         """Answer `/metrics` on threads of its own, until the returned server is stopped."""

@@ -177,3 +177,20 @@ async def test_connections_are_bounded(tmp_path_factory: pytest.TempPathFactory)
 def _connections(served: Served) -> set[object]:
     assert served.app._http is not None
     return {*served.app._http._connections.state.connections}
+
+
+async def test_a_connection_ends_at_its_age_with_an_answer(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    """So that clients connect to new replicas."""
+    folder = tmp_path_factory.mktemp("model_repository")
+    async with every_task(folder, http_port=0, max_connection_age_s=1.0) as served:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port_of(served))
+        asked = b"GET /ping HTTP/1.1\r\nhost: localhost\r\n\r\n"
+        writer.write(asked)
+        assert b"connection" not in await reader.readuntil(b'{"live":true}')
+        await asyncio.sleep(1.1)
+        writer.write(asked)
+        (answer,) = answers(await within_patience(reader.read()))
+        assert (answer.status, answer.headers["connection"]) == (200, "close")
+        writer.close()

@@ -76,6 +76,9 @@ async def test_answers_and_calls_are_counted(tmp_path: Path) -> None:
         await ask(served, "GET", "/ping")
         await ask(served, "GET", "/nix")
         page = await metrics_page(served.app)
+        own = await ask(served, "GET", "/metrics")
+        assert own.headers["content-type"].startswith("text/plain")
+        assert 'attendant_calls_in_flight{protocol="http"} 1.0' in own.body.decode()
         assert 'attendant_http_responses_total{status="200"} 1.0' in page
         assert 'attendant_http_responses_total{status="404"} 1.0' in page
         assert 'attendant_calls_in_flight{protocol="grpc"} 1.0' in page
