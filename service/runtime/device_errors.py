@@ -104,7 +104,7 @@ def reason_of_load(
     if NO_CUDNN in text:
         return f"an operator of the model needs cuDNN, install attendant[gpu,cudnn]: {text}"
     match = _NUMBER.search(text)
-    error = int(match[1]) if match else 0
+    error = int(match[1]) if match else None
     if error in DRIVER_TOO_OLD and cuda_version:
         return f"CUDA cannot be used: {too_old(cuda_version)}"
     if error in START_ERRORS:

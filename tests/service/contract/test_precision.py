@@ -13,7 +13,14 @@ from commands.ask import tables
 from commands.ask.client import Trial
 from service.contract.files import ModelSource
 from service.contract.manifest import GraphDevice, Layout, Manifest, Precision, Variant
-from service.contract.precision import INT8_PRODUCTS, Choice, choose_graph, choose_precision
+from service.contract.precision import (
+    INT8_PRODUCTS,
+    Choice,
+    choose_graph,
+    choose_precision,
+    has_graph_for,
+    of_layout,
+)
 from service.errors import LoadError
 from service.repository.loading import LoadedVersion, Openers, load_model
 from service.runtime.cpus import cpu_flags
@@ -42,6 +49,7 @@ DECODER: tuple[Precision, ...] = ("fp32", "int8-weights", "int4-weights")
         (ENCODER, "auto", "cpu", {"avx_vnni"}, "int8", "the processor has avx_vnni"),
         (ENCODER, "auto", "cpu", {"asimddp"}, "int8", "the processor has asimddp"),
         (ENCODER, "auto", "cpu", PLAIN, "fp32", "the processor has none of amx_int8, "),
+        (("int8", "fp32"), "auto", "cpu", PLAIN, "fp32", "the processor has none of amx_int8, "),
         (ENCODER, "auto", "cpu", (), "fp32", "the processor has none of amx_int8, "),
         (ENCODER, "auto", "cuda", VNNI, "fp16", "a GPU computes it fastest"),
         (("fp32", "bf16"), "auto", "cuda", VNNI, "bf16", "there is no fp16 for the GPU"),
@@ -104,6 +112,57 @@ def chosen_of(
 ) -> tuple[tuple[str, ...], Choice]:
     manifest = manifest_of(graphs)
     return choose_graph(manifest, [*manifest.graphs], requested, "--precision", device, VNNI)
+
+
+@pytest.mark.parametrize(
+    ("graphs", "requested", "device", "expected"),
+    [
+        *((ENCODER_GRAPHS, precision, "cuda", True) for precision in ("auto", "fp32", "bf16")),
+        *((ENCODER_GRAPHS, precision, "cuda", False) for precision in ("int8", "int4-weights")),
+        (ENCODER_GRAPHS, "int8", "cpu", True),
+        (ENCODER_GRAPHS, "bf16", "cpu", False),
+        (ENCODER_GRAPHS[1:2], "auto", "cuda", False),
+        (DECODER_GRAPHS, "auto", "cuda", True),
+        (DECODER_GRAPHS, "fp16", "cpu", True),  # slowly, so by name only
+        (DECODER_GRAPHS[2:], "auto", "cpu", False),
+        (OLD_DECODER, "auto", "cuda", False),
+        (OLD_DECODER, "auto", "cpu", True),
+    ],
+)
+def test_a_device_is_taken_where_a_graph_is_for_it_in_the_precision(
+    graphs: tuple[Graph, ...], requested: str, device: GraphDevice, expected: bool
+) -> None:
+    manifest = manifest_of(graphs)
+    assert has_graph_for(device, manifest, manifest.graphs, requested) is expected
+
+
+def test_a_graph_of_a_name_of_its_own_is_the_first_one() -> None:
+    manifest = manifest_of((ENCODER_GRAPHS[1], ENCODER_GRAPHS[2]))
+    assert not has_graph_for("cuda", manifest, ["mine.onnx"], "auto")
+    assert has_graph_for("cuda", manifest, ["mine.onnx", "model.fp16.onnx"], "auto")
+
+
+@pytest.mark.parametrize(
+    ("graphs", "layout", "expected"),
+    [
+        (ENCODER_GRAPHS[2:4], "auto", ["model.onnx", "model.fp16.padded.onnx"]),
+        (ENCODER_GRAPHS[2:4], "packed", ["model.onnx"]),
+        (ENCODER_GRAPHS[2:4], "padded", ["model.fp16.padded.onnx"]),
+        (DECODER_GRAPHS[2:], "slots", ["model.onnx"]),
+        (DECODER_GRAPHS[2:], "paged", ["model.fp16.paged.onnx"]),
+        (ENCODER_GRAPHS[2:3], "padded", ["model.onnx"]),
+        (((ENCODER_GRAPHS[0]), ENCODER_GRAPHS[1]), "padded", ["model.onnx", "model.int8.onnx"]),
+    ],
+)
+def test_a_layout_that_is_set_leaves_its_graphs_or_all_where_none_has_it(
+    graphs: tuple[Graph, ...], layout: str, expected: list[str]
+) -> None:
+    manifest = manifest_of(graphs)
+    assert of_layout(manifest, [*manifest.graphs], layout) == tuple(expected)
+
+
+def test_a_single_graph_of_a_name_of_its_own_has_the_layout_that_is_set() -> None:
+    assert of_layout(manifest_of(ENCODER_GRAPHS), ["mine.onnx"], "padded") == ("mine.onnx",)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,8 @@ class Driver:
     def __init__(self, error: int = 0, version: int = 13_000, num_devices: int = 1) -> None:
         self._error, self._version, self._num_devices = error, version, num_devices
 
-    def cuInit(self, _: int) -> int:  # noqa: N802 - its name
+    def cuInit(self, flags: int) -> int:  # noqa: N802 - its name
+        assert flags == 0, "NVIDIA's documentation allows no other"
         return self._error
 
     def cuDriverGetVersion(self, version: Any) -> int:  # noqa: N802
@@ -45,6 +46,7 @@ def test_a_machine_with_a_driver_a_gpu_and_the_libraries_has_no_obstacle() -> No
     assert obstacle("13.0", machine(Driver())) == ""
     assert obstacle("13.0", machine(Driver(version=14_010, num_devices=8))) == ""
     assert obstacle("12.8", machine(Driver(version=12_000))) == ""
+    assert obstacle("13.0.1", machine(Driver())) == ""
 
 
 @pytest.mark.parametrize(
@@ -61,6 +63,12 @@ def test_a_machine_with_a_driver_a_gpu_and_the_libraries_has_no_obstacle() -> No
             Driver(version=12_040),
             (),
             "the driver is too old, it supports CUDA up to 12.4: ONNX Runtime is built for CUDA "
+            "13, install driver 580 or later",
+        ),
+        (
+            Driver(version=12_000),
+            (),
+            "the driver is too old, it supports CUDA up to 12.0: ONNX Runtime is built for CUDA "
             "13, install driver 580 or later",
         ),
         (
@@ -107,7 +115,7 @@ class Runtime:
 
     def cudaSetDevice(self, device: int) -> int:  # noqa: N802
         self.devices.append(device)
-        return 0
+        return 101 if device > 7 else 0
 
     def cudaMemGetInfo(self, free: Any, total: Any) -> int:  # noqa: N802
         free._obj.value, total._obj.value = 3 * 2**30, 141 * 2**30
@@ -127,4 +135,5 @@ def test_the_free_memory_of_the_device_is_read_where_it_can_be() -> None:
     assert (loaded, runtime.devices) == (["libcudart.so.13"], [2])
     assert memory(2, "13.0", lambda _: Runtime(error=700)) == ""
     assert memory(2, "", load) == ""
+    assert memory(8, "13.0", load) == ""
     assert memory(0, "13.0", machine(None, "libcudart.so.13")) == ""

@@ -82,6 +82,7 @@ def test_an_error_after_which_a_process_cannot_use_cuda_is_a_lost_device(
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_a_run_without_memory_leaves_the_device_usable(device: str, text: str) -> None:
     assert type(failure_of_run(text, device)) is OutOfMemory
+    assert str(failure_of_run(text, device)) == text
     assert type(failure_of_run(of_run(2, "out of memory"), device)) is OutOfMemory
 
 
@@ -199,6 +200,8 @@ def test_too_little_memory_says_how_much_for_what_and_what_to_lower() -> None:
     assert reason_of_load(CUBLAS, "cuda", weights, "13.0").startswith(
         f"too little memory on cuda: the files of the graph have 3,072.0 MiB, and {CUBLAS}"
     )
+    for num_bytes, shown in ((0, "0 bytes"), (2**20 - 1, "1,048,575 bytes"), (2**20, "1.0 MiB")):
+        assert f"have {shown}, and" in reason_of_load(ARENA, "cuda", num_bytes, "13.0")
     assert reason_of_load("std::bad_alloc", "cpu", weights, "") == (
         "too little memory on cpu: the files of the graph have 3,072.0 MiB, and std::bad_alloc: "
         "serve fewer models, or lower kv_cache_bytes"
