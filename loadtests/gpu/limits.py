@@ -5,6 +5,7 @@ host and device, and what launching nothing costs. All through PyTorch, whose co
 are the vendor's. docs/cuda.md says what was verified on CUDA.
 """
 
+import gc
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
@@ -18,6 +19,7 @@ from loadtests.gpu.timing import Quartiles
 COPY_BYTES, PRODUCT_SIZE, HOST_BYTES = 4 * 2**30, 8_192, 256 * 2**20
 TINY_COPY_BYTES, TINY_PRODUCT_SIZE, TINY_HOST_BYTES = 16 * 2**20, 256, 2 * 2**20
 NUM_LAUNCHES, ROUNDS, WARM_UP = 1_000, 11, 3
+WAKING_S = 0.5  # of products before anything is timed: an idle GPU's clocks are low
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 
 
@@ -41,6 +43,10 @@ def measured_limits(device: str, precisions: Iterable[str], *, is_tiny: bool) ->
     if is_tiny:
         sizes = (TINY_COPY_BYTES, TINY_PRODUCT_SIZE, TINY_HOST_BYTES)
     copy_bytes, product_size, host_bytes = sizes
+    if device == "cuda":
+        free_bytes, _ = torch.cuda.mem_get_info()
+        copy_bytes = min(copy_bytes, free_bytes // 16 * 4)  # a source and a target, of whole floats
+        _wake(device, product_size)
     to_device, to_host = _host_copies(device, host_bytes) if device == "cuda" else ({}, {})
     return Limits(
         copy_bytes_per_s=_copy_rate(device, copy_bytes),
@@ -59,6 +65,14 @@ def synchronize(device: str) -> None:
         torch.cuda.synchronize()
 
 
+def free_memory(device: str) -> None:
+    """Give back what PyTorch holds of networks that are gone, compiled ones included."""
+    torch.compiler.reset()
+    gc.collect()
+    if device == "cuda":
+        torch.cuda.empty_cache()
+
+
 def seconds_of(device: str, work: Callable[[], object], rounds: int = ROUNDS) -> Quartiles:
     """The time of work on the device, from its beginning to its end, after some warm-up."""
     taken_s = []
@@ -69,6 +83,14 @@ def seconds_of(device: str, work: Callable[[], object], rounds: int = ROUNDS) ->
         synchronize(device)
         taken_s.append(time.perf_counter() - started_s)
     return Quartiles.of(taken_s[WARM_UP:])
+
+
+def _wake(device: str, size: int) -> None:
+    values = torch.randn(size, size, device=device).to(torch.bfloat16)
+    ends_s = time.perf_counter() + WAKING_S
+    while time.perf_counter() < ends_s:
+        torch.mm(values, values)
+        synchronize(device)
 
 
 def _copy_rate(device: str, num_bytes: int) -> float:

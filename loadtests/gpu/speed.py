@@ -18,7 +18,7 @@ from loadtests.gpu.builds import MAX_REASON, Builds, builds_of
 from loadtests.gpu.claims import Claim, at_least, at_most, is_true
 from loadtests.gpu.compiled_ahead import CompiledAhead, tasks_of
 from loadtests.gpu.context import Context, Findings
-from loadtests.gpu.limits import Limits, measured_limits
+from loadtests.gpu.limits import Limits, free_memory, measured_limits
 from loadtests.gpu.shapes import MISSING, TITLES, encoders, names_of
 from loadtests.gpu.speed_encoders import MAX_ERROR, PEER_PRECISION, Task
 from loadtests.gpu.timing import Quartiles, short
@@ -96,6 +96,8 @@ def _measure(findings: dict[str, Any], context: Context, name: str, prepared: Pr
         findings["failures"].append(is_true(f"{TITLES[name]} was timed", False, said))
         context.say(f"{TITLES[name]}: {said}")
         return
+    finally:
+        free_memory(context.device)
     for key, values in figures.items():
         if key == "errors":
             findings["errors"][name] = values

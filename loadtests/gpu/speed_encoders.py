@@ -180,6 +180,7 @@ def peers_of(
     context: Context, network: SequenceClassifier, load: Load, least_s: float
 ) -> tuple[dict[str, PeerCall], list[str]]:
     """PyTorch's ways that there is time for, compiled and warm, and why others are not there."""
+    torch.compiler.reset()  # it compiles the same code a few times only, and then goes on without
     peer = Peer(network)
     modes: dict[str, str | None] = {COMPILED: None}
     if context.device == "cuda":

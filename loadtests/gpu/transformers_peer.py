@@ -12,6 +12,7 @@ import torch
 
 from loadtests.gpu.build import DTYPES
 from loadtests.gpu.context import Context
+from loadtests.gpu.limits import free_memory
 from loadtests.gpu.shapes import SEED
 from loadtests.gpu.timing import Way
 from loadtests.load.engine import Prompt
@@ -36,10 +37,12 @@ def peers_of(
     peers: dict[str, Generate] = {STATIC_EAGER: _generate(model, is_compiled=False)}
     if context.device == "cuda":
         peers[STATIC] = _generate(model, is_compiled=True)
-    yield peers, []
-    del model, peers
-    if context.device == "cuda":
-        torch.cuda.empty_cache()
+    try:
+        yield peers, []
+    finally:
+        peers.clear()
+        del model
+        free_memory(context.device)
 
 
 def transformers_model(config: GPTConfig, device: str) -> Any:
@@ -56,6 +59,7 @@ def transformers_model(config: GPTConfig, device: str) -> Any:
         bos_token_id=config.eos_token_id,
         eos_token_id=config.eos_token_id,
     )
+    torch.compiler.reset()  # it compiles the same code a few times only, and then goes on without
     torch.manual_seed(SEED)
     with torch.device(device):
         dtype = DTYPES[PEER_PRECISION]
