@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Body: TypeAlias = bytes | bytearray
 FEW = 16  # times as many bytes, at least, that one inflates to before it is left to a thread
-_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+# One that does not end goes to the end, or each quote in it would be tried as a beginning.
+_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
 _OPEN = np.frombuffer(b"[{", np.uint8)
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 
