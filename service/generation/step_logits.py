@@ -123,17 +123,23 @@ def masses(candidates: Candidates, states: Sequence[SamplerState]) -> np.ndarray
     highest_B, last_B = candidates.logits.max(axis=1), candidates.logits.min(axis=1)
     # Of NaN or infinity in a row the sum tells, and the whole row says what is wrong.
     is_sound_B = np.isfinite(candidates.log_sums) & np.isfinite(highest_B)
+    has_best_B = (highest_B > last_B) | (last_B < LOWEST)
     masses_B = np.full(len(states), UNDECIDED)
-    for row, (state, is_sound) in enumerate(zip(states, is_sound_B.tolist(), strict=True)):
-        if is_sound and not state.edits:
-            known = _Row(
-                candidates.logits[row],
-                float(highest_B[row]),
-                float(last_B[row]),
-                float(candidates.log_sums[row]),
-                candidates.vocab_size,
-            )
-            masses_B[row] = known.mass_for(state)
+    rows = zip(states, is_sound_B.tolist(), has_best_B.tolist(), strict=True)
+    for row, (state, is_sound, has_best) in enumerate(rows):
+        if not is_sound or state.edits:
+            continue
+        if state.is_greedy and state.params.logprobs is None:  # most rows: they take no time
+            masses_B[row] = 0.0 if has_best else UNDECIDED
+            continue
+        known = _Row(
+            candidates.logits[row],
+            float(highest_B[row]),
+            float(last_B[row]),
+            float(candidates.log_sums[row]),
+            candidates.vocab_size,
+        )
+        masses_B[row] = known.mass_for(state)
     return masses_B
 
 
