@@ -184,16 +184,15 @@ class Connection(HttpToolsProtocol):
         return self.cycle is not None and not self.cycle.response_complete
 
     def last(self) -> None:
-        """End the connection with the answers that are due."""
-        for cycle, _ in self.pipeline:
-            cycle.keep_alive = False
-        if self.cycle is not None:
+        """End the connection with the last of the answers that are due."""
+        if self.cycle is not None:  # the newest: those before it are answered first
             self.cycle.keep_alive = False
 
     def refuse(self, error: HttpError, writer: Writer | None = None) -> None:
-        """Answer what is being read with an error and end the connection, unless an answer has
-        begun or is due before it: the connection then ends after that.
-        """  # noqa: D205
+        """End the connection with an error in answer to what is being read.
+
+        Where an answer has begun, or others are due before, it ends after those.
+        """
         self._is_over = True
         self._unlimit_head()
         is_reading = self._phase == "body" and not self.pipeline
