@@ -18,6 +18,7 @@ from service.generation.sampling import TokenLogprobs
 from service.generation.stream import Chunk, Generation
 from service.records import FinishReason
 from service.repository.repository import ModelRepository
+from service.runtime.tokenizer import PromptTokenizer
 from service.serving.generative_model import GenerativeModel
 from service.serving.image_model import ImageModel
 from service.serving.model import Caller
@@ -58,7 +59,7 @@ class GenerationCalls:
             num_unfinished = len(generation.sequences)
             async for chunk in generation:
                 message = pb.GenerateChunk(sample_index=chunk.sequence.sample_index)
-                _add(message, chunk)
+                _add(message, chunk, model.tokenizer)
                 num_unfinished -= chunk.is_last
                 if not num_unfinished:
                     message.MergeFrom(pb.GenerateChunk(**_summary(model, generation)))
@@ -74,7 +75,7 @@ class GenerationCalls:
         async with self._started(request, caller) as (model, generation):
             results = [pb.GeneratedText() for _ in generation.sequences]
             async for chunk in generation:
-                _add(results[chunk.sequence.sample_index], chunk)
+                _add(results[chunk.sequence.sample_index], chunk, model.tokenizer)
         return pb.GenerateResponse(**_summary(model, generation), results=results)
 
     async def _written(
@@ -143,11 +144,13 @@ def _plain(value: Any) -> Any:  # noqa: ANN401 - whatever a field of the message
     return dict(value) if hasattr(value, "items") else tuple(value)
 
 
-def _add(message: pb.GenerateChunk | pb.GeneratedText, chunk: Chunk) -> None:
+def _add(
+    message: pb.GenerateChunk | pb.GeneratedText, chunk: Chunk, tokenizer: PromptTokenizer
+) -> None:
     """Append what is new, and say how the sample ended if it did."""
     message.text += chunk.text
     message.token_ids.extend(chunk.token_ids)
-    message.logprobs.extend(map(_to_logprob, chunk.logprobs))
+    message.logprobs.extend(_to_logprob(each, tokenizer.bytes_of) for each in chunk.logprobs)
     if chunk.is_last and chunk.sequence.finish_reason is not None:
         message.finish_reason = _REASONS[chunk.sequence.finish_reason]
         message.stop_reason = chunk.sequence.stop_reason
@@ -155,9 +158,13 @@ def _add(message: pb.GenerateChunk | pb.GeneratedText, chunk: Chunk) -> None:
             message.score = chunk.sequence.score
 
 
-def _to_logprob(chosen: TokenLogprobs) -> pb.TokenLogprob:
-    top = [pb.TokenLogprob(id=token_id, logprob=logprob) for token_id, logprob in chosen.top]
-    return pb.TokenLogprob(id=chosen.token_id, logprob=chosen.logprob, top=top)
+def _to_logprob(chosen: TokenLogprobs, bytes_of: Callable[[int], bytes]) -> pb.TokenLogprob:
+    def one(token_id: int, logprob: float) -> pb.TokenLogprob:
+        return pb.TokenLogprob(id=token_id, logprob=logprob, token=bytes_of(token_id))
+
+    message = one(chosen.token_id, chosen.logprob)
+    message.top.extend(one(*each) for each in chosen.top)
+    return message
 
 
 def _summary(model: GenerativeModel, generation: Generation) -> dict[str, Any]:

@@ -5,7 +5,7 @@ event loop.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
 from service.api.admission import Admission
@@ -64,18 +64,35 @@ class TypedCalls:
         self._check_count(len(texts), "texts")
         self._admission.admit()
 
-        def read(pieces: Sequence[TokenPieces]) -> T:
+        omits_special = fields["omit_special_tokens"]
+
+        def read() -> T:
+            tokenized = [
+                model.tokenizer.pieces(text, omits_special=omits_special) for text in texts
+            ]
             return build(
                 {
                     "model": model.name,
                     "version": str(model.version),
-                    "num_tokens": sum(len(text.ids) for text in pieces),
+                    "num_tokens": sum(len(text.ids) for text in tokenized),
                     "timings": {"total_seconds": time.monotonic() - caller.received_s},
-                    "results": [_tokenized(text, max_tokens) for text in pieces],
+                    "results": [_tokenized(text, max_tokens) for text in tokenized],
                 }
             )
 
-        return await model.pieces(texts, read)
+        return await model.tokenizing.run(read, model.tokenizer.check_sizes(texts))
+
+    async def text(self, fields: Fields, build: Callable[[Fields], T]) -> T:
+        """The same of the text that tokens stand for."""
+        model = self._find_reader(fields)
+        token_ids = fields["token_ids"]
+        self._admission.admit()
+
+        def read() -> T:
+            text = model.tokenizer.text_of(token_ids)
+            return build({"model": model.name, "version": str(model.version), "text": text})
+
+        return await model.tokenizing.run(read, len(token_ids))
 
     def _find(self, task: Task, fields: Fields) -> TypedModel:
         """The model that a request names, which does the task."""

@@ -51,6 +51,13 @@ class TypedMessageCalls:
     ) -> text_pb2.TokenizeResponse:
         return await self._calls.tokens(_TOKENIZED(request), caller, _tokenize_response)
 
+    async def Detokenize(
+        self, request: text_pb2.DetokenizeRequest, _: Caller
+    ) -> text_pb2.DetokenizeResponse:
+        return await self._calls.text(
+            _DETOKENIZED(request), lambda fields: text_pb2.DetokenizeResponse(**fields)
+        )
+
     async def ListModels(
         self, request: text_pb2.ListModelsRequest, caller: Caller
     ) -> text_pb2.ListModelsResponse:
@@ -89,6 +96,7 @@ def _names_of(kind: EnumDescriptor) -> dict[int, Choice]:
 
 
 _TOKENIZED = reader_of(text_pb2.TokenizeRequest)
+_DETOKENIZED = reader_of(text_pb2.DetokenizeRequest)
 
 
 def _tokenize_response(fields: Fields) -> text_pb2.TokenizeResponse:

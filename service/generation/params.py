@@ -72,6 +72,7 @@ RANGES = {
     "length_penalty": _Range(0.0, MAX_LENGTH_PENALTY),
     "seed": _Range(0, 2**63 - 1),
 }
+SWITCHES = ("ignore_eos", "fit_max_tokens")
 OPTIONAL = ("max_tokens", "logprobs", "seed")
 ID_LISTS = {
     "allowed_token_ids": MAX_LISTED_TOKEN_IDS,
@@ -119,6 +120,7 @@ class SamplingParams:
     seed: int | None = None
     beam_width: int = 0  # beginnings that are searched on from at once; 0 or 1: no search
     length_penalty: float = 1.0  # the best have the largest log probability / tokens ** this
+    fit_max_tokens: bool = False  # max_tokens is lowered to what fits behind the prompt
 
     def __post_init__(self) -> None:
         for name, allowed in RANGES.items():
@@ -129,10 +131,9 @@ class SamplingParams:
             object.__setattr__(self, name, _token_ids(name, getattr(self, name), limit))
         object.__setattr__(self, "stop", _stops(self.stop))
         object.__setattr__(self, "logit_bias", _biases(self.logit_bias))
-        if not isinstance(self.ignore_eos, bool):
-            raise InvalidArgument(
-                f"ignore_eos is {_shown(self.ignore_eos)}, expected true or false"
-            )
+        for name in SWITCHES:
+            if not isinstance(value := getattr(self, name), bool):
+                raise InvalidArgument(f"{name} is {_shown(value)}, expected true or false")
         self._check_together()
 
     def _check_together(self) -> None:
@@ -323,7 +324,7 @@ def _converted(name: str, value: object) -> object:
         return ALIASES[name][number] if is_alias else number
     if name == "stop" and isinstance(value, str):
         return (value,)
-    if name == "ignore_eos" and isinstance(value, str):
+    if name in SWITCHES and isinstance(value, str):
         return {"true": True, "false": False}.get(value.lower(), value)
     if name == "logit_bias" and isinstance(value, Mapping):
         return _without_duplicates(

@@ -116,10 +116,28 @@ class _Tokenizer:
         """The unknown token as the vocabulary spells it; empty if every text has tokens."""
         return getattr(self._whole.model, "unk_token", None) or ""
 
-    def pieces(self, text: str) -> TokenPieces:
+    def pieces(self, text: str, *, omits_special: bool = False) -> TokenPieces:
         """The tokens of a text of any length."""
-        encoding = self._whole.encode(text)
+        encoding = self._whole.encode(text, add_special_tokens=not omits_special)
         return TokenPieces(encoding.ids, encoding.tokens, encoding.offsets)
+
+    def text_of(self, token_ids: Sequence[int]) -> str:
+        """The text that tokens stand for, special ones as the vocabulary spells them.
+
+        Raises `InvalidArgument` for too many, and for an id that the vocabulary lacks.
+        """
+        if len(token_ids) > self._max_text_characters:
+            raise InvalidArgument(
+                f"token_ids has {len(token_ids)} ids, the server takes at most "
+                f"{self._max_text_characters}"
+            )
+        for token_id in token_ids:
+            if self._whole.id_to_token(token_id) is None:
+                raise InvalidArgument(f"token_ids has {token_id}, which the vocabulary lacks")
+        return self._decoded(token_ids)
+
+    def _decoded(self, token_ids: Sequence[int]) -> str:
+        return str(self._whole.decode(list(token_ids), skip_special_tokens=False))
 
 
 class TextTokenizer(_Tokenizer):
@@ -232,6 +250,14 @@ class PromptTokenizer(_Tokenizer):
             )
         # By id; empty for special tokens and for ids without one.
         self.token_bytes = _token_bytes(self._whole)
+
+    def bytes_of(self, token_id: int) -> bytes:
+        """A token's bytes; a special token as the vocabulary spells it."""
+        known = token_id < len(self.token_bytes)
+        return (self.token_bytes[token_id] if known else b"") or self.spelling(token_id).encode()
+
+    def _decoded(self, token_ids: Sequence[int]) -> str:
+        return b"".join(map(self.bytes_of, token_ids)).decode(errors="replace")
 
     def encode(self, prompt: str) -> np.ndarray:
         """Token ids int64 [S], 1 <= S <= `max_tokens`, or `InvalidArgument` with the counts."""

@@ -4,7 +4,7 @@ The typed API calls `generate`. The Open Inference Protocol's tensors, which are
 generative backends, go through `infer` and `infer_stream`. All methods run on the event loop.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from typing import Self, TypeVar
@@ -18,7 +18,7 @@ from service.generation.params import SamplingParams
 from service.generation.sequence import GenerationRequest
 from service.generation.stream import Generation
 from service.records import EndedRequest, Timings, current_call
-from service.runtime.tokenizer import PromptTokenizer, TokenPieces
+from service.runtime.tokenizer import PromptTokenizer
 from service.serving.model import Caller, Host, InferReply, InferRequest, ServedModel
 from service.serving.tasks.task import decode
 from service.serving.workers import Tokenizing
@@ -52,7 +52,7 @@ class GenerativeModel(ServedModel):
         self.manifest = interface.manifest
         self.tokenizer = tokenizer
         self.engine = engine
-        self._tokenizing = Tokenizing(host.executor)
+        self.tokenizing = Tokenizing(host.executor)
         self._vocab_size = engine.vocab_size
         self._room = room
         self._default_max_tokens = host.settings.default_max_tokens
@@ -121,13 +121,6 @@ class GenerativeModel(ServedModel):
                     outputs, is_last = _text_output(texts), not num_unfinished
                     yield InferReply(outputs, _timings(generation), is_last)
 
-    async def pieces(self, texts: Sequence[str], read: Callable[[list[TokenPieces]], T]) -> T:
-        """The result of `read` from texts' tokens, on the tokenizer's thread if they are long."""
-        num_characters = self.tokenizer.check_sizes(texts)
-        return await self._tokenizing.run(
-            lambda: read([self.tokenizer.pieces(text) for text in texts]), num_characters
-        )
-
     def _start(
         self, text_request: "TextRequest", request: InferRequest
     ) -> AbstractAsyncContextManager[Generation]:
@@ -150,7 +143,7 @@ class GenerativeModel(ServedModel):
     async def _encode(self, prompt: str | Sequence[int]) -> np.ndarray:
         """Token ids int32 [S], at least one, that leave room for at least one of output."""
         if isinstance(prompt, str):
-            ids = await self._tokenizing.run(lambda: self.tokenizer.encode(prompt), len(prompt))
+            ids = await self.tokenizing.run(lambda: self.tokenizer.encode(prompt), len(prompt))
             return ids.astype(np.int32)
         if not 1 <= len(prompt) <= self._room.max_prompt_tokens:
             raise InvalidArgument(
@@ -170,6 +163,8 @@ class GenerativeModel(ServedModel):
         is_open = params.max_tokens is None
         name = "min_tokens" if is_open else "max_tokens"
         least = params.min_tokens if params.max_tokens is None else params.max_tokens
+        if params.fit_max_tokens and least > room:
+            name, least = "min_tokens", max(room, params.min_tokens)
         if least > room:
             reason = (
                 f"the prompt has {num_prompt_tokens} tokens, "

@@ -14,7 +14,7 @@ from service.contract.interface import ModelInterface
 from service.contract.manifest import Manifest
 from service.contract.tensors import Arrays
 from service.records import EndedRequest, Timings
-from service.runtime.tokenizer import EncodedText, Text, TextTokenizer, TokenPieces
+from service.runtime.tokenizer import EncodedText, Text, TextTokenizer
 from service.serving.model import Caller, Host, InferReply, InferRequest
 from service.serving.tasks.table import text_task
 from service.serving.tasks.task import TextReply, TextTask
@@ -40,7 +40,7 @@ class TextModel(BatchedModel):
         self.task = text_task(interface.manifest)
         self.tokenizer = tokenizer
         self._executor = host.executor
-        self._tokenizing = Tokenizing(host.executor)
+        self.tokenizing = Tokenizing(host.executor)
         self._tokens_per_character = 0.0  # of texts so far; 0: the first one is admitted unseen
 
     async def _compute_reply(self, request: InferRequest) -> InferReply:
@@ -82,13 +82,6 @@ class TextModel(BatchedModel):
             return read()
         return await asyncio.get_running_loop().run_in_executor(self._executor, read)
 
-    async def pieces(self, texts: Sequence[str], read: Callable[[list[TokenPieces]], T]) -> T:
-        """The result of `read` from texts' tokens, on the tokenizer's thread if they are long."""
-        num_characters = self.tokenizer.check_sizes(texts)
-        return await self._tokenizing.run(
-            lambda: read([self.tokenizer.pieces(text) for text in texts]), num_characters
-        )
-
     def _size_of(self, texts: Sequence[Text], can_truncate: bool) -> Size:
         """The expected tokens of texts, from the ratio of earlier ones."""
         num_characters = self.tokenizer.check_sizes(texts)
@@ -109,7 +102,7 @@ class TextModel(BatchedModel):
 
     async def _encode(self, texts: Sequence[Text], can_truncate: bool) -> list[EncodedText]:
         num_characters = self.tokenizer.check_sizes(texts)
-        rows = await self._tokenizing.run(
+        rows = await self.tokenizing.run(
             lambda: self.tokenizer.encode(texts, can_truncate), num_characters
         )
         self.task.check(self, texts, rows)

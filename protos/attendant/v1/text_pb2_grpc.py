@@ -54,6 +54,11 @@ class TextServiceStub:
                 request_serializer=attendant_dot_v1_dot_text__pb2.TokenizeRequest.SerializeToString,
                 response_deserializer=attendant_dot_v1_dot_text__pb2.TokenizeResponse.FromString,
                 _registered_method=True)
+        self.Detokenize = channel.unary_unary(
+                '/attendant.v1.TextService/Detokenize',
+                request_serializer=attendant_dot_v1_dot_text__pb2.DetokenizeRequest.SerializeToString,
+                response_deserializer=attendant_dot_v1_dot_text__pb2.DetokenizeResponse.FromString,
+                _registered_method=True)
         self.ListModels = channel.unary_unary(
                 '/attendant.v1.TextService/ListModels',
                 request_serializer=attendant_dot_v1_dot_text__pb2.ListModelsRequest.SerializeToString,
@@ -92,6 +97,13 @@ class TextServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Detokenize(self, request, context):
+        """The text that tokens stand for. Never waits behind inference.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListModels(self, request, context):
         """Every model version that is served now, tensor models included.
         """
@@ -121,6 +133,11 @@ def add_TextServiceServicer_to_server(servicer, server):
                     servicer.Tokenize,
                     request_deserializer=attendant_dot_v1_dot_text__pb2.TokenizeRequest.FromString,
                     response_serializer=attendant_dot_v1_dot_text__pb2.TokenizeResponse.SerializeToString,
+            ),
+            'Detokenize': grpc.unary_unary_rpc_method_handler(
+                    servicer.Detokenize,
+                    request_deserializer=attendant_dot_v1_dot_text__pb2.DetokenizeRequest.FromString,
+                    response_serializer=attendant_dot_v1_dot_text__pb2.DetokenizeResponse.SerializeToString,
             ),
             'ListModels': grpc.unary_unary_rpc_method_handler(
                     servicer.ListModels,
@@ -236,6 +253,33 @@ class TextService:
             '/attendant.v1.TextService/Tokenize',
             attendant_dot_v1_dot_text__pb2.TokenizeRequest.SerializeToString,
             attendant_dot_v1_dot_text__pb2.TokenizeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Detokenize(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/attendant.v1.TextService/Detokenize',
+            attendant_dot_v1_dot_text__pb2.DetokenizeRequest.SerializeToString,
+            attendant_dot_v1_dot_text__pb2.DetokenizeResponse.FromString,
             options,
             channel_credentials,
             insecure,

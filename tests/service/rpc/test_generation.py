@@ -144,6 +144,8 @@ async def test_log_probabilities_come_as_many_as_asked_best_first(served: Served
     whole = await served.generation.GenerateUnary(request_of(logprobs=3, max_tokens=4))
     (result,) = whole.results
     assert [found.id for found in result.logprobs] == list(result.token_ids)
+    spelt = b"".join(found.token for found in result.logprobs)
+    assert spelt.decode() == result.text
     for found in result.logprobs:
         assert len(found.top) == 3
         assert (found.top[0].id, found.top[0].logprob) == (found.id, found.logprob)
@@ -178,6 +180,18 @@ async def test_an_unset_parameter_is_the_record_s_default(served: Served) -> Non
     request = pb.GenerateRequest(model="tale", text=PROMPT)
     whole = await served.generation.GenerateUnary(request)
     assert whole.usage.output_tokens == 48
+
+
+async def test_max_tokens_may_be_lowered_to_what_fits(served: Served) -> None:
+    """The prompt has 16 tokens of the context's 64; what the model may not end before must fit."""
+    for params, count in (({"max_tokens": 49}, 48), ({"max_tokens": 7}, 7)):
+        request = request_of(fit_max_tokens=True, ignore_eos=True, **params)
+        whole = await served.generation.GenerateUnary(request)
+        assert whole.usage.output_tokens == count
+    request = request_of(fit_max_tokens=True, max_tokens=90, min_tokens=50)
+    code, text = await refusal(served.generation.GenerateUnary(request))
+    assert code is INVALID
+    assert text.startswith("min_tokens is 50, expected at most 48: the prompt has 16 tokens")
 
 
 INVALID = StatusCode.INVALID_ARGUMENT

@@ -14,12 +14,15 @@ from attendant.v1 import text_pb2 as pb
 from grpc import StatusCode
 from prometheus_client import generate_latest
 
+from service.api.admission import Admission, Stay, current_stay
+from service.api.typed import TypedCalls
 from service.contract.tensors import Arrays
 from service.runtime.pace import MIN_RUNS
-from service.runtime.tokenizer import TokenPieces
 from service.serving.generative_model import GenerativeModel
+from service.serving.model import Caller
 from service.serving.tasks.task import softmax
 from service.serving.text_model import TextModel
+from service.settings import Settings
 from tests.fakes.serving import Served, eventually, refusal, serving, within_patience
 from tests.fakes.sessions import LABELS, SPECIAL, WORDS, classifier_manifest, text_values, token_ids
 
@@ -128,13 +131,16 @@ async def test_many_tokens_are_told_where_they_are_found(served: Served, name: s
     """A million of them are a message of 19 MB, and would hold the event loop for 3.6 s."""
     model = served.app.repository.find(name)
     assert isinstance(model, TextModel | GenerativeModel)
+    calls = TypedCalls(served.app.repository, Admission(Settings()), 4)
 
-    def read(_: list[TokenPieces]) -> str:
-        return threading.current_thread().name
+    async def thread_of(text: str) -> str:
+        fields = {"model": name, "version": "", "texts": [text], "omit_special_tokens": False}
+        current_stay.set(Stay())
+        return await calls.tokens(fields, Caller(0.0), lambda _: threading.current_thread().name)
 
     here = threading.current_thread().name
-    assert await model.pieces(["lunch"], read) == here
-    there = await model.pieces(["lunch " * 1_000], read)
+    assert await thread_of("lunch") == here
+    there = await thread_of("lunch " * 1_000)
     assert there.startswith("tokenizer")
 
 
@@ -225,3 +231,25 @@ async def test_texts_of_one_request_share_a_batch(served: Served) -> None:
     assert [len(batch["input_ids"]) for batch in served.sessions["mini"].batches] == [5]
     for text, result in zip(texts, found.results, strict=True):
         assert list(result.values) == text_values(token_ids(text), 4).tolist()
+
+
+@pytest.mark.parametrize("name", ["spam", "tale"])
+async def test_tokens_are_the_text_again(served: Served, name: str) -> None:
+    """Special tokens of the text classifier are left out on request, and else spelled."""
+    plain = pb.TokenizeRequest(model=name, texts=["free lunch"], omit_special_tokens=True)
+    (found,) = (await served.text.Tokenize(plain)).results
+    ids = [token.id for token in found.tokens]
+    answer = await served.text.Detokenize(pb.DetokenizeRequest(model=name, token_ids=ids))
+    assert (answer.model, answer.version, answer.text) == (name, "1", "free lunch")
+    if name == "spam":
+        whole = await served.text.Tokenize(pb.TokenizeRequest(model=name, texts=["free lunch"]))
+        ids = [token.id for token in whole.results[0].tokens]
+        answer = await served.text.Detokenize(pb.DetokenizeRequest(model=name, token_ids=ids))
+        assert answer.text == "[CLS] free lunch [SEP]"
+
+
+async def test_tokens_that_no_vocabulary_has_are_refused(served: Served) -> None:
+    request = pb.DetokenizeRequest(model="spam", token_ids=[1, 10**6])
+    code, text = await refusal(served.text.Detokenize(request))
+    assert code is StatusCode.INVALID_ARGUMENT
+    assert text == "token_ids has 1000000, which the vocabulary lacks"
