@@ -184,8 +184,8 @@ async def test_an_unset_parameter_is_the_record_s_default(served: Served) -> Non
 
 async def test_max_tokens_may_be_lowered_to_what_fits(served: Served) -> None:
     """The prompt has 16 tokens of the context's 64; what the model may not end before must fit."""
-    for params, count in (({"max_tokens": 49}, 48), ({"max_tokens": 7}, 7)):
-        request = request_of(fit_max_tokens=True, ignore_eos=True, **params)
+    for most, count in ((49, 48), (7, 7)):
+        request = request_of(fit_max_tokens=True, ignore_eos=True, max_tokens=most)
         whole = await served.generation.GenerateUnary(request)
         assert whole.usage.output_tokens == count
     request = request_of(fit_max_tokens=True, max_tokens=90, min_tokens=50)
