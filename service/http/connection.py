@@ -7,7 +7,7 @@ answers: that is added here. The bounds of bodies are in `body.py`. Lives on the
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from email.utils import formatdate
 
@@ -42,6 +42,7 @@ class Connections:
 
     settings: Settings
     config: Config
+    answered: Callable[[int], None]  # counts an answer by its status
     state: ServerState = field(default_factory=ServerState)
     is_leaving: bool = False  # answers are the last of their connections
     _dated_s: int = 0
@@ -221,6 +222,7 @@ class Connection(HttpToolsProtocol):
         )
         head = [STATUS_LINE[status], *(b"%s: %s\r\n" % pair for pair in fields), b"\r\n"]
         self.transport.write(b"".join([*head, body]))
+        self.shared.answered(status)
         self.flow.resume_reading()
         if self.transport.can_write_eof():
             self.transport.write_eof()

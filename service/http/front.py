@@ -167,7 +167,6 @@ class Front:
                 request.connection.transport.abort()
                 return
             if not request.is_received:  # what is left of the body would be read as a request
-                self.answered(error.status)
                 request.connection.refuse(error, request.writer)
                 return
             status, body, headers = request.writer.error(error)

@@ -63,7 +63,7 @@ class HttpServer:
             timeout_keep_alive=settings.http_keepalive_s,  # type: ignore[arg-type] # of any kind
         )
         config.load()
-        self._connections = Connections(settings, config)
+        self._connections = Connections(settings, config, self.front.answered)
         self._sockets = _bind(settings.http_host or settings.host, settings.http_port)
         self._listening: list[asyncio.Server] = []
         self.port: int = self._sockets[0].getsockname()[1]

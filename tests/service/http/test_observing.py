@@ -13,7 +13,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from service.observe import telemetry
 from service.observe.logs import JsonFormatter
 from tests.fakes.every_task import every_task
-from tests.fakes.http import ask
+from tests.fakes.http import ask, exchange, port_of
 from tests.fakes.serving import eventually, metrics_page
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
@@ -75,12 +75,14 @@ async def test_answers_and_calls_are_counted(tmp_path: Path) -> None:
         held = await served.hold("spam")
         await ask(served, "GET", "/ping")
         await ask(served, "GET", "/nix")
+        await exchange(port_of(served), b"garbage\r\n\r\n")
         page = await metrics_page(served.app)
         own = await ask(served, "GET", "/metrics")
         assert own.headers["content-type"].startswith("text/plain")
         assert 'attendant_calls_in_flight{protocol="http"} 1.0' in own.body.decode()
         assert 'attendant_http_responses_total{status="200"} 1.0' in page
         assert 'attendant_http_responses_total{status="404"} 1.0' in page
+        assert 'attendant_http_responses_total{status="400"} 1.0' in page
         assert 'attendant_calls_in_flight{protocol="grpc"} 1.0' in page
         assert 'attendant_calls_in_flight{protocol="http"} 0.0' in page
         served.release("spam")
