@@ -8,21 +8,24 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from export.errors import ExportError
 from models.data.datasets import Example
 from models.settings import REQUIRED, Settings, setting
-from service.contract.manifest import Precision
+from service.contract.manifest import Layout, Precision, Variant
+from service.contract.precision import HALF
 
 Operator = Literal["Attention", "MultiHeadAttention"]
+Target = Literal["cpu", "cuda", "all"]
 OnStep = Callable[[str], None]  # takes a line that says what is done now
 REPOSITORY = Path("model_repository")
 
 # Largest difference to PyTorch on the outputs that is let through. int8 is held to the accuracy
 # on labelled data; without labelled data to the mean cosine of outputs and, unless int8 was asked
 # for by name, to the agreement of answers (`export/checks/agreement.py`).
-MAX_ABS_ERROR = {"fp32": 1e-4, "fp16": 5e-2, "int8": float("inf")}
+# bf16 has three bits less than fp16.
+MAX_ABS_ERROR = {"fp32": 1e-4, "fp16": 5e-2, "bf16": 4e-1, "int8": float("inf")}
 AUTO: tuple[Precision, ...] = ("fp32", "int8")  # written by default
 # By what a manifest calls them: ONNX Runtime's builds are distributions of different names.
 PACKAGES = {
@@ -31,6 +34,18 @@ PACKAGES = {
     "onnxruntime": ("onnxruntime-gpu", "onnxruntime", "onnxruntime-openvino"),
     "torch": ("torch",),
 }
+
+
+class GraphKind(NamedTuple):
+    """What tells the graphs of a version apart."""
+
+    precision: Precision
+    layout: Layout = ""
+
+    @property
+    def name(self) -> str:
+        """As `Variant.kind`."""
+        return Variant(self.precision, layout=self.layout).kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +62,13 @@ class ExportSettings(Settings):
         "auto",
         "Precision of the graph. With auto, fp32 and the quantized graphs that are faster on some "
         "processors are written, and the server chooses. The others write one graph: fp32 is "
-        "exact, int8 is quantized, fp16 is for encoders on CUDA; int8-weights and int4-weights "
-        "quantize a decoder's weights in blocks, independently of other rows.",
+        "exact, int8 is quantized, int8-weights and int4-weights quantize a decoder's weights in "
+        "blocks, independently of other rows; fp16 and bf16 are for CUDA, see --target.",
     )
-    with_fp16: bool = setting(
-        False,
-        "With --precision auto, write fp16 too, for servers with a GPU. It is half as large as "
-        "fp32.",
+    target: Target = setting(
+        "cpu",
+        "Device to write graphs for: cpu; cuda, in fp16, or bf16 by --precision, in each layout "
+        "that a GPU may compute fastest, refused where CUDA has no kernel for a node; or all.",
     )
     version: int | None = setting(None, "Version to write; by default the next free one.", 1)
     max_batch_size: int = setting(
@@ -91,11 +106,27 @@ class ExportSettings(Settings):
         (), "Texts for the scales of int8, in place of those at hand."
     )
 
-    def precisions(self, auto: tuple[Precision, ...]) -> tuple[Precision, ...]:
-        """The precisions to write, `model.onnx` first."""
-        if self.precision != "auto":
-            return (self.precision,)
-        return (*auto, "fp16") if self.with_fp16 else auto
+    def graphs(
+        self, auto: tuple[Precision, ...], other_layout: Layout = ""
+    ) -> tuple[GraphKind, ...]:
+        """The graphs to write, `model.onnx` first; `auto` are the precisions for a CPU.
+
+        `other_layout` is the one beside the default that is written for CUDA, if there is one.
+        Raises `ExportError` where the target has no such precision.
+        """
+        is_half = self.precision in HALF
+        on_cuda = [GraphKind(self.precision if is_half else "fp16")]  # type: ignore[arg-type]
+        if other_layout:
+            on_cuda.append(GraphKind(on_cuda[0].precision, other_layout))
+        if self.target == "cuda":
+            if self.precision != "auto" and not is_half:
+                raise ExportError(f"precision is {self.precision}, for CUDA it is fp16 or bf16")
+            return tuple(on_cuda)
+        if self.target == "cpu" and self.precision == "bf16":
+            raise ExportError("precision is bf16, which is for CUDA: add --target cuda")
+        is_named = self.precision != "auto" and not (is_half and self.target == "all")
+        on_cpu = [GraphKind(each) for each in ((self.precision,) if is_named else auto)]  # type: ignore[arg-type]
+        return (*on_cpu, *on_cuda) if self.target == "all" else tuple(on_cpu)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,11 +137,16 @@ class HeldOut:
     text: str | None = None
 
 
+def check_float(settings: ExportSettings, whose: str) -> None:
+    """Raise `ExportError` unless the precision is fp32 on a CPU; on CUDA fp16 and bf16 too."""
+    if settings.target == "cpu" or settings.precision not in HALF:
+        check_fp32(settings, whose)
+
+
 def check_fp32(settings: ExportSettings, whose: str) -> None:
     """Raise `ExportError` unless the precision is auto or fp32: only fp32 was measured."""
-    precision = "fp16" if settings.with_fp16 else settings.precision
-    if precision not in ("auto", "fp32"):
-        raise ExportError(f"precision is {precision}, {whose} is fp32")
+    if settings.precision not in ("auto", "fp32"):
+        raise ExportError(f"precision is {settings.precision}, {whose} is fp32")
 
 
 def check_name(name: str) -> None:

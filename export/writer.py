@@ -4,9 +4,9 @@ Everything is written into a hidden folder on the same file system and then rena
 into place: a failed export leaves the repository as it was, and a server that reads
 it at any moment sees the old state or the new one.
 
-The graphs of one export: `model.onnx`, and those of other precisions beside it.
+The graphs of one export: `model.onnx`, and those of other precisions and layouts beside it.
 
-The first precision must succeed. Each further one is written if it is accurate enough, and left
+The first must succeed. Each further one is written if it is accurate enough, and left
 out with the reason otherwise.
 """
 
@@ -22,12 +22,13 @@ from tokenizers import Tokenizer
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from export.errors import ExportError
+from export.settings import GraphKind
 from models.writing import writing
-from service.contract.manifest import MODEL_FILENAME, Manifest, Precision, Variant
+from service.contract.manifest import MODEL_FILENAME, Manifest, Variant
 from service.contract.model_config import parse_config
 from service.errors import LoadError
 from service.generation.decoder import PREFILL_SUFFIX
-from service.generation.encoder_decoder import ENCODER_FILENAME
+from service.generation.encoder_decoder import ENCODER_FILENAME, ENCODER_SUFFIX
 from service.serving.tasks.table import complete_config
 
 CONFIG_FILE, LABELS_FILE = "config.pbtxt", "labels.txt"
@@ -40,6 +41,7 @@ class Built:
     graph: onnx.ModelProto
     variant: Variant
     prefill: onnx.ModelProto | None = None  # of a decoder whose prompts have a graph of their own
+    encoder: onnx.ModelProto | None = None  # of an encoder-decoder, whose graph writes
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +50,7 @@ class BuiltGraphs:
 
     main: Built
     others: tuple[Built, ...] = ()
-    left_out: tuple[tuple[Precision, str], ...] = ()  # and why
+    left_out: tuple[tuple[str, str], ...] = ()  # by `Variant.kind`, and why
 
     def manifest_fields(self) -> dict[str, Any]:
         """The manifest's entries of graphs."""
@@ -60,23 +62,23 @@ class BuiltGraphs:
 
 
 def build_graphs(
-    precisions: Sequence[Precision],
-    build: Callable[[Precision], Built],
+    kinds: Sequence[GraphKind],
+    build: Callable[[GraphKind], Built],
     check_cost: Callable[[Variant], None],
 ) -> BuiltGraphs:
     """Build each, or raise `ExportError` where the first is refused.
 
     `check_cost` raises it for one that was not requested by name and is too inaccurate.
     """
-    main = build(precisions[0])
+    main = build(kinds[0])
     others: list[Built] = []
-    left_out: list[tuple[Precision, str]] = []
-    for precision in precisions[1:]:
+    left_out: list[tuple[str, str]] = []
+    for kind in kinds[1:]:
         try:
-            built = build(precision)
+            built = build(kind)
             check_cost(built.variant)
         except ExportError as error:
-            left_out.append((precision, str(error)))
+            left_out.append((kind.name, str(error)))
         else:
             others.append(built)
     return BuiltGraphs(main, tuple(others), tuple(left_out))
@@ -98,7 +100,8 @@ class ExportedModel:
     def num_bytes(self) -> int:
         """The size of the graphs, which are nearly all of an export."""
         graphs = [self.graph, self.encoder, self.prefill]
-        graphs += [graph for built in self.variants for graph in (built.graph, built.prefill)]
+        for built in self.variants:
+            graphs += [built.graph, built.prefill, built.encoder]
         return sum(graph.ByteSize() for graph in graphs if graph is not None)
 
 
@@ -143,7 +146,10 @@ def choose_version(target: Path, version: int | None) -> int:
 def _write_version(exported: ExportedModel, folder: Path) -> None:
     _write_graphs(exported.graph, exported.prefill, folder / MODEL_FILENAME)
     for built in exported.variants:
-        _write_graphs(built.graph, built.prefill, folder / built.variant.filename)
+        path = folder / built.variant.filename
+        _write_graphs(built.graph, built.prefill, path)
+        if built.encoder is not None:
+            onnx.save(built.encoder, path.with_suffix(ENCODER_SUFFIX))
     if exported.encoder is not None:
         onnx.save(exported.encoder, folder / ENCODER_FILENAME)
     if exported.tokenizer is not None:

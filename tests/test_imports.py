@@ -83,18 +83,18 @@ ROOMS = {
     "export/errors": Room(),
     "export/settings": Room("errors models/settings models/data service/contract"),
     "export/graphs": Room(
-        "errors settings models service/runtime service/generation/decoder"
+        "errors settings models service/contract service/runtime service/generation/decoder"
         " service/generation/encoder_decoder"
     ),
     "export/precision": Room("errors graphs models service/runtime service/generation/decoder"),
     "export/checks": Room(
-        "errors graphs models service/runtime service/batching/collate"
+        "errors settings graphs models service/contract service/runtime service/batching/collate"
         " service/generation/decoder service/generation/decoder_interface"
         " service/generation/encoder_decoder service/generation/step_logits"
         " service/serving/tasks/answers service/serving/tasks/entities"
     ),
     "export/writer": Room(
-        "errors models service/errors service/contract service/serving/tasks/table"
+        "errors settings models service/errors service/contract service/serving/tasks/table"
         " service/generation/decoder service/generation/encoder_decoder"
     ),
     "export/recipes": Room(

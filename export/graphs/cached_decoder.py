@@ -15,6 +15,7 @@ their input is rounded once.
     present.{i}.key and .value               [B, Hkv, T, Dh]
 
 https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md
+docs/cuda.md says what was verified on CUDA.
 """
 # ruff: noqa: N803, N806 - suffixes are array layouts, see above; D hidden size
 
@@ -26,9 +27,10 @@ import onnx
 import torch
 from torch import Tensor, nn
 
-from export.graphs.graph import check_fused, clean, export_program
+from export.graphs.graph import DTYPES, check_fused, clean, export_program
 from models.networks.attention import MultiHeadAttention
 from models.networks.gpt import GPT, DecoderLayer
+from service.contract.manifest import Precision
 from service.generation.decoder import INPUTS as INPUTS_BUT_POSITIONS
 from service.generation.decoder import POSITIONS, cache_names
 
@@ -60,13 +62,14 @@ class StepExample:
         return cls(tensors, (per_token, per_token, {0: rows}, {}, {0: positions}), rows)
 
 
-def trace_decoder(network: GPT, *, is_half: bool) -> onnx.ModelProto:
-    """The graph of a decoder, or `ExportError` unless each layer's attention became one node."""
-    decoder = CachedDecoder(copy.deepcopy(network).eval(), CachedAttention)
+def trace_decoder(network: GPT, *, precision: Precision = "fp32") -> onnx.ModelProto:
+    """The graph of a decoder, or `ExportError` unless each layer's attention became one node.
+
+    `precision` is of weights and caches: the CPU takes fp32 and fp16, CUDA fp16 and bf16.
+    """
+    dtype = DTYPES.get(precision, torch.float32)
+    decoder = CachedDecoder(copy.deepcopy(network).eval(), CachedAttention).to(dtype)
     config = network.config
-    dtype = torch.float16 if is_half else torch.float32
-    if is_half:
-        decoder.half()
     pasts, presents = zip(*cache_names(config.num_layers), strict=True)
     size = (NUM_ROWS, config.num_heads, NUM_CACHED, config.head_size)
     step, cached = StepExample.made(), torch.export.Dim("cache")
@@ -140,9 +143,13 @@ class CachedAttention(nn.Module):
         packed = self.query_key_value(hidden_BSD)
         context_BSD, key, value = torch.onnx.ops.symbolic_multi_out(
             f"com.microsoft::{self.operator}",
-            [packed, None, None, *past, *lengths],
+            [packed, None, None, *past, *self.placed(lengths)],
             {"num_heads": self.num_heads, "kv_num_heads": self.num_heads, "scale": self.scale},
             dtypes=[packed.dtype, past[0].dtype, past[1].dtype],
             shapes=[hidden_BSD.shape, past[0].shape, past[1].shape],
         )
         return self.output(context_BSD), key, value
+
+    def placed(self, lengths: tuple[Tensor, ...]) -> tuple[Tensor | None, ...]:
+        """The operator's inputs behind the caches."""
+        return lengths

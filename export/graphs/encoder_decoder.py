@@ -31,11 +31,20 @@ from export.graphs.cached_decoder import (
     CachedAttention,
     StepExample,
 )
-from export.graphs.fused_attention import Packing, fuse_attention
-from export.graphs.graph import check_fused, clean, export_program, trace_texts
+from export.graphs.fused_attention import Packing, attention_by_length, fuse_attention
+from export.graphs.graph import (
+    DTYPES,
+    LENGTHS_OPSET,
+    OPSET,
+    check_fused,
+    clean,
+    export_program,
+    trace_texts,
+)
 from export.settings import Operator
 from models.networks.attention import MultiHeadAttention, padding_mask
 from models.networks.transformer import DecoderLayer, Transformer
+from service.contract.manifest import Precision
 from service.generation.decoder import TEXT_INPUTS, cache_names
 from service.generation.encoder_decoder import SOURCE_LENGTHS
 
@@ -43,24 +52,27 @@ CROSS_OPERATOR: Operator = "Attention"
 NUM_SOURCE = 12  # tokens of the example's sources
 
 
-def trace_encoder(network: Transformer) -> onnx.ModelProto:
+def trace_encoder(network: Transformer, precision: Precision = "fp32") -> onnx.ModelProto:
     """The graph that reads, or `ExportError` unless each of its attentions became one node."""
-    encoder = _SourceEncoder(copy.deepcopy(network).eval())
-    model = trace_texts(encoder, TEXT_INPUTS, cross_names(network.config.num_layers), "source")
+    by_length = precision in DTYPES  # as `trace` does, and why
+    encoder = _SourceEncoder(copy.deepcopy(network).eval(), by_length).to(_dtype(precision))
+    names = cross_names(network.config.num_layers)
+    model = trace_texts(encoder, TEXT_INPUTS, names, "source", _opset(precision))
     check_fused(model, CROSS_OPERATOR, network.config.num_layers)
     return model
 
 
-def trace_target_decoder(network: Transformer) -> onnx.ModelProto:
+def trace_target_decoder(network: Transformer, precision: Precision = "fp32") -> onnx.ModelProto:
     """The graph that writes, or `ExportError` unless each of its attentions became one node."""
     config = network.config
-    decoder = _TargetDecoder(copy.deepcopy(network).eval())
+    dtype = _dtype(precision)
+    decoder = _TargetDecoder(copy.deepcopy(network).eval(), precision in DTYPES).to(dtype)
     step, cached, source = StepExample.made(), torch.export.Dim("cache"), torch.export.Dim("source")
     num_tensors = 2 * config.num_layers  # keys and values
 
     def empty(num_keys: int) -> tuple[Tensor, ...]:
         sizes = (NUM_ROWS, config.num_heads, num_keys, config.head_size)
-        return tuple(torch.zeros(sizes) for _ in range(num_tensors))
+        return tuple(torch.zeros(sizes, dtype=dtype) for _ in range(num_tensors))
 
     lengths = torch.full((NUM_ROWS,), NUM_SOURCE)
     tensors = (*step.tensors, lengths, *empty(NUM_CACHED), *empty(NUM_SOURCE))
@@ -71,10 +83,19 @@ def trace_target_decoder(network: Transformer) -> onnx.ModelProto:
     pasts, presents = zip(*cache_names(config.num_layers), strict=True)
     inputs = (*INPUTS, SOURCE_LENGTHS, *pasts, *cross_names(config.num_layers))
     outputs = ("logits", *presents)
-    model = clean(export_program(decoder, tensors, inputs, shapes), inputs, outputs)
+    traced = export_program(decoder, tensors, inputs, shapes, _opset(precision))
+    model = clean(traced, inputs, outputs)
     check_fused(model, OPERATOR, config.num_layers)
     check_fused(model, CROSS_OPERATOR, config.num_layers)
     return model
+
+
+def _dtype(precision: Precision) -> torch.dtype:
+    return DTYPES.get(precision, torch.float32)
+
+
+def _opset(precision: Precision) -> int:
+    return LENGTHS_OPSET if precision in DTYPES else OPSET
 
 
 def cross_names(num_layers: int) -> tuple[str, ...]:
@@ -87,13 +108,15 @@ def cross_names(num_layers: int) -> tuple[str, ...]:
 class _SourceEncoder(nn.Module):
     """The network's encoder over packed tokens, and every decoder layer's keys and values of it."""
 
-    def __init__(self, network: Transformer) -> None:
+    def __init__(self, network: Transformer, by_length: bool) -> None:
         super().__init__()
         fuse_attention(network.encoder, CROSS_OPERATOR)
         self.network = network
+        self.by_length = by_length
 
     def forward(self, input_ids_BS: Tensor, attention_mask_BS: Tensor) -> tuple[Tensor, ...]:
-        network, packing = self.network, Packing(attention_mask_BS)
+        network = self.network
+        packing = Packing(attention_mask_BS, by_length=self.by_length)
         hidden_1ND = packing.pack(network.embed(input_ids_BS))
         for layer in network.encoder:
             hidden_1ND = layer(hidden_1ND, packing)
@@ -112,9 +135,10 @@ class _SourceEncoder(nn.Module):
 class _TargetDecoder(nn.Module):
     """The network's own weights and layers, but for attention, which is given keys and values."""
 
-    def __init__(self, network: Transformer) -> None:
+    def __init__(self, network: Transformer, by_length: bool) -> None:
         super().__init__()
         self.network = network
+        self.by_length = by_length
         layers = [layer for layer in network.decoder if isinstance(layer, DecoderLayer)]
         self.attentions = nn.ModuleList(CachedAttention(layer.attention) for layer in layers)
         self.crosses = nn.ModuleList(_CrossAttention(layer.cross_attention) for layer in layers)
@@ -131,7 +155,9 @@ class _TargetDecoder(nn.Module):
     ) -> tuple[Tensor, ...]:
         network, num_layers = self.network, len(self.attentions)
         pasts, crosses = keys_and_values[: 2 * num_layers], keys_and_values[2 * num_layers :]
-        mask_BT = padding_mask(source_lengths_B, crosses[0].shape[2])
+        keys = source_lengths_B
+        if not self.by_length:
+            keys = padding_mask(source_lengths_B, crosses[0].shape[2])
         hidden_BSD = network.embed(input_ids_BS, position_ids_BS)
         presents: list[Tensor] = []
         for index, layer in enumerate(network.decoder):
@@ -142,11 +168,11 @@ class _TargetDecoder(nn.Module):
             )
             presents += present
             hidden_BSD = layer.attention_norm(hidden_BSD + attended_BSD)
-            crossed_BSD = self.crosses[index](hidden_BSD, *crosses[here], mask_BT)
+            crossed_BSD = self.crosses[index](hidden_BSD, *crosses[here], keys)
             hidden_BSD = layer.cross_attention_norm(hidden_BSD + crossed_BSD)
             hidden_BSD = layer.output_norm(hidden_BSD + layer.feed_forward(hidden_BSD))
         wanted_ND = hidden_BSD.flatten(0, 1).index_select(0, logit_positions_N)
-        return network.logits(wanted_ND), *presents
+        return network.logits(wanted_ND).float(), *presents
 
 
 class _CrossAttention(nn.Module):
@@ -157,17 +183,24 @@ class _CrossAttention(nn.Module):
         self.attention = attention
 
     def forward(
-        self, hidden_BSD: Tensor, key_BHTDh: Tensor, value_BHTDh: Tensor, mask_BT: Tensor
+        self, hidden_BSD: Tensor, key_BHTDh: Tensor, value_BHTDh: Tensor, keys: Tensor
     ) -> Tensor:
-        (num_rows, num_tokens, _), num_keys = hidden_BSD.shape, key_BHTDh.shape[2]
-        # The specification lets the mask broadcast over queries; ONNX Runtime 1.31 wants them all.
-        mask_B1ST = mask_BT[:, None, None, :].expand(num_rows, 1, num_tokens, num_keys)
-        context_BHSDh = torch.onnx.ops.attention(
-            self.attention.split_heads(self.attention.query(hidden_BSD)),
-            key_BHTDh,
-            value_BHTDh,
-            mask_B1ST,
-            scale=self.attention.head_size**-0.5,
-        )[0]
+        """[B, S, D]; `keys` is as in `Packing`."""
+        query_BHSDh = self.attention.split_heads(self.attention.query(hidden_BSD))
+        context_BHSDh = self._attend(query_BHSDh, key_BHTDh, value_BHTDh, keys)
         output_BSD: Tensor = self.attention.output(context_BHSDh.transpose(1, 2).flatten(2))
         return output_BSD
+
+    def _attend(
+        self, query_BHSDh: Tensor, key_BHTDh: Tensor, value_BHTDh: Tensor, keys: Tensor
+    ) -> Tensor:
+        scale = self.attention.head_size**-0.5
+        if keys.dim() == 1:
+            return attention_by_length((query_BHSDh, key_BHTDh, value_BHTDh), keys, scale=scale)
+        # The specification lets the mask broadcast over queries; ONNX Runtime 1.31 wants them all.
+        (num_rows, num_keys), num_tokens = keys.shape, query_BHSDh.shape[2]
+        mask_B1ST = keys[:, None, None, :].expand(num_rows, 1, num_tokens, num_keys)
+        context_BHSDh: Tensor = torch.onnx.ops.attention(
+            query_BHSDh, key_BHTDh, value_BHTDh, mask_B1ST, scale=scale
+        )[0]
+        return context_BHSDh

@@ -1,7 +1,7 @@
 """A module's ONNX graph: trace it, clean it, count what was fused.
 
 The same weights give the same bytes: names are renumbered, and everything that tells
-where or when the trace was made is removed.
+where or when the trace was made is removed. docs/cuda.md says what was verified on CUDA.
 """
 
 import copy
@@ -10,6 +10,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import onnx
@@ -17,44 +18,62 @@ import torch
 from torch import Tensor, nn
 
 from export.errors import ExportError
-from export.graphs.fused_attention import fuse_attention
+from export.graphs.fused_attention import Packing, Padded, fuse_attention
 from export.graphs.lstm import emit_lstms
 from export.settings import Operator
 from models.networks.heads import TextNetwork
+from service.contract.manifest import Precision
 from service.runtime.cpus import available_cpus
 from service.runtime.session import OnnxSession, SessionOptions
 
 OPSET = 23  # the first with Attention
+LENGTHS_OPSET = 24  # the first whose Attention takes the number of each row's keys
+DTYPES: dict[str, torch.dtype] = {"fp16": torch.float16, "bf16": torch.bfloat16}
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 
 
-def trace(network: TextNetwork, operator: Operator, *, is_half: bool) -> onnx.ModelProto:
+def trace(
+    network: TextNetwork,
+    operator: Operator,
+    *,
+    precision: Precision = "fp32",
+    is_padded: bool = False,
+) -> onnx.ModelProto:
     """The fused graph of a network: int64 [B, S] inputs, one float32 output.
 
-    Raises `ExportError` unless the attention of every layer that the output depends on became
-    exactly one node.
+    In fp16 and bf16, which are for CUDA, `Attention` is told lengths: a mask would keep flash
+    attention from being taken. Raises `ExportError` unless the attention of every layer that the
+    output depends on became exactly one node.
     """
     fused = copy.deepcopy(network).eval()
-    num_fused = fuse_attention(fused, operator)
+    dtype = DTYPES.get(precision, torch.float32)
+    by_length = operator == "Attention" and dtype != torch.float32
+    layout = partial(Padded if is_padded else Packing, by_length=by_length)
+    num_fused = fuse_attention(fused, operator, layout)
     num_lstms = emit_lstms(fused)
     if num_fused < network.num_attentions:
         raise ExportError(f"fused {num_fused} attentions of {network.num_attentions}")
     names = INPUTS if network.has_token_types else INPUTS[:2]
-    wrapped = _Float32Output(fused.half() if is_half else fused)
-    model = trace_texts(wrapped, names, (network.output_name,))
+    wrapped = _Float32Output(fused.to(dtype))
+    opset = LENGTHS_OPSET if by_length else OPSET
+    model = trace_texts(wrapped, names, (network.output_name,), opset=opset)
     check_fused(model, operator, network.num_attentions)
     check_fused(model, "LSTM", num_lstms)
     return model
 
 
 def trace_texts(
-    module: nn.Module, inputs: Sequence[str], outputs: Sequence[str], tokens: str = "sequence"
+    module: nn.Module,
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+    tokens: str = "sequence",
+    opset: int = OPSET,
 ) -> onnx.ModelProto:
     """The graph of a module whose inputs are int64 [B, S]; `tokens` is the name of S."""
     shape = {0: torch.export.Dim("batch"), 1: torch.export.Dim(tokens)}
     # A tensor each: the tracer takes one tensor given twice for one input.
     example = tuple(torch.ones(2, 8, dtype=torch.int64) for _ in inputs)
-    program = export_program(module, example, inputs, (shape,) * len(inputs))
+    program = export_program(module, example, inputs, (shape,) * len(inputs), opset)
     return clean(program, inputs, outputs)
 
 
@@ -63,6 +82,7 @@ def export_program(
     example: Sequence[Tensor],
     names: Sequence[str],
     dynamic_shapes: tuple[Any, ...],
+    opset: int = OPSET,
 ) -> onnx.ModelProto:
     """Trace a module with `torch.onnx.export`; values still have the tracer's names."""
     with warnings.catch_warnings(), _quiet_exporter():
@@ -71,7 +91,7 @@ def export_program(
             module,
             tuple(example),
             dynamo=True,
-            opset_version=OPSET,
+            opset_version=opset,
             input_names=list(names),
             dynamic_shapes=dynamic_shapes,
             verbose=False,

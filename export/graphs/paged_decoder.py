@@ -8,6 +8,8 @@ tokens the cache holds of it, and in which blocks. The blocks are updated in pla
     cumulative_sequence_length [B + 1]       int32: where each row begins among them, and N
     past_seqlens [B]                         int32: tokens of each row in the cache before this run
     block_table [B, M]                       int32: blocks of each row; -1 behind them
+    attention_metadata [3]                   int32, on the host: at most as many new tokens of a row
+                                             and tokens with the past, and at least as many
     logit_positions [W]                      int64: tokens whose logits are wanted
     past_key_values.{i}.key and .value       [blocks, block size, Hkv, Dh]
     logits [W, V]                            float32
@@ -23,10 +25,12 @@ import copy
 
 import onnx
 import torch
+from torch import Tensor
 
 from export.graphs.cached_decoder import CachedAttention, CachedDecoder
-from export.graphs.graph import check_fused, clean, export_program
+from export.graphs.graph import DTYPES, check_fused, clean, export_program
 from models.networks.gpt import GPT
+from service.contract.manifest import Precision
 from service.generation.decoder import cache_names
 
 OPERATOR = "PagedAttention"
@@ -36,22 +40,29 @@ INPUTS = (
     "cumulative_sequence_length",
     "past_seqlens",
     "block_table",
+    "attention_metadata",
     "logit_positions",
 )
+BETWEEN = 8  # inputs of the operator that are left out before the last: rotation, slots, scales
 
 
 class PagedAttention(CachedAttention):
     """An attention's own weights around the operator over blocks."""
 
     operator = OPERATOR
-    num_lengths = 3
+    num_lengths = 4
+
+    def placed(self, lengths: tuple[Tensor, ...]) -> tuple[Tensor | None, ...]:
+        *others, bounds = lengths
+        return (*others, *[None] * BETWEEN, bounds)
 
 
-def trace_paged_decoder(network: GPT, *, dtype: torch.dtype) -> onnx.ModelProto:
+def trace_paged_decoder(network: GPT, *, precision: Precision) -> onnx.ModelProto:
     """The graph of a decoder, or `ExportError` unless each layer's attention became one node.
 
-    `dtype` is of weights and caches: CUDA takes float16 and bfloat16.
+    `precision` is of weights and caches: CUDA takes fp16 and bf16.
     """
+    dtype = DTYPES.get(precision, torch.float32)
     decoder = CachedDecoder(copy.deepcopy(network).eval(), PagedAttention).to(dtype)
     config = network.config
     pasts, presents = zip(*cache_names(config.num_layers), strict=True)
@@ -63,6 +74,7 @@ def trace_paged_decoder(network: GPT, *, dtype: torch.dtype) -> onnx.ModelProto:
         torch.tensor([0, 4, 6, num_tokens], dtype=torch.int32),
         torch.zeros(num_rows, dtype=torch.int32),
         torch.zeros(num_rows, num_row_blocks, dtype=torch.int32),
+        torch.zeros(3, dtype=torch.int32),
         torch.arange(2),
         *(torch.zeros(size, dtype=dtype) for _ in pasts),
     )
@@ -75,6 +87,7 @@ def trace_paged_decoder(network: GPT, *, dtype: torch.dtype) -> onnx.ModelProto:
             {0: rows + 1},
             {0: rows},
             {0: rows, 1: row_blocks},
+            {},
             {0: wanted},
             *[{0: blocks, 1: tokens_of_block}] * len(pasts),
         ),

@@ -9,14 +9,15 @@ import onnx
 import torch
 from torch import Tensor, nn
 
-from export.graphs.graph import check_fused, clean, export_program
+from export.graphs.graph import DTYPES, check_fused, clean, export_program
 from models.networks.attention import MultiHeadAttention
 from models.networks.vit import VisionTransformer, ViTConfig
+from service.contract.manifest import Precision
 
 INPUT, OUTPUT, OPERATOR = "pixel_values", "logits", "Attention"
 
 
-def trace_vision(network: VisionTransformer) -> onnx.ModelProto:
+def trace_vision(network: VisionTransformer, precision: Precision = "fp32") -> onnx.ModelProto:
     """The graph of a network, or `ExportError` unless each layer's attention became one node."""
     fused = copy.deepcopy(network).eval()
     for parent in list(fused.modules()):
@@ -25,7 +26,8 @@ def trace_vision(network: VisionTransformer) -> onnx.ModelProto:
                 setattr(parent, name, _FusedAttention(child))
     rows = torch.export.Dim("batch")
     example = (torch.from_numpy(_pixels(network.config, num_images=2)),)
-    program = export_program(_Network(fused), example, (INPUT,), ({0: rows},))
+    wrapped = _Network(fused.to(DTYPES.get(precision, torch.float32)))
+    program = export_program(wrapped, example, (INPUT,), ({0: rows},))
     model = clean(program, (INPUT,), (OUTPUT,))
     check_fused(model, OPERATOR, network.config.num_layers)
     return model
@@ -37,15 +39,15 @@ def _pixels(config: ViTConfig, num_images: int) -> np.ndarray:
 
 
 class _Network(nn.Module):
-    """Gives the network's weights the names that they have in a checkpoint."""
+    """Gives the network's weights the names of the checkpoint, and its ends float32."""
 
     def __init__(self, network: VisionTransformer) -> None:
         super().__init__()
         self.network = network
 
     def forward(self, pixel_values: Tensor) -> Tensor:
-        logits: Tensor = self.network(pixel_values)
-        return logits
+        logits: Tensor = self.network(pixel_values.to(self.network.output.weight.dtype))
+        return logits.float()
 
 
 class _FusedAttention(nn.Module):

@@ -16,6 +16,7 @@ import onnx
 import torch
 from torch import Tensor, nn
 
+from export.checks.provider_support import device_of
 from export.errors import ExportError
 from export.graphs.attention import (
     OUTPUT,
@@ -28,6 +29,7 @@ from export.graphs.graph import open_session, trace
 from export.settings import (
     MAX_ABS_ERROR,
     ExportSettings,
+    GraphKind,
     HeldOut,
     OnStep,
     check_fp32,
@@ -51,6 +53,7 @@ def export_attention(
     shown = attending(checkpoint.model)
     on_step("tracing the graph")
     graph = trace_attention(shown, output_name(checkpoint))
+    device = device_of(graph, GraphKind("fp32"), settings)
     on_step("comparing with PyTorch")
     num_layers, num_heads = _num_matrices(shown)
     max_tokens = min(checkpoint.max_tokens, longest_text(num_layers, num_heads))
@@ -58,6 +61,7 @@ def export_attention(
     manifest = Manifest(
         task="attention",
         precision="fp32",
+        device=device,
         max_tokens=max_tokens,
         pad_token_id=0,  # nothing is padded: a text is computed alone
         network="encoder-decoder" if shown.has_target else "",
@@ -84,7 +88,7 @@ def check_attention(
     plain = checkpoint.model.eval()
     fused = None
     if isinstance(plain, TextNetwork):
-        fused = _runner(trace(plain, "Attention", is_half=False))
+        fused = _runner(trace(plain, "Attention"))
     figures = dict.fromkeys(("attention", "row_sum", "output"), 0.0)
     if fused is not None:
         figures["fused_output"] = 0.0

@@ -12,20 +12,26 @@ import onnx
 from torch import nn
 
 from export.checks.decoding import ParityLimits, measure_parity
+from export.checks.paged_decoding import check_paged
 from export.checks.perplexity import graph_perplexity, network_perplexity, windows_of
+from export.checks.provider_support import check_supported
 from export.errors import ExportError
 from export.graphs.cached_decoder import OPERATOR, trace_decoder
+from export.graphs.candidates import with_candidates
 from export.graphs.graph import check_fused, fused_ops
 from export.graphs.int8_cache import Largest, with_int8_cache
+from export.graphs.paged_decoder import trace_paged_decoder
 from export.graphs.prefill import trace_prefill
+from export.graphs.widened import widened
 from export.precision.blocks import quantize_blocks
 from export.precision.rows import quantize_rows
 from export.precision.samples import largest_values, sample_rows
-from export.settings import ExportSettings, HeldOut, OnStep, versions
+from export.settings import ExportSettings, GraphKind, HeldOut, OnStep, versions
 from export.writer import Built, ExportedModel, build_graphs
 from models.checkpoints.checkpoint import Checkpoint
 from models.networks.gpt import GPT
-from service.contract.manifest import Manifest, Precision, Variant
+from service.contract.manifest import GraphDevice, Manifest, Precision, Variant
+from service.contract.precision import HALF
 
 MAX_GRAPH_BYTES = 2**31 - 2**20  # protobuf's limit, and room for the nodes
 UNLIMITED = float("inf")
@@ -37,12 +43,14 @@ UNLIMITED = float("inf")
 LIMITS: dict[Precision, ParityLimits] = {
     "fp32": ParityLimits(1e-3, 0.0, 1e-4, 0.0),
     "fp16": ParityLimits(0.5, 0.05, 0.5, 0.05),
+    # Compared in float32, with weights of eight bits: only those move what PyTorch would choose.
+    "bf16": ParityLimits(1e-3, 0.0, 1e-4, 0.25),
     "int8": ParityLimits(UNLIMITED, 0.1, 1e-4, 0.75),
     "int8-weights": ParityLimits(UNLIMITED, 0.1, 1e-4, 0.75),
     "int4-weights": ParityLimits(UNLIMITED, 0.1, 1e-4, 0.75),
 }
 AUTO: tuple[Precision, ...] = ("fp32", "int8")  # written by default
-FLOAT: tuple[Precision, ...] = ("fp32", "fp16")  # nothing is rounded in them, nor in their cache
+FLOAT: tuple[Precision, ...] = ("fp32", *HALF)  # nothing is rounded in them, nor in their cache
 EXAMPLE = "The"
 
 
@@ -59,18 +67,14 @@ def export_decoder(
         ids = checkpoint.tokenizer.encode(held_out.text).ids
         windows = windows_of(ids, network.config.max_positions)
     check_size(network)
-    precisions = settings.precisions(AUTO)
-    if precisions[0] not in LIMITS:
-        raise ExportError(
-            f"precision is {precisions[0]}, a decoder's is one of {', '.join(LIMITS)}"
-        )
-    if settings.kv_cache == "int8" and not set(precisions) - set(FLOAT):
+    kinds = settings.graphs(AUTO, "paged")
+    if settings.kv_cache == "int8" and not {kind.precision for kind in kinds} - set(FLOAT):
         raise ExportError(
             f"kv_cache is int8, which is for precisions that round too; precision is "
             f"{settings.precision}"
         )
     decoder = _Decoder(checkpoint, network, settings, windows, on_step)
-    graphs = build_graphs(precisions, decoder.build, check_cost)
+    graphs = build_graphs(kinds, decoder.build, check_cost)
     manifest = Manifest(
         task="text-generation",
         max_tokens=checkpoint.max_tokens,
@@ -97,33 +101,68 @@ class _Decoder:
     windows: np.ndarray | None  # of held-out text
     on_step: OnStep
 
-    def build(self, precision: Precision) -> Built:
+    def build(self, kind: GraphKind) -> Built:
         """A graph that computes what the network does, or `ExportError`."""
-        network = self.network
+        if kind.precision in HALF:
+            return self._build_half(kind)
+        network, precision = self.network, kind.precision
         graph, prefill = self._graphs(precision)
         self.on_step(f"{precision}: comparing cached decoding with recomputing from scratch")
         parity = measure_parity(network, graph, is_exact=precision == "fp32", prefill=prefill)
         LIMITS[precision].check(parity)
-        perplexity: dict[str, float] = {}
-        if self.windows is not None:
-            perplexity = self._perplexity(graph, self.windows)
-            _check_rise(perplexity, self.settings.max_perplexity_rise)
         variant = Variant(
             precision,
             fused_ops(graph),
             parity.to_dict(),
-            perplexity=perplexity,
+            perplexity=self._checked_perplexity(graph),
             kv_cache="int8" if prefill else "",
-            device="cuda" if precision == "fp16" else "cpu",
+            device="cpu",  # CUDA's GroupQueryAttention has no float32
         )
         return Built(graph, variant, prefill)
+
+    def _build_half(self, kind: GraphKind) -> Built:
+        """The same for fp16 and bf16; on CUDA the graph gives candidates for sampling too."""
+        network, (precision, layout) = self.network, kind
+        is_for_cuda = self.settings.target != "cpu"
+        self.on_step(f"{kind.name}: tracing the graph")
+        perplexity: dict[str, float] = {}
+        if layout == "paged":
+            graph = trace_paged_decoder(network, precision=precision)
+            self.on_step(f"{kind.name}: comparing decoding over blocks with PyTorch")
+            parity = check_paged(network, graph, precision)
+        else:
+            graph = trace_decoder(network, precision=precision)
+            checked = widened(graph) if precision == "bf16" else graph
+            self.on_step(f"{kind.name}: comparing cached decoding with recomputing from scratch")
+            measured = measure_parity(network, checked, is_exact=False)
+            LIMITS[precision].check(measured)
+            parity = measured.to_dict()
+            perplexity = self._checked_perplexity(checked)
+        if is_for_cuda:
+            graph = with_candidates(graph)
+            check_supported(graph)
+        device: GraphDevice = "cuda" if is_for_cuda else "any"
+        variant = Variant(
+            precision,
+            fused_ops(graph),
+            parity,
+            perplexity=perplexity,
+            device=device,
+            layout=layout,
+        )
+        return Built(graph, variant)
+
+    def _checked_perplexity(self, graph: onnx.ModelProto) -> dict[str, float]:
+        """Empty without held-out text; `ExportError` where it rises too much."""
+        if self.windows is None:
+            return {}
+        perplexity = self._perplexity(graph, self.windows)
+        _check_rise(perplexity, self.settings.max_perplexity_rise)
+        return perplexity
 
     def _graphs(self, precision: Precision) -> tuple[onnx.ModelProto, onnx.ModelProto | None]:
         """The graph that decodes, and the one for prompts where the cache is in int8."""
         network, prefill = self.network, None
-        if precision == "fp16":
-            self.on_step("fp16: tracing the graph")
-            return trace_decoder(network, is_half=True), None
         graph = self._traced
         if precision in FLOAT:
             return graph, None
@@ -140,7 +179,7 @@ class _Decoder:
     @cached_property
     def _traced(self) -> onnx.ModelProto:
         self.on_step("tracing the graph")
-        return trace_decoder(self.network, is_half=False)
+        return trace_decoder(self.network, precision="fp32")
 
     @cached_property
     def _float_perplexity(self) -> float:
@@ -174,7 +213,7 @@ class _Decoder:
 
 def check_cost(variant: Variant) -> None:
     """Raise `ExportError` for an unrequested precision whose cost is not known."""
-    if not variant.perplexity:
+    if variant.precision not in HALF and not variant.perplexity:
         raise ExportError("no held-out text to measure its perplexity on")
 
 

@@ -1,21 +1,27 @@
 """Export one encoder-decoder: trace both graphs, check, write. Each step may refuse.
 
 Knows nothing of the command line; a callback reports progress.
+docs/cuda.md says what was verified on CUDA.
 """
 
+import copy
 from collections import Counter
 
 from export.checks.decoding import ParityLimits
 from export.checks.encoder_decoding import measure_parity
+from export.checks.provider_support import check_supported
 from export.errors import ExportError
+from export.graphs.candidates import with_candidates
 from export.graphs.encoder_decoder import trace_encoder, trace_target_decoder
-from export.graphs.graph import fused_ops
+from export.graphs.graph import DTYPES, fused_ops
+from export.graphs.widened import widened
 from export.recipes.decoders import check_size
-from export.settings import ExportSettings, HeldOut, OnStep, check_fp32, versions
-from export.writer import ExportedModel
+from export.settings import ExportSettings, GraphKind, HeldOut, OnStep, check_float, versions
+from export.writer import Built, ExportedModel, build_graphs
 from models.checkpoints.checkpoint import Checkpoint
 from models.networks.transformer import Transformer
-from service.contract.manifest import EXAMPLE, Manifest
+from service.contract.manifest import EXAMPLE, GraphDevice, Manifest, Variant
+from service.contract.precision import HALF
 
 LIMITS = ParityLimits(1e-3, 0.0, 1e-4, 0.0)
 NETWORK = "encoder-decoder"
@@ -29,29 +35,52 @@ def export_encoder_decoder(
     assert isinstance(network, Transformer), "others have their own recipe"
     if held_out.text is not None:
         raise ExportError("held-out text is for decoders that continue texts; this one needs pairs")
-    check_fp32(settings, "an encoder-decoder's")
+    check_float(settings, "an encoder-decoder's")
+    kinds = settings.graphs(("fp32",))
     check_size(network)
-    on_step("tracing the encoder")
-    encoder = trace_encoder(network)
-    on_step("tracing the decoder")
-    decoder = trace_target_decoder(network)
-    on_step("comparing cached decoding with recomputing from scratch")
-    parity = measure_parity(network, encoder, decoder)
-    LIMITS.check(parity)
+    graphs = build_graphs(kinds, lambda kind: _build(network, kind, on_step), lambda _: None)
     config = network.config
     manifest = Manifest(
         task="text-generation",
-        precision="fp32",
         network=NETWORK,
         max_tokens=checkpoint.max_tokens + config.max_positions,
         max_source_tokens=checkpoint.max_tokens,
         pad_token_id=config.pad_token_id,
         eos_token_ids=(config.end_token_id,),
         decoder_start_token_id=config.start_token_id,
-        fused=dict(Counter(fused_ops(encoder)) + Counter(fused_ops(decoder))),
-        parity=parity.to_dict(),
         origin=checkpoint.origin,
         example=settings.example or EXAMPLE,
         versions=versions(),
+        **graphs.manifest_fields(),
     )
-    return ExportedModel(decoder, checkpoint.tokenizer, manifest, encoder=encoder)
+    main = graphs.main
+    return ExportedModel(
+        main.graph, checkpoint.tokenizer, manifest, graphs.others, encoder=main.encoder
+    )
+
+
+def _build(network: Transformer, kind: GraphKind, on_step: OnStep) -> Built:
+    """Both graphs in one precision.
+
+    Those of fp16 and bf16 are compared in float32 with a network whose weights are rounded as
+    theirs are, so that only the order of sums differs.
+    """
+    precision = kind.precision
+    on_step(f"{precision}: tracing the encoder")
+    encoder = trace_encoder(network, precision)
+    on_step(f"{precision}: tracing the decoder")
+    decoder = trace_target_decoder(network, precision)
+    on_step(f"{precision}: comparing cached decoding with recomputing from scratch")
+    is_half = precision in HALF
+    rounded = copy.deepcopy(network).to(DTYPES[precision]).float() if is_half else network
+    parity = measure_parity(rounded, widened(encoder), widened(decoder))
+    LIMITS.check(parity)
+    fused = dict(Counter(fused_ops(encoder)) + Counter(fused_ops(decoder)))
+    if is_half:
+        decoder = with_candidates(decoder)
+        check_supported(encoder)
+        check_supported(decoder)
+    device: GraphDevice = "cuda" if is_half else "cpu"
+    return Built(
+        decoder, Variant(precision, fused, parity.to_dict(), device=device), encoder=encoder
+    )

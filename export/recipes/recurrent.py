@@ -9,11 +9,19 @@ import onnx
 import torch
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
+from export.checks.provider_support import device_of
 from export.errors import ExportError
 from export.graphs.graph import open_session
 from export.graphs.lstm import OPERATOR
 from export.graphs.recurrent import INPUTS, OUTPUTS, trace_greedy
-from export.settings import ExportSettings, HeldOut, OnStep, check_fp32, versions
+from export.settings import (
+    ExportSettings,
+    GraphKind,
+    HeldOut,
+    OnStep,
+    check_fp32,
+    versions,
+)
 from export.writer import ExportedModel
 from models.checkpoints.checkpoint import Checkpoint
 from models.data.tokens import SPECIAL_TOKENS
@@ -42,6 +50,7 @@ def export_recurrent(
         )
     on_step("tracing the graph")
     graph = trace_greedy(network, num_steps)
+    device = device_of(graph, GraphKind("fp32"), settings)
     on_step("comparing with PyTorch")
     parity = check_decoding(network, graph, num_steps)
     config = network.config
@@ -50,6 +59,7 @@ def export_recurrent(
     manifest = Manifest(
         task="text-generation",
         precision="fp32",
+        device=device,
         network=NETWORK,
         max_tokens=config.max_positions + num_steps,
         max_source_tokens=config.max_positions,

@@ -1,6 +1,7 @@
 """Export one checkpoint: trace, quantise, check, write. Each step may refuse.
 
 Knows nothing of the command line; a callback reports progress.
+docs/cuda.md says what was verified on CUDA.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,14 +12,17 @@ import onnx
 
 from export.checks.agreement import check_agreement, measure_agreement, sample_texts
 from export.checks.parity import GraphRunner, Parity, check_parity, outputs_of_texts, pad
+from export.checks.provider_support import device_of
 from export.errors import ExportError
 from export.graphs.graph import check_fused, fused_ops, trace
+from export.graphs.widened import widened
 from export.precision.samples import MAX_TOKENS, SampleRows, sample_rows
 from export.precision.static import quantize_static
 from export.settings import (
     AUTO,
     MAX_ABS_ERROR,
     ExportSettings,
+    GraphKind,
     HeldOut,
     OnStep,
     Operator,
@@ -28,15 +32,18 @@ from export.writer import Built, BuiltGraphs, ExportedModel, build_graphs
 from models.checkpoints.checkpoint import Checkpoint
 from models.data.datasets import Example
 from models.data.vocabulary import SPECIAL, words_of
-from service.contract.manifest import EXAMPLE, GraphDevice, Manifest, Precision, Variant
+from service.contract.manifest import EXAMPLE, Manifest, Precision, Variant
+from service.contract.precision import HALF
 
 MIN_MEAN_COSINE = 0.995
 # The largest effect of neighbours on a row in a precision that was not requested.
 MAX_NEIGHBOUR_EFFECT = 0.01
-# Which operator measured faster where each precision runs: decision 0028.
+# Which operator measured faster on a CPU, decision 0028, and which keeps flash attention on CUDA,
+# decision 0032.
 DEFAULT_OPERATOR: dict[str, Operator] = {
     "fp32": "Attention",
-    "fp16": "MultiHeadAttention",
+    "fp16": "Attention",
+    "bf16": "Attention",
     "int8": "Attention",
 }
 
@@ -48,14 +55,15 @@ def export_text_network(
 
     Accuracy is measured on labelled data, where there are any.
     """
-    precisions = settings.precisions(AUTO)
-    if precisions[0] not in MAX_ABS_ERROR:
+    has_attention = checkpoint.text_network.num_attentions > 0
+    kinds = settings.graphs(AUTO, "padded" if has_attention else "")
+    if kinds[0].precision not in MAX_ABS_ERROR:
         raise ExportError(
-            f"precision is {precisions[0]}, an encoder's is one of {', '.join(MAX_ABS_ERROR)}"
+            f"precision is {kinds[0].precision}, an encoder's is one of {', '.join(MAX_ABS_ERROR)}"
         )
     _check_labels(checkpoint, held_out.labelled)
     encoder = _Encoder(checkpoint, settings, held_out.labelled, on_step)
-    graphs = build_graphs(precisions, encoder.build, check_cost)
+    graphs = build_graphs(kinds, encoder.build, check_cost)
     manifest = _manifest(checkpoint, settings, graphs)
     return ExportedModel(graphs.main.graph, checkpoint.tokenizer, manifest, graphs.others)
 
@@ -83,38 +91,49 @@ class _Encoder:
                 network.as_sample,
             )
         )
-        self._trace = cache(lambda operator, is_half: trace(network, operator, is_half=is_half))
+        self._trace = cache(
+            lambda operator, precision, is_padded: trace(
+                network, operator, precision=precision, is_padded=is_padded
+            )
+        )
         self._float_accuracy = cache(
-            lambda operator: _accuracy(checkpoint, self._trace(operator, False), labelled)
+            lambda operator: _accuracy(checkpoint, self._trace(operator, "fp32", False), labelled)
         )
 
-    def build(self, precision: Precision) -> Built:
+    def build(self, kind: GraphKind) -> Built:
         """A graph that computes what the network does, or `ExportError`."""
         settings, network = self._settings, self._checkpoint.text_network
+        precision, is_padded = kind.precision, kind.layout == "padded"
         chosen = settings.attention
         operator = DEFAULT_OPERATOR[precision] if chosen == "auto" else chosen
-        self._on_step(f"{precision}: tracing the graph")
-        graph = self._trace(operator, precision == "fp16")
+        self._on_step(f"{kind.name}: tracing the graph")
+        graph = self._trace(operator, precision if precision in HALF else "fp32", is_padded)
         if precision == "int8":
             self._on_step("int8: looking for the scales of activations")
             pad_id = network.pad_token_id
             rows = self._samples().calibration
             graph = quantize_static(graph, (pad([row], pad_id) for row in rows))
             check_fused(graph, operator, network.num_attentions)
-        self._on_step(f"{precision}: comparing with PyTorch")
-        parity = self._check_parity(precision, graph).to_dict()
+        device = device_of(graph, kind, settings)
+        checked = widened(graph) if precision == "bf16" else graph
+        self._on_step(f"{kind.name}: comparing with PyTorch")
+        parity = self._check_parity(precision, checked).to_dict()
         if precision == "int8" and not self._labelled:
             parity |= self._agreement(graph)
         accuracy: dict[str, float] = {}
         if self._labelled:
-            self._on_step(f"{precision}: measuring accuracy on {len(self._labelled)} texts")
+            self._on_step(f"{kind.name}: measuring accuracy on {len(self._labelled)} texts")
             expected = self._float_accuracy(operator)
             is_float = precision == "fp32"
-            measured = expected if is_float else _accuracy(self._checkpoint, graph, self._labelled)
+            measured = (
+                expected if is_float else _accuracy(self._checkpoint, checked, self._labelled)
+            )
             accuracy = {"texts": len(self._labelled), "float": expected, "exported": measured}
             _check_accuracy(accuracy, settings.max_accuracy_drop)
-        device: GraphDevice = "cpu" if precision == "int8" else "any"
-        return Built(graph, Variant(precision, fused_ops(graph), parity, accuracy, device=device))
+        variant = Variant(
+            precision, fused_ops(graph), parity, accuracy, device=device, layout=kind.layout
+        )
+        return Built(graph, variant)
 
     def _agreement(self, graph: onnx.ModelProto) -> dict[str, float]:
         """Agreement of answers to texts: what int8 costs without labelled data."""
@@ -131,11 +150,12 @@ class _Encoder:
         network, limit = self._checkpoint.text_network, MAX_ABS_ERROR[precision]
         rows = self._samples().checked if precision == "int8" else None
         parity = check_parity(network, graph, self._checkpoint.max_tokens, limit, rows)
-        is_bounded = precision == "int8" and not self._labelled
+        is_bounded = precision in ("int8", "bf16") and not self._labelled
         if is_bounded and not parity.mean_cosine >= MIN_MEAN_COSINE:
             raise ExportError(
-                f"the mean cosine of int8's outputs with PyTorch's is {parity.mean_cosine:.4f}, "
-                f"the limit is {MIN_MEAN_COSINE}: calibrate on texts like yours, see --calibration"
+                f"the mean cosine of {precision}'s outputs with PyTorch's is "
+                f"{parity.mean_cosine:.4f}, the limit is {MIN_MEAN_COSINE}"
+                + (": calibrate on texts like yours, see --calibration" * (precision == "int8"))
             )
         return parity
 

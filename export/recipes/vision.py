@@ -12,21 +12,24 @@ import onnx
 import torch
 
 from export.checks.parity import NUM_ROWS, GraphRunner, Parity, compare
+from export.checks.provider_support import device_of
 from export.errors import ExportError
 from export.graphs.graph import fused_ops
 from export.graphs.vision import INPUT, OPERATOR, _pixels, trace_vision
+from export.graphs.widened import widened
 from export.settings import (
     MAX_ABS_ERROR,
     ExportSettings,
+    GraphKind,
     HeldOut,
     OnStep,
-    check_fp32,
+    check_float,
     versions,
 )
-from export.writer import ExportedModel
+from export.writer import Built, ExportedModel, build_graphs
 from models.checkpoints.checkpoint import Checkpoint
 from models.networks.vit import VisionTransformer
-from service.contract.manifest import ImageInput, Manifest
+from service.contract.manifest import ImageInput, Manifest, Precision, Variant
 
 
 def export_vision(
@@ -35,34 +38,50 @@ def export_vision(
     """The graph of an image classifier, and its manifest."""
     network = checkpoint.model
     assert isinstance(network, VisionTransformer), "others have their own recipe"
-    check_fp32(settings, "an image classifier's")
+    check_float(settings, "an image classifier's")
+    kinds = settings.graphs(("fp32",))
     if settings.attention not in ("auto", OPERATOR):
         raise ExportError(f"attention is {settings.attention}, an image classifier's is {OPERATOR}")
-    on_step("tracing the graph")
-    graph = trace_vision(network)
-    on_step("comparing with PyTorch")
-    parity = check_vision_parity(network, graph)
+    graphs = build_graphs(kinds, lambda kind: _build(network, kind, settings, on_step), _any_cost)
     config = network.config
     manifest = Manifest(
         task="image-classification",
-        precision="fp32",
         max_tokens=config.max_positions,
         pad_token_id=0,
         labels=checkpoint.labels,
         image=ImageInput(config.height, config.width, config.channels, config.mean, config.std),
         example="",
         origin=checkpoint.origin,
-        fused=fused_ops(graph),
-        parity=parity.to_dict(),
         versions=versions(),
+        **graphs.manifest_fields(),
     )
-    return ExportedModel(graph, None, manifest)
+    return ExportedModel(graphs.main.graph, None, manifest, graphs.others)
 
 
-def check_vision_parity(network: VisionTransformer, model: onnx.ModelProto) -> Parity:
+def _any_cost(_: Variant) -> None:
+    """Every precision is exact, or requested by the target."""
+
+
+def _build(
+    network: VisionTransformer, kind: GraphKind, settings: ExportSettings, on_step: OnStep
+) -> Built:
+    """A graph in one precision."""
+    precision = kind.precision
+    on_step(f"{precision}: tracing the graph")
+    graph = trace_vision(network, precision)
+    on_step(f"{precision}: comparing with PyTorch")
+    checked = widened(graph) if precision == "bf16" else graph
+    parity = check_vision_parity(network, checked, precision)
+    device = device_of(graph, kind, settings)
+    return Built(graph, Variant(precision, fused_ops(graph), parity.to_dict(), device=device))
+
+
+def check_vision_parity(
+    network: VisionTransformer, model: onnx.ModelProto, precision: Precision = "fp32"
+) -> Parity:
     """Compare on images of noise, or raise `ExportError` where the graph is further off."""
     pixels, run = _pixels(network.config, NUM_ROWS), GraphRunner(model)
     with torch.inference_mode():
         by_network = network(torch.from_numpy(pixels)).numpy()
     alone = np.concatenate([run({INPUT: image[None]}) for image in pixels])
-    return compare(run({INPUT: pixels}), by_network, alone, MAX_ABS_ERROR["fp32"])
+    return compare(run({INPUT: pixels}), by_network, alone, MAX_ABS_ERROR[precision])

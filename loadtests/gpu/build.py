@@ -19,6 +19,7 @@ from tokenizers.processors import TemplateProcessing
 from torch import nn
 
 from export.graphs.cached_decoder import trace_decoder
+from export.graphs.candidates import with_candidates
 from export.graphs.graph import fused_ops, trace
 from export.graphs.paged_decoder import trace_paged_decoder
 from export.writer import Built, BuiltGraphs, ExportedModel, write_model
@@ -40,7 +41,7 @@ def encoder_kinds(device: str) -> list[Kind]:
     """The graphs of an encoder that are timed on a device, `model.onnx` first."""
     if device == "cpu":
         return [("fp32", "")]
-    return [("fp16", "")]
+    return [("fp16", ""), ("fp16", "padded")]
 
 
 def decoder_kinds(device: str) -> list[Kind]:
@@ -98,16 +99,17 @@ def _decoder(config: GPTConfig, kinds: Sequence[Kind]) -> ExportedModel:
 
 
 def _encoder_graph(network: SequenceClassifier, kind: Kind) -> onnx.ModelProto:
-    precision, _ = kind
-    return trace(network, "MultiHeadAttention", is_half=precision == "fp16")
+    precision, layout = kind
+    return trace(network, "Attention", precision=precision, is_padded=layout == "padded")
 
 
 def _decoder_graph(network: nn.Module, kind: Kind) -> onnx.ModelProto:
     assert isinstance(network, GPT), "the only decoders there are"
     precision, layout = kind
-    if layout == "paged":
-        return trace_paged_decoder(network, dtype=DTYPES[precision])
-    return trace_decoder(network, is_half=precision == "fp16")
+    if precision == "fp32":
+        return trace_decoder(network)
+    traced = trace_paged_decoder if layout == "paged" else trace_decoder
+    return with_candidates(traced(network, precision=precision))
 
 
 def _built(graph: onnx.ModelProto, kind: Kind) -> Built:

@@ -10,16 +10,15 @@ import multiprocessing
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from export.errors import ExportError
 from export.exporter import export_any
-from export.settings import ExportSettings
+from export.settings import ExportSettings, Target
 from loadtests.gpu.checkpoints import FULL, KINDS, TASKS, TINY, Sizes, make_checkpoint
 from loadtests.gpu.context import Context
 from loadtests.gpu.sources import EXPORTING, digest_of
@@ -30,7 +29,6 @@ from service.contract.precision import HALF
 from service.runtime.cpus import available_cpus
 
 WHY_SUFFIX = ".txt"  # of the reason for which a model is not there
-_HAS_TARGET = any(field.name == "target" for field in fields(ExportSettings))
 CACHED = ("decoder", "encoder-decoder")  # kinds with a cache, which GroupQueryAttention keeps
 PRECISIONS: tuple[Precision, ...] = ("fp32", "fp16", "bf16")
 
@@ -153,8 +151,10 @@ def _awaited(model: Model, export: "Future[None] | None", context: Context) -> M
 def export_model(model: Model, sizes: Sizes) -> None:
     """Export one, or keep the reason for which the exporter refuses it."""
     torch.set_num_threads(1)  # there are others beside this one
-    target: Any = {"target": "cuda"} if model.precision in HALF and _HAS_TARGET else {}
-    settings = ExportSettings(model.name, model.repository, precision=model.precision, **target)
+    target: Target = "cuda" if model.precision in HALF else "cpu"
+    settings = ExportSettings(
+        model.name, model.repository, precision=model.precision, target=target
+    )
     try:
         export_any(checkpoint_of(model.kind, sizes), settings, task=TASKS.get(model.kind))
     except (ExportError, SettingError) as error:

@@ -238,4 +238,5 @@ class TextEmbedder(EncoderNetwork):
         """Embeddings [B, D], or [B, 4 D] for "concat_last_four"; of length 1 if `normalize`."""
         states = self.encoder(input_ids, attention_mask, token_type_ids)
         embedding = pool(LAYERS[self.layers](states), attention_mask, self.pooling)
-        return F.normalize(embedding, dim=-1) if self.normalize else embedding
+        # In float32: squares overflow in float16, and no provider sums them in bfloat16.
+        return F.normalize(embedding.float(), dim=-1) if self.normalize else embedding

@@ -64,4 +64,4 @@ class WordVectors(TextNetwork):
         weight_BS1 = is_word_BS.unsqueeze(2).to(self.words.weight.dtype)
         sum_BD = (self.words(input_ids) * weight_BS1).sum(dim=1)
         mean_BD = sum_BD / weight_BS1.sum(dim=1).clamp(min=1.0)
-        return F.normalize(mean_BD, dim=-1) if self.config.normalize else mean_BD
+        return F.normalize(mean_BD.float(), dim=-1) if self.config.normalize else mean_BD

@@ -38,6 +38,7 @@ from service.runtime.device_memory import DeviceMemory
 from service.runtime.session import OnnxSession, SessionOptions
 
 ENCODER_FILENAME = "encoder.onnx"  # beside the decoder, which is the model's graph
+ENCODER_SUFFIX = ".encoder.onnx"  # of a variant's: beside model.fp16.onnx, model.fp16.encoder.onnx
 SOURCE_LENGTHS = "source_lengths"
 
 
@@ -105,7 +106,9 @@ def open_encoder_decoder(
             f"max_context_tokens is {limits.max_tokens}, expected more than the "
             f"{sources.max_tokens} of the longest source: the output comes after it"
         )
-    encoder_path = path.with_name(ENCODER_FILENAME)
+    encoder_path = path.with_suffix(ENCODER_SUFFIX)
+    if not encoder_path.is_file():
+        encoder_path = path.with_name(ENCODER_FILENAME)
     if not encoder_path.is_file():
         raise LoadError(f"{ENCODER_FILENAME} is missing: the manifest says encoder-decoder")
     encoder = OnnxSession(encoder_path, options)

@@ -205,7 +205,7 @@ def test_labelled_data_that_is_not_there_is_an_error(
 @pytest.mark.parametrize(
     ("option", "value", "expected"),
     [
-        ("--precision", "int4", "'fp32', 'fp16', 'int8', 'int8-weights', 'int4-weights'"),
+        ("--precision", "int4", "'fp32', 'fp16', 'bf16', 'int8', 'int8-weights', 'int4-weights'"),
         ("--version", "0", "greater than or equal to 1"),
         ("--max-batch-size", "0", "greater than or equal to 1"),
         ("--attention", "Flash", "'auto', 'Attention', 'MultiHeadAttention'"),

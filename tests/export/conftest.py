@@ -37,15 +37,15 @@ def contents(folder: Path) -> dict[str, bytes]:
 @pytest.fixture(scope="session")
 def trace_of() -> TraceOf:
     """The graph of a checkpoint of `CHECKPOINTS`; not to be changed."""
-    return cache(
-        lambda name, operator: trace(checkpoint_of(name).encoder_model, operator, is_half=False)
-    )
+    return cache(lambda name, operator: trace(checkpoint_of(name).encoder_model, operator))
 
 
 @pytest.fixture(scope="session")
 def half_graph() -> onnx.ModelProto:
     """The classifier's in float16; not to be changed."""
-    return trace(checkpoint_of("bert classifier").encoder_model, "MultiHeadAttention", is_half=True)
+    return trace(
+        checkpoint_of("bert classifier").encoder_model, "MultiHeadAttention", precision="fp16"
+    )
 
 
 @pytest.fixture(scope="session")

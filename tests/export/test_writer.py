@@ -11,7 +11,7 @@ from export.errors import ExportError
 from export.exporter import export_any
 from export.recipes import decoders as decoder_exporter
 from export.recipes import texts as exporter
-from export.settings import AUTO, ExportSettings, HeldOut
+from export.settings import AUTO, ExportSettings, GraphKind, HeldOut
 from export.writer import Built, build_graphs
 from models.errors import SettingError
 from service.contract.files import ModelSource
@@ -24,12 +24,21 @@ from tests.export.recipes.test_texts import TEXTS, answers_of, close_call
 from tests.fakes.tiny_gpt import liked_text, tiny_generator, tiny_gpt
 
 
+def kinds(*precisions: Precision) -> list[GraphKind]:
+    return [GraphKind(precision) for precision in precisions]
+
+
+def built_of(kind: GraphKind) -> Built:
+    return built(kind.precision)
+
+
 def built(precision: Precision, **measured: Any) -> Built:
     return Built(onnx.ModelProto(), Variant(precision, **measured))
 
 
 def test_a_graph_that_is_refused_or_too_dear_is_left_out_with_the_reason() -> None:
-    def build(precision: Precision) -> Built:
+    def build(kind: GraphKind) -> Built:
+        precision = kind.precision
         if precision == "int8":
             raise ExportError("refused")
         return built(precision)
@@ -38,7 +47,7 @@ def test_a_graph_that_is_refused_or_too_dear_is_left_out_with_the_reason() -> No
         if variant.precision == "fp16":
             raise ExportError("too dear")
 
-    graphs = build_graphs(("fp32", "int8", "fp16", "int8-weights"), build, check_cost)
+    graphs = build_graphs(kinds("fp32", "int8", "fp16", "int8-weights"), build, check_cost)
     assert graphs.main.variant.precision == "fp32"
     assert [other.variant.precision for other in graphs.others] == ["int8-weights"]
     assert graphs.left_out == (("int8", "refused"), ("fp16", "too dear"))
@@ -48,9 +57,9 @@ def test_the_first_graph_is_not_left_out_and_nobody_asks_what_it_costs() -> None
     def refuse(_: object) -> NoReturn:
         raise ExportError("refused")
 
-    assert not build_graphs(("int8",), built, refuse).others
+    assert not build_graphs(kinds("int8"), built_of, refuse).others
     with pytest.raises(ExportError, match="refused"):
-        build_graphs(("fp32", "int8"), refuse, lambda _: None)
+        build_graphs(kinds("fp32", "int8"), refuse, lambda _: None)
 
 
 @pytest.mark.parametrize(
@@ -66,15 +75,42 @@ def test_neighbours_may_hardly_change_what_nobody_asked_for(effect: float, reaso
         exporter.check_cost(built("int8", parity={"max_neighbour_effect": effect}).variant)
 
 
-def test_precisions_are_those_asked_for(tmp_path: Path) -> None:
-    auto: tuple[Precision, ...] = ("fp32", "int8")
-    for settings, expected in (
-        (ExportSettings("spam", tmp_path, "auto"), auto),
-        (ExportSettings("spam", tmp_path, "auto", with_fp16=True), (*auto, "fp16")),
-        (ExportSettings("spam", tmp_path, "int8"), ("int8",)),
-        (ExportSettings("spam", tmp_path, "int8", with_fp16=True), ("int8",)),
-    ):
-        assert settings.precisions(auto) == expected
+@pytest.mark.parametrize(
+    ("precision", "target", "expected"),
+    [
+        ("auto", "cpu", ["fp32", "int8"]),
+        ("int8", "cpu", ["int8"]),
+        ("fp16", "cpu", ["fp16"]),
+        ("auto", "cuda", ["fp16", "fp16.padded"]),
+        ("fp16", "cuda", ["fp16", "fp16.padded"]),
+        ("bf16", "cuda", ["bf16", "bf16.padded"]),
+        ("auto", "all", ["fp32", "int8", "fp16", "fp16.padded"]),
+        ("bf16", "all", ["fp32", "int8", "bf16", "bf16.padded"]),
+        ("fp16", "all", ["fp32", "int8", "fp16", "fp16.padded"]),
+        ("int8", "all", ["int8", "fp16", "fp16.padded"]),
+    ],
+)
+def test_graphs_are_those_of_precision_and_target(
+    precision: Any, target: Any, expected: list[str], tmp_path: Path
+) -> None:
+    settings = ExportSettings("spam", tmp_path, precision, target=target)
+    assert [kind.name for kind in settings.graphs(("fp32", "int8"), "padded")] == expected
+    without = [name for name in expected if "." not in name]
+    assert [kind.name for kind in settings.graphs(("fp32", "int8"))] == without
+
+
+@pytest.mark.parametrize(
+    ("precision", "target", "message"),
+    [
+        ("int8", "cuda", "precision is int8, for CUDA it is fp16 or bf16"),
+        ("bf16", "cpu", "precision is bf16, which is for CUDA: add --target cuda"),
+    ],
+)
+def test_a_target_without_the_precision_is_refused(
+    precision: Any, target: Any, message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ExportError, match=f"^{message}$"):
+        ExportSettings("spam", tmp_path, precision, target=target).graphs(("fp32",))
 
 
 @pytest.mark.parametrize(
@@ -99,11 +135,11 @@ def graphs_in(folder: Path) -> set[str]:
 
 
 def test_an_encoder_s_folder_holds_what_its_manifest_says(tmp_path: Path) -> None:
-    """Each precision of `AUTO` is there, or the reason why not; fp16 by its flag."""
-    settings = ExportSettings("spam", tmp_path, "auto", with_fp16=True)
+    """Each precision of `AUTO` is there, or the reason why not; fp16 by the target."""
+    settings = ExportSettings("spam", tmp_path, "auto", target="all")
     folder, manifest = export_any(checkpoint_of("bert classifier"), settings)
     assert graphs_in(folder) == set(manifest.graphs) >= {"model.fp16.onnx"}
-    assert {*manifest.kinds, *manifest.left_out} == {*AUTO, "fp16"}
+    assert {*manifest.kinds, *manifest.left_out} == {*AUTO, "fp16", "fp16.padded"}
     assert manifest.computed_in("fp32").parity["max_abs_error"] < 1e-5
     assert 1e-5 < manifest.computed_in("fp16").parity["max_abs_error"] < 5e-2
     written = Manifest.from_json((folder / "manifest.json").read_text())

@@ -7,68 +7,22 @@ server binds it.
 import ctypes
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto
 from onnx.reference import ReferenceEvaluator
-from onnx.reference.op_run import OpRun
 
+from export.checks.paged_decoding import PagedAttention
 from service.contract.tensors import DATATYPES, Datatype, Signature, TensorSpec
 from service.errors import ModelFailed
 from service.runtime.binding import Bound
-from tests.fakes import paged
 
 TYPES: dict[int, Datatype] = {
     TensorProto.FLOAT: DATATYPES["FP32"],
     TensorProto.INT64: DATATYPES["INT64"],
     TensorProto.INT32: DATATYPES["INT32"],
 }
-NUM_INPUTS = 17  # of the operator, those that a graph leaves out among them
-
-
-class PagedAttention(OpRun):
-    """The operator for the evaluator; query, key and value come as one."""
-
-    op_domain = "com.microsoft"
-
-    def _run(
-        self,
-        *inputs: np.ndarray | None,
-        num_heads: int = 0,
-        kv_num_heads: int = 0,
-        scale: float = 0.0,
-        **_: Any,
-    ) -> tuple[np.ndarray, ...]:
-        given = [*inputs, *[None] * (NUM_INPUTS - len(inputs))]
-        packed, key, value, key_cache, value_cache, starts, past, table = given[:8]
-        assert key is value is None
-        assert not any(each is not None for each in given[8:16])
-        assert packed is not None
-        assert key_cache is not None
-        assert value_cache is not None
-        assert starts is not None
-        assert past is not None
-        assert table is not None
-        check_bounds(given[16], starts, past)
-        size = packed.shape[1] // (num_heads + 2 * kv_num_heads)
-        ends = np.cumsum([num_heads * size, kv_num_heads * size])
-        query, keys, values = np.split(packed, ends, axis=1)
-        attention = paged.PagedAttention(num_heads, kv_num_heads, scale)
-        context = attention(query, keys, values, key_cache, value_cache, starts, past, table)
-        return context.astype(packed.dtype), key_cache, value_cache
-
-
-def check_bounds(bounds: np.ndarray | None, starts: np.ndarray, past: np.ndarray) -> None:
-    """Bounds of a run hold for it; the operator trusts them."""
-    if bounds is None:
-        return
-    new = np.diff(starts)
-    longest = (past + new).max()
-    assert new.max() <= bounds[0], "a row has more new tokens than its bound says"
-    assert longest <= bounds[1], "a row has more tokens than its bound says"
-    assert bounds[2] <= longest, "the longest row has fewer tokens than its bound says"
 
 
 @dataclass
@@ -134,44 +88,6 @@ class BoundRun:
             assert target.shape == result.shape, f"'{name}' is {result.shape}"
             if not np.shares_memory(target, result):
                 target[...] = result
-
-
-def with_candidates(model: onnx.ModelProto, count: int) -> onnx.ModelProto:
-    """A copy of a decoder's graph that gives the likeliest tokens of each row too."""
-    copied = onnx.ModelProto.FromString(model.SerializeToString())
-    graph = copied.graph
-    sizes = {"count": [count], "zero": [0], "one": [1], "axis": [1]}
-    graph.initializer.extend(
-        numpy_helper.from_array(np.array(size, np.int64), f"candidates.{name}")
-        for name, size in sizes.items()
-    )
-    best = [f"candidates.{name}" for name in ("zero", "one", "axis")]
-    names = ["top_logits", "top_ids"]
-    # The logarithm of the sum is what the likeliest logit loses; ReduceLogSumExp needs cuDNN.
-    nodes: list[tuple[str, list[str], list[str], dict[str, Any]]] = [
-        ("TopK", ["logits", "candidates.count"], names, {"axis": -1}),
-        ("LogSoftmax", ["logits"], ["candidates.logprobs"], {"axis": -1}),
-        ("Slice", ["top_ids", *best], ["candidates.best_id"], {}),
-        ("Slice", ["top_logits", *best], ["candidates.best"], {}),
-        (
-            "GatherElements",
-            ["candidates.logprobs", "candidates.best_id"],
-            ["candidates.logprob"],
-            {"axis": 1},
-        ),
-        ("Sub", ["candidates.best", "candidates.logprob"], ["candidates.log_sum"], {}),
-        ("Squeeze", ["candidates.log_sum", "candidates.axis"], ["log_sum"], {}),
-    ]
-    for operator, taken, given, attributes in nodes:
-        graph.node.append(helper.make_node(operator, taken, given, **attributes))
-    graph.output.extend(
-        (
-            helper.make_tensor_value_info("top_logits", TensorProto.FLOAT, ["wanted", count]),
-            helper.make_tensor_value_info("top_ids", TensorProto.INT64, ["wanted", count]),
-            helper.make_tensor_value_info("log_sum", TensorProto.FLOAT, ["wanted"]),
-        )
-    )
-    return copied
 
 
 def memory_of(array: Bound) -> np.ndarray:

@@ -70,7 +70,7 @@ def tiny_graph(precision: Precision = "fp32") -> onnx.ModelProto:
 @cache
 def _make_graph(precision: Precision) -> onnx.ModelProto:
     if precision in ("fp32", "fp16"):
-        return trace_decoder(tiny_gpt(), is_half=precision == "fp16")
+        return trace_decoder(tiny_gpt(), precision=precision)
     if precision == "int8":
         return quantize_rows(tiny_graph())
     return quantize_blocks(tiny_graph(), bits=8 if precision == "int8-weights" else 4)

@@ -86,7 +86,7 @@ def test_graph_takes_and_gives_what_it_promises(precision: Precision, kind: int)
 def test_each_layer_s_attention_is_one_node(num_layers: int) -> None:
     """And nothing of the plain attention is left: no mask, no softmax."""
     graph = (
-        tiny_graph() if num_layers == 2 else trace_decoder(tiny_gpt(num_layers=1), is_half=False)
+        tiny_graph() if num_layers == 2 else trace_decoder(tiny_gpt(num_layers=1), precision="fp32")
     )
     counts = Counter(node.op_type for node in graph.graph.node)
     assert counts["GroupQueryAttention"] == num_layers
@@ -119,7 +119,7 @@ def test_word_vectors_are_stored_once(precision: Precision) -> None:
 
 def test_same_weights_give_the_same_bytes() -> None:
     """Traced again, from another object, with other traces in between."""
-    again = trace_decoder(tiny_gpt(), is_half=False)
+    again = trace_decoder(tiny_gpt(), precision="fp32")
     assert again.SerializeToString() == tiny_graph().SerializeToString()
 
 
@@ -134,7 +134,7 @@ def test_tracing_leaves_the_network_as_it_was() -> None:
     """In training mode and float32; the graph has no dropout all the same."""
     network = tiny_gpt(num_layers=1).train()
     before = copy.deepcopy(network.state_dict())
-    graph = trace_decoder(network, is_half=True)
+    graph = trace_decoder(network, precision="fp16")
     assert "Dropout" not in {node.op_type for node in graph.graph.node}
     assert network.training
     assert all(torch.equal(before[name], value) for name, value in network.state_dict().items())

@@ -224,11 +224,6 @@ def test_other_precisions_are_refused_by_name(precision: str, tmp_path: Path) ->
     refused(tiny_transformer(), settings, f"precision is {precision}, .* is fp32")
 
 
-def test_fp16_beside_fp32_is_refused_too(tmp_path: Path) -> None:
-    settings = ExportSettings("dates", tmp_path, "auto", with_fp16=True)
-    refused(tiny_transformer(), settings, "precision is fp16, .* is fp32")
-
-
 def test_a_network_that_no_graph_can_hold_is_refused_untraced(tmp_path: Path) -> None:
     """1.1 million vectors of 512 values are 2.25 GB; protobuf ends at 2."""
     with torch.device("meta"):

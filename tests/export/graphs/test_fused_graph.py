@@ -68,7 +68,7 @@ def test_every_pooling_strategy_exports(pooling: str, layers: str, operator: Ope
     """Equal to PyTorch within 1e-5, with a node for each layer that the output depends on."""
     num_layers = 5 if layers in NEEDS_FOUR_LAYERS else 3
     model = tiny_embedder(pooling, layers, normalize=False, num_layers=num_layers).encoder_model
-    graph = trace(model, operator, is_half=False)
+    graph = trace(model, operator)
     used = {"first": 0, "second_to_last": num_layers - 1}.get(layers, num_layers)
     assert fused_ops(graph).get(operator, 0) == used
     batch = ragged_batch(RAGGED, model.config)
@@ -168,7 +168,7 @@ def test_network_with_a_layer_missing_is_refused() -> None:
     model = copy.deepcopy(checkpoint_of("bert classifier").encoder_model)
     del model.encoder.layers[1]
     with pytest.raises(ExportError, match="fused 1 attentions of 2"):
-        trace(model, "Attention", is_half=False)
+        trace(model, "Attention")
 
 
 class _Elsewhere(EncoderLayer):
@@ -184,7 +184,7 @@ def test_attention_that_did_not_reach_the_graph_is_refused() -> None:
     model = copy.deepcopy(checkpoint_of("bert classifier").encoder_model)
     model.encoder.layers[1] = _Elsewhere(model.config)
     with pytest.raises(ExportError, match="the graph has 1 Attention nodes for 2 layers"):
-        trace(model, "Attention", is_half=False)
+        trace(model, "Attention")
 
 
 def test_nodes_of_the_other_operator_do_not_count(trace_of: TraceOf) -> None:
@@ -197,6 +197,6 @@ def test_training_mode_does_not_leak_into_the_graph() -> None:
     """A network left in training mode exports without dropout."""
     model: nn.Module = copy.deepcopy(checkpoint_of("bert classifier").encoder_model).train()
     assert isinstance(model, SequenceClassifier)
-    graph = trace(model, "Attention", is_half=False)
+    graph = trace(model, "Attention")
     assert "Dropout" not in {node.op_type for node in graph.graph.node}
     assert model.training

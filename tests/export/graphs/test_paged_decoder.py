@@ -1,22 +1,22 @@
 """The decoder's graph over blocks: ONNX's reference evaluator with the operator in NumPy."""
 
-from typing import Any
-
 import numpy as np
 import onnx
 import pytest
-import torch
 from onnx import TensorProto
 from onnx.reference import ReferenceEvaluator
-from onnx.reference.op_run import OpRun
 
+from export.checks.paged_decoding import PagedAttention, check_paged
+from export.errors import ExportError
 from export.graphs.paged_decoder import INPUTS, trace_paged_decoder
+from service.contract.manifest import Precision
 from service.generation.decoder import cache_names
 from service.generation.decoder_interface import PackedInputs
+from service.generation.paged_decoder import BOUNDS
 from service.generation.scheduler import SchedulerLimits
 from service.generation.sequence import Sequence
+from service.generation.step_graphs import bounds_of
 from service.records import FinishReason
-from tests.fakes import paged
 from tests.fakes.generation import engine_on, read, request_of, within_patience
 from tests.fakes.tiny_gpt import (
     HEAD_SIZE,
@@ -31,43 +31,6 @@ from tests.fakes.tiny_gpt import (
 
 TOLERANCE = 1e-4
 NUM_BLOCKS, BLOCK_SIZE, MAX_ROWS = 40, 8, 5
-
-
-class PagedAttention(OpRun):
-    """The operator for the evaluator; query, key and value come as one."""
-
-    op_domain = "com.microsoft"
-
-    def _run(
-        self,
-        packed: np.ndarray,
-        key: None,
-        value: None,
-        key_cache: np.ndarray,
-        value_cache: np.ndarray,
-        cumulative_sequence_length: np.ndarray,
-        past_seqlens: np.ndarray,
-        block_table: np.ndarray,
-        num_heads: int = 0,
-        kv_num_heads: int = 0,
-        scale: float = 0.0,
-        **_: Any,
-    ) -> tuple[np.ndarray, ...]:
-        assert key is value is None
-        size = packed.shape[1] // (num_heads + 2 * kv_num_heads)
-        ends = np.cumsum([num_heads * size, kv_num_heads * size])
-        query, keys, values = np.split(packed, ends, axis=1)
-        context = paged.PagedAttention(num_heads, kv_num_heads, scale)(
-            query,
-            keys,
-            values,
-            key_cache,
-            value_cache,
-            cumulative_sequence_length,
-            past_seqlens,
-            block_table,
-        )
-        return context.astype(packed.dtype), key_cache, value_cache
 
 
 class GraphDecoder:
@@ -87,7 +50,13 @@ class GraphDecoder:
             cache[target, :num_tokens] = cache[source, :num_tokens]
 
     def run(self, inputs: PackedInputs) -> np.ndarray:
-        named: dict[str, np.ndarray] = {name: getattr(inputs, name) for name in INPUTS}
+        bounds = bounds_of(inputs)
+        known = {
+            BOUNDS: np.array((bounds.new_tokens, bounds.tokens, bounds.least_tokens), np.int32)
+        }
+        named: dict[str, np.ndarray] = {
+            name: known[name] if name in known else getattr(inputs, name) for name in INPUTS
+        }
         logits, *presents = self._evaluator.run(None, named | self._caches)
         for (past, _), present in zip(self._names, presents, strict=True):
             self._caches[past] = present
@@ -96,15 +65,14 @@ class GraphDecoder:
 
 @pytest.fixture(scope="module")
 def model() -> onnx.ModelProto:
-    return trace_paged_decoder(tiny_gpt(), dtype=torch.float32)
+    return trace_paged_decoder(tiny_gpt(), precision="fp32")
 
 
 @pytest.mark.parametrize(
-    ("dtype", "kind"),
-    [(torch.float16, TensorProto.FLOAT16), (torch.bfloat16, TensorProto.BFLOAT16)],
+    ("precision", "kind"), [("fp16", TensorProto.FLOAT16), ("bf16", TensorProto.BFLOAT16)]
 )
-def test_the_graph_takes_and_gives_what_it_promises(dtype: torch.dtype, kind: int) -> None:
-    graph = trace_paged_decoder(tiny_gpt(), dtype=dtype).graph
+def test_the_graph_takes_and_gives_what_it_promises(precision: Precision, kind: int) -> None:
+    graph = trace_paged_decoder(tiny_gpt(), precision=precision).graph
     found = {
         value.name: (
             value.type.tensor_type.elem_type,
@@ -119,6 +87,7 @@ def test_the_graph_takes_and_gives_what_it_promises(dtype: torch.dtype, kind: in
         "cumulative_sequence_length": (TensorProto.INT32, ["rows + 1"]),
         "past_seqlens": (TensorProto.INT32, ["rows"]),
         "block_table": (TensorProto.INT32, ["rows", "row_blocks"]),
+        "attention_metadata": (TensorProto.INT32, [3]),
         "logit_positions": (TensorProto.INT64, ["wanted"]),
         "logits": (TensorProto.FLOAT, ["wanted", VOCAB_SIZE]),
         **dict.fromkeys((name for pair in cache_names(NUM_LAYERS) for name in pair), cache),
@@ -178,3 +147,13 @@ def test_logits_of_a_packed_run_are_pytorch_s(model: onnx.ModelProto) -> None:
         expected = np.stack([torch_logits(tiny_gpt(), text)[-1] for text in texts])
         np.testing.assert_allclose(logits, expected, atol=TOLERANCE)
         past = past + counts.astype(np.int32)
+
+
+@pytest.mark.parametrize("precision", ["fp16", "bf16"])
+def test_a_graph_for_cuda_is_checked_with_its_weights_as_they_are_rounded(
+    precision: Precision,
+) -> None:
+    graph = trace_paged_decoder(tiny_gpt(), precision=precision)
+    assert check_paged(tiny_gpt(), graph, precision)["max_abs_error"] < TOLERANCE
+    with pytest.raises(ExportError, match="decoding over blocks differs from PyTorch by up to"):
+        check_paged(tiny_gpt(seed=1), graph, precision)

@@ -157,7 +157,7 @@ def test_the_network_itself_is_left_as_it_was() -> None:
 
 @pytest.mark.parametrize(
     ("changes", "message"),
-    [({"precision": "int8"}, "precision is int8"), ({"with_fp16": True}, "precision is fp16")],
+    [({"precision": "int8"}, "precision is int8"), ({"precision": "fp16"}, "precision is fp16")],
 )
 def test_other_precisions_are_refused(
     tmp_path: Path, changes: dict[str, Any], message: str

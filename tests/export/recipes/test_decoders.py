@@ -228,7 +228,7 @@ def test_name_that_is_no_folder_name_is_refused(name: str, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("precision", ["int8-weights", "int4-weights"])
 def test_encoder_has_no_weights_in_blocks(precision: Precision, tmp_path: Path) -> None:
-    why = f"precision is {precision}, an encoder's is one of fp32, fp16, int8"
+    why = f"precision is {precision}, an encoder's is one of fp32, fp16, bf16, int8"
     with pytest.raises(ExportError, match=why):
         export_any(checkpoint_of("bert classifier"), ExportSettings("spam", tmp_path, precision))
     assert contents(tmp_path) == {}

@@ -92,7 +92,7 @@ MADE: dict[str, Made] = {
 
 @cache
 def runner_of(name: str) -> GraphRunner:
-    return GraphRunner(trace(MADE[name]().text_network, "Attention", is_half=False))
+    return GraphRunner(trace(MADE[name]().text_network, "Attention"))
 
 
 def rows_of(checkpoint: Checkpoint) -> list[list[int]]:
@@ -196,7 +196,7 @@ def test_what_the_server_makes_of_states_is_what_an_embedder_gives(
 
 def test_each_lstm_is_one_node() -> None:
     """Two layers in two directions; and no other loop."""
-    graph = trace(elmo_checkpoint().text_network, "Attention", is_half=False)
+    graph = trace(elmo_checkpoint().text_network, "Attention")
     assert fused_ops(graph) == {"LSTM": 4}
     assert not {"Loop", "Scan"} & {node.op_type for node in graph.graph.node}
     assert emit_lstms(torch.nn.Linear(1, 1)) == 0

@@ -38,7 +38,7 @@ def checkpoint() -> Checkpoint:
 @pytest.fixture(scope="module", params=["Attention", "MultiHeadAttention"])
 def graph(request: pytest.FixtureRequest, checkpoint: Checkpoint) -> onnx.ModelProto:
     operator: Operator = request.param
-    model = trace(checkpoint.text_network, operator, is_half=False)
+    model = trace(checkpoint.text_network, operator)
     assert fused_ops(model)[operator] == NUM_LAYERS
     return model
 

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-import torch
 
+from export.graphs.candidates import with_candidates
 from export.graphs.paged_decoder import trace_paged_decoder
 from service.generation.decoder import OnnxDecoder
 from service.generation.paged_decoder import OnnxPagedDecoder
@@ -22,7 +22,7 @@ from service.generation.step_graphs import FIRST_ROWS
 from service.runtime.device_memory import DeviceMemory
 from service.runtime.session import NO_GRAPH, OnnxSession, SessionOptions
 from tests.fakes.generation import Answer, ask_all, engine_on, request_of
-from tests.fakes.paged_session import GraphSession, with_candidates
+from tests.fakes.paged_session import GraphSession
 from tests.fakes.tiny_gpt import MAX_TOKENS, random_prompts, tiny_gpt, tiny_graph
 
 NUM_CANDIDATES = 32  # of 257 tokens
@@ -60,7 +60,7 @@ class Fetches:
 
 @cache
 def paged_graph(num_candidates: int = NUM_CANDIDATES) -> onnx.ModelProto:
-    model = trace_paged_decoder(tiny_gpt(), dtype=torch.float32)
+    model = trace_paged_decoder(tiny_gpt(), precision="fp32")
     return with_candidates(model, num_candidates) if num_candidates else model
 
 

@@ -115,7 +115,7 @@ def test_a_graph_of_another_network_is_refused() -> None:
     ("change", "message"),
     [
         ({"precision": "int8"}, "precision is int8, a recurrent network's is fp32"),
-        ({"with_fp16": True}, "precision is fp16, a recurrent network's is fp32"),
+        ({"precision": "fp16"}, "precision is fp16, a recurrent network's is fp32"),
         ({"name": "a/b"}, "name is 'a/b', expected a folder name"),
     ],
 )

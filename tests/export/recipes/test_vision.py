@@ -108,7 +108,7 @@ def test_a_version_says_how_images_are_prepared(repository: Path, checkpoint: Ch
     ("changes", "message"),
     [
         ({"precision": "int8"}, "precision is int8"),
-        ({"with_fp16": True}, "precision is fp16"),
+        ({"precision": "fp16"}, "precision is fp16"),
         ({"attention": "MultiHeadAttention"}, "attention is MultiHeadAttention"),
         ({"name": "../x"}, "name is"),
     ],
