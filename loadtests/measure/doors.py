@@ -2,9 +2,11 @@
 
     python -m loadtests.measure.doors --rounds 40
     python -m loadtests.measure.doors --model-repository model_repository --embed minilm
+    python -m loadtests.measure.doors --model-repository model_repository --generate gpt
 
 The first model adds a row to itself, so that a request is nothing but the server's own work; an
-embedder says what share of a whole request that is. Every way has its own connections, as many as
+embedder says what share of a whole request that is, and a decoder what a stream costs, of 32 tokens
+in as many events. Every way has its own connections, as many as
 requests are in flight; gRPC's clients share one. The processor's time of the server per request is
 what counts, on a machine with other work too.
 """
@@ -24,7 +26,7 @@ from typing import Annotated, TypeAlias
 import grpc
 import numpy as np
 import typer
-from attendant.v1 import text_pb2, text_pb2_grpc
+from attendant.v1 import generation_pb2, generation_pb2_grpc, text_pb2, text_pb2_grpc
 from rich.console import Console
 from rich.table import Table
 from tritonclient.grpc import service_pb2, service_pb2_grpc
@@ -34,6 +36,7 @@ from loadtests.load.server import Server, start_server
 from loadtests.load.turns import spread, take_turns
 
 SUMS = "sums"
+NUM_TOKENS = 32
 TEXT = "The quick brown fox jumps over the lazy dog."
 HEAD = "POST {} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {}\r\n{}\r\n"
 Ask: TypeAlias = Callable[[int, int], Awaitable[None]]  # requests, and as many at once
@@ -53,16 +56,20 @@ def main(
     rounds: Annotated[int, typer.Option(min=1, help="Counted rounds after one to warm up.")] = 40,
     model_repository: Annotated[Path | None, typer.Option(help="Of the embedder.")] = None,
     embed: Annotated[str, typer.Option(help="An embedder, in place of sums.")] = "",
+    generate: Annotated[str, typer.Option(help="A decoder, in place of sums.")] = "",
 ) -> None:
     """Compare a server's processor time per request by gRPC and by HTTP."""
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         repository = model_repository or Path(folder)
-        if not embed:
+        if not (embed or generate):
             write_sums(repository, SUMS)
         port = _free_port()
         server = start_server(repository, ["--http-port", str(port)])
         stack.callback(server.stop)
-        asks = _embedding(server, port, embed) if embed else _sums(server, port)
+        if generate:
+            asks = _generation(server, port, generate)
+        else:
+            asks = _embedding(server, port, embed) if embed else _sums(server, port)
         ways = {
             name: partial(_turn, server, ask, requests, concurrency) for name, ask in asks.items()
         }
@@ -110,6 +117,28 @@ def _embedding(server: Server, port: int, model: str) -> dict[str, Ask]:
     }
 
 
+def _generation(server: Server, port: int, model: str) -> dict[str, Ask]:
+    params = {"max_tokens": NUM_TOKENS, "temperature": 0.0, "ignore_eos": True}
+    request = generation_pb2.GenerateRequest(model=model, text=TEXT, sampling_params=params)
+    body = json.dumps({"model": model, "text": TEXT, "sampling_params": params}).encode()
+
+    def ask(channel: grpc.aio.Channel) -> Callable[[], Awaitable[object]]:
+        stub = generation_pb2_grpc.GenerationServiceStub(channel)
+
+        async def read() -> None:
+            async for _ in stub.Generate(request):
+                pass
+
+        return read
+
+    accept = "accept: text/event-stream\r\n"
+    sent = _post("/api/Generate", body, accept)
+    return {
+        "gRPC, Generate": partial(_by_grpc, server, ask),
+        "HTTP, events of /api/Generate": partial(_by_http, port, sent),
+    }
+
+
 def _post(path: str, body: bytes, headers: str = "") -> bytes:
     return HEAD.format(path, len(body), headers).encode() + body
 
@@ -150,7 +179,10 @@ async def _by_http(port: int, request: bytes, requests: int, concurrency: int) -
             head = (await reader.readuntil(b"\r\n\r\n")).lower()
             assert head.startswith(b"http/1.1 200"), head
             _, _, rest = head.partition(b"\r\ncontent-length: ")
-            await reader.readexactly(int(rest.partition(b"\r\n")[0]))
+            if rest:
+                await reader.readexactly(int(rest.partition(b"\r\n")[0]))
+            else:
+                await reader.readuntil(b"\r\n0\r\n\r\n")
         writer.close()
 
     await asyncio.gather(*(client() for _ in range(concurrency)))
