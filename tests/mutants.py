@@ -71,6 +71,7 @@ TESTS = (
     "generation/test_engine_overload",
     "generation/test_kv_cache",
     "generation/test_large_vocabulary",
+    "generation/test_likeliest",
     "generation/test_wait_estimator",
     "generation/test_packed_scheduler",
     "generation/test_packed_simulation",

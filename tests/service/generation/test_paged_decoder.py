@@ -112,6 +112,7 @@ def test_a_padded_step_is_the_step_and_rows_in_the_scratch_block() -> None:
     for name in ("input_ids", "position_ids", "past_seqlens", "block_table"):
         np.testing.assert_array_equal(getattr(wide, name)[:3], getattr(step, name))
         assert getattr(wide, name).dtype == getattr(step, name).dtype
+    assert wide.cumulative_sequence_length.dtype == np.int32
     assert wide.past_seqlens[3:].tolist() == [0] * 5
     assert wide.block_table[3:].tolist() == [[99, 0]] * 5
     assert recorded_rows(wide) == 8

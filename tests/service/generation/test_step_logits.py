@@ -36,7 +36,8 @@ class Device:
     @property
     def step_logits(self) -> StepLogits:
         order_BV = np.argsort(-self.logits, axis=1, kind="stable")
-        ids_BK = order_BV[:, : self.num_best]
+        # In any order, since which of two alike a device puts first is open.
+        ids_BK = np.random.default_rng(0).permuted(order_BV[:, : self.num_best], axis=1)
         with np.errstate(all="ignore"):
             sums = [log_total(row) + np.log1p(self.error) for row in self.logits]
         candidates = Candidates(
@@ -154,6 +155,20 @@ def test_a_tie_with_the_last_candidate_is_left_to_the_whole_row() -> None:
     assert both(logits_BV, temperature=0) == [0]
     assert both(logits_BV, top_k=5) == [0]
     assert both(logits_BV, top_p=0.01) == [0]
+
+
+def test_of_two_likeliest_tokens_the_lower_id_comes_whatever_their_order() -> None:
+    """In the second of two rows; the first has one that is likelier than both."""
+    logits_BV = np.zeros((2, VOCAB_SIZE), np.float32)
+    logits_BV[0, 40], logits_BV[1, [300, 20]] = 9.0, 5.0
+    for order in (1, -1):
+        ids_BK = np.array([[40, 1], [300, 20]])[:, ::order]
+        logits_BK = np.take_along_axis(logits_BV, ids_BK, axis=1)
+        sums = np.array([log_total(row) for row in logits_BV])
+        candidates = Candidates(ids_BK, logits_BK, sums, VOCAB_SIZE)
+        states = [state_of(temperature=0) for _ in range(2)]
+        chosen = candidates.excerpt_for(states)
+        assert chosen.ids[1].tolist() == [20, 300]
 
 
 def test_rows_that_are_not_finite_fail_alone() -> None:
