@@ -22,6 +22,7 @@ from tokenizers import Tokenizer
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from export.errors import ExportError
+from export.graphs.files import save
 from export.settings import GraphKind
 from models.writing import writing
 from service.contract.manifest import MODEL_FILENAME, Manifest, Variant
@@ -149,9 +150,9 @@ def _write_version(exported: ExportedModel, folder: Path) -> None:
         path = folder / built.variant.filename
         _write_graphs(built.graph, built.prefill, path)
         if built.encoder is not None:
-            onnx.save(built.encoder, path.with_suffix(ENCODER_SUFFIX))
+            save(built.encoder, path.with_suffix(ENCODER_SUFFIX))
     if exported.encoder is not None:
-        onnx.save(exported.encoder, folder / ENCODER_FILENAME)
+        save(exported.encoder, folder / ENCODER_FILENAME)
     if exported.tokenizer is not None:
         text = exported.tokenizer.to_str(pretty=True)  # `save` has errors of its own
         (folder / "tokenizer.json").write_text(text, encoding="utf-8")
@@ -159,9 +160,9 @@ def _write_version(exported: ExportedModel, folder: Path) -> None:
 
 
 def _write_graphs(graph: onnx.ModelProto, prefill: onnx.ModelProto | None, path: Path) -> None:
-    onnx.save(graph, path)
+    save(graph, path)
     if prefill is not None:
-        onnx.save(prefill, path.with_suffix(PREFILL_SUFFIX))
+        save(prefill, path.with_suffix(PREFILL_SUFFIX))
 
 
 def _write_model_files(

@@ -94,7 +94,7 @@ ROOMS = {
         " service/serving/tasks/answers service/serving/tasks/entities"
     ),
     "export/writer": Room(
-        "errors settings models service/errors service/contract service/serving/tasks/table"
+        "errors settings graphs models service/errors service/contract service/serving/tasks/table"
         " service/generation/decoder service/generation/encoder_decoder"
     ),
     "export/recipes": Room(

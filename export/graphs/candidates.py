@@ -18,6 +18,8 @@ import onnx
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 from onnx.helper import make_tensor_value_info
 
+from export.graphs.files import check
+
 LOGITS, TOP_LOGITS, TOP_IDS, LOG_SUM = "logits", "top_logits", "top_ids", "log_sum"
 # More than top_k is usually set to; a request that needs more tokens reads whole rows.
 NUM_CANDIDATES = 256
@@ -46,7 +48,7 @@ def with_candidates(
             make_tensor_value_info(LOG_SUM, TensorProto.FLOAT, [size]),
         )
     )
-    onnx.checker.check_model(copied)
+    check(copied)
     return copied
 
 

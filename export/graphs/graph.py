@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from export.errors import ExportError
+from export.graphs.files import check
 from export.graphs.fused_attention import Packing, Padded, fuse_attention
 from export.graphs.lstm import emit_lstms
 from export.settings import Operator
@@ -168,7 +169,7 @@ def clean(model: onnx.ModelProto, inputs: Sequence[str], outputs: Sequence[str])
     del graph.value_info[:], graph.metadata_props[:], model.metadata_props[:]
     graph.name, graph.doc_string, model.doc_string = "attendant", "", ""
     model.producer_name, model.producer_version = "attendant", ""
-    onnx.checker.check_model(model)
+    check(model)
     return model
 
 

@@ -23,7 +23,7 @@ from export.graphs.candidates import with_candidates
 from export.graphs.graph import fused_ops, trace
 from export.graphs.paged_decoder import trace_paged_decoder
 from export.writer import Built, BuiltGraphs, ExportedModel, write_model
-from loadtests.gpu.shapes import SEED, config_of
+from loadtests.gpu.shapes import DECODERS, SEED, config_of
 from loadtests.load.lengths import WORDS
 from models.data.tokenizer import END_OF_TEXT, byte_level
 from models.networks.encoder import Encoder, EncoderConfig
@@ -40,13 +40,20 @@ Kind = tuple[Precision, Layout]
 def encoder_kinds(device: str) -> list[Kind]:
     """The graphs of an encoder that are timed on a device, `model.onnx` first."""
     if device == "cpu":
+        return [("fp32", ""), ("fp32", "padded")]
+    return [("fp16", ""), ("fp16", "padded"), ("bf16", ""), ("bf16", "padded")]
+
+
+def decoder_kinds(name: str, device: str) -> list[Kind]:
+    """The graphs of a decoder: a CPU has no kernel for the paged one, a GPU takes it by default.
+
+    Over slots only the first decoder is timed: the others' graphs are large.
+    """
+    if device == "cpu":
         return [("fp32", "")]
-    return [("fp16", ""), ("fp16", "padded")]
-
-
-def decoder_kinds(device: str) -> list[Kind]:
-    """The graphs of a decoder; a CPU has no kernel for the paged one."""
-    return [("fp32", "")] if device == "cpu" else [("fp16", ""), ("fp16", "paged")]
+    return (
+        [("fp16", "paged"), ("fp16", "")] if name == next(iter(DECODERS)) else [("fp16", "paged")]
+    )
 
 
 def encoder_network(config: EncoderConfig) -> SequenceClassifier:
@@ -68,7 +75,7 @@ def build(repository: Path, name: str, device: str) -> None:
     if isinstance(config, EncoderConfig):
         exported = _encoder(config, encoder_kinds(device))
     else:
-        exported = _decoder(config, decoder_kinds(device))
+        exported = _decoder(config, decoder_kinds(name, device))
     write_model(exported, repository, name, 1, MAX_BATCH_SIZE)
 
 

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from loadtests.gpu.build import decoder_kinds
 from loadtests.gpu.context import Context
 from loadtests.gpu.counts import Sizes, cache_bytes, step_bytes
 from loadtests.gpu.engines import (
@@ -41,7 +42,7 @@ from service.errors import AttendantError
 from service.records import RanStep
 
 SLOTS, PAGED, RECORDED = "ours, slots", "ours, paged", "ours, paged, CUDA graphs"
-# Settings of the server for each of our ways; a CPU has slots alone.
+# Settings of the server for each of our ways.
 OURS: dict[str, dict[str, object]] = {
     PAGED: {"cache_layout": "paged"},
     RECORDED: {"cache_layout": "paged", "cuda_graphs": True},
@@ -102,7 +103,7 @@ def compare(
     findings: dict[str, Any] = {"rows": [], "first_token": [], "left_out": [], "noise": []}
     with ExitStack() as stack:
         ours: dict[str, Engine] = {}
-        for way in ways_on(context.device):
+        for way in ways_of(name, context.device):
             settings = engine_settings(config, sizing, context.device) | OURS[way]
             try:
                 ours[way] = stack.enter_context(engine(repository, name, **settings))
@@ -129,9 +130,10 @@ def compile_rows(context: Context, name: str, num_rows: int) -> None:
             way()
 
 
-def ways_on(device: str) -> list[str]:
-    """Our ways on a device, the default first."""
-    return [SLOTS] if device == "cpu" else list(OURS)
+def ways_of(name: str, device: str) -> list[str]:
+    """Our ways for the graphs that are built, the default first."""
+    layouts = [layout or "slots" for _, layout in decoder_kinds(name, device)]
+    return [way for way, settings in OURS.items() if settings["cache_layout"] in layouts]
 
 
 def engine_settings(config: GPTConfig, sizing: Sizing, device: str) -> dict[str, object]:

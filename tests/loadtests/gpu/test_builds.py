@@ -4,11 +4,13 @@ import os
 import time
 from pathlib import Path
 
+from loadtests.gpu.build import decoder_kinds, encoder_kinds
 from loadtests.gpu.builds import Builds, begin, builds_of
 from loadtests.gpu.context import Context, Run
 from loadtests.gpu.running import run_all
 from loadtests.gpu.sections import SECTIONS, Section
 from loadtests.gpu.shapes import DECODERS, ENCODERS, names_of
+from loadtests.gpu.speed_decoders import PAGED, RECORDED, SLOTS, ways_of
 from service.contract.manifest import Manifest
 
 WAIT_S = 100.0  # on a busy machine; a tiny one takes about 3 s on a quiet one
@@ -67,3 +69,13 @@ def test_sections_of_speed_begin_their_models_with_the_run() -> None:
     begun = {section.name for section in SECTIONS if section.begins}
     assert begun == {"speed", "server-cost", "layouts"}
     assert names_of(is_tiny=False)[:2] == [next(iter(ENCODERS)), next(iter(DECODERS))]
+
+
+def test_a_gpu_times_both_layouts_in_both_half_precisions() -> None:
+    assert len(set(encoder_kinds("cuda"))) == 4
+    first, second = DECODERS
+    assert decoder_kinds(first, "cuda") == [("fp16", "paged"), ("fp16", "")]
+    assert decoder_kinds(second, "cuda") == [("fp16", "paged")]
+    assert ways_of(first, "cuda") == [PAGED, RECORDED, SLOTS]
+    assert ways_of(second, "cuda") == [PAGED, RECORDED]
+    assert ways_of(first, "cpu") == [SLOTS]
