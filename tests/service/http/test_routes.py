@@ -1,0 +1,75 @@
+"""Which handler answers a path, and the parameters that it takes from it."""
+
+import pytest
+
+from service.http.request import Reply, Request
+from service.http.routes import OPEN, Route, Router
+from service.http.status import HttpError
+
+
+async def _handler(_: Request) -> Reply:
+    return Reply()
+
+
+def _router(*paths: str) -> Router:
+    split = (path.split(" ") for path in paths)
+    return Router([Route(method, path, _handler, OPEN) for method, path in split])
+
+
+ROUTER = _router(
+    "GET /v2",
+    "GET /v2/models/stats",
+    "GET /v2/models/{model}",
+    "GET /v2/models/{model}/versions/{version}",
+    "POST /v2/models/{model}/infer",
+    "GET /v2/models/stats/config",
+    "POST /tokenize",
+)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "found", "parameters"),
+    [
+        ("GET", "/v2", "/v2", {}),
+        ("GET", "/v2/", "/v2", {}),
+        ("GET", "//v2//", "/v2", {}),
+        ("HEAD", "/v2", "/v2", {}),
+        ("GET", "/v2/models/stats", "/v2/models/stats", {}),
+        ("GET", "/v2/models/spam", "/v2/models/{model}", {"model": "spam"}),
+        ("GET", "/v2/models/a%2Fb", "/v2/models/{model}", {"model": "a/b"}),
+        ("GET", "/v2/models/%73tats", "/v2/models/{model}", {"model": "stats"}),
+        ("GET", "/v2/models/stats%20", "/v2/models/{model}", {"model": "stats "}),
+        # A model that is called as a fixed segment is found where that leads nowhere.
+        ("POST", "/v2/models/stats/infer", "/v2/models/{model}/infer", {"model": "stats"}),
+        (
+            "GET",
+            "/v2/models/spam/versions/7",
+            "/v2/models/{model}/versions/{version}",
+            {"model": "spam", "version": "7"},
+        ),
+    ],
+)
+def test_a_path_is_found_by_its_segments(
+    method: str, path: str, found: str, parameters: dict[str, str]
+) -> None:
+    route, taken = ROUTER.find(method, path)
+    assert (route.path, taken) == (found, parameters)
+
+
+@pytest.mark.parametrize("path", ["/", "/v3", "/v2/models", "/v2/models/a/b", "/tokenize/x"])
+def test_what_leads_nowhere_is_not_found(path: str) -> None:
+    with pytest.raises(HttpError) as caught:
+        ROUTER.find("GET", path)
+    assert (caught.value.status, caught.value.code) == (404, "not_found")
+
+
+def test_another_method_hears_which_are_taken() -> None:
+    with pytest.raises(HttpError) as caught:
+        ROUTER.find("GET", "/tokenize")
+    assert caught.value.status == 405
+    assert caught.value.headers == ((b"allow", b"POST"),)
+
+
+def test_no_route_is_there_twice() -> None:
+    with pytest.raises(AssertionError, match="is there twice"):
+        _router("GET /a/{b}", "GET /a/{b}")
