@@ -3,12 +3,14 @@
 import re
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import yaml
 
+from export.settings import ExportSettings
 from service.app import EXIT_LIMIT_S, MIN_CLOSE_S
 from service.settings import Settings
 from tests.deploy.dockerfile import ROOT, Dockerfile
@@ -183,6 +185,8 @@ def test_models_for_gpus_are_exported_by_the_same_image_from_the_same_checkpoint
         text=True,
         check=True,
     )
+    (target,) = (each for each in fields(ExportSettings) if each.name == "target")
+    assert "cuda" in get_args(target.type)
     exports = re.findall(r"attendant export (?:.|\\\n)+", done.stdout)
     assert len(exports) == 3
     assert all(" --target cuda " in one for one in exports)
