@@ -18,7 +18,7 @@ from service.http.compression import WORTH_BYTES, best_encoding, compressed, is_
 from service.http.kserve.generate import parse_generate, write_generated
 from service.http.kserve.raw_request import raw_infer
 from service.http.kserve.request import HEADER_LENGTH, InferCall, header_length_of, parse_infer
-from service.http.kserve.response import JSON, num_data_bytes, write_infer
+from service.http.kserve.response import JSON, Response, num_data_bytes, write_infer
 from service.http.request import Reply, Request
 from service.http.status import HttpError
 from service.http.stream import Stream
@@ -42,6 +42,7 @@ class TensorCalls:
         self._repository = repository
         # As many bytes as gRPC takes of typed numbers; larger tensors go binary.
         self._max_json_bytes = settings.max_message_parts * PACKED_BYTES
+        self._max_parts = settings.max_message_parts
 
     async def infer(self, request: Request) -> Reply:
         call = await self._infer_call(request)
@@ -56,10 +57,7 @@ class TensorCalls:
     async def generate(self, request: Request) -> Reply:
         message = await self._generate_message(request)
         response = await request.ask(MODEL_INFER, message)
-        num_bytes = sum(map(len, response.raw_output_contents))
-        write = partial(write_generated, response)
-        content = await _run(write, is_long=num_bytes > LONG_DATA_BYTES)
-        return await _reply(request, [content], JSON)
+        return await _reply(request, [await _generated(response)], JSON)
 
     async def generate_stream(self, request: Request) -> None:
         """Answers by events; what refuses the request before the first one is its status."""
@@ -72,7 +70,7 @@ class TensorCalls:
                     raise HttpError(500, response.error_message, kind="server_error")
                 response = response.infer_response
             if response.outputs:
-                await stream.send(write_generated(response))
+                await stream.send(await _generated(response))
 
         requests = iter((message, _END))
 
@@ -93,7 +91,7 @@ class TensorCalls:
         if stated is not None and not length:
             return raw_infer(body, version, self._interface(name, version))
         self._check_json(length)
-        parse = partial(parse_infer, body, length, name, version)
+        parse = partial(parse_infer, body, length, name, version, self._max_parts)
         is_long_body = length > LONG_JSON_BYTES or len(body) > LONG_BODY_BYTES
         return await _run(parse, is_long=is_long_body)
 
@@ -119,6 +117,11 @@ class TensorCalls:
 def model_of(request: Request) -> tuple[str, str]:
     """The name and the version, or nothing, in a request's path."""
     return request.parameters["model"], request.parameters.get("version", "")
+
+
+async def _generated(response: Response) -> bytes:
+    num_bytes = sum(map(len, response.raw_output_contents))
+    return await _run(partial(write_generated, response), is_long=num_bytes > LONG_DATA_BYTES)
 
 
 async def _run(work: Callable[[], T], *, is_long: bool) -> T:

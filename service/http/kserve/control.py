@@ -30,7 +30,7 @@ class IndexBody(Struct):
 class ControlBody(Struct):
     """The parameters of loading or unloading a model."""
 
-    parameters: dict[str, Any] | None = None
+    parameters: dict[str, bool | int | float | str] | None = None
 
 
 class RegisterBody(Struct):
@@ -74,9 +74,9 @@ def unload_request(body: Buffer, model: str) -> pb.RepositoryModelUnloadRequest:
     return request
 
 
-def _parameters(body: Buffer) -> dict[str, Any]:
-    parameters: dict[str, Any] | None = decode_json(_CONTROL, body).parameters if body else None
-    return parameters or {}
+def _parameters(body: Buffer) -> dict[str, bool | int | float | str]:
+    control: ControlBody = decode_json(_CONTROL, body) if body else ControlBody()
+    return control.parameters or {}
 
 
 def _decoded(name: str, value: str) -> bytes:

@@ -6,7 +6,6 @@ thread.
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 import msgspec
 from msgspec import Raw
@@ -18,12 +17,11 @@ from service.contract.tensors import BYTES, TensorSpec
 from service.errors import InvalidArgument
 from service.http.compression import Buffer
 from service.http.kserve.json_data import read_data, write_data
-from service.http.kserve.request import decode_json, set_parameter
+from service.http.kserve.request import decode_json, read_parameters, set_parameter
 from service.http.kserve.response import Response, described, parameters_of
 
 _NESTED = "parameters"
 _FIELDS = msgspec.json.Decoder(dict[str, Raw])
-_VALUE = msgspec.json.Decoder(Any)
 _ID = msgspec.json.Decoder(str)
 
 
@@ -36,7 +34,8 @@ def parse_generate(body: Buffer, version: str, interface: ModelInterface) -> Lon
     contents: list[Content] = []
     for name, value in _flattened(fields, inputs):
         if name not in inputs:
-            set_parameter(message.parameters[name], name, decode_json(_VALUE, value))
+            (read,) = read_parameters({name: value}).values()
+            set_parameter(message.parameters[name], name, read)
             continue
         content, shape = _tensor(value, inputs[name], has_rows=interface.has_rows)
         contents.append(content)

@@ -9,7 +9,7 @@ the form is checked here. Binary tensors stay where they are in the body. Pure, 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 
 import msgspec
 import numpy as np
@@ -21,6 +21,7 @@ from service.api.long_message import Content, LongInferRequest
 from service.api.regions import REGION, Tensor
 from service.contract.tensors import BYTES, DATATYPES
 from service.errors import InvalidArgument
+from service.http.body import without_strings
 from service.http.compression import Buffer
 from service.http.kserve.json_data import read_data
 
@@ -31,7 +32,9 @@ _BINARY_OUTPUT = "binary_data_output"
 _OFFSET, _BYTE_SIZE = "shared_memory_offset", "shared_memory_byte_size"
 _INT64 = range(-(2**63), 2**63)
 _UINT64 = range(2**64)
-Parameters = dict[str, Any]
+Parameters: TypeAlias = dict[str, bool | int | float | str | None]
+# Lists in a parameter are never built: they would take twenty times their bytes, and be refused.
+Unread: TypeAlias = dict[str, Raw]
 
 
 class Input(Struct):
@@ -41,14 +44,14 @@ class Input(Struct):
     datatype: str
     shape: list[Annotated[int, Meta(ge=_INT64[0], le=_INT64[-1])]]
     data: Raw | UnsetType = UNSET
-    parameters: Parameters | None = None
+    parameters: Unread | None = None
 
 
 class Output(Struct):
     """One element of `outputs`."""
 
     name: str
-    parameters: Parameters | None = None
+    parameters: Unread | None = None
 
 
 class InferBody(Struct):
@@ -57,10 +60,11 @@ class InferBody(Struct):
     inputs: list[Input]
     id: str | None = None
     outputs: list[Output] | None = None
-    parameters: Parameters | None = None
+    parameters: Unread | None = None
 
 
 _BODY = msgspec.json.Decoder(InferBody)
+_VALUE = msgspec.json.Decoder(bool | int | float | str | None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,18 +100,31 @@ def header_length_of(value: str | None, num_bytes: int) -> int:
     return int(value)
 
 
-def parse_infer(body: Buffer, header_length: int, model: str, version: str) -> InferCall:
+def parse_infer(
+    body: Buffer, header_length: int, model: str, version: str, max_parts: int = 2**17
+) -> InferCall:
     """The request of a body that begins with so many bytes of JSON. Raises `InvalidArgument`."""
     view = memoryview(body).toreadonly()
+    if header_length > max_parts:  # else it has fewer members than bytes
+        _check_members(bytes(view[:header_length]), max_parts)
     content = decode_json(_BODY, view[:header_length])
     message = pb.ModelInferRequest(model_name=model, model_version=version, id=content.id or "")
-    parameters = content.parameters or {}
+    parameters = read_parameters(content.parameters)
     is_binary = _flag(parameters.pop(_BINARY_OUTPUT, False), _BINARY_OUTPUT)
     for name, value in parameters.items():
         set_parameter(message.parameters[name], name, value)
     contents = _add_inputs(message, content.inputs, view[header_length:])
     delivery = _add_outputs(message, content.outputs or (), is_binary=is_binary)
     return InferCall(LongInferRequest(message, contents), delivery)
+
+
+def _check_members(text: bytes, max_parts: int) -> None:
+    """Refuse JSON with more members of objects than a message may have fields.
+
+    The values of tensors have none. Strings are looked at only where they might be the reason.
+    """
+    if text.count(b":") > max_parts and without_strings(text).count(b":") > max_parts:
+        raise InvalidArgument(f"the request's JSON has more than {max_parts} members of objects")
 
 
 def decode_json(decoder: msgspec.json.Decoder[Any], text: Buffer) -> Any:  # noqa: ANN401
@@ -120,6 +137,16 @@ def decode_json(decoder: msgspec.json.Decoder[Any], text: Buffer) -> Any:  # noq
         raise InvalidArgument(f"failed to parse the request JSON buffer: {error}") from error
     except RecursionError:
         raise InvalidArgument("the request's JSON has too many lists inside each other") from None
+
+
+def read_parameters(parameters: Mapping[str, Raw] | None) -> Parameters:
+    """The values by name. Raises `InvalidArgument` for lists and objects."""
+    values: Parameters = {}
+    for name, value in (parameters or {}).items():
+        if bytes(memoryview(value)[:1]) in (b"[", b"{"):
+            raise _wrong_type(name)
+        values[name] = _VALUE.decode(value)
+    return values
 
 
 def set_parameter(parameter: pb.InferParameter, name: str, value: object) -> None:
@@ -135,9 +162,13 @@ def set_parameter(parameter: pb.InferParameter, name: str, value: object) -> Non
     elif isinstance(value, int) and value in _UINT64:
         parameter.uint64_param = value
     else:
-        raise InvalidArgument(
-            f"parameter '{name}' has invalid type. It should be either 'int', 'bool', or 'string'."
-        )
+        raise _wrong_type(name)
+
+
+def _wrong_type(name: str) -> InvalidArgument:
+    return InvalidArgument(
+        f"parameter '{name}' has invalid type. It should be either 'int', 'bool', or 'string'."
+    )
 
 
 def _add_inputs(
@@ -146,7 +177,7 @@ def _add_inputs(
     """Add the inputs; the contents of those that are not in shared memory, in their order."""
     contents: list[Content] = []
     for each in inputs:
-        parameters = each.parameters or {}
+        parameters = read_parameters(each.parameters)
         _check_source(each.data is not UNSET, parameters)
         tensor = message.inputs.add(name=each.name, datatype=each.datatype, shape=each.shape)
         if each.data is not UNSET:
@@ -208,7 +239,8 @@ def _add_outputs(
     choices: dict[str, bool] = {}
     in_memory: set[str] = set()
     for each in outputs:
-        output, parameters = message.outputs.add(name=each.name), each.parameters or {}
+        output = message.outputs.add(name=each.name)
+        parameters = read_parameters(each.parameters)
         if _BINARY in parameters:
             choices[each.name] = _flag(parameters[_BINARY], _BINARY)
         if CLASSES in parameters:

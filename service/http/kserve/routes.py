@@ -1,6 +1,6 @@
 """The routes of the protocol that take tensors or control the server.
 
-The control calls' bodies are small but for models that are sent, which a thread reads.
+The control calls' bodies are short, but for models that are sent: a thread reads those.
 """
 
 import asyncio
@@ -10,7 +10,8 @@ from typing import Any
 from tritonclient.grpc import service_pb2 as pb
 
 from service.api.infer_stream import PATH as STREAM_INFER
-from service.errors import Unimplemented
+from service.errors import InvalidArgument, Unimplemented
+from service.http.body import Body, check_parts
 from service.http.kserve import control
 from service.http.kserve.calls import LONG_JSON_BYTES, MODEL_INFER, PREFIX, TensorCalls
 from service.http.kserve.metadata import MODEL, VERSION
@@ -20,6 +21,7 @@ from service.repository.repository import ModelRepository
 from service.settings import Settings
 
 REPOSITORY = "/v2/repository/{repository}"
+SHORT_BYTES = 2**18  # of a call that sends no model
 SYSTEM, CUDA = "/v2/systemsharedmemory", "/v2/cudasharedmemory"
 
 
@@ -50,12 +52,23 @@ def _route(method: str, path: str, handler: Handler, operation: str) -> Route:
     return Route(method, path, handler, PREFIX + operation)
 
 
+def _short(request: Request) -> Body:
+    """The body of a call that has a few settings to say. Raises `InvalidArgument`."""
+    num_bytes = len(request.body)
+    if num_bytes > SHORT_BYTES:
+        raise InvalidArgument(
+            f"request JSON size of {num_bytes} bytes exceeds the maximum allowed input size of "
+            f"{SHORT_BYTES} bytes"
+        )
+    return request.body
+
+
 async def _ask(request: Request, operation: str, message: Any) -> Any:  # noqa: ANN401 - messages
     return await request.ask(PREFIX + operation, message)
 
 
 async def index(request: Request) -> Reply:
-    message = control.index_request(request.body, request.parameters.get("repository", ""))
+    message = control.index_request(_short(request), request.parameters.get("repository", ""))
     response = await _ask(request, "RepositoryIndex", message)
     return Reply.json(control.write_index(response))
 
@@ -63,17 +76,20 @@ async def index(request: Request) -> Reply:
 async def load(request: Request) -> Reply:
     _refuse_repository(request)
     body, model = request.body, request.parameters["model"]
-    if len(body) > LONG_JSON_BYTES:
-        message = await asyncio.to_thread(control.load_request, body, model)
-    else:
-        message = control.load_request(body, model)
+    max_parts = request.front.settings.max_message_parts
+
+    def read() -> pb.RepositoryModelLoadRequest:
+        check_parts(body, max_parts)
+        return control.load_request(body, model)
+
+    message = await asyncio.to_thread(read) if len(body) > LONG_JSON_BYTES else read()
     await _ask(request, "RepositoryModelLoad", message)
     return Reply()
 
 
 async def unload(request: Request) -> Reply:
     _refuse_repository(request)
-    message = control.unload_request(request.body, request.parameters["model"])
+    message = control.unload_request(_short(request), request.parameters["model"])
     await _ask(request, "RepositoryModelUnload", message)
     return Reply()
 
@@ -84,12 +100,12 @@ def _refuse_repository(request: Request) -> None:
 
 
 async def trace_setting(request: Request) -> Reply:
-    message = control.trace_request(request.body, request.parameters.get("model", ""))
+    message = control.trace_request(_short(request), request.parameters.get("model", ""))
     return Reply.json(control.write_trace_settings(await _ask(request, "TraceSetting", message)))
 
 
 async def logging(request: Request) -> Reply:
-    message = control.log_request(request.body)
+    message = control.log_request(_short(request))
     return Reply.json(control.write_log_settings(await _ask(request, "LogSettings", message)))
 
 
@@ -100,7 +116,7 @@ async def system_status(request: Request) -> Reply:
 
 
 async def system_register(request: Request) -> Reply:
-    message = control.register_request(request.body, _region(request))
+    message = control.register_request(_short(request), _region(request))
     await _ask(request, "SystemSharedMemoryRegister", message)
     return Reply()
 

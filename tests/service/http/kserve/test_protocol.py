@@ -256,6 +256,33 @@ async def test_deep_json_is_refused(served: Served) -> None:
         assert answer.json["error"]
 
 
+CONTROL = [
+    "/v2/logging",
+    "/v2/trace/setting",
+    "/v2/repository/index",
+    "/v2/repository/models/simple/unload",
+    "/v2/systemsharedmemory/region/r/register",
+]
+
+
+@pytest.mark.parametrize("path", CONTROL)
+async def test_long_bodies_of_short_calls_are_refused(served: Served, path: str) -> None:
+    answer = await post(served, path, {"log_format": "x" * 2**18})
+    assert answer.status == 400
+    assert "exceeds the maximum allowed input size of 262144 bytes" in answer.json["error"]
+
+
+@pytest.mark.parametrize("num_parameters", [5_000, 100_000])
+async def test_a_model_with_too_many_parameters_is_refused_before_they_are_read(
+    served: Served, num_parameters: int
+) -> None:
+    parameters = {f"file:1/{number}": "" for number in range(num_parameters)}
+    path = "/v2/repository/models/simple/load"
+    answer = await post(served, path, {"parameters": parameters})
+    assert answer.status == 400
+    assert "more than 4096 values" in answer.json["error"]
+
+
 async def test_a_full_queue_is_503_and_says_when_to_come_back(served: Served) -> None:
     running = await served.hold("spam")
     waiting = asyncio.create_task(served.infer_text("spam", "dinner"))

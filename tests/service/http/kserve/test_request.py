@@ -199,6 +199,17 @@ def test_a_request_that_is_wrong_in_its_form_is_refused_by_name(
     assert refusal(content, binary) == text
 
 
+def test_members_of_objects_are_bounded_but_not_colons_of_strings() -> None:
+    outputs = ",".join('{"name": "y"}' for _ in range(1_001))
+    many = f'{{"inputs": [], "outputs": [{outputs}]}}'.encode()
+    with pytest.raises(InvalidArgument, match="more than 1000 members of objects"):
+        parse_infer(many, len(many), "m", "", max_parts=1_000)
+    texts = {**X, "datatype": "BYTES", "data": ['12:30:45 "a": "b"' * 500]}
+    few = json.dumps({"inputs": [texts]}).encode()
+    assert few.count(b":") > 1_000
+    assert parse_infer(few, len(few), "m", "", max_parts=1_000).message.inputs
+
+
 @pytest.mark.parametrize("text", ["", "{", '{"inputs": [}', '{"inputs": NaN}', "\x00"])
 def test_what_is_no_json_is_refused(text: str) -> None:
     assert refusal(text).startswith("failed to parse the request JSON buffer: ")
