@@ -164,7 +164,7 @@ class Front:
                 await request.stream.fail(error)
                 return
             if request.has_begun:  # a part of an answer that cannot be ended properly
-                request.connection.transport.abort()
+                request.abort()
                 return
             if not request.is_received:  # what is left of the body would be read as a request
                 request.connection.refuse(error, request.writer)
@@ -172,4 +172,4 @@ class Front:
             status, body, headers = request.writer.error(error)
             await request.reply(Reply(body, status, headers=headers))
         except (AttendantError, RuntimeError):  # the client reads too slowly, or a part is written
-            request.connection.transport.abort()
+            request.abort()

@@ -246,6 +246,11 @@ class Request:
         self._scope.pop("connection")
         self._scope.pop("cycle")
 
+    def abort(self) -> None:
+        """End the connection at once: what was sent of an answer cannot be ended properly."""
+        self._cycle.disconnected = True
+        self.connection.transport.abort()
+
     async def until_taken(self) -> None:
         """Wait for a client that reads slowly. Raises `DeadlineExceeded` after the limit."""
         flow = self.connection.flow
@@ -256,7 +261,7 @@ class Request:
             async with asyncio.timeout(timeout_s):
                 await flow.drain()
         except TimeoutError as error:
-            self.connection.transport.abort()
+            self.abort()
             raise DeadlineExceeded(
                 f"an answer was not read for {timeout_s:g} s, which is the limit"
             ) from error

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import json
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -133,7 +134,9 @@ async def test_a_model_that_fails_before_the_first_event_is_a_status(served: Ser
     assert "broken" in answer.json["error"]
 
 
-async def test_an_answer_that_is_not_read_is_given_up(tmp_path: Path) -> None:
+async def test_an_answer_that_is_not_read_is_given_up(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """A description of all models, some megabytes in all, of which none is read."""
     async with every_task(tmp_path, http_port=0, send_timeout_s=0.3) as served:
         reader, writer = await asyncio.open_connection("127.0.0.1", port_of(served), limit=1_024)
@@ -144,6 +147,7 @@ async def test_an_answer_that_is_not_read_is_given_up(tmp_path: Path) -> None:
         assert _front(served).num_calls == 0
         sending.cancel()
         writer.close()
+        assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
 async def _send_always(writer: asyncio.StreamWriter, sent: bytes) -> None:
