@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 import pytest
 import torch
@@ -17,7 +18,8 @@ from export.checks.parity import GraphRunner, pad
 from export.checks.provider_support import check_supported, unsupported_nodes
 from export.errors import ExportError
 from export.exporter import Exported, export_any
-from export.graphs.graph import fused_ops, trace
+from export.graphs.candidates import with_candidates
+from export.graphs.graph import fused_ops, open_session, trace
 from export.graphs.widened import widened
 from export.settings import ExportSettings
 from models.checkpoints.checkpoint import Checkpoint
@@ -171,14 +173,36 @@ def test_graphs_for_a_cpu_are_not_for_cuda(tmp_path: Path) -> None:
         check_supported(graph)
 
 
-def test_candidates_are_the_largest_logits_and_the_logarithm_of_their_sum(tmp_path: Path) -> None:
-    graph = graphs_of(export(tiny_generator(), tmp_path, "fp16"))["model.onnx"]
-    assert [end.name for end in outputs(graph)] == CANDIDATES
-    (top,) = (node for node in graph.graph.node if node.op_type == "TopK")
-    assert top.input[0] == "logits"
-    sizes = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.graph.initializer}
-    vocab = graph.graph.output[0].type.tensor_type.shape.dim[1].dim_value
-    assert sizes[top.input[1]].tolist() == [min(256, vocab)]
+@pytest.mark.parametrize("vocab_size", [7, 300])
+def test_candidates_are_the_largest_logits_and_the_logarithm_of_their_sum(vocab_size: int) -> None:
+    """At most 256, and all of a smaller vocabulary; equal logits of 200 do not overflow."""
+    shape: list[str | int | None] = ["rows", vocab_size]
+    given, logits = (
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in ("x", "logits")
+    )
+    node = helper.make_node("Identity", ["x"], ["logits"])
+    graph = helper.make_graph([node], "g", [given], [logits])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)], ir_version=10)
+    session = open_session(with_candidates(model))
+    x = np.random.default_rng(0).normal(size=(5, vocab_size)).astype(np.float32)
+    x[4] = 200.0
+    names = ["logits", "top_logits", "top_ids", "log_sum"]
+    whole, top, ids, log_sum = session.run({"x": x}, names)
+    count = min(256, vocab_size)
+    assert np.array_equal(whole, x)
+    assert np.array_equal(top, -np.sort(-x, axis=1)[:, :count])
+    assert np.array_equal(np.take_along_axis(x, ids, axis=1), top)
+    assert all(len(set(row)) == count for row in ids.tolist())
+    largest = x.max(axis=1)
+    expected = largest + np.log(np.exp(x - largest[:, None]).sum(axis=1))
+    np.testing.assert_allclose(log_sum, expected, rtol=1e-6)
+
+
+def test_only_graphs_for_cuda_give_candidates(tmp_path: Path) -> None:
+    for target, names in (("cuda", CANDIDATES), ("cpu", ["logits"])):
+        settings = ExportSettings(target, tmp_path, "fp16", target=target)  # type: ignore[arg-type]
+        (graph, *_) = graphs_of(export_any(tiny_generator(), settings)).values()
+        assert [end.name for end in outputs(graph)] == names
 
 
 # --- the check itself ---------------------------------------------------------------------------
