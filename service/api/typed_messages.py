@@ -124,6 +124,7 @@ def _described(model: ServedModel) -> text_pb2.Model:
             pooling=manifest.pooling,
             example=manifest.example,
             origin=manifest.origin,
+            eos_token_ids=manifest.eos_token_ids,
         )
         message.MergeFrom(text_fields)
     if isinstance(model, SequenceModel):

@@ -15,7 +15,12 @@ from service.http.front import Front
 from service.http.health import ServerState, health_routes
 from service.http.kserve.metadata import metadata_routes
 from service.http.kserve.routes import protocol_routes
-from service.http.openai import openai_routes
+from service.http.openai.chat import chat_routes
+from service.http.openai.completions import completion_routes
+from service.http.openai.embeddings import embedding_routes
+from service.http.openai.models import model_routes
+from service.http.openai.scores import score_routes
+from service.http.openai.tokens import token_routes
 from service.http.tls import tls_context
 from service.http.typed import typed_routes
 from service.repository.repository import ModelRepository
@@ -46,7 +51,12 @@ class HttpServer:
                 *health_routes(state),
                 *metadata_routes(),
                 *protocol_routes(settings, repository),
-                *openai_routes(),
+                *model_routes(),
+                *completion_routes(),
+                *chat_routes(),
+                *embedding_routes(),
+                *token_routes(),
+                *score_routes(),
                 *typed_routes(operations),
             )
         )

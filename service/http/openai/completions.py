@@ -1,0 +1,263 @@
+"""`/v1/completions`: texts that continue prompts, whole or as a stream of events.
+
+Each prompt is one Generate call; several run at the same time and share steps. Choice number `p * n
++ s` is sample `s` of prompt `p`.
+"""
+
+import asyncio
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+from attendant.v1 import generation_pb2 as pb
+from attendant.v1 import text_pb2
+
+from service.http.openai.fields import Prompt, prompts_of, together, unsupported
+from service.http.openai.logprobs import TokenTexts
+from service.http.openai.models import BASES, name_of
+from service.http.openai.sampling import NO_INFILLING, SamplingFields
+from service.http.request import Reply, Request
+from service.http.routes import Route
+from service.http.status import invalid
+from service.http.stream import Stream
+
+GENERATE = "/attendant.v1.GenerationService/Generate"
+GENERATE_UNARY = "/attendant.v1.GenerationService/GenerateUnary"
+TOKENIZE = "/attendant.v1.TextService/Tokenize"
+DETOKENIZE = "/attendant.v1.TextService/Detokenize"
+DEFAULT_MAX_TOKENS = 16  # OpenAI's
+MAX_LOGPROBS = 20  # the typed API's; OpenAI's is 5
+REASONS = {pb.FINISH_REASON_STOP: "stop", pb.FINISH_REASON_LENGTH: "length"}
+Values = dict[str, Any]
+
+
+class CompletionRequest(SamplingFields, kw_only=True):
+    """The body, as OpenAI has it and vLLM adds to it."""
+
+    prompt: msgspec.Raw
+    best_of: int | None = None
+    echo: bool | None = None
+    suffix: str | None = None
+    logprobs: int | None = None
+    return_tokens_as_token_ids: bool | None = None
+    return_token_ids: bool | None = None
+
+
+def completion_routes() -> tuple[Route, ...]:
+    return tuple(Route("POST", f"{base}/completions", complete, GENERATE) for base in BASES)
+
+
+async def complete(request: Request) -> Reply | None:
+    asked = await request.json(CompletionRequest)
+    plan = await Plan.of(request, asked)
+    if asked.stream:
+        await _Streaming(request, plan).run()
+        return None
+    answers = await together([_answer(request, plan, prompt) for prompt in plan.prompts])
+    choices: list[Values] = []
+    for answer, echoed in zip(answers, plan.echoed, strict=True):
+        for result in plan.best(answer.results):
+            choices.append(_choice(len(choices), result, echoed, plan))
+    usage = _usage([answer.usage for answer in answers])
+    named = {"model": answers[0].model} if answers else {}
+    return Reply.json({**plan.head, **named, "choices": choices, "usage": usage})
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One checked request."""
+
+    asked: CompletionRequest
+    model: str
+    prompts: list[Prompt]
+    echoed: list[str]  # before each output; empty texts unless asked for
+    params: pb.SamplingParams
+    head: Values = field(default_factory=dict)  # of the answer, and of each event
+
+    @classmethod
+    async def of(cls, request: Request, asked: CompletionRequest) -> "Plan":
+        asked.check()
+        if asked.suffix:
+            raise unsupported("suffix", NO_INFILLING)
+        if asked.echo and asked.logprobs is not None:
+            raise unsupported("logprobs", "with echo, the prompt's tokens would be scored too")
+        if asked.logprobs is not None and not 0 <= asked.logprobs <= MAX_LOGPROBS:
+            raise invalid(f"logprobs is {asked.logprobs}, expected 0 to {MAX_LOGPROBS}", "logprobs")
+        _check_best_of(asked)
+        model = await name_of(request, asked.model)
+        prompts = prompts_of(asked.prompt, "prompt", request.front.settings.max_texts)
+        max_tokens = DEFAULT_MAX_TOKENS if asked.max_tokens is None else asked.max_tokens
+        params = asked.sampling_params(max_tokens, asked.logprobs)
+        if _num_best(asked) > (asked.n or 1):
+            params.n, params.logprobs = _num_best(asked), asked.logprobs or 0
+        echoed = [""] * len(prompts)
+        if asked.echo:
+            echoed = await together([_text_of(request, model, prompt) for prompt in prompts])
+        head = {
+            "id": f"cmpl-{uuid4().hex}",
+            "object": "text_completion",
+            "created": int(time.time()),
+            "model": model,
+        }
+        return cls(asked, model, prompts, echoed, params, head)
+
+    @property
+    def num_samples(self) -> int:
+        return self.asked.n or 1
+
+    def message(self, prompt: Prompt) -> pb.GenerateRequest:
+        request = pb.GenerateRequest(
+            model=self.model, sampling_params=self.params, priority=max(0, self.asked.priority or 0)
+        )
+        if isinstance(prompt, str):
+            request.text = prompt
+        else:
+            request.token_ids.ids.extend(prompt)
+        return request
+
+    def best(self, results: Iterable[pb.GeneratedText]) -> list[pb.GeneratedText]:
+        """Of more results than requested, those whose tokens are the likeliest on average."""
+        found = list(results)
+        if len(found) <= self.num_samples:
+            return found
+        return sorted(found, key=_mean_logprob, reverse=True)[: self.num_samples]
+
+    def writer(self, echoed: str) -> TokenTexts | None:
+        """What writes the log probabilities of one choice, if they are requested."""
+        if self.asked.logprobs is None:
+            return None
+        return TokenTexts(len(echoed), as_ids=bool(self.asked.return_tokens_as_token_ids))
+
+
+def _check_best_of(asked: CompletionRequest) -> None:
+    if asked.best_of is None:
+        return
+    if asked.best_of < (asked.n or 1):
+        raise invalid(
+            f"best_of is {asked.best_of}, expected at least n, which is {asked.n or 1}", "best_of"
+        )
+    if asked.stream and asked.best_of > (asked.n or 1):
+        raise invalid("best_of is larger than n, expected stream to be false", "best_of")
+
+
+def _num_best(asked: CompletionRequest) -> int:
+    return asked.best_of or asked.n or 1
+
+
+def _mean_logprob(result: pb.GeneratedText) -> float:
+    return sum(token.logprob for token in result.logprobs) / max(1, len(result.logprobs))
+
+
+async def _text_of(request: Request, model: str, prompt: Prompt) -> str:
+    if isinstance(prompt, str):
+        return prompt
+    message = text_pb2.DetokenizeRequest(model=model, token_ids=prompt)
+    text: str = (await request.ask(DETOKENIZE, message)).text
+    return text
+
+
+async def _answer(request: Request, plan: Plan, prompt: Prompt) -> pb.GenerateResponse:
+    answer: pb.GenerateResponse = await request.ask(GENERATE_UNARY, plan.message(prompt))
+    return answer
+
+
+def _choice(index: int, result: pb.GeneratedText, echoed: str, plan: Plan) -> Values:
+    writer = plan.writer(echoed)
+    choice = {
+        "index": index,
+        "text": echoed + result.text,
+        "logprobs": None if writer is None else writer.written(result.logprobs),
+        **_end(result.finish_reason, result.stop_reason),
+    }
+    if plan.asked.return_token_ids:
+        choice["token_ids"] = list(result.token_ids)
+    return choice
+
+
+def _end(reason: int, stop_reason: str) -> Values:
+    """Why an output ended; nothing of both while it continues."""
+    stopped_by: str | int | None = stop_reason or None
+    return {"finish_reason": REASONS.get(reason), "stop_reason": stopped_by}  # type: ignore[call-overload]
+
+
+def _usage(usages: Iterable[pb.GenerationUsage]) -> Values:
+    counted = list(usages)
+    num_prompt = sum(usage.prompt_tokens for usage in counted)
+    num_output = sum(usage.output_tokens for usage in counted)
+    return {
+        "prompt_tokens": num_prompt,
+        "completion_tokens": num_output,
+        "total_tokens": num_prompt + num_output,
+        "prompt_tokens_details": {
+            "cached_tokens": sum(usage.reused_tokens for usage in counted),
+        },
+    }
+
+
+class _Streaming:
+    """The events of one request."""
+
+    def __init__(self, request: Request, plan: Plan) -> None:
+        self._request, self._plan = request, plan
+        self._stream = Stream(request, "events", says_done=True)
+        self._sending = asyncio.Lock()  # prompts send at the same time, and an event is one write
+        self._num_prompt_tokens: list[int] = []
+        self._num_output_tokens = 0
+
+    async def run(self) -> None:
+        plan = self._plan
+        if plan.asked.has_running_usage:
+            counts = [self._count(prompt) for prompt in plan.prompts]
+            self._num_prompt_tokens = await together(counts)
+        works = [self._generate(place, prompt) for place, prompt in enumerate(plan.prompts)]
+        usages = await together(works)
+        if plan.asked.has_usage:
+            await self._send([], _usage(usages))
+        await self._stream.end()
+
+    async def _count(self, prompt: Prompt) -> int:
+        if not isinstance(prompt, str):
+            return len(prompt)
+        message = text_pb2.TokenizeRequest(model=self._plan.model, texts=[prompt])
+        return int((await self._request.ask(TOKENIZE, message)).num_tokens)
+
+    async def _generate(self, place: int, prompt: Prompt) -> pb.GenerationUsage:
+        plan, usage = self._plan, pb.GenerationUsage()
+        echoed = plan.echoed[place]
+        unsaid = dict.fromkeys(range(plan.num_samples), echoed)
+        writers = [plan.writer(echoed) for _ in unsaid]
+
+        async def write(chunk: pb.GenerateChunk) -> None:
+            sample, writer = chunk.sample_index, writers[chunk.sample_index]
+            self._num_output_tokens += len(chunk.token_ids)
+            usage.MergeFrom(chunk.usage)
+            choice = {
+                "index": place * plan.num_samples + sample,
+                "text": unsaid.pop(sample, "") + chunk.text,
+                "logprobs": writer and chunk.logprobs and writer.written(chunk.logprobs),
+                **_end(chunk.finish_reason, chunk.stop_reason),
+            }
+            choice["logprobs"] = choice["logprobs"] or None
+            if plan.asked.return_token_ids:
+                choice["token_ids"] = list(chunk.token_ids)
+            await self._send([choice])
+
+        await self._request.ask(GENERATE, plan.message(prompt), write)
+        return usage
+
+    async def _send(self, choices: list[Values], usage: Values | None = None) -> None:
+        event = {**self._plan.head, "choices": choices}
+        if usage is None and self._plan.asked.has_running_usage:
+            num_prompt, num_output = sum(self._num_prompt_tokens), self._num_output_tokens
+            usage = {
+                "prompt_tokens": num_prompt,
+                "completion_tokens": num_output,
+                "total_tokens": num_prompt + num_output,
+            }
+        if self._plan.asked.has_usage or usage is not None:
+            event["usage"] = usage
+        async with self._sending:
+            await self._stream.send(msgspec.json.encode(event))

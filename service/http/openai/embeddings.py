@@ -1,0 +1,72 @@
+"""`/v1/embeddings`: a vector per text, as numbers or as base64 of little-endian float32."""
+
+import base64
+from typing import Any
+
+import msgspec
+import numpy as np
+from attendant.v1 import text_pb2
+
+from service.http.openai.fields import texts_of, unsupported
+from service.http.openai.models import BASES, name_of
+from service.http.request import Reply, Request
+from service.http.routes import Route
+from service.http.status import invalid
+
+EMBED = "/attendant.v1.TextService/Embed"
+NO_IDS = (
+    "; token ids are those of another tokenizer, as LangChain's OpenAIEmbeddings sends them "
+    "unless check_embedding_ctx_length is False"
+)
+
+
+class EmbeddingRequest(msgspec.Struct, kw_only=True):
+    """The body, as OpenAI has it and vLLM adds to it."""
+
+    input: msgspec.Raw
+    model: str | None = None
+    encoding_format: str | None = None
+    dimensions: int | None = None
+    truncate_prompt_tokens: int | None = None
+
+
+def embedding_routes() -> tuple[Route, ...]:
+    return tuple(Route("POST", f"{base}/embeddings", embed, EMBED) for base in BASES)
+
+
+async def embed(request: Request) -> Reply:
+    asked = await request.json(EmbeddingRequest)
+    if asked.encoding_format not in (None, "float", "base64"):
+        raise invalid(
+            f"encoding_format is '{asked.encoding_format[:64]}', expected float or base64",
+            "encoding_format",
+        )
+    if asked.truncate_prompt_tokens not in (None, -1):
+        raise unsupported("truncate_prompt_tokens", "-1 cuts texts to the model's length")
+    texts = texts_of(asked.input, "input", request.front.settings.max_texts, hint=NO_IDS)
+    message = text_pb2.EmbedRequest(
+        model=await name_of(request, asked.model),
+        texts=texts,
+        truncate=asked.truncate_prompt_tokens == -1,
+    )
+    answer = await request.ask(EMBED, message)
+    width = len(answer.results[0].values)
+    if asked.dimensions not in (None, width):
+        raise invalid(
+            f"dimensions is {asked.dimensions}, expected {width}: the model was not trained for "
+            "shorter vectors",
+            "dimensions",
+        )
+    is_text = asked.encoding_format == "base64"
+    data = [
+        {"object": "embedding", "index": index, "embedding": _written(each.values, is_text)}
+        for index, each in enumerate(answer.results)
+    ]
+    usage = {"prompt_tokens": answer.num_tokens, "total_tokens": answer.num_tokens}
+    return Reply.json({"object": "list", "data": data, "model": answer.model, "usage": usage})
+
+
+def _written(values: Any, is_text: bool) -> str | list[float]:  # noqa: ANN401 - repeated floats
+    if is_text:
+        return base64.b64encode(np.array(values, "<f4").tobytes()).decode()
+    return list(values)

@@ -1,0 +1,71 @@
+"""The models as OpenAI's API lists them, and the one that a request names."""
+
+import time
+from typing import Any
+
+from attendant.v1 import text_pb2
+
+from service.api.access import LIST_MODELS
+from service.errors import NotFound
+from service.http.request import Reply, Request
+from service.http.routes import Route
+from service.http.status import invalid
+
+BASES = ("/v1", "/openai/v1", "/models/{model}/v1")
+STARTED_S = int(time.time())
+
+
+def model_routes() -> tuple[Route, ...]:
+    return tuple(
+        route
+        for base in BASES
+        for route in (
+            Route("GET", f"{base}/models", list_models, LIST_MODELS),
+            Route("GET", f"{base}/models/{{name}}", show_model, LIST_MODELS),
+        )
+    )
+
+
+async def list_models(request: Request) -> Reply:
+    data = [_described(model) for model in (await newest_models(request)).values()]
+    return Reply.json({"object": "list", "data": data})
+
+
+async def show_model(request: Request) -> Reply:
+    return Reply.json(_described(await find_model(request, request.parameters["name"])))
+
+
+async def newest_models(request: Request) -> dict[str, text_pb2.Model]:
+    """The models by name; of several versions, the newest."""
+    answer = await request.ask(LIST_MODELS, text_pb2.ListModelsRequest())
+    return {model.name: model for model in sorted(answer.models, key=lambda m: int(m.version))}
+
+
+async def find_model(request: Request, name: str) -> text_pb2.Model:
+    """Raises `NotFound`."""
+    models = await newest_models(request)
+    if name not in models:
+        raise NotFound(f"Request for unknown model: '{name}' is not found")
+    return models[name]
+
+
+async def name_of(request: Request, given: str | None) -> str:
+    """The model that the path names, else the body, else the only one. Raises `HttpError`."""
+    named = request.parameters.get("model") or given
+    if named:
+        return named
+    names = list(await newest_models(request))
+    if len(names) != 1:
+        raise invalid(f"model is missing, expected one of {', '.join(names) or 'none'}", "model")
+    return names[0]
+
+
+def _described(model: text_pb2.Model) -> dict[str, Any]:
+    return {
+        "id": model.name,
+        "object": "model",
+        "created": STARTED_S,
+        "owned_by": model.origin or "attendant",
+        "task": model.task,
+        "max_model_len": model.max_tokens,
+    }

@@ -1,0 +1,194 @@
+"""Scores of pairs and of documents, and classes, in the shapes that clients of rerankers send.
+
+A model that scores pairs gives its own score; an embedder the cosine of the two vectors.
+"""
+
+import time
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+from attendant.v1 import features_pb2, text_pb2
+
+from service.http.openai.fields import check_count, texts_of
+from service.http.openai.models import find_model, name_of
+from service.http.request import Reply, Request
+from service.http.routes import Route
+from service.http.status import invalid
+
+CLASSIFY = "/attendant.v1.TextService/Classify"
+SCORE_PAIRS = "/attendant.v1.TextService/ScorePairs"
+SIMILARITY = "/attendant.v1.FeatureService/Similarity"
+BASES = ("", "/v1", "/openai/v1", "/models/{model}", "/models/{model}/v1")
+_PAIRS = (("queries", "documents"), ("text_1", "text_2"), ("data_1", "data_2"))
+_ABSENT = msgspec.Raw(b"null")
+Values = dict[str, Any]
+
+
+class ScoreRequest(msgspec.Struct, kw_only=True):
+    """The body, as vLLM has it: two of its fields, one text with several or as many as these."""
+
+    model: str | None = None
+    queries: msgspec.Raw = _ABSENT
+    documents: msgspec.Raw = _ABSENT
+    text_1: msgspec.Raw = _ABSENT
+    text_2: msgspec.Raw = _ABSENT
+    data_1: msgspec.Raw = _ABSENT
+    data_2: msgspec.Raw = _ABSENT
+
+
+class Document(msgspec.Struct):
+    """A document that is written as an object."""
+
+    text: str
+
+
+class RerankRequest(msgspec.Struct, kw_only=True):
+    """The body of Cohere's and Jina's clients, or with `texts` that of TEI's."""
+
+    query: str
+    model: str | None = None
+    documents: list[str | Document] | None = None
+    texts: list[str] | None = None
+    top_n: int | None = None
+    return_documents: bool | None = None
+    return_text: bool | None = None
+
+
+class RankingRequest(msgspec.Struct, kw_only=True):
+    """The body of genai-perf and aiperf."""
+
+    query: Document
+    passages: list[Document]
+    model: str | None = None
+
+
+class ClassifyRequest(msgspec.Struct, kw_only=True):
+    """The body, as vLLM has it."""
+
+    input: msgspec.Raw
+    model: str | None = None
+
+
+def score_routes() -> tuple[Route, ...]:
+    routes = [Route("POST", "/v2/rerank", rerank, SCORE_PAIRS)]
+    for base in BASES:
+        routes += [
+            Route("POST", f"{base}/score", score, SCORE_PAIRS),
+            Route("POST", f"{base}/rerank", rerank, SCORE_PAIRS),
+            Route("POST", f"{base}/ranking", rank, SCORE_PAIRS),
+            Route("POST", f"{base}/classify", classify, CLASSIFY),
+        ]
+    return tuple(routes)
+
+
+async def score(request: Request) -> Reply:
+    asked = await request.json(ScoreRequest)
+    most = request.front.settings.max_texts
+    given = [pair for pair in _PAIRS if getattr(asked, pair[0]) != _ABSENT]
+    if len(given) != 1:
+        expected = " or ".join(f"{one} and {other}" for one, other in _PAIRS)
+        raise invalid(f"the request has {len(given)} pairs of fields, expected {expected}")
+    (names,) = given
+    firsts, seconds = (texts_of(getattr(asked, name), name, most) for name in names)
+    if len(firsts) not in (1, len(seconds)):
+        raise invalid(
+            f"{names[0]} has {len(firsts)} texts, expected 1 or as many as {names[1]}, "
+            f"which has {len(seconds)}",
+            names[0],
+        )
+    if len(firsts) < len(seconds):
+        firsts *= len(seconds)
+    name, scores, num_tokens = await _scores(request, asked.model, firsts, seconds)
+    data = [
+        {"index": index, "object": "score", "score": value} for index, value in enumerate(scores)
+    ]
+    return Reply.json({**_head("score", name), "data": data, "usage": _usage(num_tokens)})
+
+
+async def rerank(request: Request) -> Reply:
+    asked = await request.json(RerankRequest)
+    is_tei = asked.texts is not None
+    given = asked.texts if asked.texts is not None else asked.documents
+    field = "texts" if is_tei else "documents"
+    if given is None:
+        raise invalid("documents is missing", "documents")
+    texts = [each if isinstance(each, str) else each.text for each in given]
+    check_count(len(texts), field, request.front.settings.max_texts)
+    if asked.top_n is not None and asked.top_n < 1:
+        raise invalid(f"top_n is {asked.top_n}, expected 1 or more", "top_n")
+    queries = [asked.query] * len(texts)
+    name, scores, num_tokens = await _scores(request, asked.model, queries, texts)
+    order = sorted(range(len(texts)), key=lambda index: -scores[index])
+    if is_tei:
+        shown = [
+            {"index": i, "score": scores[i], **({"text": texts[i]} if asked.return_text else {})}
+            for i in order
+        ]
+        return Reply.json(shown)
+    has_text = asked.return_documents is not False
+    results = [
+        {
+            "index": i,
+            "relevance_score": scores[i],
+            **({"document": {"text": texts[i]}} if has_text else {}),
+        }
+        for i in order[: asked.top_n]
+    ]
+    head = {"id": f"rerank-{uuid4().hex}", "model": name}
+    return Reply.json({**head, "results": results, "usage": _usage(num_tokens)})
+
+
+async def rank(request: Request) -> Reply:
+    asked = await request.json(RankingRequest)
+    texts = [passage.text for passage in asked.passages]
+    check_count(len(texts), "passages", request.front.settings.max_texts)
+    queries = [asked.query.text] * len(texts)
+    name, scores, num_tokens = await _scores(request, asked.model, queries, texts)
+    order = sorted(range(len(texts)), key=lambda index: -scores[index])
+    rankings = [{"index": index, "logit": scores[index]} for index in order]
+    return Reply.json({"model": name, "rankings": rankings, "usage": _usage(num_tokens)})
+
+
+async def classify(request: Request) -> Reply:
+    asked = await request.json(ClassifyRequest)
+    texts = texts_of(asked.input, "input", request.front.settings.max_texts)
+    name = await name_of(request, asked.model)
+    message = text_pb2.ClassifyRequest(model=name, texts=texts, all_scores=True)
+    answer = await request.ask(CLASSIFY, message)
+    labels = (await find_model(request, name)).labels
+    data = []
+    for index, result in enumerate(answer.results):
+        found = {entry.label: entry.score for entry in result.labels}
+        probs = [found[label] for label in labels]
+        best = result.labels[0].label
+        data.append({"index": index, "label": best, "probs": probs, "num_classes": len(probs)})
+    return Reply.json({**_head("classify", name), "data": data, "usage": _usage(answer.num_tokens)})
+
+
+async def _scores(
+    request: Request, given: str | None, firsts: list[str], seconds: list[str]
+) -> tuple[str, list[float], int]:
+    """The model's name, the score of each pair, and the tokens that were read."""
+    name = await name_of(request, given)
+    if (await find_model(request, name)).task != "embedding":
+        pairs = text_pb2.ScorePairsRequest(model=name, texts=firsts, text_pairs=seconds)
+        scored = await request.ask(SCORE_PAIRS, pairs)
+        return name, [result.score for result in scored.results], scored.num_tokens
+    is_one = len(set(firsts)) == 1
+    message = features_pb2.SimilarityRequest(
+        model=name, texts=firsts[:1] if is_one else firsts, others=seconds
+    )
+    answer = await request.ask(SIMILARITY, message)
+    if is_one:
+        return name, list(answer.rows[0].values), answer.num_tokens
+    return name, [row.values[i] for i, row in enumerate(answer.rows)], answer.num_tokens
+
+
+def _head(kind: str, model: str) -> Values:
+    created = int(time.time())
+    return {"id": f"{kind}-{uuid4().hex}", "object": "list", "created": created, "model": model}
+
+
+def _usage(num_tokens: int) -> Values:
+    return {"prompt_tokens": num_tokens, "total_tokens": num_tokens}

@@ -1,0 +1,95 @@
+"""`/tokenize`, `/detokenize` and `/tokenizer_info`, as vLLM has them and lm-eval asks for them."""
+
+from typing import Any
+
+import msgspec
+from attendant.v1 import text_pb2
+
+from service.http.openai.completions import DETOKENIZE, TOKENIZE
+from service.http.openai.fields import MAX_ID, unsupported
+from service.http.openai.models import find_model, name_of
+from service.http.request import Reply, Request
+from service.http.routes import Route
+from service.http.status import invalid
+
+BASES = ("", "/v1", "/openai/v1", "/models/{model}", "/models/{model}/v1")
+
+
+class TokenizeRequest(msgspec.Struct, kw_only=True):
+    """The body, as vLLM has it."""
+
+    model: str | None = None
+    prompt: str | None = None
+    messages: list[Any] | None = None
+    add_special_tokens: bool | None = None
+    return_token_strs: bool | None = None
+
+
+class DetokenizeRequest(msgspec.Struct, kw_only=True):
+    """The body, as vLLM has it."""
+
+    tokens: list[int]
+    model: str | None = None
+
+
+def token_routes() -> tuple[Route, ...]:
+    return tuple(
+        route
+        for base in BASES
+        for route in (
+            Route("POST", f"{base}/tokenize", tokenize, TOKENIZE),
+            Route("POST", f"{base}/detokenize", detokenize, DETOKENIZE),
+            Route("GET", f"{base}/tokenizer_info", show_tokenizer, DETOKENIZE),
+        )
+    )
+
+
+async def tokenize(request: Request) -> Reply:
+    asked = await request.json(TokenizeRequest)
+    if asked.messages is not None:
+        raise unsupported("messages", "no model that is served has a chat template")
+    if asked.prompt is None:
+        raise invalid("prompt is missing", "prompt")
+    name = await name_of(request, asked.model)
+    message = text_pb2.TokenizeRequest(
+        model=name, texts=[asked.prompt], omit_special_tokens=asked.add_special_tokens is False
+    )
+    (found,) = (await request.ask(TOKENIZE, message)).results
+    answer: dict[str, Any] = {
+        "count": found.num_tokens,
+        "max_model_len": (await find_model(request, name)).max_tokens,
+        "tokens": [token.id for token in found.tokens],
+    }
+    if asked.return_token_strs:
+        answer["token_strs"] = [token.piece for token in found.tokens]
+    return Reply.json(answer)
+
+
+async def detokenize(request: Request) -> Reply:
+    asked = await request.json(DetokenizeRequest)
+    odd = [token_id for token_id in asked.tokens if not 0 <= token_id <= MAX_ID]
+    if odd:
+        raise invalid(f"tokens has {odd[0]}, expected 0 to {MAX_ID}", "tokens")
+    message = text_pb2.DetokenizeRequest(
+        model=await name_of(request, asked.model), token_ids=asked.tokens
+    )
+    return Reply.json({"prompt": (await request.ask(DETOKENIZE, message)).text})
+
+
+async def show_tokenizer(request: Request) -> Reply:
+    """What lm-eval reads of a tokenizer: above all the token that ends a text."""
+    model = await find_model(request, await name_of(request, None))
+    end = None
+    if model.eos_token_ids:
+        message = text_pb2.DetokenizeRequest(model=model.name, token_ids=model.eos_token_ids[:1])
+        end = (await request.ask(DETOKENIZE, message)).text
+    return Reply.json(
+        {
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            "eos_token": end,
+            "bos_token": None,
+            "pad_token": None,
+            "chat_template": None,
+            "model_max_length": model.max_tokens,
+        }
+    )

@@ -1,0 +1,331 @@
+"""`/v1/completions`: whole and streamed answers, and every way to be refused."""
+
+import asyncio
+import json
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from service.errors import ModelFailed
+from tests.fakes.http import Answer, ask
+from tests.fakes.serving import Served, eventually, within_patience
+from tests.fakes.sessions import greedy_text, prompt_ids
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+SETTINGS = {"max_texts": 4}
+GREEDY = {"model": "tale", "prompt": "once", "temperature": 0, "max_tokens": 10}
+SAMPLED = {"model": "tale", "prompt": "once", "max_tokens": 10, "seed": 3}
+PATHS = ["/v1/completions", "/openai/v1/completions", "/models/tale/v1/completions"]
+
+
+async def complete(served: Served, path: str = PATHS[0], **fields: Any) -> Answer:
+    return await within_patience(ask(served, "POST", path, fields))
+
+
+async def completed(served: Served, **fields: Any) -> dict[str, Any]:
+    answer = await complete(served, **fields)
+    assert answer.status == 200, answer.body
+    found: dict[str, Any] = answer.json
+    return found
+
+
+async def texts_of(served: Served, **fields: Any) -> list[str]:
+    return [choice["text"] for choice in (await completed(served, **fields))["choices"]]
+
+
+async def streamed(served: Served, **fields: Any) -> list[Any]:
+    """The events of a stream, without the one that says that it is done."""
+    answer = await complete(served, **fields, stream=True)
+    assert answer.status == 200, answer.body
+    assert answer.headers["content-type"] == "text/event-stream; charset=utf-8"
+    *events, done, rest = answer.body.decode().split("\n\n")
+    assert (done, rest) == ("data: [DONE]", "")
+    return [json.loads(event.removeprefix("data: ")) for event in events]
+
+
+def joined(events: Sequence[Any], index: int) -> str:
+    choices = [choice for event in events for choice in event["choices"]]
+    return "".join(choice["text"] for choice in choices if choice["index"] == index)
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_a_greedy_answer_has_the_text_and_exact_counts(served: Served, path: str) -> None:
+    answer = (await complete(served, path, **GREEDY)).json
+    assert answer["object"] == "text_completion"
+    assert answer["id"].startswith("cmpl-")
+    assert answer["model"] == "tale"
+    assert answer["choices"] == [
+        {
+            "index": 0,
+            "text": greedy_text("once", 10),
+            "logprobs": None,
+            "finish_reason": "length",
+            "stop_reason": None,
+        }
+    ]
+    counts = {"prompt_tokens": 4, "completion_tokens": 10, "total_tokens": 14}
+    assert {name: answer["usage"][name] for name in counts} == counts
+
+
+async def test_the_path_names_the_model(served: Served) -> None:
+    fields = {name: value for name, value in GREEDY.items() if name != "model"}
+    answer = await complete(served, PATHS[2], **fields)
+    assert answer.json["choices"][0]["text"] == greedy_text("once", 10)
+    refused = await complete(served, **fields)
+    assert refused.status == 400
+    assert refused.json["error"]["param"] == "model"
+    assert "model is missing, expected one of " in refused.json["error"]["message"]
+
+
+async def test_a_prompt_may_be_text_or_ids_one_or_several(served: Served) -> None:
+    one, other = prompt_ids("once"), prompt_ids("then")
+    expected = [greedy_text("once", 10), greedy_text("then", 10)]
+    for prompts in (["once", "then"], [one, other], ["once", other]):
+        assert await texts_of(served, **GREEDY | {"prompt": prompts}) == expected
+    assert await texts_of(served, **GREEDY | {"prompt": one}) == expected[:1]
+
+
+async def test_choices_are_numbered_by_prompt_and_then_by_sample(served: Served) -> None:
+    alone = [await texts_of(served, **SAMPLED | {"prompt": p, "n": 3}) for p in ("once", "then")]
+    found = await completed(served, **SAMPLED | {"prompt": ["once", "then"], "n": 3})
+    assert [choice["index"] for choice in found["choices"]] == list(range(6))
+    assert [choice["text"] for choice in found["choices"]] == [*alone[0], *alone[1]]
+    assert len(set(alone[0])) > 1, "or the order could not be seen"
+
+
+async def test_without_max_tokens_sixteen_are_generated(served: Served) -> None:
+    for absent in ({}, {"max_tokens": None, "stop": None, "logprobs": None, "n": None}):
+        fields = {"model": "tale", "prompt": "once", "temperature": 0} | absent
+        found = await completed(served, **fields)
+        assert found["usage"]["completion_tokens"] == 16
+
+
+async def test_more_tokens_than_fit_are_as_many_as_fit(served: Served) -> None:
+    found = await completed(served, **GREEDY | {"max_tokens": 1_024})
+    assert found["usage"]["total_tokens"] == 64, "all of the context"
+    assert found["choices"][0]["finish_reason"] == "length"
+
+
+@pytest.mark.parametrize("num_top", [0, 2, 20])
+async def test_log_probabilities_are_lists_by_token(served: Served, num_top: int) -> None:
+    found = await completed(served, **GREEDY | {"logprobs": num_top})
+    (choice,) = found["choices"]
+    logprobs = choice["logprobs"]
+    assert "".join(logprobs["tokens"]) == choice["text"]
+    assert logprobs["text_offset"] == list(range(10))
+    for token, logprob, top in zip(
+        logprobs["tokens"], logprobs["token_logprobs"], logprobs["top_logprobs"], strict=True
+    ):
+        assert len(top) == max(1, num_top)
+        assert top[token] == logprob == max(top.values())
+
+
+async def test_tokens_may_be_told_by_their_ids(served: Served) -> None:
+    fields = GREEDY | {"logprobs": 1, "return_tokens_as_token_ids": True, "return_token_ids": True}
+    (choice,) = (await completed(served, **fields))["choices"]
+    ids = prompt_ids(greedy_text("once", 10))
+    assert choice["token_ids"] == ids
+    assert choice["logprobs"]["tokens"] == [f"token_id:{token_id}" for token_id in ids]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        GREEDY,
+        GREEDY | {"logprobs": 2},
+        GREEDY | {"echo": True},
+        GREEDY | {"stop": greedy_text("once", 10)[4:7]},
+        SAMPLED | {"n": 3},
+        SAMPLED | {"prompt": ["once", "then"], "n": 2, "logprobs": 1},
+    ],
+)
+async def test_a_stream_joined_is_the_whole_answer(served: Served, fields: dict[str, Any]) -> None:
+    whole, events = await completed(served, **fields), await streamed(served, **fields)
+    heads = {
+        tuple(event[name] for name in ("id", "object", "created", "model")) for event in events
+    }
+    assert len(heads) == 1
+    assert all("usage" not in event and event["choices"] for event in events)
+    for choice in whole["choices"]:
+        index = choice["index"]
+        parts = [c for event in events for c in event["choices"] if c["index"] == index]
+        assert joined(events, index) == choice["text"]
+        ends = [part["finish_reason"] for part in parts if part["finish_reason"]]
+        assert ends == [choice["finish_reason"]] == [parts[-1]["finish_reason"]]
+        if choice["logprobs"]:
+            for name, values in choice["logprobs"].items():
+                streamed_values = [
+                    v for part in parts if part["logprobs"] for v in part["logprobs"][name]
+                ]
+                assert streamed_values == values
+
+
+async def test_a_stream_tells_usage_only_when_it_is_asked_to(served: Served) -> None:
+    plain = (await completed(served, **GREEDY))["usage"]
+    events = await streamed(served, **GREEDY, stream_options={"include_usage": True})
+    *texts, last = events
+    assert last["choices"] == []
+    assert {name: last["usage"][name] for name in ("prompt_tokens", "completion_tokens")} == {
+        "prompt_tokens": plain["prompt_tokens"],
+        "completion_tokens": plain["completion_tokens"],
+    }
+    assert all(event["usage"] is None for event in texts)
+    events = await streamed(served, **GREEDY, stream_options={"continuous_usage_stats": True})
+    counts = [event["usage"]["completion_tokens"] for event in events]
+    assert counts == sorted(counts)
+    assert counts[-1] == 10
+    assert {event["usage"]["prompt_tokens"] for event in events} == {4}
+    assert await streamed(served, **GREEDY, stream_options={})
+
+
+async def test_stop_texts_end_the_output_and_are_not_in_it(served: Served) -> None:
+    text = greedy_text("once", 10)
+    for stop in (text[4:7], ["never", text[4:7]]):
+        (choice,) = (await completed(served, **GREEDY | {"stop": stop}))["choices"]
+        assert (choice["text"], choice["finish_reason"]) == (text[:4], "stop")
+        assert choice["stop_reason"] == text[4:7]
+
+
+async def test_a_bias_forces_a_token_and_a_ban_forbids_it(served: Served) -> None:
+    first = greedy_text("once", 1)
+    (forced,) = await texts_of(served, **GREEDY | {"logit_bias": {str(ord("q")): 100}})
+    assert forced == "q" * 10
+    (without,) = await texts_of(served, **GREEDY | {"logit_bias": {str(ord(first)): -100}})
+    assert first not in without
+
+
+async def test_the_same_seed_is_the_same_text(served: Served) -> None:
+    fields = SAMPLED | {"max_tokens": 30}
+    assert await texts_of(served, **fields) == await texts_of(served, **fields)
+    assert await texts_of(served, **fields) != await texts_of(served, **fields | {"seed": 4})
+
+
+async def test_the_best_of_several_are_those_with_the_likeliest_tokens(served: Served) -> None:
+    found = await completed(served, **SAMPLED | {"n": 8, "logprobs": 0})
+    means = {
+        choice["text"]: sum(choice["logprobs"]["token_logprobs"]) / 10
+        for choice in found["choices"]
+    }
+    best = sorted(means, key=lambda text: -means[text])[:2]
+    assert await texts_of(served, **SAMPLED | {"n": 2, "best_of": 8}) == best
+
+
+async def test_unknown_fields_are_ignored(served: Served) -> None:
+    fields = GREEDY | {"num_ctx": 9, "user": "me", "store": False, "metadata": {"a": "b"}}
+    assert await texts_of(served, **fields) == [greedy_text("once", 10)]
+
+
+REFUSED: list[tuple[dict[str, Any], str | None, str]] = [
+    ({"model": "nobody"}, "model", "Request for unknown model: 'nobody' is not found"),
+    ({"model": "spam"}, None, "model 'spam' does text-classification, it cannot generate"),
+    ({"prompt": ""}, None, "the prompt has 0 tokens, the model takes 1 to 63"),
+    ({"prompt": []}, "prompt", "prompt has 0 elements, expected 1 to 4"),
+    ({"prompt": ["a"] * 5}, "prompt", "prompt has 5 elements, expected 1 to 4"),
+    ({"prompt": [257]}, None, "the prompt has token id 257, expected 0 to 256"),
+    ({"prompt": [-1]}, "prompt", "prompt is expected to be a text, token ids, a list of texts"),
+    ({"prompt": {"text": "a"}}, "prompt", "prompt is expected to be a text, token ids"),
+    ({"prompt": "x" * 64}, None, "the prompt has 64 tokens, the model takes 1 to 63"),
+    ({"max_tokens": 0}, None, "max_tokens is 0, expected 1 to 1048576"),
+    ({"max_tokens": -1}, None, "a sampling parameter is out of range: "),
+    ({"max_tokens": "ten"}, "max_tokens", "Expected `int | null`, got `str`"),
+    ({"logprobs": 21}, "logprobs", "logprobs is 21, expected 0 to 20"),
+    ({"temperature": -1}, None, "temperature is -1.0, expected 0 to 100"),
+    ({"n": 2}, None, "n is 2, expected 1 where temperature is 0"),
+    ({"logit_bias": {"a": 1}}, "logit_bias", "logit_bias has the key 'a', expected a token id"),
+    ({"logit_bias": {"257": 1}}, None, "logit_bias has the token id 257, expected 0 to 256"),
+    ({"suffix": "end"}, "suffix", "suffix is not supported: "),
+    ({"echo": True, "logprobs": 1}, "logprobs", "logprobs is not supported: with echo"),
+    ({"best_of": 2, "n": 3}, "best_of", "best_of is 2, expected at least n, which is 3"),
+    ({"best_of": 2, "stream": True}, "best_of", "best_of is larger than n, expected stream to be"),
+    ({"stream_options": {}}, "stream_options", "stream_options is set, expected stream to be true"),
+    ({"prompt_logprobs": 1}, "prompt_logprobs", "prompt_logprobs is not supported: "),
+    ({"bad_words": ["a"]}, "bad_words", "bad_words is not supported: "),
+    ({"include_stop_str_in_output": True}, "include_stop_str_in_output", "include_stop_str_in"),
+]
+
+
+@pytest.mark.parametrize(("change", "param", "text"), REFUSED)
+@pytest.mark.parametrize("stream", [False, True])
+async def test_what_cannot_be_is_refused_and_the_server_answers_on(
+    served: Served, change: dict[str, Any], param: str | None, text: str, stream: bool
+) -> None:
+    fields = (
+        GREEDY | ({"stream": True} if stream and "stream_options" not in change else {}) | change
+    )
+    answer = await complete(served, **fields)
+    assert answer.status == (404 if param == "model" else 400)
+    error = answer.json["error"]
+    assert set(error) == {"message", "type", "param", "code"}
+    assert error["message"].startswith(text)
+    assert error["param"] == param
+    assert error["type"] == "invalid_request_error"
+    assert await texts_of(served, **GREEDY) == [greedy_text("once", 10)]
+
+
+@pytest.mark.parametrize("body", [b"[1]", b'"text"', b"7", b"null", b"{", b"", b"\xff"])
+async def test_a_body_that_is_no_object_is_refused(served: Served, body: bytes) -> None:
+    answer = await ask(served, "POST", PATHS[0], body)
+    assert answer.status == 400
+    assert set(answer.json["error"]) == {"message", "type", "param", "code"}
+
+
+async def test_a_model_that_fails_is_an_error_or_the_last_event(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (decoder,) = served.decoders
+    run, num_left = decoder.run, 3
+
+    def fail_soon(*arguments: Any) -> Any:
+        nonlocal num_left
+        num_left -= 1
+        time.sleep(0.05)  # for the tokens before to be written
+        if num_left < 0:
+            raise ModelFailed("it broke")
+        return run(*arguments)
+
+    monkeypatch.setattr(decoder, "run", fail_soon)
+    failed = {
+        "error": {
+            "message": "it broke",
+            "type": "server_error",
+            "param": None,
+            "code": "model_failed",
+        }
+    }
+    answer = await complete(served, **GREEDY, stream=True)
+    assert answer.status == 200, "the first tokens have left before it failed"
+    *events, done, rest = answer.body.decode().split("\n\n")
+    assert (done, rest) == ("data: [DONE]", "")
+    assert json.loads(events[-1].removeprefix("data: ")) == failed
+    num_left = 0
+    whole = await complete(served, **GREEDY)
+    assert (whole.status, whole.json) == (500, failed)
+
+
+async def test_one_of_several_prompts_that_is_refused_ends_all(served: Served) -> None:
+    answer = await complete(served, **GREEDY | {"prompt": ["once", "x" * 64, "then"]})
+    assert answer.status == 400
+    assert answer.json["error"]["message"].startswith("the prompt has 64 tokens")
+    await eventually(lambda: served.num_running("tale") + served.num_waiting("tale") == 0)
+
+
+async def test_chat_is_refused_by_the_name_of_what_is_missing(served: Served) -> None:
+    fields = {"model": "tale", "messages": [{"role": "user", "content": "hello"}]}
+    for base in ("/v1", "/openai/v1", "/models/tale/v1"):
+        answer = await complete(served, f"{base}/chat/completions", **fields)
+        assert answer.status == 400
+        assert answer.json["error"]["code"] == "no_chat_template"
+        assert "model 'tale' has no chat template" in answer.json["error"]["message"]
+        assert "/v1/completions" in answer.json["error"]["message"]
+    unknown = await complete(served, "/v1/chat/completions", **fields | {"model": "nobody"})
+    assert unknown.status == 404
+
+
+async def test_many_at_once_keep_to_themselves(served: Served) -> None:
+    prompts = [f"story {n}" for n in range(24)]
+    found = await asyncio.gather(
+        *(texts_of(served, **GREEDY | {"prompt": prompt}) for prompt in prompts)
+    )
+    assert found == [[greedy_text(prompt, 10)] for prompt in prompts]

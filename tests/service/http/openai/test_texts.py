@@ -1,0 +1,229 @@
+"""Vectors, tokens, scores and classes as OpenAI's and vLLM's clients ask for them."""
+
+import base64
+from typing import Any
+
+import numpy as np
+import pytest
+from attendant.v1 import text_pb2
+
+from tests.fakes.every_task import call
+from tests.fakes.http import Answer, ask
+from tests.fakes.serving import Served, within_patience
+from tests.fakes.sessions import token_ids
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+SETTINGS = {"max_texts": 4}
+TEXTS = ["win a prize", "lunch now"]
+
+
+async def post(served: Served, path: str, **fields: Any) -> Answer:
+    return await within_patience(ask(served, "POST", path, fields))
+
+
+async def posted(served: Served, path: str, **fields: Any) -> Any:
+    answer = await post(served, path, **fields)
+    assert answer.status == 200, answer.body
+    return answer.json
+
+
+async def vectors_of(served: Served, texts: list[str]) -> np.ndarray:
+    answer = await served.text.Embed(text_pb2.EmbedRequest(model="mini", texts=texts))
+    return np.array([result.values for result in answer.results], np.float32)
+
+
+@pytest.mark.parametrize("base", ["/v1", "/openai/v1", "/models/mini/v1"])
+async def test_embeddings_are_the_same_bits_as_numbers_and_in_base64(
+    served: Served, base: str
+) -> None:
+    fields = {"model": "mini", "input": TEXTS}
+    expected = await vectors_of(served, TEXTS)
+    plain = await posted(served, f"{base}/embeddings", **fields)
+    packed = await posted(served, f"{base}/embeddings", **fields, encoding_format="base64")
+    numbers = np.array([each["embedding"] for each in plain["data"]], np.float32)
+    bits = np.array(
+        [np.frombuffer(base64.b64decode(each["embedding"]), "<f4") for each in packed["data"]]
+    )
+    np.testing.assert_array_equal(numbers, expected)
+    np.testing.assert_array_equal(bits, expected)
+    assert [(each["object"], each["index"]) for each in plain["data"]] == [
+        ("embedding", 0),
+        ("embedding", 1),
+    ]
+    num_tokens = sum(len(token_ids(text)) for text in TEXTS)
+    assert plain["usage"] == {"prompt_tokens": num_tokens, "total_tokens": num_tokens}
+    assert (plain["object"], plain["model"]) == ("list", "mini")
+
+
+async def test_one_text_is_a_list_of_one(served: Served) -> None:
+    answer = await posted(served, "/v1/embeddings", model="mini", input=TEXTS[0], dimensions=4)
+    expected = await vectors_of(served, TEXTS[:1])
+    np.testing.assert_array_equal(np.float32(answer["data"][0]["embedding"]), expected[0])
+
+
+async def test_a_long_text_is_refused_or_cut(served: Served) -> None:
+    long = " ".join(["prize"] * 20)
+    refused = await post(served, "/v1/embeddings", model="mini", input=long)
+    assert refused.status == 400
+    assert "has 22 tokens, the model takes at most 12" in refused.json["error"]["message"]
+    cut = await posted(
+        served, "/v1/embeddings", model="mini", input=long, truncate_prompt_tokens=-1
+    )
+    assert cut["usage"]["prompt_tokens"] == 12
+
+
+@pytest.mark.parametrize(
+    ("change", "param", "text"),
+    [
+        ({"input": []}, "input", "input has 0 elements, expected 1 to 4"),
+        ({"input": ["a"] * 5}, "input", "input has 5 elements, expected 1 to 4"),
+        (
+            {"input": [1, 2]},
+            "input",
+            "input is expected to be a text or a list of texts; token ids",
+        ),
+        ({"input": [[1, 2]]}, "input", "input is expected to be a text or a list of texts; token"),
+        ({"input": None}, "input", "input is expected to be a text"),
+        ({"dimensions": 3}, "dimensions", "dimensions is 3, expected 4: "),
+        ({"encoding_format": "hex"}, "encoding_format", "encoding_format is 'hex', expected float"),
+        ({"truncate_prompt_tokens": 7}, "truncate_prompt_tokens", "truncate_prompt_tokens is not"),
+        ({"model": "spam"}, None, "model 'spam' does text-classification, it cannot embed"),
+    ],
+)
+async def test_what_cannot_be_embedded_is_refused(
+    served: Served, change: dict[str, Any], param: str | None, text: str
+) -> None:
+    answer = await post(served, "/v1/embeddings", **{"model": "mini", "input": TEXTS} | change)
+    assert answer.status == 400
+    assert answer.json["error"]["param"] == param
+    assert answer.json["error"]["message"].startswith(text)
+
+
+@pytest.mark.parametrize("base", ["", "/v1", "/openai/v1", "/models/tale", "/models/tale/v1"])
+async def test_tokens_and_texts_are_each_other(served: Served, base: str) -> None:
+    found = await posted(
+        served, f"{base}/tokenize", model="tale", prompt="once", return_token_strs=True
+    )
+    assert found == {
+        "count": 4,
+        "max_model_len": 64,
+        "tokens": list(b"once"),
+        "token_strs": list("once"),
+    }
+    answer = await posted(served, f"{base}/detokenize", model="tale", tokens=found["tokens"])
+    assert answer == {"prompt": "once"}
+
+
+async def test_special_tokens_are_left_out_on_request(served: Served) -> None:
+    whole = await posted(served, "/tokenize", model="spam", prompt="win a prize")
+    assert whole["tokens"] == token_ids("win a prize")
+    bare = await posted(
+        served, "/tokenize", model="spam", prompt="win a prize", add_special_tokens=False
+    )
+    assert bare["tokens"] == whole["tokens"][1:-1]
+
+
+async def test_a_tokenizer_tells_what_ends_a_text(served: Served) -> None:
+    answer = await ask(served, "GET", "/models/tale/tokenizer_info")
+    assert answer.json["eos_token"] == "<|endoftext|>"
+    assert answer.json["model_max_length"] == 64
+    assert (await ask(served, "GET", "/models/nobody/tokenizer_info")).status == 404
+
+
+async def test_pairs_are_scored_by_the_model_or_by_their_vectors(served: Served) -> None:
+    pairs = text_pb2.ScorePairsRequest(
+        model="match", texts=["win"] * 2, text_pairs=["prize", "lunch now"]
+    )
+    expected = [result.score for result in (await served.text.ScorePairs(pairs)).results]
+    for one, other in (("queries", "documents"), ("text_1", "text_2"), ("data_1", "data_2")):
+        fields: dict[str, Any] = {one: "win", other: ["prize", "lunch now"]}
+        answer = await posted(served, "/score", model="match", **fields)
+        assert [each["score"] for each in answer["data"]] == expected
+    vectors = await vectors_of(served, [*TEXTS, "cash"])
+    cosines = vectors @ vectors.T / np.outer(*2 * (np.linalg.norm(vectors, axis=1),))
+    answer = await posted(served, "/v1/score", model="mini", text_1=TEXTS, text_2=["cash"] * 2)
+    found = [each["score"] for each in answer["data"]]
+    np.testing.assert_allclose(found, cosines[:2, 2], atol=1e-6)
+
+
+@pytest.mark.parametrize("path", ["/rerank", "/v1/rerank", "/v2/rerank", "/models/match/rerank"])
+async def test_documents_come_best_first(served: Served, path: str) -> None:
+    documents = ["lunch now", "prize", "sorry"]
+    fields = {"model": "match", "query": "win"}
+    scored = await posted(served, "/score", model="match", text_1="win", text_2=documents)
+    scores = [each["score"] for each in scored["data"]]
+    order = sorted(range(3), key=lambda index: -scores[index])
+    answer = await posted(served, path, **fields, documents=documents)
+    assert answer["results"] == [
+        {"index": i, "relevance_score": scores[i], "document": {"text": documents[i]}}
+        for i in order
+    ]
+    two = await posted(
+        served,
+        path,
+        **fields,
+        documents=[{"text": text} for text in documents],
+        top_n=2,
+        return_documents=False,
+    )
+    assert two["results"] == [{"index": i, "relevance_score": scores[i]} for i in order[:2]]
+    of_tei = await posted(served, path, **fields, texts=documents, return_text=True)
+    assert of_tei == [{"index": i, "score": scores[i], "text": documents[i]} for i in order]
+    ranked = await posted(
+        served,
+        "/v1/ranking",
+        model="match",
+        query={"text": "win"},
+        passages=[{"text": text} for text in documents],
+    )
+    assert ranked["rankings"] == [{"index": i, "logit": scores[i]} for i in order]
+
+
+async def test_classes_have_a_probability_each_in_the_models_order(served: Served) -> None:
+    request = text_pb2.ClassifyRequest(model="spam", texts=TEXTS, all_scores=True)
+    expected = (await served.text.Classify(request)).results
+    listed = (await served.text.ListModels(text_pb2.ListModelsRequest())).models
+    labels = next(list(model.labels) for model in listed if model.name == "spam")
+    answer = await posted(served, "/classify", model="spam", input=TEXTS)
+    for found, result in zip(answer["data"], expected, strict=True):
+        assert found["label"] == result.labels[0].label
+        assert found["num_classes"] == len(labels)
+        scores = {entry.label: entry.score for entry in result.labels}
+        assert dict(zip(labels, found["probs"], strict=True)) == scores
+
+
+@pytest.mark.parametrize(
+    ("path", "fields", "text"),
+    [
+        ("/score", {"text_1": "a"}, "text_2 is expected to be a text or a list of texts"),
+        ("/score", {}, "the request has 0 pairs of fields, expected queries and documents or "),
+        (
+            "/score",
+            {"text_1": ["a", "b"], "text_2": ["c"]},
+            "text_1 has 2 texts, expected 1 or as many as text_2, which has 1",
+        ),
+        ("/rerank", {"query": "a"}, "documents is missing"),
+        ("/rerank", {"query": "a", "documents": []}, "documents has 0 elements, expected 1 to 4"),
+        ("/rerank", {"query": "a", "documents": ["b"], "top_n": 0}, "top_n is 0, expected 1 or"),
+        ("/rerank", {"documents": ["a"]}, "Object missing required field `query`"),
+        ("/classify", {"input": "a"}, "model 'match' does pair-scoring, it cannot classify"),
+        ("/tokenize", {}, "prompt is missing"),
+        ("/tokenize", {"messages": []}, "messages is not supported"),
+        ("/detokenize", {"tokens": [-1]}, "tokens has -1, expected 0 to 4294967295"),
+        ("/detokenize", {"tokens": [99]}, "token_ids has 99, which the vocabulary lacks"),
+    ],
+)
+async def test_what_cannot_be_scored_is_refused(
+    served: Served, path: str, fields: dict[str, Any], text: str
+) -> None:
+    answer = await post(served, path, model="match", **fields)
+    assert answer.status == 400
+    assert set(answer.json["error"]) == {"message", "type", "param", "code"}
+    assert answer.json["error"]["message"].startswith(text)
+
+
+async def test_the_similarity_of_an_embedder_is_what_the_typed_api_says(served: Served) -> None:
+    similar = await call(served, "Similarity", texts=["win"], others=TEXTS)
+    expected = list(similar.rows[0].values)
+    answer = await posted(served, "/rerank", model="mini", query="win", texts=TEXTS)
+    assert {each["index"]: each["score"] for each in answer} == dict(enumerate(expected))
