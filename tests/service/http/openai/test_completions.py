@@ -15,8 +15,8 @@ from tests.fakes.sessions import greedy_text, prompt_ids
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 SETTINGS = {"max_texts": 4}
-GREEDY = {"model": "tale", "prompt": "once", "temperature": 0, "max_tokens": 10}
-SAMPLED = {"model": "tale", "prompt": "once", "max_tokens": 10, "seed": 3}
+GREEDY: dict[str, Any] = {"model": "tale", "prompt": "once", "temperature": 0, "max_tokens": 10}
+SAMPLED: dict[str, Any] = {"model": "tale", "prompt": "once", "max_tokens": 10, "seed": 3}
 PATHS = ["/v1/completions", "/openai/v1/completions", "/models/tale/v1/completions"]
 
 
