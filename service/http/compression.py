@@ -31,7 +31,7 @@ def is_long(num_bytes: int) -> bool:
 
 
 def inflated(body: Buffer, encoding: str, max_bytes: int) -> Buffer:
-    """A request's body as its sender meant it.
+    """The decompressed body of a request.
 
     Raises `Unimplemented` for an unknown encoding, `InvalidArgument` for a body that is not so
     encoded or has more than `max_bytes`.

@@ -201,7 +201,7 @@ def test_refusals_have_a_status_and_a_text(
         client.infer(model, two(is_binary=is_binary), model_version=version)
 
 
-def test_what_the_model_raises_is_500(client: triton.InferenceServerClient) -> None:
+def test_an_error_of_the_model_is_500(client: triton.InferenceServerClient) -> None:
     with refused(500, "out of data bounds"):
         client.infer("lookup", [tensor("index", np.array([[99]], np.int64), "INT64")])
 

@@ -1,4 +1,4 @@
-"""Messages of the protocol as bodies of HTTP, for tests that ask both doors the same."""
+"""Messages of the protocol as bodies of HTTP, for tests that send one request to both ports."""
 
 import json
 from typing import Any
@@ -20,7 +20,7 @@ def infer_path(request: pb.ModelInferRequest) -> str:
 
 
 def infer_body(request: pb.ModelInferRequest, *, is_binary: bool) -> tuple[bytes, dict[str, str]]:
-    """The body and the headers that ask over HTTP for what a message with raw contents asks."""
+    """The body and the headers over HTTP of the same request as a message with raw contents."""
     raw = iter(request.raw_input_contents)
     inputs, blobs = [], []
     for tensor in request.inputs:
@@ -94,6 +94,6 @@ async def ask_infer(
     is_binary: bool,
     headers: dict[str, str] | None = None,
 ) -> Answer:
-    """What is answered over HTTP to the request of a message."""
+    """The answer over HTTP to the request of a message."""
     body, own = infer_body(request, is_binary=is_binary)
     return await ask(served, "POST", infer_path(request), body, (own | (headers or {})).items())

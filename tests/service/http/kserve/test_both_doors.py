@@ -15,8 +15,8 @@ from tests.fakes.streams import prompt_request
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 SETTINGS = {"http_port": 0}
-# What messages can say and bodies cannot: contents beside raw ones, none at all, and fields of
-# another type than is stated.
+# Cases that a message can express and a body of HTTP cannot: contents beside raw ones, no contents,
+# and fields of another type than the tensor's.
 ONLY_MESSAGES = (
     "raw and contents",
     "fewer raw entries than inputs",
@@ -25,7 +25,7 @@ ONLY_MESSAGES = (
     "two typed fields",
     "typed size",
     "contents present but empty",
-    "classes as an unsigned number",  # which a small one is only there
+    "classes as an unsigned number",  # JSON has one kind of whole numbers
     "classes without a value",
     "mine {'uint64_param': 1}",
     "mine {}",
@@ -36,7 +36,7 @@ CASES = sorted(INVALID.keys() - {*ONLY_MESSAGES})
 BINARY_CASES = ("datatype BF16", "raw size")
 
 
-async def test_every_case_that_only_messages_can_say_is_known() -> None:
+async def test_every_case_that_only_messages_can_express_is_known() -> None:
     assert set(ONLY_MESSAGES) <= INVALID.keys()
 
 
@@ -46,12 +46,12 @@ async def test_a_request_that_can_never_succeed_is_refused_in_the_same_words(
     served: Served, case: str, is_binary: bool
 ) -> None:
     if case in BINARY_CASES and not is_binary:
-        pytest.skip("JSON cannot say it")
+        pytest.skip("JSON cannot express it")
     change, text = INVALID[case]
     request = simple_request()
     change(request)
-    code, said = await refusal(served.inference.ModelInfer(request))
-    assert (code, said) == (grpc.StatusCode.INVALID_ARGUMENT, text)
+    code, details = await refusal(served.inference.ModelInfer(request))
+    assert (code, details) == (grpc.StatusCode.INVALID_ARGUMENT, text)
     answer = await ask_infer(served, request, is_binary=is_binary)
     assert (answer.status, answer.json) == (400, {"error": text})
     assert answer.headers["content-type"] == "application/json"

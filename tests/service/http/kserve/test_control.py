@@ -103,7 +103,7 @@ def test_a_region_has_a_key_and_a_size() -> None:
         (lambda raw: register_request(raw, "r"), {"key": "/k", "byte_size": 2**64}),
     ],
 )
-def test_what_is_wrong_in_its_form_is_refused(
+def test_bodies_of_a_wrong_form_are_refused(
     read: Callable[[bytes], object], content: object
 ) -> None:
     with pytest.raises(InvalidArgument):

@@ -83,7 +83,7 @@ def test_the_last_free_dimension_takes_the_values(
         ([1], "the request's JSON is not as expected: Expected `object`, got `array`"),
     ],
 )
-def test_what_fits_no_shape_or_type_is_refused(content: Any, text: str) -> None:
+def test_values_that_fit_no_shape_or_type_are_refused(content: Any, text: str) -> None:
     with pytest.raises(InvalidArgument) as caught:
         parse(content, interface_of(spec("x", "INT32", 2), max_batch_size=0))
     assert str(caught.value).startswith(text)

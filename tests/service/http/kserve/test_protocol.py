@@ -58,7 +58,7 @@ POSTS = [SIMPLE, "/v2/models/simple/versions/1/infer", "/v2/models/simple/genera
 
 
 @pytest.mark.parametrize("path", GETS)
-async def test_what_is_read_is_json(served: Served, path: str) -> None:
+async def test_settings_and_regions_are_read_as_json(served: Served, path: str) -> None:
     answer = await ask(served, "GET", path)
     assert (answer.status, answer.headers["content-type"]) == (200, "application/json")
     assert isinstance(answer.json, dict | list)
@@ -342,7 +342,7 @@ async def test_generate_stream_gives_the_text_in_events(served: Served) -> None:
         ({"text_input": "a", "max_tokens": -1}, 400, "max_tokens is -1"),
     ],
 )
-async def test_what_refuses_a_stream_before_its_first_event_is_its_status(
+async def test_a_refusal_before_the_first_event_is_the_status(
     served: Served, content: Any, status: int, text: str
 ) -> None:
     for call in ("generate", "generate_stream"):

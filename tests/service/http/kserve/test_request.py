@@ -211,7 +211,7 @@ def test_members_of_objects_are_bounded_but_not_colons_of_strings() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{", '{"inputs": [}', '{"inputs": NaN}', "\x00"])
-def test_what_is_no_json_is_refused(text: str) -> None:
+def test_bodies_that_are_not_json_are_refused(text: str) -> None:
     assert refusal(text).startswith("failed to parse the request JSON buffer: ")
 
 

@@ -58,7 +58,7 @@ def same(one: np.ndarray, other: np.ndarray) -> bool:
 
 
 @given(st.lists(tensors(), max_size=4), st.booleans())
-def test_what_the_client_writes_is_read(inputs: list[Any], has_outputs: bool) -> None:
+def test_requests_of_the_client_are_read(inputs: list[Any], has_outputs: bool) -> None:
     written = []
     for index, (name, array, is_binary) in enumerate(inputs):
         tensor = InferInput(f"x{index}", list(array.shape), name)
@@ -82,7 +82,7 @@ def test_what_the_client_writes_is_read(inputs: list[Any], has_outputs: bool) ->
 
 
 @given(st.lists(tensors(), max_size=4), st.sampled_from(["identity", "gzip", "deflate"]))
-def test_what_is_answered_the_client_reads(outputs: list[Any], encoding: str) -> None:
+def test_the_client_reads_the_answers(outputs: list[Any], encoding: str) -> None:
     response = pb.ModelInferResponse(model_name="m", model_version="1")
     choices = {}
     for index, (name, array, is_binary) in enumerate(outputs):
