@@ -19,7 +19,13 @@ from loadtests.gpu.context import Context, Findings
 from loadtests.gpu.sources import digest_of
 from service import __version__
 from service.errors import LoadError, ModelFailed
-from service.runtime.session import CUDA_PROVIDER, OnnxSession, SessionOptions, load_onnxruntime
+from service.runtime.session import (
+    CUDA_PROVIDER,
+    OnnxSession,
+    SessionOptions,
+    choose_device,
+    load_onnxruntime,
+)
 
 PACKAGES = (
     *("onnxruntime", "onnxruntime-gpu", "torch", "transformers", "tokenizers", "onnx"),
@@ -66,7 +72,8 @@ def session_problem(device: str) -> str:
     content = helper.make_model(graph, opset_imports=opset, ir_version=10).SerializeToString()
     values = np.arange(4, dtype=np.float32)
     try:
-        (twice,) = OnnxSession(content, SessionOptions(device=device)).run({"x": values}, ["y"])
+        options = SessionOptions(device=choose_device(device))
+        (twice,) = OnnxSession(content, options).run({"x": values}, ["y"])
     except (LoadError, ModelFailed) as error:
         return str(error)
     return "" if np.array_equal(twice, 2 * values) else f"2 x {values} is {twice}"

@@ -54,6 +54,7 @@ class Case:
 
 def run(context: Context) -> Findings:
     """Figures of every graph beside its limits."""
+    session_options(context)  # raises the reason where the device cannot be used
     left_out = not_wanted(context)
     results: list[tuple[Case, Figures | None, str]] = []
     for model in export_models(context, wanted(context)):

@@ -66,6 +66,7 @@ class Placed:
 
 def run(context: Context) -> Findings:
     """Claims about each graph that can be opened on the device."""
+    session_options(context)  # raises the reason where the device cannot be used
     findings: Findings = {"claims": [], "left_out": []}
     placed: list[Placed] = []
     for model in export_models(context, wanted(context)):

@@ -46,6 +46,7 @@ PROMPTS = [f"{number}. Once upon a time" + " there was" * (number % 4) for numbe
 
 def run(context: Context) -> Findings:
     """Claims about each precision that can be opened on the device."""
+    session_options(context)  # raises the reason where the device cannot be used
     findings: Findings = {"claims": [], "left_out": []}
     precisions: Sequence[Precision] = PRECISIONS if context.device == "cuda" else ("fp32",)
     kinds = (*TEXT_KINDS, "decoder")

@@ -63,12 +63,12 @@ class Served:
 
 def run(context: Context) -> Findings:
     """Claims about each of what is asked; stops before what has no time left."""
+    session_options(context)  # raises the reason where the device cannot be used
     precision: Precision = "fp16" if context.device == "cuda" else "fp32"
     models = {m.kind: m for m in export_models(context, [(kind, precision) for kind in KINDS])}
     missing = [f"{model.name}: {model.reason}" for model in models.values() if model.reason]
     if missing:
         raise RuntimeError(f"models to serve are missing: {'; '.join(missing)}")
-    session_options(context)  # refuses a device that cannot be used, with the reason
     log = context.run.out / LOG
     findings: Findings = {"claims": [], "left_out": [], "tables": []}
     with errors_with(log), served(context, models) as running:

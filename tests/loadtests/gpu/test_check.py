@@ -26,18 +26,11 @@ class Check(NamedTuple):
     python: Path
     out: Path
 
-    def run(self, *flags: str) -> "subprocess.CompletedProcess[str]":
+    def run(self, *flags: str, device: str = "cpu") -> "subprocess.CompletedProcess[str]":
         environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
-        command: list[str | Path] = [
-            self.python,
-            "-m",
-            "loadtests.gpu",
-            "--device",
-            "cpu",
-            "--tiny",
-        ]
+        command: list[str | Path] = [self.python, "-m", "loadtests.gpu", "--device", device]
         return subprocess.run(  # noqa: S603 - our own interpreter
-            [*command, "--out", self.out, "--minutes", "6", *flags],
+            [*command, "--tiny", "--out", self.out, "--minutes", "6", *flags],
             cwd=ROOT,
             env=environment,
             capture_output=True,
@@ -123,6 +116,21 @@ def test_the_report_says_what_was_run_and_that_it_was_not_on_a_gpu(check: Check)
     assert re.search(r"No section failed, and all \d\d+ checks hold\.", text)
     assert "| recurrent | fp32 |" in text
     assert len(json.loads((check.out / "report.json").read_text())["sections"]) == 5
+
+
+@pytest.mark.skipif(Path("/dev/nvidia0").exists(), reason="there is a GPU")
+def test_without_a_gpu_each_section_fails_at_once_with_the_reason(
+    check: Check, tmp_path: Path
+) -> None:
+    """Nothing is exported, and what was found on the CPU is kept apart."""
+    done = Check(check.python, tmp_path).run("--sections", SECTIONS, device="cuda")
+    assert done.returncode == 1
+    text = (tmp_path / "report.md").read_text()
+    failures = text[text.index("## Failures") : text.index("## 1.")]
+    assert "ONNX Runtime is a build with CUDA" in failures
+    for section in (2, 3, 4, 5):
+        assert re.search(rf"Section {section} .* failed: .*LoadError: device cuda", failures)
+    assert not list(tmp_path.glob("work/models-*/*-fp*"))
 
 
 def test_a_second_run_skips_what_is_done_and_a_planted_fault_is_found(check: Check) -> None:
