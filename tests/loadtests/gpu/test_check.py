@@ -15,7 +15,7 @@ from loadtests.gpu.checkpoints import KINDS
 from loadtests.gpu.server import TINY_ROUNDS
 from tests.fakes.checkout import ROOT, interpreter_without_us
 
-LIMIT_S = 500.0  # of a whole run, on a machine with other work
+LIMIT_S = 900.0  # of a whole run, on a machine with other work
 SECTIONS = "1,2,3,4,5"
 pytestmark = pytest.mark.timeout(2 * LIMIT_S)
 
@@ -30,7 +30,7 @@ class Check(NamedTuple):
         environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
         command: list[str | Path] = [self.python, "-m", "loadtests.gpu", "--device", device]
         return subprocess.run(  # noqa: S603 - our own interpreter
-            [*command, "--tiny", "--out", self.out, "--minutes", "6", *flags],
+            [*command, "--tiny", "--out", self.out, "--minutes", "30", *flags],
             cwd=ROOT,
             env=environment,
             capture_output=True,
@@ -78,11 +78,14 @@ def test_every_kind_is_compared_with_pytorch(check: Check) -> None:
         assert each["mean_cosine"] > 0.999999, kind
         assert each["agreement"] in (None, 1.0), kind
         assert each["num_rows"] >= 8, kind
-    half = {each["kind"]: each for each in figures if each["arithmetic"] == "fp16"}
-    assert {"classification", "decoder"} <= half.keys()
-    assert all(1e-5 < each["relative"] < 0.03 for each in half.values())
+    half = [each for each in figures if each["arithmetic"] == "fp16"]
+    graphs = {(each["kind"], each["layout"]) for each in half}
+    assert graphs == {("classification", ""), ("classification", "padded"), ("decoder", "")}
+    assert all(1e-5 < each["relative"] < 0.03 for each in half)
+    left_out = check.findings(2)["left_out"]
+    assert "decoder in fp16, paged: the CPU provider has no PagedAttention" in left_out
     assert check.claims(2)["every kind of model was compared"]["holds"]
-    (not_on_cpu,) = [s for s in check.findings(2)["left_out"] if "bfloat16" in s]
+    (not_on_cpu,) = [s for s in left_out if "bfloat16" in s]
     assert all(f"{kind}-bf16" in not_on_cpu for kind in KINDS)
 
 
