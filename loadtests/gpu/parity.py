@@ -160,7 +160,8 @@ def _findings(
     summary = [
         f"{len(rows)} graphs of {len(compared)} kinds of model were compared.",
         "The size of outputs is their root mean square; two best values that are closer to each "
-        "other than the precision rounds count as the same.",
+        "other than the precision rounds count as the same. The default layout is that of packed "
+        "rows for encoders of texts, and of slots for decoders.",
     ]
     return {
         "summary": summary,

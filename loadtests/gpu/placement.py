@@ -103,14 +103,15 @@ def claims_of(placed: Placed, provider: str) -> Iterator[Claim]:
     elsewhere = placed.elsewhere(provider)
     named = ", ".join(f"{node} by {node.provider}" for node in elsewhere[:MAX_NAMED])
     found = f"{len(elsewhere)} of {len(placed.nodes)} nodes" + (f": {named}" if named else "")
-    yield is_true(f"{placed.name} computes no node elsewhere", not elsewhere, found, "0 nodes")
+    is_there = is_true(f"{placed.name} computes no node elsewhere", not elsewhere, found, "0 nodes")
     fused = placed.fused(provider)
-    yield is_true(
+    is_fused = is_true(
         f"{placed.name} has its fused nodes on the device",
         fused.total() == placed.num_fused,
         _counted(fused),
         f"{placed.num_fused} nodes",
     )
+    yield from ({**claim, "in_table": True} for claim in (is_there, is_fused))
     if placed.kernels:
         yield is_true(
             f"{placed.name} runs a fused kernel of attention",
@@ -174,19 +175,25 @@ def kernels_of(text: str) -> Counter[str]:
 def _table(placed: Sequence[Placed], provider: str) -> dict[str, object]:
     rows = []
     for each in placed:
-        by_provider = Counter(node.provider for node in each.nodes)
         others = Counter(node.operator for node in each.nodes if node.provider != provider)
+        checks = (claim for claim in claims_of(each, provider) if claim["kind"] == "check")
+        holds = all(claim["holds"] for claim in checks)
         rows.append(
             [
                 each.name,
-                by_provider.pop(provider, 0),
+                len(each.nodes) - others.total(),
                 _counted(others),
                 _counted(each.fused(provider)),
+                each.num_fused,
                 _counted(each.kernels) if each.kernels else "not said",
+                "yes" if holds else "**no**",
             ]
         )
     return {
         "title": "Nodes after optimization, as ONNX Runtime assigned them",
-        "columns": ["graph", "nodes there", "nodes elsewhere", "fused", "kernels of attention"],
+        "columns": [
+            *("graph", "nodes there", "nodes elsewhere", "fused", "expected"),
+            *("kernels of attention", "holds"),
+        ],
         "rows": rows,
     }
