@@ -166,6 +166,11 @@ class OnnxPagedDecoder:
     ) -> None:
         """Raises `LoadError` for another kind of graph, and `OutOfMemory`."""
         self.shape = PagedShape.of(session.signature)
+        if records_steps and not self.shape.takes_bounds:
+            raise LoadError(
+                f"cuda_graphs is on, but the graph does not take {BOUNDS}, without which its steps "
+                "cannot be recorded: export it again, or turn cuda_graphs off"
+            )
         self.num_blocks = num_blocks
         self.block_size = block_size
         self.max_rows = max_rows

@@ -16,6 +16,7 @@ import pytest
 
 from export.graphs.candidates import with_candidates
 from export.graphs.paged_decoder import trace_paged_decoder
+from service.errors import LoadError
 from service.generation.decoder import OnnxDecoder
 from service.generation.paged_decoder import OnnxPagedDecoder
 from service.generation.step_graphs import FIRST_ROWS
@@ -161,6 +162,17 @@ def test_recorded_steps_say_the_same_and_other_runs_are_not_recorded() -> None:
     assert session.recorded.keys() == {NO_GRAPH, FIRST_ROWS, 2 * FIRST_ROWS}
     assert session.recorded[FIRST_ROWS] > 3
     assert session.recorded[2 * FIRST_ROWS] > 3
+
+
+def test_a_graph_without_bounds_of_attention_is_not_recorded() -> None:
+    """As those of earlier exports."""
+    model = onnx.ModelProto.FromString(paged_graph().SerializeToString())
+    bounds = next(each for each in model.graph.input if each.name == "attention_metadata")
+    model.graph.input.remove(bounds)
+    session = GraphSession(model)
+    with pytest.raises(LoadError, match="cuda_graphs is on, but the graph does not take attention"):
+        paged_decoder(session, records_steps=True)
+    assert paged_decoder(session).num_blocks > 0
 
 
 def test_a_failed_run_ends_its_sequences_and_the_next_is_right() -> None:
