@@ -36,7 +36,7 @@ def serve(try_models: bool, log_level: str, **values: Any) -> None:
             scheme = "https" if settings.tls_cert else "http"
             http = join_address(settings.http_host or settings.host, app.http_port)
             ports.append(f"HTTP [bold]{scheme}://{http}[/]")
-        console.print("   ".join(ports), highlight=False)
+        console.print("   ".join(ports), highlight=False, soft_wrap=True)  # one line for programs
 
     if try_models and (settings.tls_cert or settings.token_file or settings.restricted_protocols):
         raise SettingError("--try-models is set, expected neither TLS nor tokens nor keys with it")

@@ -99,7 +99,7 @@ class Settings:
     )
     http_host: str = _network("", "Address of the HTTP port; if empty, that of the gRPC port.")
     http_port: int = _network(
-        -1, "HTTP port; -1 means none, 0 picks a free one. 8000 is Triton's default.", -1, 65535
+        8000, "HTTP port; -1 means none, 0 picks a free one. 8000 is Triton's default.", -1, 65535
     )
     http_allowed_hosts: str = _access(
         "",

@@ -193,7 +193,10 @@ def test_the_server_starts_no_child_that_process_1_would_have_to_reap() -> None:
 
 def test_ports_are_the_servers_and_variables_are_settings(file: Dockerfile) -> None:
     server, defaults = file.whole("server"), Settings()
-    assert server.last("EXPOSE") == f"{defaults.grpc_port} {defaults.metrics_port}"
+    assert (
+        server.last("EXPOSE")
+        == f"{defaults.http_port} {defaults.grpc_port} {defaults.metrics_port}"
+    )
     known = {f"ATTENDANT_{setting.name.upper()}" for setting in fields(Settings)}
     named = {name for name in server.environment if name.startswith("ATTENDANT_")}
     assert {"ATTENDANT_HOST", "ATTENDANT_METRICS_HOST"} <= named <= known
