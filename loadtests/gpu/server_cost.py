@@ -61,13 +61,12 @@ def run(context: Context) -> Findings:
     builds.start([name])
     if problem := builds.problem(name, context.left_s):
         raise RuntimeError(f"{TITLES[name]}: {problem}")
-    settings = Settings(
-        model_repository=builds.repository, device=context.device, measure_cost_s=0.0
-    )
+    settings = Settings(model_repository=builds.repository, device=context.device)
     source = ModelSource.of(builds.repository, name)
     loaded = load_model(source, settings, Openers()).versions[-1]
     flags = ["--model-control-mode", "explicit", "--load-models", name]
     flags += ["--device", context.device, "--max-queue-s", "0"]
+    flags += ["--encoder-layout", loaded.plan.layout]  # the one that was measured as faster
     log = context.run.out / LOG
     with errors_with(log):
         server = start_server(builds.repository, flags, command=COMMAND, log=log)
@@ -79,6 +78,7 @@ def run(context: Context) -> Findings:
         "summary": [
             f"{TITLES[name]}, texts of real lengths. One process with one event loop sends all "
             "requests; it has the machine's processors together with the server.",
+            f"The model as it was loaded: {loaded.description}.",
             *noise_sentence(noise),
         ],
         "left_out": left_out,

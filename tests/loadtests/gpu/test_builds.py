@@ -4,7 +4,7 @@ import os
 import time
 from pathlib import Path
 
-from loadtests.gpu.build import decoder_kinds, encoder_kinds
+from loadtests.gpu.build import build, decoder_kinds, encoder_kinds
 from loadtests.gpu.builds import Builds, begin, builds_of
 from loadtests.gpu.context import Context, Run
 from loadtests.gpu.running import run_all
@@ -79,3 +79,12 @@ def test_a_gpu_times_both_layouts_in_both_half_precisions() -> None:
     assert ways_of(first, "cuda") == [PAGED, RECORDED, SLOTS]
     assert ways_of(second, "cuda") == [PAGED, RECORDED]
     assert ways_of(first, "cpu") == [SLOTS]
+
+
+def test_graphs_for_a_gpu_are_built_without_one(tmp_path: Path) -> None:
+    build(tmp_path, "tiny-encoder", "cuda")
+    text = (tmp_path / "tiny-encoder" / "1" / "manifest.json").read_text()
+    manifest = Manifest.from_json(text)
+    assert manifest.kinds == ("fp16", "fp16.padded", "bf16", "bf16.padded")
+    assert {graph.device for graph in manifest.graphs.values()} == {"cuda"}
+    assert all((tmp_path / "tiny-encoder" / "1" / name).is_file() for name in manifest.graphs)
