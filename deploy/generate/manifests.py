@@ -40,7 +40,8 @@ CLAIM = "persistentVolumeClaim"
 
 # Settings that the chart decides by other values, since its objects depend on them.
 DECIDED = {
-    "model_repository", "host", "grpc_port", "metrics_host", "metrics_port", "model_control_mode",
+    "model_repository", "host", "grpc_port", "http_host", "http_port", "metrics_host",
+    "metrics_port", "model_control_mode",
     "device", "num_threads", "drain_delay_s", "drain_timeout_s", "max_connection_age_s",
     "connection_grace_s", "tls_cert", "tls_key", "tls_client_ca", "token_file",
     "restricted_protocols", "min_models", "trusted_network", "load_models", "admin_host",

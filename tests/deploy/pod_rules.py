@@ -17,6 +17,7 @@ from tests.deploy.objects import (
 )
 
 GRPC_PORT = 8001
+HTTP_PORT = 8000
 CLOSE_S = 5  # to close what the drain left, and for the interpreter to end
 # Volumes that Pod Security `restricted` lets be; `image` since Kubernetes 1.33.
 RESTRICTED_VOLUMES = {

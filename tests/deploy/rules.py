@@ -25,6 +25,7 @@ from tests.deploy.objects import (
 )
 from tests.deploy.pod_rules import (
     GRPC_PORT,
+    HTTP_PORT,
     bad_container,
     drain,
     model_repository,
@@ -137,7 +138,7 @@ def services(objects: list[Object]) -> list[str]:
     ports = {one["name"]: one["containerPort"] for one in server_of(objects)["ports"]}
     has_admin = "ATTENDANT_ADMIN_PORT" in variables(server_of(objects))
     admin = {"admin": ADMIN_PORT} if has_admin else {}
-    if ports != {"grpc": GRPC_PORT, "metrics": METRICS_PORT} | admin:
+    if ports != {"grpc": GRPC_PORT, "http": HTTP_PORT, "metrics": METRICS_PORT} | admin:
         found.append(f"the container's ports are {ports}")
     grpc = "https" if "ATTENDANT_TLS_CERT" in variables(server_of(objects)) else "kubernetes.io/h2c"
     named = specs(objects, "Service")
@@ -147,7 +148,9 @@ def services(objects: list[Object]) -> list[str]:
         if not selects(spec["selector"], labels):
             found.append(f"{name} leads to other pods")
         for port in spec["ports"]:
-            expected = {"grpc": grpc, "metrics": "http", "admin": grpc}[port["name"]]
+            http = "https" if grpc == "https" else "http"
+            protocols = {"grpc": grpc, "http": http, "metrics": "http", "admin": grpc}
+            expected = protocols[port["name"]]
             if port.get("appProtocol") != expected:
                 found.append(f"{name}: {port['name']} is not {expected}")
             if port["targetPort"] not in ports:

@@ -267,7 +267,7 @@ def test_the_service_with_an_address_may_be_a_load_balancer(ways_out: list[Objec
     balanced = objects.specs(ways_out, "Service")["demo-attendant-balanced"]
     assert balanced["type"] == "LoadBalancer"
     assert balanced["loadBalancerClass"] == "example.com/internal"
-    assert [port["name"] for port in balanced["ports"]] == ["grpc"]
+    assert [port["name"] for port in balanced["ports"]] == ["grpc", "http"]
 
 
 def test_the_port_for_administration_has_its_service_and_its_callers(
@@ -277,8 +277,8 @@ def test_the_port_for_administration_has_its_service_and_its_callers(
     services = objects.specs(ways_out, "Service")
     ports = {name: [port["name"] for port in one["ports"]] for name, one in services.items()}
     assert ports == {
-        "demo-attendant": ["grpc", "metrics"],
-        "demo-attendant-balanced": ["grpc"],
+        "demo-attendant": ["grpc", "http", "metrics"],
+        "demo-attendant-balanced": ["grpc", "http"],
         "demo-attendant-admin": ["admin"],
     }
     (policy,) = objects.of_kind(ways_out, "NetworkPolicy")

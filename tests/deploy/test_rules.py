@@ -100,7 +100,7 @@ BROKEN: dict[str, list[tuple[str, str, str, Any]]] = {
         ("baked", "ever leave", "PodDisruptionBudget.spec.maxUnavailable", 0),
         ("ways-out", "ever leave", "PodDisruptionBudget.spec.minAvailable", "100%"),
         ("baked", "0 budgets", "PodDisruptionBudget.kind", "Role"),
-        ("ways-out", "everybody may", "NetworkPolicy.spec.ingress.2.from", ABSENT),
+        ("ways-out", "everybody may", "NetworkPolicy.spec.ingress.3.from", ABSENT),
         ("baked", "broken", "PodDisruptionBudget.spec.unhealthyPodEvictionPolicy", ABSENT),
         ("baked", "other pods", "PodDisruptionBudget.spec.selector.matchLabels", OTHER),
         ("baked", "old pods count", f"{SPREAD}.0.matchLabelKeys", ABSENT),
