@@ -13,6 +13,8 @@ def problem_of(logits: StepLogits) -> str | None:
     candidates, rows_BV = logits.candidates, logits.whole()
     if candidates is None:
         return None
+    if candidates.ids.min() < 0 or candidates.ids.max() >= rows_BV.shape[1]:
+        return "a candidate is no token of the vocabulary"
     at_ids = np.take_along_axis(rows_BV, candidates.ids, axis=1)
     if not np.array_equal(at_ids, candidates.logits):
         return f"logits of candidates are off by up to {np.abs(at_ids - candidates.logits).max():g}"

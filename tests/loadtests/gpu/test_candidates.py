@@ -24,5 +24,8 @@ def test_wrong_candidates_are_told_apart() -> None:
     others = IDS.copy()
     others[1, 3] = np.argmin(ROWS[1])
     assert "are not the largest" in str(problem_of(logits(others)))
+    others[1, 3] = ROWS.shape[1]
+    beyond = Candidates(others, np.zeros(others.shape, np.float32), SUMS, ROWS.shape[1])
+    assert "no token of the vocabulary" in str(problem_of(StepLogits(ROWS, candidates=beyond)))
     assert "logits of candidates are off by up to 0.25" in str(problem_of(logits(shift=0.25)))
     assert "sum is off by" in str(problem_of(logits(sums=SUMS + 0.01)))
