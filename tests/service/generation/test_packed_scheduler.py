@@ -212,3 +212,15 @@ def test_blocks_count_as_taken_from_the_admission_to_the_end() -> None:
     while machine.step():
         pass
     assert machine.cache.num_taken_places == 0
+
+
+def test_blocks_in_use_by_another_are_not_needed_again() -> None:
+    """Of 8 blocks one has 4 and is promised 2; another shares the 4, and takes the last 2."""
+    machine = Machine(num_blocks=8)
+    machine.add(letters(16), max_tokens=8)
+    machine.step()
+    assert machine.cache.num_taken_places == 6
+    (other,) = machine.add([*letters(16), 99], max_tokens=7)
+    assert other in machine.step()
+    assert other.num_reused_tokens == 16
+    assert machine.cache.num_taken_places == 8

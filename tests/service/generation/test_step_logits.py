@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from service.generation.sampler_state import SamplerState
 from service.generation.sampling import log_total, sample
-from service.generation.step_logits import Candidates, StepLogits
+from service.generation.step_logits import Candidates, StepLogits, _Row
 from tests.fakes.sampling import random_logits, state_of
 
 VOCAB_SIZE = 600
@@ -60,6 +60,7 @@ def both(
     device, ours, theirs = Device(logits_BV, num_best, error), states(), states()
     for _ in range(2):
         found, expected = device.step_logits.sample(ours), sample(logits_BV, theirs)
+        assert found.is_valid.dtype == np.bool_
         assert found.is_valid.tolist() == expected.is_valid.tolist()
         assert found.token_ids.tolist() == expected.token_ids.tolist()
         for one, other in zip(found.logprobs, expected.logprobs, strict=True):
@@ -169,6 +170,20 @@ def test_of_two_likeliest_tokens_the_lower_id_comes_whatever_their_order() -> No
         states = [state_of(temperature=0) for _ in range(2)]
         chosen = candidates.excerpt_for(states)
         assert chosen.ids[1].tolist() == [20, 300]
+
+
+@pytest.mark.parametrize("error", [-9e-5, 0.0, 9e-5])
+@pytest.mark.parametrize("power", [0.4, 1.0, 2.5])
+@pytest.mark.parametrize("spread", [0.0, 1.0, 8.0])
+def test_the_mass_of_a_vocabulary_is_within_its_bounds(
+    error: float, power: float, spread: float
+) -> None:
+    """Known are 3 of 600 logits, and the sum of all, with an error that float32 may have."""
+    logits = np.sort(random_logits(2, VOCAB_SIZE, spread=spread).astype(np.float64))[::-1]
+    weights = np.exp((logits - logits[0]) * power)
+    row = _Row(logits[:3], logits[0], logits[2], log_total(logits) + error, VOCAB_SIZE)
+    low, high = row._bounds(weights[:3].sum(), weights[2], power)
+    assert low <= weights.sum() <= high
 
 
 def test_rows_that_are_not_finite_fail_alone() -> None:
