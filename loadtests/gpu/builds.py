@@ -34,7 +34,7 @@ class Builds:
         self.repository.mkdir(parents=True, exist_ok=True)
         method = multiprocessing.get_context("forkserver")
         for name in names:
-            if not self.folder(name).is_dir() and not self._is_being_built(name):
+            if not self.folder(name).is_dir() and not self.is_being_built(name):
                 arguments = (self.repository, name, self.device, self._reason_file(name))
                 process = method.Process(target=_build, args=arguments)
                 process.start()
@@ -47,7 +47,7 @@ class Builds:
     def problem(self, name: str, wait_s: float) -> str:
         """Wait for a shape; why it cannot be used, or empty."""
         ends_s = time.monotonic() + wait_s
-        while self._is_being_built(name):
+        while self.is_being_built(name):
             if time.monotonic() >= ends_s:
                 return f"it is not built after {max(0.0, wait_s):.0f} s of waiting"
             time.sleep(POLL_S)
@@ -59,7 +59,7 @@ class Builds:
         said = reason.read_text() if reason.exists() else "its process ended early"
         return f"building it failed: {said}"
 
-    def _is_being_built(self, name: str) -> bool:
+    def is_being_built(self, name: str) -> bool:
         """Whether its process runs; forks are reaped by the process that made them."""
         with suppress(OSError, ValueError):
             os.kill(int(self._process_file(name).read_text()), 0)

@@ -57,7 +57,9 @@ def run(context: Context) -> Findings:
     for index, name in enumerate(names):
         part = context.until(1 / (len(names) - index))
         problem = builds.problem(name, part.left_s)
-        if problem:
+        if problem and builds.is_being_built(name):
+            findings["left_out"].append(f"{TITLES[name]}: {problem}.")
+        elif problem:
             findings["failures"].append(is_true(f"{TITLES[name]} is built", False, problem))
         else:
             _measure(findings, part, name, Prepared(builds, limits, ahead.done))
