@@ -24,7 +24,7 @@ from loadtests.gpu.device import session_options
 from loadtests.gpu.exports import PRECISIONS, Graph, checkpoint_of, export_models, sizes_of
 from loadtests.gpu.figures import LIMITS, Limits, Outputs, compare, described, worst
 from loadtests.gpu.references import Rows, continued, open_rows, ragged_rows
-from loadtests.gpu.server import Served, served
+from loadtests.gpu.server import Served, answered, errors_with, log_of, served
 from models.networks.gpt import GPT
 from models.networks.heads import TextNetwork
 from service.contract.manifest import Precision
@@ -70,7 +70,8 @@ def run(context: Context) -> Findings:
     decoders = [m for m in models if m.kind == "decoder" and m.is_there and m.precision != "fp32"]
     decoder = decoders[0] if context.device == "cuda" and decoders else models[-1]
     if decoder.is_there and not context.is_over:
-        with served(context, {"decoder": decoder}) as server:
+        log = errors_with(log_of(context))
+        with answered(findings), log, served(context, {"decoder": decoder}) as server:
             _seeded(server, findings)
     findings["summary"] = ["Each output was compared with the same one computed in another way."]
     return findings

@@ -45,7 +45,6 @@ ROUNDS, TINY_ROUNDS = 50, 12
 # For each round of loading and unloading. A process's memory on the CPU goes up and down by 33 MiB,
 # with pools of the allocator, so that there only what is much larger is seen in so few rounds.
 GROWTH_LIMIT_MIB = {"cuda": 0.5, "cpu": 12.0}
-LOG = "server.log"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +68,9 @@ def run(context: Context) -> Findings:
     missing = [f"{model.name}: {model.reason}" for model in models.values() if model.reason]
     if missing:
         raise RuntimeError(f"models to serve are missing: {'; '.join(missing)}")
-    log = context.run.out / LOG
+    log = log_of(context)
     findings: Findings = {"claims": [], "left_out": [], "tables": []}
-    with errors_with(log), served(context, models) as running:
+    with answered(findings), errors_with(log), served(context, models) as running:
         _placed(running, findings)
         _texts(running, findings)
         text = _streams(running, findings)
@@ -79,8 +78,15 @@ def run(context: Context) -> Findings:
         _reloads(running, findings)
         _drain(running, findings)
     findings["log_lines"] = len(log.read_text(encoding="utf-8", errors="replace").splitlines())
-    findings["summary"] = [f"The server's log is in {LOG}, with {findings['log_lines']} lines."]
+    findings["summary"] = [
+        f"The server's log is in {log.name}, with {findings['log_lines']} lines."
+    ]
     return findings
+
+
+def log_of(context: Context) -> Path:
+    """The file of the log of a section's server: server.log, of the section of that name."""
+    return context.run.out / f"{context.section.split()[-1]}.log"
 
 
 @contextmanager
@@ -95,6 +101,18 @@ def errors_with(log: Path) -> Iterator[None]:
 
 
 @contextmanager
+def answered(findings: Findings) -> Iterator[None]:
+    """Keep what was found before a call fails: the error is a claim that does not hold."""
+    claim = "every call of the server is answered"
+    try:
+        yield
+    except Exception as error:
+        findings["claims"].append(is_true(claim, False, f"{type(error).__name__}: {error}"))
+    else:
+        findings["claims"].append(is_true(claim, True))
+
+
+@contextmanager
 def served(context: Context, models: dict[str, Model]) -> Iterator[Served]:
     """A server process over exported models; it is gone after the block."""
     repository = next(iter(models.values())).repository
@@ -104,7 +122,7 @@ def served(context: Context, models: dict[str, Model]) -> Iterator[Served]:
     # A prompt that is copied from an earlier one's cache has its end computed by other kernels.
     flags += ["--no-prefix-reuse"]
     flags += ["--kv-cache-bytes", str(2**26 if context.is_tiny else 2**31)]
-    server = start_server(repository, flags, command=COMMAND, log=context.run.out / LOG)
+    server = start_server(repository, flags, command=COMMAND, log=log_of(context))
     try:
         with connect(server.address) as client:
             yield Served(context, server, client, models)
