@@ -64,6 +64,36 @@ GRPC_MATCH = closed(
     method=closed(("type", "service", "method"), type=MATCH, service=TEXT, method=TEXT),
     headers=list_of(closed(("type",), type=MATCH, name=TEXT, value=TEXT)),
 )
+HTTP_MATCH = closed(
+    ("path", "method", "headers"),
+    path=closed(type=one_of("Exact", "PathPrefix", "RegularExpression"), value=TEXT),
+    method=one_of("GET", "HEAD", "POST", "OPTIONS"),
+    headers=GRPC_MATCH["properties"]["headers"],
+)
+TO_SERVICE = closed(name=TEXT, port=POSITIVE)
+TO_POOL = closed(
+    group={"const": "inference.networking.k8s.io"}, kind={"const": "InferencePool"}, name=TEXT
+)
+
+
+def route(match: Schema, backend: Schema) -> Schema:
+    """Of a route of the Gateway API."""
+    parent = closed(
+        ("namespace", "sectionName", "port"),
+        name=TEXT,
+        namespace=TEXT,
+        sectionName=TEXT,
+        port=POSITIVE,
+    )
+    rule = closed(("matches",), matches=list_of(match), backendRefs=list_of(backend))
+    return closed(
+        ("hostnames",),
+        parentRefs=list_of(parent),
+        hostnames=list_of(TEXT),
+        rules=list_of(rule),
+    )
+
+
 CONTAINER = closed(
     ("command", "securityContext", "resources"),
     name=TEXT,
@@ -112,25 +142,9 @@ SPECS: dict[tuple[str, str], Schema] = {
             )
         ),
     ),
-    ("gateway.networking.k8s.io/v1", "GRPCRoute"): closed(
-        ("hostnames",),
-        parentRefs=list_of(
-            closed(
-                ("namespace", "sectionName", "port"),
-                name=TEXT,
-                namespace=TEXT,
-                sectionName=TEXT,
-                port=POSITIVE,
-            )
-        ),
-        hostnames=list_of(TEXT),
-        rules=list_of(
-            closed(
-                ("matches",),
-                matches=list_of(GRPC_MATCH),
-                backendRefs=list_of(closed(name=TEXT, port=POSITIVE)),
-            )
-        ),
+    ("gateway.networking.k8s.io/v1", "GRPCRoute"): route(GRPC_MATCH, TO_SERVICE),
+    ("gateway.networking.k8s.io/v1", "HTTPRoute"): route(
+        HTTP_MATCH, {"oneOf": [TO_SERVICE, TO_POOL]}
     ),
     ("serving.kserve.io/v1alpha1", "ClusterServingRuntime"): closed(
         ("tolerations",),

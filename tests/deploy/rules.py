@@ -155,8 +155,13 @@ def services(objects: list[Object]) -> list[str]:
                 found.append(f"{name}: {port['name']} is not {expected}")
             if port["targetPort"] not in ports:
                 found.append(f"{name}: {port['name']} leads nowhere")
-    for route in of_kind(objects, "GRPCRoute"):
+    for route in of_kind(objects, "GRPCRoute", "HTTPRoute"):
+        own_port = {"GRPCRoute": GRPC_PORT, "HTTPRoute": HTTP_PORT}[route["kind"]]
         for backend in (b for rule in route["spec"]["rules"] for b in rule["backendRefs"]):
+            if backend.get("kind") == "InferencePool":  # an object of another chart
+                continue
+            if backend["port"] != own_port:
+                found.append(f"the {route['kind']} leads to port {backend['port']}")
             spec = named.get(backend["name"], {"clusterIP": "None", "ports": []})
             if backend["port"] not in [port["port"] for port in spec["ports"]]:
                 found.append(f"the route leads to {backend['name']}, which there is not")

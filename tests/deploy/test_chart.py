@@ -88,9 +88,9 @@ def test_values_files_cover_every_choice() -> None:
     everything = [one for values in VALUES for one in render_named(values)]
     kinds = {one["kind"] for one in everything}
     assert kinds >= {
-        "ConfigMap", "Deployment", "GRPCRoute", "HorizontalPodAutoscaler", "NetworkPolicy", "Pod",
-        "PodDisruptionBudget", "PodMonitor", "PrometheusRule", "ScaledObject", "Service",
-        "ServiceAccount", "ServiceMonitor",
+        "ConfigMap", "Deployment", "GRPCRoute", "HTTPRoute", "HorizontalPodAutoscaler",
+        "NetworkPolicy", "Pod", "PodDisruptionBudget", "PodMonitor", "PrometheusRule",
+        "ScaledObject", "Service", "ServiceAccount", "ServiceMonitor",
     }  # fmt: skip
     sources = {read_values(values)["modelRepository"]["source"] for values in VALUES}
     assert sources == {"claim", "initImage", "baked", "imageVolume"}
@@ -258,9 +258,30 @@ def test_budget_scaling_and_route_are_as_told(ways_out: list[Object]) -> None:
         "inference.GRPCInferenceService",
         "attendant.v1.TextService",
     ]
+    (http,) = objects.of_kind(ways_out, "HTTPRoute")
+    (rule,) = http["spec"]["rules"]
+    assert [match["path"]["value"] for match in rule["matches"]] == ["/v1", "/v2/models/spam/infer"]
+    assert rule["backendRefs"] == [{"name": "demo-attendant-balanced", "port": 8000}]
     (scaler,) = objects.of_kind(render_named("hpa-values.yaml"), "HorizontalPodAutoscaler")
     assert scaler["spec"]["behavior"]["scaleDown"]["stabilizationWindowSeconds"] == 600
     assert len(scaler["spec"]["behavior"]["scaleDown"]["policies"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("settings", "hosts"),
+    [({}, "models.example.com,api.example.com"), ({"http-allowed-hosts": "mine"}, "mine")],
+)
+def test_the_server_takes_the_host_names_of_its_http_route(settings: Object, hosts: str) -> None:
+    """By default it refuses names that it does not know; a setting of one's own is kept."""
+    values = read_values("ways-out-values.yaml")
+    values["server"]["settings"] = settings
+    given = objects.variables(objects.server_of(render(values)))
+    assert given["ATTENDANT_HTTP_ALLOWED_HOSTS"] == hosts
+
+
+def test_without_an_http_route_the_server_has_its_own_default_of_hosts() -> None:
+    given = objects.variables(objects.server_of(render_named("baked-values.yaml")))
+    assert "ATTENDANT_HTTP_ALLOWED_HOSTS" not in given
 
 
 def test_the_service_with_an_address_may_be_a_load_balancer(ways_out: list[Object]) -> None:

@@ -131,6 +131,12 @@ BROKEN: dict[str, list[tuple[str, str, str, Any]]] = {
             "GRPCRoute.spec.rules.0.backendRefs.0.name",
             "demo-attendant",
         ),
+        (
+            "guarded",
+            "HTTPRoute leads to port 8001",
+            "HTTPRoute.spec.rules.0.backendRefs.0.port",
+            8001,
+        ),
         ("baked", "taken for settings", "pod.enableServiceLinks", ABSENT),
         ("baked", "calls are led", "Pod.metadata.labels", SELECTED),
     ],

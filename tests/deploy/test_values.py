@@ -134,6 +134,11 @@ CLAIM = "modelRepository.source=claim,modelRepository.claim.name=models"
 NO_CLAIM = "modelRepository.claim.name="
 KEYS = "auth.keySecretName=keys"
 
+HTTP_ROUTE = (
+    "gateway.http.enabled=true,gateway.http.parentRefs[0].name=public,"
+    "gateway.http.hostnames[0]=a.example.com"
+)
+
 NONSENSE = [
     # the message, and what is set beside CLAIM
     ("source is not set", f"modelRepository.source=,{NO_CLAIM}"),
@@ -231,6 +236,22 @@ NONSENSE = [
     ("Service with an address", "gateway.enabled=true,gateway.parentRefs[0].name=public"),
     ("jobs are named after serving", "metrics.rules=true,fullnameOverride=serving"),
     ("parentRefs is empty", "gateway.enabled=true,service.clusterIP.enabled=true"),
+    ("gateway.http.parentRefs is empty", "gateway.http.enabled=true"),
+    ("or gateway.http.inferencePool", HTTP_ROUTE),
+    (
+        "does not name every host",
+        f"{HTTP_ROUTE},gateway.http.hostnames[0]=*.example.com,gateway.http.inferencePool=pool",
+    ),
+    (
+        "a listener takes a GRPCRoute or an HTTPRoute",
+        f"{HTTP_ROUTE},service.clusterIP.enabled=true,gateway.enabled=true,"
+        "gateway.parentRefs[0].name=public,gateway.hostnames[0]=a.example.com",
+    ),
+    (
+        "both lead to a listener of public",
+        f"{HTTP_ROUTE},service.clusterIP.enabled=true,gateway.enabled=true,"
+        "gateway.parentRefs[0].name=public,gateway.parentRefs[0].sectionName=grpc",
+    ),
 ]
 
 
@@ -275,6 +296,8 @@ WRONG: list[tuple[str, object]] = [
     ("podDisruptionBudget.minAvailable", "half"),
     ("autoscaling.behavior.scaleUp.policies", [{"type": "Pods", "value": 2}]),
     ("gateway.matches", [{"path": "/"}]),
+    ("gateway.http.matches", [{"path": "/v1"}]),
+    ("gateway.http.matches", [{"method": {"service": "inference.GRPCInferenceService"}}]),
     ("runtimeClassName", "G Visor"),
     ("server.modelControlMode", "push"),
     ("networkPolicy.grpcFrom", [{}]),

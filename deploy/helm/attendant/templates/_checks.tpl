@@ -184,6 +184,34 @@
 {{- if and $v.gateway.enabled (not $v.gateway.parentRefs) }}
 {{- fail "gateway.parentRefs is empty, and gateway.enabled is true" }}
 {{- end }}
+{{- $http := $v.gateway.http }}
+{{- if $http.enabled }}
+{{- if not $http.parentRefs }}
+{{- fail "gateway.http.parentRefs is empty, and gateway.http.enabled is true" }}
+{{- end }}
+{{- if not (or $http.inferencePool $v.service.clusterIP.enabled) }}
+{{- fail "gateway.http.enabled is true, and service.clusterIP.enabled is not: the route needs a Service with an address, or gateway.http.inferencePool" }}
+{{- end }}
+{{- if and (or (not $http.hostnames) (contains "*" (join "," $http.hostnames))) (not (get $v.server.settings "http-allowed-hosts")) (not $v.auth.tokenSecretName) }}
+{{- fail "gateway.http.hostnames does not name every host, and the server refuses names that it does not know: expected names without *, or server.settings.http-allowed-hosts, or auth.tokenSecretName" }}
+{{- end }}
+{{- if $v.gateway.enabled }}
+{{- $sameHosts := or (not $http.hostnames) (not $v.gateway.hostnames) }}
+{{- range $http.hostnames }}
+{{- $sameHosts = or $sameHosts (has . $v.gateway.hostnames) }}
+{{- end }}
+{{- range $ours := $http.parentRefs }}
+{{- range $theirs := $v.gateway.parentRefs }}
+{{- $sameGateway := and (eq $ours.name $theirs.name) (eq ($ours.namespace | default "") ($theirs.namespace | default "")) }}
+{{- /* Without a sectionName it is every listener. */}}
+{{- $sameListener := or (not $ours.sectionName) (not $theirs.sectionName) (eq $ours.sectionName $theirs.sectionName) }}
+{{- if and $sameHosts $sameGateway $sameListener }}
+{{- fail (printf "gateway.parentRefs and gateway.http.parentRefs both lead to a listener of %s, with a common host name: a listener takes a GRPCRoute or an HTTPRoute of one name, not both; expected other hostnames, or a sectionName each" $ours.name) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
 {{- if and $v.metrics.rules (not (.Files.Get "files/rules/attendant.yml")) }}
 {{- fail "metrics.rules is true, and this chart has no files/rules/attendant.yml" }}
 {{- end }}

@@ -60,6 +60,12 @@
   value: {{ .Values.auth.restrictedProtocols | quote }}
 {{- end }}
 {{- include "attendant.clientEnv" . }}
+{{- /* Names that clients call by through the gateway. */}}
+{{- $http := .Values.gateway.http }}
+{{- if and $http.enabled $http.hostnames (not (hasKey .Values.server.settings "http-allowed-hosts")) }}
+- name: ATTENDANT_HTTP_ALLOWED_HOSTS
+  value: {{ join "," $http.hostnames | quote }}
+{{- end }}
 {{- range $flag, $value := .Values.server.settings }}
 - name: ATTENDANT_{{ $flag | upper | replace "-" "_" }}
   value: {{ ternary $value (toJson $value) (kindIs "string" $value) | quote }}
