@@ -13,6 +13,7 @@ from service.errors import LoadError
 from service.http.connection import Connection, Connections
 from service.http.front import Front
 from service.http.health import ServerState, health_routes
+from service.http.huggingface.routes import inference_routes
 from service.http.kserve.metadata import metadata_routes
 from service.http.kserve.routes import protocol_routes
 from service.http.openai.chat import chat_routes
@@ -57,6 +58,7 @@ class HttpServer:
                 *embedding_routes(),
                 *token_routes(),
                 *score_routes(),
+                *inference_routes(repository),
                 *typed_routes(operations),
             )
         )

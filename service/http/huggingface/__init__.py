@@ -1,0 +1,1 @@
+"""Hugging Face's inference API, over the typed API's operations."""

@@ -1,0 +1,79 @@
+"""What the pipelines have in common: the model, inputs of one text or of several, refusals."""
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, TypeAlias, TypeVar
+
+import msgspec
+
+from service.contract.manifest import Manifest
+from service.http.openai.fields import check_count, texts_of, unsupported
+from service.http.request import Reply, Request
+from service.http.status import HttpError, invalid
+
+T = TypeVar("T")
+Values: TypeAlias = dict[str, Any]
+Count: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The model that a path names."""
+
+    name: str
+    manifest: Manifest
+
+
+Pipeline: TypeAlias = Callable[[Request, Target], Awaitable[Reply | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """The texts of a request, and whether it has one that stands alone: so does its answer."""
+
+    texts: list[str]
+    is_one: bool
+
+    @classmethod
+    def of(cls, request: Request, raw: msgspec.Raw) -> "Inputs":
+        """Raises `HttpError`."""
+        texts = texts_of(raw, "inputs", request.front.settings.max_texts)
+        return cls(texts, is_one=not begins(raw, b"["))
+
+    def shaped(self, answers: list[T]) -> T | list[T]:
+        """The answer of the only text, or those of all in a list."""
+        return answers[0] if self.is_one else answers
+
+
+def begins(raw: msgspec.Raw, sign: bytes) -> bool:
+    """Whether a value of JSON begins with a sign, which says of what kind it is."""
+    return bytes(raw).lstrip()[:1] == sign
+
+
+def inputs_as(raw: msgspec.Raw, kind: type[T]) -> T:
+    """The inputs as a record. Raises `HttpError`."""
+    try:
+        return msgspec.json.decode(raw, type=kind)
+    except msgspec.ValidationError as error:
+        raise invalid(f"inputs: {error}", "inputs") from error
+
+
+def check_texts(request: Request, texts: list[str], name: str) -> None:
+    check_count(len(texts), name, request.front.settings.max_texts)
+
+
+def refuse(parameters: object, reasons: Mapping[str, str], harmless: Iterable[Any] = ()) -> None:
+    """Raise `HttpError` for a parameter that is set and would change the answer elsewhere."""
+    for name, reason in reasons.items():
+        value = getattr(parameters, name)
+        is_harmless = value is not True and value in (None, False, *harmless)  # True equals 1
+        if not is_harmless:
+            raise unsupported(name, reason)
+
+
+def wrong_task(target: Target) -> HttpError:
+    return HttpError(
+        400,
+        f"model '{target.name}' does {target.manifest.task}, which has no pipeline",
+        code="wrong_task",
+    )

@@ -1,0 +1,162 @@
+"""Masks, entities and answers. Offsets are of Unicode code points, as in the typed API."""
+
+import msgspec
+from attendant.v1 import reading_pb2 as pb
+
+from service.http.huggingface.fields import Count, Inputs, Target, Values, refuse
+from service.http.request import Reply, Request
+
+FILL_MASK = "/attendant.v1.ReadingService/FillMask"
+CLASSIFY_TOKENS = "/attendant.v1.ReadingService/ClassifyTokens"
+ANSWER = "/attendant.v1.ReadingService/Answer"
+OWN_WINDOWS = "a long context is read in the server's own windows"
+UNREADABLE = {
+    "doc_stride": OWN_WINDOWS,
+    "max_seq_len": OWN_WINDOWS,
+    "max_question_len": "a question is never cut",
+}
+_SPACES = ("\u0120", "\u2581")  # how vocabularies spell the space before a word
+_CONTINUES = "##"  # how they spell that there is none
+
+
+class MaskParameters(msgspec.Struct):
+    """Which fills an answer has."""
+
+    targets: list[str] | None = None
+    top_k: Count | None = None
+
+
+class MaskRequest(msgspec.Struct):
+    """The body of fill-mask."""
+
+    inputs: msgspec.Raw
+    parameters: MaskParameters | None = None
+
+
+class TokenParameters(msgspec.Struct):
+    """Which entities an answer has."""
+
+    aggregation_strategy: str | None = None
+    ignore_labels: list[str] | None = None
+    stride: int | None = None
+
+
+class TokenRequest(msgspec.Struct):
+    """The body of token classification."""
+
+    inputs: msgspec.Raw
+    parameters: TokenParameters | None = None
+
+
+class Question(msgspec.Struct):
+    """A question, and the text that answers it."""
+
+    question: str
+    context: str
+
+
+class AnswerParameters(msgspec.Struct):
+    """Which answers there are."""
+
+    top_k: Count | None = None
+    max_answer_len: Count | None = None
+    handle_impossible_answer: bool | None = None
+    doc_stride: int | None = None
+    max_seq_len: int | None = None
+    max_question_len: int | None = None
+
+
+class QuestionRequest(msgspec.Struct):
+    """The body of question answering."""
+
+    inputs: Question
+    parameters: AnswerParameters | None = None
+
+
+async def fill_masks(request: Request, target: Target) -> Reply:
+    """The fills of a mask; of a text with several masks, those of each."""
+    asked = await request.json(MaskRequest)
+    parameters, inputs = asked.parameters or MaskParameters(), Inputs.of(request, asked.inputs)
+    message = pb.FillMaskRequest(
+        model=target.name,
+        texts=inputs.texts,
+        top_k=0 if parameters.targets else parameters.top_k or 0,
+        candidates=parameters.targets or (),
+    )
+    answer = await request.ask(FILL_MASK, message)
+    filled = []
+    for text, result in zip(inputs.texts, answer.results, strict=True):
+        masks = [
+            [_fill(text, mask, fill) for fill in list(mask.fills)[: parameters.top_k]]
+            for mask in result.masks
+        ]
+        filled.append(masks[0] if len(masks) == 1 else masks)
+    return Reply.json(inputs.shaped(filled))
+
+
+def _fill(text: str, mask: pb.FilledMask, fill: pb.Fill) -> Values:
+    before, word = text[: mask.start], fill.token
+    if word.startswith(_SPACES):
+        word = " " + word[1:]
+    if word.startswith(_CONTINUES):
+        sequence = before.rstrip() + word[len(_CONTINUES) :]
+    else:
+        sequence = before + (word.lstrip() if not before or before[-1].isspace() else word)
+    return {
+        "score": fill.score,
+        "token": fill.token_id,
+        "token_str": word,
+        "sequence": sequence + text[mask.end :],
+    }
+
+
+async def classify_tokens(request: Request, target: Target) -> Reply:
+    asked = await request.json(TokenRequest)
+    parameters, inputs = asked.parameters or TokenParameters(), Inputs.of(request, asked.inputs)
+    refuse(
+        parameters,
+        {
+            "aggregation_strategy": "tokens are joined to entities, each word by its first token",
+            "stride": "a text that is too long is refused",
+        },
+        harmless=("simple", "first", "average", "max"),
+    )
+    ignored = parameters.ignore_labels or ()
+    message = pb.ClassifyTokensRequest(model=target.name, texts=inputs.texts)
+    answer = await request.ask(CLASSIFY_TOKENS, message)
+    entities = [
+        [_entity(entity) for entity in result.entities if entity.label not in ignored]
+        for result in answer.results
+    ]
+    return Reply.json(inputs.shaped(entities))
+
+
+def _entity(entity: pb.Entity) -> Values:
+    return {
+        "entity_group": entity.label,
+        "score": entity.score,
+        "word": entity.text,
+        "start": entity.start,
+        "end": entity.end,
+    }
+
+
+async def answer_question(request: Request, target: Target) -> Reply:
+    """The best answer, or a list where several are asked for."""
+    asked = await request.json(QuestionRequest)
+    parameters = asked.parameters or AnswerParameters()
+    refuse(parameters, UNREADABLE)
+    message = pb.AnswerRequest(
+        model=target.name,
+        question=asked.inputs.question,
+        context=asked.inputs.context,
+        top_k=parameters.top_k or 1,
+        max_answer_tokens=parameters.max_answer_len or 0,
+        must_answer=not parameters.handle_impossible_answer,
+    )
+    answer = await request.ask(ANSWER, message)
+    answers = [
+        {"answer": each.text, "score": each.score, "start": each.start, "end": each.end}
+        for each in answer.answers
+    ] or [{"answer": "", "score": answer.no_answer_score, "start": 0, "end": 0}]
+    return Reply.json(answers if (parameters.top_k or 1) > 1 else answers[0])

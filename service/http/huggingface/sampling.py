@@ -1,0 +1,121 @@
+"""The parameters of text generation as the typed API has them.
+
+Names and defaults are those of Hugging Face's text generation server: the likeliest token at each
+step unless `do_sample`, or a parameter of sampling, is set. What would change the answer and is not
+supported is refused by name.
+"""
+
+from typing import Any
+
+import msgspec
+from attendant.v1 import generation_pb2 as pb
+
+from service.http.huggingface.fields import Count, refuse
+from service.http.status import invalid
+
+REFUSED = {
+    "adapter_id": "the model has no adapters",
+    "decoder_input_details": "a prompt's tokens are not scored",
+    "grammar": "no grammar bounds the output",
+    "truncate": "a prompt that is too long is refused",
+    "typical_p": "top_p and min_p choose among likely tokens",
+    "watermark": "outputs are not marked",
+    "src_lang": "the model reads one language",
+    "tgt_lang": "the model writes one language",
+}
+MAX_TOP_TOKENS = 20  # the typed API's
+_SAMPLING = ("temperature", "top_k", "top_p")
+_ALIKE = (
+    *("top_k", "top_p", "seed", "stop", "repetition_penalty", "frequency_penalty"),
+    *("length_penalty", "no_repeat_ngram_size"),
+)
+
+
+class GenerationParameters(msgspec.Struct, kw_only=True):
+    """The parameters of text generation, and of translation beside them."""
+
+    details: bool | None = None
+    return_full_text: bool | None = None
+    do_sample: bool | None = None
+    max_new_tokens: int | None = None
+    temperature: float | None = None
+    top_k: int | None = None
+    top_p: float | None = None
+    seed: int | None = None
+    stop: list[str] | None = None
+    repetition_penalty: float | None = None
+    frequency_penalty: float | None = None
+    best_of: Count | None = None
+    top_n_tokens: Count | None = None
+    num_beams: Count | None = None
+    num_return_sequences: Count | None = None
+    length_penalty: float | None = None
+    no_repeat_ngram_size: int | None = None
+    adapter_id: str | None = None
+    decoder_input_details: bool | None = None
+    grammar: dict[str, Any] | None = None
+    truncate: int | None = None
+    typical_p: float | None = None
+    watermark: bool | None = None
+    src_lang: str | None = None
+    tgt_lang: str | None = None
+    generate_parameters: dict[str, Any] | None = None
+
+    def whole(self) -> "GenerationParameters":
+        """The parameters with those that are nested in them. Raises `HttpError`."""
+        if not self.generate_parameters:
+            return self
+        fields = msgspec.structs.asdict(self)
+        del fields["generate_parameters"]
+        present = {name: value for name, value in fields.items() if value is not None}
+        try:
+            return msgspec.convert(self.generate_parameters | present, GenerationParameters)
+        except msgspec.ValidationError as error:
+            raise invalid(f"generate_parameters: {error}", "generate_parameters") from error
+
+    def check(self, *, is_stream: bool) -> None:
+        """Raise `HttpError` for what is not supported."""
+        refuse(self, REFUSED, harmless=(1.0,))
+        if (self.top_n_tokens or 0) > MAX_TOP_TOKENS:
+            raise invalid(
+                f"top_n_tokens is {self.top_n_tokens}, expected 1 to {MAX_TOP_TOKENS}",
+                "top_n_tokens",
+            )
+        for name in ("best_of", "num_return_sequences"):
+            if is_stream and (getattr(self, name) or 1) > 1:
+                raise invalid(f"{name} is more than 1, expected stream to be false", name)
+        if (self.best_of or self.num_outputs) < self.num_outputs:
+            raise invalid(
+                f"best_of is {self.best_of}, expected at least num_return_sequences, "
+                f"which is {self.num_outputs}",
+                "best_of",
+            )
+
+    @property
+    def num_outputs(self) -> int:
+        return self.num_return_sequences or 1
+
+    def message(self, *, has_logprobs: bool) -> pb.SamplingParams:
+        """The message; what it is out of bounds with is refused by the typed API."""
+        named: dict[str, Any] = {name: getattr(self, name) for name in _ALIKE}
+        named["max_tokens"] = self.max_new_tokens
+        named["temperature"] = self._temperature
+        if has_logprobs:
+            named["logprobs"] = self.top_n_tokens or 0
+        num_samples = max(self.num_outputs, self.best_of or 1)
+        if num_samples > 1:
+            named["n"] = num_samples
+        if (self.num_beams or 1) > 1:
+            named |= {"beam_width": self.num_beams, "temperature": 0.0}
+        present = {name: value for name, value in named.items() if value is not None}
+        try:
+            return pb.SamplingParams(**present)
+        except (ValueError, TypeError) as error:  # a number that its field cannot hold
+            raise invalid(f"a sampling parameter is out of range: {error}") from error
+
+    @property
+    def _temperature(self) -> float:
+        if self.temperature is not None:
+            return self.temperature
+        samples = self.do_sample or any(getattr(self, name) is not None for name in _SAMPLING)
+        return 1.0 if samples else 0.0

@@ -1,0 +1,183 @@
+"""Labels, vectors and similarities of texts, and labels of images."""
+
+import base64
+import binascii
+import math
+from collections.abc import Iterable, Sequence
+
+import msgspec
+from attendant.v1 import features_pb2, text_pb2, vision_pb2
+
+from service.http.huggingface.fields import (
+    Count,
+    Inputs,
+    Target,
+    Values,
+    begins,
+    check_texts,
+    inputs_as,
+    refuse,
+)
+from service.http.request import Reply, Request
+from service.http.status import invalid
+
+CLASSIFY = "/attendant.v1.TextService/Classify"
+EMBED = "/attendant.v1.TextService/Embed"
+SCORE_PAIRS = "/attendant.v1.TextService/ScorePairs"
+EXTRACT = "/attendant.v1.FeatureService/ExtractFeatures"
+SIMILARITY = "/attendant.v1.FeatureService/Similarity"
+CLASSIFY_IMAGE = "/attendant.v1.VisionService/ClassifyImage"
+SOFTMAX_ONLY = {"function_to_apply": "scores are probabilities of a softmax over the labels"}
+FIXED_INPUT = {
+    "prompt_name": "the model has no prompts",
+    "truncation_direction": "a text that is cut loses its end",
+}
+
+
+class LabelParameters(msgspec.Struct):
+    """Which labels an answer has."""
+
+    function_to_apply: str | None = None
+    top_k: Count | None = None
+
+
+class LabelRequest(msgspec.Struct):
+    """Texts, a pair of texts, or an image in base64."""
+
+    inputs: msgspec.Raw
+    parameters: LabelParameters | None = None
+
+
+class TextPair(msgspec.Struct):
+    """Two texts that are read together."""
+
+    text: str
+    text_pair: str
+
+
+class FeatureRequest(msgspec.Struct):
+    """Texts, with parameters beside them, as its clients send."""
+
+    inputs: msgspec.Raw
+    normalize: bool | None = None
+    truncate: bool | None = None
+    prompt_name: str | None = None
+    truncation_direction: str | None = None
+
+
+class Compared(msgspec.Struct):
+    """A text, and those that it is compared with."""
+
+    source_sentence: str
+    sentences: list[str]
+
+
+class SimilarityRequest(msgspec.Struct):
+    """The body of sentence similarity."""
+
+    inputs: Compared
+
+
+async def classify_texts(request: Request, target: Target) -> Reply:
+    asked = await request.json(LabelRequest)
+    parameters = _checked(asked.parameters)
+    message = text_pb2.ClassifyRequest(model=target.name, all_scores=True)
+    if begins(asked.inputs, b"{"):
+        pair = inputs_as(asked.inputs, TextPair)
+        message.texts.append(pair.text)
+        message.text_pairs.append(pair.text_pair)
+    else:
+        message.texts.extend(Inputs.of(request, asked.inputs).texts)
+    answer = await request.ask(CLASSIFY, message)
+    # A list of one for one text, too: as its clients read it.
+    return Reply.json([_labels(each.labels, parameters) for each in answer.results])
+
+
+async def classify_image(request: Request, target: Target) -> Reply:
+    """The labels of an image: the body is its file, or has it in base64."""
+    parameters = LabelParameters()
+    image = bytes(request.body)
+    if image.lstrip()[:1] == b"{":
+        asked = await request.json(LabelRequest)
+        parameters, image = _checked(asked.parameters), _image_of(asked.inputs)
+    message = vision_pb2.ClassifyImageRequest(model=target.name, images=[image], all_scores=True)
+    answer = await request.ask(CLASSIFY_IMAGE, message)
+    return Reply.json(_labels(answer.results[0].labels, parameters))
+
+
+def _checked(parameters: LabelParameters | None) -> LabelParameters:
+    parameters = parameters or LabelParameters()
+    refuse(parameters, SOFTMAX_ONLY, harmless=("softmax",))
+    return parameters
+
+
+def _labels(ranked: Iterable[text_pb2.LabelScore], parameters: LabelParameters) -> list[Values]:
+    best = list(ranked)[: parameters.top_k]
+    return [{"label": each.label, "score": each.score} for each in best]
+
+
+def _image_of(raw: msgspec.Raw) -> bytes:
+    text = inputs_as(raw, str)
+    if text.startswith("data:"):
+        _, _, text = text.partition(",")
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise invalid(f"inputs is no image in base64: {error}", "inputs") from error
+
+
+async def extract_features(request: Request, target: Target) -> Reply:
+    """A vector per text of an embedder; of other models one per token of each text."""
+    asked = await request.json(FeatureRequest)
+    refuse(asked, FIXED_INPUT, harmless=("right", "Right"))
+    inputs, truncate = Inputs.of(request, asked.inputs), bool(asked.truncate)
+    if target.manifest.task != "features":
+        message = text_pb2.EmbedRequest(model=target.name, texts=inputs.texts, truncate=truncate)
+        answer = await request.ask(EMBED, message)
+        vectors = [_vector(each.values, asked) for each in answer.results]
+        return Reply.json(inputs.shaped(vectors))
+    extraction = features_pb2.ExtractFeaturesRequest(
+        model=target.name,
+        texts=inputs.texts,
+        truncate=truncate,
+        pooling=features_pb2.POOLING_NONE,
+    )
+    answer = await request.ask(EXTRACT, extraction)
+    return Reply.json(
+        inputs.shaped(
+            [[_vector(each.values, asked) for each in text.vectors] for text in answer.results]
+        )
+    )
+
+
+def _vector(values: Sequence[float], asked: FeatureRequest) -> list[float]:
+    if not asked.normalize:
+        return list(values)
+    norm = math.sqrt(math.fsum(value * value for value in values)) or 1.0
+    return [value / norm for value in values]
+
+
+async def extract_or_compare(request: Request, target: Target) -> Reply:
+    """What an embedder's own address answers: its clients send both kinds of request there."""
+    asked = await request.json(LabelRequest)
+    pipeline = compare_texts if begins(asked.inputs, b"{") else extract_features
+    return await pipeline(request, target)
+
+
+async def compare_texts(request: Request, target: Target) -> Reply:
+    """The similarity of a text to others; of a model that scores pairs, its scores."""
+    asked = (await request.json(SimilarityRequest)).inputs
+    check_texts(request, asked.sentences, "sentences")
+    if target.manifest.task == "pair-scoring":
+        pairs = text_pb2.ScorePairsRequest(
+            model=target.name,
+            texts=[asked.source_sentence] * len(asked.sentences),
+            text_pairs=asked.sentences,
+        )
+        scored = await request.ask(SCORE_PAIRS, pairs)
+        return Reply.json([result.score for result in scored.results])
+    message = features_pb2.SimilarityRequest(
+        model=target.name, texts=[asked.source_sentence], others=asked.sentences
+    )
+    answer = await request.ask(SIMILARITY, message)
+    return Reply.json(list(answer.rows[0].values))

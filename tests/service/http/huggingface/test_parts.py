@@ -1,0 +1,64 @@
+"""What the pipelines are made of: spellings, vectors, and the operations that they perform."""
+
+import msgspec
+import pytest
+from attendant.v1 import generation_pb2, reading_pb2
+
+from service.api.access import PROTOCOLS
+from service.http.huggingface import generation, reading, texts
+
+SMILE = "\U0001f600".encode()
+
+
+@pytest.mark.parametrize(
+    ("spelled", "written", "sequence"),
+    [
+        ("##ing", "##ing", "go away runing."),
+        ("\u0120cat", " cat", "go away run cat."),
+        ("\u2581cat", " cat", "go away run cat."),
+        ("cat", "cat", "go away run cat."),
+    ],
+)
+def test_a_fill_stands_in_its_text_as_its_vocabulary_means_it(
+    spelled: str, written: str, sequence: str
+) -> None:
+    text = "go away run [MASK]."
+    mask = reading_pb2.FilledMask(start=12, end=18)
+    fill = reading._fill(text, mask, reading_pb2.Fill(token=spelled, token_id=1))
+    assert (fill["token_str"], fill["sequence"]) == (written, sequence)
+
+
+def test_all_operations_of_pipelines_are_in_the_group_by_which_access_is_decided() -> None:
+    paths = {
+        value
+        for module in (generation, reading, texts)
+        for value in vars(module).values()
+        if isinstance(value, str) and value.startswith("/attendant.")
+    }
+    assert len(paths) == 11
+    assert paths <= set(PROTOCOLS["inference"])
+
+
+def test_vectors_that_are_zero_stay_so() -> None:
+    asked = texts.FeatureRequest(inputs=msgspec.Raw(b'""'), normalize=True)
+    assert texts._vector([0.0, 0.0], asked) == [0, 0]
+
+
+def test_the_texts_of_tokens_are_together_the_text() -> None:
+    """A smile of two tokens, then a letter, then the end of the text."""
+    tokens = [SMILE[:2], SMILE[2:], b"a", b"[SEP]"]
+    logprobs = [
+        generation_pb2.TokenLogprob(id=place, token=token, logprob=-float(place))
+        for place, token in enumerate(tokens)
+    ]
+    chunk = generation_pb2.GenerateChunk(
+        text=SMILE.decode() + "a",
+        token_ids=range(4),
+        logprobs=logprobs,
+        finish_reason=generation_pb2.FINISH_REASON_STOP,
+    )
+    written = generation.tokens_of(chunk)
+    assert "".join(token["text"] for token in written) == chunk.text
+    assert [token["special"] for token in written] == [False, False, False, True]
+    assert [token["logprob"] for token in written] == [0, -1, -2, -3]
+    assert generation.reason_of(chunk) == "eos_token"
