@@ -1,0 +1,1 @@
+"""Clients of other projects, unmodified, each in an environment of its own."""

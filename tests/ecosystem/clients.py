@@ -1,0 +1,223 @@
+"""The clients, their environments, and one run of each against a server.
+
+A client is a script beside this file, run by the interpreter of an environment that has nothing of
+this project. It learns the server's address from `ATTENDANT_URL`, a folder with the generator's
+tokenizer from `ATTENDANT_TOKENIZER`, and fails by its exit status.
+While it runs, proxies that lead nowhere keep it from any other host.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).parent
+ENVIRONMENTS = HERE.parents[1] / "build" / "ecosystem"
+INSTALL_LIMIT_S = 900.0
+LIMIT_S = 240.0  # for one script; some import for half a minute on a busy machine
+LAST = 400  # characters of what a failed script wrote
+NOWHERE = "http://127.0.0.1:9"
+OFFLINE = {
+    "HTTP_PROXY": NOWHERE,
+    "HTTPS_PROXY": NOWHERE,
+    "NO_PROXY": "127.0.0.1,localhost",
+    "HF_HUB_OFFLINE": "1",
+    "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+    "TIKTOKEN_CACHE_DIR": "/nonexistent",
+}
+
+
+class NotInstalled(Exception):  # noqa: N818 - a state of the machine, reported as such
+    """Why a client has no environment here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """A script, and the packages of which the table shows the versions."""
+
+    name: str
+    packages: tuple[str, ...]
+    checks: str
+    is_node: bool = False
+
+    @property
+    def script(self) -> Path:
+        return HERE / f"node/ask_{self.name}.mjs" if self.is_node else self._python_script
+
+    @property
+    def title(self) -> str:
+        return f"`{self.packages[0]}`{' for Node' if self.is_node else ''}"
+
+    @property
+    def _python_script(self) -> Path:
+        return HERE / "python" / f"ask_{self.name}.py"
+
+    @property
+    def _requirements(self) -> Path:
+        if self.is_node:
+            return HERE / "node" / "package-lock.json"
+        return HERE / "requirements" / f"{self.name}.txt"
+
+    @property
+    def _folder(self) -> Path:
+        return ENVIRONMENTS / ("node" if self.is_node else self.name)
+
+    @property
+    def _stamp(self) -> Path:
+        """A copy of the requirements, written after they were installed."""
+        return self._folder / "installed"
+
+    @property
+    def is_installed(self) -> bool:
+        return self._stamp.exists() and self._stamp.read_bytes() == self._requirements.read_bytes()
+
+    def install(self) -> None:
+        """Make the environment, unless it has these requirements. Raises `NotInstalled`."""
+        if self.is_installed:
+            return
+        shutil.rmtree(self._folder, ignore_errors=True)
+        self._folder.mkdir(parents=True)
+        if self.is_node:
+            for name in ("package.json", "package-lock.json"):
+                shutil.copy(HERE / "node" / name, self._folder)
+            _install(["npm", "ci", "--no-audit", "--no-fund"], self._folder)
+        else:
+            _install([sys.executable, "-m", "venv", "."], self._folder)
+            pip: list[str | Path] = [
+                self._folder / "bin" / "python",
+                "-m",
+                "pip",
+                "install",
+                "--quiet",
+            ]
+            _install([*pip, "-r", self._requirements], self._folder)
+        self._stamp.write_bytes(self._requirements.read_bytes())
+
+    def versions(self) -> str:
+        """The installed versions as the table has them."""
+        if self.is_node:
+            lock = json.loads(self._requirements.read_text(encoding="utf-8"))["packages"]
+            found = {each: lock[f"node_modules/{each}"]["version"] for each in self.packages}
+        else:
+            listed = subprocess.run(  # noqa: S603 - its own pip
+                [self._folder / "bin" / "python", "-m", "pip", "list", "--format=json"],
+                capture_output=True,
+                check=True,
+            )
+            known = {each["name"].lower(): each["version"] for each in json.loads(listed.stdout)}
+            found = {each: known[each] for each in self.packages}
+        first, *others = found.items()
+        return ", ".join([first[1], *(f"{name} {version}" for name, version in others)])
+
+    def run(self, variables: Mapping[str, str]) -> str:
+        """Nothing if all that the script checks holds, else the end of what it wrote."""
+        if self.is_node:  # a module finds its packages beside itself
+            command = ["node", shutil.copy(self.script, self._folder)]
+        else:
+            command = [str(self._folder / "bin" / "python"), "-I", str(self.script)]
+        try:
+            ended = subprocess.run(  # noqa: S603 - our own scripts
+                command,
+                env={**os.environ, **OFFLINE, **variables},
+                cwd=self._folder,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                timeout=LIMIT_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            return f"the script did not end in {LIMIT_S:.0f} s"
+        if ended.returncode == 0:
+            return ""
+        return ended.stdout.strip()[-LAST:] or f"exit status {ended.returncode}"
+
+
+CLIENTS = (
+    Client(
+        "openai",
+        ("openai",),
+        "models, completions by text and ids, `logprobs`, streams with `n` and usage, raw "
+        "responses, embeddings in base64 and numbers, errors by class, 20 asynchronous calls, an "
+        "abandoned stream",
+    ),
+    Client(
+        "openai",
+        ("openai",),
+        "models, completions, streams, embeddings in base64 and numbers, errors by class, an "
+        "abandoned stream",
+        is_node=True,
+    ),
+    Client(
+        "ai_sdk",
+        ("ai", "@ai-sdk/openai-compatible"),
+        "`generateText`, `streamText`, `embedMany`",
+        is_node=True,
+    ),
+    Client(
+        "langchain",
+        ("langchain-openai", "openai"),
+        "`OpenAI`: invoke, stream, batch, asynchronous, usage; `OpenAIEmbeddings` with "
+        "`check_embedding_ctx_length=False`; `ChatOpenAI` is refused",
+    ),
+    Client(
+        "llama_index",
+        ("llama-index-llms-openai-like", "llama-index-embeddings-openai-like", "openai"),
+        "`OpenAILike` with `is_chat_model=False`: complete, stream, asynchronous; "
+        "`OpenAILikeEmbedding`",
+    ),
+    Client(
+        "litellm",
+        ("litellm", "openai"),
+        "`text-completion-openai/`: whole, stream, asynchronous; embeddings; errors by class",
+    ),
+    Client(
+        "instructor",
+        ("instructor", "openai"),
+        "its modes JSON, MD_JSON and TOOLS ask for chats, which are refused by name: no model "
+        "has a chat template, and answers are not held to a grammar",
+    ),
+    Client(
+        "tritonclient",
+        ("tritonclient",),
+        "`http` and `http.aio`: health, metadata, inference in JSON, binary and gzip, an error",
+    ),
+    Client(
+        "kserve",
+        ("kserve",),
+        "`InferenceRESTClient`: health, inference in JSON and binary, BYTES, an error",
+    ),
+    Client(
+        "guidellm",
+        ("guidellm",),
+        "`run` over `/v1/completions`: streams with usage and `ignore_eos`; no request fails",
+    ),
+    Client(
+        "aiperf",
+        ("aiperf",),
+        "`profile` of completions as streams, with the server's counts of tokens, and of "
+        "embeddings; no request fails",
+    ),
+)
+
+
+def _install(command: Sequence[str | Path], folder: Path) -> None:
+    """Raises `NotInstalled` with the last line that the command wrote."""
+    try:
+        ended = subprocess.run(  # noqa: S603 - as declared above
+            command,
+            cwd=folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=INSTALL_LIMIT_S,
+            check=False,
+        )
+    except (FileNotFoundError, subprocess.TimeoutExpired) as error:
+        raise NotInstalled(str(error)) from error
+    if ended.returncode:
+        raise NotInstalled((ended.stdout.strip().splitlines() or ["it wrote nothing"])[-1])

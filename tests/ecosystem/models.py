@@ -1,0 +1,47 @@
+"""The models that the clients ask: tiny ones with random weights, and two of Triton's examples."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from export.exporter import export_any
+from export.settings import ExportSettings
+from tests.conformance.models import write_add_sub, write_identity
+from tests.e2e.server import ServerProcess
+from tests.fakes.tiny import tiny_classifier, tiny_embedder
+from tests.fakes.tiny_gpt import tiny_generator, tiny_gpt
+
+MAX_POSITIONS = 512  # tokens of a prompt and its answer; a token is a byte
+TOKENIZER = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|endoftext|>"}
+
+
+def write_repository(folder: Path) -> None:
+    """A generator, an embedder, a classifier, and two models of tensors."""
+    network = tiny_gpt(max_positions=MAX_POSITIONS)
+    export_any(tiny_generator(network), ExportSettings("tiny-gpt", folder, "fp32"))
+    export_any(tiny_embedder(), ExportSettings("tiny-embed", folder, "fp32"))
+    export_any(tiny_classifier(), ExportSettings("tiny-spam", folder, "fp32"))
+    write_add_sub(folder, "simple", "INT32")
+    write_identity(folder, "identity_bytes", "BYTES")
+
+
+def write_tokenizer(repository: Path, folder: Path) -> None:
+    """The generator's tokenizer as `transformers` opens it from a disk."""
+    folder.mkdir()
+    shutil.copy(repository / "tiny-gpt" / "1" / "tokenizer.json", folder)
+    (folder / "tokenizer_config.json").write_text(json.dumps(TOKENIZER), encoding="utf-8")
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[dict[str, str]]:
+    """Runs a server; the environment variables by which a client finds what it needs."""
+    repository, tokenizer = folder / "repository", folder / "tokenizer"
+    write_repository(repository)
+    write_tokenizer(repository, tokenizer)
+    with ServerProcess(repository, "--http-port", "0") as server:
+        yield {
+            "ATTENDANT_URL": f"http://{server.http_address}",
+            "ATTENDANT_TOKENIZER": str(tokenizer),
+        }

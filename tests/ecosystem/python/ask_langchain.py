@@ -1,0 +1,52 @@
+"""`langchain-openai`: its language model, streams, batches and embeddings; a chat is refused."""
+
+import asyncio
+import math
+import os
+
+import openai
+from langchain_openai import ChatOpenAI, OpenAI, OpenAIEmbeddings
+from pydantic import SecretStr
+
+BASE = f"{os.environ['ATTENDANT_URL']}/v1"
+KEY = SecretStr("none")
+ROUNDING = 1e-5  # a text in a batch and alone
+TEXTS = ["win a prize", "lunch"]
+
+
+def check_language_model() -> None:
+    model = OpenAI(base_url=BASE, api_key=KEY, model="tiny-gpt", temperature=0, max_tokens=12)
+    whole = model.invoke("The function")
+    assert whole
+    assert "".join(model.stream("The function")) == whole
+    assert model.batch(["The function", "A list"])[0] == whole
+    assert asyncio.run(model.ainvoke("The function")) == whole
+    generation = model.generate(["The function"])
+    assert generation.llm_output is not None
+    assert generation.llm_output["token_usage"]["completion_tokens"] > 0
+
+
+def check_embeddings() -> None:
+    """`check_embedding_ctx_length=False` sends texts; else it sends ids of another tokenizer."""
+    embeddings = OpenAIEmbeddings(
+        base_url=BASE, api_key=KEY, model="tiny-embed", check_embedding_ctx_length=False
+    )
+    vectors = embeddings.embed_documents(TEXTS)
+    assert len(vectors) == len(TEXTS)
+    assert math.dist(vectors[0], embeddings.embed_query(TEXTS[0])) < ROUNDING
+
+
+def check_chat_is_refused() -> None:
+    chat = ChatOpenAI(base_url=BASE, api_key=KEY, model="tiny-gpt")
+    try:
+        chat.invoke("hello")
+    except openai.BadRequestError as error:
+        assert error.code == "no_chat_template"
+    else:
+        raise AssertionError("a model without a chat template answered a chat")
+
+
+if __name__ == "__main__":
+    check_language_model()
+    check_embeddings()
+    check_chat_is_refused()
