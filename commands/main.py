@@ -124,7 +124,7 @@ def _version(
 
 
 def healthcheck(context: typer.Context) -> None:
-    """Check the server's gRPC health: exit code 0 if it is SERVING, else 1."""
+    """Check the server's health, by gRPC or HTTP: exit code 0 if SERVING, else 1."""
     raise typer.Exit(check_health(context.args))
 
 

@@ -41,11 +41,19 @@ def main(arguments: Sequence[str]) -> int:
         access = read_access(
             flags.tls_ca, flags.tls_cert, flags.tls_key, flags.tls_name, flags.token_file
         )
-        status, reason = _ask(flags.address, flags.service, flags.timeout_s, access)
+        if flags.address.startswith(("http://", "https://")):
+            from commands.ask.health_http import ask_over_http  # gRPC's check starts without it
+
+            pair = (flags.tls_cert, flags.tls_key) if flags.tls_cert else None
+            status, reason = ask_over_http(
+                flags.address, flags.service, flags.timeout_s, access, pair
+            )
+        else:
+            status, reason = _ask(flags.address, flags.service, flags.timeout_s, access)
     except AttendantError as error:
         sys.stderr.write(f"{ERROR}{error}\n")
         return WRONG_USAGE
-    words = flags.address, flags.service, status, reason
+    words = flags.address, flags.service, status, reason[:MAX_REASON]
     sys.stdout.write(" ".join(word for word in words if word) + "\n")
     return int(status != "SERVING")
 
@@ -60,7 +68,7 @@ class Parser(argparse.ArgumentParser):
 def parser() -> argparse.ArgumentParser:
     parser = Parser(
         "attendant healthcheck",
-        description="Check the server's gRPC health: exit code 0 if it is SERVING, else 1.",
+        description="Check the server's health, by gRPC or HTTP: exit code 0 if SERVING, else 1.",
         allow_abbrev=False,
     )
     defaults = {"--address": own_address(), "--service": "", "--timeout-s": "2", "--tls-name": ""}
@@ -85,7 +93,8 @@ def _seconds(text: str) -> float:
 FLAGS: tuple[tuple[str, str, Callable[[str], object], str], ...] = (
     (
         *("--address", "ATTENDANT_ADDRESS", str),
-        "HOST:PORT of the server; by default that of a server with the same environment.",
+        "HOST:PORT of the server's gRPC, or http[s]://HOST:PORT; by default gRPC's of a server "
+        "with the same environment.",
     ),
     (
         *("--service", "ATTENDANT_HEALTH_SERVICE", str),

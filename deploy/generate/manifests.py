@@ -23,12 +23,17 @@ COPIES = {"rules": "prometheus/rules/attendant.yml", "dashboards": "grafana/dash
 OF_HELM = {"app.kubernetes.io/managed-by", "helm.sh/chart"}
 KSERVE = ROOT / "deploy/kserve/clusterservingruntime.yaml"
 KSERVE_CUDA = KSERVE.with_name("clusterservingruntime-cuda.yaml")
+KSERVE_HTTP = KSERVE.with_name("clusterservingruntime-http.yaml")
 HEADER = "# Rendered from deploy/helm/attendant/ci/{} by `make manifests`.{}\n"
 
 KSERVE_CUDA_HEADER = """\
 # Rendered from clusterservingruntime.yaml and the chart by `make manifests`.
 # Unverified on CUDA (2026-11-23). An InferenceService with this runtime needs maxSurge 0 and
 # maxUnavailable 1: a new pod would wait for the GPU of an old one.
+"""
+KSERVE_HTTP_HEADER = """\
+# Rendered from clusterservingruntime.yaml by `make manifests`: KServe's gateway leads to HTTP, the
+# v2 protocol as REST, and gRPC is at port 8001 of its Service.
 """
 NEEDS = """\
 #
@@ -60,6 +65,7 @@ def made_files() -> dict[Path, str]:
         for name, text in _plain(values):
             files[ROOT / "deploy" / folder / name] = text
     files[KSERVE_CUDA] = _kserve_cuda()
+    files[KSERVE_HTTP] = _kserve_http()
     return files
 
 
@@ -145,6 +151,16 @@ def _kserve_cuda() -> str:
         device if one["name"] == device["name"] else one for one in container["env"]
     ]
     return KSERVE_CUDA_HEADER + _text(runtime)
+
+
+def _kserve_http() -> str:
+    """KServe's runtime for REST: its Service's port 80 is the first of the container's ports."""
+    runtime = yaml.safe_load(KSERVE.read_text(encoding="utf-8"))
+    runtime["metadata"]["name"] += "-http"
+    runtime["spec"]["protocolVersions"] = ["v2"]
+    (container,) = runtime["spec"]["containers"]
+    container["ports"].reverse()
+    return KSERVE_HTTP_HEADER + _text(runtime)
 
 
 def _namespace() -> Object:

@@ -167,8 +167,11 @@ def test_rules_and_dashboards_arrive_whole() -> None:
 def test_helm_test_asks_the_service_with_the_certificate_alone() -> None:
     (pod,) = objects.of_kind(render_named("guarded-values.yaml"), "Pod")
     assert pod["metadata"]["annotations"]["helm.sh/hook"] == "test"
-    assert pod["spec"]["containers"][0]["args"][0] == "healthcheck"
-    assert "demo-attendant:8001" in pod["spec"]["containers"][0]["args"]
+    arguments = [one["args"] for one in pod["spec"]["containers"]]
+    assert [one[0] for one in arguments] == ["healthcheck", "healthcheck"]
+    assert [one[-1] for one in arguments] == ["demo-attendant:8001", "https://demo-attendant:8000"]
+    variables = [objects.variables(one) for one in pod["spec"]["containers"]]
+    assert variables[0] == variables[1]
     (tls,) = (one["secret"] for one in pod["spec"]["volumes"] if one["name"] == "tls")
     assert tls["items"] == [{"key": "tls.crt", "path": "tls.crt"}]
 
@@ -177,9 +180,11 @@ def test_helm_test_is_let_through_the_network_policy() -> None:
     made = render_named("guarded-values.yaml")
     (pod,) = objects.of_kind(made, "Pod")
     (policy,) = objects.of_kind(made, "NetworkPolicy")
-    grpc = next(r for r in policy["spec"]["ingress"] if r["ports"][0]["port"] == "grpc")
-    let_in = [peer["podSelector"]["matchLabels"] for peer in grpc["from"] if "podSelector" in peer]
-    assert any(labels.items() <= pod["metadata"]["labels"].items() for labels in let_in)
+    asked = [r for r in policy["spec"]["ingress"] if r["ports"][0]["port"] in ("grpc", "http")]
+    assert len(asked) == 2
+    for rule in asked:
+        peers = [one["podSelector"]["matchLabels"] for one in rule["from"] if "podSelector" in one]
+        assert any(labels.items() <= pod["metadata"]["labels"].items() for labels in peers)
 
 
 @pytest.mark.parametrize(

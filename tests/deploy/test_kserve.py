@@ -21,14 +21,19 @@ def _read(name: str) -> Any:
 
 RUNTIME = _read("clusterservingruntime.yaml")
 CUDA_RUNTIME = _read("clusterservingruntime-cuda.yaml")
+HTTP_RUNTIME = _read("clusterservingruntime-http.yaml")
 SERVICE = _read("inferenceservice.yaml")
 PREDICTOR = SERVICE["spec"]["predictor"]
 (CONTAINER,) = RUNTIME["spec"]["containers"]
-EVERYTHING = [RUNTIME, CUDA_RUNTIME, SERVICE]
+EVERYTHING = [RUNTIME, CUDA_RUNTIME, HTTP_RUNTIME, SERVICE]
 each_runtime = pytest.mark.parametrize(
     ("runtime", "values"),
-    [(RUNTIME, "baked-values.yaml"), (CUDA_RUNTIME, "plain-gpu-values.yaml")],
-    ids=["cpu", "cuda"],
+    [
+        (RUNTIME, "baked-values.yaml"),
+        (CUDA_RUNTIME, "plain-gpu-values.yaml"),
+        (HTTP_RUNTIME, "baked-values.yaml"),
+    ],
+    ids=["cpu", "cuda", "http"],
 )
 
 
@@ -66,7 +71,10 @@ def test_it_runs_as_the_chart_runs_it(runtime: Object, values: str) -> None:
     ours = objects.server_of(render_named(values))
     for name in ("startupProbe", "readinessProbe", "livenessProbe", "lifecycle", "resources"):
         assert container[name] == ours[name], name
-    assert container["ports"][0]["containerPort"] == pod_rules.GRPC_PORT
+    ports = {"h2c": pod_rules.GRPC_PORT, "http1": pod_rules.HTTP_PORT}
+    assert {one["name"]: one["containerPort"] for one in container["ports"]} == ports
+    (protocol,) = runtime["spec"]["protocolVersions"]
+    assert container["ports"][0]["name"] == {"grpc-v2": "h2c", "v2": "http1"}[protocol]
     theirs, chart = objects.variables(container), objects.variables(ours)
     for name in (
         "HOST",

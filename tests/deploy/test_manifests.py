@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from deploy.generate.chart import CHART, ROOT, Object
-from deploy.generate.manifests import DECIDED, KSERVE_CUDA, PLAIN, made_files
+from deploy.generate.manifests import DECIDED, KSERVE_CUDA, KSERVE_HTTP, PLAIN, made_files
 from tests.deploy import objects, rules
 from tests.deploy.test_chart import validate
 
@@ -32,7 +32,7 @@ def test_made_files_are_fresh(path: Path) -> None:
 def test_nothing_made_is_left_over() -> None:
     folders = *FOLDERS, CHART / "files"
     found = {path for folder in folders for path in folder.rglob("*") if path.is_file()}
-    assert found == MADE.keys() - {CHART / "values.schema.json", KSERVE_CUDA}
+    assert found == MADE.keys() - {CHART / "values.schema.json", KSERVE_CUDA, KSERVE_HTTP}
 
 
 @in_every_folder

@@ -66,6 +66,72 @@ async def test_a_service_that_is_not_serving_exits_1_with_one_line(
     assert result.stdout.count("\n") == 1
 
 
+@pytest.mark.parametrize("service", ["", "readiness", "liveness", "spam"])
+async def test_it_asks_over_http_where_the_address_says_so(tmp_path: Path, service: str) -> None:
+    write_models(tmp_path)
+    async with serving(tmp_path, http_port=0) as running:
+        address = f"http://127.0.0.1:{running.app.http_port}"
+        result = await run("--service", service, "--address", address)
+        assert (result.exit_code, result.stdout.split()[-1]) == (0, "SERVING")
+
+
+async def test_a_server_that_stops_is_not_ready_over_http_either(tmp_path: Path) -> None:
+    write_models(tmp_path)
+    async with serving(tmp_path, http_port=0, drain_delay_s=1_000.0) as running:
+        stopping = asyncio.create_task(running.app.stop())
+        await eventually(lambda: running.app._admission.is_leaving)
+        result = await run("--address", f"http://127.0.0.1:{running.app.http_port}")
+        running.app.hurry()
+        await within_patience(stopping)
+    assert (result.exit_code, result.stdout.split()[1]) == (1, "503")
+
+
+@pytest.mark.parametrize(
+    ("address", "service", "word"),
+    [
+        ("http://127.0.0.1:1", "", "UNAVAILABLE"),
+        ("http://127.0.0.1:{port}", "nobody", "503 Service Unavailable"),
+        ("https://127.0.0.1:{port}", "", "UNAVAILABLE"),  # the port speaks no TLS
+        ("http://127.0.0.1:{port}/x", "", "expected http://HOST:PORT"),
+        ("http://127.0.0.1:x", "", "expected http://HOST:PORT"),
+    ],
+)
+async def test_a_check_over_http_that_fails_says_why(
+    tmp_path: Path, address: str, service: str, word: str
+) -> None:
+    write_models(tmp_path)
+    async with serving(tmp_path, http_port=0) as running:
+        place = address.format(port=running.app.http_port)
+        result = await run("--address", place, "--service", service)
+    assert result.exit_code != 0
+    assert word in result.output
+    assert result.output.count("\n") == 1
+
+
+async def test_a_check_over_https_trusts_the_certificate_and_shows_its_own(tmp_path: Path) -> None:
+    """As `helm test` asks: by the Service's name, which the certificate need not have."""
+    authority = Authority(tmp_path, "authority")
+    signed, own = authority.sign("server"), authority.sign("client")
+    folder = tmp_path / "models"
+    folder.mkdir()
+    write_models(folder)
+    tls = {"tls_cert": str(signed.cert), "tls_key": str(signed.key)}
+    tls["tls_client_ca"] = str(authority.cert)
+    async with serving(folder, None, http_port=0, **tls) as running:
+        address = f"https://127.0.0.1:{running.app.http_port}"
+        known = {
+            "ATTENDANT_CLIENT_TLS_CA": str(authority.cert),
+            "ATTENDANT_CLIENT_TLS_NAME": "localhost",
+            "ATTENDANT_CLIENT_TLS_CERT": str(own.cert),
+            "ATTENDANT_CLIENT_TLS_KEY": str(own.key),
+        }
+        good = await run("--address", address, **known)
+        misnamed = await run("--address", address, **known | {"ATTENDANT_CLIENT_TLS_NAME": "else"})
+        without = {name: known[name] for name in list(known)[:2]}
+        unknown = await run("--address", address, **without)
+    assert (good.exit_code, misnamed.exit_code, unknown.exit_code) == (0, 1, 1), good.output
+
+
 @pytest.mark.parametrize(
     ("service", "reason"),
     [

@@ -39,7 +39,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- $v := .Values }}
 {{- $ports := list
   (dict "name" "grpc" "port" 8001 "appProtocol" (include "attendant.appProtocol" .) "services" (list "" "-balanced") "from" $v.networkPolicy.grpcFrom "isTested" true)
-  (dict "name" "http" "port" 8000 "appProtocol" (ternary "https" "http" (ne $v.tls.secretName "")) "services" (list "" "-balanced") "from" $v.networkPolicy.grpcFrom)
+  (dict "name" "http" "port" 8000 "appProtocol" (ternary "https" "http" (ne $v.tls.secretName "")) "services" (list "" "-balanced") "from" $v.networkPolicy.grpcFrom "isTested" true)
   (dict "name" "metrics" "port" 8002 "appProtocol" "http" "services" (list "") "from" $v.networkPolicy.metricsFrom)
 }}
 {{- if $v.admin.enabled }}
