@@ -41,8 +41,8 @@ def mask_session() -> FakeSession:
     return FakeSession(Signature(inputs, (spec("logits", "FP32", -1, NUM_TOKENS),)), compute)
 
 
-def write_fill_mask(repository: Path) -> None:
-    """The model `fills`."""
+def write_fill_mask(repository: Path, name: str = "fills") -> None:
+    """A model that fills masks."""
     manifest = Manifest(
         task="fill-mask",
         precision="fp32",
@@ -51,7 +51,7 @@ def write_fill_mask(repository: Path) -> None:
         mask_token_id=MASK_ID,
         example="win the [MASK]",
     )
-    folder = write_model(repository, "fills", manifest)
+    folder = write_model(repository, name, manifest)
     tokenizer = Tokenizer.from_file(str(folder / "1" / "tokenizer.json"))
     tokenizer.add_special_tokens(["[MASK]"])
     tokenizer.save(str(folder / "1" / "tokenizer.json"))

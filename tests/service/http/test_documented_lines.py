@@ -23,6 +23,7 @@ from tests.fakes.sessions import (
     text_session,
     write_model,
 )
+from tests.fakes.tasks import mask_session, write_fill_mask
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
@@ -38,8 +39,11 @@ async def documented_models(repository: Path, **settings: Any) -> AsyncIterator[
     write_model(repository, "spam", classifier_manifest())
     write_model(repository, "minilm", embedder_manifest(pooling="mean, normalised"))
     write_model(repository, "gpt", generator_manifest())
+    write_fill_mask(repository, "bert")
     sessions = FakeSessions(
-        spam=lambda: text_session("logits", 3), minilm=lambda: text_session("embedding", 4)
+        spam=lambda: text_session("logits", 3),
+        minilm=lambda: text_session("embedding", 4),
+        bert=mask_session,
     )
     async with serving(repository, sessions, **settings) as running:
         yield running
