@@ -30,6 +30,7 @@ TOKENIZE = "/attendant.v1.TextService/Tokenize"
 DETOKENIZE = "/attendant.v1.TextService/Detokenize"
 DEFAULT_MAX_TOKENS = 16  # OpenAI's
 MAX_LOGPROBS = 20  # the typed API's; OpenAI's is 5
+MAX_BEST_OF = 64  # as the typed API's `n`
 REASONS = {pb.FINISH_REASON_STOP: "stop", pb.FINISH_REASON_LENGTH: "length"}
 Values = dict[str, Any]
 
@@ -139,6 +140,8 @@ def _check_best_of(asked: CompletionRequest) -> None:
         raise invalid(
             f"best_of is {asked.best_of}, expected at least n, which is {asked.n or 1}", "best_of"
         )
+    if asked.best_of > MAX_BEST_OF:
+        raise invalid(f"best_of is {asked.best_of}, expected at most {MAX_BEST_OF}", "best_of")
     if asked.stream and asked.best_of > (asked.n or 1):
         raise invalid("best_of is larger than n, expected stream to be false", "best_of")
 

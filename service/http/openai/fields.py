@@ -15,7 +15,7 @@ MAX_ID = 2**32 - 1
 
 def prompts_of(raw: msgspec.Raw, name: str, most: int) -> list[Prompt]:
     """A text, token ids, or a list of one of them, as a list. Raises `HttpError`."""
-    value = msgspec.json.decode(raw)
+    value = _decoded(raw, name)
     if isinstance(value, str) or _is_ids(value):
         value = [value]
     if not isinstance(value, list) or not all(isinstance(e, str) or _is_ids(e) for e in value):
@@ -30,7 +30,7 @@ def prompts_of(raw: msgspec.Raw, name: str, most: int) -> list[Prompt]:
 
 def texts_of(raw: msgspec.Raw, name: str, most: int, *, hint: str = "") -> list[str]:
     """A text, or a list of them, as a list. Raises `HttpError`."""
-    value = msgspec.json.decode(raw)
+    value = _decoded(raw, name)
     texts = [value] if isinstance(value, str) else value
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
         raise invalid(f"{name} is expected to be a text or a list of texts{hint}", name)
@@ -58,6 +58,14 @@ async def together(works: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
     except BaseExceptionGroup as several:
         raise several.exceptions[0] from None
     return [task.result() for task in tasks]
+
+
+def _decoded(raw: msgspec.Raw, name: str) -> Any:  # noqa: ANN401 - any JSON
+    """The value of a field, of which reading the body has checked no more than the grammar."""
+    try:
+        return msgspec.json.decode(raw)
+    except (msgspec.DecodeError, ValueError) as error:  # no UTF-8; a number too large
+        raise invalid(f"{name} cannot be read: {error}", name) from error
 
 
 def _is_ids(value: object) -> bool:

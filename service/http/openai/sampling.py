@@ -12,6 +12,8 @@ from attendant.v1 import generation_pb2 as pb
 from service.http.openai.fields import unsupported
 from service.http.status import invalid
 
+MAX_PRIORITY = 2**32 - 1  # of its field in the typed API
+MAX_ID_DIGITS = 10  # those of 2^32
 NO_INFILLING = "the model continues texts, and fills no gap before a suffix"
 
 
@@ -63,6 +65,10 @@ class SamplingFields(msgspec.Struct, kw_only=True):
             raise unsupported("truncate_prompt_tokens", "a prompt that is too long is refused")
         if self.prompt_logprobs is not None:
             raise unsupported("prompt_logprobs", "a prompt's tokens are not scored")
+        if self.priority is not None and self.priority > MAX_PRIORITY:
+            raise invalid(
+                f"priority is {self.priority}, expected at most {MAX_PRIORITY}", "priority"
+            )
         if self.stream_options is not None and not self.stream:
             raise invalid("stream_options is set, expected stream to be true", "stream_options")
 
@@ -85,7 +91,9 @@ class SamplingFields(msgspec.Struct, kw_only=True):
         try:
             return pb.SamplingParams(**present)
         except (ValueError, TypeError) as error:  # a number that its field cannot hold
-            raise invalid(f"a sampling parameter is out of range: {error}") from error
+            odd = next((name for name in present if not _fits(name, present[name])), None)
+            named_odd = odd or "a sampling parameter"
+            raise invalid(f"{named_odd} is out of range: {error}", odd) from error
 
     @property
     def has_usage(self) -> bool:
@@ -104,10 +112,19 @@ _ALIKE = (
 )
 
 
+def _fits(name: str, value: Any) -> bool:  # noqa: ANN401 - of any field
+    """Whether a field of the message can hold a value."""
+    try:
+        pb.SamplingParams(**{name: value})
+    except (ValueError, TypeError):
+        return False
+    return True
+
+
 def _biases(named: dict[str, float]) -> dict[int, float]:
     biases: dict[int, float] = {}
     for text, bias in named.items():
-        if not (text.isascii() and text.isdigit()):
+        if not (text.isascii() and text.isdigit() and len(text) <= MAX_ID_DIGITS):
             raise invalid(
                 f"logit_bias has the key '{text[:64]}', expected a token id", "logit_bias"
             )

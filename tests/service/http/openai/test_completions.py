@@ -228,7 +228,12 @@ REFUSED: list[tuple[dict[str, Any], str | None, str]] = [
     ({"prompt": {"text": "a"}}, "prompt", "prompt is expected to be a text, token ids"),
     ({"prompt": "x" * 64}, None, "the prompt has 64 tokens, the model takes 1 to 63"),
     ({"max_tokens": 0}, None, "max_tokens is 0, expected 1 to 1048576"),
-    ({"max_tokens": -1}, None, "a sampling parameter is out of range: "),
+    ({"max_tokens": -1}, "max_tokens", "max_tokens is out of range: "),
+    ({"stop_token_ids": [-1]}, "stop_token_ids", "stop_token_ids is out of range: "),
+    ({"seed": 2**64}, "seed", "seed is out of range: "),
+    ({"priority": 2**32}, "priority", "priority is 4294967296, expected at most 4294967295"),
+    ({"best_of": 10**12}, "best_of", "best_of is 1000000000000, expected at most 64"),
+    ({"logit_bias": {"9" * 5_000: 1}}, "logit_bias", "logit_bias has the key '999"),
     ({"max_tokens": "ten"}, "max_tokens", "Expected `int | null`, got `str`"),
     ({"logprobs": 21}, "logprobs", "logprobs is 21, expected 0 to 20"),
     ({"temperature": -1}, None, "temperature is -1.0, expected 0 to 100"),
@@ -262,6 +267,16 @@ async def test_what_cannot_be_is_refused_and_the_server_answers_on(
     assert error["param"] == param
     assert error["type"] == "invalid_request_error"
     assert await texts_of(served, **GREEDY) == [greedy_text("once", 10)]
+
+
+@pytest.mark.parametrize(
+    "prompt", [b'"\xff"', b'["a", "\xff"]', b"[1e999]", b"[%s]" % (b"9" * 5_000)]
+)
+async def test_a_prompt_that_cannot_be_read_is_refused(served: Served, prompt: bytes) -> None:
+    answer = await ask(served, "POST", PATHS[0], b'{"model": "tale", "prompt": %s}' % prompt)
+    assert answer.status == 400
+    assert answer.json["error"]["param"] == "prompt"
+    assert answer.json["error"]["message"].startswith("prompt cannot be read: ")
 
 
 @pytest.mark.parametrize("body", [b"[1]", b'"text"', b"7", b"null", b"{", b"", b"\xff"])

@@ -222,6 +222,23 @@ async def test_what_cannot_be_scored_is_refused(
     assert answer.json["error"]["message"].startswith(text)
 
 
+@pytest.mark.parametrize(
+    ("path", "body", "param"),
+    [
+        ("/v1/embeddings", b'{"model": "mini", "input": "\xff"}', "input"),
+        ("/classify", b'{"model": "spam", "input": ["\xff"]}', "input"),
+        ("/score", b'{"model": "match", "text_1": "a", "text_2": "\xff"}', "text_2"),
+    ],
+)
+async def test_a_text_that_is_no_utf8_is_refused(
+    served: Served, path: str, body: bytes, param: str
+) -> None:
+    answer = await ask(served, "POST", path, body)
+    assert answer.status == 400
+    assert answer.json["error"]["param"] == param
+    assert answer.json["error"]["message"].startswith(f"{param} cannot be read: ")
+
+
 async def test_the_similarity_of_an_embedder_is_what_the_typed_api_says(served: Served) -> None:
     similar = await call(served, "Similarity", texts=["win"], others=TEXTS)
     expected = list(similar.rows[0].values)
