@@ -7,6 +7,7 @@ import json
 import math
 import re
 import shutil
+import ssl
 import subprocess
 import time
 from collections.abc import Iterator
@@ -110,7 +111,7 @@ def server(
     with (repository / "spam/config.pbtxt").open("a", encoding="utf-8") as config:
         config.write("response_cache { enable: true }\n")
     pair = authority.sign("server", days=90)
-    flags = "--tls-cert", str(pair.cert), "--tls-key", str(pair.key)
+    flags = "--tls-cert", str(pair.cert), "--tls-key", str(pair.key), "--http-port", "0"
     with ServerProcess(repository, "--response-cache-bytes", str(2**20), *flags) as process:
         yield process
 
@@ -171,14 +172,17 @@ def filled_in(expression: str) -> str:
     return re.sub(r"\$(namespace|job|instance|model)\b", ".*", expression)
 
 
-def ask_a_little(address: str, authority: Authority) -> None:
+def ask_a_little(server: ServerProcess, authority: Authority) -> None:
     """Texts of different lengths at once, a repeated one, and prompts that begin alike."""
     request = generation_pb2.GenerateRequest(
         model="gpt",
         text=PROMPT,
         sampling_params=generation_pb2.SamplingParams(temperature=0, max_tokens=8),
     )
-    access = Access(authority.cert.read_bytes())
+    address, access = server.address, Access(authority.cert.read_bytes())
+    trusted = ssl.create_default_context(cafile=str(authority.cert))
+    with urlopen(f"https://{server.http_address}/ping", timeout=10, context=trusted):
+        pass
     with (
         Client(address, 20.0, access) as typed,
         triton.InferenceServerClient(
@@ -217,7 +221,7 @@ def test_no_query_of_a_dashboard_or_rule_is_empty(
     asked |= {name: name for name in promql.recorded()}
     until_s = time.monotonic() + VALUES_LIMIT_S
     while asked and time.monotonic() < until_s:
-        ask_a_little(server.address, authority)
+        ask_a_little(server, authority)
         asked = {where: query for where, query in asked.items() if not prometheus.has_value(query)}
     assert not asked
 
