@@ -99,7 +99,7 @@ class Commands(CommandGroup):
 
 app = typer.Typer(
     cls=Commands,
-    help="Serve transformer models over gRPC.",
+    help="Serve transformer models over gRPC and HTTP.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},

@@ -1,4 +1,4 @@
-"""The server: reads a model repository and answers over gRPC. Runs without torch."""
+"""The server: reads a model repository and answers over gRPC and HTTP. Runs without torch."""
 
 __version__: str
 

@@ -135,8 +135,8 @@ class Settings:
     )
     tls_cert: str = _access(
         "",
-        "PEM file with the gRPC port's certificate and its chain, which turns TLS on; it is read "
-        "again when it changes.",
+        "PEM file with the certificate of the gRPC, HTTP and administration ports, and its chain, "
+        "which turns TLS on; it is read again when it changes.",
     )
     tls_key: str = _access("", "PEM file with the certificate's private key, unencrypted.")
     tls_client_ca: str = _access(
@@ -145,7 +145,7 @@ class Settings:
         "present one.",
     )
     token_file: str = _access(
-        "", "File of bearer tokens, one per line; if set, every call must carry one of them."
+        "", "File of bearer tokens, one per line; if set, every call but probes must carry one."
     )
     restricted_protocols: str = _access(
         "", "Groups of calls that require a key: <protocol>,...:<key>=<value or @file>;..."

@@ -18,7 +18,10 @@ Headers: TypeAlias = tuple[tuple[bytes, bytes], ...]
 RETRY_AFTER_MS = 100  # about a full queue's worth of small batches
 NO_RETRY: Headers = ((b"x-should-retry", b"false"),)  # else openai's clients ask three times
 OPENAI_SEGMENTS = frozenset(
-    ("v1", "openai", "tokenize", "detokenize", "tokenizer_info", "score", "rerank", "classify")
+    (
+        *("v1", "openai", "tokenize", "detokenize", "tokenizer_info"),
+        *("score", "rerank", "ranking", "classify"),
+    )
 )
 
 
@@ -129,8 +132,9 @@ OPENAI, TRITON, PLAIN = OpenAIWriter(), TextWriter(is_triton=True), TextWriter()
 
 def writer_of(path: str) -> Writer:
     """The writer for a path, with or without a query."""
-    first, _, rest = path.lstrip("/").partition("?")[0].partition("/")
-    is_openai = first in OPENAI_SEGMENTS or (first == "models" and "/v1/" in f"{rest}/")
+    first, *rest = path.lstrip("/").partition("?")[0].split("/")
+    leading = rest[1:2] if first == "models" else [first]  # what follows a model's name
+    is_openai = not OPENAI_SEGMENTS.isdisjoint(leading)
     if is_openai or path.startswith("/v2/rerank"):
         return OPENAI
     return TRITON if first == "v2" else PLAIN

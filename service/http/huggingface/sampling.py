@@ -11,6 +11,7 @@ import msgspec
 from attendant.v1 import generation_pb2 as pb
 
 from service.http.huggingface.fields import Count, refuse
+from service.http.openai.fields import sampling_params_of
 from service.http.status import invalid
 
 REFUSED = {
@@ -108,10 +109,7 @@ class GenerationParameters(msgspec.Struct, kw_only=True):
         if (self.num_beams or 1) > 1:
             named |= {"beam_width": self.num_beams, "temperature": 0.0}
         present = {name: value for name, value in named.items() if value is not None}
-        try:
-            return pb.SamplingParams(**present)
-        except (ValueError, TypeError) as error:  # a number that its field cannot hold
-            raise invalid(f"a sampling parameter is out of range: {error}") from error
+        return sampling_params_of(present)
 
     @property
     def _temperature(self) -> float:

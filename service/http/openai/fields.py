@@ -1,10 +1,11 @@
 """Fields of requests that have several forms, and work that several parts of a request are."""
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar
 
 import msgspec
+from attendant.v1 import generation_pb2 as pb
 
 from service.http.status import HttpError, invalid
 
@@ -43,6 +44,16 @@ def check_count(count: int, name: str, most: int) -> None:
         raise invalid(f"{name} has {count} elements, expected 1 to {most}", name)
 
 
+def sampling_params_of(named: Mapping[str, Any]) -> pb.SamplingParams:
+    """The message of these fields. Raises `HttpError` for a number that its field cannot hold."""
+    try:
+        return pb.SamplingParams(**named)
+    except (ValueError, TypeError) as error:
+        odd = next((name for name, value in named.items() if not _fits(name, value)), None)
+        what = odd or "a sampling parameter"
+        raise invalid(f"{what} is out of range: {error}", odd) from error
+
+
 def unsupported(name: str, why: str) -> HttpError:
     """The refusal of a field whose meaning would be lost if it were ignored."""
     return invalid(f"{name} is not supported: {why}", name, "unsupported_parameter")
@@ -58,6 +69,16 @@ async def together(works: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
     except BaseExceptionGroup as several:
         raise several.exceptions[0] from None
     return [task.result() for task in tasks]
+
+
+def _fits(name: str, value: object) -> bool:
+    """Whether a field of the message can hold a value."""
+    fields: dict[str, Any] = {name: value}
+    try:
+        pb.SamplingParams(**fields)
+    except (ValueError, TypeError):
+        return False
+    return True
 
 
 def _decoded(raw: msgspec.Raw, name: str) -> Any:  # noqa: ANN401 - any JSON

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from attendant.v1 import generation_pb2 as pb
 
-from service.http.openai.fields import unsupported
+from service.http.openai.fields import sampling_params_of, unsupported
 from service.http.status import invalid
 
 MAX_PRIORITY = 2**32 - 1  # of its field in the typed API
@@ -88,12 +88,7 @@ class SamplingFields(msgspec.Struct, kw_only=True):
         if self.use_beam_search:
             named |= {"beam_width": self.n or 1, "temperature": 0.0}
         present = {name: value for name, value in named.items() if value is not None}
-        try:
-            return pb.SamplingParams(**present)
-        except (ValueError, TypeError) as error:  # a number that its field cannot hold
-            odd = next((name for name in present if not _fits(name, present[name])), None)
-            named_odd = odd or "a sampling parameter"
-            raise invalid(f"{named_odd} is out of range: {error}", odd) from error
+        return sampling_params_of(present)
 
     @property
     def has_usage(self) -> bool:
@@ -110,15 +105,6 @@ _ALIKE = (
     *("repetition_penalty", "length_penalty", "stop_token_ids", "allowed_token_ids"),
     *("ignore_eos", "min_tokens"),
 )
-
-
-def _fits(name: str, value: Any) -> bool:  # noqa: ANN401 - of any field
-    """Whether a field of the message can hold a value."""
-    try:
-        pb.SamplingParams(**{name: value})
-    except (ValueError, TypeError):
-        return False
-    return True
 
 
 def _biases(named: dict[str, float]) -> dict[int, float]:
