@@ -70,6 +70,8 @@ def main(
         urls = (
             f"gRPC 127.0.0.1:{app.grpc_port}  metrics http://127.0.0.1:{app.metrics_port}/metrics"
         )
+        if app.http_port is not None:
+            urls += f"  HTTP http://127.0.0.1:{app.http_port}"
         print(urls, flush=True)  # noqa: T201 - the program that started it waits for this
 
     asyncio.run(serve(settings, on_ready, Openers(session=SleepingSession)))

@@ -3,6 +3,7 @@
     python -m loadtests.load ragged
     python -m loadtests.load overload --address serving.example:8001
     python -m loadtests.load short --curve --search
+    python -m loadtests.load mixed_models --protocol http
 
 Without an address, servers of our own are started on loopback, over the models that the scenario
 asks. The command fails where the run is not valid, or does not show what the scenario expects.
@@ -29,7 +30,13 @@ from rich.progress import Progress
 from loadtests.load.report import Report, Run
 from loadtests.load.rolling import Replicas
 from loadtests.load.saturation import saturation
-from loadtests.load.scenario import Scenario, ScenarioError, read_scenario
+from loadtests.load.scenario import (
+    PROTOCOLS,
+    Scenario,
+    ScenarioError,
+    check_together,
+    read_scenario,
+)
 from loadtests.load.tally import Tally
 from loadtests.load.workers import START_DELAY_S, WorkerError, Workers
 
@@ -49,6 +56,9 @@ def main(
     repository: Annotated[Path, typer.Option(help="Models for a server of our own.")] = Path(
         "model_repository"
     ),
+    protocol: Annotated[
+        str | None, typer.Option(help="grpc or http, in place of the scenario's.")
+    ] = None,
     seconds: Annotated[float | None, typer.Option(min=0.1, help="Measured time.")] = None,
     rate: Annotated[float | None, typer.Option(min=0.01, help="Requests per second.")] = None,
     processes: Annotated[int | None, typer.Option(min=1, help="Processes that send.")] = None,
@@ -63,7 +73,7 @@ def main(
 ) -> None:
     """Run a scenario, print its table, write its report."""
     try:
-        plan = _with_options(read_scenario(scenario), seconds, rate, processes, brief)
+        plan = _with_options(read_scenario(scenario), protocol, seconds, rate, processes, brief)
     except ScenarioError as error:
         errors.print(str(error), style="red")
         raise typer.Exit(2) from error
@@ -95,6 +105,7 @@ def write(report: Report, folder: Path) -> None:
 
 def _with_options(
     scenario: Scenario,
+    protocol: str | None,
     seconds: float | None,
     rate: float | None,
     processes: int | None,
@@ -112,7 +123,13 @@ def _with_options(
         load = replace(load, rate=rate, of_capacity=0.0)
     if processes is not None:
         load = replace(load, processes=processes)
-    return replace(scenario, load=load)
+    if protocol is not None:
+        if protocol not in PROTOCOLS:
+            raise ScenarioError(f"--protocol is '{protocol}': it must be grpc or http")
+        load = replace(load, protocol=protocol)
+    scenario = replace(scenario, load=load)
+    check_together(scenario)
+    return scenario
 
 
 class LoadTest:
@@ -131,7 +148,9 @@ class LoadTest:
             if not self._given:
                 folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
                 _gather_models(self._scenario, self._repository, folder)
-                self._replicas = stack.enter_context(Replicas(folder, self._scenario.server))
+                self._replicas = stack.enter_context(
+                    Replicas(folder, self._scenario.server, self._scenario.load.protocol)
+                )
             self._progress = stack.enter_context(Progress(console=errors, refresh_per_second=2))
             self._stack = stack.pop_all()
         return self

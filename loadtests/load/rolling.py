@@ -34,8 +34,9 @@ class Restart:
 class Replicas:
     """Servers; they are gone after the block."""
 
-    def __init__(self, repository: Path, plan: ServerPlan) -> None:
+    def __init__(self, repository: Path, plan: ServerPlan, protocol: str = "grpc") -> None:
         self._repository = repository
+        self._protocol = protocol
         self._plan = plan
         self._servers: list[Server] = []
 
@@ -56,7 +57,8 @@ class Replicas:
 
     @property
     def addresses(self) -> Sequence[str]:
-        return [server.address for server in self._servers]
+        over_http = self._protocol == "http"
+        return [server.http_address if over_http else server.address for server in self._servers]
 
     def roll(self, start_s: float, is_over: threading.Event) -> list[Restart]:
         """Restart each in turn, as often as planned, or until the load is over."""
@@ -78,4 +80,5 @@ class Replicas:
 
     def _start(self, port: int) -> Server:
         command = COMMANDS[self._plan.command]
-        return start_server(self._repository, self._plan.flags, port, command)
+        http = ("--http-port=0",) if self._protocol == "http" else ()
+        return start_server(self._repository, (*self._plan.flags, *http), port, command)

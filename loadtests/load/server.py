@@ -21,6 +21,7 @@ class Server:
     process: "subprocess.Popen[str]"
     port: int
     metrics_url: str = ""
+    http_address: str = ""  # where the flags open the port
 
     @property
     def address(self) -> str:
@@ -72,9 +73,10 @@ def start_server(
         )
     try:
         assert process.stdout is not None
-        line = process.stdout.readline()  # "gRPC HOST:PORT  metrics URL"
-        _, address, _, metrics_url = line.split()[:4]
-        return Server(process, int(address.rsplit(":", 1)[1]), metrics_url)
+        line = process.stdout.readline()  # "gRPC HOST:PORT  metrics URL  HTTP URL"
+        _, address, _, metrics_url, *http = line.split()
+        http_address = http[1].partition("//")[2] if http else ""
+        return Server(process, int(address.rsplit(":", 1)[1]), metrics_url, http_address)
     except BaseException:
         process.kill()
         raise
