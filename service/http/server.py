@@ -22,6 +22,7 @@ from service.http.openai.embeddings import embedding_routes
 from service.http.openai.models import model_routes
 from service.http.openai.scores import score_routes
 from service.http.openai.tokens import token_routes
+from service.http.openapi import openapi_routes
 from service.http.tls import tls_context
 from service.http.typed import typed_routes
 from service.repository.repository import ModelRepository
@@ -47,21 +48,20 @@ class HttpServer:
     ) -> None:
         elsewhere = ADMIN_METHODS if settings.admin_port >= 0 else ()
         self.front = Front(settings, operations, admission, calls, elsewhere)
-        self.front.use(
-            (
-                *health_routes(state),
-                *metadata_routes(),
-                *protocol_routes(settings, repository),
-                *model_routes(),
-                *completion_routes(),
-                *chat_routes(),
-                *embedding_routes(),
-                *token_routes(),
-                *score_routes(),
-                *inference_routes(repository),
-                *typed_routes(operations),
-            )
+        routes = (
+            *health_routes(state),
+            *metadata_routes(),
+            *protocol_routes(settings, repository),
+            *model_routes(),
+            *completion_routes(),
+            *chat_routes(),
+            *embedding_routes(),
+            *token_routes(),
+            *score_routes(),
+            *inference_routes(repository),
+            *typed_routes(operations),
         )
+        self.front.use((*routes, *openapi_routes(routes, operations)))
         self._tls = tls_context(settings)
         config = Config(
             self.front,

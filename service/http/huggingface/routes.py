@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from service.http.huggingface import generation, reading, texts
 from service.http.huggingface.fields import Pipeline, Target, wrong_task
 from service.http.request import Reply, Request
-from service.http.routes import Parameters, Route
+from service.http.routes import Route
 from service.http.status import HttpError
 from service.repository.repository import ModelRepository
 
@@ -33,7 +33,16 @@ OWN_PIPELINES: dict[str, Pipeline] = PIPELINES | {
     "text-generation": generation.generation(),
 }
 # Access is decided before the model is known, and all these operations are in one group.
-OPERATION = texts.CLASSIFY
+OPERATION = generation.GENERATE
+BODIES = (
+    texts.LabelRequest,
+    texts.FeatureRequest,
+    texts.SimilarityRequest,
+    reading.MaskRequest,
+    reading.TokenRequest,
+    reading.QuestionRequest,
+    generation.GenerationRequest,
+)
 
 
 def inference_routes(repository: ModelRepository) -> Iterator[Route]:
@@ -47,20 +56,18 @@ def inference_routes(repository: ModelRepository) -> Iterator[Route]:
         return await pipeline(request, target)
 
     async def answer_as(request: Request) -> Reply | None:
-        target = _find(repository, request.parameters["model"])
-        return await PIPELINES[request.parameters["task"]](request, target)
+        pipeline = PIPELINES.get(request.parameters["task"])
+        if pipeline is None:
+            known = ", ".join(sorted(PIPELINES))
+            text = f"there is no such task, expected one of {known}"
+            raise HttpError(404, text, code="not_found")
+        return await pipeline(request, _find(repository, request.parameters["model"]))
 
-    yield Route("POST", "/models/{model}", answer, OPERATION)
-    yield Route("POST", "/models/{model}/pipeline/{task}", answer_as, _operation)
-    yield Route("POST", "/pipeline/{task}/{model}", answer_as, _operation)
-
-
-def _operation(parameters: Parameters) -> str:
-    """Raises `HttpError` for a task that has no pipeline."""
-    if parameters["task"] not in PIPELINES:
-        known = ", ".join(sorted(PIPELINES))
-        raise HttpError(404, f"there is no such task, expected one of {known}", code="not_found")
-    return OPERATION
+    yield Route("POST", "/models/{model}", answer, OPERATION, BODIES, takes_bytes=True)
+    yield Route(
+        "POST", "/models/{model}/pipeline/{task}", answer_as, OPERATION, BODIES, takes_bytes=True
+    )
+    yield Route("POST", "/pipeline/{task}/{model}", answer_as, OPERATION, BODIES, takes_bytes=True)
 
 
 def _find(repository: ModelRepository, name: str) -> Target:

@@ -15,6 +15,7 @@ from service.http.body import Body, check_parts
 from service.http.kserve import control
 from service.http.kserve.calls import LONG_JSON_BYTES, MODEL_INFER, PREFIX, TensorCalls
 from service.http.kserve.metadata import MODEL, VERSION
+from service.http.kserve.request import InferBody
 from service.http.request import Reply, Request
 from service.http.routes import Handler, Route
 from service.repository.repository import ModelRepository
@@ -29,7 +30,9 @@ def protocol_routes(settings: Settings, repository: ModelRepository) -> Iterator
     """The routes, beside those that describe the server and its models."""
     tensors = TensorCalls(settings, repository)
     for place in (MODEL, VERSION):
-        yield Route("POST", f"{place}/infer", tensors.infer, MODEL_INFER)
+        yield Route(
+            "POST", f"{place}/infer", tensors.infer, MODEL_INFER, (InferBody,), takes_bytes=True
+        )
         yield Route("POST", f"{place}/generate", tensors.generate, MODEL_INFER)
         yield Route("POST", f"{place}/generate_stream", tensors.generate_stream, STREAM_INFER)
     for place in ("/v2/repository", REPOSITORY):

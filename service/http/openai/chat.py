@@ -17,7 +17,9 @@ class ChatRequest(SamplingFields, kw_only=True):
 
 
 def chat_routes() -> tuple[Route, ...]:
-    return tuple(Route("POST", f"{base}/chat/completions", chat, GENERATE) for base in BASES)
+    return tuple(
+        Route("POST", f"{base}/chat/completions", chat, GENERATE, (ChatRequest,)) for base in BASES
+    )
 
 
 async def chat(request: Request) -> Reply:

@@ -48,7 +48,10 @@ class CompletionRequest(SamplingFields, kw_only=True):
 
 
 def completion_routes() -> tuple[Route, ...]:
-    return tuple(Route("POST", f"{base}/completions", complete, GENERATE) for base in BASES)
+    return tuple(
+        Route("POST", f"{base}/completions", complete, GENERATE, (CompletionRequest,))
+        for base in BASES
+    )
 
 
 async def complete(request: Request) -> Reply | None:

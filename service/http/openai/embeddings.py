@@ -31,7 +31,9 @@ class EmbeddingRequest(msgspec.Struct, kw_only=True):
 
 
 def embedding_routes() -> tuple[Route, ...]:
-    return tuple(Route("POST", f"{base}/embeddings", embed, EMBED) for base in BASES)
+    return tuple(
+        Route("POST", f"{base}/embeddings", embed, EMBED, (EmbeddingRequest,)) for base in BASES
+    )
 
 
 async def embed(request: Request) -> Reply:

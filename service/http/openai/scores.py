@@ -21,7 +21,7 @@ SCORE_PAIRS = "/attendant.v1.TextService/ScorePairs"
 SIMILARITY = "/attendant.v1.FeatureService/Similarity"
 BASES = ("", "/v1", "/openai/v1", "/models/{model}", "/models/{model}/v1")
 _PAIRS = (("queries", "documents"), ("text_1", "text_2"), ("data_1", "data_2"))
-_ABSENT = msgspec.Raw(b"null")
+_NULL = msgspec.Raw(b"null")
 Values = dict[str, Any]
 
 
@@ -29,12 +29,17 @@ class ScoreRequest(msgspec.Struct, kw_only=True):
     """The body, as vLLM has it: two of its fields, one text with several or as many as these."""
 
     model: str | None = None
-    queries: msgspec.Raw = _ABSENT
-    documents: msgspec.Raw = _ABSENT
-    text_1: msgspec.Raw = _ABSENT
-    text_2: msgspec.Raw = _ABSENT
-    data_1: msgspec.Raw = _ABSENT
-    data_2: msgspec.Raw = _ABSENT
+    queries: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    documents: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    text_1: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    text_2: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    data_1: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    data_2: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+    def of(self, name: str) -> msgspec.Raw:
+        """A field of texts, null where it is absent."""
+        value: msgspec.Raw | msgspec.UnsetType = getattr(self, name)
+        return _NULL if isinstance(value, msgspec.UnsetType) else value
 
 
 class Document(msgspec.Struct):
@@ -71,13 +76,13 @@ class ClassifyRequest(msgspec.Struct, kw_only=True):
 
 
 def score_routes() -> tuple[Route, ...]:
-    routes = [Route("POST", "/v2/rerank", rerank, SCORE_PAIRS)]
+    routes = [Route("POST", "/v2/rerank", rerank, SCORE_PAIRS, (RerankRequest,))]
     for base in BASES:
         routes += [
-            Route("POST", f"{base}/score", score, SCORE_PAIRS),
-            Route("POST", f"{base}/rerank", rerank, SCORE_PAIRS),
-            Route("POST", f"{base}/ranking", rank, SCORE_PAIRS),
-            Route("POST", f"{base}/classify", classify, CLASSIFY),
+            Route("POST", f"{base}/score", score, SCORE_PAIRS, (ScoreRequest,)),
+            Route("POST", f"{base}/rerank", rerank, SCORE_PAIRS, (RerankRequest,)),
+            Route("POST", f"{base}/ranking", rank, SCORE_PAIRS, (RankingRequest,)),
+            Route("POST", f"{base}/classify", classify, CLASSIFY, (ClassifyRequest,)),
         ]
     return tuple(routes)
 
@@ -85,12 +90,12 @@ def score_routes() -> tuple[Route, ...]:
 async def score(request: Request) -> Reply:
     asked = await request.json(ScoreRequest)
     most = request.front.settings.max_texts
-    given = [pair for pair in _PAIRS if getattr(asked, pair[0]) != _ABSENT]
+    given = [pair for pair in _PAIRS if asked.of(pair[0]) != _NULL]
     if len(given) != 1:
         expected = " or ".join(f"{one} and {other}" for one, other in _PAIRS)
         raise invalid(f"the request has {len(given)} pairs of fields, expected {expected}")
     (names,) = given
-    firsts, seconds = (texts_of(getattr(asked, name), name, most) for name in names)
+    firsts, seconds = (texts_of(asked.of(name), name, most) for name in names)
     if len(firsts) not in (1, len(seconds)):
         raise invalid(
             f"{names[0]} has {len(firsts)} texts, expected 1 or as many as {names[1]}, "

@@ -37,8 +37,8 @@ def token_routes() -> tuple[Route, ...]:
         route
         for base in BASES
         for route in (
-            Route("POST", f"{base}/tokenize", tokenize, TOKENIZE),
-            Route("POST", f"{base}/detokenize", detokenize, DETOKENIZE),
+            Route("POST", f"{base}/tokenize", tokenize, TOKENIZE, (TokenizeRequest,)),
+            Route("POST", f"{base}/detokenize", detokenize, DETOKENIZE, (DetokenizeRequest,)),
             Route("GET", f"{base}/tokenizer_info", show_tokenizer, DETOKENIZE),
         )
     )
