@@ -4,6 +4,7 @@ Each converts the request, calls the model, and converts the answer. A call that
 leaves `async with`, which ends its sequences within one step.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, TypeAlias
@@ -32,6 +33,8 @@ _REASONS = {
 }
 
 
+LOGPROBS_PER_TURN = 256  # tokens converted before others have the event loop: some ms
+
 Write: TypeAlias = Callable[[pb.GenerateChunk], Awaitable[None]]
 
 
@@ -57,8 +60,12 @@ class GenerationCalls:
             return
         async with self._started(request, caller) as (model, generation):
             num_unfinished = len(generation.sequences)
+            is_first = True
             async for chunk in generation:
                 message = pb.GenerateChunk(sample_index=chunk.sequence.sample_index)
+                if is_first:
+                    await _add_prompt_logprobs(message, generation, model.tokenizer)
+                is_first = False
                 _add(message, chunk, model.tokenizer)
                 num_unfinished -= chunk.is_last
                 if not num_unfinished:
@@ -76,7 +83,9 @@ class GenerationCalls:
             results = [pb.GeneratedText() for _ in generation.sequences]
             async for chunk in generation:
                 _add(results[chunk.sequence.sample_index], chunk, model.tokenizer)
-        return pb.GenerateResponse(**_summary(model, generation), results=results)
+        response = pb.GenerateResponse(**_summary(model, generation), results=results)
+        await _add_prompt_logprobs(response, generation, model.tokenizer)
+        return response
 
     async def _written(
         self, request: pb.GenerateRequest, caller: Caller
@@ -156,6 +165,24 @@ def _add(
         message.stop_reason = chunk.sequence.stop_reason
         if chunk.sequence.score is not None:
             message.score = chunk.sequence.score
+
+
+async def _add_prompt_logprobs(
+    message: pb.GenerateChunk | pb.GenerateResponse,
+    generation: Generation,
+    tokenizer: PromptTokenizer,
+) -> None:
+    """Append an entry for each token of the prompt, if they are requested."""
+    request, bytes_of = generation.request, tokenizer.bytes_of
+    if request.params.prompt_logprobs is None:
+        return
+    first_id = int(request.prompt_ids[0])
+    message.prompt_logprobs.add(id=first_id, token=bytes_of(first_id))
+    scores = generation.sequences[0].prompt_logprobs
+    for start in range(0, len(scores), LOGPROBS_PER_TURN):
+        part = scores[start : start + LOGPROBS_PER_TURN]
+        message.prompt_logprobs.extend(_to_logprob(each, bytes_of) for each in part)
+        await asyncio.sleep(0)
 
 
 def _to_logprob(chosen: TokenLogprobs, bytes_of: Callable[[int], bytes]) -> pb.TokenLogprob:

@@ -38,7 +38,7 @@ PREFILL_SUFFIX = ".prefill.onnx"  # of the graph for prompts: beside model.onnx,
 TEXT_INPUTS = ("input_ids", "attention_mask")
 POSITIONS = "logit_positions"  # of tokens whose logits are wanted; older graphs give the last ones
 MAX_SLOTS = 256  # a prompt is compared with all of them
-MAX_LOGITS_PER_ROW = 1 + MAX_DRAFT_TOKENS  # of a row's token, and of drafted ones after it
+MIN_LOGITS_PER_ROW = 1 + MAX_DRAFT_TOKENS  # room for a row's token, and drafted ones after it
 MAX_BINDINGS = 256  # ranges of slots whose addresses are kept bound for the next decoding step
 
 
@@ -126,6 +126,10 @@ class OnnxDecoder:
         self._buffers: list[Any] = [
             self._memory.zeros(sizes, self.shape.cache_type) for _ in self._names
         ]
+        # As many tokens of one row can have logits as a step has rows: they take the same memory.
+        self.max_logits_per_row = (
+            max(max_rows, MIN_LOGITS_PER_ROW) if self.shape.takes_positions else 1
+        )
         num_logits = max(max_rows, self.max_logits_per_row)
         self._logits: LogitsMemory
         self._on_host: frozenset[str] = frozenset()
@@ -154,10 +158,6 @@ class OnnxDecoder:
     @property
     def pads_prompts(self) -> bool:
         return self._prefill is None
-
-    @property
-    def max_logits_per_row(self) -> int:
-        return MAX_LOGITS_PER_ROW if self.shape.takes_positions else 1
 
     def run(
         self,

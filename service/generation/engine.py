@@ -64,6 +64,7 @@ class GenerationEngine:
         self._decoder = decoder
         self._vocabulary = vocabulary
         self._queue = queue
+        self._can_score = limits.max_scored_tokens > 0
         self._observers = observers
         self._crossing: Crossing[GenerationRequest, Generation] = Crossing(on_broken)
         self._steps = Steps(decoder, vocabulary, limits, self._finish, self._fail)
@@ -102,6 +103,11 @@ class GenerationEngine:
         `ModelFailed` or `Unavailable`.
         """
         assert request.num_prompt_tokens + request.max_tokens <= self._decoder.max_tokens
+        if request.params.prompt_logprobs is not None and not self._can_score:
+            raise InvalidArgument(
+                f"prompt_logprobs is {request.params.prompt_logprobs}, and the model's graph gives "
+                "the logits of a prompt's last token only"
+            )
         num_sequences, beam_width = request.params.n, request.params.beam_width
         if beam_width > self._scheduler.max_running:
             raise InvalidArgument(
@@ -346,7 +352,7 @@ class GenerationEngine:
         if not self._is_over:
             self._steps.remove(sequence)
         del self._live[sequence]
-        if reason in (FinishReason.STOP, FinishReason.LENGTH):
+        if reason in (FinishReason.STOP, FinishReason.LENGTH) and sequence.request.max_tokens:
             self._estimator.ended(sequence)
         sequence.timings.finished_s = time.monotonic()
         if not sequence.timings.scheduled_s:

@@ -5,7 +5,8 @@ step:
 
     each sequence that decodes: its next token, and a draft after it where one is likely to hold
     then prompts: the next tokens of those begun, and of those that wait, `max_prefill_tokens` in
-    all, which bounds how long they delay the sequences that decode
+    all, which bounds how long they delay the sequences that decode; of those that are scored
+    `max_scored_tokens` in all, which bounds the memory of their logits
 
 The first in line is passed by no other. One whose beginning another sequence is computing waits for
 it, and shares it.
@@ -57,16 +58,15 @@ class PackedPlan(StepPlan):
         )
 
     def _logit_positions(self, ends: np.ndarray) -> np.ndarray:
-        """Of the last token of each sequence that is complete, and of its drafted ones."""
+        """Of each sequence's scored tokens; of its last where it is complete, and its drafted."""
         num_drafted = {draft.sequence: len(draft.token_ids) for draft in self.drafts}
-        wanted = [
-            np.arange(end - 1 - num_drafted.get(sequence, 0), end)
-            for sequence, past, new, end in zip(
-                self.sequences, self.num_past, self.num_new_tokens, ends.tolist(), strict=True
-            )
-            if past + new == sequence.num_tokens
-        ]
-        return np.concatenate([np.empty(0, np.int64), *wanted])
+        wanted = [np.empty(0, np.int64)]
+        for place, (sequence, end) in enumerate(zip(self.sequences, ends.tolist(), strict=True)):
+            is_complete = self.num_past[place] + self.num_new_tokens[place] == sequence.num_tokens
+            count = 1 + num_drafted.get(sequence, 0) if is_complete else 0
+            count += self.num_scored[place] if self.num_scored else 0
+            wanted.append(np.arange(end - count, end))
+        return np.concatenate(wanted)
 
 
 class PackedScheduler(Scheduler[PackedPlan]):
@@ -86,13 +86,7 @@ class PackedScheduler(Scheduler[PackedPlan]):
         num_new = dict.fromkeys(decoding, 1)
         left = self._limits.max_prefill_tokens - sum(len(each.token_ids) for each in drafts)
         num_steps = len(num_new)
-        for sequence in running:
-            if left and sequence.num_uncomputed_tokens > 1:
-                num_new[sequence] = min(sequence.num_uncomputed_tokens, left)
-                left -= num_new[sequence]
-        while left and (begun := self._begin()) is not None:
-            num_new[begun] = min(begun.num_uncomputed_tokens, left)
-            left -= num_new[begun]
+        num_new |= self._prompts(running, left)
         if not num_new:
             return None
         drafted = {draft.sequence: len(draft.token_ids) for draft in drafts}
@@ -106,7 +100,28 @@ class PackedScheduler(Scheduler[PackedPlan]):
             drafts=drafts,
             blocks=tuple(self._cache.blocks(sequence) for sequence in num_new),
             num_past=tuple(sequence.num_computed_tokens for sequence in num_new),
+            num_scored=tuple(each.num_scored(count) for each, count in num_new.items()),
         )
+
+    def _prompts(self, running: Many[Sequence], left: int) -> dict[Sequence, int]:
+        """The next tokens of prompts, `left` at most: of those begun, and of those that wait."""
+        num_new: dict[Sequence, int] = {}
+        left_scored = self._limits.max_scored_tokens
+
+        def take(sequence: Sequence) -> None:
+            nonlocal left, left_scored
+            most = min(left, left_scored) if sequence.scores_prompt else left
+            if count := min(sequence.num_uncomputed_tokens, most):
+                num_new[sequence] = count
+                left -= count
+                left_scored -= count if sequence.scores_prompt else 0
+
+        for sequence in running:
+            if sequence.num_uncomputed_tokens > 1:
+                take(sequence)
+        while left and (begun := self._begin(can_score=left_scored > 0)) is not None:
+            take(begun)
+        return num_new
 
     def ran(self, plan: PackedPlan, run_s: float, num_agreed: Mapping[Sequence, int]) -> None:
         del run_s  # a drafted token costs little in a run that reads all weights
@@ -133,10 +148,12 @@ class PackedScheduler(Scheduler[PackedPlan]):
         num_tokens = min(most, num_likely, sequence.num_output_tokens_left - 1)
         return lookup(sequence.token_ids[: sequence.num_tokens], max(0, num_tokens))
 
-    def _begin(self) -> Sequence | None:
+    def _begin(self, *, can_score: bool) -> Sequence | None:
         """The first in line, with a place, if it can begin now."""
         sequence = next(iter(self._waiting), None)
         if sequence is None or sequence.num_slots > self.num_free:
+            return None
+        if sequence.scores_prompt and not can_score:
             return None
         if not self._cache.fits(sequence) or self._is_being_computed(sequence):
             return None
@@ -153,7 +170,7 @@ class PackedScheduler(Scheduler[PackedPlan]):
         begun = [other for other in self.running() if other.num_prompt_tokens_left]
         if sequence.leader in begun:
             return True
-        if not begun or not self._cache.can_reuse:
+        if not begun or not self._cache.can_reuse or sequence.scores_prompt:
             return False
         num_wanted = self._cache.num_known_tokens(sequence) + self._cache.block_size
         prompt = sequence.token_ids[: sequence.num_tokens - 1]

@@ -236,7 +236,12 @@ class PagedCache:
             assert self._keys[block] in (None, key), f"block {block} is found by another key"
 
     def _hits(self, sequence: Sequence) -> list[int]:
-        """The blocks that hold the sequence's beginning, all but its last token."""
+        """The blocks that hold the sequence's beginning, all but its last token.
+
+        None where the prompt is scored: cached tokens have no logits.
+        """
+        if sequence.scores_prompt:
+            return []
         keys: list[bytes] = []
         blocks: list[int] = []
         for place in range((sequence.num_tokens - 1) // self.block_size):

@@ -65,15 +65,16 @@ RANGES = {
     "frequency_penalty": _Range(-2.0, 2.0),
     "no_repeat_ngram_size": _Range(0, MAX_NGRAM),
     "min_tokens": _Range(0, MAX_TOKENS),
-    "max_tokens": _Range(1, MAX_TOKENS),
+    "max_tokens": _Range(0, MAX_TOKENS),  # 0 where only the prompt is scored
     "logprobs": _Range(0, MAX_LOGPROBS),
+    "prompt_logprobs": _Range(0, MAX_LOGPROBS),
     "n": _Range(1, MAX_N),
     "beam_width": _Range(0, MAX_BEAM_WIDTH),
     "length_penalty": _Range(0.0, MAX_LENGTH_PENALTY),
     "seed": _Range(0, 2**63 - 1),
 }
 SWITCHES = ("ignore_eos", "fit_max_tokens")
-OPTIONAL = ("max_tokens", "logprobs", "seed")
+OPTIONAL = ("max_tokens", "logprobs", "prompt_logprobs", "seed")
 ID_LISTS = {
     "allowed_token_ids": MAX_LISTED_TOKEN_IDS,
     "banned_token_ids": MAX_LISTED_TOKEN_IDS,
@@ -121,6 +122,7 @@ class SamplingParams:
     beam_width: int = 0  # beginnings that are searched on from at once; 0 or 1: no search
     length_penalty: float = 1.0  # the best have the largest log probability / tokens ** this
     fit_max_tokens: bool = False  # max_tokens is lowered to what fits behind the prompt
+    prompt_logprobs: int | None = None  # as `logprobs`, of the prompt's tokens
 
     def __post_init__(self) -> None:
         for name, allowed in RANGES.items():
@@ -137,6 +139,8 @@ class SamplingParams:
         self._check_together()
 
     def _check_together(self) -> None:
+        if self.max_tokens == 0:
+            self._check_without_output()
         if self.max_tokens is not None and self.min_tokens > self.max_tokens:
             raise InvalidArgument(
                 f"min_tokens is {self.min_tokens}, expected at most max_tokens, "
@@ -147,6 +151,17 @@ class SamplingParams:
         elif self.n > 1 and self.is_greedy:
             raise InvalidArgument(
                 f"n is {self.n}, expected 1 where temperature is 0: all samples would be equal"
+            )
+
+    def _check_without_output(self) -> None:
+        if self.prompt_logprobs is None:
+            raise InvalidArgument(
+                f"max_tokens is 0, expected 1 to {MAX_TOKENS} where prompt_logprobs is not set"
+            )
+        if self.has_beams:
+            raise InvalidArgument(
+                f"beam_width is {self.beam_width}, expected 0 where max_tokens is 0: there is "
+                "nothing to search"
             )
 
     def _check_beams(self) -> None:

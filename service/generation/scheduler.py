@@ -38,6 +38,7 @@ class SchedulerLimits:
     has_whole_prompts: bool = False  # computed in one run each, or copied from another sample
     max_candidates: int = 256  # waiting sequences looked at when a step is planned
     max_draft_tokens: int = 0  # of one sequence, checked in one run; 0: no drafts
+    max_scored_tokens: int = 0  # of prompts with log probabilities, in one run; 0: no scores
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,7 @@ class StepPlan(ABC):
     num_new_tokens: tuple[int, ...]
     num_decoding: int  # sequences that have one new token, and perhaps a draft
     drafts: tuple[Draft, ...] = ()  # computed after the new token of their sequences
+    num_scored: tuple[int, ...] = ()  # new tokens whose logits score a prompt; () where none do
 
     @property
     def num_prompt_tokens(self) -> int:
@@ -77,7 +79,7 @@ class StepPlan(ABC):
     def run_on(self, decoder: Any) -> StepLogits:  # noqa: ANN401 - of the kind that it is for
         """The logits of each sequence's last token, and of its drafted ones, in order.
 
-        None of a sequence whose prompt goes on.
+        None of a sequence whose prompt goes on; before them, those of its scored tokens.
         """
 
 

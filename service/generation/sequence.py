@@ -18,6 +18,7 @@ import numpy as np
 
 from service.generation.params import SamplingParams
 from service.generation.sampler_state import SamplerState
+from service.generation.sampling import TokenLogprobs
 from service.generation.text_stream import TextStream
 from service.records import FinishReason, SequenceTimings
 
@@ -91,6 +92,7 @@ class Sequence:
     drafts: DraftRecord = field(default_factory=DraftRecord)
     stop_reason: str = ""  # the stop string, or the stop token's id; empty otherwise
     score: float | None = None  # log probability of the output, where that was searched for
+    prompt_logprobs: list[TokenLogprobs] = field(default_factory=list)  # from the second token on
 
     def __post_init__(self) -> None:
         prompt = self.request.prompt_ids
@@ -134,6 +136,17 @@ class Sequence:
     def num_prompt_tokens_left(self) -> int:
         """The tokens of the prompt that are to be computed."""
         return max(0, self.num_prompt_tokens - self.num_computed_tokens)
+
+    @property
+    def scores_prompt(self) -> bool:
+        """Whether it computes the log probabilities of its prompt: once for all samples."""
+        return self.request.params.prompt_logprobs is not None and self.leader is None
+
+    def num_scored(self, num_new_tokens: int) -> int:
+        """How many of its next tokens have logits that score the prompt's token after them."""
+        if not self.scores_prompt:
+            return 0
+        return max(0, min(num_new_tokens, self.num_prompt_tokens - 1 - self.num_computed_tokens))
 
     @property
     def num_slots(self) -> int:

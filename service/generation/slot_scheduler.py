@@ -7,7 +7,8 @@ for one row only, and starts several rows from nothing; hence the three kinds of
 
     decode    every decoding sequence, one token each; or one, its token and a draft after it
     prefill   several short prompts from their beginning, padded to the longest or packed
-    chunk     a part of one prompt: it is too long for the budget, or its beginning was copied
+    chunk     a part of one prompt: it is too long for the budget, or its beginning was copied, or
+              it is scored, for which a run gives the logits of a bounded number of tokens
 """
 
 from collections.abc import Iterator, Mapping
@@ -39,9 +40,10 @@ class SlotPlan(StepPlan):
     def run_on(self, decoder: Decoder) -> StepLogits:
         num_past = [sequence.num_computed_tokens for sequence in self.sequences]
         rows = self.rows()
-        logits = StepLogits.of(decoder.run(self.first_slot, rows, num_past, 1 + self.num_drafted))
         is_part = num_past[0] + len(rows[0]) < self.sequences[0].num_tokens
-        return logits.take(slice(0)) if is_part else logits
+        num_logits = sum(self.num_scored) + (0 if is_part else 1 + self.num_drafted)
+        logits = StepLogits.of(decoder.run(self.first_slot, rows, num_past, max(1, num_logits)))
+        return logits if num_logits else logits.take(slice(0))
 
 
 class SlotScheduler(Scheduler[SlotPlan]):
@@ -108,7 +110,7 @@ class SlotScheduler(Scheduler[SlotPlan]):
                 return None
             if num_same:
                 self._admit_with_prefix(sequence, source, num_same)
-            elif sequence.num_tokens > self._limits.max_prefill_tokens:
+            elif sequence.scores_prompt or sequence.num_tokens > self._limits.max_prefill_tokens:
                 self._waiting.remove(sequence)
                 self._cache.claim([sequence])
                 self._in_chunks = sequence
@@ -117,10 +119,17 @@ class SlotScheduler(Scheduler[SlotPlan]):
             else:
                 return None
         # Chunks have one size, independent of other requests, and so have their roundings.
-        num_tokens = min(self._in_chunks.num_uncomputed_tokens, self._limits.max_prefill_tokens)
+        sequence = self._in_chunks
+        num_tokens = min(sequence.num_uncomputed_tokens, self._chunk_tokens(sequence))
         if not self._can_afford(num_tokens):
             return None
-        return SlotPlan("prefill", (self._in_chunks,), (num_tokens,), 0)
+        num_scored = (sequence.num_scored(num_tokens),)
+        return SlotPlan("prefill", (sequence,), (num_tokens,), 0, num_scored=num_scored)
+
+    def _chunk_tokens(self, sequence: Sequence) -> int:
+        """The most tokens of a prompt in one run."""
+        most = self._limits.max_prefill_tokens
+        return min(most, self._limits.max_scored_tokens) if sequence.scores_prompt else most
 
     def _can_afford(self, num_tokens: int) -> bool:
         """Whether a run of this number of tokens may precede the next decoding step."""
@@ -136,6 +145,8 @@ class SlotScheduler(Scheduler[SlotPlan]):
 
     def _find_prefix(self, sequence: Sequence) -> tuple[int, int]:
         """The slot to copy from, and how many tokens; 0 where there is nothing worth it."""
+        if sequence.scores_prompt:  # what is copied has no logits
+            return 0, 0
         if self._limits.has_whole_prompts:
             return self._find_sample(sequence)
         if sequence.leader is None and not self._limits.can_reuse_prefixes:
@@ -183,6 +194,8 @@ class SlotScheduler(Scheduler[SlotPlan]):
         return len(lengths) * max(lengths) if self._limits.pads_prompts else sum(lengths)
 
     def _fits(self, chosen: list[Sequence], sequence: Sequence) -> bool:
+        if sequence.scores_prompt:
+            return False
         lengths = [other.num_tokens for other in chosen]
         num_computed = self._num_computed([*lengths, sequence.num_tokens])
         added = num_computed - self._num_computed(lengths)

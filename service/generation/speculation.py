@@ -107,7 +107,7 @@ class Speculator:
         """The draft that gains most, or an empty one where none gains enough."""
         if sequence.request.params.has_beams:  # which beam continues is known only after each token
             return sequence.token_ids[:0]
-        most = sequence.num_output_tokens_left - 1  # what is said after the draft is one more
+        most = max(0, sequence.num_output_tokens_left - 1)  # one more is said after the draft
         token_ids = lookup(sequence.token_ids[: sequence.num_tokens], min(most, self._lengths[-1]))
         rate = sequence.drafts.rate(sequence.num_tokens)
         best, best_gain = 0, LEAST_GAIN

@@ -22,6 +22,7 @@ from service.generation.decoder_interface import Decoder, PagedDecoder
 from service.generation.kv_cache import KVCache
 from service.generation.packed_scheduler import PackedScheduler
 from service.generation.paged_cache import PagedCache
+from service.generation.prompt_scores import score_prompt
 from service.generation.sampling import TokenLogprobs
 from service.generation.scheduler import Scheduler, SchedulerLimits, StepPlan
 from service.generation.sequence import GenerationRequest, Sequence, Vocabulary
@@ -72,14 +73,21 @@ class Steps:
     def extend(self, plan: StepPlan, logits: StepLogits) -> Extended:
         """The sequences' new tokens and errors, after a step that ran."""
         self.scheduler.computed(plan)
-        due = [each for each in plan.sequences if not each.num_uncomputed_tokens]
-        if len(due) < len(plan.sequences):
-            for sequence in plan.sequences:
+        ended: list[SequenceUpdate] = []
+        if any(plan.num_scored) or not all(each.request.max_tokens for each in plan.sequences):
+            logits, ended = self._score(plan, logits)
+        going = (
+            [each for each in plan.sequences if not each.is_finished] if ended else plan.sequences
+        )
+        due = [each for each in going if not each.num_uncomputed_tokens]
+        if len(due) < len(going):
+            for sequence in going:
                 if sequence.num_uncomputed_tokens:
                     self.scheduler.settle(sequence)
         if not plan.drafts:
-            return Extended(self._sample(due, logits), {})
-        return self._check(due, plan.drafts, logits)
+            return Extended(ended + self._sample(due, logits), {})
+        extended = self._check(due, plan.drafts, logits)
+        return Extended(ended + extended.updates, extended.num_agreed)
 
     def add(self, arrivals: Many[Sequence]) -> None:
         """Let sequences wait for a slot; the results of a beam search as one."""
@@ -109,6 +117,38 @@ class Steps:
             search = self.searches.get(sequence.request)
             samples |= dict.fromkeys(search.results if search else (sequence,))
         return list(samples)
+
+    def _score(self, plan: StepPlan, logits: StepLogits) -> tuple[StepLogits, list[SequenceUpdate]]:
+        """Score prompts; the rows that tokens are chosen from, and the updates of what ends.
+
+        A sequence ends here if its logits are not finite, or if it generates nothing.
+        """
+        num_drafted = {draft.sequence: len(draft.token_ids) for draft in plan.drafts}
+        num_scored = plan.num_scored or (0,) * len(plan.sequences)
+        kept: list[int] = []
+        updates: list[SequenceUpdate] = []
+        row = 0
+        for sequence, num_new, count in zip(
+            plan.sequences, plan.num_new_tokens, num_scored, strict=True
+        ):
+            first = sequence.num_computed_tokens - num_new
+            is_sound = score_prompt(sequence, first, logits.take(slice(row, row + count)))
+            is_complete = not sequence.num_uncomputed_tokens
+            num_own = 1 + num_drafted.get(sequence, 0) if is_complete else 0
+            row += count + num_own
+            if not is_sound:
+                error = ModelFailed("the model's output is not finite")
+                updates += self._fail(self.samples_in([sequence]), error)
+            elif is_complete and not sequence.request.max_tokens:
+                updates.append(self._end_without_output(sequence))
+            else:
+                kept += range(row - num_own, row)
+        return logits.take(kept), updates
+
+    def _end_without_output(self, sequence: Sequence) -> SequenceUpdate:
+        sequence.timings.first_token_s = sequence.timings.last_token_s = time.monotonic()
+        self._finish(sequence, FinishReason.LENGTH)
+        return SequenceUpdate(sequence, is_last=True)
 
     def _sample(self, sequences: Many[Sequence], logits: StepLogits) -> list[SequenceUpdate]:
         """Choose the next token of sequences that are computed; end what is complete."""

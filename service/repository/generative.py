@@ -169,7 +169,10 @@ def start_decoder(
             limits,
             max_draft_tokens=min(limits.max_draft_tokens, most),
             pads_prompts=decoder.pads_prompts,
+            max_scored_tokens=most and decoder.max_logits_per_row,
         )
+    else:
+        limits = replace(limits, max_scored_tokens=decoder.max_rows)
     metrics = host.observers.metrics.for_generation(plan.name, plan.number)
     policy = plan.limits.queue.default
     engine = GenerationEngine(

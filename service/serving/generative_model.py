@@ -215,11 +215,11 @@ class TextRequest:
             params = SamplingParams.from_json(text)
         else:
             params = SamplingParams.from_mapping(parameters)
-        if params.logprobs is not None:
-            raise InvalidArgument(
-                f"logprobs is {params.logprobs}, and text_output has no place for them: "
-                "the typed API has"
-            )
+        for name in ("logprobs", "prompt_logprobs"):
+            if (value := getattr(params, name)) is not None:
+                raise InvalidArgument(
+                    f"{name} is {value}, and text_output has no place for them: the typed API has"
+                )
         return cls(prompt, params, can_stream, has_prompt, message_per_token)
 
 

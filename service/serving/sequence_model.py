@@ -120,7 +120,7 @@ class SequenceModel(TensorModel):
 
     def _check_params(self, params: SamplingParams) -> None:
         """Checks the parameters for a network that always writes the likeliest symbol."""
-        plain = SamplingParams(max_tokens=params.max_tokens, temperature=params.temperature)
+        plain = SamplingParams(max_tokens=params.max_tokens or None, temperature=params.temperature)
         if params != plain or params.temperature not in (0.0, SamplingParams().temperature):
             raise InvalidArgument(
                 f"model '{self.name}' writes the likeliest symbol at each step: expected "

@@ -19,6 +19,7 @@ from service.generation.engine import GenerationEngine
 from service.generation.inbox import QueueLimits
 from service.generation.kv_cache import KVCache
 from service.generation.params import SamplingParams
+from service.generation.prompt_scores import score_prompt
 from service.generation.sampler_state import SamplerState
 from service.generation.sampling import TokenLogprobs
 from service.generation.scheduler import SchedulerLimits
@@ -168,7 +169,10 @@ class Steps:
     def _run(self, plan: SlotPlan) -> None:
         logits = plan.run_on(self.decoder)
         self.scheduler.computed(plan)
-        rows = iter(logits.whole())
+        num_scored = sum(plan.num_scored)
+        first = plan.sequences[0].num_computed_tokens - plan.num_new_tokens[0]
+        assert score_prompt(plan.sequences[0], first, logits.take(slice(num_scored)))
+        rows = iter(logits.take(slice(num_scored, None)).whole())
         for sequence in plan.sequences:
             if not sequence.num_uncomputed_tokens:
                 self._extend(sequence, int(next(rows).argmax()))

@@ -6,7 +6,7 @@ Each prompt is one Generate call; several run at the same time and share steps. 
 
 import asyncio
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
@@ -16,7 +16,7 @@ from attendant.v1 import generation_pb2 as pb
 from attendant.v1 import text_pb2
 
 from service.http.openai.fields import Prompt, prompts_of, together, unsupported
-from service.http.openai.logprobs import TokenTexts
+from service.http.openai.logprobs import TokenTexts, by_id
 from service.http.openai.models import BASES, name_of
 from service.http.openai.sampling import NO_INFILLING, SamplingFields
 from service.http.request import Reply, Request
@@ -64,7 +64,8 @@ async def complete(request: Request) -> Reply | None:
     choices: list[Values] = []
     for answer, echoed in zip(answers, plan.echoed, strict=True):
         for result in plan.best(answer.results):
-            choices.append(_choice(len(choices), result, echoed, plan))
+            choice = _choice(len(choices), result, echoed, answer.prompt_logprobs, plan)
+            choices.append(choice)
     usage = _usage([answer.usage for answer in answers])
     named = {"model": answers[0].model} if answers else {}
     return Reply.json({**plan.head, **named, "choices": choices, "usage": usage})
@@ -86,15 +87,19 @@ class Plan:
         asked.check()
         if asked.suffix:
             raise unsupported("suffix", NO_INFILLING)
-        if asked.echo and asked.logprobs is not None:
-            raise unsupported("logprobs", "with echo, the prompt's tokens would be scored too")
-        if asked.logprobs is not None and not 0 <= asked.logprobs <= MAX_LOGPROBS:
-            raise invalid(f"logprobs is {asked.logprobs}, expected 0 to {MAX_LOGPROBS}", "logprobs")
+        for name in ("logprobs", "prompt_logprobs"):
+            value = getattr(asked, name)
+            if value is not None and not 0 <= value <= MAX_LOGPROBS:
+                raise invalid(f"{name} is {value}, expected 0 to {MAX_LOGPROBS}", name)
+        if asked.prompt_logprobs is not None and asked.stream:
+            raise unsupported(
+                "prompt_logprobs", "events have no place for it, echo and logprobs do"
+            )
         _check_best_of(asked)
         model = await name_of(request, asked.model)
         prompts = prompts_of(asked.prompt, "prompt", request.front.settings.max_texts)
         max_tokens = DEFAULT_MAX_TOKENS if asked.max_tokens is None else asked.max_tokens
-        params = asked.sampling_params(max_tokens, asked.logprobs)
+        params = asked.sampling_params(max_tokens, asked.logprobs, _num_prompt_logprobs(asked))
         if _num_best(asked) > (asked.n or 1):
             params.n, params.logprobs = _num_best(asked), asked.logprobs or 0
         echoed = [""] * len(prompts)
@@ -129,11 +134,17 @@ class Plan:
             return found
         return sorted(found, key=_mean_logprob, reverse=True)[: self.num_samples]
 
-    def writer(self, echoed: str) -> TokenTexts | None:
+    def writer(self) -> TokenTexts | None:
         """What writes the log probabilities of one choice, if they are requested."""
         if self.asked.logprobs is None:
             return None
-        return TokenTexts(len(echoed), as_ids=bool(self.asked.return_tokens_as_token_ids))
+        return TokenTexts(as_ids=bool(self.asked.return_tokens_as_token_ids))
+
+
+def _num_prompt_logprobs(asked: CompletionRequest) -> int | None:
+    """How many likeliest tokens the prompt's scores need; None where it is not scored."""
+    numbers = (asked.prompt_logprobs, asked.logprobs if asked.echo else None)
+    return max((number for number in numbers if number is not None), default=None)
 
 
 def _check_best_of(asked: CompletionRequest) -> None:
@@ -170,14 +181,25 @@ async def _answer(request: Request, plan: Plan, prompt: Prompt) -> pb.GenerateRe
     return answer
 
 
-def _choice(index: int, result: pb.GeneratedText, echoed: str, plan: Plan) -> Values:
-    writer = plan.writer(echoed)
+def _choice(
+    index: int,
+    result: pb.GeneratedText,
+    echoed: str,
+    scores: Sequence[pb.TokenLogprob],
+    plan: Plan,
+) -> Values:
+    writer, asked = plan.writer(), plan.asked
     choice = {
         "index": index,
         "text": echoed + result.text,
-        "logprobs": None if writer is None else writer.written(result.logprobs),
+        "logprobs": writer
+        and writer.written(
+            result.logprobs, prompt=scores if asked.echo else (), num_top=asked.logprobs or 0
+        ),
         **_end(result.finish_reason, result.stop_reason),
     }
+    if asked.prompt_logprobs is not None:
+        choice["prompt_logprobs"] = by_id(scores, asked.prompt_logprobs)
     if plan.asked.return_token_ids:
         choice["token_ids"] = list(result.token_ids)
     return choice
@@ -234,19 +256,25 @@ class _Streaming:
         plan, usage = self._plan, pb.GenerationUsage()
         echoed = plan.echoed[place]
         unsaid = dict.fromkeys(range(plan.num_samples), echoed)
-        writers = [plan.writer(echoed) for _ in unsaid]
+        writers = [plan.writer() for _ in unsaid]
+        scores: list[pb.TokenLogprob] = []
 
         async def write(chunk: pb.GenerateChunk) -> None:
             sample, writer = chunk.sample_index, writers[chunk.sample_index]
             self._num_output_tokens += len(chunk.token_ids)
             usage.MergeFrom(chunk.usage)
+            scores.extend(chunk.prompt_logprobs)  # of the first chunk; each sample begins with them
+            before = scores if sample in unsaid else []
+            logprobs = None
+            if writer is not None and (before or chunk.logprobs):
+                num_top = plan.asked.logprobs or 0
+                logprobs = writer.written(chunk.logprobs, prompt=before, num_top=num_top)
             choice = {
                 "index": place * plan.num_samples + sample,
                 "text": unsaid.pop(sample, "") + chunk.text,
-                "logprobs": writer and chunk.logprobs and writer.written(chunk.logprobs),
+                "logprobs": logprobs,
                 **_end(chunk.finish_reason, chunk.stop_reason),
             }
-            choice["logprobs"] = choice["logprobs"] or None
             if plan.asked.return_token_ids:
                 choice["token_ids"] = list(chunk.token_ids)
             await self._send([choice])

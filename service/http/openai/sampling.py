@@ -63,8 +63,6 @@ class SamplingFields(msgspec.Struct, kw_only=True):
             raise unsupported("bad_words", "logit_bias bans tokens")
         if self.truncate_prompt_tokens is not None:
             raise unsupported("truncate_prompt_tokens", "a prompt that is too long is refused")
-        if self.prompt_logprobs is not None:
-            raise unsupported("prompt_logprobs", "a prompt's tokens are not scored")
         if self.priority is not None and self.priority > MAX_PRIORITY:
             raise invalid(
                 f"priority is {self.priority}, expected at most {MAX_PRIORITY}", "priority"
@@ -72,11 +70,14 @@ class SamplingFields(msgspec.Struct, kw_only=True):
         if self.stream_options is not None and not self.stream:
             raise invalid("stream_options is set, expected stream to be true", "stream_options")
 
-    def sampling_params(self, max_tokens: int | None, logprobs: int | None) -> pb.SamplingParams:
+    def sampling_params(
+        self, max_tokens: int | None, logprobs: int | None, prompt_logprobs: int | None = None
+    ) -> pb.SamplingParams:
         """The message; what it is out of bounds with is refused by the typed API."""
         named: dict[str, Any] = {
             "max_tokens": max_tokens,
             "logprobs": logprobs,
+            "prompt_logprobs": prompt_logprobs,
             "fit_max_tokens": True,
             "stop": [self.stop] if isinstance(self.stop, str) else self.stop,
             "logit_bias": None if self.logit_bias is None else _biases(self.logit_bias),

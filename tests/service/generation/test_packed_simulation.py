@@ -38,6 +38,7 @@ SEEDS = range(int(os.environ.get("SIMULATION_SEEDS", "100")))
 NUM_EVENTS = 100
 MAX_PROMPT, MAX_OUTPUT = 48, 16
 VOCAB_SIZE = 29
+SCORES = (None, None, None, None, 0, 2)  # `prompt_logprobs` of requests
 BEGINNINGS = ((), (), (), tuple(range(1, 13)), tuple(range(1, 25)), (5, 6, 7) * 8)
 REFERENCE = PagedDecoder(1, 64, vocab_size=VOCAB_SIZE)
 
@@ -48,6 +49,25 @@ def says_what_it_says_alone(sequence: Sequence) -> bool:
     likeliest = REFERENCE.alone(token_ids).argmax(axis=-1)
     first = sequence.num_prompt_tokens
     return bool((likeliest[first - 1 : -1] == token_ids[first:]).all())
+
+
+def check_scores(sequence: Sequence) -> None:
+    """Each token's log probability after those before it, computed without a cache."""
+    scores, num_prompt = sequence.prompt_logprobs, sequence.num_prompt_tokens
+    if not sequence.scores_prompt:
+        assert not scores
+        return
+    assert not sequence.num_reused_tokens, "a cached token has no logits"
+    if sequence.finish_reason not in (FinishReason.ABORT, FinishReason.ERROR):
+        assert len(scores) == num_prompt - 1
+    if scores:
+        prompt = sequence.request.prompt_ids
+        logits = REFERENCE.alone(prompt).astype(np.float64)[: len(scores)]
+        expected = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
+        assert [each.token_id for each in scores] == prompt[1 : len(scores) + 1].tolist()
+        for place, score in enumerate(scores):
+            np.testing.assert_allclose(score.logprob, expected[place, score.token_id], atol=1e-4)
+            assert len(score.top) == sequence.request.params.prompt_logprobs
 
 
 def is_complete(sequence: Sequence) -> bool:
@@ -84,6 +104,7 @@ class Simulation:
             max_prefill_tokens=int(pick(1, 64)),
             priority_step_s=float(self.random.choice([0.0, 1.0, 10.0])),
             max_draft_tokens=int(self.random.choice([0, 3, 7])),
+            max_scored_tokens=int(pick(1, 12)),
         )
         self.steps = Steps(self.decoder, VOCABULARY, self.limits, self.finish, self.fail)
         assert isinstance(self.steps.scheduler, PackedScheduler)
@@ -127,6 +148,7 @@ class Simulation:
             stop_token_ids=tuple(pick(1, VOCAB_SIZE, pick(0, 3)).tolist()),
             n=num_samples if num_beams else 1,
             beam_width=num_beams,
+            prompt_logprobs=SCORES[pick(len(SCORES))],
         )
         samples = samples_of(request, num_samples, self.now_s)
         self.admitted += samples
@@ -174,6 +196,8 @@ class Simulation:
         """What every plan keeps to, and what it was."""
         self.plans.append(plan)
         assert plan.num_prompt_tokens + plan.num_drafted <= self.limits.max_prefill_tokens
+        assert sum(plan.num_scored) <= self.limits.max_scored_tokens
+        self.met["scored beside others"] += 0 < sum(plan.num_scored) < plan.num_tokens - 1
         assert len(set(plan.sequences)) == len(plan.sequences) <= self.limits.max_running
         decoding = {each for each in was_running if each.num_uncomputed_tokens == 1}
         assert len(decoding) == plan.num_decoding
@@ -198,6 +222,7 @@ def test_every_sequence_ends_once_with_the_tokens_it_gets_alone(first: int) -> N
         simulation.run()
         for sequence in simulation.admitted:
             assert sequence.is_finished
+            check_scores(sequence)
             if sequence.request.params.has_beams:
                 continue
             assert says_what_it_says_alone(sequence)
@@ -246,7 +271,7 @@ def test_the_simulation_meets_what_it_is_about() -> None:
             met[sequence.finish_reason.value] += 1
     least = {"admitted": 500, "reused": 100, "copied": 100, "stop": 50, "length": 50, "abort": 20}
     least |= {"error": 20, "prompts beside steps": 100, "prompts at once": 50}
-    least |= {"drafts at once": 10, "drafted tokens that held": 20}
+    least |= {"scored beside others": 100, "drafts at once": 10, "drafted tokens that held": 20}
     for name, count in least.items():
         assert met[name] >= count, (name, met)
 

@@ -26,8 +26,9 @@ NUMBERS: list[
     ("frequency_penalty", -2.0, 2.0, [-2.1, 2.1], "-2 to 2"),
     ("no_repeat_ngram_size", 0, 32, [-1, 33], "0 to 32"),
     ("min_tokens", 0, 2**20, [-1, 2**20 + 1], "0 to 1048576"),
-    ("max_tokens", 1, 2**20, [-1, 0, 2**20 + 1], "1 to 1048576"),
+    ("max_tokens", 1, 2**20, [-1, 2**20 + 1], "0 to 1048576"),  # 0: see below
     ("logprobs", 0, 20, [-1, 21], "0 to 20"),
+    ("prompt_logprobs", 0, 20, [-1, 21], "0 to 20"),
     ("n", 1, 64, [0, -1, 65], "1 to 64"),
     ("seed", 0, 2**63 - 1, [-2, 2**63], "0 to 9223372036854775807"),
     ("beam_width", 0, 16, [-1, 17], "0 to 16"),
@@ -93,7 +94,16 @@ def test_a_whole_number_is_a_number_and_not_the_other_way_round() -> None:
     assert refusal_of(top_k=1.0) == "top_k is 1.0, expected a whole number, 0 to 2147483647"
 
 
-@pytest.mark.parametrize("name", ["max_tokens", "logprobs", "seed"])
+def test_no_output_is_for_scoring_a_prompt() -> None:
+    assert make(max_tokens=0, prompt_logprobs=0).max_tokens == 0
+    expected = "max_tokens is 0, expected 1 to 1048576 where prompt_logprobs is not set"
+    assert refusal_of(max_tokens=0) == expected
+    assert refusal_of(max_tokens=0, prompt_logprobs=0, beam_width=2) == (
+        "beam_width is 2, expected 0 where max_tokens is 0: there is nothing to search"
+    )
+
+
+@pytest.mark.parametrize("name", ["max_tokens", "logprobs", "prompt_logprobs", "seed"])
 def test_only_some_numbers_may_be_none(name: str) -> None:
     assert getattr(make(**{name: None}), name) is None
     assert refusal_of(n=None) == "n is None, expected a whole number, 1 to 64"
@@ -271,7 +281,7 @@ def test_an_unknown_name_is_refused_with_the_known_ones(name: str) -> None:
         ('{"temperature": 1e999}', "temperature is inf, expected 0 to 100"),
         ('{"temperature": "warm"}', "temperature is 'warm', expected a number, 0 to 100"),
         ('{"temperature": {"a": 1}}', "temperature is an object, expected a number, 0 to 100"),
-        ('{"max_tokens": "1.5"}', "max_tokens is '1.5', expected a whole number, 1 to"),
+        ('{"max_tokens": "1.5"}', "max_tokens is '1.5', expected a whole number, 0 to"),
         ('{"top_k": %s}' % ("9" * 4_000), "top_k is a whole number of 13288 bits, expected 0 to"),
         ('{"temperature": %s}' % ("9" * 4_000), "temperature is a whole number of 13288 bits"),
         ('{"top_k": %s}' % ("9" * 5_000), "sampling_parameters is not JSON: Exceeds the limit"),

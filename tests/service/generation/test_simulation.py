@@ -12,16 +12,18 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
+from service.generation.sampling import logprobs_of
 from service.generation.scheduler import SchedulerLimits
 from service.generation.sequence import Sequence
 from service.records import FinishReason
 from tests.fakes.generation import Steps, output_ids, request_of, samples_of
-from tests.fakes.sessions import LETTER_IDS, greedy_ids
+from tests.fakes.sessions import LETTER_IDS, greedy_ids, next_logits
 
 SEEDS = range(int(os.environ.get("SIMULATION_SEEDS", "200")))
 NUM_EVENTS = 120
 CONTEXT = 96  # tokens: prompts of up to 76, outputs of up to 20
 MAX_OUTPUT = 20
+SCORES = (None, None, None, None, 0, 2)  # `prompt_logprobs` of requests
 # What prompts begin with, besides nothing.
 BEGINNINGS = (
     b"",
@@ -56,6 +58,7 @@ class Simulation:
             priority_step_s=float(self.random.choice([0.0, 1.0, 10.0])),
             can_reuse_prefixes=self.can_reuse_prefixes,
             max_candidates=int(pick(2, 30)),
+            max_scored_tokens=int(pick(2, 9)),
         )
         self.steps = Steps(int(pick(1, 9)), CONTEXT, self.limits)
 
@@ -89,6 +92,7 @@ class Simulation:
             deadline_s=self.now_s + float(self.random.exponential(5.0)) if has_deadline else None,
             priority=int(self.random.choice([0, 0, 1, 3])),
             stop_token_ids=tuple(self.random.choice(LETTER_IDS, size=pick(0, 3)).tolist()),
+            prompt_logprobs=SCORES[pick(len(SCORES))],
         )
         samples = samples_of(request, int(self.random.choice([1, 1, 1, 2, 5])), self.now_s)
         self.admitted += samples
@@ -154,7 +158,8 @@ class Simulation:
 
         Its own first chunk may wait for one step more, and copies before it for another.
         """
-        num_chunks = -(-CONTEXT // self.limits.max_prefill_tokens)
+        chunk_tokens = min(self.limits.max_prefill_tokens, self.limits.max_scored_tokens)
+        num_chunks = -(-CONTEXT // chunk_tokens)
         return 2 * num_chunks + MAX_OUTPUT + 2
 
     def run(self) -> None:
@@ -176,6 +181,22 @@ def expected_ids(sequence: Sequence) -> list[int]:
     return ids[: ends[0] + 1] if ends else ids
 
 
+def check_scores(sequence: Sequence) -> None:
+    """Those of a whole prompt once it says something; of a beginning if it ended before."""
+    prompt, scores = sequence.request.prompt_ids.tolist(), sequence.prompt_logprobs
+    if not sequence.scores_prompt:
+        assert not scores
+        return
+    assert not sequence.num_reused_tokens, "a copied token has no logits"
+    if sequence.num_output_tokens:
+        assert len(scores) == len(prompt) - 1
+    for place, score in enumerate(scores, 1):
+        logits = next_logits(prompt[:place])
+        assert score == logprobs_of(
+            logits, prompt[place], sequence.request.params.prompt_logprobs or 0
+        )
+
+
 @pytest.mark.parametrize("can_reuse_prefixes", [True, False])
 @pytest.mark.parametrize("first", range(0, len(SEEDS), 100))
 def test_every_sequence_ends_once_with_the_tokens_it_gets_alone(
@@ -192,6 +213,7 @@ def test_every_sequence_ends_once_with_the_tokens_it_gets_alone(
         for sequence in simulation.admitted:
             found, expected = output_ids(sequence), expected_ids(sequence)
             assert sequence.is_finished
+            check_scores(sequence)
             if sequence.finish_reason in (FinishReason.ABORT, FinishReason.ERROR):
                 assert found == expected[: len(found)]
             else:
@@ -208,6 +230,7 @@ def test_the_simulation_meets_what_it_is_about() -> None:
         simulation.run()
         met["admitted"] += len(simulation.admitted)
         met["expired"] += simulation.num_expired
+        met["scored"] += sum(len(s.prompt_logprobs) > 8 for s in simulation.admitted)
         met["reused"] += sum(s.num_reused_tokens > 0 for s in simulation.admitted)
         met["moved"] += simulation.steps.cache.num_moved_rows
         met["full"] += max(len(step.sequences) for step in simulation.steps.steps) > 3
@@ -218,7 +241,14 @@ def test_the_simulation_meets_what_it_is_about() -> None:
             is_several = step.plan.phase == "prefill" and len(step.sequences) > 1
             met["several prompts at once"] += is_several
             met["chunks"] += step.plan.num_new_tokens[0] == simulation.limits.max_prefill_tokens
-    least = {"admitted": 1_000, "expired": 20, "reused": 200, "moved": 500, "full": 10}
+    least = {
+        "scored": 100,
+        "admitted": 1_000,
+        "expired": 20,
+        "reused": 200,
+        "moved": 500,
+        "full": 10,
+    }
     ends = dict.fromkeys(("stop", "length", "abort", "error"), 50)
     for name, count in {**least, **ends, "several prompts at once": 20, "chunks": 100}.items():
         assert met[name] >= count, (name, met)

@@ -15,8 +15,17 @@ from attendant.v1 import text_pb2 as text_pb
 from grpc import StatusCode
 
 from service.generation.params import SamplingParams
+from service.generation.sampling import logprobs_of
 from tests.fakes.serving import Served, eventually, refusal, serving, within_patience
-from tests.fakes.sessions import END_ID, PATIENCE_S, greedy_ids, greedy_text, next_id, prompt_ids
+from tests.fakes.sessions import (
+    END_ID,
+    PATIENCE_S,
+    greedy_ids,
+    greedy_text,
+    next_id,
+    next_logits,
+    prompt_ids,
+)
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 SETTINGS = {"max_queue_requests": 4}  # eight sequences may run beside those that wait
@@ -155,6 +164,30 @@ async def test_log_probabilities_come_as_many_as_asked_best_first(served: Served
     assert not none.results[0].logprobs
 
 
+@pytest.mark.parametrize("max_tokens", [0, 4])
+async def test_a_prompt_is_scored_once_whole_or_in_the_first_chunk(
+    served: Served, max_tokens: int
+) -> None:
+    request = request_of(prompt_logprobs=2, max_tokens=max_tokens)
+    whole = await served.generation.GenerateUnary(request)
+    first, *others = whole.prompt_logprobs
+    ids = prompt_ids(PROMPT)
+    assert first == pb.TokenLogprob(id=ids[0], token=PROMPT[:1].encode())
+    for place, found in enumerate(others, 1):
+        expected = logprobs_of(next_logits(ids[:place]), ids[place], 2)
+        assert (found.id, found.token) == (ids[place], PROMPT[place : place + 1].encode())
+        assert found.logprob == pytest.approx(expected.logprob, rel=1e-6)
+        assert [each.id for each in found.top] == [token_id for token_id, _ in expected.top]
+    assert len(others) == len(ids) - 1
+    chunks = await collect(served.generation.Generate(request))
+    assert chunks[0].prompt_logprobs == whole.prompt_logprobs
+    assert not any(chunk.prompt_logprobs for chunk in chunks[1:])
+    assert text_of(chunks) == whole.results[0].text == greedy_text(PROMPT, max_tokens)
+    assert chunks[-1].finish_reason == pb.FINISH_REASON_LENGTH
+    assert whole.usage.output_tokens == max_tokens
+    assert whole.timings.total_seconds >= whole.timings.time_to_first_token_seconds > 0
+
+
 async def test_every_parameter_reaches_the_sampler(served: Served) -> None:
     """Banning the favourite, biasing and listing change what is chosen."""
     favourite = next_id(prompt_ids(PROMPT))
@@ -222,9 +255,13 @@ PARAMS: list[tuple[dict[str, Any], str]] = [
     ({"min_p": 1.5}, "min_p is 1.5, expected 0 to 1"),
     ({"repetition_penalty": 0.0}, "repetition_penalty is 0.0, expected 0.01 to 100"),
     ({"presence_penalty": 3.0}, "presence_penalty is 3.0, expected -2 to 2"),
-    ({"max_tokens": 0}, "max_tokens is 0, expected 1 to 1048576"),
+    (
+        {"max_tokens": 0},
+        "max_tokens is 0, expected 1 to 1048576 where prompt_logprobs is not set",
+    ),
     ({"max_tokens": 49}, f"max_tokens is 49, {OVER}"),
     ({"logprobs": 21}, "logprobs is 21, expected 0 to 20"),
+    ({"prompt_logprobs": 21}, "prompt_logprobs is 21, expected 0 to 20"),
     ({"temperature": 1.0, "n": 0}, "n is 0, expected 1 to 64"),
     ({"n": 2}, "n is 2, expected 1 where temperature is 0: all samples would be equal"),
     ({"seed": 2**63}, "seed is 9223372036854775808, expected 0 to 9223372036854775807"),

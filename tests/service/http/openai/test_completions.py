@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from service.errors import ModelFailed
+from service.generation.sampling import logprobs_of
 from tests.fakes.http import Answer, ask
 from tests.fakes.serving import Served, eventually, within_patience
-from tests.fakes.sessions import greedy_text, prompt_ids
+from tests.fakes.sessions import greedy_text, next_id, next_logits, prompt_ids
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 SETTINGS = {"max_texts": 4}
@@ -130,12 +131,80 @@ async def test_tokens_may_be_told_by_their_ids(served: Served) -> None:
     assert choice["logprobs"]["tokens"] == [f"token_id:{token_id}" for token_id in ids]
 
 
+def expected_logprobs(prompt: str) -> list[float]:
+    """Of each token of a prompt but the first."""
+    ids = prompt_ids(prompt)
+    return [
+        logprobs_of(next_logits(ids[:place]), ids[place], 0).logprob for place in range(1, len(ids))
+    ]
+
+
+@pytest.mark.parametrize("prompt", ["once", [prompt_ids("once")]])
+@pytest.mark.parametrize("max_tokens", [0, 1, 10])
+async def test_an_echo_has_the_log_probabilities_of_the_prompt(
+    served: Served, prompt: Any, max_tokens: int
+) -> None:
+    """As lm-eval reads them: the prompt's tokens and then the output's, a null for the first."""
+    fields = GREEDY | {"prompt": prompt, "max_tokens": max_tokens, "echo": True, "logprobs": 1}
+    answer = await completed(served, **fields)
+    (choice,) = answer["choices"]
+    assert choice["text"] == "once" + greedy_text("once", max_tokens)
+    assert choice["finish_reason"] == "length"
+    assert answer["usage"]["completion_tokens"] == max_tokens
+    logprobs = choice["logprobs"]
+    assert logprobs["tokens"] == list(choice["text"])
+    assert logprobs["text_offset"] == list(range(4 + max_tokens))
+    assert logprobs["token_logprobs"][0] is None
+    assert logprobs["top_logprobs"][0] is None
+    assert logprobs["token_logprobs"][1:4] == pytest.approx(expected_logprobs("once"), rel=1e-6)
+    found = zip(
+        *(logprobs[name][1:] for name in ("tokens", "token_logprobs", "top_logprobs")), strict=True
+    )
+    ids = prompt_ids(choice["text"])
+    for place, (token, logprob, top) in enumerate(found, 1):
+        assert top[token] == logprob
+        is_greedy = next_id(ids[:place]) == ids[place]
+        assert (logprob == max(top.values())) == is_greedy
+
+
+async def test_a_prompt_is_scored_without_an_echo(served: Served) -> None:
+    (choice,) = (await completed(served, **GREEDY | {"prompt_logprobs": 2}))["choices"]
+    first, *others = choice["prompt_logprobs"]
+    assert first is None
+    assert choice["text"] == greedy_text("once", 10)
+    assert choice["logprobs"] is None
+    ids = prompt_ids("once")
+    for place, (entries, logprob) in enumerate(
+        zip(others, expected_logprobs("once"), strict=True), 1
+    ):
+        assert entries[str(ids[place])]["logprob"] == pytest.approx(logprob, rel=1e-6)
+        assert entries[str(ids[place])]["decoded_token"] == "once"[place]
+        best = entries[str(next_id(ids[:place]))]
+        assert best["rank"] == 1
+        assert sum(each["rank"] is not None for each in entries.values()) == 2
+
+
+async def test_each_score_has_the_number_of_tokens_that_its_field_requests(served: Served) -> None:
+    fields = GREEDY | {"echo": True, "logprobs": 0, "prompt_logprobs": 3}
+    (choice,) = (await completed(served, **fields))["choices"]
+    assert [len(top) for top in choice["logprobs"]["top_logprobs"][1:]] == [1] * 13
+    assert min(len(entries) for entries in choice["prompt_logprobs"][1:]) >= 3
+
+
+async def test_a_stream_has_no_place_for_vllm_s_prompt_logprobs(served: Served) -> None:
+    answer = await complete(served, **GREEDY, prompt_logprobs=1, stream=True)
+    assert answer.status == 400
+    assert answer.json["error"]["param"] == "prompt_logprobs"
+
+
 @pytest.mark.parametrize(
     "fields",
     [
         GREEDY,
         GREEDY | {"logprobs": 2},
         GREEDY | {"echo": True},
+        GREEDY | {"echo": True, "logprobs": 2},
+        SAMPLED | {"echo": True, "logprobs": 1, "n": 3},
         GREEDY | {"stop": greedy_text("once", 10)[4:7]},
         SAMPLED | {"n": 3},
         SAMPLED | {"prompt": ["once", "then"], "n": 2, "logprobs": 1},
@@ -241,11 +310,11 @@ REFUSED: list[tuple[dict[str, Any], str | None, str]] = [
     ({"logit_bias": {"a": 1}}, "logit_bias", "logit_bias has the key 'a', expected a token id"),
     ({"logit_bias": {"257": 1}}, None, "logit_bias has the token id 257, expected 0 to 256"),
     ({"suffix": "end"}, "suffix", "suffix is not supported: "),
-    ({"echo": True, "logprobs": 1}, "logprobs", "logprobs is not supported: with echo"),
     ({"best_of": 2, "n": 3}, "best_of", "best_of is 2, expected at least n, which is 3"),
     ({"best_of": 2, "stream": True}, "best_of", "best_of is larger than n, expected stream to be"),
     ({"stream_options": {}}, "stream_options", "stream_options is set, expected stream to be true"),
-    ({"prompt_logprobs": 1}, "prompt_logprobs", "prompt_logprobs is not supported: "),
+    ({"prompt_logprobs": 21}, "prompt_logprobs", "prompt_logprobs is 21, expected 0 to 20"),
+    ({"prompt_logprobs": -1}, "prompt_logprobs", "prompt_logprobs is -1, expected 0 to 20"),
     ({"bad_words": ["a"]}, "bad_words", "bad_words is not supported: "),
     ({"include_stop_str_in_output": True}, "include_stop_str_in_output", "include_stop_str_in"),
 ]
