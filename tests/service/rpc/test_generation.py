@@ -320,6 +320,7 @@ async def test_a_generative_model_shows_its_tokens_and_its_manifest(served: Serv
         max_tokens=64,
         example="once upon a time",
         origin="nowhere",
+        eos_token_ids=[END_ID],
     )
 
 

@@ -157,6 +157,15 @@ async def test_unary_calls_of_a_generative_model_give_the_whole_text(served: Ser
     assert text == "stream is true, and only ModelStreamInfer streams"
 
 
+@pytest.mark.parametrize("name", ["logprobs", "prompt_logprobs"])
+async def test_log_probabilities_have_no_place_in_a_text(served: Served, name: str) -> None:
+    request = prompt_request("once", stream=False, sampling=None)
+    request.parameters[name].int64_param = 1
+    code, text = await refusal(served.inference.ModelInfer(request))
+    assert code is StatusCode.INVALID_ARGUMENT
+    assert text == f"{name} is 1, and text_output has no place for them: the typed API has"
+
+
 async def test_request_parameters_choose_where_no_tensor_does(served: Served) -> None:
     request = prompt_request("once", stream=False, sampling=None)
     request.parameters["temperature"].double_param = 0.0
