@@ -1,8 +1,8 @@
 """Closed schemas of what we use of objects that Kubernetes itself does not know.
 
 Written by hand for the fields in our files, which were held against the definitions of
-prometheus-operator, KEDA, the Gateway API and KServe of August 2026: a field that is not here
-is a mistake, or needs a look at the definition first.
+prometheus-operator, KEDA, the Gateway API, its inference extension and KServe of August 2026: a
+field that is not here is a mistake, or needs a look at the definition first.
 """
 
 from typing import Any
@@ -145,6 +145,13 @@ SPECS: dict[tuple[str, str], Schema] = {
     ("gateway.networking.k8s.io/v1", "GRPCRoute"): route(GRPC_MATCH, TO_SERVICE),
     ("gateway.networking.k8s.io/v1", "HTTPRoute"): route(
         HTTP_MATCH, {"oneOf": [TO_SERVICE, TO_POOL]}
+    ),
+    ("inference.networking.k8s.io/v1", "InferencePool"): closed(
+        selector=SELECTOR,
+        targetPorts=list_of(closed(number=POSITIVE)),
+        endpointPickerRef=closed(
+            name=TEXT, port=closed(number=POSITIVE), failureMode=one_of("FailOpen", "FailClose")
+        ),
     ),
     ("serving.kserve.io/v1alpha1", "ClusterServingRuntime"): closed(
         ("tolerations",),

@@ -289,6 +289,13 @@ def test_without_an_http_route_the_server_has_its_own_default_of_hosts() -> None
     assert "ATTENDANT_HTTP_ALLOWED_HOSTS" not in given
 
 
+def test_a_route_to_an_inference_pool_needs_no_service_with_an_address() -> None:
+    made = render_named("inference-pool-values.yaml")
+    assert list(objects.specs(made, "Service")) == ["demo-attendant"]
+    (route,) = objects.of_kind(made, "HTTPRoute")
+    assert route["spec"]["rules"][0]["backendRefs"][0]["kind"] == "InferencePool"
+
+
 def test_the_service_with_an_address_may_be_a_load_balancer(ways_out: list[Object]) -> None:
     balanced = objects.specs(ways_out, "Service")["demo-attendant-balanced"]
     assert balanced["type"] == "LoadBalancer"
