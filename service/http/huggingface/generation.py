@@ -40,7 +40,10 @@ def generation(*names: str) -> Pipeline:
         has_source = target.manifest.has_source or target.manifest.is_recurrent
         keys = names or (("generated_text", "translation_text") if has_source else _GENERATED)
         written = [
-            [_output(result, prompt, keys, parameters) for result in _best(answer, parameters)]
+            [
+                _output(result, prompt, keys, parameters, prefill_of(answer))
+                for result in _best(answer, parameters)
+            ]
             for prompt, answer in zip(inputs.texts, answers, strict=True)
         ]
         return Reply.json(inputs.shaped(written))
@@ -89,7 +92,11 @@ def _best(answer: pb.GenerateResponse, parameters: GenerationParameters) -> list
 
 
 def _output(
-    result: pb.GeneratedText, prompt: str, names: tuple[str, ...], parameters: GenerationParameters
+    result: pb.GeneratedText,
+    prompt: str,
+    names: tuple[str, ...],
+    parameters: GenerationParameters,
+    prefill: list[Values],
 ) -> Values:
     text = prompt + result.text if parameters.return_full_text else result.text
     output: Values = dict.fromkeys(names, text)
@@ -99,7 +106,7 @@ def _output(
             "finish_reason": reason_of(result),
             "generated_tokens": len(result.token_ids),
             "seed": parameters.seed,
-            "prefill": [],
+            "prefill": prefill,
             "tokens": tokens,
         }
         if parameters.top_n_tokens:
@@ -130,6 +137,18 @@ def tokens_of(result: pb.GeneratedText | pb.GenerateChunk) -> list[Values]:
         special = is_last and ended
         tokens.append({"id": token_id, "text": text, "logprob": logprob, "special": special})
     return tokens
+
+
+def prefill_of(answer: pb.GenerateResponse) -> list[Values]:
+    """The tokens of the prompt, if they were requested; no token is before the first."""
+    return [
+        {
+            "id": token.id,
+            "text": token.token.decode(errors="replace"),
+            "logprob": max(token.logprob, LOWEST) if place else None,
+        }
+        for place, token in enumerate(answer.prompt_logprobs)
+    ]
 
 
 def top_tokens_of(result: pb.GeneratedText | pb.GenerateChunk) -> list[list[Values]]:

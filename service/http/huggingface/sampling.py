@@ -16,7 +16,6 @@ from service.http.status import invalid
 
 REFUSED = {
     "adapter_id": "the model has no adapters",
-    "decoder_input_details": "a prompt's tokens are not scored",
     "grammar": "no grammar bounds the output",
     "truncate": "a prompt that is too long is refused",
     "typical_p": "top_p and min_p choose among likely tokens",
@@ -85,6 +84,11 @@ class GenerationParameters(msgspec.Struct, kw_only=True):
         for name in ("best_of", "num_return_sequences"):
             if is_stream and (getattr(self, name) or 1) > 1:
                 raise invalid(f"{name} is more than 1, expected stream to be false", name)
+        if self.decoder_input_details and (is_stream or not self.details):
+            raise invalid(
+                "decoder_input_details is true, expected details to be true and stream false",
+                "decoder_input_details",
+            )
         if (self.best_of or self.num_outputs) < self.num_outputs:
             raise invalid(
                 f"best_of is {self.best_of}, expected at least num_return_sequences, "
@@ -100,6 +104,7 @@ class GenerationParameters(msgspec.Struct, kw_only=True):
         """The message; what it is out of bounds with is refused by the typed API."""
         named: dict[str, Any] = {name: getattr(self, name) for name in _ALIKE}
         named["max_tokens"] = self.max_new_tokens
+        named["prompt_logprobs"] = 0 if self.decoder_input_details else None
         named["temperature"] = self._temperature
         if has_logprobs:
             named["logprobs"] = self.top_n_tokens or 0

@@ -69,6 +69,16 @@ async def test_details_have_each_token(served: Served) -> None:
         assert top[0]["id"] == token["id"]
 
 
+async def test_details_of_the_prompt_have_its_tokens(served: Served) -> None:
+    parameters = {"max_new_tokens": 1, "details": True, "decoder_input_details": True}
+    (found,) = await posted(served, PATH, inputs="once", parameters=parameters)
+    prefill = found["details"]["prefill"]
+    assert [token["id"] for token in prefill] == prompt_ids("once")
+    assert "".join(token["text"] for token in prefill) == "once"
+    assert prefill[0]["logprob"] is None
+    assert all(token["logprob"] < 0 for token in prefill[1:])
+
+
 async def test_a_stop_text_ends_the_output_before_it(served: Served) -> None:
     text = greedy_text("once", 10)
     parameters = {"max_new_tokens": 10, "details": True, "stop": [text[2:4]]}
@@ -149,7 +159,7 @@ async def test_nested_parameters_count_too(served: Served) -> None:
         ({"typical_p": 0.5}, "typical_p is not supported"),
         ({"grammar": {"type": "json"}}, "grammar is not supported"),
         ({"adapter_id": "a"}, "adapter_id is not supported"),
-        ({"decoder_input_details": True}, "decoder_input_details is not supported"),
+        ({"decoder_input_details": True}, "decoder_input_details is true, expected details"),
         ({"src_lang": "en"}, "src_lang is not supported"),
         ({"top_n_tokens": 21}, "top_n_tokens is 21, expected 1 to 20"),
         ({"top_k": -1}, "top_k is out of range"),
