@@ -35,7 +35,7 @@ async def test_every_call_but_probes_needs_a_token(tmp_path: Path) -> None:
         wrong = [("authorization", "Bearer nobody-knows-this-token")]
         for path in ("/health", "/ping", "/v2/health/live", "/v2/health/ready"):
             assert (await ask(served, "GET", path)).status == 200
-        for path in ("/v2", "/v1/models", "/v2/models/spam", "/v2/models/stats"):
+        for path in ("/v2", "/v1/models", "/v2/models/spam", "/v2/models/stats", "/openapi.json"):
             refused = await ask(served, "GET", path)
             assert (refused.status, refused.headers["www-authenticate"]) == (401, "bearer")
             assert (await ask(served, "GET", path, None, wrong)).status == 401
@@ -61,6 +61,10 @@ async def test_a_group_that_is_restricted_is_so_by_both_doors(tmp_path: Path) ->
         key = [("admin-key", "secret")]
         asks: tuple[Callable[..., Awaitable[Answer]], ...] = (
             lambda headers: ask(served, "POST", "/api/Classify", SENT, headers),
+            lambda headers: ask(served, "POST", "/models/spam", {"inputs": "win"}, headers),
+            lambda headers: ask(
+                served, "POST", "/pipeline/fill-mask/fills", {"inputs": "a [MASK]"}, headers
+            ),
             lambda headers: ask(served, "GET", "/v2/models/stats", None, headers),
         )
         for each in asks:
