@@ -44,7 +44,7 @@ async def test_every_call_but_probes_needs_a_token(tmp_path: Path) -> None:
         assert missing.json["error"]["code"] == "invalid_api_key"
         assert (await ask(served, "POST", "/api/Classify", SENT)).status == 401
         assert (await ask(served, "POST", "/api/Classify", SENT, bearer)).status == 200
-        assert served.app._admission.refusals["token"] == 10
+        assert served.app._admission.refusals["token"] == 12
 
 
 async def test_a_body_is_not_read_before_its_sender_is_known(tmp_path: Path) -> None:
