@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+import torch
 
 from export.checks.decoding import measure_parity, open_graph
 from export.errors import ExportError
@@ -41,6 +42,7 @@ from tests.fakes.tiny_gpt import (
     tiny_generator,
     tiny_gpt,
     tiny_graph,
+    torch_logits,
 )
 from tests.fakes.tiny_transformer import tiny_writer
 
@@ -169,6 +171,27 @@ def test_decoding_goes_on_behind_the_prompts_graph() -> None:
     LIMITS["int8"].check(parity)
     assert parity.max_neighbour_effect == 0
     assert parity.changed_tokens < 0.05
+
+
+async def test_a_prompt_is_scored_by_the_decoder_s_graph_beside_one_for_prompts() -> None:
+    """The graph for prompts gives last logits only; the other scores, within int8's rounding."""
+    (ids, *_) = random_prompts([60], seed=8)
+    decoder = decoder_of()
+    async with engine_on(decoder, max_scored_tokens=decoder.max_logits_per_row) as engine:
+        for _ in range(2):  # the second time in a slot that was used
+            request = request_of(ids, prompt_logprobs=0, max_tokens=1)
+            async with engine.generate(request) as generation:
+                async for _ in generation:
+                    pass
+            scores = generation.sequences[0].prompt_logprobs
+            logits_SV = torch.from_numpy(torch_logits(tiny_gpt(), ids))
+            expected_SV = torch.log_softmax(logits_SV, dim=1).numpy()
+            off = [
+                abs(each.logprob - expected_SV[place, each.token_id])
+                for place, each in enumerate(scores)
+            ]
+            assert len(off) == 59
+            assert np.mean(off) < 0.1  # 0.04 on the processor that this was written on
 
 
 def test_a_graph_of_another_network_is_refused() -> None:
