@@ -6,6 +6,7 @@ which a test checks. docs/cuda.md says what was verified on CUDA.
 """
 
 import ipaddress
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -20,6 +21,8 @@ from service.contract.precision import (
 )
 from service.errors import SettingError
 
+HOST_NAME = re.compile(r"[^\s/:]+")
+ORIGIN = re.compile(r"\*|null|[a-z][a-z0-9+.-]*://[^\s/]+")  # as browsers write it
 MAX_READ_BYTES = 2**31 - 4096  # what Linux reads from a file at once
 
 
@@ -426,6 +429,18 @@ class Settings:
             raise SettingError(
                 f"--otlp-endpoint is '{self.otlp_endpoint}', expected http://... or https://..."
             )
+        for host in listed(self.http_allowed_hosts):
+            if not HOST_NAME.fullmatch(host):
+                raise SettingError(
+                    f"--http-allowed-hosts has '{host}', expected names without scheme, port or "
+                    "path"
+                )
+        for origin in listed(self.http_allowed_origins):
+            if not ORIGIN.fullmatch(origin):
+                raise SettingError(
+                    f"--http-allowed-origins has '{origin}', expected scheme://host or "
+                    "scheme://host:port, without a path"
+                )
         if bool(self.tls_cert) != bool(self.tls_key):
             raise SettingError("--tls-cert and --tls-key must both be set, or neither")
         if self.tls_client_ca and not self.tls_cert:
@@ -441,6 +456,11 @@ class Settings:
                 raise SettingError(f"{_flag(setting.name)} is {value}, expected at least {low}")
             if high is not None and value > high:
                 raise SettingError(f"{_flag(setting.name)} is {value}, expected at most {high}")
+
+
+def listed(text: str) -> list[str]:
+    """The parts between commas, in lower case."""
+    return [part for part in (each.strip().lower() for each in text.split(",")) if part]
 
 
 def _any_of(choices: tuple[str, ...]) -> str:

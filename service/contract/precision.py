@@ -61,8 +61,8 @@ def choose_graph(
         if requested == AUTO:
             subject = f"no graph is for {place},"
         raise LoadError(
-            f"{subject} there is {_listed(present.values(), manifest)}: `attendant export"
-            f"{_export_flags(requested, place, manifest)}` writes one for {place}"
+            f"{subject} there is {_listed(present.values(), manifest)}: "
+            f"{_remedy(requested, place, manifest)}"
         )
     choice = choose_precision(precisions, requested, requested_by, device, flags)
     if len(precisions) == 1 and requested == AUTO and len(fitting) < len(present):
@@ -117,6 +117,17 @@ def _listed(graphs: Iterable[Variant], manifest: Manifest) -> str:
         device = _stated_device(graph, is_generative=manifest.is_generative)
         described.append(graph.kind if device == "any" else f"{graph.kind} (for {device})")
     return ", ".join(described)
+
+
+def _remedy(requested: str, place: GraphDevice, manifest: Manifest) -> str:
+    export = f"`attendant export{_export_flags(requested, place, manifest)}`"
+    if place == "cpu":
+        is_for_place = requested != "bf16"
+    else:
+        is_for_place = requested in (AUTO, *HALF) or " --precision" in export
+    if is_for_place:
+        return f"{export} writes one for {place}"
+    return f"{requested} is not for {place}, for which {export} writes others"
 
 
 def _export_flags(requested: str, place: GraphDevice, manifest: Manifest) -> str:

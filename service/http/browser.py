@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from service.http.status import Headers, HttpError
-from service.settings import Settings
+from service.settings import Settings, listed
 
 # Names that a page's author cannot make lead here: those without a dot, and these suffixes.
 PRIVATE_SUFFIXES = (".localhost", ".svc", ".svc.cluster.local", ".internal")
@@ -28,10 +28,10 @@ class BrowserRules:
 
     @classmethod
     def of(cls, settings: Settings) -> "BrowserRules":
-        hosts = {*_listed(settings.http_allowed_hosts), socket.gethostname().lower()}
+        hosts = {*listed(settings.http_allowed_hosts), socket.gethostname().lower()}
         if settings.token_file:  # a page of another site has no token
             hosts.add("*")
-        return cls(frozenset(hosts), frozenset(_listed(settings.http_allowed_origins)))
+        return cls(frozenset(hosts), frozenset(listed(settings.http_allowed_origins)))
 
     def check(self, headers: Mapping[bytes, bytes]) -> Headers:
         """Headers for the answer. Raises `HttpError`."""
@@ -79,10 +79,6 @@ class BrowserRules:
         if "." not in name and ":" not in name:
             return True
         return name in self.hosts or name.endswith(PRIVATE_SUFFIXES) or _is_address(name)
-
-
-def _listed(text: str) -> list[str]:
-    return [part for part in (each.strip().lower() for each in text.split(",")) if part]
 
 
 def _without_port(host: str) -> str:

@@ -32,6 +32,14 @@ def test_every_setting_has_help_and_numbers_have_a_lower_bound(setting: Any) -> 
         ({"grpc_port": 65536}, "--grpc-port is 65536, expected at most 65535"),
         ({"max_batch_tokens": 0}, "--max-batch-tokens is 0, expected at least 1"),
         ({"drain_timeout_s": -0.5}, "--drain-timeout-s is -0.5, expected at least 0"),
+        *(
+            ({"http_allowed_hosts": f"x.example,{host}"}, f"--http-allowed-hosts has '{host}', ")
+            for host in ("http://x.example", "x.example:8000", "x.example/", "a b")
+        ),
+        *(
+            ({"http_allowed_origins": origin}, f"--http-allowed-origins has '{origin}', expected")
+            for origin in ("x.example", "https://x.example/", "https://a b", "//x.example")
+        ),
         ({"max_message_bytes": 2**31}, "--max-message-bytes is 2147483648, expected at most"),
     ],
 )
@@ -39,6 +47,14 @@ def test_a_value_out_of_bounds_is_refused_with_its_bound(values: dict[str, Any],
     with pytest.raises(SettingError) as caught:
         Settings(**values)
     assert str(caught.value).startswith(text)
+
+
+def test_hosts_and_origins_of_browsers_are_taken() -> None:
+    Settings(http_allowed_hosts="*", http_allowed_origins="*")
+    Settings(
+        http_allowed_hosts="X.example, y.example,",
+        http_allowed_origins="https://X.example, http://[::1]:3000, null, vscode-webview://1",
+    )
 
 
 @pytest.mark.parametrize(

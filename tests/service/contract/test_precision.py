@@ -204,12 +204,12 @@ ENCODER_LISTED = (
         (
             *(ENCODER_GRAPHS, "int8", "cuda"),
             f"--precision asks for precision int8, {ENCODER_LISTED}: "
-            "`attendant export --target cuda` writes one for cuda",
+            "int8 is not for cuda, for which `attendant export --target cuda` writes others",
         ),
         (
             *(ENCODER_GRAPHS, "bf16", "cpu"),
             f"--precision asks for precision bf16, {ENCODER_LISTED}: "
-            "`attendant export` writes one for cpu",
+            "bf16 is not for cpu, for which `attendant export` writes others",
         ),
         (
             *(ENCODER_GRAPHS[1:2], "fp32", "cuda"),
@@ -230,7 +230,7 @@ ENCODER_LISTED = (
         (
             *(OLD_DECODER, "fp32", "cuda"),
             "--precision asks for precision fp32, there is fp32 (for cpu), int8 (for cpu): "
-            "`attendant export --target cuda` writes one for cuda",
+            "fp32 is not for cuda, for which `attendant export --target cuda` writes others",
         ),
         (
             *(DECODER_GRAPHS[2:], "auto", "cpu"),
