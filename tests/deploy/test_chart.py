@@ -20,6 +20,7 @@ from deploy.generate.chart import (
     Object,
     read_values,
     render,
+    render_files,
     render_named,
 )
 from service.settings import Settings
@@ -162,6 +163,12 @@ def test_rules_and_dashboards_arrive_whole() -> None:
     }
     dashboards = (ROOT / "deploy/grafana/dashboards").glob("*.json")
     assert given == {path.name: json.loads(path.read_text("utf-8")) for path in dashboards}
+
+
+def test_what_helm_install_prints_names_both_ports() -> None:
+    notes = render_files(read_values("guarded-values.yaml"))["NOTES.txt"]
+    assert "dns:///demo-attendant.serving.svc:8001, HTTP at port 8000" in notes
+    assert "demo-attendant-balanced.serving.svc:8001, and clients of HTTP its port 8000" in notes
 
 
 def test_helm_test_asks_the_service_with_the_certificate_alone() -> None:
