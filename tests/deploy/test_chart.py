@@ -291,6 +291,13 @@ def test_the_server_takes_the_host_names_of_its_http_route(settings: Object, hos
     assert given["ATTENDANT_HTTP_ALLOWED_HOSTS"] == hosts
 
 
+def test_with_tokens_the_server_takes_any_host_and_a_route_may_have_patterns() -> None:
+    values = read_values("guarded-values.yaml")
+    values["gateway"]["http"]["hostnames"] = ["*.example.com"]
+    given = objects.variables(objects.server_of(render(values)))
+    assert "ATTENDANT_HTTP_ALLOWED_HOSTS" not in given
+
+
 def test_without_an_http_route_the_server_has_its_own_default_of_hosts() -> None:
     given = objects.variables(objects.server_of(render_named("baked-values.yaml")))
     assert "ATTENDANT_HTTP_ALLOWED_HOSTS" not in given

@@ -60,9 +60,9 @@
   value: {{ .Values.auth.restrictedProtocols | quote }}
 {{- end }}
 {{- include "attendant.clientEnv" . }}
-{{- /* Names that clients call by through the gateway. */}}
+{{- /* Names that clients call by through the gateway. With tokens any is taken, and the server knows no *.example.com. */}}
 {{- $http := .Values.gateway.http }}
-{{- if and $http.enabled $http.hostnames (not (hasKey .Values.server.settings "http-allowed-hosts")) }}
+{{- if and $http.enabled $http.hostnames (not .Values.auth.tokenSecretName) (not (hasKey .Values.server.settings "http-allowed-hosts")) }}
 - name: ATTENDANT_HTTP_ALLOWED_HOSTS
   value: {{ join "," $http.hostnames | quote }}
 {{- end }}
