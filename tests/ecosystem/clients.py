@@ -159,6 +159,13 @@ CLIENTS = (
         is_node=True,
     ),
     Client(
+        "huggingface",
+        ("@huggingface/inference",),
+        "at a model's address: `textClassification`, `featureExtraction`, `textGeneration` and its "
+        "stream",
+        is_node=True,
+    ),
+    Client(
         "langchain",
         ("langchain-openai", "openai"),
         "`OpenAI`: invoke, stream, batch, asynchronous, usage; `OpenAIEmbeddings` with "
@@ -190,6 +197,12 @@ CLIENTS = (
         "kserve",
         ("kserve",),
         "`InferenceRESTClient`: health, inference in JSON and binary, BYTES, an error",
+    ),
+    Client(
+        "lm_eval",
+        ("lm_eval",),
+        "`local-completions` with `tokenizer_backend=remote`: `generate_until` and "
+        "`loglikelihood` of tasks of its own",
     ),
     Client(
         "guidellm",
