@@ -34,6 +34,7 @@ HOST_AND_PORT = re.compile(r"(?:[^:\[\]/\s]+|\[[^\[\]\s]+\]):(\d{1,5})")
 # Where a server that listens everywhere is found on its own machine.
 LOCAL = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S104
 NOT_CONNECTED = ("failed to connect to all addresses", "errors resolving", "DNS resolution failed")
+SPEAKS_HTTP = "connect an http1.x server"
 
 
 def open_channel(
@@ -98,6 +99,8 @@ def explained(error: grpc.RpcError, address: str, timeout_s: float) -> str:
     text = " ".join((error.details() or "").split())
     if error.code() is grpc.StatusCode.UNAVAILABLE and text.startswith(NOT_CONNECTED):
         reason = text.rpartition("last error: ")[2]
+        if SPEAKS_HTTP in reason:
+            return f"{address} speaks HTTP/1.1: --address is that of the gRPC port, by default 8001"
         return (
             f"no server answers at {address}: start one by 'attendant serve', name another by "
             f"--address, or give --tls-ca where it has TLS ({reason})"

@@ -75,6 +75,16 @@ async def test_it_asks_over_http_where_the_address_says_so(tmp_path: Path, servi
         assert (result.exit_code, result.stdout.split()[-1]) == (0, "SERVING")
 
 
+async def test_the_http_port_in_place_of_grpcs_is_named(tmp_path: Path) -> None:
+    write_models(tmp_path)
+    async with serving(tmp_path, http_port=0) as running:
+        address = f"127.0.0.1:{running.app.http_port}"
+        result = await run("--address", address)
+    assert result.exit_code == 1
+    expected = f"{address} speaks HTTP/1.1: --address is that of the gRPC port, by default 8001"
+    assert expected in result.stdout
+
+
 async def test_a_server_that_stops_is_not_ready_over_http_either(tmp_path: Path) -> None:
     write_models(tmp_path)
     async with serving(tmp_path, http_port=0, drain_delay_s=1_000.0) as running:
