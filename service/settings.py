@@ -379,7 +379,10 @@ class Settings:
         15.0, "Seconds without an event after which an HTTP stream says that it lives.", 0.01
     )
     http_max_json_depth: int = _limits(
-        64, "Depth to which arrays and objects of a JSON body may be nested.", 2, 500
+        64,
+        "Depth to which arrays and objects of a JSON body may be nested; not below /v2.",
+        2,
+        500,
     )
     receive_timeout_s: float = _connections(
         60.0,
