@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fakes.checkout import ENVIRONMENT, interpreter_without_us
+from tests.fakes.checkout import environment_without_metadata, interpreter_without_us
 
 
 @pytest.fixture(scope="module")
@@ -14,10 +14,16 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return interpreter_without_us(tmp_path_factory.mktemp("environment"))
 
 
-def printed(python: Path, script: str) -> list[str]:
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    return environment_without_metadata(tmp_path_factory.mktemp("checkout"))
+
+
+def printed(python: Path, environment: dict[str, str], script: str) -> list[str]:
     result = subprocess.run(  # noqa: S603 - our own interpreter
         [python, "-c", script],
-        env=ENVIRONMENT,
+        env=environment,
+        cwd=python.parent,  # where it looks first, and finds nothing of ours
         capture_output=True,
         text=True,
         timeout=60,
@@ -26,7 +32,9 @@ def printed(python: Path, script: str) -> list[str]:
     return result.stdout.split("\n")[:-1]
 
 
-def test_versions_are_told_where_nothing_of_ours_is_installed(python: Path) -> None:
+def test_versions_are_told_where_nothing_of_ours_is_installed(
+    python: Path, environment: dict[str, str]
+) -> None:
     script = """
 from service import __version__
 from export.settings import versions
@@ -34,10 +42,12 @@ print(__version__)
 print(versions()["attendant"])
 print(versions()["torch"])
 """
-    assert printed(python, script) == ["0+checkout", "0+checkout", version("torch")]
+    assert printed(python, environment, script) == ["0+checkout", "0+checkout", version("torch")]
 
 
-def test_the_version_of_any_build_of_onnxruntime_is_told(python: Path, tmp_path: Path) -> None:
+def test_the_version_of_any_build_of_onnxruntime_is_told(
+    python: Path, environment: dict[str, str], tmp_path: Path
+) -> None:
     """The build for CUDA is a distribution of another name."""
     folder = tmp_path / "onnxruntime_gpu-9.9.dist-info"
     folder.mkdir()
@@ -48,4 +58,4 @@ sys.path.insert(0, {str(tmp_path)!r})
 from export.settings import versions
 print(versions()["onnxruntime"])
 """
-    assert printed(python, script) == ["9.9"]
+    assert printed(python, environment, script) == ["9.9"]

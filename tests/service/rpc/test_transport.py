@@ -112,7 +112,7 @@ async def test_an_answer_that_takes_its_time_to_write_is_written_beside_the_even
 
         others = threads_for("long answers")
         assert len((await answer_to(200_000)).raw_output_contents[0]) == 200_004
-        assert threads_for("long answers") == others
+        assert not threads_for("long answers") - others, "those of servers before may end meanwhile"
         for _ in range(2):
             assert len((await answer_to(300_000)).raw_output_contents[0]) == 300_004
         assert len(threads_for("long answers") - others) == 1
