@@ -31,7 +31,7 @@ SLOTS, PAGED = "slots", "paged"
 MIN_ROUNDS, MAX_ROUNDS, TINY_ROUNDS = 3, 7, 2
 SEED = 5
 ALL_EQUAL = 1.0  # share of texts; where layouts differ in the last bits, ties are broken otherwise
-# A way to open an engine whose cache has so many bytes.
+# A way to open an engine whose cache has the given number of bytes.
 Open = Callable[[int], AbstractContextManager[Generates]]
 
 

@@ -37,7 +37,7 @@ Requests = list[service_pb2.ModelInferRequest]
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Texts of real lengths, so many of them in a request, and so many requests in flight."""
+    """Texts of real lengths: how many are in a request, and how many requests are in flight."""
 
     texts_a_request: int
     in_flight: int

@@ -96,7 +96,7 @@ class Contest:
 def compare(
     context: Context, name: str, repository: Path, limits: Limits, compiled: Collection[Task] = ()
 ) -> dict[str, Any]:
-    """Figures of one decoder: `rows`, each a way with so many rows in flight, and remarks."""
+    """Figures of one decoder: `rows`, one for each way and number in flight, and remarks."""
     sizing = Sizing.of(is_tiny=context.is_tiny)
     config = decoders(is_tiny=context.is_tiny)[name]
     value_bytes = 4 if context.device == "cpu" else 2
@@ -119,7 +119,7 @@ def compare(
 
 
 def compile_rows(context: Context, name: str, num_rows: int) -> None:
-    """Compile a step of so many rows, so that it is in the compiler's folder; raises where not."""
+    """Compile a step of `num_rows` rows into the compiler's folder, or raise where not."""
     sizing = Sizing.of(is_tiny=context.is_tiny)
     prompts = prompts_of(num_rows, sizing.prompt_tokens, sizing.output_tokens)
     with peers_of(context, decoders(is_tiny=context.is_tiny)[name]) as (peers, why):

@@ -49,7 +49,7 @@ class Quartiles:
         return asdict(self)
 
     def text(self, digits: int = 3) -> str:
-        """The median with its quartiles in brackets, in so many significant digits."""
+        """The median with its quartiles in brackets, in `digits` significant digits."""
         low, high = short(self.low, digits), short(self.high, digits)
         return f"{short(self.median, digits)} ({low} to {high})"
 

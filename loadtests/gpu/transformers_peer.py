@@ -68,7 +68,7 @@ def transformers_model(config: GPTConfig, device: str) -> Any:
 
 
 def _generate(model: Any, *, is_compiled: bool) -> Generate:
-    """Greedy generation of exactly so many tokens, past any end."""
+    """Greedy generation of a fixed number of tokens, past any end."""
 
     @torch.inference_mode()
     def generate(rows: Sequence[Sequence[int]], num_tokens: int) -> object:

@@ -103,7 +103,7 @@ def header_length_of(value: str | None, num_bytes: int) -> int:
 def parse_infer(
     body: Buffer, header_length: int, model: str, version: str, max_parts: int = 2**17
 ) -> InferCall:
-    """The request of a body that begins with so many bytes of JSON. Raises `InvalidArgument`."""
+    """The request of a body that begins with a JSON header. Raises `InvalidArgument`."""
     view = memoryview(body).toreadonly()
     if header_length > max_parts:  # else it has fewer members than bytes
         _check_members(bytes(view[:header_length]), max_parts)
