@@ -27,20 +27,28 @@ def serve(try_models: bool, log_level: str, **values: Any) -> None:
     configure(settings.log_format, log_level, settings.max_log_repeats, errors)
 
     async def on_ready(app: App) -> None:
-        address = join_address(settings.host, app.grpc_port)
-        metrics = f"http://{join_address(settings.metrics_host, app.metrics_port)}/metrics"
         if try_models:
-            await asyncio.to_thread(_try_models, address)
-        ports = [f"gRPC [bold]{address}[/]", f"metrics [bold]{metrics}[/]"]
-        if app.http_port is not None:
-            scheme = "https" if settings.tls_cert else "http"
-            http = join_address(settings.http_host or settings.host, app.http_port)
-            ports.append(f"HTTP [bold]{scheme}://{http}[/]")
-        console.print("   ".join(ports), highlight=False, soft_wrap=True)  # one line for programs
+            await asyncio.to_thread(_try_models, join_address(settings.host, app.grpc_port))
+        for line in address_lines(settings, app.grpc_port, app.metrics_port, app.http_port):
+            console.print(line, highlight=False, soft_wrap=True)
 
     if try_models and (settings.tls_cert or settings.token_file or settings.restricted_protocols):
         raise SettingError("--try-models is set, expected neither TLS nor tokens nor keys with it")
     asyncio.run(serve_until_stopped(settings, on_ready))
+
+
+def address_lines(
+    settings: Settings, grpc_port: int, metrics_port: int, http_port: int | None
+) -> list[str]:
+    """The addresses in rich's markup; the last line is the one that programs wait for."""
+    grpc = join_address(settings.host, grpc_port)
+    metrics = f"http://{join_address(settings.metrics_host, metrics_port)}/metrics"
+    lines = [f"gRPC [bold]{grpc}[/]   metrics [bold]{metrics}[/]"]
+    if http_port is not None:
+        scheme = "https" if settings.tls_cert else "http"
+        http = join_address(settings.http_host or settings.host, http_port)
+        lines.insert(0, f"HTTP [bold]{scheme}://{http}[/]")
+    return lines
 
 
 def _end(*_: object) -> None:

@@ -20,29 +20,27 @@ class Ports:
 
 def log_open_ports(settings: Settings, ports: Ports) -> None:
     """Log each port's protection; warn if other machines reach one without TLS or tokens."""
-    encryption = "TLS" if settings.tls_cert else "plain"
-    if settings.tls_client_ca:
-        encryption = "TLS with clients' certificates"
     is_guarded = settings.token_file or settings.tls_client_ca
+    protection = _protection(settings)
     logger.info(
-        "gRPC is open on %s: %s, %s, model control %s",
+        "gRPC is open on %s: %s, model control %s",
         join_address(settings.host, ports.grpc),
-        encryption,
-        "bearer tokens" if settings.token_file else "no tokens",
+        protection,
         settings.model_control_mode,
     )
     if ports.http is not None:
         host = settings.http_host or settings.host
         logger.info(
-            "HTTP is open on %s, protected as gRPC is; pages %s",
+            "HTTP is open on %s: %s; pages %s",
             join_address(host, ports.http),
+            protection,
             f"of {settings.http_allowed_origins} may call it"
             if settings.http_allowed_origins
             else "of other sites may not call it",
         )
     if ports.admin is not None:
         address = join_address(settings.admin_host, ports.admin)
-        logger.info("administration is open on %s, protected as gRPC is", address)
+        logger.info("administration is open on %s: %s", address, protection)
     logger.info("metrics are open on %s", join_address(settings.metrics_host, ports.metrics))
     if settings.otlp_endpoint:
         logger.info(
@@ -61,6 +59,14 @@ def log_open_ports(settings: Settings, ports: Ports) -> None:
             "--metrics-host %s is reached by other machines, and every machine there may read it",
             settings.metrics_host,
         )
+
+
+def _protection(settings: Settings) -> str:
+    """The encryption and the tokens of every port but that of the metrics."""
+    encryption = "TLS" if settings.tls_cert else "plain"
+    if settings.tls_client_ca:
+        encryption = "TLS with clients' certificates"
+    return f"{encryption}, {'bearer tokens' if settings.token_file else 'no tokens'}"
 
 
 def _warn_of_callers(settings: Settings, flag: str, host: str, *, is_guarded: bool) -> None:

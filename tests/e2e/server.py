@@ -23,7 +23,8 @@ PLAIN = {"COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"}
 START_LIMIT_S = 60.0  # generous: the cores are shared with other tests
 STOP_LIMIT_S = 30.0
 POLL_S = 0.005  # where there is no event to wait for
-READY = re.compile(r"gRPC (\S+)\s+metrics (http://\S+/metrics)(?:\s+HTTP https?://(\S+))?")
+READY = re.compile(r"gRPC (\S+)\s+metrics (http://\S+/metrics)")
+HTTP = re.compile(r"HTTP https?://(\S+)")
 
 
 def free_ports(count: int) -> list[int]:
@@ -132,6 +133,7 @@ class ServerProcess:
     def _wait_until_ready(self) -> tuple[str, str, str]:
         """The addresses of gRPC, of metrics, and of HTTP, which is empty without that port."""
         until_s = self._started_s + START_LIMIT_S
+        http_address = ""
         while (remaining_s := until_s - time.monotonic()) > 0:
             try:
                 line = self._lines.get(timeout=remaining_s)
@@ -139,8 +141,10 @@ class ServerProcess:
                 break
             if line is None:
                 raise AssertionError(f"the server ended before it was ready:\n{self.log()}")
+            if match := HTTP.match(line):
+                http_address = match[1]
             if match := READY.search(line):
-                return match[1], match[2], match[3] or ""
+                return match[1], match[2], http_address
         raise AssertionError(f"the server was not ready in {START_LIMIT_S} s:\n{self.log()}")
 
 

@@ -354,10 +354,10 @@ def test_the_http_port_is_logged_and_warned_of(caplog: pytest.LogCaptureFixture)
     log_open_ports(settings, Ports(8001, 8002, http=8000, admin=8003))
     said = [record.message for record in caplog.records]
     assert (
-        "HTTP is open on 10.0.0.1:8000, protected as gRPC is; pages of https://ui.example may "
-        "call it" in said
+        "HTTP is open on 10.0.0.1:8000: plain, no tokens; pages of https://ui.example may call it"
+        in said
     )
-    assert "administration is open on 127.0.0.1:8003, protected as gRPC is" in said
+    assert "administration is open on 127.0.0.1:8003: plain, no tokens" in said
     assert (
         "--http-host 10.0.0.1 is reached by other machines, and every machine there may call it: "
         "see docs/security.md" in said
