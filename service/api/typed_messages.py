@@ -125,6 +125,7 @@ def _described(model: ServedModel) -> text_pb2.Model:
             example=manifest.example,
             origin=manifest.origin,
             eos_token_ids=manifest.eos_token_ids,
+            has_source=manifest.has_source or manifest.is_recurrent,
         )
         message.MergeFrom(text_fields)
     if isinstance(model, SequenceModel):

@@ -5,7 +5,7 @@ length at export. A model with a target gives the target's attention to the sour
 """
 # ruff: noqa: N803 - suffixes are array layouts: L layers, H heads, T queries, S keys
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,12 +21,16 @@ from service.serving.tasks.task import (
     Ask,
     Fields,
     Method,
+    Outputs,
+    Parameters,
     TextReply,
     TextTask,
     TextTaskModel,
     decode,
     tokens_of,
 )
+
+MAX_LISTED = 1_024  # of layers or heads that a parameter names
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,10 @@ class Matrices:
                 f"tokens are {num_values} values, an answer has at most {MAX_VALUES}: ask for "
                 "fewer layers or heads, or a shorter text"
             )
+        return self.chosen(attentions_LHTS)
+
+    def chosen(self, attentions_LHTS: np.ndarray) -> np.ndarray:
+        """The same without a bound."""
         matrices: np.ndarray = attentions_LHTS[np.ix_(self.layers, self.heads)]
         return matrices
 
@@ -75,11 +83,15 @@ def _text_of(model: TextTaskModel, text: str, target: str) -> Text:
     return (text, target) if target else text
 
 
-def _ask(fields: Fields, model: TextTaskModel) -> Ask:
-    matrices = Matrices(
-        _places("layers", fields["layers"], model.manifest.num_layers),
-        _places("heads", fields["heads"], model.manifest.num_heads),
+def _matrices_of(model: TextTaskModel, layers: Sequence[int], heads: Sequence[int]) -> Matrices:
+    return Matrices(
+        _places("layers", layers, model.manifest.num_layers),
+        _places("heads", heads, model.manifest.num_heads),
     )
+
+
+def _ask(fields: Fields, model: TextTaskModel) -> Ask:
+    matrices = _matrices_of(model, fields["layers"], fields["heads"])
     text = _text_of(model, fields["text"], fields["target"])
 
     def answer(reply: TextReply) -> Fields:
@@ -105,6 +117,32 @@ def _matrix_fields(chosen: Matrices, reply: TextReply) -> Iterator[Fields]:
     )
 
 
+def _tensors(
+    model: TextTaskModel, parameters: Parameters
+) -> Callable[[Sequence[Text], TextReply], Outputs]:
+    """`attentions` of the layers and heads that the parameters name, of all without them."""
+    matrices = _matrices_of(
+        model, _numbers("layers", parameters), _numbers("heads", parameters)
+    )
+
+    def read(_: Sequence[Text], reply: TextReply) -> Outputs:
+        if not parameters.keys() & {"layers", "heads"}:
+            return {"attentions": reply.values}
+        return {"attentions": np.stack([matrices.chosen(each) for each in reply.values])}
+
+    return read
+
+
+def _numbers(name: str, parameters: Parameters) -> list[int]:
+    text = str(parameters.get(name, ""))
+    try:
+        return [int(number) for number in text.split(",", MAX_LISTED) if text]
+    except ValueError:
+        raise InvalidArgument(
+            f"the parameter {name} is {text[:80]!r}, expected whole numbers separated by commas"
+        ) from None
+
+
 def _texts_of(inputs: Arrays) -> Sequence[Text]:
     """Texts, or pairs of source and target."""
     texts = decode(inputs["text"])
@@ -126,6 +164,6 @@ ATTENTION = TextTask(
     inline_rows=0,  # a text's matrices are one row
     tokenizer=SourceAndTargetTokenizer,
     texts_of=_texts_of,
-    tensors=lambda _model, _parameters: lambda _texts, reply: {"attentions": reply.values},
+    tensors=_tensors,
 )
 METHODS = (Method("Attend", ATTENTION, _ask, counted=()),)

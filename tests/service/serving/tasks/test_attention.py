@@ -140,3 +140,17 @@ def test_clients_see_a_target_where_the_model_has_one(network: str) -> None:
     assert names == (["text", "target"] if network else ["text"])
     (output,) = signature.outputs
     assert (output.name, output.dims) == ("attentions", (LAYERS, HEADS, -1, -1))
+
+
+def test_tensors_have_the_layers_and_heads_that_parameters_name(model: Model) -> None:
+    """So that a client of binary tensors can ask for a few layers at a time."""
+    values = np.arange(LAYERS * HEADS * 4, dtype=np.float32).reshape(1, LAYERS, HEADS, 2, 2)
+    reply = TextReply(values, [], Timings(0.0), [1])
+    read = ATTENTION.tensors(model, {"layers": "2,0", "heads": "1"})
+    assert np.array_equal(read([], reply)["attentions"], values[:, [2, 0]][:, :, [1]])
+    whole = ATTENTION.tensors(model, {"truncate": True})
+    assert whole([], reply)["attentions"] is values
+    with pytest.raises(InvalidArgument, match="layers has 3, the model has 3, from 0"):
+        ATTENTION.tensors(model, {"layers": "3"})
+    with pytest.raises(InvalidArgument, match="the parameter heads is '0;1', expected whole"):
+        ATTENTION.tensors(model, {"heads": "0;1"})
