@@ -121,9 +121,7 @@ def _tensors(
     model: TextTaskModel, parameters: Parameters
 ) -> Callable[[Sequence[Text], TextReply], Outputs]:
     """`attentions` of the layers and heads that the parameters name, of all without them."""
-    matrices = _matrices_of(
-        model, _numbers("layers", parameters), _numbers("heads", parameters)
-    )
+    matrices = _matrices_of(model, _numbers("layers", parameters), _numbers("heads", parameters))
 
     def read(_: Sequence[Text], reply: TextReply) -> Outputs:
         if not parameters.keys() & {"layers", "heads"}:
