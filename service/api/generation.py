@@ -190,6 +190,7 @@ def _to_logprob(chosen: TokenLogprobs, bytes_of: Callable[[int], bytes]) -> pb.T
         return pb.TokenLogprob(id=token_id, logprob=logprob, token=bytes_of(token_id))
 
     message = one(chosen.token_id, chosen.logprob)
+    message.logit = chosen.logit
     message.top.extend(one(*each) for each in chosen.top)
     return message
 

@@ -22,7 +22,8 @@ GREEDY_BELOW = 1e-5  # vLLM's: below it, scaling by 1 / temperature tells nothin
 
 MAX_TOKEN_ID = 2**31 - 1  # before the vocabulary is known
 MAX_TOKENS = 2**20
-MAX_LOGPROBS = 20
+MAX_LOGPROBS = 50  # of an output token: as many as a reader looks at
+MAX_PROMPT_LOGPROBS = 20  # of a prompt token: all of a prompt's are held at once
 MAX_N = 64
 MAX_BEAM_WIDTH = 16
 MAX_LENGTH_PENALTY = 10.0
@@ -67,7 +68,7 @@ RANGES = {
     "min_tokens": _Range(0, MAX_TOKENS),
     "max_tokens": _Range(0, MAX_TOKENS),  # 0 where only the prompt is scored
     "logprobs": _Range(0, MAX_LOGPROBS),
-    "prompt_logprobs": _Range(0, MAX_LOGPROBS),
+    "prompt_logprobs": _Range(0, MAX_PROMPT_LOGPROBS),
     "n": _Range(1, MAX_N),
     "beam_width": _Range(0, MAX_BEAM_WIDTH),
     "length_penalty": _Range(0.0, MAX_LENGTH_PENALTY),

@@ -51,6 +51,7 @@ class TokenLogprobs:
     token_id: int
     logprob: float
     top: tuple[tuple[int, float], ...]  # the most likely ids with theirs, best first
+    logit: float  # of the chosen token; the logit of a likeliest one differs by what logprobs do
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -362,7 +363,8 @@ def logprobs_of(
     else:
         ids = np.empty(0, np.int64)
     top = tuple((int(top_id), float(logits_V[top_id]) - total) for top_id in ids)
-    return TokenLogprobs(token_id, float(logits_V[token_id]) - total, top)
+    logit = float(logits_V[token_id])
+    return TokenLogprobs(token_id, logit - total, top, logit)
 
 
 def _logprobs_in(
@@ -373,4 +375,4 @@ def _logprobs_in(
     place = int(np.searchsorted(ids_V, token_id))
     found = logprobs_of(logits_V, place, num_top, float(excerpt.log_sums[row]))
     top = tuple((int(ids_V[place]), logprob) for place, logprob in found.top)
-    return TokenLogprobs(token_id, found.logprob, top)
+    return TokenLogprobs(token_id, found.logprob, top, found.logit)

@@ -209,13 +209,14 @@ def test_logprobs_are_of_the_logits_as_they_came() -> None:
     logits = random_logits(3, 700)
     exact = logits.astype(np.float64) - np.log(np.exp(logits.astype(np.float64)).sum())
     best = np.argsort(-exact)
-    state = state_of(temperature=0.5, seed=4, banned_token_ids=(int(best[0]),), logprobs=20)
+    state = state_of(temperature=0.5, seed=4, banned_token_ids=(int(best[0]),), logprobs=50)
     (found,) = choose(logits, state).logprobs
     assert found is not None
     assert found.token_id != best[0]
     assert found.logprob == pytest.approx(exact[found.token_id], abs=1e-5)
-    assert [token_id for token_id, _ in found.top] == best[:20].tolist()
-    assert [logprob for _, logprob in found.top] == pytest.approx(exact[best[:20]], abs=1e-5)
+    assert found.logit == logits[found.token_id]
+    assert [token_id for token_id, _ in found.top] == best[:50].tolist()
+    assert [logprob for _, logprob in found.top] == pytest.approx(exact[best[:50]], abs=1e-5)
 
 
 def test_logprobs_of_a_whole_vocabulary_add_up_to_1() -> None:

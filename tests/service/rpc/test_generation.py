@@ -158,6 +158,8 @@ async def test_log_probabilities_come_as_many_as_asked_best_first(served: Served
     for found in result.logprobs:
         assert len(found.top) == 3
         assert (found.top[0].id, found.top[0].logprob) == (found.id, found.logprob)
+        assert found.HasField("logit")
+        assert not any(each.HasField("logit") for each in found.top)
         gaps = [a.logprob - b.logprob for a, b in zip(found.top, found.top[1:], strict=False)]
         assert gaps == pytest.approx([1.0, 1.0], abs=1e-5)
     none = await served.generation.GenerateUnary(request_of(max_tokens=4))
@@ -260,7 +262,7 @@ PARAMS: list[tuple[dict[str, Any], str]] = [
         "max_tokens is 0, expected 1 to 1048576 where prompt_logprobs is not set",
     ),
     ({"max_tokens": 49}, f"max_tokens is 49, {OVER}"),
-    ({"logprobs": 21}, "logprobs is 21, expected 0 to 20"),
+    ({"logprobs": 51}, "logprobs is 51, expected 0 to 50"),
     ({"prompt_logprobs": 21}, "prompt_logprobs is 21, expected 0 to 20"),
     ({"temperature": 1.0, "n": 0}, "n is 0, expected 1 to 64"),
     ({"n": 2}, "n is 2, expected 1 where temperature is 0: all samples would be equal"),
