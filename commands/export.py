@@ -26,6 +26,7 @@ def _export(
     labelled_data: Path | None,
     held_out: Path | None,
     calibration: Path | None,
+    examples: Path | None,
     **values: Any,
 ) -> None:
     """Export a checkpoint to ONNX, check the result, and write it to a model repository."""
@@ -35,7 +36,7 @@ def _export(
         print_error(f"attendant export needs PyTorch: pip install 'attendant[cpu,train]' ({error})")
         raise typer.Exit(WRONG_USAGE) from error
     with _messages():
-        files = DataFiles(labelled_data, held_out, calibration)
+        files = DataFiles(labelled_data, held_out, calibration, examples)
         export_model(checkpoint, task, files, ExportSettings(**values), errors)
 
 
@@ -63,7 +64,7 @@ export = command_of(
             "Checkpoint folder, Hugging Face folder, or hub id.",
             f"{PREFIX}_CHECKPOINT",
         ),
-        *flags_of(ExportSettings, PREFIX, omit=["calibration"], has_limits=True),
+        *flags_of(ExportSettings, PREFIX, omit=["calibration", "examples"], has_limits=True),
         flag(
             "task",
             str | None,
@@ -96,6 +97,15 @@ export = command_of(
             "Plain text, one text per line, to calibrate the scales of int8: texts like those of "
             "future requests. By default English texts that come with Attendant and Python.",
             f"{PREFIX}_CALIBRATION",
+        ),
+        flag(
+            "examples",
+            Path | None,
+            None,
+            "Texts to try the model with, one per line; a tab stands before the second text of a "
+            "pair, and between a question and its context. By default some of the labelled data, "
+            "or general texts.",
+            f"{PREFIX}_EXAMPLES",
         ),
     ],
 )

@@ -4,6 +4,7 @@ Knows nothing about flags or exit codes (`commands/export.py` does). It imports 
 command line imports it only when it runs.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -13,10 +14,13 @@ from rich.table import Table
 from rich.text import Text
 
 from export.errors import ExportError
+from export.examples import parse_examples, some_of
 from export.exporter import Exported, export_any
 from export.settings import ExportSettings, HeldOut
 from models.checkpoints.checkpoint import load_checkpoint
+from models.data.datasets import Example as LabelledExample
 from models.data.datasets import read_dataset
+from service.contract.manifest import Example
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +30,7 @@ class DataFiles:
     labelled: Path | None = None
     held_out: Path | None = None
     calibration: Path | None = None
+    examples: Path | None = None
 
     def check(self, task: str) -> None:
         """Raise `ExportError` for data that the task has no use for: nothing would be measured."""
@@ -46,6 +51,12 @@ class DataFiles:
             self.held_out.read_text(encoding="utf-8") if self.held_out else None,
         )
 
+    def read_examples(self, task: str, labelled: Sequence[LabelledExample]) -> tuple[Example, ...]:
+        """Those of the file, or some of the labelled texts."""
+        if self.examples is None:
+            return some_of(labelled)
+        return parse_examples(self.examples.name, self.examples.read_text(encoding="utf-8"), task)
+
     def read_calibration(self) -> tuple[str, ...]:
         if self.calibration is None:
             return ()
@@ -63,7 +74,11 @@ def export_model(
         checkpoint = load_checkpoint(source)
         files.check(task or checkpoint.task)
         held_out = files.read_held_out()
-        settings = replace(settings, calibration=files.read_calibration())
+        settings = replace(
+            settings,
+            calibration=files.read_calibration(),
+            examples=files.read_examples(task or checkpoint.task, held_out.labelled),
+        )
         exported = export_any(checkpoint, settings, held_out, on_step=status.update, task=task)
     Console().print(export_table(exported))
     for precision, reason in exported.manifest.left_out.items():

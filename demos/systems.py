@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ENCODER = Path("build/checkpoints/minilm")  # the Makefile knows where it comes from
+EXAMPLES = "models/data/examples"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +67,16 @@ def trained(command: str, name: str, brief: str) -> Step:
     return Step(f"attendant {command} --output {makes}", makes, brief)
 
 
-def exported(name: str, flags: str = "", source: str = "") -> Step:
-    """Export a checkpoint, the demo's own of that name or another, to be served as `name`."""
+def exported(name: str, flags: str = "", source: str = "", examples: str = "") -> Step:
+    """Export a checkpoint, the demo's own of that name or another, to be served as `name`.
+
+    `examples` names a file of models/data/examples.
+    """
     repository = "{folder}/repository"
     command = f"attendant export {source or f'{{folder}}/{name}'} --name {name}"
-    return Step(f"{command} --repository {repository} {flags}".strip(), f"{repository}/{name}")
+    tried = f"--examples {EXAMPLES}/{examples}.txt" if examples else ""
+    parts = (command, f"--repository {repository}", flags, tried)
+    return Step(" ".join(filter(None, parts)), f"{repository}/{name}")
 
 
 TOPICS = data("python_topics", "topics")
@@ -87,7 +93,7 @@ DEMOS: dict[str, Demo] = {
                 "attentions",
                 "--epochs 4 --samples 256",
             ),
-            exported("reversal", source="{folder}/attentions/dot"),
+            exported("reversal", source="{folder}/attentions/dot", examples="reversal"),
         ),
         (
             "generate reversal 's3 s1 s4 s2'",
@@ -99,7 +105,7 @@ DEMOS: dict[str, Demo] = {
         "dates as people write them, in ISO 8601: greedy, and the three best of a beam search",
         (
             trained("seq2seq dates --network transformer", "dates", "--epochs 1 --samples 512"),
-            exported("dates", "--example '3 Mar 2021'"),
+            exported("dates", examples="dates"),
         ),
         (
             'generate dates "3rd of March \'21" --temperature 0',
@@ -114,13 +120,13 @@ DEMOS: dict[str, Demo] = {
             trained(
                 f"pretrain bert {CORPUS} --vocab-size 2048", "bert", "--steps 4 --batch-size 4"
             ),
-            exported("bert"),
+            exported("bert", examples="bert"),
             trained(
                 "train models/data/spam.tsv --from {folder}/bert --epochs 8 --learning-rate 5e-4",
                 "spam",
                 "--epochs 1",
             ),
-            exported("spam"),
+            exported("spam", examples="spam"),
         ),
         (
             "fill-mask bert 'The [MASK] of the class is called.'",
@@ -142,7 +148,7 @@ DEMOS: dict[str, Demo] = {
                 "entities",
                 "--epochs 1",
             ),
-            exported("entities"),
+            exported("entities", examples="entities"),
         ),
         ("classify-tokens entities 'Maria Lopez moved from Berlin to Nordhaven.'",),
     ),
@@ -159,7 +165,7 @@ DEMOS: dict[str, Demo] = {
                 "answers",
                 "--epochs 1",
             ),
-            exported("answers"),
+            exported("answers", examples="answers"),
         ),
         (
             "answer answers 'Where does Maria Lopez work?' "
@@ -171,8 +177,8 @@ DEMOS: dict[str, Demo] = {
         "the hidden states of a pretrained encoder, by layer and pooled; likeness of texts",
         (
             encoder(),
-            exported("features", "--task features", "{encoder}"),
-            exported("embedder", source="{encoder}"),
+            exported("features", "--task features", "{encoder}", "minilm"),
+            exported("embedder", source="{encoder}", examples="minilm"),
         ),
         (
             "features features 'a cat sat down' --layers second_to_last --pooling mean",
@@ -186,7 +192,7 @@ DEMOS: dict[str, Demo] = {
             TOPICS,
             trained("words train {folder}/topics/corpus.txt", "words", "--epochs 1"),
             Step("attendant words nearest {folder}/words list exception"),
-            exported("words"),
+            exported("words", examples="words"),
         ),
         ("similarity words list tuple dictionary exception",),
     ),
@@ -201,14 +207,14 @@ DEMOS: dict[str, Demo] = {
                 "{folder}/meanings.conll",
             ),
             trained("pretrain elmo --corpus {folder}/homographs.txt", "elmo", "--steps 4"),
-            exported("elmo"),
+            exported("elmo", examples="elmo"),
             trained(
                 "train {folder}/meanings.conll --task token-classification --from {folder}/elmo "
                 "--epochs 8",
                 "meanings",
                 "--epochs 1",
             ),
-            exported("meanings"),
+            exported("meanings", examples="elmo"),
         ),
         (
             "features elmo 'He took a train' 'We left the city by train' "
@@ -250,7 +256,7 @@ DEMOS: dict[str, Demo] = {
         "the attention weights of a pretrained encoder",
         (
             encoder(),
-            exported("attention", "--task attention", "{encoder}"),
+            exported("attention", "--task attention", "{encoder}", "attention"),
         ),
         ("attention attention 'The cat sat down because it was tired.' --layer 1 --head 0",),
     ),
@@ -260,7 +266,7 @@ DEMOS: dict[str, Demo] = {
         (
             TOPICS,
             trained(f"pretrain gpt {CORPUS} --vocab-size 2048 --beta2 0.99", "gpt", "--steps 4"),
-            exported("gpt", "--held-out {folder}/topics/held_out.txt"),
+            exported("gpt", "--held-out {folder}/topics/held_out.txt", examples="gpt"),
         ),
         ("generate gpt 'The import statement' --max-tokens 32",),
     ),

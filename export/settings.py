@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from export.errors import ExportError
-from models.data.datasets import Example
+from models.data.datasets import Example as LabelledExample
 from models.settings import REQUIRED, Settings, setting
-from service.contract.manifest import Layout, Precision, Variant
+from service.contract.manifest import Example, Layout, Precision, Variant
 from service.contract.precision import HALF
 
 Operator = Literal["Attention", "MultiHeadAttention"]
@@ -99,9 +99,8 @@ class ExportSettings(Settings):
         "Decoders: type of the KV cache of quantized graphs. With int8, a sequence takes a quarter "
         "of the memory and is generated faster, but the weights are held twice.",
     )
-    example: str = setting(
-        "", "Text to try the model with; by default a general sentence or its beginning."
-    )
+    example: str = setting("", "Text to try the model with; by default the first of its examples.")
+    examples: tuple[Example, ...] = setting((), "Examples, in place of general texts.")
     calibration: tuple[str, ...] = setting(
         (), "Texts for the scales of int8, in place of those at hand."
     )
@@ -133,7 +132,7 @@ class ExportSettings(Settings):
 class HeldOut:
     """Held-out data to measure on; each network uses its part."""
 
-    labelled: Sequence[Example] = ()
+    labelled: Sequence[LabelledExample] = ()
     text: str | None = None
 
 

@@ -82,6 +82,7 @@ ROOMS = {
     ),
     "export/errors": Room(),
     "export/settings": Room("errors models/settings models/data service/contract"),
+    "export/examples": Room("errors settings models service/contract"),
     "export/graphs": Room(
         "errors settings models service/contract service/runtime service/generation/decoder"
         " service/generation/encoder_decoder"
@@ -98,8 +99,8 @@ ROOMS = {
         " service/generation/decoder service/generation/encoder_decoder"
     ),
     "export/recipes": Room(
-        "errors settings graphs precision checks writer models service/contract service/runtime"
-        " service/batching/collate"
+        "errors settings examples graphs precision checks writer models service/contract"
+        " service/runtime service/batching/collate"
     ),
     "export/exporter": Room("errors settings recipes writer models service/contract"),
     "commands/pictures": Room(),

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from export.checks.provider_support import device_of
 from export.errors import ExportError
+from export.examples import GENERAL, example_fields, of_texts
 from export.graphs.attention import (
     OUTPUT,
     _num_matrices,
@@ -39,7 +40,7 @@ from export.writer import ExportedModel
 from models.checkpoints.checkpoint import Checkpoint
 from models.networks.attending import IDS, MASK, TARGET, TYPES, Attending, attending, shifted_right
 from models.networks.heads import TextNetwork
-from service.contract.manifest import EXAMPLE, Manifest
+from service.contract.manifest import Manifest
 
 NUM_ROWS = 4  # that are compared: of the longest to the shortest
 Arrays = dict[str, np.ndarray]
@@ -67,7 +68,7 @@ def export_attention(
         network="encoder-decoder" if shown.has_target else "",
         num_layers=num_layers,
         num_heads=num_heads,
-        example=settings.example or ("" if shown.has_target else EXAMPLE),
+        **example_fields(settings, () if shown.has_target else of_texts(GENERAL)),
         origin=checkpoint.origin,
         parity={name: float(f"{value:.2e}") for name, value in parity.items()},
         versions=versions(),

@@ -16,6 +16,7 @@ from export.checks.paged_decoding import check_paged
 from export.checks.perplexity import graph_perplexity, network_perplexity, windows_of
 from export.checks.provider_support import check_supported
 from export.errors import ExportError
+from export.examples import BEGINNINGS, example_fields, of_texts
 from export.graphs.cached_decoder import OPERATOR, trace_decoder
 from export.graphs.candidates import with_candidates
 from export.graphs.graph import check_fused, fused_ops
@@ -51,7 +52,6 @@ LIMITS: dict[Precision, ParityLimits] = {
 }
 AUTO: tuple[Precision, ...] = ("fp32", "int8")  # written by default
 FLOAT: tuple[Precision, ...] = ("fp32", *HALF)  # nothing is rounded in them, nor in their cache
-EXAMPLE = "The"
 
 
 def export_decoder(
@@ -81,7 +81,7 @@ def export_decoder(
         pad_token_id=network.config.eos_token_id,
         eos_token_ids=(network.config.eos_token_id,),
         origin=checkpoint.origin,
-        example=settings.example or EXAMPLE,
+        **example_fields(settings, of_texts(BEGINNINGS)),
         versions=versions(),
         **graphs.manifest_fields(),
     )

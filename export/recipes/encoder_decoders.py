@@ -11,6 +11,7 @@ from export.checks.decoding import ParityLimits
 from export.checks.encoder_decoding import measure_parity
 from export.checks.provider_support import check_supported
 from export.errors import ExportError
+from export.examples import GENERAL, example_fields, of_texts
 from export.graphs.candidates import with_candidates
 from export.graphs.encoder_decoder import trace_encoder, trace_target_decoder
 from export.graphs.graph import DTYPES, fused_ops
@@ -20,7 +21,7 @@ from export.settings import ExportSettings, GraphKind, HeldOut, OnStep, check_fl
 from export.writer import Built, ExportedModel, build_graphs
 from models.checkpoints.checkpoint import Checkpoint
 from models.networks.transformer import Transformer
-from service.contract.manifest import EXAMPLE, GraphDevice, Manifest, Variant
+from service.contract.manifest import GraphDevice, Manifest, Variant
 from service.contract.precision import HALF
 
 LIMITS = ParityLimits(1e-3, 0.0, 1e-4, 0.0)
@@ -49,7 +50,7 @@ def export_encoder_decoder(
         eos_token_ids=(config.end_token_id,),
         decoder_start_token_id=config.start_token_id,
         origin=checkpoint.origin,
-        example=settings.example or EXAMPLE,
+        **example_fields(settings, of_texts(GENERAL[:1])),
         versions=versions(),
         **graphs.manifest_fields(),
     )

@@ -11,6 +11,7 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from export.checks.provider_support import device_of
 from export.errors import ExportError
+from export.examples import example_fields, rows_of_symbols
 from export.graphs.graph import open_session
 from export.graphs.lstm import OPERATOR
 from export.graphs.recurrent import INPUTS, OUTPUTS, trace_greedy
@@ -24,7 +25,6 @@ from export.settings import (
 )
 from export.writer import ExportedModel
 from models.checkpoints.checkpoint import Checkpoint
-from models.data.tokens import SPECIAL_TOKENS
 from models.networks.recurrent import RecurrentSeq2Seq
 from service.batching.collate import pad_right
 from service.contract.manifest import Manifest
@@ -33,7 +33,6 @@ MAX_ABS_ERROR = 1e-4  # of attention, to PyTorch and to a row by itself; tokens 
 MAX_STEPS = 128  # each is traced: half a second, and 30 nodes of the graph
 NUM_ROWS = 16
 NETWORK = "recurrent"
-EXAMPLE_SYMBOLS = 4
 
 
 def export_recurrent(
@@ -55,7 +54,6 @@ def export_recurrent(
     parity = check_decoding(network, graph, num_steps)
     config = network.config
     names = [checkpoint.tokenizer.id_to_token(i) for i in range(config.vocab_size)]
-    symbols = [name for name in names if name is not None and name not in SPECIAL_TOKENS]
     manifest = Manifest(
         task="text-generation",
         precision="fp32",
@@ -69,7 +67,7 @@ def export_recurrent(
         fused={OPERATOR: num_steps + 1},
         parity=parity,
         origin=checkpoint.origin,
-        example=settings.example or " ".join(symbols[: min(EXAMPLE_SYMBOLS, config.max_positions)]),
+        **example_fields(settings, rows_of_symbols(names, config.max_positions)),
         versions=versions(),
     )
     served = _config(settings, network, num_steps)

@@ -14,6 +14,7 @@ from export.checks.agreement import check_agreement, measure_agreement, sample_t
 from export.checks.parity import GraphRunner, Parity, check_parity, outputs_of_texts, pad
 from export.checks.provider_support import device_of
 from export.errors import ExportError
+from export.examples import example_fields, general_examples
 from export.graphs.graph import check_fused, fused_ops, trace
 from export.graphs.widened import widened
 from export.precision.samples import MAX_TOKENS, SampleRows, sample_rows
@@ -31,8 +32,7 @@ from export.settings import (
 from export.writer import Built, BuiltGraphs, ExportedModel, build_graphs
 from models.checkpoints.checkpoint import Checkpoint
 from models.data.datasets import Example
-from models.data.vocabulary import SPECIAL, words_of
-from service.contract.manifest import EXAMPLE, Manifest, Precision, Variant
+from service.contract.manifest import Manifest, Precision, Variant
 from service.contract.precision import HALF
 
 MIN_MEAN_COSINE = 0.995
@@ -215,17 +215,6 @@ def _manifest(checkpoint: Checkpoint, settings: ExportSettings, graphs: BuiltGra
         origin=checkpoint.origin,
         versions=versions(),
         mask_token_id=network.mask_token_id,
-        example=settings.example or example_of(checkpoint),
+        **example_fields(settings, general_examples(checkpoint)),
         **graphs.manifest_fields(),
     )
-
-
-def example_of(checkpoint: Checkpoint) -> str:
-    """A text to try the model with: of words that it knows, with a mask for a network of masks."""
-    if checkpoint.text_network.served_name == "words":
-        return words_of(checkpoint.tokenizer)[len(SPECIAL)]
-    if not checkpoint.text_network.mask_token_id:
-        return EXAMPLE
-    mask = checkpoint.tokenizer.id_to_token(checkpoint.text_network.mask_token_id)
-    assert mask is not None, "the network was trained with it"
-    return EXAMPLE.replace("day", mask)

@@ -5,6 +5,7 @@ protobuf files give them: a method is made of both, and has no code of its own.
 """
 
 from collections.abc import Callable
+from dataclasses import asdict
 from operator import attrgetter
 from typing import Any
 
@@ -14,6 +15,7 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
 from service.api.typed import TypedCalls
+from service.contract.manifest import Example, Manifest
 from service.repository.repository import ModelRepository
 from service.serving.generative_model import GenerativeModel
 from service.serving.image_model import ImageModel
@@ -24,6 +26,7 @@ from service.serving.tasks.task import Choice, Fields
 from service.serving.text_model import TextModel
 
 MAX_LISTED_SYMBOLS = 256  # of a model
+MAX_LISTED_EXAMPLES = 32
 
 
 class TypedMessageCalls:
@@ -103,6 +106,14 @@ def _tokenize_response(fields: Fields) -> text_pb2.TokenizeResponse:
     return text_pb2.TokenizeResponse(**fields)
 
 
+def _listed_examples(manifest: Manifest) -> list[text_pb2.Example]:
+    """Those of the manifest; the only one that an older export has, where there are no others."""
+    examples = manifest.examples[:MAX_LISTED_EXAMPLES]
+    if not examples and manifest.example:
+        examples = (Example(manifest.example),)
+    return [text_pb2.Example(**asdict(example)) for example in examples]
+
+
 def _described(model: ServedModel) -> text_pb2.Model:
     message = text_pb2.Model(
         name=model.name,
@@ -126,6 +137,7 @@ def _described(model: ServedModel) -> text_pb2.Model:
             origin=manifest.origin,
             eos_token_ids=manifest.eos_token_ids,
             has_source=manifest.has_source or manifest.is_recurrent,
+            examples=_listed_examples(manifest),
         )
         message.MergeFrom(text_fields)
     if isinstance(model, SequenceModel):

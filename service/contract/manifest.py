@@ -93,6 +93,23 @@ class ImageInput:
 
 
 @dataclass(frozen=True, slots=True)
+class Example:
+    """A text to try a model with, and its second part where the task takes two."""
+
+    text: str  # of an answerer, the question
+    text_pair: str = ""  # the second text of a pair; beside a source, the output that reads it
+    context: str = ""  # of an answerer, where the answer stands
+
+    def __post_init__(self) -> None:
+        for name in ("text", "text_pair", "context"):
+            value = getattr(self, name)
+            if not isinstance(value, str):
+                raise LoadError(f"manifest.json: examples.{name} is {value!r}, expected a text")
+        if not self.text:
+            raise LoadError("manifest.json: examples.text is empty")
+
+
+@dataclass(frozen=True, slots=True)
 class Manifest:
     """One exported version of a text model.
 
@@ -117,6 +134,7 @@ class Manifest:
     eos_token_ids: tuple[int, ...] = ()  # what ends a generated text; empty: nothing does
     pooling: str = ""  # how an embedder pools and whether it normalises, for people
     example: str = EXAMPLE  # a text to try the model with
+    examples: tuple[Example, ...] = ()  # several, of the model's own domain
     origin: str = ""  # where the weights come from
     fused: dict[str, int] = field(default_factory=dict)  # fused ops by count
     parity: dict[str, float] = field(default_factory=dict)  # against PyTorch
@@ -229,7 +247,8 @@ class Manifest:
                 pairs = ((name, tuple(image[name])) for name in ("mean", "std"))
                 values["image"] = ImageInput(**{**image, **dict(pairs)})
             variants = tuple(Variant(**variant) for variant in values.pop("variants", ()))
-            return cls(**values, variants=variants)
+            examples = tuple(Example(**example) for example in values.pop("examples", ()))
+            return cls(**values, variants=variants, examples=examples)
         except (TypeError, KeyError, AttributeError, json.JSONDecodeError) as error:
             raise LoadError(f"manifest.json: {error}") from error
 

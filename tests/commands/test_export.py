@@ -76,19 +76,24 @@ def test_two_processes_give_the_same_bytes(
     manifest = Manifest.from_json((folders[0] / "spam/1/manifest.json").read_text())
     assert manifest.precision == "int8"
     assert manifest.accuracy["texts"] == 2
+    assert len(manifest.examples) == 2, "they are the labelled texts"
 
 
 def test_success_prints_the_folder_and_what_was_measured(
     checkpoint_folder: Path, tmp_path: Path
 ) -> None:
+    examples = tmp_path / "texts.txt"
+    examples.write_text("claim your prize\nsee you at eight\n", encoding="utf-8")
     options = ("--name", "spam", "--version", "5", "--max-batch-size", "3", "--example", "Hello")
-    attention = ("--attention", "MultiHeadAttention")
+    attention = ("--examples", examples, "--attention", "MultiHeadAttention")
     result = run(checkpoint_folder, *options, *attention, "--repository", tmp_path)
     assert result.exit_code == 0, result.output
     for expected in ("spam/5", "fp32", "MultiHeadAttention", "max abs error"):
         assert expected in result.output
     manifest = Manifest.from_json((tmp_path / "spam/5/manifest.json").read_text())
     assert manifest.example == "Hello"
+    texts = [example.text for example in manifest.examples]
+    assert texts == ["Hello", "claim your prize", "see you at eight"]
     assert "max_batch_size: 3" in (tmp_path / "spam/config.pbtxt").read_text()
 
 

@@ -219,7 +219,7 @@ class ListModelsResponse(_message.Message):
     def __init__(self, models: _Optional[_Iterable[_Union[Model, _Mapping]]] = ...) -> None: ...
 
 class Model(_message.Message):
-    __slots__ = ("name", "version", "task", "precision", "max_tokens", "labels", "embedding_size", "pooling", "example", "origin", "max_batch_size", "symbols", "graph_device", "layout", "layout_reason", "eos_token_ids", "has_source")
+    __slots__ = ("name", "version", "task", "precision", "max_tokens", "labels", "embedding_size", "pooling", "example", "origin", "max_batch_size", "symbols", "graph_device", "layout", "layout_reason", "eos_token_ids", "examples", "has_source")
     NAME_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     TASK_FIELD_NUMBER: _ClassVar[int]
@@ -236,6 +236,7 @@ class Model(_message.Message):
     LAYOUT_FIELD_NUMBER: _ClassVar[int]
     LAYOUT_REASON_FIELD_NUMBER: _ClassVar[int]
     EOS_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    EXAMPLES_FIELD_NUMBER: _ClassVar[int]
     HAS_SOURCE_FIELD_NUMBER: _ClassVar[int]
     name: str
     version: str
@@ -253,5 +254,16 @@ class Model(_message.Message):
     layout: str
     layout_reason: str
     eos_token_ids: _containers.RepeatedScalarFieldContainer[int]
+    examples: _containers.RepeatedCompositeFieldContainer[Example]
     has_source: bool
-    def __init__(self, name: _Optional[str] = ..., version: _Optional[str] = ..., task: _Optional[str] = ..., precision: _Optional[str] = ..., max_tokens: _Optional[int] = ..., labels: _Optional[_Iterable[str]] = ..., embedding_size: _Optional[int] = ..., pooling: _Optional[str] = ..., example: _Optional[str] = ..., origin: _Optional[str] = ..., max_batch_size: _Optional[int] = ..., symbols: _Optional[_Iterable[str]] = ..., graph_device: _Optional[str] = ..., layout: _Optional[str] = ..., layout_reason: _Optional[str] = ..., eos_token_ids: _Optional[_Iterable[int]] = ..., has_source: _Optional[bool] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., version: _Optional[str] = ..., task: _Optional[str] = ..., precision: _Optional[str] = ..., max_tokens: _Optional[int] = ..., labels: _Optional[_Iterable[str]] = ..., embedding_size: _Optional[int] = ..., pooling: _Optional[str] = ..., example: _Optional[str] = ..., origin: _Optional[str] = ..., max_batch_size: _Optional[int] = ..., symbols: _Optional[_Iterable[str]] = ..., graph_device: _Optional[str] = ..., layout: _Optional[str] = ..., layout_reason: _Optional[str] = ..., eos_token_ids: _Optional[_Iterable[int]] = ..., examples: _Optional[_Iterable[_Union[Example, _Mapping]]] = ..., has_source: _Optional[bool] = ...) -> None: ...
+
+class Example(_message.Message):
+    __slots__ = ("text", "text_pair", "context")
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    TEXT_PAIR_FIELD_NUMBER: _ClassVar[int]
+    CONTEXT_FIELD_NUMBER: _ClassVar[int]
+    text: str
+    text_pair: str
+    context: str
+    def __init__(self, text: _Optional[str] = ..., text_pair: _Optional[str] = ..., context: _Optional[str] = ...) -> None: ...

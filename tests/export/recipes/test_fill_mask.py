@@ -50,6 +50,8 @@ def test_the_manifest_tells_the_mask_and_has_it_in_its_example(exported: Path) -
     manifest = Manifest.from_json((exported / "manifest.json").read_text())
     assert (manifest.task, manifest.mask_token_id) == ("fill-mask", MASK_ID)
     assert manifest.example == "What a wonderful [MASK]."
+    assert len(manifest.examples) >= 5
+    assert all("[MASK]" in example.text for example in manifest.examples)
     assert manifest.fused["Attention"] == 2
     assert manifest.parity["max_abs_error"] < 1e-4
     assert manifest.parity["max_neighbour_effect"] < 1e-5

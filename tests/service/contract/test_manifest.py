@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from service.contract.manifest import Manifest
+from service.contract.manifest import Example, Manifest
 from service.errors import LoadError
 from tests.fakes.sessions import classifier_manifest, embedder_manifest, raw_manifest
 
@@ -15,6 +15,7 @@ from tests.fakes.sessions import classifier_manifest, embedder_manifest, raw_man
     [
         classifier_manifest(fused={"MultiHeadAttention": 12}, accuracy={"held out": 0.98}),
         embedder_manifest(parity={"logits": 3e-6}, versions={"torch": "2.13.0"}),
+        embedder_manifest(examples=(Example("one"), Example("two", "pair"), Example("?", "", "c"))),
     ],
 )
 def test_a_manifest_survives_its_file(manifest: Manifest) -> None:
@@ -42,6 +43,9 @@ def test_equal_manifests_have_the_same_bytes() -> None:
         ({"format": None}, "format is None, this server reads 1"),
         ({"colour": "red"}, "unexpected keyword argument 'colour'"),
         ({"labels": 3}, "'int' object is not iterable"),
+        ({"examples": [{"text": 3}]}, "examples.text is 3, expected a text"),
+        ({"examples": [{"text": ""}]}, "examples.text is empty"),
+        ({"examples": [{"words": "a"}]}, "unexpected keyword argument 'words'"),
     ],
 )
 def test_what_a_manifest_cannot_say_is_refused_by_name(changes: dict[str, Any], text: str) -> None:

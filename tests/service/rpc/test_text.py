@@ -16,6 +16,7 @@ from prometheus_client import generate_latest
 
 from service.api.admission import Admission, Stay, current_stay
 from service.api.typed import TypedCalls
+from service.contract.manifest import Example
 from service.contract.tensors import Arrays
 from service.runtime.pace import MIN_RUNS
 from service.serving.generative_model import GenerativeModel
@@ -23,7 +24,7 @@ from service.serving.model import Caller
 from service.serving.tasks.task import softmax
 from service.serving.text_model import TextModel
 from service.settings import Settings
-from tests.fakes.serving import Served, eventually, refusal, serving, within_patience
+from tests.fakes.serving import Served, eventually, refusal, serving, within_patience, write_models
 from tests.fakes.sessions import LABELS, SPECIAL, WORDS, classifier_manifest, text_values, token_ids
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -162,12 +163,26 @@ async def test_every_served_model_is_listed_with_what_its_manifest_says(served: 
         max_tokens=12,
         labels=LABELS,
         example=classifier_manifest().example,
+        examples=[pb.Example(text=classifier_manifest().example)],  # it has no others
         max_batch_size=64,
     )
     assert (mini.task, mini.embedding_size, mini.pooling) == ("embedding", 4, "mean, normalised")
     assert mini.origin == "here"
     assert simple == pb.Model(name="simple", version="1", task="tensors", max_batch_size=8)
     assert (strings.name, tale.name) == ("strings", "tale")
+
+
+async def test_the_examples_of_a_manifest_are_listed(tmp_path: Path) -> None:
+    """At most 32 of them, each with its second part."""
+    examples = (Example("Where?", context="Here."), *(Example(f"text {n}") for n in range(40)))
+    write_models(tmp_path)
+    manifest = classifier_manifest(examples=examples)
+    (tmp_path / "spam/1/manifest.json").write_text(manifest.to_json(), encoding="utf-8")
+    async with serving(tmp_path) as served:
+        listed = (await served.text.ListModels(pb.ListModelsRequest())).models
+        (model,) = (each for each in listed if each.name == "spam")
+    assert model.examples[0] == pb.Example(text="Where?", context="Here.")
+    assert len(model.examples) == 32
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,121 @@
+"""The examples that a manifest has: texts to try a model with.
+
+They come from a file, from labelled data, or are general texts that fit the task. Knows nothing of
+graphs. A model of the user's own domain has better examples than the general ones: `--examples`.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from export.errors import ExportError
+from export.settings import ExportSettings
+from models.checkpoints.checkpoint import Checkpoint
+from models.data.datasets import Example as LabelledExample
+from models.data.tokens import SPECIAL_TOKENS
+from models.data.vocabulary import SPECIAL, words_of
+from service.contract.manifest import EXAMPLE, Example
+
+MAX_EXAMPLES = 32  # of a file; `ListModels` shows as many
+MAX_OF_LABELLED = 6
+LONGEST_OF_LABELLED = 160  # characters, so that an example is read at a glance
+NUM_WORDS = 8  # of a model of word vectors
+NUM_ROWS, ROW_SYMBOLS = 5, 4  # of a model that reads symbols
+
+GENERAL = (
+    EXAMPLE,
+    "The cat sat down because it was tired.",
+    "She kept her money in a bank near the river.",
+    "The train to the coast was late again.",
+    "He would rather read a book than watch a film.",
+)
+BEGINNINGS = ("The", "It is", "When a", "In the beginning", "There are")
+MASKED = (  # `{}` is the mask
+    "What a wonderful {}.",
+    "Paris is the {} of France.",
+    "The cat sat on the {}.",
+    "In Texas, they like to buy {}.",
+    "In New York, they like to buy {}.",
+)
+QUESTIONS = (
+    ("Where does Anna live?", "Anna lives in Oslo. She works at the harbour."),
+    ("What does Tom play?", "Tom is twelve years old. On Sundays he plays chess with Mia."),
+    ("When does the shop open?", "The shop by the station opens at nine and closes at six."),
+    ("Who wrote the letter?", "The letter that Clara wrote reached her brother in May."),
+    ("What colour is the car?", "The neighbours sold their bus and bought a red car."),
+)
+PAIRS = (
+    ("where can I park?", "Cars may be left behind the house."),
+    ("where can I park?", "The soup is served with bread."),
+    ("how do I make tea?", "Pour boiling water over the leaves and wait three minutes."),
+    ("when does the train leave?", "The last one departs at ten in the evening."),
+    ("when does the train leave?", "Trains are painted green."),
+)
+
+
+def example_fields(settings: ExportSettings, general: Sequence[Example]) -> dict[str, Any]:
+    """The manifest's entries of examples; `general` are those of a task, for want of better ones.
+
+    What `--example` names is the first.
+    """
+    examples = tuple(settings.examples or general)
+    if settings.example:
+        others = (each for each in examples if each.text != settings.example)
+        examples = (Example(settings.example), *others)
+    return {"example": examples[0].text if examples else "", "examples": examples}
+
+
+def of_texts(texts: Iterable[str]) -> tuple[Example, ...]:
+    return tuple(map(Example, texts))
+
+
+def general_examples(checkpoint: Checkpoint) -> tuple[Example, ...]:
+    """Texts that fit the task of a network that reads texts."""
+    network = checkpoint.text_network
+    if network.served_name == "words":
+        return of_texts(words_of(checkpoint.tokenizer)[len(SPECIAL) :][:NUM_WORDS])
+    if network.mask_token_id:
+        mask = checkpoint.tokenizer.id_to_token(network.mask_token_id)
+        assert mask is not None, "the network was trained with it"
+        return of_texts(text.format(mask) for text in MASKED)
+    if checkpoint.task == "question-answering":
+        return tuple(Example(question, context=context) for question, context in QUESTIONS)
+    if checkpoint.task == "pair-scoring":
+        return tuple(Example(text, text_pair) for text, text_pair in PAIRS)
+    return of_texts(GENERAL)
+
+
+def rows_of_symbols(names: Iterable[str | None], max_symbols: int) -> tuple[Example, ...]:
+    """Rows of symbols, each beginning with another symbol; special tokens are none."""
+    symbols = [name for name in names if name is not None and name not in SPECIAL_TOKENS]
+    length = min(ROW_SYMBOLS, max_symbols, len(symbols))
+    starts = range(min(NUM_ROWS, len(symbols)))
+    return of_texts(" ".join((symbols + symbols)[start : start + length]) for start in starts)
+
+
+def some_of(labelled: Sequence[LabelledExample]) -> tuple[Example, ...]:
+    """Short texts out of labelled data: of each label, those that come first."""
+    by_label: dict[str, list[Example]] = {}
+    for each in labelled:
+        if len(each.text) + len(each.text_pair) <= LONGEST_OF_LABELLED:
+            by_label.setdefault(each.label, []).append(Example(each.text, each.text_pair))
+    rounds = range(MAX_OF_LABELLED)
+    taken = (texts[i] for i in rounds for texts in by_label.values() if i < len(texts))
+    return tuple(taken)[:MAX_OF_LABELLED]
+
+
+def parse_examples(name: str, content: str, task: str) -> tuple[Example, ...]:
+    """The examples of a file, one per line; `ExportError` where there are none, or too many.
+
+    A tab stands before the second text of a pair; for question answering, before the context.
+    """
+    second = "context" if task == "question-answering" else "text_pair"
+    examples = []
+    for number, line in enumerate(content.splitlines(), 1):
+        text, _, other = line.partition("\t")
+        if other and not text:
+            raise ExportError(f"{name}: line {number} has no text before its tab")
+        if text.strip():
+            examples.append(Example(text, **{second: other}))
+    if not 1 <= len(examples) <= MAX_EXAMPLES:
+        raise ExportError(f"{name} has {len(examples)} examples, expected 1 to {MAX_EXAMPLES}")
+    return tuple(examples)

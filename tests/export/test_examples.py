@@ -1,0 +1,84 @@
+"""Every export has texts to try it with: of a file, of labelled data, or general ones."""
+
+from pathlib import Path
+
+import pytest
+
+from export.errors import ExportError
+from export.examples import (
+    LONGEST_OF_LABELLED,
+    MAX_EXAMPLES,
+    example_fields,
+    of_texts,
+    parse_examples,
+    rows_of_symbols,
+    some_of,
+)
+from export.settings import ExportSettings
+from models.data.datasets import Example as LabelledExample
+from service.api.typed_messages import MAX_LISTED_EXAMPLES
+from service.contract.manifest import Example
+from tests.e2e.conftest import ROOT
+
+EXAMPLES = ROOT / "models/data/examples"
+
+
+def test_a_line_is_an_example_and_a_tab_begins_its_second_part() -> None:
+    content = "one\n\ntwo\tthe second of a pair\n"
+    assert parse_examples("file", content, "embedding") == (
+        Example("one"),
+        Example("two", "the second of a pair"),
+    )
+    (asked,) = parse_examples("file", "Where?\tHere.", "question-answering")
+    assert asked == Example("Where?", context="Here.")
+
+
+@pytest.mark.parametrize("lines", [0, MAX_EXAMPLES + 1])
+def test_a_file_without_examples_or_with_too_many_is_refused(lines: int) -> None:
+    with pytest.raises(ExportError, match=rf"texts\.txt has {lines} examples, expected 1 to 32"):
+        parse_examples("texts.txt", "text\n" * lines, "embedding")
+
+
+def test_an_example_without_a_first_text_is_refused() -> None:
+    with pytest.raises(ExportError, match=r"texts\.txt: line 2 has no text before its tab"):
+        parse_examples("texts.txt", "text\n\tsecond", "embedding")
+
+
+def test_as_many_are_listed_as_a_file_may_have() -> None:
+    assert MAX_EXAMPLES == MAX_LISTED_EXAMPLES
+
+
+def test_the_named_example_comes_first() -> None:
+    settings = ExportSettings("name", example="mine", examples=of_texts(["his", "mine"]))
+    assert example_fields(settings, of_texts(["general"])) == {
+        "example": "mine",
+        "examples": of_texts(["mine", "his"]),
+    }
+
+
+def test_without_a_file_examples_are_general() -> None:
+    fields = example_fields(ExportSettings("name"), of_texts(["general", "other"]))
+    assert fields == {"example": "general", "examples": of_texts(["general", "other"])}
+    assert example_fields(ExportSettings("name"), ()) == {"example": "", "examples": ()}
+
+
+def test_labelled_data_gives_short_examples_of_every_label() -> None:
+    rows = [("ham", "a"), ("ham", "b"), ("ham", "x" * (LONGEST_OF_LABELLED + 1)), ("spam", "c")]
+    labelled = [LabelledExample(line, *row) for line, row in enumerate(rows, 1)]
+    assert some_of(labelled) == of_texts(["a", "c", "b"])
+    assert some_of([]) == ()
+
+
+def test_rows_of_symbols_hold_symbols_alone() -> None:
+    rows = rows_of_symbols(["[PAD]", "s0", "s1", None, "s2"], max_symbols=2)
+    assert [row.text for row in rows] == ["s0 s1", "s1 s2", "s2 s0"]
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.txt")), ids=lambda path: path.stem)
+def test_the_files_of_our_own_models_are_read(path: Path) -> None:
+    """Each has five examples or more, all different; those of masks have the mask."""
+    task = "question-answering" if path.stem == "answers" else ""
+    examples = parse_examples(path.name, path.read_text(encoding="utf-8"), task)
+    assert len(set(examples)) == len(examples) >= 5
+    assert all(bool(each.context) == (path.stem == "answers") for each in examples)
+    assert all("[MASK]" in each.text for each in examples if path.stem == "bert")
