@@ -50,10 +50,10 @@ class Health:
 def health_routes(state: ServerState) -> tuple[Route, ...]:
     health = Health(state)
     return (
-        Route("GET", "/ping", health.live, OPEN),
-        Route("GET", "/v2/health/live", health.live, OPEN),
-        Route("GET", "/health", health.ready, OPEN),
-        Route("GET", "/v2/health/ready", health.ready, OPEN),
+        Route("GET", "/ping", health.live, OPEN, answers_503=True),
+        Route("GET", "/v2/health/live", health.live, OPEN, answers_503=True),
+        Route("GET", "/health", health.ready, OPEN, answers_503=True),
+        Route("GET", "/v2/health/ready", health.ready, OPEN, answers_503=True),
         Route("GET", "/version", health.version, OPEN),
-        Route("GET", "/metrics", health.metrics, STATISTICS),
+        Route("GET", "/metrics", health.metrics, STATISTICS, gives="text/plain"),
     )

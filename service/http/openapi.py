@@ -147,14 +147,14 @@ def _responses(
     schema = {} if typed is None else _reference(typed.response)
     operation = operations.get(route.operation) if isinstance(route.operation, str) else None
     is_stream = operation is not None and operation.kind != "unary"
-    kinds = (JSON,) if typed is None else ()
-    if typed is not None:
-        kinds = (LINES,) if is_stream else (JSON,)
+    kinds = (route.gives,) if typed is None or not is_stream else (LINES,)
     content = {kind: {"schema": schema} for kind in (*kinds, *((EVENTS,) if is_stream else ()))}
     error = "OpenAIError" if writer_of(route.path) is OPENAI else "ErrorText"
     refused = {JSON: {"schema": {"$ref": REFERENCE.format(name=error)}}}
+    unready = {"503": {"description": "It is not so, in the same form.", "content": content}}
     return {
         "200": {"description": "The answer.", "content": content},
+        **(unready if route.answers_503 else {}),
         "default": {"description": "Why there is none.", "content": refused},
     }
 

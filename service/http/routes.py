@@ -31,10 +31,12 @@ class Route:
     # The path of the operation that it performs, by which access is decided; or a function of the
     # path's parameters that gives it.
     operation: str | Callable[[Parameters], str]
-    # For the description of the port: the records of msgspec's that a body of JSON can be, and
-    # whether it can be other bytes, too.
+    # For the description of the port: the records of msgspec's that a body of JSON can be, whether
+    # it can be other bytes, too; the answer's type, and whether status 503 has an answer like 200's.
     bodies: tuple[type[msgspec.Struct], ...] = ()
     takes_bytes: bool = False
+    gives: str = "application/json"
+    answers_503: bool = False
 
     def operation_path(self, parameters: Parameters) -> str:
         chosen = self.operation

@@ -215,6 +215,12 @@ CLIENTS = (
         "`profile` of completions as streams, with the server's counts of tokens, and of "
         "embeddings; no request fails",
     ),
+    Client(
+        "schemathesis",
+        ("schemathesis",),
+        "thousands of requests made from `/openapi.json`, valid and not: each is answered as "
+        "described, and none by a failure of the server's",
+    ),
 )
 
 

@@ -28,7 +28,13 @@ def metadata_routes() -> tuple[Route, ...]:
         Route("GET", "/v2", server_metadata, f"{PREFIX}ServerMetadata"),
         Route("GET", "/v2/models/stats", model_statistics, f"{PREFIX}ModelStatistics"),
         *(
-            Route("GET", f"{path}{suffix}", handler, f"{PREFIX}{operation}")
+            Route(
+                "GET",
+                f"{path}{suffix}",
+                handler,
+                f"{PREFIX}{operation}",
+                answers_503=handler is model_ready,
+            )
             for path in (MODEL, VERSION)
             for suffix, (operation, handler) in of_models.items()
         ),
