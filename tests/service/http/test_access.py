@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from service.api import secrets
 from service.http.browser import BrowserRules
 from service.http.status import HttpError
 from service.settings import Settings
@@ -45,6 +46,19 @@ async def test_every_call_but_probes_needs_a_token(tmp_path: Path) -> None:
         assert (await ask(served, "POST", "/api/Classify", SENT)).status == 401
         assert (await ask(served, "POST", "/api/Classify", SENT, bearer)).status == 200
         assert served.app._admission.refusals["token"] == 12
+
+
+async def test_a_token_file_that_was_changed_is_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(secrets, "LOOK_INTERVAL_S", 0.0)
+    (tmp_path / "tokens").write_text(f"{TOKEN}\n")
+    async with _guarded(tmp_path, token_file=str(tmp_path / "tokens")) as served:
+        old, new = ([("authorization", f"Bearer {each}")] for each in (TOKEN, TOKEN + "-and-more"))
+        before = [(await ask(served, "GET", "/v2", None, each)).status for each in (old, new)]
+        (tmp_path / "tokens").write_text(f"{TOKEN}-and-more\n")
+        after = [(await ask(served, "GET", "/v2", None, each)).status for each in (old, new)]
+    assert (before, after) == ([200, 401], [401, 200])
 
 
 async def test_a_body_is_not_read_before_its_sender_is_known(tmp_path: Path) -> None:

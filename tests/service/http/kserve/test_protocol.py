@@ -383,6 +383,11 @@ async def test_a_client_that_leaves_a_stream_ends_its_generation(served: Served)
     assert (await post(served, "/v2/models/tale/generate", TALE)).status == 200
 
 
+async def _listed(served: Served) -> list[str]:
+    """The models that OpenAI's clients find."""
+    return [model["id"] for model in (await ask(served, "GET", "/v1/models")).json["data"]]
+
+
 async def test_models_come_and_go_as_the_mode_allows(tmp_path: Path) -> None:
     write_models(tmp_path)
     async with serving(tmp_path, http_port=0, model_control_mode="explicit") as served:
@@ -392,6 +397,7 @@ async def test_models_come_and_go_as_the_mode_allows(tmp_path: Path) -> None:
         assert (loaded.status, loaded.body) == (200, b"")
         ready = await post(served, "/v2/repository/index", {"ready": True})
         assert [row["name"] for row in ready.json] == ["simple"]
+        assert await _listed(served) == ["simple"]
         assert (await ask_infer(served, simple_request(), is_binary=True)).status == 200
         wrong = await post(
             served, "/v2/repository/models/simple/load", {"parameters": {"unknown": "x"}}
@@ -402,6 +408,7 @@ async def test_models_come_and_go_as_the_mode_allows(tmp_path: Path) -> None:
         )
         parameters = {"parameters": {"unload_dependents": False}}
         assert (await post(served, "/v2/repository/models/simple/unload", parameters)).status == 200
+        assert await _listed(served) == []
         assert (await ask_infer(served, simple_request(), is_binary=True)).status == 404
         for path in ("index", "models/simple/load", "models/simple/unload"):
             named = await post(served, f"/v2/repository/mine/{path}", b"")
