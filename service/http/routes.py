@@ -32,7 +32,7 @@ class Route:
     # path's parameters that gives it.
     operation: str | Callable[[Parameters], str]
     # For the description of the port: the records of msgspec's that a body of JSON can be, whether
-    # it can be other bytes, too; the answer's type, and whether status 503 has an answer like 200's.
+    # it can be other bytes, too; the type of the answer, and whether that of status 503 is alike.
     bodies: tuple[type[msgspec.Struct], ...] = ()
     takes_bytes: bool = False
     gives: str = "application/json"
