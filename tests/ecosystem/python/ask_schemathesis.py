@@ -27,7 +27,7 @@ def main() -> None:
         described = f"{os.environ['ATTENDANT_URL']}/openapi.json"
         options = ["--checks", ",".join(CHECKS), "--max-examples", "20", "--seed", "1"]
         options += ["--phases", "examples,coverage,fuzzing", "--no-color", "--warnings", "off"]
-        command = [SCHEMATHESIS, "run", described, *options]
+        command = [str(SCHEMATHESIS), "run", described, *options]
         subprocess.run(command, check=True, cwd=folder)  # noqa: S603
 
 
