@@ -12,6 +12,7 @@ from export.errors import ExportError
 from export.recipes.attention import export_attention
 from export.recipes.decoders import export_decoder
 from export.recipes.encoder_decoders import export_encoder_decoder
+from export.recipes.image_attention import export_image_attention
 from export.recipes.recurrent import export_recurrent
 from export.recipes.texts import export_text_network
 from export.recipes.vision import export_vision
@@ -20,6 +21,7 @@ from export.writer import ExportedModel, write_model
 from models.checkpoints.checkpoint import Checkpoint
 from models.checkpoints.uses import used_for
 from models.networks.kinds import kind_of
+from models.networks.vit import VisionTransformer
 from service.contract.manifest import Manifest
 
 # Graphs and manifest of a checkpoint, whose network is in evaluation mode. Raises `ExportError`.
@@ -33,6 +35,7 @@ RECIPES: dict[str, Recipe] = {  # by the network's name in models/networks/kinds
 # What may be exported of many networks beside what they are for; `models/checkpoints/uses.py` has
 # those that are networks of their own.
 VARIANTS: dict[str, Recipe] = {"attention": export_attention}
+IMAGE_VARIANTS: dict[str, Recipe] = {"attention": export_image_attention}
 
 
 class Exported(NamedTuple):
@@ -55,7 +58,8 @@ def export_any(
     repository is then as it was.
     """
     check_name(settings.name)
-    recipe = VARIANTS.get(task or "")
+    is_of_images = isinstance(checkpoint.model, VisionTransformer)
+    recipe = (IMAGE_VARIANTS if is_of_images else VARIANTS).get(task or "")
     if recipe is None:
         checkpoint = used_for(checkpoint, task, also=VARIANTS)
         recipe = RECIPES.get(kind_of(checkpoint.model).name, export_text_network)

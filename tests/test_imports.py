@@ -211,6 +211,7 @@ POLICY = (
     "serving/tasks/entities",
     "serving/tasks/features",
     "serving/tasks/fill_mask",
+    "serving/tasks/image_attention",
     "serving/tasks/image_classification",
     "serving/tasks/pair_scoring",
     "serving/tasks/table",

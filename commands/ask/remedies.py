@@ -26,6 +26,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "features": ("features",),
     "attention": ("attention",),
     "image-classification": ("classify-image",),
+    "image-attention": ("infer",),
     "tensors": ("infer",),
 }
 

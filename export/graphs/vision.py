@@ -9,7 +9,9 @@ import onnx
 import torch
 from torch import Tensor, nn
 
+from export.graphs.attention import OUTPUT as ATTENTIONS
 from export.graphs.graph import DTYPES, check_fused, clean, export_program
+from models.networks.attending import Attending
 from models.networks.attention import MultiHeadAttention
 from models.networks.vit import VisionTransformer, ViTConfig
 from service.contract.manifest import Precision
@@ -31,6 +33,14 @@ def trace_vision(network: VisionTransformer, precision: Precision = "fp32") -> o
     model = clean(program, (INPUT,), (OUTPUT,))
     check_fused(model, OPERATOR, network.config.num_layers)
     return model
+
+
+def trace_image_attention(shown: Attending, config: ViTConfig) -> onnx.ModelProto:
+    """The graph of a network that shows its attention, with the logits of its own."""
+    rows = torch.export.Dim("batch")
+    example = (torch.from_numpy(_pixels(config, num_images=2)),)
+    program = export_program(copy.deepcopy(shown), example, (INPUT,), (({0: rows},),))
+    return clean(program, (INPUT,), (ATTENTIONS, OUTPUT))
 
 
 def _pixels(config: ViTConfig, num_images: int) -> np.ndarray:

@@ -7,6 +7,8 @@ All images have as many patches, so attention needs no mask and nothing is packe
 per layer all the same.
 """
 
+from typing import Any
+
 import numpy as np
 import onnx
 import torch
@@ -28,7 +30,7 @@ from export.settings import (
 )
 from export.writer import Built, ExportedModel, build_graphs
 from models.checkpoints.checkpoint import Checkpoint
-from models.networks.vit import VisionTransformer
+from models.networks.vit import VisionTransformer, ViTConfig
 from service.contract.manifest import ImageInput, Manifest, Precision, Variant
 
 
@@ -43,19 +45,25 @@ def export_vision(
     if settings.attention not in ("auto", OPERATOR):
         raise ExportError(f"attention is {settings.attention}, an image classifier's is {OPERATOR}")
     graphs = build_graphs(kinds, lambda kind: _build(network, kind, settings, on_step), _any_cost)
-    config = network.config
     manifest = Manifest(
-        task="image-classification",
-        max_tokens=config.max_positions,
-        pad_token_id=0,
-        labels=checkpoint.labels,
-        image=ImageInput(config.height, config.width, config.channels, config.mean, config.std),
-        example="",
-        origin=checkpoint.origin,
-        versions=versions(),
-        **graphs.manifest_fields(),
+        task="image-classification", **image_fields(checkpoint), **graphs.manifest_fields()
     )
     return ExportedModel(graphs.main.graph, None, manifest, graphs.others)
+
+
+def image_fields(checkpoint: Checkpoint) -> dict[str, Any]:
+    """The fields of the manifest that every export of an image classifier has."""
+    config = checkpoint.config
+    assert isinstance(config, ViTConfig), "the caller has checked the network"
+    return {
+        "max_tokens": config.max_positions,
+        "pad_token_id": 0,
+        "labels": checkpoint.labels,
+        "image": ImageInput(config.height, config.width, config.channels, config.mean, config.std),
+        "example": "",
+        "origin": checkpoint.origin,
+        "versions": versions(),
+    }
 
 
 def _any_cost(_: Variant) -> None:

@@ -21,7 +21,9 @@ from models.networks.gpt import GPT
 from models.networks.heads import TextNetwork
 from models.networks.recurrent import RecurrentSeq2Seq
 from models.networks.transformer import Transformer
+from models.networks.vit import VisionTransformer
 
+PIXELS = "pixel_values"
 IDS, MASK, TYPES, TARGET = "input_ids", "attention_mask", "token_type_ids", "target_ids"
 
 
@@ -52,7 +54,7 @@ class ShownAttention(nn.Module):
 
 
 class Attending(nn.Module):
-    """A copy of a text network or GPT: weights [B, L, H, S, S] before its own output.
+    """A copy of a network with self-attention: weights [B, L, H, S, S] before its own output.
 
     Row s of a matrix says where token s looked.
     """
@@ -137,6 +139,8 @@ def attending(network: nn.Module) -> Attending:
             limit = "absent: the plain export of Bahdanau's form answers with its attention"
             raise SettingError("task", "attention", limit)
         return AttendingRecurrence(network)
+    if isinstance(network, VisionTransformer):
+        return Attending(network, (PIXELS,))
     if isinstance(network, GPT):
         return Attending(network, (IDS,))
     if isinstance(network, TextNetwork) and network.num_attentions:

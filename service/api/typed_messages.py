@@ -138,8 +138,17 @@ def _described(model: ServedModel) -> text_pb2.Model:
             eos_token_ids=manifest.eos_token_ids,
             has_source=manifest.has_source or manifest.is_recurrent,
             examples=_listed_examples(manifest),
+            num_layers=manifest.num_layers,
+            num_heads=manifest.num_heads,
+            has_words=manifest.has_words,
         )
+        if manifest.image is not None:
+            text_fields.image_height = manifest.image.height
+            text_fields.image_width = manifest.image.width
+            text_fields.image_channels = manifest.image.channels
         message.MergeFrom(text_fields)
+    if isinstance(model, TextModel | GenerativeModel):
+        message.vocabulary_size = model.tokenizer.num_tokens
     if isinstance(model, SequenceModel):
         message.symbols.extend(model.symbols[:MAX_LISTED_SYMBOLS])
     return message

@@ -46,8 +46,8 @@ def complete_for_text(
         _refuse_decoupled(config)
         if is_alone and config.max_batch_size > 1:
             raise LoadError(
-                f"config.pbtxt: max_batch_size is {config.max_batch_size}, expected 1: what a text "
-                f"of a model for {manifest.task} gives takes the square of its tokens"
+                f"config.pbtxt: max_batch_size is {config.max_batch_size}, expected 1: what an "
+                f"input of a model for {manifest.task} gives takes the square of its tokens"
             )
         config.max_batch_size = config.max_batch_size or (1 if is_alone else default_rows)
     for tensor in (*config.input, *config.output):

@@ -24,6 +24,7 @@ TaskName = Literal[
     "features",
     "attention",
     "image-classification",
+    "image-attention",
 ]
 Precision = Literal["fp32", "fp16", "bf16", "int8", "int8-weights", "int4-weights"]
 GraphDevice = Literal["any", "cpu", "cuda"]  # where all nodes of a graph have kernels
@@ -130,7 +131,7 @@ class Manifest:
     mask_token_id: int = 0  # what stands where a word is to be filled in
     max_source_tokens: int = 0  # of an encoder-decoder; `max_tokens` is source and output together
     decoder_start_token_id: int = 0  # of an encoder-decoder
-    image: ImageInput | None = None  # of an image classifier
+    image: ImageInput | None = None  # of a model that reads images
     eos_token_ids: tuple[int, ...] = ()  # what ends a generated text; empty: nothing does
     pooling: str = ""  # how an embedder pools and whether it normalises, for people
     example: str = EXAMPLE  # a text to try the model with
@@ -163,12 +164,12 @@ class Manifest:
                 raise LoadError(f"manifest.json: {name} is {value!r}, expected a whole number")
         if self.max_tokens < 1:
             raise LoadError(f"manifest.json: max_tokens is {self.max_tokens}, expected at least 1")
-        if self.task.endswith("-classification") and not self.labels:
+        if self.task.endswith(("-classification", "image-attention")) and not self.labels:
             raise LoadError("manifest.json: labels is empty, a classifier needs its labels")
         if self.task in ("embedding", "features") and self.embedding_size < 1:
             raise LoadError(f"manifest.json: embedding_size is missing, {self.task} needs it")
-        if self.task == "image-classification" and self.image is None:
-            raise LoadError("manifest.json: image is missing, an image classifier needs it")
+        if self.task.startswith("image-") and self.image is None:
+            raise LoadError(f"manifest.json: image is missing, {self.task} needs it")
         if not all(isinstance(token, int) and token >= 0 for token in self.eos_token_ids):
             raise LoadError(
                 f"manifest.json: eos_token_ids is {self.eos_token_ids!r}, expected whole numbers"

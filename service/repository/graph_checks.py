@@ -36,14 +36,17 @@ def _check_text_graph(graph: Signature, manifest: Manifest, task: TextTask) -> N
 
 def _check_image_graph(graph: Signature, manifest: Manifest) -> None:
     promised = text_signature(manifest)
-    for side, tensors, (spec,) in (
+    for side, tensors, specs in (
         ("input", graph.inputs, promised.inputs),
         ("output", graph.outputs, promised.outputs),
     ):
-        dims = [tensor.dims for tensor in tensors if tensor.name == spec.name]
-        if len(tensors) != 1 or dims != [(-1, *spec.dims)]:
+        expected = {spec.name: (-1, *spec.dims) for spec in specs}
+        found = {tensor.name: tensor.dims for tensor in tensors}
+        if len(tensors) != len(specs) or found != expected:
+            shapes = " and ".join(f"'{name}' of shape {[*dims]}" for name, dims in expected.items())
+            number = "one" if len(expected) == 1 else len(expected)
+            plural = "s" if len(expected) > 1 else ""
             raise LoadError(
-                f"task {manifest.task} needs one {side} '{spec.name}' of shape "
-                f"{[-1, *spec.dims]}, the graph has "
-                f"{ {tensor.name: tensor.dims for tensor in tensors} }"
+                f"task {manifest.task} needs {number} {side}{plural} {shapes}, the graph has "
+                f"{found}"
             )

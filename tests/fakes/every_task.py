@@ -26,11 +26,13 @@ from tests.fakes.sessions import (
 from tests.fakes.tasks import (
     GREY,
     IMAGE_MANIFEST,
+    SEEN_MANIFEST,
     TAGS,
     WHITE,
     features_manifest,
     file_of,
     hidden_states_session,
+    image_attention_session,
     image_session,
     mask_session,
     packed_session,
@@ -70,6 +72,7 @@ VALID: dict[str, dict[str, Any]] = {
     "Similarity": {"model": "mini", "texts": TEXTS},
     "Attend": {"model": "looks", "text": "win prize"},
     "ClassifyImage": {"model": "light", "images": [WHITE, file_of(GREY)]},
+    "AttendImage": {"model": "seen", "image": WHITE},
     "GenerateUnary": GENERATED,
 }
 
@@ -107,6 +110,7 @@ def write_every_model(repository: Path) -> None:
     write_models(repository)
     write_fill_mask(repository)
     write_model(repository, "light", IMAGE_MANIFEST)
+    write_model(repository, "seen", SEEN_MANIFEST)
     write_model(repository, "tags", reading_manifest("token-classification", labels=TAGS))
     write_model(repository, "asks", reading_manifest("question-answering"))
     write_model(repository, "match", reading_manifest("pair-scoring"))
@@ -154,6 +158,7 @@ def every_session() -> FakeSessions:
         words=lambda: text_session("embedding", 4),
         writes=writing_session,
         light=image_session,
+        seen=image_attention_session,
     )
 
 

@@ -144,6 +144,29 @@ IMAGE_MANIFEST = Manifest(
 )
 
 
+SEEN_MANIFEST = Manifest(
+    *("image-attention", "fp32", 5, 0, IMAGE_LABELS),
+    image=ImageInput(8, 8, 1, (0.0,), (1.0,)),
+    num_layers=2,
+    num_heads=2,
+)
+
+
+def image_attention_session() -> FakeSession:
+    """The same with weights between four patches and the class token: all alike, but in head 1."""
+    plain = image_session()
+    outputs = (*plain.signature.outputs, spec("attentions", "FP32", -1, 2, 2, 5, 5))
+
+    def compute(inputs: Arrays) -> dict[str, np.ndarray]:
+        weights = np.full((len(inputs["pixel_values"]), 2, 2, 5, 5), 0.2, np.float32)
+        weights[:, :, 1] = np.array([0.5, 0.25, 0.125, 0.0625, 0.0625])
+        bright = inputs["pixel_values"].mean(axis=(1, 2, 3))
+        logits = np.stack([1 - bright, bright, np.zeros_like(bright)], axis=1)
+        return {"logits": logits, "attentions": weights}
+
+    return FakeSession(Signature(plain.signature.inputs, outputs), compute)
+
+
 def image_session(size: int = 8) -> FakeSession:
     """How bright an image is, and how dark, each from 0 to 1."""
     pixels, logits = spec("pixel_values", "FP32", -1, 1, size, 8), spec("logits", "FP32", -1, 3)

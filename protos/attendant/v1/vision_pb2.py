@@ -22,22 +22,27 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from attendant.v1 import features_pb2 as attendant_dot_v1_dot_features__pb2
 from attendant.v1 import text_pb2 as attendant_dot_v1_dot_text__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19\x61ttendant/v1/vision.proto\x12\x0c\x61ttendant.v1\x1a\x17\x61ttendant/v1/text.proto\"i\n\x14\x43lassifyImageRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x0e\n\x06images\x18\x03 \x03(\x0c\x12\r\n\x05top_k\x18\x04 \x01(\r\x12\x12\n\nall_scores\x18\x05 \x01(\x08\"\x93\x01\n\x15\x43lassifyImageResponse\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12&\n\x07timings\x18\x03 \x01(\x0b\x32\x15.attendant.v1.Timings\x12\x32\n\x07results\x18\x04 \x03(\x0b\x32!.attendant.v1.ImageClassification\"^\n\x13ImageClassification\x12(\n\x06labels\x18\x01 \x03(\x0b\x32\x18.attendant.v1.LabelScore\x12\r\n\x05width\x18\x02 \x01(\r\x12\x0e\n\x06height\x18\x03 \x01(\r2i\n\rVisionService\x12X\n\rClassifyImage\x12\".attendant.v1.ClassifyImageRequest\x1a#.attendant.v1.ClassifyImageResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19\x61ttendant/v1/vision.proto\x12\x0c\x61ttendant.v1\x1a\x1b\x61ttendant/v1/features.proto\x1a\x17\x61ttendant/v1/text.proto\"i\n\x14\x43lassifyImageRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x0e\n\x06images\x18\x03 \x03(\x0c\x12\r\n\x05top_k\x18\x04 \x01(\r\x12\x12\n\nall_scores\x18\x05 \x01(\x08\"\x93\x01\n\x15\x43lassifyImageResponse\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12&\n\x07timings\x18\x03 \x01(\x0b\x32\x15.attendant.v1.Timings\x12\x32\n\x07results\x18\x04 \x03(\x0b\x32!.attendant.v1.ImageClassification\"^\n\x13ImageClassification\x12(\n\x06labels\x18\x01 \x03(\x0b\x32\x18.attendant.v1.LabelScore\x12\r\n\x05width\x18\x02 \x01(\r\x12\x0e\n\x06height\x18\x03 \x01(\r\"b\n\x12\x41ttendImageRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\r\n\x05image\x18\x03 \x01(\x0c\x12\x0e\n\x06layers\x18\x04 \x03(\r\x12\r\n\x05heads\x18\x05 \x03(\r\"\x82\x02\n\x13\x41ttendImageResponse\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12&\n\x07timings\x18\x03 \x01(\x0b\x32\x15.attendant.v1.Timings\x12(\n\x06labels\x18\x04 \x03(\x0b\x32\x18.attendant.v1.LabelScore\x12\x12\n\npatch_rows\x18\x05 \x01(\r\x12\x15\n\rpatch_columns\x18\x06 \x01(\r\x12/\n\x08matrices\x18\x07 \x03(\x0b\x32\x1d.attendant.v1.AttentionMatrix\x12\r\n\x05width\x18\x08 \x01(\r\x12\x0e\n\x06height\x18\t \x01(\r2\xbd\x01\n\rVisionService\x12X\n\rClassifyImage\x12\".attendant.v1.ClassifyImageRequest\x1a#.attendant.v1.ClassifyImageResponse\x12R\n\x0b\x41ttendImage\x12 .attendant.v1.AttendImageRequest\x1a!.attendant.v1.AttendImageResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'attendant.v1.vision_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_CLASSIFYIMAGEREQUEST']._serialized_start=68
-  _globals['_CLASSIFYIMAGEREQUEST']._serialized_end=173
-  _globals['_CLASSIFYIMAGERESPONSE']._serialized_start=176
-  _globals['_CLASSIFYIMAGERESPONSE']._serialized_end=323
-  _globals['_IMAGECLASSIFICATION']._serialized_start=325
-  _globals['_IMAGECLASSIFICATION']._serialized_end=419
-  _globals['_VISIONSERVICE']._serialized_start=421
-  _globals['_VISIONSERVICE']._serialized_end=526
+  _globals['_CLASSIFYIMAGEREQUEST']._serialized_start=97
+  _globals['_CLASSIFYIMAGEREQUEST']._serialized_end=202
+  _globals['_CLASSIFYIMAGERESPONSE']._serialized_start=205
+  _globals['_CLASSIFYIMAGERESPONSE']._serialized_end=352
+  _globals['_IMAGECLASSIFICATION']._serialized_start=354
+  _globals['_IMAGECLASSIFICATION']._serialized_end=448
+  _globals['_ATTENDIMAGEREQUEST']._serialized_start=450
+  _globals['_ATTENDIMAGEREQUEST']._serialized_end=548
+  _globals['_ATTENDIMAGERESPONSE']._serialized_start=551
+  _globals['_ATTENDIMAGERESPONSE']._serialized_end=809
+  _globals['_VISIONSERVICE']._serialized_start=812
+  _globals['_VISIONSERVICE']._serialized_end=1001
 # @@protoc_insertion_point(module_scope)

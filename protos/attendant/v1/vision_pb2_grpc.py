@@ -39,6 +39,11 @@ class VisionServiceStub:
                 request_serializer=attendant_dot_v1_dot_vision__pb2.ClassifyImageRequest.SerializeToString,
                 response_deserializer=attendant_dot_v1_dot_vision__pb2.ClassifyImageResponse.FromString,
                 _registered_method=True)
+        self.AttendImage = channel.unary_unary(
+                '/attendant.v1.VisionService/AttendImage',
+                request_serializer=attendant_dot_v1_dot_vision__pb2.AttendImageRequest.SerializeToString,
+                response_deserializer=attendant_dot_v1_dot_vision__pb2.AttendImageResponse.FromString,
+                _registered_method=True)
 
 
 class VisionServiceServicer:
@@ -51,6 +56,13 @@ class VisionServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def AttendImage(self, request, context):
+        """The attention weights between the patches of an image, by layer and head, and its labels.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_VisionServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -58,6 +70,11 @@ def add_VisionServiceServicer_to_server(servicer, server):
                     servicer.ClassifyImage,
                     request_deserializer=attendant_dot_v1_dot_vision__pb2.ClassifyImageRequest.FromString,
                     response_serializer=attendant_dot_v1_dot_vision__pb2.ClassifyImageResponse.SerializeToString,
+            ),
+            'AttendImage': grpc.unary_unary_rpc_method_handler(
+                    servicer.AttendImage,
+                    request_deserializer=attendant_dot_v1_dot_vision__pb2.AttendImageRequest.FromString,
+                    response_serializer=attendant_dot_v1_dot_vision__pb2.AttendImageResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -87,6 +104,33 @@ class VisionService:
             '/attendant.v1.VisionService/ClassifyImage',
             attendant_dot_v1_dot_vision__pb2.ClassifyImageRequest.SerializeToString,
             attendant_dot_v1_dot_vision__pb2.ClassifyImageResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AttendImage(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/attendant.v1.VisionService/AttendImage',
+            attendant_dot_v1_dot_vision__pb2.AttendImageRequest.SerializeToString,
+            attendant_dot_v1_dot_vision__pb2.AttendImageResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from service.contract.manifest import Manifest
 from service.contract.tensors import Arrays, Signature, TensorSpec
 from service.errors import InvalidArgument
 from service.runtime.tokenizer import SourceAndTargetTokenizer, Text
@@ -58,6 +59,14 @@ class Matrices:
         return matrices
 
 
+def chosen_matrices(manifest: Manifest, layers: Sequence[int], heads: Sequence[int]) -> Matrices:
+    """The layers and heads that a request names of a model's."""
+    return Matrices(
+        _places("layers", layers, manifest.num_layers),
+        _places("heads", heads, manifest.num_heads),
+    )
+
+
 def _places(name: str, places: Sequence[int], count: int) -> tuple[int, ...]:
     """The places that a request names among `count`, all where it names none."""
     if len(places) > count:
@@ -83,15 +92,8 @@ def _text_of(model: TextTaskModel, text: str, target: str) -> Text:
     return (text, target) if target else text
 
 
-def _matrices_of(model: TextTaskModel, layers: Sequence[int], heads: Sequence[int]) -> Matrices:
-    return Matrices(
-        _places("layers", layers, model.manifest.num_layers),
-        _places("heads", heads, model.manifest.num_heads),
-    )
-
-
 def _ask(fields: Fields, model: TextTaskModel) -> Ask:
-    matrices = _matrices_of(model, fields["layers"], fields["heads"])
+    matrices = chosen_matrices(model.manifest, fields["layers"], fields["heads"])
     text = _text_of(model, fields["text"], fields["target"])
 
     def answer(reply: TextReply) -> Fields:
@@ -102,14 +104,15 @@ def _ask(fields: Fields, model: TextTaskModel) -> Ask:
             "num_tokens": keys.num_tokens + num_written,
             "queries": tokens_of(queries),
             "keys": tokens_of(keys),
-            "matrices": _matrix_fields(matrices, reply),
+            "matrices": matrix_fields(matrices, reply.values[0]),
         }
 
     return Ask([text], answer)
 
 
-def _matrix_fields(chosen: Matrices, reply: TextReply) -> Iterator[Fields]:
-    matrices = chosen.of(reply.values[0])
+def matrix_fields(chosen: Matrices, attentions_LHTS: np.ndarray) -> Iterator[Fields]:
+    """The chosen matrices of one input, by layer and head."""
+    matrices = chosen.of(attentions_LHTS)
     return (
         {"layer": layer, "head": head, "weights": weights.ravel().tolist()}
         for layer, of_heads in zip(chosen.layers, matrices, strict=True)
@@ -121,7 +124,9 @@ def _tensors(
     model: TextTaskModel, parameters: Parameters
 ) -> Callable[[Sequence[Text], TextReply], Outputs]:
     """`attentions` of the layers and heads that the parameters name, of all without them."""
-    matrices = _matrices_of(model, _numbers("layers", parameters), _numbers("heads", parameters))
+    matrices = chosen_matrices(
+        model.manifest, _numbers("layers", parameters), _numbers("heads", parameters)
+    )
 
     def read(_: Sequence[Text], reply: TextReply) -> Outputs:
         if not parameters.keys() & {"layers", "heads"}:

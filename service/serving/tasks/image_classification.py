@@ -1,6 +1,6 @@
 """The classes of images; `serving/image_model.py` decodes and runs them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -27,16 +27,16 @@ class ImageTaskModel(TaskModel, Protocol):
 
 
 class ImageAnswer(Protocol):
-    """The parts of a model's reply that the task needs."""
+    """The parts of a model's reply that the tasks of images need."""
 
     @property
-    def logits(self) -> np.ndarray: ...
+    def outputs(self) -> Mapping[str, np.ndarray]: ...
 
     @property
     def sizes(self) -> Sequence[tuple[int, int]]: ...
 
 
-def _signature(manifest: Manifest) -> Signature:
+def image_signature(manifest: Manifest) -> Signature:
     """The tensors as the graph has them."""
     image = manifest.image
     assert image is not None, "the manifest has checked it"
@@ -49,7 +49,7 @@ def _ask(fields: Fields, model: ImageTaskModel) -> Ask:
     count = label_count(fields, len(labels))
 
     def answer(reply: ImageAnswer) -> Fields:
-        pairs = zip(reply.sizes, ranked(reply.logits, labels, count), strict=True)
+        pairs = zip(reply.sizes, ranked(reply.outputs["logits"], labels, count), strict=True)
         return {
             "results": [
                 {"labels": best, "width": width, "height": height}
@@ -61,6 +61,6 @@ def _ask(fields: Fields, model: ImageTaskModel) -> Ask:
 
 
 IMAGE_CLASSIFICATION = Task(
-    name="image-classification", verb="classify images", signature=_signature
+    name="image-classification", verb="classify images", signature=image_signature
 )
 METHODS = (Method("ClassifyImage", IMAGE_CLASSIFICATION, _ask, counted=("images",)),)

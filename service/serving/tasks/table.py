@@ -11,6 +11,7 @@ from service.serving.tasks import (
     entities,
     features,
     fill_mask,
+    image_attention,
     image_classification,
     pair_scoring,
     texts,
@@ -20,7 +21,7 @@ from service.serving.tasks.text_generation import TEXT_GENERATION
 
 MODULES = (
     *(texts, fill_mask, entities, answers, pair_scoring),
-    *(features, attention, image_classification),
+    *(features, attention, image_classification, image_attention),
 )
 METHODS: dict[str, Method] = {method.name: method for each in MODULES for method in each.METHODS}
 TASKS: dict[TaskName, Task] = {
@@ -42,6 +43,9 @@ def text_signature(manifest: Manifest) -> Signature:
 
 def complete_config(config: ModelConfig, manifest: Manifest, default_rows: int) -> ModelConfig:
     """A configuration with what clients see of a manifest's model, or `LoadError`."""
-    is_alone = manifest.reads_texts and text_task(manifest).is_alone
+    if manifest.reads_texts:
+        is_alone = text_task(manifest).is_alone
+    else:
+        is_alone = manifest.task == image_attention.IMAGE_ATTENTION.name
     signature = text_signature(manifest)
     return complete_for_text(config, manifest, signature, default_rows, is_alone=is_alone)

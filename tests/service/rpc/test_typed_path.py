@@ -38,6 +38,11 @@ OTHERS = {
     "ExtractFeatures": ("mini", "model 'mini' does embedding, it cannot extract features"),
     "Attend": ("tale", "model 'tale' does text-generation, it cannot show its attention"),
     "ClassifyImage": ("spam", "model 'spam' cannot classify images"),
+    "AttendImage": ("light", "model 'light' cannot show its attention to images"),
+}
+OF_IMAGES = {
+    "ClassifyImage": "cannot classify images",
+    "AttendImage": "cannot show its attention to images",
 }
 
 
@@ -105,8 +110,7 @@ async def test_a_model_of_another_task_says_what_it_does(served: Served, method:
 
 @pytest.mark.parametrize("method", METHODS)
 async def test_a_model_that_takes_tensors_says_so(served: Served, method: str) -> None:
-    is_of_texts = method != "ClassifyImage"
-    text = "takes tensors, not texts" if is_of_texts else "cannot classify images"
+    text = OF_IMAGES.get(method, "takes tensors, not texts")
     expected = StatusCode.FAILED_PRECONDITION, f"model 'simple' {text}"
     assert await refusal(call(served, method, model="simple")) == expected
 
@@ -219,7 +223,7 @@ async def test_a_session_that_raises_is_an_internal_error_with_its_text(
     session.compute = lambda _: {}
     code, text = await refusal(call(served, method))
     session.compute = good
-    (output,) = session.signature.outputs
+    output = session.signature.outputs[0]
     assert (code, text) == (StatusCode.INTERNAL, f"KeyError: '{output.name}'")
 
 
@@ -247,6 +251,7 @@ async def test_answered_and_refused_requests_are_counted(served: Served, method:
     assert counts() == (success + 1, fail)
     wrong: dict[str, dict[str, Any]] = {
         "ClassifyImage": {"images": [b"a text"]},
+        "AttendImage": {"image": b"a text"},
         "Answer": {"question": ""},
         "Attend": {"text": LONG},
     }

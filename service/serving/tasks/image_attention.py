@@ -1,0 +1,60 @@
+"""The attention weights between the patches of an image, by layer and head, and its classes.
+
+An image is computed alone, as a text of the task attention is. The class token goes before the
+patches, which are counted row by row from the top left.
+"""
+
+import math
+from dataclasses import replace
+
+from service.contract.manifest import Manifest
+from service.contract.tensors import Signature, TensorSpec
+from service.serving.tasks.attention import chosen_matrices, matrix_fields
+from service.serving.tasks.image_classification import (
+    ImageAnswer,
+    ImageTaskModel,
+    image_signature,
+)
+from service.serving.tasks.task import FP32, Ask, Fields, Method, Task, ranked
+
+
+def _signature(manifest: Manifest) -> Signature:
+    """The tensors as the graph has them."""
+    signature, num_tokens = image_signature(manifest), manifest.max_tokens
+    dims = (manifest.num_layers, manifest.num_heads, num_tokens, num_tokens)
+    attentions = TensorSpec("attentions", FP32, dims)
+    return replace(signature, outputs=(*signature.outputs, attentions))
+
+
+def _grid(manifest: Manifest) -> tuple[int, int]:
+    """Rows and columns of the square patches that are as many as tokens beside the class token."""
+    image = manifest.image
+    assert image is not None, "the manifest has checked it"
+    patch_size = math.isqrt(image.height * image.width // (manifest.max_tokens - 1))
+    return image.height // patch_size, image.width // patch_size
+
+
+def _ask(fields: Fields, model: ImageTaskModel) -> Ask:
+    manifest = model.manifest
+    matrices = chosen_matrices(manifest, fields["layers"], fields["heads"])
+    rows, columns = _grid(manifest)
+
+    def answer(reply: ImageAnswer) -> Fields:
+        ((width, height),) = reply.sizes
+        (labels,) = ranked(reply.outputs["logits"], manifest.labels, len(manifest.labels))
+        return {
+            "labels": labels,
+            "patch_rows": rows,
+            "patch_columns": columns,
+            "matrices": matrix_fields(matrices, reply.outputs["attentions"][0]),
+            "width": width,
+            "height": height,
+        }
+
+    return Ask([fields["image"]], answer, model.decoded_bytes)
+
+
+IMAGE_ATTENTION = Task(
+    name="image-attention", verb="show its attention to images", signature=_signature
+)
+METHODS = (Method("AttendImage", IMAGE_ATTENTION, _ask, counted=()),)
