@@ -114,6 +114,9 @@ class Settings:
         "Sites whose pages may call the HTTP port from a browser, scheme://host:port, separated by "
         "commas; * means any. If empty, no other site's may.",
     )
+    playground: bool = _network(
+        True, "Answer / on the HTTP port with a page to try the models in a browser."
+    )
     metrics_host: str = _network(
         "127.0.0.1", "Address of the /metrics port, which has neither TLS nor tokens."
     )

@@ -195,7 +195,7 @@ class Request:
         num_bytes = sum(map(len, pieces))
         self.front.admission.hold(num_bytes)
         headers = [*self.reply_headers, *reply.headers]
-        if reply.status != 204:  # of which there is nothing to tell
+        if reply.status not in (204, 304):  # of which there is nothing to tell
             headers += [
                 (b"content-type", reply.content_type),
                 (b"content-length", b"%d" % num_bytes),

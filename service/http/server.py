@@ -23,6 +23,7 @@ from service.http.openai.models import model_routes
 from service.http.openai.scores import score_routes
 from service.http.openai.tokens import token_routes
 from service.http.openapi import openapi_routes
+from service.http.page import page_routes
 from service.http.tls import tls_context
 from service.http.typed import typed_routes
 from service.repository.repository import ModelRepository
@@ -61,7 +62,8 @@ class HttpServer:
             *inference_routes(repository),
             *typed_routes(operations),
         )
-        self.front.use((*routes, *openapi_routes(routes, operations)))
+        page = page_routes() if settings.playground else ()
+        self.front.use((*routes, *page, *openapi_routes(routes, operations)))
         self._tls = tls_context(settings)
         config = Config(
             self.front,

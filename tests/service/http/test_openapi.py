@@ -11,6 +11,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as some
 
 from deploy.generate.openapi import PATH, page_of
+from service.http.page import page_routes
 from service.http.routes import Route, Router
 from tests.fakes.every_task import VALID, message
 from tests.fakes.http import ask
@@ -49,7 +50,8 @@ async def test_every_route_is_described(served: Served) -> None:
         (method.upper(), path) for path, item in DOCUMENT["paths"].items() for method in item
     }
     found: set[Route] = {router.find(method, path)[0] for method, path in described}
-    assert {(route.method, route.path) for route in found} == _all_of(router)
+    pages = {("GET", route.path) for route in page_routes()}  # which are no API
+    assert {(route.method, route.path) for route in found} == _all_of(router) - pages
 
 
 def _all_of(router: Router) -> set[tuple[str, str]]:

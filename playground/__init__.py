@@ -1,0 +1,1 @@
+"""The files of the playground, a page for browsers that the HTTP port serves."""

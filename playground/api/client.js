@@ -1,0 +1,82 @@
+// Calls of the public HTTP API, and nothing else: JSON, streams of events, the token.
+
+import { EventReader } from "../maths/sse.js";
+
+const TOKEN = "attendant-token";
+export const session = {
+  get token() { return sessionStorage.getItem(TOKEN) ?? ""; },
+  set token(value) { value ? sessionStorage.setItem(TOKEN, value) : sessionStorage.removeItem(TOKEN); },
+  /** Asks for a token after a 401; gives whether there is another one. Set by the shell. @type {(text: string) => Promise<boolean>} */
+  ask: async () => false,
+};
+
+/** What the server answered in place of what was called for. */
+export class ApiError extends Error {
+  /** @param {number} status @param {string} message @param {string|null} [param] */
+  constructor(status, message, param = null) {
+    super(message);
+    this.status = status;
+    this.param = param;
+  }
+}
+
+/** The address of a path of the API, beside the page. @param {string} path */
+export const addressOf = (path) => new URL(path.replace(/^\//, ""), document.baseURI.replace(/#.*$/, "")).href;
+
+/**
+ * The answer, whatever its form. Throws `ApiError`.
+ * @param {string} path @param {{method?: string, body?: any, signal?: AbortSignal, headers?: Record<string, string>}} [options]
+ * @returns {Promise<Response>}
+ */
+export async function request(path, { method, body, signal, headers = {} } = {}) {
+  const isRaw = body instanceof Uint8Array || body instanceof Blob || body instanceof ArrayBuffer;
+  const sent = body === undefined ? undefined : isRaw ? body : JSON.stringify(body);
+  for (;;) {
+    const own = { ...headers, ...(session.token && { authorization: `Bearer ${session.token}` }), ...(body !== undefined && !isRaw && { "content-type": "application/json" }) };
+    let response;
+    try {
+      response = await fetch(addressOf(path), { method: method ?? (sent === undefined ? "GET" : "POST"), body: sent, signal, headers: own, credentials: "omit" });
+    } catch (error) {
+      if (error.name === "AbortError") throw error;
+      throw new ApiError(0, "The server does not answer.");
+    }
+    if (response.ok) return response;
+    const error = errorOf(await response.text(), response.status);
+    if (response.status !== 401 || !(await session.ask(error.message))) throw error;
+  }
+}
+
+/** @returns {Promise<any>} */
+export async function json(path, options) {
+  return (await request(path, options)).json();
+}
+
+/** The events of an answer, parsed; the stream ends when the caller leaves the loop. @returns {AsyncGenerator<any>} */
+export async function* events(path, { headers, ...options }) {
+  const response = await request(path, { ...options, headers: { ...headers, accept: "text/event-stream" } });
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader(), parser = new EventReader();
+  try {
+    for (;;) {
+      const { value, done } = await reader.read();
+      for (const data of done ? parser.push("\n\n") : parser.push(value)) {
+        if (data === "[DONE]") return;
+        const event = JSON.parse(data);
+        if (event.error) throw errorOf(data, 0);
+        yield event;
+      }
+      if (done) return;
+    }
+  } catch (error) {
+    if (error instanceof TypeError) throw new ApiError(0, "The connection was lost in the middle of the answer.");
+    throw error;
+  } finally {
+    reader.cancel().catch(() => {});
+  }
+}
+
+function errorOf(text, status) {
+  let error;
+  try { error = JSON.parse(text).error; } catch { /* no JSON: the text is the message */ }
+  if (typeof error === "object" && error) return new ApiError(status, error.message, error.param);
+  return new ApiError(status, error ?? (text || `The server answered with status ${status}.`));
+}

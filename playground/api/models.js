@@ -1,0 +1,26 @@
+// The models that are served now, which every screen chooses from.
+
+import { json } from "./client.js";
+
+/** @typedef {{name: string, version: string, task: string, max_tokens: number, labels: string[], example: string, symbols: string[]}} Model as ListModels has it */
+
+class Models extends EventTarget {
+  /** @type {Model[]} */
+  list = [];
+
+  /** Asks anew; an event "change" follows where another model is served than before. */
+  async refresh() {
+    const { models } = await json("api/ListModels", { body: {} }), before = JSON.stringify(this.list);
+    this.list = models;
+    if (before !== JSON.stringify(models)) this.dispatchEvent(new Event("change"));
+  }
+
+  /** The highest version of each model that a screen can use. @param {{tasks: string[], fits?: (model: Model) => boolean}} entry @returns {Model[]} */
+  of({ tasks, fits = () => true }) {
+    const best = new Map();
+    for (const model of this.list) if (tasks.includes(model.task) && fits(model) && !(+best.get(model.name)?.version > +model.version)) best.set(model.name, model);
+    return [...best.values()].sort((a, b) => a.name.localeCompare(b.name));
+  }
+}
+
+export const models = new Models();

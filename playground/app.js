@@ -1,0 +1,88 @@
+// The shell: navigation, the screen of the address, the token, light and dark, the live strip.
+
+import { session } from "./api/client.js";
+import { models } from "./api/models.js";
+import { parse, write } from "./maths/permalink.js";
+import { announce, fill, h } from "./parts/h.js";
+import { Screen } from "./parts/screen.js";
+import { CATALOGUE } from "./screens/catalogue.js";
+
+const main = document.getElementById("main"), rail = document.getElementById("rail");
+let screen = null;
+
+/** Opens the screen of the address. */
+async function open() {
+  const { id, values } = parse(location.hash), entry = CATALOGUE.find((each) => each.id === id) ?? CATALOGUE.find((each) => models.of(each).length) ?? CATALOGUE.find((each) => !each.tasks.length);
+  screen?.close();
+  const opened = screen = new Screen(entry, values, main);
+  screen.onreplaced = (fresh) => { screen = fresh; };
+  document.title = `${entry.title} · Attendant`;
+  mark(entry.id);
+  rail.classList.remove("open");
+  try {
+    const { default: build } = await import(`./screens/${entry.id.replaceAll("-", "_")}.js`);
+    if (screen === opened) await opened.start(build);
+  } catch (error) {
+    console.error(error);
+    fill(opened.body, h("p", { class: "notice", role: "alert" }, "This screen could not be opened. Reload the page."));
+  }
+}
+
+function navigation() {
+  const groups = [...new Set(CATALOGUE.map((entry) => entry.group))];
+  const links = (group) => CATALOGUE.filter((entry) => entry.group === group).map((entry) => h("li", null, h("a", { href: `#/${entry.id}`, data: { id: entry.id } }, entry.title)));
+  const menu = h("button", { type: "button", class: "menu", "aria-expanded": "false", "aria-controls": "navigation", onclick: () => { menu.ariaExpanded = String(rail.classList.toggle("open")); } }, "Menu");
+  const themes = h("select", { "aria-label": "Colours", onchange: () => theme(themes.value) }, [["", "Colours of the system"], ["light", "Light"], ["dark", "Dark"]].map(([value, words]) => h("option", { value }, words)));
+  themes.value = localStorage.getItem("attendant-theme") ?? "";
+  fill(rail, h("a", { class: "name", href: "#/" }, h("img", { src: new URL("icon.svg", import.meta.url).href, alt: "" }), "Attendant"), menu,
+    h("nav", { id: "navigation", "aria-label": "Screens" }, groups.map((group) => h("section", null, h("h2", null, group), h("ul", null, links(group))))), h("div", { class: "foot" }, themes));
+  theme(themes.value);
+}
+
+/** Marks the screen that is shown, and those without a model. */
+function mark(id) {
+  for (const link of rail.querySelectorAll("nav a")) {
+    const entry = CATALOGUE.find((each) => each.id === link.dataset.id), isEmpty = entry.tasks.length > 0 && !models.of(entry).length;
+    link.dataset.id === (id ?? rail.querySelector("[aria-current]")?.dataset.id) ? link.setAttribute("aria-current", "page") : link.removeAttribute("aria-current");
+    link.classList.toggle("empty", isEmpty);
+    link.title = isEmpty ? "No model for it is served" : "";
+  }
+}
+
+function theme(name) {
+  name ? localStorage.setItem("attendant-theme", name) : localStorage.removeItem("attendant-theme");
+  name ? document.documentElement.setAttribute("data-theme", name) : document.documentElement.removeAttribute("data-theme");
+  dispatchEvent(new Event("theme"));
+}
+
+let asking = null;
+/** One dialog for all calls that wait for a token. */
+session.ask = (text) => (asking ??= new Promise((resolve) => {
+  const input = h("input", { type: "password", id: "token", autocomplete: "off", required: true });
+  const end = (isGiven) => {
+    if (isGiven) session.token = input.value.trim();
+    asking = null;
+    dialog.remove();
+    resolve(isGiven);
+  };
+  const dialog = h("dialog", { "aria-labelledby": "token-title", oncancel: () => end(false) }, h("form", { class: "stack", onsubmit: (event) => { event.preventDefault(); end(true); } },
+    h("h2", { id: "token-title" }, "This server asks for a token"), h("p", { class: "soft" }, session.token ? `The server says: ${text}.` : "It is kept for this tab only, until the tab is closed."),
+    h("div", { class: "field" }, h("label", { htmlFor: "token" }, "Bearer token"), input), h("div", { class: "row" }, h("button", { class: "primary" }, "Use token"), h("button", { type: "button", onclick: () => end(false) }, "Cancel"))));
+  document.body.append(dialog);
+  dialog.showModal();
+}));
+
+addEventListener("hashchange", open);
+addEventListener("keydown", (event) => screen?.key(event));
+addEventListener("open-state", ({ detail }) => {
+  history.replaceState(null, "", write(detail.id, detail.values));
+  open();
+});
+models.addEventListener("change", () => mark());
+navigation();
+try {
+  await models.refresh();
+} catch (error) {
+  announce(error.message);
+}
+await open();

@@ -1,0 +1,19 @@
+// The state of a screen in the address: `#/fill-mask?model=bert&text=...`. Short, readable, and never a token.
+
+const MOST_CHARACTERS = 4096; // of one value; a longer text is left out, and saved as a file instead
+
+/** @param {string} hash @returns {{id: string, values: Record<string, string>}} */
+export function parse(hash) {
+  const [path, query = ""] = hash.replace(/^#\/?/, "").split(/\?(.*)/s);
+  return { id: path, values: Object.fromEntries(new URLSearchParams(query)) };
+}
+
+/** @param {string} id @param {Record<string, any>} values those that differ from their defaults */
+export function write(id, values) {
+  const query = new URLSearchParams();
+  for (const [name, value] of Object.entries(values)) {
+    const text = typeof value === "string" ? value : JSON.stringify(value);
+    if (text !== undefined && text.length <= MOST_CHARACTERS) query.set(name, text);
+  }
+  return `#/${id}${query.size ? `?${query}` : ""}`;
+}

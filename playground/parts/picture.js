@@ -1,0 +1,118 @@
+// A canvas with a summary in words and a table twin, drawn anew when its size or the colours change.
+
+import { css, scale } from "../maths/colour.js";
+import { h } from "./h.js";
+import { table, tip } from "./shapes.js";
+
+const NAMES = ["paper", "panel", "ink", "soft", "line", "edge", "accent", "contrast", "on-accent"];
+/** The colours of the present scheme, by their names in style.css. @returns {Record<string, string>} */
+export function palette() {
+  const style = getComputedStyle(document.documentElement);
+  return Object.fromEntries(NAMES.map((name) => [name, style.getPropertyValue(`--${name}`).trim()]));
+}
+
+const all = new Set();
+const redrawAll = () => { for (const each of all) each.element.isConnected ? each.redraw() : each.isOld ? all.delete(each) : 0; };
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redrawAll);
+addEventListener("theme", redrawAll);
+
+/**
+ * @param {{label: string, summary?: string, height: number | ((width: number) => number), draw: (context: CanvasRenderingContext2D, width: number, height: number, palette: Record<string, string>) => void,
+ *   twin?: () => {head: string[], rows: any[][]}, isInteractive?: boolean}} options
+ * @returns {HTMLElement & {redraw: () => void, canvas: HTMLCanvasElement, summarize: (text: string) => void}}
+ */
+export function picture({ label, summary = "", height, draw, twin, isInteractive }) {
+  const canvas = h("canvas", { role: "img", "aria-label": label, tabIndex: isInteractive ? 0 : -1 }), caption = h("figcaption", null, summary);
+  const element = h("figure", { class: "picture" }, canvas, caption), self = { element, isOld: false };
+  caption.hidden = !summary;
+  if (twin) {
+    const box = h("details", { class: "small", ontoggle: () => {
+      if (!box.open) return;
+      const { head, rows } = twin();
+      box.replaceChildren(box.firstChild, table(head, rows, { caption: label }));
+    } }, h("summary", null, "As a table"));
+    element.append(box);
+  }
+  element.redraw = self.redraw = () => {
+    const width = Math.floor(canvas.clientWidth), tall = Math.round(typeof height === "function" ? height(width) : height), ratio = devicePixelRatio || 1;
+    if (!width || !tall) return;
+    self.isOld = true;
+    canvas.style.setProperty("height", `${tall}px`);
+    if (canvas.width !== Math.round(width * ratio) || canvas.height !== Math.round(tall * ratio)) [canvas.width, canvas.height] = [Math.round(width * ratio), Math.round(tall * ratio)];
+    const context = canvas.getContext("2d");
+    context.setTransform(ratio, 0, 0, ratio, 0, 0);
+    context.clearRect(0, 0, width, tall);
+    context.font = "12px system-ui, sans-serif";
+    draw(context, width, tall, palette());
+  };
+  element.summarize = (text) => { caption.textContent = text; caption.hidden = !text; };
+  element.canvas = canvas;
+  new ResizeObserver(() => requestAnimationFrame(element.redraw)).observe(canvas);
+  all.add(self);
+  return element;
+}
+
+/**
+ * A matrix in colours, with a cursor for pointer and keys.
+ * @param {{label: string, values: ArrayLike<number>, rows: string[], columns: string[], summary?: string, isSigned?: boolean, most?: number, format?: (value: number) => string,
+ *   onhover?: (row: number|null, column?: number) => void, onpick?: (row: number, column: number) => void, cell?: number}} options `most` is the value of full colour
+ */
+export function heatMap({ label, values, rows, columns, summary, isSigned, most, format = (value) => value.toFixed(3), onhover, onpick, cell = 28 }) {
+  const top = most ?? Math.max(1e-12, ...Array.from(values, Math.abs)), clip = (text) => (text.length > 14 ? `${text.slice(0, 13)}…` : text);
+  let size = cell, at = null, left = 0, above = 0;
+  const width = (context, texts) => Math.max(0, ...texts.map((text) => context.measureText(clip(text)).width));
+  const tall = (full) => {
+    const context = figure.canvas.getContext("2d");
+    context.font = "12px system-ui, sans-serif";
+    [left, above] = [Math.ceil(width(context, rows)) + 8, Math.ceil(width(context, columns) * 0.75) + 14];
+    size = Math.max(3, Math.min(cell, (full - left - 24) / columns.length));
+    return above + size * rows.length + 2;
+  };
+  const draw = (context, full, _, colours) => {
+    const colour = scale(colours, isSigned);
+    context.textBaseline = "middle";
+    rows.forEach((_, row) => columns.forEach((_, column) => {
+      context.fillStyle = css(colour(values[row * columns.length + column] / top));
+      context.fillRect(left + column * size, above + row * size, size - (size > 6), size - (size > 6));
+    }));
+    context.fillStyle = colours.soft;
+    const each = Math.ceil(11 / size);
+    context.textAlign = "right";
+    rows.forEach((text, row) => row % each || context.fillText(clip(text), left - 6, above + (row + 0.5) * size));
+    context.textAlign = "left";
+    columns.forEach((text, column) => {
+      if (column % each) return;
+      context.save();
+      context.translate(left + (column + 0.5) * size, above - 6);
+      context.rotate(-Math.PI / 4);
+      context.fillText(clip(text), 0, 0);
+      context.restore();
+    });
+    if (at) {
+      context.strokeStyle = colours.ink;
+      context.lineWidth = 2;
+      context.strokeRect(left + at[1] * size, above + at[0] * size, size - 1, size - 1);
+    }
+  };
+  const figure = picture({ label, summary, height: tall, draw, isInteractive: true, twin: () => ({ head: ["", ...columns], rows: rows.map((text, row) => [text, ...columns.map((_, column) => format(values[row * columns.length + column]))]) }) });
+  const go = (row, column) => {
+    at = row === null || row < 0 || column < 0 || row >= rows.length || column >= columns.length ? null : [row, column];
+    figure.redraw();
+    onhover?.(...(at ?? [null]));
+    const box = figure.canvas.getBoundingClientRect();
+    if (at) tip({ x: box.left + left + (at[1] + 1) * size, y: box.top + above + (at[0] + 1) * size }, `${rows[at[0]]} → ${columns[at[1]]}: ${format(values[at[0] * columns.length + at[1]])}`);
+    else tip(null);
+  };
+  figure.canvas.addEventListener("pointermove", (event) => go(Math.floor((event.offsetY - above) / size), Math.floor((event.offsetX - left) / size)));
+  figure.canvas.addEventListener("pointerleave", () => go(null));
+  figure.canvas.addEventListener("blur", () => go(null));
+  figure.canvas.addEventListener("click", () => at && onpick?.(...at));
+  figure.canvas.addEventListener("keydown", (event) => {
+    const step = { ArrowRight: [0, 1], ArrowLeft: [0, -1], ArrowDown: [1, 0], ArrowUp: [-1, 0] }[event.key];
+    if (step) go(...(at ? [Math.min(Math.max(at[0] + step[0], 0), rows.length - 1), Math.min(Math.max(at[1] + step[1], 0), columns.length - 1)] : [0, 0]));
+    else if (event.key === "Enter" && at && !event.ctrlKey && !event.metaKey) onpick?.(...at);
+    else return;
+    event.preventDefault();
+  });
+  return figure;
+}

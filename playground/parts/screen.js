@@ -1,0 +1,281 @@
+// What all screens have: model, examples, controls, run and stop, times, errors, permalink, request.
+
+import { ApiError, events, json } from "../api/client.js";
+import { models } from "../api/models.js";
+import { duration } from "../maths/numbers.js";
+import { write } from "../maths/permalink.js";
+import * as controls from "./controls.js";
+import { announce, copyButton, debounced, download, fill, h } from "./h.js";
+import { requestDrawer } from "./request_drawer.js";
+import { tip } from "./shapes.js";
+
+/** One screen in the page. `build(screen)` of its file declares controls, the action and where results go. */
+export class Screen {
+  /** @type {Map<string, controls.Control>} */
+  #controls = new Map();
+  #action = null;
+  #running = null;
+  #hasRun = false;
+  #last = null;
+  #saveSoon = debounced(() => this.#save(), 300);
+  #runSoon = null;
+
+  /** @param {Object} entry of the catalogue @param {Record<string, string>} given values of the permalink @param {HTMLElement} main */
+  constructor(entry, given, main) {
+    Object.assign(this, { entry, given });
+    /** Where controls go, and results. @type {HTMLElement} */
+    this.input = h("form", { class: "stack", autocomplete: "off", onsubmit: (event) => { event.preventDefault(); this.run(); } });
+    this.result = h("section", { class: "stack", "aria-label": "Result", tabIndex: -1 });
+    this.head = h("div", { class: "head" }, h("h1", null, entry.title));
+    this.notice = h("p", { class: "notice", role: "alert", hidden: true });
+    this.body = h("div", { class: "split" }, this.input, this.result);
+    this.drawer = requestDrawer(() => this.#last);
+    this.element = h("article", { class: "screen" }, this.head, this.body, h("div", { class: "row spread" }, this.drawer));
+    fill(main, this.element);
+  }
+
+  /** The chosen model. @returns {import("../api/models.js").Model} */
+  get model() { return this.models.find((model) => model.name === this.selector?.value) ?? this.models[0]; }
+
+  /** Controls over the whole width, above the result. */
+  wide() { this.element.classList.add("wide"); }
+
+  /** Controls: see parts/controls.js; beside their options `into` (an element), `isMain` (examples go there). @returns {controls.Control} */
+  text(name, options) { return this.add(controls.text(name, options), options); }
+  number(name, options) { return this.add(controls.number(name, options), options); }
+  choice(name, options) { return this.add(controls.choice(name, options), options); }
+  toggle(name, options) { return this.add(controls.toggle(name, options), options); }
+
+  /** A control of the screen's own: anything with `name`, `value`, `initial`, and an `element` where it is not placed already. */
+  add(made, { into = this.input, isMain } = {}) {
+    this.#controls.set(made.name, made);
+    if (isMain) this.main = made;
+    const before = made.onchange;
+    made.onchange = (value) => {
+      before?.(value);
+      this.changed();
+    };
+    if (made.element && into) into.append(made.element);
+    return made;
+  }
+
+  /** To be called when a value changed that is not a control's. */
+  changed() {
+    this.#saveSoon();
+    this.#runSoon?.();
+  }
+
+  /**
+   * What Run does. `auto`: it runs by itself so many milliseconds after a change, the latest wins.
+   * @param {(context: {model: import("../api/models.js").Model, signal: AbortSignal, call: Function, stream: Function}) => Promise<void>} run
+   */
+  action(run, { label = "Run", auto, into = this.input } = {}) {
+    this.#action = run;
+    this.runButton = h("button", { class: "primary", title: "Ctrl Enter" }, label);
+    this.stopButton = h("button", { type: "button", title: "Esc", hidden: true, onclick: () => this.stop() }, "Stop");
+    this.status = h("span", { class: "status" });
+    if (auto) this.#runSoon = debounced(() => this.element.isConnected && this.run(), auto);
+    into.append(h("div", { class: "run" }, this.runButton, this.stopButton, this.status), this.notice);
+  }
+
+  /** Runs the action; one that is running is stopped first. */
+  async run() {
+    if (!this.#action || !this.model) return;
+    this.stop();
+    const running = this.#running = new AbortController(), { signal } = running, started = performance.now();
+    this.#hasRun = true;
+    this.#save();
+    this.wrong(null);
+    [this.stopButton.hidden, this.status.textContent] = [false, "Running"];
+    this.result.ariaBusy = "true";
+    try {
+      const times = await this.#action({ model: this.model, signal, call: this.#call(signal), stream: this.#stream(signal) });
+      if (running !== this.#running) return;
+      this.status.textContent = times ?? this.#times((performance.now() - started) / 1e3);
+      announce(`Done. ${this.status.textContent}`);
+    } catch (error) {
+      if (running !== this.#running && error.name === "AbortError") return;
+      if (error.name === "AbortError") this.status.textContent = "Stopped";
+      else this.wrong(error);
+    } finally {
+      if (running === this.#running) {
+        [this.#running, this.stopButton.hidden, this.result.ariaBusy] = [null, true, "false"];
+        this.drawer.update();
+      }
+    }
+  }
+
+  get isRunning() { return this.#running !== null; }
+
+  stop() { this.#running?.abort(); }
+
+  /** Shows an error where it is about, or takes it away. @param {Error|null} error */
+  wrong(error) {
+    for (const each of this.#controls.values()) each.error?.("");
+    this.notice.hidden = true;
+    if (!error) return;
+    if (this.status) this.status.textContent = "";
+    if (!(error instanceof ApiError)) console.error(error);
+    const all = [...this.#controls.values()], param = error.param?.split(/[.[]/)[0];
+    const about = all.find((each) => each.error && each.param === param) ?? all.find((each) => each.error && new RegExp(`(^|\\W)${each.param}($|\\W)`).test(error.message));
+    if (about) {
+      about.error(error.message);
+      about.focus?.();
+    } else [this.notice.textContent, this.notice.hidden] = [error.message, false];
+    if (error.status === 404 || error.status === 503) models.refresh().catch(() => {});
+  }
+
+  #call = (signal) => async (path, body, options = {}) => {
+    this.#last = { call: { path, body, ...options } };
+    return (this.#last.answer = await json(path, { body, signal, ...options }));
+  };
+
+  #stream = (signal) => {
+    const screen = this;
+    return async function* stream(path, body) {
+      const answer = [];
+      screen.#last = { call: { path, body, isStream: true }, answer };
+      for await (const event of events(path, { body, signal })) {
+        answer.push(event);
+        yield event;
+      }
+    };
+  };
+
+  /** Seconds of the last answer in words. */
+  #times(total) {
+    const times = this.#last?.answer?.timings;
+    if (times?.compute_seconds === undefined) return duration(total);
+    return `queue ${duration(times.queue_seconds)}, compute ${duration(times.compute_seconds)}`;
+  }
+
+  /** Values that differ from the first ones. */
+  #values() {
+    const own = [...this.#controls.values()].filter(({ value, initial }) => JSON.stringify(value) !== JSON.stringify(initial)).map(({ name, value }) => [name, value]);
+    return { ...(this.model && { model: this.model.name }), ...Object.fromEntries(own), ...(this.#hasRun && { run: "1" }) };
+  }
+
+  #save() { if (this.element.isConnected) history.replaceState(null, "", write(this.entry.id, this.#values())); }
+
+  /** Sets controls by name; texts are read as the control's own value is. @param {Record<string, any>} values */
+  restore(values) {
+    for (const [name, control] of this.#controls) {
+      if (!(name in values)) continue;
+      try { control.value = typeof values[name] === "string" && typeof control.initial !== "string" && control.initial !== undefined ? JSON.parse(values[name]) : values[name]; } catch { /* a permalink of another version */ }
+    }
+  }
+
+  /** Puts an example into the controls and runs it: a text into the main one, fields into those of their names. */
+  show(example) {
+    const values = typeof example === "string" ? { [this.main?.name]: example } : example.values ?? example;
+    this.restore(values);
+    this.onexample?.(example);
+    this.run();
+  }
+
+  /** Presets in place of the model's examples: texts, or `{title, values}`. @type {any[] | undefined} */
+  presets;
+
+  #examples() {
+    const all = this.presets ?? (this.model?.examples?.length ? this.model.examples : this.model?.example ? [this.model.example] : []);
+    const words = (each) => (typeof each === "string" ? each : each.title || Object.values(each).filter((value) => typeof value === "string" && value).join(" / "));
+    this.exampleMenu.setOptions([["", "Choose"], ...all.map((each, index) => [index, words(each).slice(0, 60)])]);
+    this.exampleMenu.element.hidden = !all.length;
+    this.exampleMenu.onchange = (index) => {
+      this.exampleMenu.value = "";
+      if (index !== "") this.show(all[index]);
+    };
+  }
+
+  /** Called by the shell when all is declared: chooses the model, takes the permalink's values, runs where it had run. */
+  async start(build) {
+    this.models = models.of(this.entry);
+    if (this.entry.tasks.length && !this.models.length) return this.#wait(build);
+    if (this.entry.tasks.length) {
+      this.selector = controls.choice("model", { label: "Model", options: this.#modelOptions(), isMenu: true });
+      this.selector.element.classList.add("model");
+      this.exampleMenu = controls.choice("example", { label: "Examples", options: [], isMenu: true });
+      this.head.append(this.selector.element, this.exampleMenu.element);
+      this.selector.value = this.models.some((model) => model.name === this.given.model) ? this.given.model : this.models[0].name;
+    }
+    const state = () => JSON.stringify({ screen: this.entry.id, values: this.#values() });
+    this.drawer.after(h("span", { class: "row" }, copyButton(() => { this.#save(); return location.href; }, "Copy link"), h("button", { type: "button", class: "plain", onclick: () => download(`${this.entry.id}.json`, state()) }, "Save state"), openButton()));
+    await build(this);
+    if (this.selector) {
+      this.selector.onchange = () => this.#choose();
+      await this.onmodel?.(this.model);
+      this.#examples();
+    }
+    if (this.main && !this.main.value && !("run" in this.given)) {
+      const first = this.presets?.[0] ?? this.model?.examples?.[0] ?? this.model?.example;
+      if (first) this.restore(typeof first === "string" ? { [this.main.name]: first } : first.values ?? first);
+    }
+    this.restore(this.given);
+    if (this.given.run) await this.run();
+    else if (this.#runSoon) this.#runSoon();
+    models.addEventListener("change", this.#modelsChanged);
+  }
+
+  #modelOptions() { return this.models.map((model) => [model.name, model.precision ? `${model.name} (${model.precision})` : model.name]); }
+
+  async #choose() {
+    this.stop();
+    this.wrong(null);
+    await this.onmodel?.(this.model);
+    this.#examples();
+    this.changed();
+  }
+
+  #modelsChanged = () => {
+    if (!this.element.isConnected) return models.removeEventListener("change", this.#modelsChanged);
+    const chosen = this.model?.name;
+    this.models = models.of(this.entry);
+    this.selector?.setOptions(this.#modelOptions());
+    if (this.selector) this.selector.value = this.models.some((model) => model.name === chosen) ? chosen : this.models[0]?.name;
+    if (this.selector && this.model && this.model.name !== chosen) this.#choose();
+  };
+
+  /** Says what would fill the screen, and starts it once it is there. */
+  #wait(build) {
+    const command = `attendant demo ${this.entry.demo} --keep`;
+    this.drawer.hidden = true;
+    this.body.className = "empty-state";
+    fill(this.body, h("p", null, `No model for this screen is served. It needs ${this.entry.needs}.`),
+      h("p", null, "This command trains a small one and puts it into the repository of this server:"), h("div", { class: "row" }, h("pre", { class: "code" }, command), copyButton(() => command)),
+      h("p", { class: "soft" }, "The screen opens when the model is there."));
+    const again = () => {
+      if (!this.element.isConnected) return models.removeEventListener("change", again);
+      if (!models.of(this.entry).length) return;
+      models.removeEventListener("change", again);
+      const fresh = new Screen(this.entry, this.given, this.element.parentElement);
+      this.onreplaced?.(fresh);
+      fresh.start(build);
+    };
+    models.addEventListener("change", again);
+  }
+
+  /** Ctrl Enter runs and Esc stops, wherever the focus is. @param {KeyboardEvent} event */
+  key(event) {
+    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) this.run();
+    else if (event.key === "Escape" && this.isRunning) this.stop();
+    else return;
+    event.preventDefault();
+  }
+
+  close() {
+    this.stop();
+    tip(null);
+    this.onclose?.();
+  }
+}
+
+/** Opens a saved state. */
+function openButton() {
+  const file = h("input", { type: "file", accept: ".json", hidden: true, "aria-label": "State to open", onchange: async () => {
+    try {
+      const { screen, values } = JSON.parse(await file.files[0].text());
+      dispatchEvent(new CustomEvent("open-state", { detail: { id: screen, values } }));
+    } catch { announce("This file is no saved state."); }
+  } });
+  return [h("button", { type: "button", class: "plain", onclick: () => file.click() }, "Open state"), file];
+}

@@ -1,0 +1,102 @@
+// Small pieces of a result: bars, tokens, tabs, tables, a tip.
+
+import { visible } from "../maths/visible.js";
+import { percent } from "../maths/numbers.js";
+import { copyButton, download, fill, h, newId, roving } from "./h.js";
+
+/**
+ * Bars with a label and a value: a list, so that it reads without the picture.
+ * @param {{label: string, value: number, text?: string, isSecond?: boolean, isOn?: boolean, title?: string}[]} rows
+ * @param {{most?: number, onpick?: (row: any, index: number) => void, label?: string, isToken?: boolean}} [options] `most` is the value of a whole bar
+ */
+export function bars(rows, { most = Math.max(1e-12, ...rows.map((row) => row.value)), onpick, label, isToken } = {}) {
+  const list = h("ul", { class: "bars", "aria-label": label });
+  rows.forEach((row, index) => {
+    const share = Math.min(Math.max(row.value / most, 0) || 0, 1);
+    const cells = [h("span", { class: "label", title: row.title }, visible(row.label, isToken)), h("span", { class: "track" }, h("span", { class: "fill", style: { "--share": share } })),
+      h("span", { class: "value" }, row.text ?? percent(row.value))];
+    list.append(h("li", { class: `${row.isSecond ? "second" : ""}${row.isOn ? " on" : ""}` }, onpick ? h("button", { type: "button", onclick: () => onpick(row, index) }, cells) : cells));
+  });
+  if (onpick) roving(list, () => [...list.querySelectorAll("button")]);
+  return list;
+}
+
+/**
+ * A row of tokens, one stop of Tab; arrow keys go through it.
+ * @param {{text: string, shade?: number, isWarm?: boolean, isOn?: boolean, title?: string}[]} tokens `shade` from 0 to 1
+ * @param {{label: string, onfocus?: (index: number|null, element?: HTMLElement) => void, onpick?: (index: number, element: HTMLElement) => void, isMarked?: boolean}} options `onfocus` is called for hover, too; `isMarked` shows spaces
+ */
+export function tokenRow(tokens, { label, onfocus, onpick, isMarked = false }) {
+  const row = h("div", { class: "tokens", role: "group", "aria-label": label }), make = (token, index) => {
+    const text = visible(token.text, isMarked), element = h("span", {
+      class: `token${onpick ? " pick" : ""}${token.isWarm ? " warm" : ""}${token.isOn ? " on" : ""}`, role: onpick ? "button" : "img", tabIndex: -1, data: { index },
+      title: token.title, "aria-label": [visible(token.text, true), token.title].filter(Boolean).join(", "), style: { "--shade": token.shade ?? 0 },
+    }, text || "\u200a");
+    return element;
+  };
+  const all = tokens.map(make), at = (event) => event.target.closest?.(".token");
+  row.append(...all);
+  for (const name of onfocus ? ["focusin", "pointerover"] : []) row.addEventListener(name, (event) => at(event) && onfocus(+at(event).dataset.index, at(event)));
+  if (onfocus) row.addEventListener("pointerleave", () => onfocus(null));
+  if (onpick) {
+    row.addEventListener("click", (event) => at(event) && onpick(+at(event).dataset.index, at(event)));
+    row.addEventListener("keydown", (event) => ["Enter", " "].includes(event.key) && !event.ctrlKey && !event.metaKey && at(event) && (event.preventDefault(), at(event).click()));
+  }
+  roving(row, () => [...row.children]);
+  row.add = (token) => row.append(make(token, row.children.length)); // for text that streams
+  return row;
+}
+
+/** Panels of which one is shown. @param {{label: string, panel: HTMLElement, onshow?: () => void}[]} tabs */
+export function tabs(all, { label, at = 0 } = {}) {
+  const list = h("div", { role: "tablist", "aria-label": label }), element = h("div", { class: "tabs" }, list);
+  const buttons = all.map((tab, index) => {
+    tab.panel.id ||= newId("panel");
+    tab.panel.setAttribute("role", "tabpanel");
+    const button = h("button", { type: "button", role: "tab", id: newId("tab"), "aria-controls": tab.panel.id, onclick: () => element.show(index) }, tab.label);
+    tab.panel.setAttribute("aria-labelledby", button.id);
+    element.append(tab.panel);
+    return button;
+  });
+  list.append(...buttons);
+  element.show = (chosen) => {
+    buttons.forEach((button, index) => {
+      button.setAttribute("aria-selected", String(index === chosen));
+      button.tabIndex = index === chosen ? 0 : -1;
+      all[index].panel.hidden = index !== chosen;
+    });
+    element.chosen = chosen;
+    all[chosen].onshow?.();
+  };
+  roving(list, () => buttons, { onmove: (button) => button.click() });
+  element.show(at);
+  return element;
+}
+
+/** A table; numbers are set to the right. @param {string[]} head @param {any[][]} rows texts, numbers or elements @param {{caption: string}} options */
+export function table(head, rows, { caption }) {
+  const isNumber = head.map((_, column) => rows.length > 0 && rows.every((row) => typeof row[column] === "number" || /^[−<]?[\d.,]+( %| ms| s)?$/.test(row[column])));
+  const cell = (tag) => (value, column) => h(tag, { class: isNumber[column] ? "number" : null, scope: tag === "th" ? "col" : null }, value instanceof Node ? value : visible(String(value ?? "")));
+  return h("div", { class: "scroll", tabIndex: 0, role: "region", "aria-label": caption }, h("table", null, h("caption", { class: "hidden" }, caption),
+    h("thead", null, h("tr", null, head.map(cell("th")))), h("tbody", null, rows.map((row) => h("tr", null, row.map(cell("td")))))));
+}
+
+/** Comma-separated values of a table. @param {any[][]} rows */
+export const csv = (rows) => rows.map((row) => row.map((value) => (/[",\n]/.test(value) ? `"${String(value).replaceAll('"', '""')}"` : value)).join(",")).join("\n") + "\n";
+
+/** Buttons that copy and save a table. @param {string} name of the file @param {() => any[][]} rows with the head */
+export const tableButtons = (name, rows) => h("span", { class: "row" }, copyButton(() => csv(rows()), "Copy"), h("button", { type: "button", class: "plain", onclick: () => download(`${name}.csv`, csv(rows())) }, "Save CSV"));
+
+const shown = h("div", { class: "tip", role: "tooltip", hidden: true });
+/** Shows a tip below an element, or at a point of the page; without content, hides it. @param {Element|{x: number, y: number}|null} where @param {...any} content */
+export function tip(where, ...content) {
+  shown.hidden = !where || !content.length;
+  if (shown.hidden) return;
+  if (!shown.isConnected) document.body.append(shown);
+  fill(shown, ...content);
+  const box = where instanceof Element ? where.getBoundingClientRect() : { left: where.x + 12, bottom: where.y + 12, top: where.y - 12 };
+  const left = Math.max(8, Math.min(box.left, innerWidth - shown.offsetWidth - 8)), isBelow = box.bottom + 6 + shown.offsetHeight < innerHeight;
+  shown.style.setProperty("left", `${left + scrollX}px`);
+  shown.style.setProperty("top", `${(isBelow ? box.bottom + 6 : box.top - 6 - shown.offsetHeight) + scrollY}px`);
+}
+addEventListener("keydown", (event) => event.key === "Escape" && tip(null));

@@ -1,0 +1,108 @@
+"""Chromium as the playground's tests have it: Debian's, and nothing that leaves the page's origin.
+
+A page fails its test where the console has an error, the policy is violated, or a request leaves
+the origin, unless the test has taken the line out of `complaints`.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.async_api import Browser, Page, Route, async_playwright
+
+CHROMIUM = Path("/usr/bin/chromium")
+HAS_CHROMIUM = CHROMIUM.exists()
+FLAGS = [
+    "--no-sandbox",  # of which containers have none
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+PATIENCE_MS = 20_000  # the cores are shared with other tests
+# Violations reach no handler of Playwright's, so the page collects them.
+COLLECT = """
+addEventListener("securitypolicyviolation", (event) =>
+  console.error(`policy: ${event.violatedDirective} ${event.blockedURI} ${event.sourceFile}`));
+"""
+
+
+@dataclass(slots=True)
+class Opened:
+    """A page of the playground, its address, and what went wrong in it."""
+
+    page: Page
+    url: str
+    complaints: list[str] = field(default_factory=list)
+
+    async def open(self, path: str = "") -> Page:
+        """Load the page anew at a path of its own, such as `#/models`."""
+        await self.page.goto("about:blank")
+        await self.page.goto(self.url + path)
+        return self.page
+
+    async def call(self, path: str, body: Any) -> Any:
+        """What the API answers to the same call, made from the page."""
+        script = """([path, body]) => fetch(path, {method: "POST", body: JSON.stringify(body)})
+            .then((answer) => answer.json())"""
+        return await self.page.evaluate(script, [path, body])
+
+    async def run(self) -> None:
+        """Press Run, and wait for the end of the run."""
+        await self.page.locator("button.primary").first.click()
+        await self.until_done()
+
+    async def until_done(self) -> None:
+        status = self.page.locator(".run .status").first
+        await self.page.wait_for_function(
+            "(status) => !['', 'Running'].includes(status.textContent)",
+            arg=await status.element_handle(),
+        )
+
+
+@asynccontextmanager
+async def chromium() -> AsyncIterator[Browser]:
+    """A browser; tests without one are skipped."""
+    if not HAS_CHROMIUM:
+        pytest.skip(f"{CHROMIUM} is not installed: make chromium")
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path=str(CHROMIUM), args=FLAGS)
+        yield browser
+        await browser.close()
+
+
+@asynccontextmanager
+async def opened(browser: Browser, url: str, **options: Any) -> AsyncIterator[Opened]:
+    """A page in a context of its own; `options` are those of Playwright's contexts."""
+    context = await browser.new_context(
+        viewport=options.pop("viewport", {"width": 1280, "height": 900}), **options
+    )
+    context.set_default_timeout(PATIENCE_MS)
+    await context.grant_permissions(["clipboard-read", "clipboard-write"], origin=url)
+    page = await context.new_page()
+    given = Opened(page, url)
+
+    async def guard(route: Route) -> None:
+        if route.request.url.startswith((url, "blob:", "data:")):
+            await route.continue_()
+            return
+        given.complaints.append(f"a request left the origin: {route.request.url}")
+        await route.abort()
+
+    await page.route("**/*", guard)
+    await page.add_init_script(COLLECT)
+    page.on(
+        "console",
+        lambda line: given.complaints.append(line.text) if line.type == "error" else None,
+    )
+    page.on("pageerror", lambda error: given.complaints.append(f"uncaught: {error}"))
+    try:
+        yield given
+    finally:
+        await context.close()
+    assert not given.complaints, "\n".join(given.complaints)

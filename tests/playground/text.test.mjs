@@ -1,0 +1,43 @@
+// Offsets, visible text, events and permalinks.
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { fromUtf16, pieces, slice, toUtf16 } from "../../playground/maths/offsets.js";
+import { parse, write } from "../../playground/maths/permalink.js";
+import { EventReader } from "../../playground/maths/sse.js";
+import { visible } from "../../playground/maths/visible.js";
+
+test("offsets are code points, and indices halves of astral characters", () => {
+  const text = "😀 ab😀c";
+  assert.equal(toUtf16(text, 0), 0);
+  assert.equal(toUtf16(text, 2), 3);
+  assert.equal(fromUtf16(text, 3), 2);
+  assert.equal(slice(text, 2, 5), "ab😀");
+  assert.equal(slice(text, 5), "c");
+});
+
+test("a text is cut at spans, also at one that starts at 0", () => {
+  const cut = pieces("😀win a prize", [{ start: 6, end: 12, label: "b" }, { start: 0, end: 4, label: "a" }, { start: 3, end: 5, label: "inside another" }]);
+  assert.deepEqual(cut.map((piece) => [piece.text, piece.span?.label]), [["😀win", "a"], [" a", undefined], [" prize", "b"]]);
+});
+
+test("controls and marks of direction are seen; line breaks only in tokens", () => {
+  assert.equal(visible("a\u202eb\u0000<b>\n"), "a[RLO]b␀<b>\n");
+  assert.equal(visible(" a\n", true), "·a↵");
+  assert.equal(visible("\ud800x😀"), "[U+D800]x😀");
+});
+
+test("events are read from pieces that are cut anywhere", () => {
+  const stream = 'data: {"a": 1}\n\n: ping\n\ndata: 2\r\n\r\ndata: 3\n\n';
+  for (let size = 1; size < stream.length; size++) {
+    const reader = new EventReader(), data = [];
+    for (let at = 0; at < stream.length; at += size) data.push(...reader.push(stream.slice(at, at + size)));
+    assert.deepEqual(data, ['{"a": 1}', "2", "3"], `pieces of ${size}`);
+  }
+});
+
+test("a permalink gives back what it was written from, without long texts", () => {
+  const hash = write("fill-mask", { model: "bert", text: "a & b = 😀 [MASK]?#", top_k: 5, long: "x".repeat(5000) });
+  assert.deepEqual(parse(hash), { id: "fill-mask", values: { model: "bert", text: "a & b = 😀 [MASK]?#", top_k: "5" } });
+  assert.deepEqual(parse(""), { id: "", values: {} });
+});
