@@ -159,7 +159,8 @@ def _entities(
 ) -> set[tuple[str, int, int]]:
     """Entities as a server decodes them, in words instead of characters."""
     spans = [(place, place + 1) for place in range(len(first_tokens))]
-    entities: list[Entity] = entities_of(logits, labels, Words(first_tokens, spans))
+    words = Words([[token] for token in first_tokens], spans)
+    entities: list[Entity] = entities_of(logits[first_tokens], labels, words)
     return {(entity.label, entity.start, entity.end) for entity in entities}
 
 

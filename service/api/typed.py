@@ -152,8 +152,13 @@ def _timing_fields(timings: Timings) -> Fields:
 
 
 def _tokenized(text: TokenPieces, max_tokens: int) -> Fields:
+    kinds = zip(text.are_special, text.are_unknown, text.token_bytes, strict=True)
+    pairs = zip(token_fields(text.ids, text.pieces, text.offsets), kinds, strict=True)
     return {
-        "tokens": token_fields(text.ids, text.pieces, text.offsets),
+        "tokens": [
+            {**fields, "is_special": special, "is_unknown": unknown, "token_bytes": token_bytes}
+            for fields, (special, unknown, token_bytes) in pairs
+        ],
         "num_tokens": len(text.ids),
         "is_too_long": len(text.ids) > max_tokens,
     }

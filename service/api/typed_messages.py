@@ -149,6 +149,7 @@ def _described(model: ServedModel) -> text_pb2.Model:
         message.MergeFrom(text_fields)
     if isinstance(model, TextModel | GenerativeModel):
         message.vocabulary_size = model.tokenizer.num_tokens
+        message.mask_token = model.tokenizer.mask_token
     if isinstance(model, SequenceModel):
         message.symbols.extend(model.symbols[:MAX_LISTED_SYMBOLS])
     return message

@@ -21,6 +21,7 @@ MAX_WINDOWS = 1_024  # of the contexts of one request
 MIN_WINDOW_TOKENS = 8  # of a context in a window, whatever the question takes
 # The overlap of two windows in tokens; at most half of a window's part of the context.
 MAX_OVERLAP_TOKENS = 128
+MASK_TOKENS = ("[MASK]", "<mask>")  # as vocabularies of BERT's and RoBERTa's kinds spell it
 MAX_TEXTS_OF_FULL_SIZE = 4  # of one request, so that all of it stays a bounded piece of work
 
 
@@ -47,6 +48,9 @@ class TokenPieces:
     ids: list[int]
     pieces: list[str]
     offsets: list[tuple[int, int]]
+    are_special: list[bool]
+    are_unknown: list[bool]
+    token_bytes: list[bytes]  # each empty if tokens are no bytes
 
 
 class _Tokenizer:
@@ -96,19 +100,40 @@ class _Tokenizer:
     @cached_property
     def meaningless_ids(self) -> frozenset[int]:
         """The ids of special tokens, and of the token for unknown words."""
+        unknown_id = self._unknown_id
+        return self._special_ids | ({unknown_id} if unknown_id is not None else set())
+
+    @cached_property
+    def _special_ids(self) -> frozenset[int]:
         added = self._whole.get_added_tokens_decoder()
-        special = [token_id for token_id, token in added.items() if token.special]
-        unknown_id = self._whole.token_to_id(self._unknown_token)
-        return frozenset(special if unknown_id is None else [*special, unknown_id])
+        return frozenset(token_id for token_id, token in added.items() if token.special)
+
+    @cached_property
+    def token_bytes(self) -> tuple[bytes, ...]:
+        """By id; empty for special tokens and for ids without one. () if tokens are no bytes."""
+        return _token_bytes(self._whole) if self._is_of_bytes else ()
+
+    def _bytes_of(self, token_id: int) -> bytes:
+        return self.token_bytes[token_id] if token_id < len(self.token_bytes) else b""
+
+    @property
+    def _is_of_bytes(self) -> bool:
+        return isinstance(self._whole.decoder, tokenizers.decoders.ByteLevel)
+
+    @property
+    def mask_token(self) -> str:
+        """The special token for a word to be filled in, as spelled; empty where there is none."""
+        return next(
+            (word for word in MASK_TOKENS if self._whole.token_to_id(word) in self._special_ids), ""
+        )
 
     def unknown_words(self, text: str) -> list[str]:
         """The words of a text that the vocabulary lacks, as the text spells them."""
         encoding = self._whole.encode(text, add_special_tokens=False)
-        unknown_id = self._whole.token_to_id(self._unknown_token)
         return [
             text[start:end]
             for token_id, (start, end) in zip(encoding.ids, encoding.offsets, strict=True)
-            if token_id == unknown_id
+            if token_id == self._unknown_id
         ]
 
     @property
@@ -116,10 +141,27 @@ class _Tokenizer:
         """The unknown token as the vocabulary spells it; empty if every text has tokens."""
         return getattr(self._whole.model, "unk_token", None) or ""
 
+    @cached_property
+    def _unknown_id(self) -> int | None:
+        known: int | None = self._whole.token_to_id(self._unknown_token)
+        return known
+
     def pieces(self, text: str, *, omits_special: bool = False) -> TokenPieces:
         """The tokens of a text of any length."""
         encoding = self._whole.encode(text, add_special_tokens=not omits_special)
-        return TokenPieces(encoding.ids, encoding.tokens, encoding.offsets)
+        return TokenPieces(
+            encoding.ids,
+            encoding.tokens,
+            encoding.offsets,
+            [
+                bool(is_added) or token_id in self._special_ids
+                for token_id, is_added in zip(
+                    encoding.ids, encoding.special_tokens_mask, strict=True
+                )
+            ],
+            [token_id == self._unknown_id for token_id in encoding.ids],
+            [self._bytes_of(token_id) for token_id in encoding.ids],
+        )
 
     def text_of(self, token_ids: Sequence[int]) -> str:
         """The text that tokens stand for, special ones as the vocabulary spells them.
@@ -242,19 +284,17 @@ class PromptTokenizer(_Tokenizer):
 
     def __init__(self, path: Path, max_tokens: int, max_text_characters: int) -> None:
         super().__init__(path, max_tokens, max_text_characters)
-        decoder = self._whole.decoder
-        if not isinstance(decoder, tokenizers.decoders.ByteLevel):
+        if not self._is_of_bytes:
+            kind = type(self._whole.decoder).__name__
             raise LoadError(
-                f"{path.name}: its decoder is {type(decoder).__name__}, generation needs "
+                f"{path.name}: its decoder is {kind}, generation needs "
                 "ByteLevel: only its tokens are bytes, whatever stands around them"
             )
-        # By id; empty for special tokens and for ids without one.
-        self.token_bytes = _token_bytes(self._whole)
+        _ = self.token_bytes  # made while the model loads, not for the first request
 
     def bytes_of(self, token_id: int) -> bytes:
         """A token's bytes; a special token as the vocabulary spells it."""
-        known = token_id < len(self.token_bytes)
-        return (self.token_bytes[token_id] if known else b"") or self.spelling(token_id).encode()
+        return self._bytes_of(token_id) or self.spelling(token_id).encode()
 
     def _decoded(self, token_ids: Sequence[int]) -> str:
         return b"".join(map(self.bytes_of, token_ids)).decode(errors="replace")

@@ -1,11 +1,27 @@
 from attendant.v1 import text_pb2 as _text_pb2
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from collections.abc import Iterable as _Iterable, Mapping as _Mapping
 from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class Aggregation(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    AGGREGATION_UNSPECIFIED: _ClassVar[Aggregation]
+    AGGREGATION_NONE: _ClassVar[Aggregation]
+    AGGREGATION_SIMPLE: _ClassVar[Aggregation]
+    AGGREGATION_FIRST: _ClassVar[Aggregation]
+    AGGREGATION_AVERAGE: _ClassVar[Aggregation]
+    AGGREGATION_MAX: _ClassVar[Aggregation]
+AGGREGATION_UNSPECIFIED: Aggregation
+AGGREGATION_NONE: Aggregation
+AGGREGATION_SIMPLE: Aggregation
+AGGREGATION_FIRST: Aggregation
+AGGREGATION_AVERAGE: Aggregation
+AGGREGATION_MAX: Aggregation
 
 class FillMaskRequest(_message.Message):
     __slots__ = ("model", "version", "texts", "truncate", "top_k", "candidates")
@@ -70,16 +86,18 @@ class Fill(_message.Message):
     def __init__(self, token_id: _Optional[int] = ..., token: _Optional[str] = ..., score: _Optional[float] = ..., logprob: _Optional[float] = ...) -> None: ...
 
 class ClassifyTokensRequest(_message.Message):
-    __slots__ = ("model", "version", "texts", "truncate")
+    __slots__ = ("model", "version", "texts", "truncate", "aggregation")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     TEXTS_FIELD_NUMBER: _ClassVar[int]
     TRUNCATE_FIELD_NUMBER: _ClassVar[int]
+    AGGREGATION_FIELD_NUMBER: _ClassVar[int]
     model: str
     version: str
     texts: _containers.RepeatedScalarFieldContainer[str]
     truncate: bool
-    def __init__(self, model: _Optional[str] = ..., version: _Optional[str] = ..., texts: _Optional[_Iterable[str]] = ..., truncate: _Optional[bool] = ...) -> None: ...
+    aggregation: Aggregation
+    def __init__(self, model: _Optional[str] = ..., version: _Optional[str] = ..., texts: _Optional[_Iterable[str]] = ..., truncate: _Optional[bool] = ..., aggregation: _Optional[_Union[Aggregation, str]] = ...) -> None: ...
 
 class ClassifyTokensResponse(_message.Message):
     __slots__ = ("model", "version", "num_tokens", "timings", "results")
@@ -138,7 +156,7 @@ class AnswerRequest(_message.Message):
     def __init__(self, model: _Optional[str] = ..., version: _Optional[str] = ..., question: _Optional[str] = ..., context: _Optional[str] = ..., top_k: _Optional[int] = ..., max_answer_tokens: _Optional[int] = ..., must_answer: _Optional[bool] = ...) -> None: ...
 
 class AnswerResponse(_message.Message):
-    __slots__ = ("model", "version", "num_tokens", "timings", "answers", "no_answer_score", "num_windows")
+    __slots__ = ("model", "version", "num_tokens", "timings", "answers", "no_answer_score", "num_windows", "windows")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     NUM_TOKENS_FIELD_NUMBER: _ClassVar[int]
@@ -146,6 +164,7 @@ class AnswerResponse(_message.Message):
     ANSWERS_FIELD_NUMBER: _ClassVar[int]
     NO_ANSWER_SCORE_FIELD_NUMBER: _ClassVar[int]
     NUM_WINDOWS_FIELD_NUMBER: _ClassVar[int]
+    WINDOWS_FIELD_NUMBER: _ClassVar[int]
     model: str
     version: str
     num_tokens: int
@@ -153,7 +172,16 @@ class AnswerResponse(_message.Message):
     answers: _containers.RepeatedCompositeFieldContainer[SpanAnswer]
     no_answer_score: float
     num_windows: int
-    def __init__(self, model: _Optional[str] = ..., version: _Optional[str] = ..., num_tokens: _Optional[int] = ..., timings: _Optional[_Union[_text_pb2.Timings, _Mapping]] = ..., answers: _Optional[_Iterable[_Union[SpanAnswer, _Mapping]]] = ..., no_answer_score: _Optional[float] = ..., num_windows: _Optional[int] = ...) -> None: ...
+    windows: _containers.RepeatedCompositeFieldContainer[ContextWindow]
+    def __init__(self, model: _Optional[str] = ..., version: _Optional[str] = ..., num_tokens: _Optional[int] = ..., timings: _Optional[_Union[_text_pb2.Timings, _Mapping]] = ..., answers: _Optional[_Iterable[_Union[SpanAnswer, _Mapping]]] = ..., no_answer_score: _Optional[float] = ..., num_windows: _Optional[int] = ..., windows: _Optional[_Iterable[_Union[ContextWindow, _Mapping]]] = ...) -> None: ...
+
+class ContextWindow(_message.Message):
+    __slots__ = ("start", "end")
+    START_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    start: int
+    end: int
+    def __init__(self, start: _Optional[int] = ..., end: _Optional[int] = ...) -> None: ...
 
 class SpanAnswer(_message.Message):
     __slots__ = ("text", "start", "end", "score")

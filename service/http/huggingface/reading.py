@@ -5,6 +5,7 @@ from attendant.v1 import reading_pb2 as pb
 
 from service.http.huggingface.fields import Count, Inputs, Target, Values, refuse
 from service.http.request import Reply, Request
+from service.http.status import invalid
 
 FILL_MASK = "/attendant.v1.ReadingService/FillMask"
 CLASSIFY_TOKENS = "/attendant.v1.ReadingService/ClassifyTokens"
@@ -14,6 +15,9 @@ UNREADABLE = {
     "doc_stride": OWN_WINDOWS,
     "max_seq_len": OWN_WINDOWS,
     "max_question_len": "a question is never cut",
+}
+AGGREGATIONS = {
+    name.removeprefix("AGGREGATION_").lower(): name for name in pb.Aggregation.keys()[1:]
 }
 _SPACES = ("\u0120", "\u2581")  # how vocabularies spell the space before a word
 _CONTINUES = "##"  # how they spell that there is none
@@ -116,24 +120,29 @@ async def classify_tokens(request: Request, target: Target) -> Reply:
     refuse(
         parameters,
         {
-            "aggregation_strategy": "tokens are joined to entities, each word by its first token",
             "stride": "a text that is too long is refused",
         },
-        harmless=("simple", "first", "average", "max"),
     )
+    strategy = parameters.aggregation_strategy
+    if strategy is not None and strategy not in AGGREGATIONS:
+        expected = ", ".join(AGGREGATIONS)
+        raise invalid(f"aggregation_strategy is '{strategy}', expected one of {expected}")
     ignored = parameters.ignore_labels or ()
-    message = pb.ClassifyTokensRequest(model=target.name, texts=inputs.texts)
+    message = pb.ClassifyTokensRequest(
+        model=target.name, texts=inputs.texts, aggregation=AGGREGATIONS.get(strategy or "")
+    )
+    name = "entity" if strategy == "none" else "entity_group"
     answer = await request.ask(CLASSIFY_TOKENS, message)
     entities = [
-        [_entity(entity) for entity in result.entities if entity.label not in ignored]
+        [_entity(entity, name) for entity in result.entities if entity.label not in ignored]
         for result in answer.results
     ]
     return Reply.json(inputs.shaped(entities))
 
 
-def _entity(entity: pb.Entity) -> Values:
+def _entity(entity: pb.Entity, name: str) -> Values:
     return {
-        "entity_group": entity.label,
+        name: entity.label,
         "score": entity.score,
         "word": entity.text,
         "start": entity.start,

@@ -13,7 +13,7 @@ import numpy as np
 
 from service.contract.tensors import Arrays, Signature, TensorSpec
 from service.errors import InvalidArgument
-from service.runtime.tokenizer import Text, WindowTokenizer
+from service.runtime.tokenizer import EncodedText, Text, WindowTokenizer
 from service.serving.tasks.task import (
     BYTES,
     FP32,
@@ -137,9 +137,17 @@ def _ask(fields: Fields, model: TextTaskModel) -> Ask:
             ],
             "no_answer_score": answers.no_answer_score,
             "num_windows": len(reply.rows),
+            "windows": list(map(_window_fields, reply.rows)),
         }
 
     return Ask([(fields["question"], context)], answer)
+
+
+def _window_fields(row: EncodedText) -> Fields:
+    assert row.encoding is not None, "the task's rows are of tokens"
+    pairs = zip(row.encoding.sequence_ids, row.encoding.offsets, strict=True)
+    places = [offsets for part, offsets in pairs if part == 1]
+    return {"start": places[0][0], "end": places[-1][1]} if places else {}
 
 
 def _questions_of(inputs: Arrays) -> Sequence[Text]:

@@ -1,8 +1,8 @@
 """The entities of texts, from the labels of their tokens.
 
 Labels are IOB tags: `B-person` begins an entity of that type, `I-person` continues one, `O` is
-outside of all. A word has the label of its first token. An `I-` without a predecessor of its type
-begins an entity as well, as in conlleval.
+outside of all. An `I-` without a predecessor of its type begins an entity as well, as in conlleval.
+A word has the probabilities of its first token unless a request names another aggregation.
 """
 
 import json
@@ -24,12 +24,17 @@ from service.serving.tasks.task import (
     TextReply,
     TextTask,
     TextTaskModel,
+    chosen,
     column,
     row_fields,
     softmax,
 )
 
 OUTSIDE = "O"
+# The first two take every token for a word.
+BY_TOKEN = ("none", "simple")
+AGGREGATIONS = (*BY_TOKEN, "first", "average", "max")
+DEFAULT_AGGREGATION = "first"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +52,9 @@ class Entity:
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """A text's words as its tokenizer has them: first tokens, and [start, end) in characters."""
+    """A text's words as its tokenizer has them: their tokens, and [start, end) in characters."""
 
-    first_tokens: list[int]
+    tokens: list[list[int]]
     spans: list[tuple[int, int]]
 
 
@@ -57,20 +62,35 @@ def words_of(
     word_ids: Sequence[int | None], offsets: Sequence[tuple[int, int]], text: str
 ) -> Words:
     """Put tokens together to words; a token of no word, or of no characters, is none's."""
-    first_tokens: list[int] = []
+    tokens: list[list[int]] = []
     spans: list[tuple[int, int]] = []
     known = None
     for token, (word, (start, end)) in enumerate(zip(word_ids, offsets, strict=True)):
         if word is None or start == end:
             continue
         if word == known:
+            tokens[-1].append(token)
             spans[-1] = (spans[-1][0], end)
             continue
         known = word
-        first_tokens.append(token)
+        tokens.append([token])
         start += len(text[start:end]) - len(text[start:end].lstrip())  # the space before a word
         spans.append((start, end))
-    return Words(first_tokens, spans)
+    return Words(tokens, spans)
+
+
+def probabilities_of(
+    tokens: np.ndarray, words: Words, aggregation: str = DEFAULT_AGGREGATION
+) -> np.ndarray:
+    """Float [words, labels], from float [tokens, labels]."""
+    if aggregation == "average":
+        rows = [tokens[members].mean(axis=0) for members in words.tokens]
+    elif aggregation == "max":
+        surest = tokens.max(axis=1)
+        rows = [tokens[max(members, key=surest.__getitem__)] for members in words.tokens]
+    else:
+        rows = [tokens[members[0]] for members in words.tokens]
+    return np.array(rows, np.float32).reshape(len(rows), tokens.shape[1])
 
 
 def type_of(label: str) -> str:
@@ -78,11 +98,20 @@ def type_of(label: str) -> str:
     return label[2:] if label.startswith(("B-", "I-")) else label
 
 
-def entities_of(probabilities: np.ndarray, labels: Sequence[str], words: Words) -> list[Entity]:
-    """The entities of a text, in their order, from float [tokens, labels]."""
+def labelled_words(of_words: np.ndarray, labels: Sequence[str], words: Words) -> list[Entity]:
+    """The words that are not outside, each by itself with its whole label."""
+    best = of_words.argmax(axis=1).tolist()
+    return [
+        Entity(labels[label], start, end, float(of_words[place, label]))
+        for place, (label, (start, end)) in enumerate(zip(best, words.spans, strict=True))
+        if labels[label] != OUTSIDE
+    ]
+
+
+def entities_of(of_words: np.ndarray, labels: Sequence[str], words: Words) -> list[Entity]:
+    """The entities of a text, in their order, from float [words, labels]."""
     types = [type_of(label) for label in labels]
     is_of_type = np.array([[one == other for other in types] for one in types], np.float32)
-    of_words = probabilities[words.first_tokens]
     best = of_words.argmax(axis=1).tolist()
     scores = of_words @ is_of_type
     entities: list[Entity] = []
@@ -100,22 +129,30 @@ def entities_of(probabilities: np.ndarray, labels: Sequence[str], words: Words) 
 
 
 def _entities_by_text(
-    model: TextTaskModel, texts: Sequence[Text], reply: TextReply
+    model: TextTaskModel,
+    texts: Sequence[Text],
+    reply: TextReply,
+    aggregation: str = DEFAULT_AGGREGATION,
 ) -> list[list[Fields]]:
     """The entities of each text, in their order."""
     return [
-        [_fields(text, entity) for entity in _entities(model, text, row, logits)]
+        [_fields(text, entity) for entity in _entities(model, text, row, logits, aggregation)]
         for text, row, logits in zip(texts, reply.rows, reply.per_text(), strict=True)
         if isinstance(text, str)  # the task takes no pairs
     ]
 
 
 def _entities(
-    model: TextTaskModel, text: str, row: EncodedText, logits: np.ndarray
+    model: TextTaskModel, text: str, row: EncodedText, logits: np.ndarray, aggregation: str
 ) -> list[Entity]:
     assert row.encoding is not None, "the task's rows are of tokens"
-    words = words_of(row.encoding.word_ids, row.encoding.offsets, text)
-    return entities_of(softmax(logits), model.manifest.labels, words)
+    word_ids = row.encoding.word_ids
+    if aggregation in BY_TOKEN:
+        word_ids = [None if word is None else token for token, word in enumerate(word_ids)]
+    words = words_of(word_ids, row.encoding.offsets, text)
+    of_words = probabilities_of(softmax(logits), words, aggregation)
+    join = labelled_words if aggregation == "none" else entities_of
+    return join(of_words, model.manifest.labels, words)
 
 
 def _fields(text: str, entity: Entity) -> Fields:
@@ -130,9 +167,11 @@ def _fields(text: str, entity: Entity) -> Fields:
 
 def _ask(fields: Fields, model: TextTaskModel) -> Ask:
     texts = fields["texts"]
+    aggregation = chosen("aggregation", fields["aggregation"], AGGREGATIONS, DEFAULT_AGGREGATION)
 
     def answer(reply: TextReply) -> Fields:
-        pairs = zip(reply.rows, _entities_by_text(model, texts, reply), strict=True)
+        by_text = _entities_by_text(model, texts, reply, aggregation)
+        pairs = zip(reply.rows, by_text, strict=True)
         return {"results": [{"entities": each, **row_fields(row)} for row, each in pairs]}
 
     return Ask(texts, answer)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from attendant.v1 import reading_pb2 as pb
-from attendant.v1 import reading_pb2_grpc
+from attendant.v1 import reading_pb2_grpc, text_pb2
 from grpc import StatusCode
 
 from commands.ask.client import try_models
@@ -55,6 +55,15 @@ def ids_of(text: str) -> Iterator[tuple[int, str]]:
 @pytest.fixture
 def reading(served: Served) -> Any:
     return reading_pb2_grpc.ReadingServiceStub(served.channel)
+
+
+async def test_the_list_of_models_has_the_mask_as_the_vocabulary_spells_it(
+    served: Served,
+) -> None:
+    listed = await served.text.ListModels(text_pb2.ListModelsRequest())
+    masks = {model.name: model.mask_token for model in listed.models}
+    assert masks["fills"] == "[MASK]"
+    assert masks["spam"] == ""
 
 
 def request(*texts: str, **fields: Any) -> pb.FillMaskRequest:

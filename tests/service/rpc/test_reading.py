@@ -83,7 +83,9 @@ async def test_many_tokens_are_read_beside_the_event_loop(
     assert isinstance(model, TextModel)
     where = []
 
-    def found(_: TextTaskModel, texts: Sequence[Text], __: TextReply) -> list[list[Fields]]:
+    def found(
+        _: TextTaskModel, texts: Sequence[Text], __: TextReply, ___: str
+    ) -> list[list[Fields]]:
         where.append(threading.current_thread() is threading.main_thread())
         return [[] for _ in texts]
 
@@ -93,6 +95,21 @@ async def test_many_tokens_are_read_beside_the_event_loop(
         monkeypatch.setattr(model, "task", replace(model.task, inline_rows=inline_rows))
         await reading.ClassifyTokens(pb.ClassifyTokensRequest(model="tags", texts=["now a a"] * 3))
     assert where == [True, False], "three texts of five tokens"
+
+
+async def test_entities_are_joined_as_the_request_says(reading: Any) -> None:
+    expected = {
+        pb.AGGREGATION_NONE: [("B-prize", 0, 3), ("I-prize", 4, 9)],
+        pb.AGGREGATION_SIMPLE: [("prize", 0, 9)],
+        pb.AGGREGATION_MAX: [("prize", 0, 9)],
+        pb.AGGREGATION_AVERAGE: [("prize", 0, 9)],
+    }
+    for aggregation, entities in expected.items():
+        request = pb.ClassifyTokensRequest(
+            model="tags", texts=["win prize"], aggregation=aggregation
+        )
+        (result,) = (await reading.ClassifyTokens(request)).results
+        assert [(each.label, each.start, each.end) for each in result.entities] == entities
 
 
 async def test_a_cut_text_has_the_entities_that_are_left(reading: Any) -> None:
@@ -133,7 +150,10 @@ async def test_a_long_context_is_read_in_windows(reading: Any, served: Served) -
     found = await reading.Answer(request)
     (answer,) = found.answers
     assert (answer.text, answer.start) == ("free cash", 160)
-    assert found.num_windows == 7
+    assert found.num_windows == len(found.windows) == 7
+    assert (found.windows[0].start, found.windows[-1].end) == (0, len(context.rstrip()))
+    for window, following in zip(found.windows, found.windows[1:], strict=False):
+        assert window.start < following.start < window.end < following.end, "they overlap"
     assert sum(len(batch["input_ids"]) for batch in served.sessions["asks"].batches) == 7
 
 

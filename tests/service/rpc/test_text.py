@@ -115,6 +115,9 @@ async def test_tokenize_shows_pieces_with_their_places(served: Served) -> None:
         (7, 12),
         (0, 0),
     ]
+    assert [token.is_special for token in first.tokens] == [True, False, False, False, True]
+    assert [token.is_unknown for token in first.tokens] == [False, True, False, False, False]
+    assert not any(token.token_bytes for token in first.tokens), "its tokens are words"
     assert (first.num_tokens, first.is_too_long) == (5, False)
     assert (second.num_tokens, second.is_too_long) == (22, True)
     assert found.num_tokens == 27
@@ -256,6 +259,8 @@ async def test_tokens_are_the_text_again(served: Served, name: str) -> None:
     ids = [token.id for token in found.tokens]
     answer = await served.text.Detokenize(pb.DetokenizeRequest(model=name, token_ids=ids))
     assert (answer.model, answer.version, answer.text) == (name, "1", "free lunch")
+    in_bytes = b"".join(token.token_bytes for token in found.tokens)
+    assert in_bytes == (b"free lunch" if name == "tale" else b"")
     if name == "spam":
         whole = await served.text.Tokenize(pb.TokenizeRequest(model=name, texts=["free lunch"]))
         ids = [token.id for token in whole.results[0].tokens]

@@ -146,6 +146,13 @@ async def test_entities_have_offsets_of_code_points(served: Served) -> None:
     assert await posted(served, "/models/tags", inputs=[text, "now"]) == [[found], []]
     ignoring = {"ignore_labels": ["prize"], "aggregation_strategy": "simple"}
     assert await posted(served, "/models/tags", inputs=text, parameters=ignoring) == []
+    by_token = await posted(
+        served, "/models/tags", inputs=text, parameters={"aggregation_strategy": "none"}
+    )
+    assert [(each["entity"], each["word"]) for each in by_token] == [
+        ("B-prize", "win"),
+        ("I-prize", "prize"),
+    ]
 
 
 async def test_a_question_has_one_answer_or_a_list(served: Served) -> None:
@@ -215,9 +222,9 @@ async def test_an_image_comes_as_it_is_or_in_base64(served: Served) -> None:
         ),
         (
             "/models/tags",
-            {"inputs": "a", "parameters": {"aggregation_strategy": "none"}},
+            {"inputs": "a", "parameters": {"aggregation_strategy": "nested"}},
             400,
-            "aggregation_strategy is not supported",
+            "aggregation_strategy is 'nested', expected one of none, simple, first, average, max",
         ),
         (
             "/models/asks",

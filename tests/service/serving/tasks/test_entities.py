@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 
 from models.data.tagged import entities_of as entities_of_tags
-from service.serving.tasks.entities import Entity, Words, entities_of, words_of
+from service.serving.tasks.entities import (
+    Entity,
+    Words,
+    entities_of,
+    labelled_words,
+    probabilities_of,
+    words_of,
+)
 from service.serving.tasks.task import softmax
 
 LABELS = ("O", "B-a", "I-a", "B-b", "I-b")
@@ -19,7 +26,7 @@ def sure(*labels: str) -> np.ndarray:
 
 def one_token_each(count: int) -> Words:
     """Word i is token i and character 2 i."""
-    return Words(list(range(count)), [(2 * i, 2 * i + 1) for i in range(count)])
+    return Words([[i] for i in range(count)], [(2 * i, 2 * i + 1) for i in range(count)])
 
 
 def test_each_token_has_one_word_and_one_place() -> None:
@@ -81,8 +88,9 @@ def test_a_word_is_what_its_first_token_says() -> None:
     """In `[CLS] al ##ber is [SEP]` the second token says b, which is not used."""
     text = "Alber is"
     words = words_of([None, 0, 0, 1, None], [(0, 0), (0, 2), (2, 5), (6, 8), (0, 0)], text)
-    assert words == Words([1, 3], [(0, 5), (6, 8)])
-    found = entities_of(sure("O", "B-a", "B-b", "O", "B-b"), LABELS, words)
+    assert words == Words([[1, 2], [3]], [(0, 5), (6, 8)])
+    of_words = probabilities_of(sure("O", "B-a", "B-b", "O", "B-b"), words)
+    found = entities_of(of_words, LABELS, words)
     assert found == [Entity("a", 0, 5, 1.0)]
 
 
@@ -90,17 +98,34 @@ def test_the_space_before_a_word_is_not_of_the_entity() -> None:
     """Tokenizers of bytes count it to the token."""
     text = "in Łódź 😀 x"
     words = words_of([0, 1, 1, 2, 3], [(0, 2), (2, 5), (5, 7), (7, 9), (9, 11)], text)
-    (entity,) = entities_of(sure("O", "B-a", "O", "I-a", "O"), LABELS, words)
+    of_words = probabilities_of(sure("O", "B-a", "O", "I-a", "O"), words)
+    (entity,) = entities_of(of_words, LABELS, words)
     assert text[entity.start : entity.end] == "Łódź 😀"
 
 
 def test_tokens_without_characters_are_no_words() -> None:
     words = words_of([0, 1], [(0, 0), (0, 3)], "abc")
-    assert words == Words([1], [(0, 3)])
+    assert words == Words([[1]], [(0, 3)])
     nothing = words_of([None, None], [(0, 0), (0, 0)], "")
-    assert entities_of(softmax(np.ones((2, 5), np.float32)), LABELS, nothing) == []
+    of_words = probabilities_of(softmax(np.ones((2, 5), np.float32)), nothing)
+    assert entities_of(of_words, LABELS, nothing) == []
 
 
 def test_a_text_without_words_has_no_entities() -> None:
     """Its special tokens are of no word, whatever their labels."""
-    assert entities_of(sure("B-a", "I-a"), LABELS, Words([], [])) == []
+    of_words = probabilities_of(sure("B-a", "I-a"), Words([], []))
+    assert entities_of(of_words, LABELS, Words([], [])) == []
+
+
+def test_a_word_of_several_tokens_has_the_probabilities_that_its_aggregation_names() -> None:
+    """Tokens of one word give 0.5 and 0.1 to O, 0.3 and 0.9 to a, 0.2 and 0 to b."""
+    tokens = np.array([[0.5, 0.3, 0.2], [0.1, 0.9, 0]], np.float32)
+    word = Words([[0, 1]], [(0, 5)])
+    assert probabilities_of(tokens, word, "first").tolist() == [tokens[0].tolist()]
+    assert probabilities_of(tokens, word, "max").tolist() == [tokens[1].tolist()]
+    assert probabilities_of(tokens, word, "average")[0] == pytest.approx([0.3, 0.6, 0.1])
+
+
+def test_words_that_are_not_joined_have_their_whole_labels() -> None:
+    found = labelled_words(sure("B-a", "O", "I-a"), LABELS, one_token_each(3))
+    assert found == [Entity("B-a", 0, 1, 1.0), Entity("I-a", 4, 5, 1.0)]
