@@ -9,12 +9,12 @@ import sys
 from importlib import import_module
 from typing import Annotated, Any, NoReturn
 
-import grpc
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 from commands.ask.health import main as check_health
 from commands.ask.options import console
+from commands.ask.refusal import CallError
 from commands.errors import FAILURE, WRONG_USAGE, print_error
 from commands.help import Command, CommandGroup
 from service import __version__
@@ -144,8 +144,8 @@ def main() -> None:
     except AttendantError as error:
         print_error(str(error))
         sys.exit(WRONG_USAGE if isinstance(error, SettingError) else FAILURE)
-    except grpc.RpcError as error:
-        print_error(f"{error.code().name}: {error.details()}")
+    except CallError as error:
+        print_error(str(error))
         sys.exit(FAILURE)
     except UnicodeEncodeError as error:  # bytes of the command line that no text has
         print_error(f"an argument or a variable is not UTF-8: {error.object!a}")

@@ -21,6 +21,7 @@ class Access:
     tls_ca: bytes | None = None  # PEM, as the next two; None: a plain connection
     tls_cert: bytes | None = None
     tls_key: bytes | None = field(default=None, repr=False)
+    pair: tuple[Path, Path] | None = None  # the files of these two, which HTTP reads
     token: str = field(default="", repr=False)
     tls_name: str = ""  # that the server's certificate must have; empty: the address's
 
@@ -42,13 +43,18 @@ def open_channel(
 ) -> grpc.Channel:
     """A channel with TLS where `access` has a certificate to trust. Raises `SettingError`."""
     if not _is_address(address):
-        raise SettingError(f"--address is '{address}', expected HOST:PORT")
+        raise SettingError(f"--address is '{address}', expected HOST:PORT or http://HOST:PORT")
     if access.tls_ca is None:
         return grpc.insecure_channel(address, options)
     if access.tls_name:
         options = [*options, ("grpc.ssl_target_name_override", access.tls_name)]
     credentials = grpc.ssl_channel_credentials(access.tls_ca, access.tls_key, access.tls_cert)
     return grpc.secure_channel(address, credentials, options)
+
+
+def is_http(address: str) -> bool:
+    """Whether an address is that of an HTTP port."""
+    return address.startswith(("http://", "https://"))
 
 
 def _is_address(text: str) -> bool:
@@ -84,6 +90,7 @@ def read_access(
         tls_ca=read("tls-ca", tls_ca) if tls_ca else _own_certificate(),
         tls_cert=read("tls-cert", tls_cert) if tls_cert else None,
         tls_key=read("tls-key", tls_key) if tls_key else None,
+        pair=(tls_cert, tls_key) if tls_cert and tls_key else None,
         token=_token(token_file),
         tls_name=tls_name,
     )
@@ -100,7 +107,10 @@ def explained(error: grpc.RpcError, address: str, timeout_s: float) -> str:
     if error.code() is grpc.StatusCode.UNAVAILABLE and text.startswith(NOT_CONNECTED):
         reason = text.rpartition("last error: ")[2]
         if SPEAKS_HTTP in reason:
-            return f"{address} speaks HTTP/1.1: --address is that of the gRPC port, by default 8001"
+            return (
+                f"{address} speaks HTTP/1.1: an address of HTTP is http://{address}, and gRPC's "
+                "port is by default 8001"
+            )
         return (
             f"no server answers at {address}: start one by 'attendant serve', name another by "
             f"--address, or give --tls-ca where it has TLS ({reason})"

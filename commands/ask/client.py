@@ -3,16 +3,17 @@
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
-import grpc
 from attendant.v1 import features_pb2, generation_pb2, reading_pb2, text_pb2, vision_pb2
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
-from commands.ask.access import NO_ACCESS, Access, open_channel
+from commands.ask.access import NO_ACCESS, Access
+from commands.ask.refusal import CallError
+from commands.ask.transport import transport_to
 
-MAX_MESSAGE_BYTES = 2**31 - 1
+M = TypeVar("M", bound=Message)
 TRIAL_TOKENS = 24  # of output, when a generative model is tried
 TRIAL_FILLS = 3  # of a mask
 STREAM = "/attendant.v1.GenerationService/Generate"
@@ -39,31 +40,25 @@ class Trial:
 
 
 class Client:
-    """A channel to one server; every method raises `grpc.RpcError` where the server refuses."""
+    """The calls of one server, by gRPC or HTTP; each raises `CallError` where it fails."""
 
     def __init__(self, address: str, timeout_s: float, access: Access = NO_ACCESS) -> None:
-        authorization = (("authorization", f"Bearer {access.token}"),) if access.token else ()
-        self._options: dict[str, Any] = {"timeout": timeout_s, "metadata": authorization}
-        options: list[tuple[str, int | str]] = [
-            ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES)
-        ]
-        self._channel = open_channel(address, access, options)
+        """Raises `SettingError`."""
+        self._transport = transport_to(address, timeout_s, access)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._channel.close()
+        self._transport.close()
 
     def ask(self, request: Message) -> Any:
         """The answer of the method whose request this is."""
-        path, response = _METHODS[request.DESCRIPTOR.full_name]
-        call = self._channel.unary_unary(
-            path,
-            request_serializer=type(request).SerializeToString,
-            response_deserializer=response.FromString,
-        )
-        return call(request, **self._options)
+        return self.call(*_METHODS[request.DESCRIPTOR.full_name], request)
+
+    def call(self, path: str, response: type[M], request: Message) -> M:
+        """The answer of the operation at a path."""
+        return self._transport.ask(path, request, response)
 
     def models(self) -> text_pb2.ListModelsResponse:
         """What the server offers."""
@@ -74,15 +69,7 @@ class Client:
         self, request: generation_pb2.GenerateRequest
     ) -> Iterator[generation_pb2.GenerateChunk]:
         """Chunks as they come; leaving the iterator before its end ends the request."""
-        call = self._channel.unary_stream(
-            STREAM,
-            request_serializer=generation_pb2.GenerateRequest.SerializeToString,
-            response_deserializer=generation_pb2.GenerateChunk.FromString,
-        )(request, **self._options)
-        try:
-            yield from call
-        finally:
-            call.cancel()
+        return self._transport.stream(STREAM, request, generation_pb2.GenerateChunk)
 
 
 def try_models(address: str, timeout_s: float) -> Iterator[Trial]:
@@ -95,8 +82,8 @@ def try_models(address: str, timeout_s: float) -> Iterator[Trial]:
             started_s = time.monotonic()
             try:
                 answer = _shown(client.ask(request).results[0])
-            except grpc.RpcError as error:
-                answer = f"{error.code().name}: {error.details()}"
+            except CallError as error:
+                answer = str(error)
             yield Trial(model, answer, time.monotonic() - started_s)
 
 

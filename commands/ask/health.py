@@ -20,6 +20,7 @@ from commands.ask.access import (
     MAX_TIMEOUT_S,
     Access,
     explained,
+    is_http,
     open_channel,
     own_address,
     read_access,
@@ -41,15 +42,12 @@ def main(arguments: Sequence[str]) -> int:
         access = read_access(
             flags.tls_ca, flags.tls_cert, flags.tls_key, flags.tls_name, flags.token_file
         )
-        if flags.address.startswith(("http://", "https://")):
+        ask = _ask
+        if is_http(flags.address):
             from commands.ask.health_http import ask_over_http  # gRPC's check starts without it
 
-            pair = (flags.tls_cert, flags.tls_key) if flags.tls_cert else None
-            status, reason = ask_over_http(
-                flags.address, flags.service, flags.timeout_s, access, pair
-            )
-        else:
-            status, reason = _ask(flags.address, flags.service, flags.timeout_s, access)
+            ask = ask_over_http
+        status, reason = ask(flags.address, flags.service, flags.timeout_s, access)
     except AttendantError as error:
         sys.stderr.write(f"{ERROR}{error}\n")
         return WRONG_USAGE
@@ -74,7 +72,8 @@ def parser() -> argparse.ArgumentParser:
     defaults = {"--address": own_address(), "--service": "", "--timeout-s": "2", "--tls-name": ""}
     for flag, variable, kind, text in FLAGS:
         default = os.environ.get(variable) or defaults.get(flag)  # read as the flag is
-        parser.add_argument(flag, type=kind, default=default, help=f"{text} [env: {variable}]")
+        names = (flag, *ALIASES.get(flag, ()))
+        parser.add_argument(*names, type=kind, default=default, help=f"{text} [env: {variable}]")
     return parser
 
 
@@ -90,6 +89,7 @@ def _seconds(text: str) -> float:
     return seconds
 
 
+ALIASES = {"--address": ("--server",)}
 FLAGS: tuple[tuple[str, str, Callable[[str], object], str], ...] = (
     (
         *("--address", "ATTENDANT_ADDRESS", str),

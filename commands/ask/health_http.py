@@ -5,43 +5,30 @@ starts without it.
 """
 
 import json
-import ssl
 from collections.abc import Mapping
 from http.client import HTTPConnection, HTTPException
-from pathlib import Path
 from socket import create_connection
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 from commands.ask.access import Access
-from service.errors import SettingError
+from commands.ask.http_address import MAX_WAIT_S, http_address, trust_of
 
 PATHS = {"": "/v2/health/ready", "readiness": "/v2/health/ready", "liveness": "/v2/health/live"}
 MAX_BODY_BYTES = 4_096
-DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
-def ask_over_http(
-    address: str, service: str, timeout_s: float, access: Access, pair: tuple[Path, Path] | None
-) -> tuple[str, str]:
-    """SERVING or the HTTP status, and the reason in one line; `pair` is the client's certificate.
-
-    Raises `SettingError`.
-    """
-    parts = urlsplit(address)
-    try:
-        port = parts.port or DEFAULT_PORTS[parts.scheme]
-    except ValueError:
-        port = 0
-    if not parts.hostname or not port or parts.path.strip("/"):
-        raise SettingError(f"--address is '{address}', expected {parts.scheme}://HOST:PORT")
+def ask_over_http(address: str, service: str, timeout_s: float, access: Access) -> tuple[str, str]:
+    """SERVING or the HTTP status, and the reason in one line. Raises `SettingError`."""
+    _, host, port = parts = http_address(address)
+    context = trust_of(access) if parts.has_tls else None
+    wait_s = min(timeout_s, MAX_WAIT_S)
     path = PATHS.get(service) or f"/v2/models/{quote(service, safe='')}/ready"
     headers = {"authorization": f"Bearer {access.token}"} if access.token else {}
-    connection = HTTPConnection(parts.hostname, port, timeout=timeout_s)
+    connection = HTTPConnection(host, port, timeout=wait_s)
     try:
-        if parts.scheme == "https":
-            raw = create_connection((parts.hostname, port), timeout_s)
-            name = access.tls_name or parts.hostname
-            connection.sock = _context(access, pair).wrap_socket(raw, server_hostname=name)
+        if context is not None:
+            raw = create_connection((host, port), wait_s)
+            connection.sock = context.wrap_socket(raw, server_hostname=access.tls_name or host)
         return _answer(connection, path, headers)
     except (OSError, HTTPException) as error:
         return "UNAVAILABLE", " ".join(str(error).split()) or type(error).__name__
@@ -60,12 +47,3 @@ def _answer(connection: HTTPConnection, path: str, headers: Mapping[str, str]) -
     except (ValueError, KeyError, TypeError):
         reason = response.reason
     return str(response.status), " ".join(str(reason).split())
-
-
-def _context(access: Access, pair: tuple[Path, Path] | None) -> ssl.SSLContext:
-    """Trust in what the access names, or else in the machine's authorities."""
-    trusted = access.tls_ca.decode() if access.tls_ca else None
-    context = ssl.create_default_context(cadata=trusted)
-    if pair is not None:
-        context.load_cert_chain(*pair)
-    return context

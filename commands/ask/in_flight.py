@@ -18,15 +18,13 @@ from queue import Empty, Queue
 from threading import Lock, Thread
 from typing import Generic, Self, TypeVar
 
-import grpc
-
 from commands.ask.lines import Line, Texts
+from commands.ask.refusal import CallError
 
 R = TypeVar("R")  # response
 REQUEST_TEXTS = 64
 REQUESTS_IN_FLIGHT = 4
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
-PUSHBACK = "grpc-retry-pushback-ms"  # of a refusal: when the same request may succeed
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +45,7 @@ class Refused:
 
     line: Line
     reason: str
-    error: grpc.RpcError | None = None  # None: the text was not sent
+    error: CallError | None = None  # None: the text was not sent
 
     @property
     def first(self) -> Line:
@@ -126,11 +124,11 @@ class InFlight(Generic[R]):
     def _answers_to(self, lines: list[Line]) -> list[Answered[R] | Refused]:
         try:
             return [Answered(lines, self._response_to([line.text for line in lines]))]
-        except grpc.RpcError as error:
-            if error.code() is not grpc.StatusCode.INVALID_ARGUMENT:
+        except CallError as error:
+            if error.status != "INVALID_ARGUMENT":
                 raise
             if len(lines) == 1:
-                return [Refused(lines[0], error.details() or "", error)]
+                return [Refused(lines[0], error.text, error)]
         half = len(lines) // 2
         return self._answers_to(lines[:half]) + self._answers_to(lines[half:])
 
@@ -140,8 +138,8 @@ class InFlight(Generic[R]):
         while True:
             try:
                 response = self._ask(texts)
-            except grpc.RpcError as error:
-                wait_s = max(pause_s * random.uniform(0.8, 1.2), _pushback_s(error))  # noqa: S311
+            except CallError as error:
+                wait_s = max(pause_s * random.uniform(0.8, 1.2), error.retry_after_s)  # noqa: S311
                 is_late = time.monotonic() + wait_s > ends_s
                 if self._is_stopped or is_late or not self._may_pass(error):
                     raise
@@ -151,15 +149,7 @@ class InFlight(Generic[R]):
                 self._has_answer = True
                 return response
 
-    def _may_pass(self, error: grpc.RpcError) -> bool:
+    def _may_pass(self, error: CallError) -> bool:
         """Whether the same request may succeed later: the server says so, or answered before."""
-        is_unavailable = error.code() is grpc.StatusCode.UNAVAILABLE
-        return _pushback_s(error) > 0 or (is_unavailable and self._has_answer)
-
-
-def _pushback_s(error: grpc.RpcError) -> float:
-    """The server's delay for a retry in seconds; 0 if it does not say."""
-    for entry in error.trailing_metadata() or ():
-        if entry.key == PUSHBACK and str(entry.value).isdecimal():
-            return int(entry.value) / 1_000
-    return 0.0
+        is_unavailable = error.status == "UNAVAILABLE"
+        return error.retry_after_s > 0 or (is_unavailable and self._has_answer)

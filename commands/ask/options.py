@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
-import grpc
 import typer
 from rich.console import Console
 from rich.text import Text
@@ -17,11 +16,11 @@ from commands.ask.access import (
     MAX_TIMEOUT_S,
     NO_ACCESS,
     Access,
-    explained,
     own_address,
     read_access,
 )
 from commands.ask.message_json import json_fields
+from commands.ask.refusal import CallError
 from commands.errors import FAILURE, errors, print_error
 from commands.pictures import MissingFontWarning, png_of
 from service.errors import SettingError
@@ -47,10 +46,12 @@ SERVER = Server("", 30.0)  # the address is that of the flag
 Address = Annotated[
     str,
     typer.Option(
+        "--address",
+        "--server",
         default_factory=own_address,
         show_default="127.0.0.1:8001",
-        help="HOST:PORT of the server; by default that of a server with the same environment, "
-        "$ATTENDANT_HOST and $ATTENDANT_GRPC_PORT.",
+        help="HOST:PORT of the server's gRPC, or http[s]://HOST:PORT; by default gRPC's of a "
+        "server with the same environment, $ATTENDANT_HOST and $ATTENDANT_GRPC_PORT.",
         envvar="ATTENDANT_ADDRESS",
         rich_help_panel=SERVER_PANEL,
     ),
@@ -160,15 +161,15 @@ def asks(command: Callable[..., None]) -> Callable[..., None]:
     def run(address: str, timeout_s: float, access: Access, **values: Any) -> None:
         try:
             command(**values, server=Server(address, timeout_s, access))
-        except grpc.RpcError as error:
-            text = explained(error, address, timeout_s)
+        except CallError as error:
+            text = error.text
             if "truncate" in values:
                 text = text.replace(*TRUNCATION)
             if "model" in values:
                 from commands.ask.remedies import remedy  # protobuf messages, for errors only
 
                 text += remedy(error, values["model"], address, timeout_s, access)
-            print_error(f"{error.code().name}: {text}")
+            print_error(f"{error.status}: {text}")
             raise typer.Exit(FAILURE) from error
 
     parameters = [*own, *inspect.signature(flags).parameters.values()]

@@ -6,11 +6,11 @@ models and adds the way out.
 
 from collections.abc import Sequence
 
-import grpc
 from attendant.v1 import text_pb2
 
 from commands.ask.access import Access
 from commands.ask.client import Client
+from commands.ask.refusal import CallError
 
 MAX_WAIT_S = 5.0  # for the list of models
 MAX_NAMED = 8  # models in one line
@@ -31,17 +31,17 @@ COMMANDS: dict[str, tuple[str, ...]] = {
 }
 
 
-def remedy(error: grpc.RpcError, model: str, address: str, timeout_s: float, access: Access) -> str:
+def remedy(error: CallError, model: str, address: str, timeout_s: float, access: Access) -> str:
     """What follows the server's text; empty where nothing is known, or the list is refused."""
-    if error.code() not in (grpc.StatusCode.NOT_FOUND, grpc.StatusCode.FAILED_PRECONDITION):
+    if error.status not in ("NOT_FOUND", "FAILED_PRECONDITION"):
         return ""
     try:
         with Client(address, min(timeout_s, MAX_WAIT_S), access) as client:
             models = client.models().models
-    except grpc.RpcError:
+    except CallError:
         return ""
     versions = [each for each in models if each.name == model]
-    if error.code() is grpc.StatusCode.FAILED_PRECONDITION:
+    if error.status == "FAILED_PRECONDITION":
         return _commands_of(versions)
     if versions:
         return f"; its versions here: {_listed([each.version for each in versions])}"

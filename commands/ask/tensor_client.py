@@ -9,13 +9,12 @@ from typing import Any
 
 import numpy as np
 from tritonclient.grpc import service_pb2 as pb
-from tritonclient.grpc import service_pb2_grpc
 
-from commands.ask.access import NO_ACCESS, Access
 from commands.ask.client import Client
 from service.contract.tensors import BYTES, DATATYPES, strings_from_raw, to_raw
 from service.errors import InvalidArgument
 
+OPERATIONS = "/inference.GRPCInferenceService/"
 JSON_TYPES = {
     bool: "boolean",
     int: "number",
@@ -29,14 +28,10 @@ JSON_TYPES = {
 class InferenceClient(Client):
     """Asks any model for tensors."""
 
-    def __init__(self, address: str, timeout_s: float, access: Access = NO_ACCESS) -> None:
-        super().__init__(address, timeout_s, access)
-        self._stub: Any = service_pb2_grpc.GRPCInferenceServiceStub(self._channel)
-
     def infer(self, model: str, version: str, values: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """Every output by name, for inputs as nested lists."""
         name = pb.ModelMetadataRequest(name=model, version=version)
-        metadata = self._stub.ModelMetadata(name, **self._options)
+        metadata = self.call(f"{OPERATIONS}ModelMetadata", pb.ModelMetadataResponse, name)
         datatypes = {tensor.name: tensor.datatype for tensor in metadata.inputs}
         request = pb.ModelInferRequest(model_name=model, model_version=version)
         for name, value in values.items():
@@ -45,7 +40,7 @@ class InferenceClient(Client):
             array = _array_of(name, value, datatypes[name])
             request.inputs.add(name=name, datatype=datatypes[name], shape=array.shape)
             request.raw_input_contents.append(to_raw(array))
-        response = self._stub.ModelInfer(request, **self._options)
+        response = self.call(f"{OPERATIONS}ModelInfer", pb.ModelInferResponse, request)
         raw = zip(response.outputs, response.raw_output_contents, strict=True)
         return {tensor.name: _read(tensor, content, model) for tensor, content in raw}
 

@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Annotated, Any, Self
 
-import grpc
 import typer
 from rich import box
 from rich.console import Console, ConsoleOptions
@@ -33,6 +32,7 @@ from commands.ask.in_flight import Answered, InFlight, Refused
 from commands.ask.lines import GivenTexts, Line, StreamedTexts, Texts
 from commands.ask.message_json import json_fields
 from commands.ask.options import TRUNCATION, console, is_stdin
+from commands.ask.refusal import CallError
 from commands.ask.tables import Table
 from commands.errors import FAILURE, errors, print_error
 from service.errors import InvalidArgument, SettingError
@@ -140,7 +140,7 @@ def answers(texts: Texts, patience_s: float, ask: Ask) -> Iterator[tuple[Answere
                 for refusal in refused:
                     print_error(_named(refusal, texts.noun))
                 advance(parts, count.num_answered)
-        except grpc.RpcError:
+        except CallError:
             if count.num_requests:
                 count.report()
             raise

@@ -16,7 +16,7 @@ from service.api.operations import Operation
 from service.http.message_schemas import Schema, messages_in, schema_of
 from service.http.request import Reply, Request
 from service.http.routes import OPEN, Route
-from service.http.status import OPENAI, writer_of
+from service.http.status import OPENAI, PLAIN, TRITON, TYPED, writer_of
 
 METADATA = "/inference.GRPCInferenceService/ServerMetadata"
 REFERENCE = "#/components/schemas/{name}"
@@ -28,6 +28,11 @@ ERRORS: dict[str, Schema] = {
     "ErrorText": {
         "type": "object",
         "properties": {"error": _TEXT},
+        "required": ["error"],
+    },
+    "TypedError": {
+        "type": "object",
+        "properties": {"error": _TEXT, "status": _TEXT},
         "required": ["error"],
     },
     "OpenAIError": {
@@ -46,6 +51,14 @@ ERRORS: dict[str, Schema] = {
         },
         "required": ["error"],
     },
+}
+
+
+ERROR_OF = {
+    OPENAI: "OpenAIError",
+    TRITON: "ErrorText",
+    PLAIN: "ErrorText",
+    TYPED: "TypedError",
 }
 
 
@@ -149,7 +162,7 @@ def _responses(
     is_stream = operation is not None and operation.kind != "unary"
     kinds = (route.gives,) if typed is None or not is_stream else (LINES,)
     content = {kind: {"schema": schema} for kind in (*kinds, *((EVENTS,) if is_stream else ()))}
-    error = "OpenAIError" if writer_of(route.path) is OPENAI else "ErrorText"
+    error = ERROR_OF[writer_of(route.path)]
     refused = {JSON: {"schema": {"$ref": REFERENCE.format(name=error)}}}
     unready = {"503": {"description": "It is not so, in the same form.", "content": content}}
     return {

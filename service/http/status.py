@@ -37,10 +37,12 @@ class HttpError(Exception):
         code: str | None = None,
         param: str | None = None,
         headers: Headers = (),
+        name: str | None = None,
     ) -> None:
         super().__init__(text)
         self.status, self.kind, self.code, self.param = status, kind, code, param
         self.headers = headers
+        self.name = name  # the typed API's status, of what an operation refuses
 
 
 def invalid(text: str, param: str | None = None, code: str = "invalid_value") -> HttpError:
@@ -81,6 +83,11 @@ STATUSES: dict[type[errors.AttendantError], Status] = {
     errors.OutOfMemory: _FULL,
     errors.RegionFailed: _FAILED,
     errors.LoadError: _FAILED,
+}
+# The typed API's statuses, `protos/attendant/v1` has them, where HTTP's are those of others.
+TYPED_NAMES: dict[type[errors.AttendantError], str] = {
+    errors.TimedOut: "DEADLINE_EXCEEDED",
+    errors.WaitTooLong: "UNAVAILABLE",
 }
 ENDED_WELL = (200, "OK")
 # What ends a call, for observers.
@@ -127,7 +134,18 @@ class TextWriter:
         return _http_error(error, status, number)
 
 
+class TypedWriter(TextWriter):
+    """Errors as a text, with the status that the typed API's files name, as over gRPC."""
+
+    def error(self, error: HttpError) -> tuple[int, bytes, Headers]:
+        if error.name is None:
+            return super().error(error)
+        body = msgspec.json.encode({"error": str(error), "status": error.name})
+        return error.status, body, error.headers
+
+
 OPENAI, TRITON, PLAIN = OpenAIWriter(), TextWriter(is_triton=True), TextWriter()
+TYPED = TypedWriter()
 
 
 def writer_of(path: str) -> Writer:
@@ -137,7 +155,7 @@ def writer_of(path: str) -> Writer:
     is_openai = not OPENAI_SEGMENTS.isdisjoint(leading)
     if is_openai or path.startswith("/v2/rerank"):
         return OPENAI
-    return TRITON if first == "v2" else PLAIN
+    return {"v2": TRITON, "api": TYPED}.get(first, PLAIN)
 
 
 def openai_body(error: HttpError) -> bytes:
@@ -166,5 +184,11 @@ def _http_error(error: errors.AttendantError, status: Status, number: int) -> Ht
         headers = NO_RETRY
     param = "model" if isinstance(error, errors.NotFound) else None
     return HttpError(
-        number, str(error), kind=status.kind, code=status.code, param=param, headers=headers
+        number,
+        str(error),
+        kind=status.kind,
+        code=status.code,
+        param=param,
+        headers=headers,
+        name=TYPED_NAMES.get(type(error), status.name),
     )

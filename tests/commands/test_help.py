@@ -1,5 +1,6 @@
 """The `--help` of every command: whole sentences, choices as choices, panels, and names uncut."""
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -62,7 +63,7 @@ def test_every_option_has_a_help_text_that_ends_as_a_sentence(name: str) -> None
 def test_at_80_columns_no_name_is_cut(name: str) -> None:
     output = shown(name)
     assert max(map(len, output.splitlines())) <= 80
-    words = set(output.replace("│", " ").replace("]", " ").replace("/", " ").split())
+    words = set(re.split(r"[│\]/,\s]+", output))
     for parameter in ALL[name].params:
         assert parameter.param_type_name == "argument" or set(parameter.opts) <= words
         if parameter.envvar:

@@ -81,7 +81,7 @@ async def test_the_http_port_in_place_of_grpcs_is_named(tmp_path: Path) -> None:
         address = f"127.0.0.1:{running.app.http_port}"
         result = await run("--address", address)
     assert result.exit_code == 1
-    expected = f"{address} speaks HTTP/1.1: --address is that of the gRPC port, by default 8001"
+    expected = f"{address} speaks HTTP/1.1: an address of HTTP is http://{address}, and gRPC's "
     assert expected in result.stdout
 
 

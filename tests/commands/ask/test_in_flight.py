@@ -3,13 +3,10 @@
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
 
-import grpc
 import pytest
 
 from commands.ask.in_flight import (
-    PUSHBACK,
     REQUEST_TEXTS,
     REQUESTS_IN_FLIGHT,
     Answered,
@@ -17,31 +14,8 @@ from commands.ask.in_flight import (
     Refused,
 )
 from commands.ask.lines import GivenTexts
+from commands.ask.refusal import CallError
 from tests.fakes.sessions import PATIENCE_S
-
-
-class Metadatum(NamedTuple):
-    """As gRPC gives it."""
-
-    key: str
-    value: str
-
-
-class Refusal(grpc.RpcError):
-    """What a stub raises."""
-
-    def __init__(self, code: grpc.StatusCode, details: str = "", pushback_ms: int = 0) -> None:
-        self._code, self._details = code, details
-        self._metadata = (Metadatum(PUSHBACK, str(pushback_ms)),) if pushback_ms else ()
-
-    def code(self) -> grpc.StatusCode:
-        return self._code
-
-    def details(self) -> str:
-        return self._details
-
-    def trailing_metadata(self) -> Any:
-        return self._metadata
 
 
 class FakeServer:
@@ -62,7 +36,7 @@ class FakeServer:
         with self.lock:
             self.num_at_once -= 1
         if self.refused.intersection(texts):
-            raise Refusal(grpc.StatusCode.INVALID_ARGUMENT, "a text is refused")
+            raise CallError("INVALID_ARGUMENT", "a text is refused")
         return [len(text) for text in texts]
 
 
@@ -110,30 +84,28 @@ def test_only_texts_that_are_refused_have_no_answer() -> None:
     assert len(server.requests) < 4 + 3 * 13
 
 
-@pytest.mark.parametrize(
-    "code", [grpc.StatusCode.NOT_FOUND, grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.INTERNAL]
-)
-def test_what_is_wrong_with_all_requests_ends_it(code: grpc.StatusCode) -> None:
+@pytest.mark.parametrize("status", ["NOT_FOUND", "UNAVAILABLE", "INTERNAL"])
+def test_what_is_wrong_with_all_requests_ends_it(status: str) -> None:
     def ask(_: Sequence[str]) -> list[int]:
-        raise Refusal(code)
+        raise CallError(status, "")
 
     began_s = time.monotonic()
-    with pytest.raises(Refusal):
+    with pytest.raises(CallError):
         answers_of(ask, ["a"] * 100)
     assert time.monotonic() - began_s < 1.0, "it asked again"
 
 
 def test_a_full_server_is_asked_again_and_one_that_is_away_where_it_was_there() -> None:
     """Three refusals that say when to come back, and two after the first answer."""
-    refusals = [Refusal(grpc.StatusCode.RESOURCE_EXHAUSTED, pushback_ms=1)] * 3
-    refusals += [Refusal(grpc.StatusCode.UNAVAILABLE)] * 2
+    refusals = [CallError("RESOURCE_EXHAUSTED", "", retry_after_s=0.001)] * 3
+    refusals += [CallError("UNAVAILABLE", "")] * 2
     lock = threading.Lock()
     num_answered = 0
 
     def ask(texts: Sequence[str]) -> list[int]:
         nonlocal num_answered
         with lock:
-            if refusals and (num_answered or refusals[0].trailing_metadata()):
+            if refusals and (num_answered or refusals[0].retry_after_s):
                 raise refusals.pop(0)
             num_answered += 1
         return [len(text) for text in texts]
@@ -144,9 +116,9 @@ def test_a_full_server_is_asked_again_and_one_that_is_away_where_it_was_there() 
 
 def test_a_server_that_stays_full_ends_it_when_patience_ends() -> None:
     def ask(_: Sequence[str]) -> list[int]:
-        raise Refusal(grpc.StatusCode.RESOURCE_EXHAUSTED, "full", pushback_ms=10)
+        raise CallError("RESOURCE_EXHAUSTED", "full", retry_after_s=0.01)
 
-    with InFlight(GivenTexts(["a"]), ask, patience_s=0.3) as in_flight, pytest.raises(Refusal):
+    with InFlight(GivenTexts(["a"]), ask, patience_s=0.3) as in_flight, pytest.raises(CallError):
         list(in_flight)
 
 

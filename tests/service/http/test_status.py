@@ -5,7 +5,16 @@ import json
 import pytest
 
 from service import errors
-from service.http.status import OPENAI, PLAIN, STATUSES, TRITON, Writer, invalid, writer_of
+from service.http.status import (
+    OPENAI,
+    PLAIN,
+    STATUSES,
+    TRITON,
+    TYPED,
+    Writer,
+    invalid,
+    writer_of,
+)
 
 MADE: dict[type[errors.AttendantError], errors.AttendantError] = {
     errors.WaitTooLong: errors.WaitTooLong(2.6, 1.1, "wait"),
@@ -83,7 +92,7 @@ def test_a_field_is_named() -> None:
         ("/v2/models/v1", TRITON),
         ("/v2", TRITON),
         ("/models/gpt", PLAIN),
-        ("/api/Classify", PLAIN),
+        ("/api/Classify", TYPED),
         ("/", PLAIN),
         ("", PLAIN),
     ],

@@ -53,7 +53,7 @@ async def test_both_doors_answer_alike(served: Served, name: str) -> None:
         assert _untimed(got) == _untimed(expected)
     else:
         assert answer.status in ALIKE[status]
-        assert answer.json == {"error": expected}
+        assert answer.json == {"error": expected, "status": status}
 
 
 def test_every_method_is_among_the_cases() -> None:
