@@ -37,7 +37,11 @@ class AttendantError(Exception):
 
 
 class InvalidArgument(AttendantError):
-    """The request can never succeed as it is."""
+    """The request can never succeed as it is; `field` is the one at fault, where it is one."""
+
+    def __init__(self, text: str, field: str | None = None) -> None:
+        super().__init__(text)
+        self.field = field
 
 
 class NotFound(AttendantError):

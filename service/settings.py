@@ -289,6 +289,13 @@ class Settings:
     max_text_characters: int = _limits(
         1_000_000, "Characters of one text; this bounds the time spent on tokenizing.", 1
     )
+    chat_template_timeout_s: float = _limits(
+        2.0,
+        "Longest time, in seconds, in which a model's chat template makes a prompt of a "
+        "conversation; it takes about a millisecond.",
+        0.01,
+        600,
+    )
     max_image_bytes: int = _limits(
         16 * 2**20, "Bytes of one image; a camera's JPEG has less than 16 MiB.", 1
     )

@@ -5,14 +5,16 @@ leaves `async with`, which ends its sequences within one step.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any, TypeAlias
 
 from attendant.v1 import generation_pb2 as pb
 
 from service.api.admission import Admission
+from service.api.conversations import conversation_of
 from service.api.typed import wrong_task
+from service.contract.conversation import Conversation
 from service.errors import InvalidArgument, WrongTask
 from service.generation.params import SamplingParams
 from service.generation.sampling import TokenLogprobs
@@ -20,7 +22,7 @@ from service.generation.stream import Chunk, Generation
 from service.records import FinishReason
 from service.repository.repository import ModelRepository
 from service.runtime.tokenizer import PromptTokenizer
-from service.serving.generative_model import GenerativeModel
+from service.serving.generative_model import GenerativeModel, Prompt
 from service.serving.image_model import ImageModel
 from service.serving.model import Caller
 from service.serving.sequence_model import SequenceModel
@@ -96,6 +98,8 @@ class GenerationCalls:
             return None
         with model.users:
             prompt, params = _prompt(request), _to_params(request.sampling_params)
+            if isinstance(prompt, Conversation):
+                raise InvalidArgument(f"model '{model.name}' takes no conversation, but a text")
             self._admission.admit()
             written = await model.write(prompt, params, caller)
         reason = FinishReason.STOP if written.has_ended else FinishReason.LENGTH
@@ -134,11 +138,13 @@ class GenerationCalls:
                 yield model, generation
 
 
-def _prompt(request: pb.GenerateRequest) -> str | Sequence[int]:
+def _prompt(request: pb.GenerateRequest) -> Prompt:
     """Token ids as they came: they are looked at once it is known that they are not too many."""
     kind = request.WhichOneof("prompt")
     if kind is None:
-        raise InvalidArgument("prompt is missing, expected text or token_ids")
+        raise InvalidArgument("prompt is missing, expected text, token_ids or conversation")
+    if kind == "conversation":
+        return conversation_of(request.conversation)
     return request.text if kind == "text" else request.token_ids.ids
 
 

@@ -150,6 +150,8 @@ def _described(model: ServedModel) -> text_pb2.Model:
     if isinstance(model, TextModel | GenerativeModel):
         message.vocabulary_size = model.tokenizer.num_tokens
         message.mask_token = model.tokenizer.mask_token
+    if isinstance(model, GenerativeModel):
+        message.has_chat_template = model.chat is not None
     if isinstance(model, SequenceModel):
         message.symbols.extend(model.symbols[:MAX_LISTED_SYMBOLS])
     return message

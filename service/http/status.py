@@ -183,6 +183,8 @@ def _http_error(error: errors.AttendantError, status: Status, number: int) -> Ht
     elif number in (501, 504):
         headers = NO_RETRY
     param = "model" if isinstance(error, errors.NotFound) else None
+    if isinstance(error, errors.InvalidArgument):
+        param = error.field
     return HttpError(
         number,
         str(error),

@@ -10,6 +10,7 @@ from typing import Protocol
 
 import numpy as np
 
+from service.contract.conversation import ChatTemplates
 from service.contract.manifest import Manifest
 from service.errors import LoadError, ModelFailed
 from service.generation.decoder import PREFILL_SUFFIX
@@ -23,7 +24,9 @@ from service.generation.sequence import Vocabulary
 from service.generation.step_logits import StepLogits
 from service.repository.plan import ModelPlan
 from service.runtime.session import SessionOptions, load_error
+from service.runtime.template_process import TemplateLimits
 from service.runtime.tokenizer import PromptTokenizer
+from service.serving.chat import Chat
 from service.serving.generative_model import GenerativeModel, Room
 from service.serving.model import Host
 
@@ -46,6 +49,7 @@ class LoadedDecoder:
     tokenizer: PromptTokenizer
     manifest: Manifest
     room: Room  # how long prompts and outputs may be
+    chat: Chat | None  # None: it has no chat template
 
     @property
     def description(self) -> str:
@@ -101,7 +105,16 @@ def load_decoder(
             raise LoadError(
                 f"manifest.json: {name} has {unknown[0]}, expected 0 to {decoder.vocab_size - 1}"
             )
-    return LoadedDecoder(decoder, tokenizer, manifest, room)
+    return LoadedDecoder(decoder, tokenizer, manifest, room, _open_chat(plan, tokenizer))
+
+
+def _open_chat(plan: ModelPlan, tokenizer: PromptTokenizer) -> Chat | None:
+    templates = ChatTemplates.read(plan.graph.parent)
+    if templates is None:
+        return None
+    settings = plan.settings
+    limits = TemplateLimits(settings.chat_template_timeout_s, settings.max_text_characters)
+    return Chat(templates, tokenizer, limits)
 
 
 def _try(decoder: Decoder | PagedDecoder, plan: ModelPlan) -> None:
@@ -185,4 +198,4 @@ def start_decoder(
         on_broken,
     )
     metrics.watch(engine.cache)
-    return GenerativeModel(host, plan.interface, engine, loaded.tokenizer, loaded.room)
+    return GenerativeModel(host, plan.interface, engine, loaded.tokenizer, loaded.room, loaded.chat)

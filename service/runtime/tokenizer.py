@@ -15,6 +15,7 @@ import numpy as np
 import tokenizers
 
 from service.errors import InvalidArgument, LoadError
+from service.runtime.special_texts import Span, SpecialTexts, SpecialToken
 
 Text: TypeAlias = str | tuple[str, str]  # the second is of a pair
 MAX_WINDOWS = 1_024  # of the contexts of one request
@@ -291,6 +292,12 @@ class PromptTokenizer(_Tokenizer):
                 "ByteLevel: only its tokens are bytes, whatever stands around them"
             )
         _ = self.token_bytes  # made while the model loads, not for the first request
+        added = self._whole.get_added_tokens_decoder()
+        self.special_texts = SpecialTexts(
+            SpecialToken(token.content, token.lstrip, token.rstrip)
+            for token in added.values()
+            if token.special
+        )
 
     def bytes_of(self, token_id: int) -> bytes:
         """A token's bytes; a special token as the vocabulary spells it."""
@@ -307,12 +314,46 @@ class PromptTokenizer(_Tokenizer):
                 f"the server takes at most {self._max_text_characters}"
             )
         (encoding,) = self._whole.encode_batch_fast([prompt])
-        if not 1 <= len(encoding.ids) <= self._max_tokens:
+        return self._checked(encoding.ids)
+
+    def encode_marked(self, prompt: str, mark: str) -> np.ndarray:
+        """The same of a prompt that a template wrote, with marks in users' texts.
+
+        Special tokens are those that the template wrote; the tokenizer adds none.
+        """
+        try:
+            prompt.encode()
+        except UnicodeEncodeError as error:
+            raise InvalidArgument("the messages have a half of a surrogate pair") from error
+        text, spans = self.special_texts.split(prompt, mark)
+        ids: list[int] = self._whole.encode(text, add_special_tokens=False).ids
+        if sum([token_id in self._special_ids for token_id in ids]) != len(spans):
+            ids = self._encode_apart(text, spans)
+        return self._checked(ids)
+
+    def _encode_apart(self, text: str, spans: Sequence[Span]) -> list[int]:
+        """The ids of a text where special tokens stand at these spans and nowhere else."""
+        ids: list[int] = []
+        place = 0
+        for start, end in (*spans, (len(text), len(text))):
+            ids += self._literal.encode(text[place:start], add_special_tokens=False).ids
+            ids += self._whole.encode(text[start:end], add_special_tokens=False).ids
+            place = end
+        return ids
+
+    @cached_property
+    def _literal(self) -> tokenizers.Tokenizer:
+        """The tokenizer for which the spelling of a special token is a text as any other."""
+        literal = tokenizers.Tokenizer.from_str(self._whole.to_str())
+        literal.encode_special_tokens = True
+        return literal
+
+    def _checked(self, ids: list[int]) -> np.ndarray:
+        if not 1 <= len(ids) <= self._max_tokens:
             raise InvalidArgument(
-                f"the prompt has {len(encoding.ids)} tokens, "
-                f"the model takes 1 to {self._max_tokens}"
+                f"the prompt has {len(ids)} tokens, the model takes 1 to {self._max_tokens}"
             )
-        return np.array(encoding.ids, np.int64)
+        return np.array(ids, np.int64)
 
 
 def _read(path: Path) -> tokenizers.Tokenizer:

@@ -7,10 +7,11 @@ generative backends, go through `infer` and `infer_stream`. All methods run on t
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
-from typing import Self, TypeVar
+from typing import Self, TypeAlias, TypeVar
 
 import numpy as np
 
+from service.contract.conversation import Conversation
 from service.contract.interface import ModelInterface
 from service.errors import InvalidArgument
 from service.generation.engine import GenerationEngine
@@ -19,11 +20,13 @@ from service.generation.sequence import GenerationRequest
 from service.generation.stream import Generation
 from service.records import EndedRequest, Timings, current_call
 from service.runtime.tokenizer import PromptTokenizer
+from service.serving.chat import Chat
 from service.serving.model import Caller, Host, InferReply, InferRequest, ServedModel
 from service.serving.tasks.task import decode
 from service.serving.workers import Tokenizing
 
 T = TypeVar("T")
+Prompt: TypeAlias = str | Sequence[int] | Conversation
 MESSAGE_PER_TOKEN = "message_per_token"  # noqa: S105 - a request parameter of streams
 
 
@@ -46,12 +49,14 @@ class GenerativeModel(ServedModel):
         engine: GenerationEngine,
         tokenizer: PromptTokenizer,
         room: Room,
+        chat: Chat | None = None,  # None: it has no chat template
     ) -> None:
         assert interface.manifest is not None, "a generative model has one"
         super().__init__(host, interface, engine)
         self.manifest = interface.manifest
         self.tokenizer = tokenizer
         self.engine = engine
+        self.chat = chat
         self.tokenizing = Tokenizing(host.executor)
         self._vocab_size = engine.vocab_size
         self._room = room
@@ -60,7 +65,7 @@ class GenerativeModel(ServedModel):
     @asynccontextmanager
     async def generate(
         self,
-        prompt: str | Sequence[int],
+        prompt: Prompt,
         params: SamplingParams,
         caller: Caller,
         *,
@@ -68,8 +73,8 @@ class GenerativeModel(ServedModel):
     ) -> AsyncIterator[Generation]:
         """Start a request: iterate over the chunks of what comes, inside `async with`.
 
-        `prompt` is text, or token ids. Leaving the block ends the request within one step. Raises
-        `InvalidArgument`, `Overloaded`, `Unavailable`, and what `Generation` raises.
+        `prompt` is text, token ids or messages. Leaving the block ends the request within one step.
+        Raises `InvalidArgument`, `Overloaded`, `Unavailable`, and what `Generation` raises.
         """
         with self.counted_failures(caller.received_s):
             params.check_for(self._vocab_size, self.manifest.eos_token_ids)
@@ -140,8 +145,19 @@ class GenerativeModel(ServedModel):
                 texts[chunk.sequence.sample_index] += chunk.text
         return InferReply(_text_output(texts), _timings(generation))
 
-    async def _encode(self, prompt: str | Sequence[int]) -> np.ndarray:
+    def close(self, timeout_s: float) -> None:
+        if self.chat is not None:
+            self.chat.close()
+        super().close(timeout_s)
+
+    async def _encode(self, prompt: Prompt) -> np.ndarray:
         """Token ids int32 [S], at least one, that leave room for at least one of output."""
+        if isinstance(prompt, Conversation):
+            if self.chat is None:
+                raise InvalidArgument(
+                    f"model '{self.name}' has no chat template: send the conversation as one text"
+                )
+            return (await self.chat.encode(prompt)).astype(np.int32)
         if isinstance(prompt, str):
             ids = await self.tokenizing.run(lambda: self.tokenizer.encode(prompt), len(prompt))
             return ids.astype(np.int32)

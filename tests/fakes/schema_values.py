@@ -50,6 +50,8 @@ def _right(schema: dict[str, Any], schemas: dict[str, Any], depth: int) -> some.
         return some.one_of([_right(each, schemas, depth) for each in schema["anyOf"]])
     if "enum" in schema:
         return some.sampled_from(schema["enum"])
+    if "type" not in schema:
+        return ANYTHING
     if schema["type"] == "array":
         items = values_of(schema.get("items", {}), schemas, depth)
         return some.lists(items, max_size=MAX_SIZE)

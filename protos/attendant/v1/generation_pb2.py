@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1d\x61ttendant/v1/generation.proto\x12\x0c\x61ttendant.v1\"\xc1\x01\n\x0fGenerateRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x0e\n\x04text\x18\x03 \x01(\tH\x00\x12+\n\ttoken_ids\x18\x04 \x01(\x0b\x32\x16.attendant.v1.TokenIdsH\x00\x12\x35\n\x0fsampling_params\x18\x05 \x01(\x0b\x32\x1c.attendant.v1.SamplingParams\x12\x10\n\x08priority\x18\x06 \x01(\rB\x08\n\x06prompt\"\x17\n\x08TokenIds\x12\x0b\n\x03ids\x18\x01 \x03(\r\"\x83\x06\n\x0eSamplingParams\x12\x18\n\x0btemperature\x18\x01 \x01(\x01H\x00\x88\x01\x01\x12\r\n\x05top_k\x18\x02 \x01(\r\x12\x12\n\x05top_p\x18\x03 \x01(\x01H\x01\x88\x01\x01\x12\r\n\x05min_p\x18\x04 \x01(\x01\x12\x1f\n\x12repetition_penalty\x18\x05 \x01(\x01H\x02\x88\x01\x01\x12\x18\n\x10presence_penalty\x18\x06 \x01(\x01\x12\x19\n\x11\x66requency_penalty\x18\x07 \x01(\x01\x12\x1c\n\x14no_repeat_ngram_size\x18\x08 \x01(\r\x12?\n\nlogit_bias\x18\t \x03(\x0b\x32+.attendant.v1.SamplingParams.LogitBiasEntry\x12\x19\n\x11\x61llowed_token_ids\x18\n \x03(\r\x12\x18\n\x10\x62\x61nned_token_ids\x18\x0b \x03(\r\x12\x12\n\nmin_tokens\x18\x0c \x01(\r\x12\x17\n\nmax_tokens\x18\r \x01(\rH\x03\x88\x01\x01\x12\x0c\n\x04stop\x18\x0e \x03(\t\x12\x16\n\x0estop_token_ids\x18\x0f \x03(\r\x12\x12\n\nignore_eos\x18\x10 \x01(\x08\x12\x15\n\x08logprobs\x18\x11 \x01(\rH\x04\x88\x01\x01\x12\x0e\n\x01n\x18\x12 \x01(\rH\x05\x88\x01\x01\x12\x11\n\x04seed\x18\x13 \x01(\x04H\x06\x88\x01\x01\x12\x12\n\nbeam_width\x18\x14 \x01(\r\x12\x1b\n\x0elength_penalty\x18\x15 \x01(\x01H\x07\x88\x01\x01\x12\x16\n\x0e\x66it_max_tokens\x18\x16 \x01(\x08\x12\x1c\n\x0fprompt_logprobs\x18\x17 \x01(\rH\x08\x88\x01\x01\x1a\x30\n\x0eLogitBiasEntry\x12\x0b\n\x03key\x18\x01 \x01(\r\x12\r\n\x05value\x18\x02 \x01(\x02:\x02\x38\x01\x42\x0e\n\x0c_temperatureB\x08\n\x06_top_pB\x15\n\x13_repetition_penaltyB\r\n\x0b_max_tokensB\x0b\n\t_logprobsB\x04\n\x02_nB\x07\n\x05_seedB\x11\n\x0f_length_penaltyB\x12\n\x10_prompt_logprobs\"\x81\x01\n\x0cTokenLogprob\x12\n\n\x02id\x18\x01 \x01(\r\x12\x0f\n\x07logprob\x18\x02 \x01(\x02\x12\'\n\x03top\x18\x03 \x03(\x0b\x32\x1a.attendant.v1.TokenLogprob\x12\r\n\x05token\x18\x04 \x01(\x0c\x12\x12\n\x05logit\x18\x05 \x01(\x02H\x00\x88\x01\x01\x42\x08\n\x06_logit\"\x8f\x03\n\rGenerateChunk\x12\x14\n\x0csample_index\x18\x01 \x01(\r\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x11\n\ttoken_ids\x18\x03 \x03(\r\x12,\n\x08logprobs\x18\x04 \x03(\x0b\x32\x1a.attendant.v1.TokenLogprob\x12\x31\n\rfinish_reason\x18\x05 \x01(\x0e\x32\x1a.attendant.v1.FinishReason\x12\x13\n\x0bstop_reason\x18\x06 \x01(\t\x12\r\n\x05model\x18\x07 \x01(\t\x12\x0f\n\x07version\x18\x08 \x01(\t\x12,\n\x05usage\x18\t \x01(\x0b\x32\x1d.attendant.v1.GenerationUsage\x12\x30\n\x07timings\x18\n \x01(\x0b\x32\x1f.attendant.v1.GenerationTimings\x12\x12\n\x05score\x18\x0b \x01(\x01H\x00\x88\x01\x01\x12\x33\n\x0fprompt_logprobs\x18\x0c \x03(\x0b\x32\x1a.attendant.v1.TokenLogprobB\x08\n\x06_score\"\xf5\x01\n\x10GenerateResponse\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12,\n\x07results\x18\x03 \x03(\x0b\x32\x1b.attendant.v1.GeneratedText\x12,\n\x05usage\x18\x04 \x01(\x0b\x32\x1d.attendant.v1.GenerationUsage\x12\x30\n\x07timings\x18\x05 \x01(\x0b\x32\x1f.attendant.v1.GenerationTimings\x12\x33\n\x0fprompt_logprobs\x18\x06 \x03(\x0b\x32\x1a.attendant.v1.TokenLogprob\"\xc4\x01\n\rGeneratedText\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x11\n\ttoken_ids\x18\x02 \x03(\r\x12,\n\x08logprobs\x18\x03 \x03(\x0b\x32\x1a.attendant.v1.TokenLogprob\x12\x31\n\rfinish_reason\x18\x04 \x01(\x0e\x32\x1a.attendant.v1.FinishReason\x12\x13\n\x0bstop_reason\x18\x05 \x01(\t\x12\x12\n\x05score\x18\x06 \x01(\x01H\x00\x88\x01\x01\x42\x08\n\x06_score\"V\n\x0fGenerationUsage\x12\x15\n\rprompt_tokens\x18\x01 \x01(\r\x12\x15\n\routput_tokens\x18\x02 \x01(\r\x12\x15\n\rreused_tokens\x18\x03 \x01(\r\"\x83\x01\n\x11GenerationTimings\x12\x15\n\rqueue_seconds\x18\x01 \x01(\x01\x12#\n\x1btime_to_first_token_seconds\x18\x02 \x01(\x01\x12\x1b\n\x13inter_token_seconds\x18\x03 \x01(\x01\x12\x15\n\rtotal_seconds\x18\x04 \x01(\x01*_\n\x0c\x46inishReason\x12\x1d\n\x19\x46INISH_REASON_UNSPECIFIED\x10\x00\x12\x16\n\x12\x46INISH_REASON_STOP\x10\x01\x12\x18\n\x14\x46INISH_REASON_LENGTH\x10\x02\x32\xad\x01\n\x11GenerationService\x12H\n\x08Generate\x12\x1d.attendant.v1.GenerateRequest\x1a\x1b.attendant.v1.GenerateChunk0\x01\x12N\n\rGenerateUnary\x12\x1d.attendant.v1.GenerateRequest\x1a\x1e.attendant.v1.GenerateResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1d\x61ttendant/v1/generation.proto\x12\x0c\x61ttendant.v1\"\xf5\x01\n\x0fGenerateRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x0e\n\x04text\x18\x03 \x01(\tH\x00\x12+\n\ttoken_ids\x18\x04 \x01(\x0b\x32\x16.attendant.v1.TokenIdsH\x00\x12\x32\n\x0c\x63onversation\x18\x07 \x01(\x0b\x32\x1a.attendant.v1.ConversationH\x00\x12\x35\n\x0fsampling_params\x18\x05 \x01(\x0b\x32\x1c.attendant.v1.SamplingParams\x12\x10\n\x08priority\x18\x06 \x01(\rB\x08\n\x06prompt\"\xa2\x01\n\x0c\x43onversation\x12+\n\x08messages\x18\x01 \x03(\x0b\x32\x19.attendant.v1.ChatMessage\x12\r\n\x05tools\x18\x02 \x03(\t\x12\x1a\n\x12template_variables\x18\x03 \x01(\t\x12\x1a\n\x12omit_answer_prompt\x18\x04 \x01(\x08\x12\x1e\n\x16\x63ontinue_final_message\x18\x05 \x01(\x08\"\xa8\x01\n\x0b\x43hatMessage\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x14\n\x07\x63ontent\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\x0c\n\x04name\x18\x03 \x01(\t\x12*\n\ntool_calls\x18\x04 \x03(\x0b\x32\x16.attendant.v1.ToolCall\x12\x14\n\x0ctool_call_id\x18\x05 \x01(\t\x12\x19\n\x11reasoning_content\x18\x06 \x01(\tB\n\n\x08_content\"7\n\x08ToolCall\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x11\n\targuments\x18\x03 \x01(\t\"\x17\n\x08TokenIds\x12\x0b\n\x03ids\x18\x01 \x03(\r\"\x83\x06\n\x0eSamplingParams\x12\x18\n\x0btemperature\x18\x01 \x01(\x01H\x00\x88\x01\x01\x12\r\n\x05top_k\x18\x02 \x01(\r\x12\x12\n\x05top_p\x18\x03 \x01(\x01H\x01\x88\x01\x01\x12\r\n\x05min_p\x18\x04 \x01(\x01\x12\x1f\n\x12repetition_penalty\x18\x05 \x01(\x01H\x02\x88\x01\x01\x12\x18\n\x10presence_penalty\x18\x06 \x01(\x01\x12\x19\n\x11\x66requency_penalty\x18\x07 \x01(\x01\x12\x1c\n\x14no_repeat_ngram_size\x18\x08 \x01(\r\x12?\n\nlogit_bias\x18\t \x03(\x0b\x32+.attendant.v1.SamplingParams.LogitBiasEntry\x12\x19\n\x11\x61llowed_token_ids\x18\n \x03(\r\x12\x18\n\x10\x62\x61nned_token_ids\x18\x0b \x03(\r\x12\x12\n\nmin_tokens\x18\x0c \x01(\r\x12\x17\n\nmax_tokens\x18\r \x01(\rH\x03\x88\x01\x01\x12\x0c\n\x04stop\x18\x0e \x03(\t\x12\x16\n\x0estop_token_ids\x18\x0f \x03(\r\x12\x12\n\nignore_eos\x18\x10 \x01(\x08\x12\x15\n\x08logprobs\x18\x11 \x01(\rH\x04\x88\x01\x01\x12\x0e\n\x01n\x18\x12 \x01(\rH\x05\x88\x01\x01\x12\x11\n\x04seed\x18\x13 \x01(\x04H\x06\x88\x01\x01\x12\x12\n\nbeam_width\x18\x14 \x01(\r\x12\x1b\n\x0elength_penalty\x18\x15 \x01(\x01H\x07\x88\x01\x01\x12\x16\n\x0e\x66it_max_tokens\x18\x16 \x01(\x08\x12\x1c\n\x0fprompt_logprobs\x18\x17 \x01(\rH\x08\x88\x01\x01\x1a\x30\n\x0eLogitBiasEntry\x12\x0b\n\x03key\x18\x01 \x01(\r\x12\r\n\x05value\x18\x02 \x01(\x02:\x02\x38\x01\x42\x0e\n\x0c_temperatureB\x08\n\x06_top_pB\x15\n\x13_repetition_penaltyB\r\n\x0b_max_tokensB\x0b\n\t_logprobsB\x04\n\x02_nB\x07\n\x05_seedB\x11\n\x0f_length_penaltyB\x12\n\x10_prompt_logprobs\"\x81\x01\n\x0cTokenLogprob\x12\n\n\x02id\x18\x01 \x01(\r\x12\x0f\n\x07logprob\x18\x02 \x01(\x02\x12\'\n\x03top\x18\x03 \x03(\x0b\x32\x1a.attendant.v1.TokenLogprob\x12\r\n\x05token\x18\x04 \x01(\x0c\x12\x12\n\x05logit\x18\x05 \x01(\x02H\x00\x88\x01\x01\x42\x08\n\x06_logit\"\x8f\x03\n\rGenerateChunk\x12\x14\n\x0csample_index\x18\x01 \x01(\r\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x11\n\ttoken_ids\x18\x03 \x03(\r\x12,\n\x08logprobs\x18\x04 \x03(\x0b\x32\x1a.attendant.v1.TokenLogprob\x12\x31\n\rfinish_reason\x18\x05 \x01(\x0e\x32\x1a.attendant.v1.FinishReason\x12\x13\n\x0bstop_reason\x18\x06 \x01(\t\x12\r\n\x05model\x18\x07 \x01(\t\x12\x0f\n\x07version\x18\x08 \x01(\t\x12,\n\x05usage\x18\t \x01(\x0b\x32\x1d.attendant.v1.GenerationUsage\x12\x30\n\x07timings\x18\n \x01(\x0b\x32\x1f.attendant.v1.GenerationTimings\x12\x12\n\x05score\x18\x0b \x01(\x01H\x00\x88\x01\x01\x12\x33\n\x0fprompt_logprobs\x18\x0c \x03(\x0b\x32\x1a.attendant.v1.TokenLogprobB\x08\n\x06_score\"\xf5\x01\n\x10GenerateResponse\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12,\n\x07results\x18\x03 \x03(\x0b\x32\x1b.attendant.v1.GeneratedText\x12,\n\x05usage\x18\x04 \x01(\x0b\x32\x1d.attendant.v1.GenerationUsage\x12\x30\n\x07timings\x18\x05 \x01(\x0b\x32\x1f.attendant.v1.GenerationTimings\x12\x33\n\x0fprompt_logprobs\x18\x06 \x03(\x0b\x32\x1a.attendant.v1.TokenLogprob\"\xc4\x01\n\rGeneratedText\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x11\n\ttoken_ids\x18\x02 \x03(\r\x12,\n\x08logprobs\x18\x03 \x03(\x0b\x32\x1a.attendant.v1.TokenLogprob\x12\x31\n\rfinish_reason\x18\x04 \x01(\x0e\x32\x1a.attendant.v1.FinishReason\x12\x13\n\x0bstop_reason\x18\x05 \x01(\t\x12\x12\n\x05score\x18\x06 \x01(\x01H\x00\x88\x01\x01\x42\x08\n\x06_score\"V\n\x0fGenerationUsage\x12\x15\n\rprompt_tokens\x18\x01 \x01(\r\x12\x15\n\routput_tokens\x18\x02 \x01(\r\x12\x15\n\rreused_tokens\x18\x03 \x01(\r\"\x83\x01\n\x11GenerationTimings\x12\x15\n\rqueue_seconds\x18\x01 \x01(\x01\x12#\n\x1btime_to_first_token_seconds\x18\x02 \x01(\x01\x12\x1b\n\x13inter_token_seconds\x18\x03 \x01(\x01\x12\x15\n\rtotal_seconds\x18\x04 \x01(\x01*_\n\x0c\x46inishReason\x12\x1d\n\x19\x46INISH_REASON_UNSPECIFIED\x10\x00\x12\x16\n\x12\x46INISH_REASON_STOP\x10\x01\x12\x18\n\x14\x46INISH_REASON_LENGTH\x10\x02\x32\xad\x01\n\x11GenerationService\x12H\n\x08Generate\x12\x1d.attendant.v1.GenerateRequest\x1a\x1b.attendant.v1.GenerateChunk0\x01\x12N\n\rGenerateUnary\x12\x1d.attendant.v1.GenerateRequest\x1a\x1e.attendant.v1.GenerateResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,28 +33,34 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_SAMPLINGPARAMS_LOGITBIASENTRY']._loaded_options = None
   _globals['_SAMPLINGPARAMS_LOGITBIASENTRY']._serialized_options = b'8\001'
-  _globals['_FINISHREASON']._serialized_start=2245
-  _globals['_FINISHREASON']._serialized_end=2340
+  _globals['_FINISHREASON']._serialized_start=2690
+  _globals['_FINISHREASON']._serialized_end=2785
   _globals['_GENERATEREQUEST']._serialized_start=48
-  _globals['_GENERATEREQUEST']._serialized_end=241
-  _globals['_TOKENIDS']._serialized_start=243
-  _globals['_TOKENIDS']._serialized_end=266
-  _globals['_SAMPLINGPARAMS']._serialized_start=269
-  _globals['_SAMPLINGPARAMS']._serialized_end=1040
-  _globals['_SAMPLINGPARAMS_LOGITBIASENTRY']._serialized_start=861
-  _globals['_SAMPLINGPARAMS_LOGITBIASENTRY']._serialized_end=909
-  _globals['_TOKENLOGPROB']._serialized_start=1043
-  _globals['_TOKENLOGPROB']._serialized_end=1172
-  _globals['_GENERATECHUNK']._serialized_start=1175
-  _globals['_GENERATECHUNK']._serialized_end=1574
-  _globals['_GENERATERESPONSE']._serialized_start=1577
-  _globals['_GENERATERESPONSE']._serialized_end=1822
-  _globals['_GENERATEDTEXT']._serialized_start=1825
-  _globals['_GENERATEDTEXT']._serialized_end=2021
-  _globals['_GENERATIONUSAGE']._serialized_start=2023
-  _globals['_GENERATIONUSAGE']._serialized_end=2109
-  _globals['_GENERATIONTIMINGS']._serialized_start=2112
-  _globals['_GENERATIONTIMINGS']._serialized_end=2243
-  _globals['_GENERATIONSERVICE']._serialized_start=2343
-  _globals['_GENERATIONSERVICE']._serialized_end=2516
+  _globals['_GENERATEREQUEST']._serialized_end=293
+  _globals['_CONVERSATION']._serialized_start=296
+  _globals['_CONVERSATION']._serialized_end=458
+  _globals['_CHATMESSAGE']._serialized_start=461
+  _globals['_CHATMESSAGE']._serialized_end=629
+  _globals['_TOOLCALL']._serialized_start=631
+  _globals['_TOOLCALL']._serialized_end=686
+  _globals['_TOKENIDS']._serialized_start=688
+  _globals['_TOKENIDS']._serialized_end=711
+  _globals['_SAMPLINGPARAMS']._serialized_start=714
+  _globals['_SAMPLINGPARAMS']._serialized_end=1485
+  _globals['_SAMPLINGPARAMS_LOGITBIASENTRY']._serialized_start=1306
+  _globals['_SAMPLINGPARAMS_LOGITBIASENTRY']._serialized_end=1354
+  _globals['_TOKENLOGPROB']._serialized_start=1488
+  _globals['_TOKENLOGPROB']._serialized_end=1617
+  _globals['_GENERATECHUNK']._serialized_start=1620
+  _globals['_GENERATECHUNK']._serialized_end=2019
+  _globals['_GENERATERESPONSE']._serialized_start=2022
+  _globals['_GENERATERESPONSE']._serialized_end=2267
+  _globals['_GENERATEDTEXT']._serialized_start=2270
+  _globals['_GENERATEDTEXT']._serialized_end=2466
+  _globals['_GENERATIONUSAGE']._serialized_start=2468
+  _globals['_GENERATIONUSAGE']._serialized_end=2554
+  _globals['_GENERATIONTIMINGS']._serialized_start=2557
+  _globals['_GENERATIONTIMINGS']._serialized_end=2688
+  _globals['_GENERATIONSERVICE']._serialized_start=2788
+  _globals['_GENERATIONSERVICE']._serialized_end=2961
 # @@protoc_insertion_point(module_scope)

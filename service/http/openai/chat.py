@@ -1,19 +1,27 @@
-"""`/v1/chat/completions`: refused by name, as no model that is served has a chat template."""
+"""`/v1/chat/completions`: answers to conversations, whole or as a stream of events.
 
-from typing import Any
+The model's chat template makes the prompt; a model without one is refused by name.
+"""
 
-from service.http.openai.completions import GENERATE
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from uuid import uuid4
+
+import msgspec
+from attendant.v1 import generation_pb2 as pb
+
+from service.http.openai.answers import Values, counts_of, end_of, usage_of
+from service.http.openai.chat_fields import ChatRequest
+from service.http.openai.completions import GENERATE, GENERATE_UNARY
+from service.http.openai.logprobs import in_chat
 from service.http.openai.models import BASES, find_model, name_of
-from service.http.openai.sampling import SamplingFields
 from service.http.request import Reply, Request
 from service.http.routes import Route
 from service.http.status import HttpError
+from service.http.stream import Stream
 
-
-class ChatRequest(SamplingFields, kw_only=True):
-    """The body, as far as it decides about the refusal."""
-
-    messages: list[dict[str, Any]]
+ASSISTANT = "assistant"
 
 
 def chat_routes() -> tuple[Route, ...]:
@@ -22,13 +30,116 @@ def chat_routes() -> tuple[Route, ...]:
     )
 
 
-async def chat(request: Request) -> Reply:
+async def chat(request: Request) -> Reply | None:
     asked = await request.json(ChatRequest)
-    model = await find_model(request, await name_of(request, asked.model))
-    raise HttpError(
-        400,
-        f"model '{model.name}' has no chat template: send the text of the conversation to "
-        "/v1/completions",
-        code="no_chat_template",
-        param="messages",
-    )
+    plan = await _Plan.of(request, asked)
+    if asked.stream:
+        await _Streaming(request, plan).run()
+        return None
+    answer: pb.GenerateResponse = await request.ask(GENERATE_UNARY, plan.message)
+    choices = [_choice(index, each, asked) for index, each in enumerate(answer.results)]
+    head = plan.head("chat.completion") | {"model": answer.model}
+    return Reply.json({**head, "choices": choices, "usage": usage_of([answer.usage])})
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """One checked request."""
+
+    asked: ChatRequest
+    message: pb.GenerateRequest
+    id: str
+    created_s: int
+
+    @classmethod
+    async def of(cls, request: Request, asked: ChatRequest) -> "_Plan":
+        asked.check()
+        name = await name_of(request, asked.model)
+        if not (await find_model(request, name)).has_chat_template:
+            raise HttpError(
+                400,
+                f"model '{name}' has no chat template: send the text of the conversation to "
+                "/v1/completions",
+                code="no_chat_template",
+                param="messages",
+            )
+        message = pb.GenerateRequest(
+            model=name,
+            conversation=asked.conversation,
+            sampling_params=asked.sampling_params(asked.num_tokens, asked.num_logprobs),
+            priority=max(0, asked.priority or 0),
+        )
+        return cls(asked, message, f"chatcmpl-{uuid4().hex}", int(time.time()))
+
+    def head(self, kind: str) -> Values:
+        """The first fields of the answer, or of each event."""
+        return {
+            "id": self.id,
+            "object": kind,
+            "created": self.created_s,
+            "model": self.message.model,
+        }
+
+
+def _choice(index: int, result: pb.GeneratedText, asked: ChatRequest) -> Values:
+    choice = {
+        "index": index,
+        "message": {"role": ASSISTANT, "content": result.text, "refusal": None},
+        "logprobs": _logprobs(result.logprobs, asked),
+        **end_of(result.finish_reason, result.stop_reason),
+    }
+    if asked.return_token_ids:
+        choice["token_ids"] = list(result.token_ids)
+    return choice
+
+
+def _logprobs(tokens: Iterable[pb.TokenLogprob], asked: ChatRequest) -> Values | None:
+    return in_chat(tokens) if asked.logprobs else None
+
+
+class _Streaming:
+    """The events of one request."""
+
+    def __init__(self, request: Request, plan: _Plan) -> None:
+        self._request, self._plan = request, plan
+        self._stream = Stream(request, "events", says_done=True)
+        self._head = plan.head("chat.completion.chunk")
+        self._num_output_tokens = 0
+        self._usage = pb.GenerationUsage()
+        self._begun: set[int] = set()  # samples whose role was sent
+
+    async def run(self) -> None:
+        await self._request.ask(GENERATE, self._plan.message, self._write)
+        if self._plan.asked.has_usage:
+            await self._send([], usage_of([self._usage]))
+        await self._stream.end()
+
+    async def _write(self, chunk: pb.GenerateChunk) -> None:
+        asked, index = self._plan.asked, chunk.sample_index
+        self._num_output_tokens += len(chunk.token_ids)
+        self._usage.MergeFrom(chunk.usage)
+        if index not in self._begun:
+            self._begun.add(index)
+            await self._send([_delta(index, {"role": ASSISTANT, "content": ""})])
+        logprobs = _logprobs(chunk.logprobs, asked) if chunk.logprobs else None
+        if chunk.text or logprobs or (asked.return_token_ids and chunk.token_ids):
+            choice = _delta(index, {"content": chunk.text}, logprobs)
+            if asked.return_token_ids:
+                choice["token_ids"] = list(chunk.token_ids)
+            await self._send([choice])
+        if chunk.finish_reason:
+            end = end_of(chunk.finish_reason, chunk.stop_reason)
+            await self._send([{**_delta(index, {}), **end}])
+
+    async def _send(self, choices: list[Values], usage: Values | None = None) -> None:
+        event = {**self._head, "choices": choices}
+        asked = self._plan.asked
+        if usage is None and asked.has_running_usage:
+            usage = counts_of(self._usage.prompt_tokens, self._num_output_tokens)
+        if asked.has_usage or usage is not None:
+            event["usage"] = usage
+        await self._stream.send(msgspec.json.encode(event))
+
+
+def _delta(index: int, delta: Values, logprobs: Values | None = None) -> Values:
+    return {"index": index, "delta": delta, "logprobs": logprobs, **end_of(0, "")}

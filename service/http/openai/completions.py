@@ -8,17 +8,17 @@ import asyncio
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 from uuid import uuid4
 
 import msgspec
 from attendant.v1 import generation_pb2 as pb
 from attendant.v1 import text_pb2
 
+from service.http.openai.answers import Values, counts_of, end_of, usage_of
 from service.http.openai.fields import Prompt, prompts_of, together, unsupported
 from service.http.openai.logprobs import TokenTexts, by_id
 from service.http.openai.models import BASES, name_of
-from service.http.openai.sampling import NO_INFILLING, SamplingFields
+from service.http.openai.sampling import MAX_LOGPROBS, NO_INFILLING, SamplingFields
 from service.http.request import Reply, Request
 from service.http.routes import Route
 from service.http.status import invalid
@@ -29,10 +29,7 @@ GENERATE_UNARY = "/attendant.v1.GenerationService/GenerateUnary"
 TOKENIZE = "/attendant.v1.TextService/Tokenize"
 DETOKENIZE = "/attendant.v1.TextService/Detokenize"
 DEFAULT_MAX_TOKENS = 16  # OpenAI's
-MAX_LOGPROBS = 20  # OpenAI's for chats; of completions it is 5
 MAX_BEST_OF = 64  # as the typed API's `n`
-REASONS = {pb.FINISH_REASON_STOP: "stop", pb.FINISH_REASON_LENGTH: "length"}
-Values = dict[str, Any]
 
 
 class CompletionRequest(SamplingFields, kw_only=True):
@@ -66,7 +63,7 @@ async def complete(request: Request) -> Reply | None:
         for result in plan.best(answer.results):
             choice = _choice(len(choices), result, echoed, answer.prompt_logprobs, plan)
             choices.append(choice)
-    usage = _usage([answer.usage for answer in answers])
+    usage = usage_of([answer.usage for answer in answers])
     named = {"model": answers[0].model} if answers else {}
     return Reply.json({**plan.head, **named, "choices": choices, "usage": usage})
 
@@ -196,33 +193,13 @@ def _choice(
         and writer.written(
             result.logprobs, prompt=scores if asked.echo else (), num_top=asked.logprobs or 0
         ),
-        **_end(result.finish_reason, result.stop_reason),
+        **end_of(result.finish_reason, result.stop_reason),
     }
     if asked.prompt_logprobs is not None:
         choice["prompt_logprobs"] = by_id(scores, asked.prompt_logprobs)
     if plan.asked.return_token_ids:
         choice["token_ids"] = list(result.token_ids)
     return choice
-
-
-def _end(reason: int, stop_reason: str) -> Values:
-    """Why an output ended; nothing of both while it continues."""
-    stopped_by: str | int | None = stop_reason or None
-    return {"finish_reason": REASONS.get(reason), "stop_reason": stopped_by}  # type: ignore[call-overload]
-
-
-def _usage(usages: Iterable[pb.GenerationUsage]) -> Values:
-    counted = list(usages)
-    num_prompt = sum(usage.prompt_tokens for usage in counted)
-    num_output = sum(usage.output_tokens for usage in counted)
-    return {
-        "prompt_tokens": num_prompt,
-        "completion_tokens": num_output,
-        "total_tokens": num_prompt + num_output,
-        "prompt_tokens_details": {
-            "cached_tokens": sum(usage.reused_tokens for usage in counted),
-        },
-    }
 
 
 class _Streaming:
@@ -243,7 +220,7 @@ class _Streaming:
         works = [self._generate(place, prompt) for place, prompt in enumerate(plan.prompts)]
         usages = await together(works)
         if plan.asked.has_usage:
-            await self._send([], _usage(usages))
+            await self._send([], usage_of(usages))
         await self._stream.end()
 
     async def _count(self, prompt: Prompt) -> int:
@@ -273,7 +250,7 @@ class _Streaming:
                 "index": place * plan.num_samples + sample,
                 "text": unsaid.pop(sample, "") + chunk.text,
                 "logprobs": logprobs,
-                **_end(chunk.finish_reason, chunk.stop_reason),
+                **end_of(chunk.finish_reason, chunk.stop_reason),
             }
             if plan.asked.return_token_ids:
                 choice["token_ids"] = list(chunk.token_ids)
@@ -285,12 +262,7 @@ class _Streaming:
     async def _send(self, choices: list[Values], usage: Values | None = None) -> None:
         event = {**self._plan.head, "choices": choices}
         if usage is None and self._plan.asked.has_running_usage:
-            num_prompt, num_output = sum(self._num_prompt_tokens), self._num_output_tokens
-            usage = {
-                "prompt_tokens": num_prompt,
-                "completion_tokens": num_output,
-                "total_tokens": num_prompt + num_output,
-            }
+            usage = counts_of(sum(self._num_prompt_tokens), self._num_output_tokens)
         if self._plan.asked.has_usage or usage is not None:
             event["usage"] = usage
         async with self._sending:

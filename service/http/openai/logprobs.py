@@ -1,4 +1,4 @@
-"""Log probabilities in the form of completions: lists by token, and a text for each.
+"""Log probabilities in the forms of completions, lists by token, and of chats, an object for each.
 
 A token may be a part of a character. It is then spelled by its bytes, as OpenAI does.
 """
@@ -96,3 +96,17 @@ def by_id(prompt: Iterable[pb.TokenLogprob], num_top: int) -> list[dict[str, Any
         top.setdefault(str(token.id), one(token, None))
         written.append(top if place else None)
     return written
+
+
+def in_chat(tokens: Iterable[pb.TokenLogprob]) -> dict[str, Any]:
+    """The log probabilities of an output as chats have them: texts, and the bytes they are of."""
+
+    def one(token: pb.TokenLogprob) -> dict[str, Any]:
+        return {
+            "token": token.token.decode(errors="replace"),
+            "logprob": max(token.logprob, LOWEST),
+            "bytes": list(token.token),
+        }
+
+    content = [{**one(token), "top_logprobs": list(map(one, token.top))} for token in tokens]
+    return {"content": content, "refusal": None}

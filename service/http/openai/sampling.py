@@ -13,6 +13,7 @@ from service.http.openai.fields import sampling_params_of, unsupported
 from service.http.status import invalid
 
 MAX_PRIORITY = 2**32 - 1  # of its field in the typed API
+MAX_LOGPROBS = 20  # OpenAI's for chats; of completions it is 5
 MAX_ID_DIGITS = 10  # those of 2^32
 NO_INFILLING = "the model continues texts, and fills no gap before a suffix"
 

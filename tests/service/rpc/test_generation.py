@@ -243,7 +243,7 @@ OTHERS: list[tuple[str, str, StatusCode, str]] = [
 ]
 # A prompt that is refused, and the message.
 PROMPTS: list[tuple[dict[str, Any], str]] = [
-    ({}, "prompt is missing, expected text or token_ids"),
+    ({}, "prompt is missing, expected text, token_ids or conversation"),
     ({"text": ""}, f"the prompt has 0 tokens, {TAKES}"),
     ({"text": "a" * 64}, f"the prompt has 64 tokens, {TAKES}"),
     ({"token_ids": pb.TokenIds()}, f"the prompt has 0 tokens, {TAKES}"),

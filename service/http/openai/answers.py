@@ -1,0 +1,36 @@
+"""The parts of an answer that completions and chat completions share."""
+
+from collections.abc import Iterable
+from typing import Any, TypeAlias
+
+from attendant.v1 import generation_pb2 as pb
+
+REASONS: dict[int, str] = {pb.FINISH_REASON_STOP: "stop", pb.FINISH_REASON_LENGTH: "length"}
+Values: TypeAlias = dict[str, Any]
+
+
+def end_of(reason: int, stop_reason: str) -> Values:
+    """Why an output ended; nothing of both while it continues."""
+    return {"finish_reason": REASONS.get(reason), "stop_reason": stop_reason or None}
+
+
+def usage_of(usages: Iterable[pb.GenerationUsage]) -> Values:
+    """The tokens of a whole answer."""
+    counted = list(usages)
+    return {
+        **counts_of(
+            sum(usage.prompt_tokens for usage in counted),
+            sum(usage.output_tokens for usage in counted),
+        ),
+        "prompt_tokens_details": {
+            "cached_tokens": sum(usage.reused_tokens for usage in counted),
+        },
+    }
+
+
+def counts_of(num_prompt: int, num_output: int) -> Values:
+    return {
+        "prompt_tokens": num_prompt,
+        "completion_tokens": num_output,
+        "total_tokens": num_prompt + num_output,
+    }

@@ -1,0 +1,196 @@
+"""The body of `/v1/chat/completions`, and the conversation that it has."""
+
+from typing import Any
+
+import msgspec
+from attendant.v1 import generation_pb2 as pb
+
+from service.http.openai.fields import unsupported
+from service.http.openai.sampling import MAX_LOGPROBS, SamplingFields
+from service.http.status import invalid
+
+ROLES = ("developer", "system", "user", "assistant", "tool", "function")
+NO_GRAMMAR = "the output is free text: no grammar constrains it"
+NO_CALLS = "the output is free text, and calls of functions are not read from it"
+
+
+class TextPart(msgspec.Struct):
+    """A part of a message's content."""
+
+    type: str
+    text: str | None = None
+
+
+class FunctionCall(msgspec.Struct):
+    """The function of a call, its arguments as the text of a JSON object."""
+
+    name: str
+    arguments: str = "{}"
+
+
+class ToolCall(msgspec.Struct):
+    """An assistant's call of a function."""
+
+    function: FunctionCall
+    id: str = ""
+    type: str = "function"
+
+
+class ChatMessage(msgspec.Struct, kw_only=True):
+    """One message."""
+
+    role: str
+    content: str | list[TextPart] | None = None
+    name: str | None = None
+    tool_calls: list[ToolCall] | None = None
+    tool_call_id: str | None = None
+    function_call: FunctionCall | None = None  # what tool_calls replaced
+    reasoning_content: str | None = None
+    refusal: str | None = None
+
+
+class ResponseFormat(msgspec.Struct):
+    """The form of the output."""
+
+    type: str
+
+
+class ChatRequest(SamplingFields, kw_only=True):
+    """The body, as OpenAI has it and vLLM adds to it."""
+
+    messages: list[ChatMessage]
+    max_completion_tokens: int | None = None
+    logprobs: bool | None = None
+    top_logprobs: int | None = None
+    response_format: ResponseFormat | None = None
+    tools: list[Any] | None = None
+    tool_choice: Any = None
+    functions: list[Any] | None = None
+    function_call: Any = None
+    modalities: list[str] | None = None
+    audio: Any = None
+    web_search_options: Any = None
+    # vLLM's
+    chat_template: str | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
+    echo: bool | None = None
+    guided_json: Any = None
+    guided_regex: Any = None
+    guided_choice: Any = None
+    guided_grammar: Any = None
+    structured_outputs: Any = None
+    return_token_ids: bool | None = None
+
+    def check(self) -> None:
+        """Raise `HttpError` for what is not supported."""
+        super().check()
+        self._check_form()
+        self._check_tools()
+        if self.prompt_logprobs is not None:
+            raise unsupported("prompt_logprobs", "/v1/completions has them")
+        if self.echo:
+            raise unsupported("echo", "/v1/completions has it")
+        if self.chat_template is not None:
+            raise unsupported("chat_template", "it is a program: only the model's own is run")
+        if self.top_logprobs is not None:
+            if not self.logprobs:
+                raise invalid("top_logprobs is set, expected logprobs to be true", "top_logprobs")
+            if not 0 <= self.top_logprobs <= MAX_LOGPROBS:
+                raise invalid(
+                    f"top_logprobs is {self.top_logprobs}, expected 0 to {MAX_LOGPROBS}",
+                    "top_logprobs",
+                )
+
+    def _check_form(self) -> None:
+        form = self.response_format
+        if form is not None and form.type != "text":
+            raise unsupported("response_format", NO_GRAMMAR)
+        for name in ("guided_json", "guided_regex", "guided_choice", "guided_grammar"):
+            if getattr(self, name) is not None:
+                raise unsupported(name, NO_GRAMMAR)
+        if self.structured_outputs is not None:
+            raise unsupported("structured_outputs", NO_GRAMMAR)
+        if self.audio is not None or (self.modalities or ["text"]) != ["text"]:
+            raise unsupported("modalities", "the output is text")
+        if self.web_search_options is not None:
+            raise unsupported("web_search_options", "the server reaches no network")
+
+    def _check_tools(self) -> None:
+        """Tools are taken where none may be called: the answer is then the same without them."""
+        if self.tools and self.tool_choice != "none":
+            raise unsupported("tools", NO_CALLS + "; tool_choice 'none' is taken")
+        if self.tool_choice not in (None, "none", "auto"):
+            raise unsupported("tool_choice", NO_CALLS)
+        if self.functions and self.function_call != "none":
+            raise unsupported("functions", NO_CALLS)
+
+    @property
+    def num_tokens(self) -> int | None:
+        """The output's tokens at most; None leaves it to the server."""
+        given = self.max_completion_tokens
+        return self.max_tokens if given is None else given
+
+    @property
+    def num_logprobs(self) -> int | None:
+        return (self.top_logprobs or 0) if self.logprobs else None
+
+    @property
+    def conversation(self) -> pb.Conversation:
+        """The messages. Raises `HttpError`."""
+        continues = bool(self.continue_final_message)
+        if continues and self.add_generation_prompt:
+            raise invalid(
+                "continue_final_message is true, expected add_generation_prompt to be false",
+                "continue_final_message",
+            )
+        variables = msgspec.json.encode(self.chat_template_kwargs or {}).decode()
+        return pb.Conversation(
+            messages=[_message(each, f"messages[{n}]") for n, each in enumerate(self.messages)],
+            template_variables=variables if self.chat_template_kwargs else "",
+            omit_answer_prompt=continues or self.add_generation_prompt is False,
+            continue_final_message=continues,
+        )
+
+
+def _message(message: ChatMessage, field: str) -> pb.ChatMessage:
+    if message.role not in ROLES:
+        raise invalid(
+            f"{field}.role is '{message.role[:64]}', expected one of {', '.join(ROLES)}",
+            f"{field}.role",
+        )
+    calls = message.tool_calls or []
+    if message.function_call is not None:
+        calls = [*calls, ToolCall(message.function_call)]
+    content = _text_of(message, f"{field}.content")
+    if content is None and not calls:
+        if message.role != "assistant":
+            raise invalid(f"{field}.content is missing", f"{field}.content")
+        content = message.refusal or ""
+    return pb.ChatMessage(
+        role="tool" if message.role == "function" else message.role,
+        content=content,
+        name=message.name or "",
+        tool_call_id=message.tool_call_id or "",
+        reasoning_content=message.reasoning_content or "",
+        tool_calls=[
+            pb.ToolCall(id=call.id, name=call.function.name, arguments=call.function.arguments)
+            for call in calls
+        ],
+    )
+
+
+def _text_of(message: ChatMessage, field: str) -> str | None:
+    """The content as one text: parts are lines of it, as at other servers."""
+    if not isinstance(message.content, list):
+        return message.content
+    texts = []
+    for place, part in enumerate(message.content):
+        if part.type not in ("text", "refusal") or part.text is None:
+            raise invalid(
+                f"{field}[{place}].type is '{part.type[:64]}', expected text with a text",
+                f"{field}[{place}].type",
+            )
+        texts.append(part.text)
+    return "\n".join(texts)

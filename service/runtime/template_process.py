@@ -1,0 +1,158 @@
+"""The process that renders a model's chat templates, and its bounds; see `template_worker.py`.
+
+One render at a time, on the caller's thread. A process that reaches a bound is killed, and the next
+render starts a new one.
+"""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from service.errors import InvalidArgument, LoadError, ModelFailed, Unavailable
+
+WORKER = Path(__file__).with_name("template_worker.py")
+# Of address space. The interpreter and jinja2 take 30 MB, a prompt of a million characters 10.
+MAX_BYTES = 2**29
+START_S = 20.0  # for a process to start; about 0.1 s on an idle machine
+SIZE_BYTES = 8
+# Nothing else of the server's environment, where secrets may be.
+ENVIRONMENT = ("PATH", "TZ", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "SYSTEMROOT")
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateLimits:
+    """The bounds of one render."""
+
+    limit_s: float
+    max_characters: int  # of the result
+
+
+class TemplateProcess:
+    """Renders for one model.
+
+    `_process`, `_socket` and `_is_closed` are guarded by `_lock`, which is held for moments only:
+    `close` ends a render that is under way.
+    """
+
+    def __init__(
+        self, texts: Mapping[str, str], special_tokens: Mapping[str, str], limits: TemplateLimits
+    ) -> None:
+        """Start the process. Raises `LoadError` for a template that cannot be read."""
+        self._start_frame = {
+            "texts": dict(texts),
+            "special_tokens": dict(special_tokens),
+            "limit_s": limits.limit_s,
+            "max_characters": limits.max_characters,
+            "max_bytes": MAX_BYTES,
+        }
+        self._limits = limits
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._socket: socket.socket | None = None
+        self._is_closed = False
+        self._start()
+
+    @property
+    def pid(self) -> int | None:
+        """The process that is ready, if there is one."""
+        with self._lock:
+            return self._process.pid if self._process is not None else None
+
+    def render(self, request: Mapping[str, Any]) -> str:
+        """The text. Blocks; raises `InvalidArgument` for what the template refuses."""
+        if self._socket is None:
+            self._start()
+        answer = self._exchange(request, self._limits.limit_s)
+        if answer is None:
+            raise ModelFailed(
+                f"the chat template was not rendered in {self._limits.limit_s:g} s and "
+                f"{MAX_BYTES // 2**20} MiB, which are the limits"
+            )
+        if "error" in answer:
+            raise InvalidArgument(answer["error"])
+        return answer["text"]
+
+    def close(self) -> None:
+        """End the process, and what it renders; called on any thread."""
+        with self._lock:
+            self._is_closed = True
+        self._end()
+
+    def _start(self) -> None:
+        ours, theirs = socket.socketpair()
+        try:
+            process = subprocess.Popen(  # noqa: S603 - a file of ours
+                [sys.executable, "-I", str(WORKER)],
+                stdin=theirs.fileno(),
+                stdout=theirs.fileno(),
+                env={name: os.environ[name] for name in ENVIRONMENT if name in os.environ},
+            )
+        except OSError as error:
+            ours.close()
+            raise LoadError(f"cannot start the process of chat templates: {error}") from error
+        finally:
+            theirs.close()
+        with self._lock:
+            is_closed = self._is_closed
+            if not is_closed:
+                self._process, self._socket = process, ours
+        if is_closed:
+            process.kill()
+            process.wait()
+            ours.close()
+            raise Unavailable("the model is being unloaded")
+        answer = self._exchange(self._start_frame, START_S)
+        if answer is None:
+            raise LoadError("the chat template cannot be read within its bounds of time and memory")
+        if "error" in answer:
+            self._end()
+            raise LoadError(f"the chat template cannot be read: {answer['error']}")
+
+    def _exchange(self, value: Mapping[str, Any], limit_s: float) -> dict[str, str] | None:
+        """The answer to a frame; None where the process died, or was too slow and was killed."""
+        connection = self._socket
+        assert connection is not None, "the process was started"
+        end_s = time.monotonic() + limit_s
+        try:
+            content = json.dumps(value).encode()
+            connection.settimeout(limit_s)
+            connection.sendall(len(content).to_bytes(SIZE_BYTES, "little") + content)
+            size = int.from_bytes(_receive(connection, SIZE_BYTES, end_s), "little")
+            answer: dict[str, str] = json.loads(_receive(connection, size, end_s))
+        except (OSError, EOFError):
+            self._end()
+            return None
+        return answer
+
+    def _end(self) -> None:
+        with self._lock:
+            process, connection = self._process, self._socket
+            self._process = self._socket = None
+        if process is not None:
+            process.kill()
+            process.wait()
+        if connection is not None:
+            connection.close()
+
+
+def _receive(connection: socket.socket, num_bytes: int, end_s: float) -> bytearray:
+    """So many bytes. Raises `TimeoutError`, and `EOFError` where the connection ends before."""
+    received = bytearray()
+    while len(received) < num_bytes:
+        left_s = end_s - time.monotonic()
+        if left_s <= 0:
+            raise TimeoutError
+        connection.settimeout(left_s)
+        piece = connection.recv(min(num_bytes - len(received), 2**20))
+        if not piece:
+            raise EOFError
+        received += piece
+    return received

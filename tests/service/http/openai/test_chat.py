@@ -1,0 +1,329 @@
+"""`/v1/chat/completions`: answers to conversations, whole and streamed, and every refusal."""
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from attendant.v1 import text_pb2
+
+from service.serving.generative_model import GenerativeModel
+from tests.fakes.chats import ENDLESS, FAMILIES, rendered, write_chat_model
+from tests.fakes.every_task import every_session, write_every_model
+from tests.fakes.http import Answer, ask
+from tests.fakes.serving import Served, eventually, serving, within_patience
+from tests.fakes.sessions import greedy_text
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+PATHS = [
+    "/v1/chat/completions",
+    "/openai/v1/chat/completions",
+    "/models/talks/v1/chat/completions",
+]
+USER = {"role": "user", "content": "hi"}
+GREEDY: dict[str, Any] = {
+    "model": "talks",
+    "messages": [USER],
+    "temperature": 0,
+    "max_completion_tokens": 6,
+}
+ANSWER = greedy_text(rendered(("user", "hi")), 6)
+
+
+@asynccontextmanager
+async def every_chat(repository: Path, **settings: Any) -> AsyncIterator[Served]:
+    write_every_model(repository)
+    write_chat_model(repository)
+    write_chat_model(repository, "strict", FAMILIES["gemma"])
+    write_chat_model(repository, "endless", ENDLESS)
+    async with serving(repository, every_session(), **settings) as served:
+        yield served
+
+
+SERVE, SETTINGS = every_chat, {"chat_template_timeout_s": 1.0}
+
+
+async def chat(served: Served, path: str = PATHS[0], **fields: Any) -> Answer:
+    return await within_patience(ask(served, "POST", path, fields))
+
+
+async def answered(served: Served, **fields: Any) -> dict[str, Any]:
+    answer = await chat(served, **GREEDY | fields)
+    assert answer.status == 200, answer.body
+    found: dict[str, Any] = answer.json
+    return found
+
+
+async def contents(served: Served, **fields: Any) -> list[str]:
+    found = await answered(served, **fields)
+    return [choice["message"]["content"] for choice in found["choices"]]
+
+
+async def streamed(served: Served, **fields: Any) -> list[Any]:
+    answer = await chat(served, **GREEDY | fields, stream=True)
+    assert answer.status == 200, answer.body
+    *events, done, rest = answer.body.decode().split("\n\n")
+    assert (done, rest) == ("data: [DONE]", "")
+    return [json.loads(event.removeprefix("data: ")) for event in events]
+
+
+async def refusal(served: Served, **fields: Any) -> dict[str, Any]:
+    answer = await chat(served, **GREEDY | fields)
+    assert answer.status == 400, answer.body
+    error: dict[str, Any] = answer.json["error"]
+    assert set(error) == {"message", "type", "param", "code"}
+    return error
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_an_answer_is_what_follows_the_rendered_conversation(
+    served: Served, path: str
+) -> None:
+    answer = (await chat(served, path, **GREEDY)).json
+    assert answer["object"] == "chat.completion"
+    assert answer["id"].startswith("chatcmpl-")
+    assert answer["model"] == "talks"
+    assert answer["choices"] == [
+        {
+            "index": 0,
+            "message": {"role": "assistant", "content": ANSWER, "refusal": None},
+            "logprobs": None,
+            "finish_reason": "length",
+            "stop_reason": None,
+        }
+    ]
+    num_prompt = len(rendered(("user", "hi")))
+    counts = {
+        "prompt_tokens": num_prompt,
+        "completion_tokens": 6,
+        "total_tokens": num_prompt + 6,
+    }
+    assert {name: answer["usage"][name] for name in counts} == counts
+
+
+async def test_it_is_the_answer_of_a_completion_of_the_rendered_text(served: Served) -> None:
+    fields = {"model": "talks", "prompt": rendered(("user", "hi")), "temperature": 0}
+    answer = await within_patience(
+        ask(served, "POST", "/v1/completions", fields | {"max_tokens": 6})
+    )
+    assert answer.json["choices"][0]["text"] == ANSWER
+
+
+async def test_all_turns_of_a_conversation_are_read(served: Served) -> None:
+    turns = [("system", "be"), ("user", "a"), ("assistant", "b"), ("user", "c")]
+    messages = [{"role": role, "content": content} for role, content in turns]
+    assert await contents(served, messages=messages) == [greedy_text(rendered(*turns), 6)]
+
+
+async def test_parts_of_a_content_are_lines_of_it(served: Served) -> None:
+    parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
+    for role in ("system", "user", "assistant"):
+        expected = [greedy_text(rendered((role, "a\nb")), 6)]
+        assert await contents(served, messages=[{"role": role, "content": parts}]) == expected
+
+
+async def test_a_developer_is_the_system_where_the_template_knows_none(served: Served) -> None:
+    expected = [greedy_text(rendered(("system", "be")), 6)]
+    assert await contents(served, messages=[{"role": "developer", "content": "be"}]) == expected
+
+
+async def test_max_completion_tokens_wins(served: Served) -> None:
+    found = await answered(served, max_tokens=3)
+    assert found["usage"]["completion_tokens"] == 6
+    found = await answered(served, max_tokens=3, max_completion_tokens=None)
+    assert found["usage"]["completion_tokens"] == 3
+
+
+async def test_a_stream_has_the_role_first_then_text_then_the_end(served: Served) -> None:
+    events = await streamed(served)
+    assert {event["object"] for event in events} == {"chat.completion.chunk"}
+    assert len({(event["id"], event["created"], event["model"]) for event in events}) == 1
+    assert all("usage" not in event for event in events)
+    (first, *middle, last) = [event["choices"][0] for event in events]
+    assert first["delta"] == {"role": "assistant", "content": ""}
+    assert "".join(choice["delta"]["content"] for choice in middle) == ANSWER
+    assert last["delta"] == {}
+    reasons = [choice["finish_reason"] for choice in (first, *middle, last)]
+    assert reasons == [None] * (len(reasons) - 1) + ["length"]
+
+
+async def test_a_stream_of_several_samples_has_each_of_them_whole(served: Served) -> None:
+    fields = {"n": 3, "temperature": 1, "seed": 4}
+    whole = await contents(served, **fields)
+    events = await streamed(served, **fields)
+    for index in range(3):
+        choices = [c for e in events for c in e["choices"] if c["index"] == index]
+        assert choices[0]["delta"]["role"] == "assistant"
+        assert "".join(c["delta"].get("content", "") for c in choices) == whole[index]
+        assert [c["finish_reason"] for c in choices if c["finish_reason"]] == ["length"]
+    assert len(set(whole)) > 1, "or the order could not be seen"
+
+
+@pytest.mark.parametrize(
+    ("options", "num_usages"), [(None, 0), ({}, 0), ({"include_usage": True}, 1)]
+)
+async def test_a_stream_tells_usage_if_requested(
+    served: Served, options: Any, num_usages: int
+) -> None:
+    events = await streamed(served, stream_options=options)
+    usages = [event["usage"] for event in events if event.get("usage")]
+    assert len(usages) == num_usages
+    assert all("usage" in event for event in events) == bool(num_usages)
+    if num_usages:
+        assert events[-1]["choices"] == []
+        assert usages[0] == (await answered(served))["usage"] | {
+            "prompt_tokens_details": usages[0]["prompt_tokens_details"]
+        }
+
+
+async def test_running_usage_is_in_every_event(served: Served) -> None:
+    events = await streamed(served, stream_options={"continuous_usage_stats": True})
+    assert [event["usage"]["completion_tokens"] for event in events][-1] == 6
+
+
+@pytest.mark.parametrize("num_top", [None, 0, 2, 20])
+async def test_log_probabilities_are_objects_by_token(served: Served, num_top: int | None) -> None:
+    fields = {"logprobs": True, "top_logprobs": num_top}
+    (choice,) = (await answered(served, **fields))["choices"]
+    tokens = choice["logprobs"]["content"]
+    assert "".join(token["token"] for token in tokens) == ANSWER
+    assert bytes(byte for token in tokens for byte in token["bytes"]).decode() == ANSWER
+    assert {len(token["top_logprobs"]) for token in tokens} == {num_top or 0}
+    assert choice["logprobs"]["refusal"] is None
+    events = await streamed(served, **fields)
+    found = [c["logprobs"]["content"] for e in events for c in e["choices"] if c["logprobs"]]
+    assert [token for content in found for token in content] == tokens
+    assert (await answered(served, logprobs=False))["choices"][0]["logprobs"] is None
+
+
+async def test_bytes_tell_of_a_part_of_a_character(served: Served) -> None:
+    (choice,) = (await answered(served, logprobs=True, logit_bias={"195": 100}))["choices"]
+    first = choice["logprobs"]["content"][0]
+    assert first["bytes"] == [0xC3]
+    assert first["token"] == "\ufffd"
+
+
+async def test_a_stop_text_ends_an_answer(served: Served) -> None:
+    (choice,) = (await answered(served, stop=ANSWER[3]))["choices"]
+    assert choice["message"]["content"] == ANSWER[:3]
+    assert (choice["finish_reason"], choice["stop_reason"]) == ("stop", ANSWER[3])
+
+
+async def test_a_users_text_ends_no_turn(served: Served) -> None:
+    """Spelled in a prompt the end of a text is one token; in a message its characters are."""
+    said = rendered(("user", "<|endoftext|>"))
+    found = await answered(served, messages=[USER | {"content": "<|endoftext|>"}])
+    assert found["usage"]["prompt_tokens"] == len(said)
+    fields = {"model": "talks", "prompt": said, "max_tokens": 1}
+    spelled = await within_patience(ask(served, "POST", "/v1/completions", fields))
+    assert spelled.json["usage"]["prompt_tokens"] == len(said) - len("<|endoftext|>") + 1
+
+
+async def test_the_last_message_may_be_continued(served: Served) -> None:
+    messages = [USER, {"role": "assistant", "content": "so"}]
+    expected = [greedy_text("[user]hi[assistant]so", 6)]
+    fields = {"messages": messages, "add_generation_prompt": False}
+    assert await contents(served, **fields, continue_final_message=True) == expected
+    assert await contents(served, **fields) == expected
+
+
+async def test_what_changes_nothing_is_ignored(served: Served) -> None:
+    ignored = {
+        "store": True,
+        "metadata": {"a": "b"},
+        "service_tier": "auto",
+        "user": "u",
+        "reasoning_effort": "low",
+        "parallel_tool_calls": True,
+        "response_format": {"type": "text"},
+        "modalities": ["text"],
+        "tools": [],
+        "tool_choice": "none",
+        "num_ctx": 7,
+    }
+    assert await contents(served, **ignored) == [ANSWER]
+    absent = dict.fromkeys([*ignored, "logprobs", "top_logprobs", "stop", "n", "seed"])
+    assert await contents(served, **absent) == [ANSWER]
+    tools = {"tools": [{"type": "function", "function": {"name": "f"}}], "tool_choice": "none"}
+    assert await contents(served, **tools) == [ANSWER]
+
+
+@pytest.mark.parametrize(
+    ("fields", "param", "text"),
+    [
+        ({"messages": []}, "messages", "messages is empty"),
+        ({"messages": [{"role": "robot", "content": "a"}]}, "messages[0].role", "'robot'"),
+        ({"messages": [USER, {"role": "user"}]}, "messages[1].content", "is missing"),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]},
+            "messages[0].content[0].type",
+            "'image_url'",
+        ),
+        ({"top_logprobs": 2}, "top_logprobs", "expected logprobs to be true"),
+        ({"logprobs": True, "top_logprobs": 21}, "top_logprobs", "expected 0 to 20"),
+        ({"response_format": {"type": "json_object"}}, "response_format", "no grammar"),
+        ({"tools": [{"type": "function"}]}, "tools", "tool_choice 'none' is taken"),
+        ({"tool_choice": "required"}, "tool_choice", "calls of functions"),
+        ({"modalities": ["text", "audio"]}, "modalities", "the output is text"),
+        ({"chat_template": "{{ 1 }}"}, "chat_template", "only the model's own"),
+        ({"stream_options": {}}, "stream_options", "expected stream to be true"),
+        ({"model": "tale"}, "messages", "has no chat template"),
+        (
+            {"continue_final_message": True, "add_generation_prompt": True},
+            "continue_final_message",
+            "expected add_generation_prompt to be false",
+        ),
+    ],
+)
+async def test_a_refusal_names_the_field(
+    served: Served, fields: dict[str, Any], param: str, text: str
+) -> None:
+    error = await refusal(served, **fields)
+    assert text in error["message"]
+    assert error["param"] == param
+
+
+async def test_a_model_without_a_template_has_a_code(served: Served) -> None:
+    error = await refusal(served, model="tale")
+    assert error["code"] == "no_chat_template"
+    assert "/v1/completions" in error["message"]
+    unknown = await chat(served, **GREEDY | {"model": "nobody"})
+    assert unknown.status == 404
+
+
+async def test_what_a_template_refuses_is_told_in_its_words(served: Served) -> None:
+    messages = [{"role": "system", "content": "be"}, USER]
+    error = await refusal(served, model="strict", messages=messages)
+    assert "System role not supported" in error["message"]
+
+
+async def test_an_endless_template_is_in_the_way_of_no_other_model(served: Served) -> None:
+    """Ten conversations of 1 s each; others are answered meanwhile, and of these clients leave."""
+    hostile = [
+        asyncio.create_task(ask(served, "POST", PATHS[0], GREEDY | {"model": "endless"}))
+        for _ in range(10)
+    ]
+    model = served.app.repository.find("endless")
+    assert isinstance(model, GenerativeModel)
+    chats = model.chat
+    assert chats is not None, "it has a template"
+    await eventually(lambda: chats._num_waiting == 10)
+    started_s = time.monotonic()
+    assert await contents(served) == [ANSWER]
+    assert time.monotonic() - started_s < 5
+    first = await within_patience(hostile[0])
+    assert first.status == 500
+    assert "was not rendered in 1 s" in first.json["error"]["message"]
+    for task in hostile:
+        task.cancel()
+    await asyncio.gather(*hostile, return_exceptions=True)
+    await eventually(lambda: chats._num_waiting == 0)
+
+
+async def test_a_list_of_models_says_which_take_conversations(served: Served) -> None:
+    models = (await served.text.ListModels(text_pb2.ListModelsRequest())).models
+    assert {m.name for m in models if m.has_chat_template} == {"talks", "strict", "endless"}
