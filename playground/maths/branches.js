@@ -1,0 +1,73 @@
+// Outputs that go on from a place in another, the text of their tokens, and what two of them have in common.
+
+/**
+ * @typedef {{id: number, bytes: Uint8Array, logprob?: number, logit?: number, top: {id: number, bytes: Uint8Array, logprob: number}[], isPicked?: boolean, text?: string, isCut?: boolean}} Token
+ * @typedef {{id: number, parent: Branch|null, keep: number, tokens: Token[], prompt: string, model: string, settings: Object, text: string, finish: string, usage?: Object, timings?: Object, error?: string}} Branch
+ */
+
+/** @param {string} text in base64 @returns {Uint8Array} */
+export const bytesOf = (text) => Uint8Array.from(atob(text ?? ""), (each) => each.charCodeAt(0));
+
+/** A token of the API. @returns {Token} */
+export const tokenOf = ({ id = 0, token, logprob = 0, logit, top = [] }) => ({ id, bytes: bytesOf(token), logprob, logit, top: top.map(tokenOf) });
+
+/** One token's text; bytes that are no whole character as hexadecimal numbers. @param {Uint8Array} bytes */
+export function spelled(bytes) {
+  try {
+    return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes);
+  } catch {
+    return `‹${[...bytes].map((each) => each.toString(16).toUpperCase().padStart(2, "0")).join(" ")}›`;
+  }
+}
+
+/** The texts of tokens in a row: a character whose bytes several have is the last one's. @param {Token[]} tokens @returns {string[]} */
+export function texts(tokens) {
+  const decoder = new TextDecoder("utf-8", { ignoreBOM: true });
+  const all = tokens.map((token) => decoder.decode(token.bytes, { stream: true })), left = decoder.decode();
+  if (left) all[all.length - 1] += left;
+  return all;
+}
+
+/** All tokens from the prompt to a branch's end. @param {Branch|null} branch @returns {Token[]} */
+export const path = (branch) => (branch ? [...path(branch.parent).slice(0, branch.keep), ...branch.tokens] : []);
+
+/** The branches from the first to this one. @param {Branch|null} branch @returns {Branch[]} */
+export const lineage = (branch) => (branch ? [...lineage(branch.parent), branch] : []);
+
+/** The branch whose own tokens hold a place of the path, and where in them. @param {Branch} branch @param {number} place @returns {[Branch, number]} */
+export function owner(branch, place) {
+  return place >= branch.keep || !branch.parent ? [branch, place - branch.keep] : owner(branch.parent, place);
+}
+
+/**
+ * Tokens of a path with their texts; `isCut` are those that end the text and are not in it: the end of text, or what a stop text took away.
+ * @param {Branch} branch @returns {Token[]}
+ */
+export function written(branch) {
+  const tokens = path(branch), all = texts(tokens), start = branch.keep, whole = all.slice(start).join(""), isKnown = branch.finish === "FINISH_REASON_STOP" && whole.startsWith(branch.text);
+  let length = 0;
+  return tokens.map((token, index) => {
+    const isCut = isKnown && index >= start && length >= branch.text.length && all[index] !== "";
+    if (index >= start) length += all[index].length;
+    return { ...token, text: all[index], isCut };
+  });
+}
+
+/** The rank of a token among the likeliest, from 1; 0 if it is not among them. @param {Token} token */
+export const rank = (token) => token.top.findIndex((each) => each.id === token.id) + 1;
+
+/**
+ * Which of `mine` are not in the longest common subsequence with `others`. Long texts are compared up to `most` tokens.
+ * @param {string[]} mine @param {string[]} others @returns {boolean[]}
+ */
+export function differing(mine, others, most = 1024) {
+  const [a, b] = [mine.slice(0, most), others.slice(0, most)], width = b.length + 1, lengths = new Uint16Array((a.length + 1) * width);
+  for (let i = a.length - 1; i >= 0; i--)
+    for (let j = b.length - 1; j >= 0; j--)
+      lengths[i * width + j] = a[i] === b[j] ? lengths[(i + 1) * width + j + 1] + 1 : Math.max(lengths[(i + 1) * width + j], lengths[i * width + j + 1]);
+  const differs = mine.map(() => true);
+  for (let i = 0, j = 0; i < a.length && j < b.length; )
+    if (a[i] === b[j]) [differs[i], i, j] = [false, i + 1, j + 1];
+    else lengths[(i + 1) * width + j] >= lengths[i * width + j + 1] ? i++ : j++;
+  return differs;
+}

@@ -1,0 +1,76 @@
+// What sampling parameters make of the likeliest tokens of a step, as the server would compute it: biases, penalties,
+// temperature, min-p, top-k, top-p. Of tokens beyond those given only the summed probability is known.
+
+/**
+ * @typedef {{id: number, logit: number, logprob: number}} Candidate best first, with the logits of the model
+ * @typedef {{temperature?: number, top_k?: number, top_p?: number, min_p?: number, repetition_penalty?: number,
+ *   presence_penalty?: number, frequency_penalty?: number, logit_bias?: Record<number, number>}} Settings
+ * @typedef {Candidate & {edited: number, probability: number, cumulated: number, isKept: boolean}} Shaped
+ */
+
+const GREEDY_BELOW = 1e-5;
+
+/** The logit of a token after bias and penalties. @param {Candidate} candidate @param {Settings} settings @param {Set<number>} seen ids of prompt and output @param {Map<number, number>} counts of the output */
+export function edited({ id, logit }, settings, seen, counts) {
+  const { logit_bias = {}, repetition_penalty = 1, presence_penalty = 0, frequency_penalty = 0 } = settings;
+  const biased = logit + (logit_bias[id] ?? 0), times = counts.get(id) ?? 0;
+  const penalized = !seen.has(id) ? biased : biased > 0 ? biased / repetition_penalty : biased * repetition_penalty;
+  return penalized - frequency_penalty * times - (times ? presence_penalty : 0);
+}
+
+/**
+ * The candidates by their new probabilities, and what is known of the others.
+ * `beyond` is the share of all other tokens; `certainty` says whether it is exact, an estimate, or at least that much. `cut` names the setting that keeps the fewest.
+ * @param {Candidate[]} candidates @param {Settings} settings @param {number[]} [prompt] ids @param {number[]} [output] ids
+ * @returns {{rows: Shaped[], kept: number, beyond: number, cut: string, certainty: "exact"|"estimate"|"at least"}}
+ */
+export function shaped(candidates, settings, prompt = [], output = []) {
+  const { temperature = 1, top_k = 0, top_p = 1, min_p = 0 } = settings, counts = new Map();
+  for (const id of output) counts.set(id, (counts.get(id) ?? 0) + 1);
+  const seen = new Set([...prompt, ...output]), isGreedy = temperature < GREEDY_BELOW, power = isGreedy ? 1 : 1 / temperature;
+  const rows = candidates.map((each) => ({ ...each, edited: edited(each, settings, seen, counts) })).sort((a, b) => b.edited - a.edited || a.id - b.id);
+  const highest = rows[0]?.edited ?? 0, weights = rows.map((row) => Math.exp((row.edited - highest) * power));
+  const state = { kept: rows.length, cut: "", ...others(candidates, highest, power) };
+  const sum = () => weights.slice(0, state.kept).reduce((total, each) => total + each, 0);
+  const keep = (count, cut) => { if (count < state.kept || state.beyond) Object.assign(state, { kept: Math.min(count, state.kept), cut, beyond: 0, certainty: "exact" }); };
+  const guess = () => { if (state.beyond) Object.assign(state, { beyond: state.beyond / 2, certainty: "estimate" }); };
+  if (isGreedy) keep(1, "temperature 0");
+  if (min_p > 0 && weights.at(-1) < min_p) keep(weights.filter((weight) => weight >= min_p).length, "min-p");
+  else if (min_p > 0) guess();
+  if (top_k > 0 && top_k <= state.kept) keep(top_k, "top-k");
+  else if (top_k > 0) guess();
+  if (top_p < 1) {
+    const { certainty } = state, enough = top_p * (sum() + state.beyond);
+    let total = 0;
+    const place = weights.findIndex((weight, index) => index < state.kept && (total += weight) >= enough * (1 - 1e-12));
+    if (place >= 0) keep(place + 1, "top-p");
+    state.certainty = certainty; // of where it cuts
+  }
+  const whole = sum() + state.beyond;
+  let cumulated = 0;
+  return { ...state, beyond: whole ? state.beyond / whole : 0, rows: rows.map((row, index) => {
+    const isKept = index < state.kept, probability = isKept ? weights[index] / whole : 0;
+    return { ...row, isKept, probability, cumulated: (cumulated += probability) };
+  }) };
+}
+
+/** The summed weight of tokens that are not among the candidates. Each has at most the last candidate's probability, which bounds the sum where a power is taken. */
+function others(candidates, highest, power) {
+  const last = candidates.at(-1), share = Math.max(0, 1 - candidates.reduce((sum, each) => sum + Math.exp(each.logprob), 0));
+  if (share < 1e-5) return { beyond: 0, certainty: "exact" };
+  const bound = share * Math.exp((last.logit - last.logprob - highest) * power + last.logprob * (power - 1));
+  return power === 1 ? { beyond: bound, certainty: "exact" } : power > 1 ? { beyond: bound / 2, certainty: "estimate" } : { beyond: bound, certainty: "at least" };
+}
+
+/** Bits of what is not known of a step: the entropy of the candidates, the others counted as one token, so that it is the least value. @param {number[]} logprobs */
+export function entropy(logprobs) {
+  const shares = logprobs.map(Math.exp), others = 1 - shares.reduce((sum, share) => sum + share, 0);
+  return -[...shares, others].reduce((sum, share) => sum + (share > 1e-9 ? share * Math.log2(share) : 0), 0);
+}
+
+/** Bits of surprise of the tokens of a text, their sum, and its perplexity; the first token, before which there is none, has none. @param {(number|undefined)[]} logprobs */
+export function surprise(logprobs) {
+  const bits = logprobs.map((each) => (each === undefined ? null : Math.max(0, -each / Math.LN2))), known = bits.filter((each) => each !== null);
+  const total = known.reduce((sum, each) => sum + each, 0), mean = known.length ? total / known.length : 0;
+  return { bits, total, mean, perplexity: 2 ** mean, worst: bits.map((_, index) => index).filter((index) => bits[index] !== null).sort((a, b) => bits[b] - bits[a] || a - b) };
+}

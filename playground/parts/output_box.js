@@ -1,0 +1,59 @@
+// One box for a prompt and the text that goes on from it, in place: the prompt can be edited, the tokens after it can be chosen.
+
+import { fill, h } from "./h.js";
+
+/**
+ * A control named "text" whose value is the prompt. `show` puts elements behind it; they are dimmed where they are of another prompt than is written.
+ * @param {{label: string, placeholder: string, onchange: () => void}} options
+ */
+export function outputBox({ label, placeholder, onchange }) {
+  const wrong = h("span", { class: "error", role: "alert", hidden: true, id: "prompt-error" }), behind = h("span", { class: "output" });
+  const prompt = h("span", { class: "prompt", role: "textbox", "aria-multiline": "true", "aria-label": label, spellcheck: false, data: { placeholder } });
+  try { prompt.contentEditable = "plaintext-only"; } catch { prompt.contentEditable = "true"; }
+  const box = h("div", { class: "panel document tokens", onclick: (event) => event.target === box && toEnd() }, prompt, behind);
+  const element = h("div", { class: "field" }, box, wrong);
+  const type = (text) => document.execCommand("insertText", false, text);
+  const toEnd = () => {
+    prompt.focus();
+    getSelection().selectAllChildren(prompt);
+    getSelection().collapseToEnd();
+  };
+  // Markup of what is pasted is left out by every browser then, and a line break is a character.
+  prompt.addEventListener("paste", (event) => {
+    event.preventDefault();
+    type(event.clipboardData.getData("text/plain").replace(/\r\n?/g, "\n"));
+  });
+  prompt.addEventListener("keydown", (event) => {
+    if (event.key !== "Enter" || event.ctrlKey || event.metaKey || event.isComposing) return;
+    event.preventDefault();
+    type("\n");
+  });
+  const self = {
+    name: "text", param: "text", initial: "", element, box,
+    get value() {
+      const nodes = [...prompt.childNodes];
+      return nodes.length === 1 && nodes[0].nodeName === "BR" ? "" : nodes.map((node) => (node.nodeName === "BR" ? "\n" : node.textContent)).join("");
+    },
+    set value(text) {
+      if (text !== self.value) prompt.textContent = text;
+      prompt.classList.toggle("none", !self.value);
+    },
+    error(text) {
+      [wrong.textContent, wrong.hidden] = [text, !text];
+      element.classList.toggle("wrong", !!text);
+      text ? prompt.setAttribute("aria-describedby", wrong.id) : prompt.removeAttribute("aria-describedby");
+      prompt.ariaInvalid = String(!!text);
+    },
+    focus: toEnd,
+    show: (...elements) => fill(behind, ...elements),
+    set isStale(value) { behind.classList.toggle("stale", value); },
+  };
+  prompt.addEventListener("input", () => {
+    prompt.classList.toggle("none", !self.value);
+    self.error("");
+    self.onchange?.(self.value);
+    onchange();
+  });
+  self.value = "";
+  return self;
+}

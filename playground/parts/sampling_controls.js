@@ -1,0 +1,34 @@
+// Controls of how tokens are chosen, by the names of the API.
+
+import { h } from "./h.js";
+
+const FIELDS = {
+  temperature: ["Temperature", { min: 0, max: 2, step: 0.05 }, 1],
+  top_p: ["Top-p", { min: 0.01, max: 1, step: 0.01 }, 1],
+  top_k: ["Top-k, 0 for all", { min: 0, max: 100 }, 0],
+  min_p: ["Min-p", { min: 0, max: 1, step: 0.01 }, 0],
+  repetition_penalty: ["Repetition penalty", { min: 0.5, max: 2, step: 0.05 }, 1],
+  presence_penalty: ["Presence penalty", { min: -2, max: 2, step: 0.1 }, 0],
+  frequency_penalty: ["Frequency penalty", { min: -2, max: 2, step: 0.1 }, 0],
+};
+const PRESETS = { likeliest: { temperature: 0 }, balanced: { temperature: 0.8, top_p: 0.95 }, free: { temperature: 1 }, custom: {} };
+
+/**
+ * @param {import("./screen.js").Screen} screen @param {HTMLElement} into @param {{prefix?: string, first?: Record<string, number>}} [options] `prefix` of the names in the permalink, `first` values
+ * @returns {{values: Record<string, number>}} those that are not off, as `sampling_params` of the API has them
+ */
+export function samplingControls(screen, into, { prefix = "", first = {} } = {}) {
+  const box = h("div", { class: "fields" });
+  const presets = screen.choice(`${prefix}preset`, { label: "Preset", options: [["likeliest", "Likeliest"], ["balanced", "Balanced"], ["free", "Free"], ["custom", "Custom"]], value: "custom", into, param: "" });
+  const all = Object.entries(FIELDS).map(([name, [label, range, off]]) => screen.number(prefix + name, { label, ...range, value: first[name] ?? off, param: name, into: box, onchange: () => mark() }));
+  const mark = () => { presets.value = Object.keys(PRESETS).find((key) => key !== "custom" && all.every(({ param, value }) => value === (PRESETS[key][param] ?? FIELDS[param][2]))) ?? "custom"; };
+  const chosen = presets.onchange;
+  presets.onchange = (key) => {
+    if (key !== "custom") for (const each of all) each.value = PRESETS[key][each.param] ?? FIELDS[each.param][2];
+    chosen(key);
+  };
+  presets.mark = mark;
+  into.append(box);
+  mark();
+  return { get values() { return Object.fromEntries(all.filter(({ param, value }) => value !== FIELDS[param][2] || param === "temperature").map(({ param, value }) => [param, value])); } };
+}

@@ -1,0 +1,97 @@
+// What may come next, reshaped here by the settings, without a call; and how surprising a text is.
+
+import { bytesOf, spelled, texts, tokenOf } from "../maths/branches.js";
+import { fixed, percent } from "../maths/numbers.js";
+import { shaped, surprise } from "../maths/sampling.js";
+import { visible } from "../maths/visible.js";
+import { debounced, fill, h } from "../parts/h.js";
+import { samplingControls } from "../parts/sampling_controls.js";
+import { table, tableButtons, tokenRow } from "../parts/shapes.js";
+
+const LIKELIEST = 50; // the most that the API gives
+const WORST = 10;
+
+/** @param {import("../parts/screen.js").Screen} screen */
+export default function build(screen) {
+  let tail = [], biases = {}, found = null;
+  const view = screen.choice("view", { label: "Show", options: [["next", "Next token"], ["surprise", "Surprise of the text"]], value: "next", param: "", onchange: () => screen.run() });
+  const soon = debounced(() => screen.element.isConnected && screen.run(), 500);
+  const text = screen.text("text", { label: "Text", rows: 4, isMain: true, onchange: () => { tail = []; soon(); } });
+  const chips = h("div", { class: "row", role: "group", "aria-label": "Appended tokens" }), settings = h("section", { class: "stack", "aria-label": "Settings" });
+  screen.add({ name: "tail", initial: [], get value() { return tail; }, set value(value) { tail = value; } });
+  screen.add({ name: "bias", initial: {}, get value() { return biases; }, set value(value) { biases = value; } });
+  screen.onexample = () => { tail = []; };
+  screen.action(run);
+  screen.input.append(chips, settings);
+  const sampling = samplingControls(screen, settings), changed = screen.changed.bind(screen);
+  screen.changed = () => { // by any control: the bars follow, and no call is made
+    changed();
+    show();
+  };
+  screen.onmodel = () => { [tail, biases, found] = [[], {}, null]; };
+
+  async function run({ model, call }) {
+    found = null;
+    if (view.value === "surprise") {
+      const answer = await call("api/GenerateUnary", { model: model.name, text: text.value, sampling_params: { max_tokens: 0, prompt_logprobs: 1 } });
+      found = { scores: answer.prompt_logprobs };
+      show();
+      return undefined;
+    }
+    const { results: [{ tokens }] } = await call("api/Tokenize", { model: model.name, texts: [text.value] }), prompt = tokens.map((token) => token.id), output = tail.map(([id]) => id);
+    const body = { model: model.name, ...(tail.length ? { token_ids: { ids: [...prompt, ...output] } } : { text: text.value }), sampling_params: { max_tokens: 1, temperature: 0, logprobs: LIKELIEST } };
+    const { results: [{ logprobs: [first] }], timings } = await call("api/GenerateUnary", body), { logit, logprob, top } = tokenOf(first);
+    found = { prompt, output, candidates: top.map((each) => ({ ...each, logit: each.logprob + logit - logprob })) };
+    show();
+    return `queue ${fixed(1e3 * timings.queue_seconds, 1)} ms, in all ${fixed(1e3 * timings.total_seconds, 1)} ms`;
+  }
+
+  function go(next) {
+    tail = next;
+    screen.run();
+  }
+
+  function bias(id, by) {
+    const value = Math.min(100, Math.max(-100, (biases[id] ?? 0) + by));
+    biases = { ...biases, [id]: value || undefined };
+    screen.changed();
+    screen.result.querySelector(`[data-key="${id}${by}"]`)?.focus();
+  }
+
+  function show() {
+    settings.hidden = chips.hidden = view.value === "surprise";
+    const undo = h("button", { type: "button", class: "plain", onclick: () => go(tail.slice(0, -1)) }, "Take back");
+    fill(chips, tail.length ? [h("span", { class: "small soft" }, "Appended"), tail.map(([, token]) => h("span", { class: "chip mono" }, visible(spelled(bytesOf(token)), true))), undo] : null);
+    if (!found || !!found.scores !== (view.value === "surprise")) return;
+    fill(screen.result, found.scores ? ofText(found.scores) : ofNext(found));
+  }
+
+  /** The likeliest tokens after the text. */
+  function ofNext({ candidates, prompt, output }) {
+    const { rows, kept, cut, beyond, certainty } = shaped(candidates, { ...sampling.values, logit_bias: biases }, prompt, output), most = Math.max(...rows.map((row) => Math.max(row.probability, Math.exp(row.logprob))));
+    const cells = rows.map((row) => {
+      const label = visible(spelled(row.bytes), true), step = (by, words) => h("button", { type: "button", class: "plain", "aria-label": `${words} the bias of ${label}`, data: { key: `${row.id}${by}` }, onclick: () => bias(row.id, by) }, by > 0 ? "+" : "−");
+      return [h("button", { type: "button", class: "plain mono", title: "Append and go on", onclick: () => go([...tail, [row.id, btoa(String.fromCharCode(...row.bytes))]]) }, label || "(empty)"), row.id, fixed(row.edited, 2),
+        h("span", { class: "track", title: `${percent(Math.exp(row.logprob))} before the settings` }, h("span", { class: "fill", style: { "--share": row.probability / most } }), h("span", { class: "was", style: { "--share": Math.exp(row.logprob) / most } })),
+        percent(row.probability), percent(row.cumulated), h("span", { class: "bias" }, step(-1, "Lower"), h("span", null, fixed(biases[row.id] ?? 0, 0)), step(1, "Raise"))];
+    });
+    const head = ["Token", "Id", "Logit", "", "Probability", "Cumulated", "Bias"], made = table(head, cells, { caption: "Likeliest next tokens" });
+    made.classList.add("shape");
+    made.querySelectorAll("tbody tr").forEach((row, index) => { row.className = index >= kept ? "out" : index === kept - 1 && cut ? "last" : ""; });
+    const rest = { exact: percent(beyond), estimate: `about ${percent(beyond)}`, "at least": `at least ${percent(beyond)}` }[certainty];
+    const share = beyond > 0 ? `The server gives the ${rows.length} likeliest tokens; all others together have ${rest}${certainty === "exact" ? "" : ", as their single probabilities are not known"}.` : "";
+    const words = [cut ? `${cut[0].toUpperCase()}${cut.slice(1)} keeps ${kept} of ${rows.length}${certainty === "exact" ? "" : ", estimated"}.` : "", share].filter(Boolean).join(" ");
+    const values = () => [["token", "id", "logit", "probability", "cumulated"], ...rows.map((row) => [spelled(row.bytes), row.id, row.edited, row.probability, row.cumulated])];
+    return [h("div", { class: "row spread" }, h("p", { class: "small soft" }, words || "A token that is chosen is appended."), tableButtons("next-token", values)), made];
+  }
+
+  /** How surprising each token of the text is after those before it. */
+  function ofText(scores) {
+    const tokens = scores.map(tokenOf), all = texts(tokens), { bits, total, mean, perplexity, worst } = surprise(scores.map((each, index) => (index ? each.logprob ?? 0 : undefined))), length = [...text.value].length;
+    const facts = [["Tokens", tokens.length], ["Bits", fixed(total, 1)], ["Bits per token", fixed(mean, 2)], ["Bits per character", fixed(total / length, 2)], ["Perplexity", fixed(perplexity, 1)]];
+    const rows = worst.slice(0, WORST).map((index) => [index + 1, h("span", { class: "mono" }, visible(all[index], true)), fixed(bits[index], 1), h("span", { class: "mono" }, visible(spelled(tokens[index].top[0].bytes), true)), percent(Math.exp(tokens[index].top[0].logprob))]);
+    return [h("dl", { class: "facts" }, facts.map(([name, value]) => [h("dt", null, name), h("dd", null, value)])),
+      tokenRow(tokens.map((_, index) => ({ text: all[index], isWarm: true, shade: Math.min(1, (bits[index] ?? 0) / 16), title: bits[index] === null ? "nothing before it" : `${fixed(bits[index], 1)} bits` })), { label: "Tokens by surprise" }),
+      h("p", { class: "small soft" }, "More surprising tokens are darker."), h("h2", null, "Most surprising"), table(["Place", "Token", "Bits", "Likeliest instead", "Probability"], rows, { caption: "Most surprising tokens" })];
+  }
+}
