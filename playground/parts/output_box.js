@@ -2,6 +2,8 @@
 
 import { fill, h } from "./h.js";
 
+const END = "\u2063"; // invisible, behind what is inserted: a browser puts no cursor behind a line break that ends the text
+
 /**
  * A control named "text" whose value is the prompt. `show` puts elements behind it; they are dimmed where they are of another prompt than is written.
  * @param {{label: string, placeholder: string, onchange: () => void}} options
@@ -12,7 +14,15 @@ export function outputBox({ label, placeholder, onchange }) {
   try { prompt.contentEditable = "plaintext-only"; } catch { prompt.contentEditable = "true"; }
   const box = h("div", { class: "panel document tokens", onclick: (event) => event.target === box && toEnd() }, prompt, behind);
   const element = h("div", { class: "field" }, box, wrong);
-  const type = (text) => document.execCommand("insertText", false, text);
+  const type = (text) => {
+    const range = getSelection().getRangeAt(0), end = new Text(END);
+    range.deleteContents();
+    range.insertNode(end);
+    range.insertNode(new Text(text));
+    range.setStartBefore(end);
+    range.collapse(true);
+    prompt.dispatchEvent(new Event("input", { bubbles: true }));
+  };
   const toEnd = () => {
     prompt.focus();
     getSelection().selectAllChildren(prompt);
@@ -32,7 +42,7 @@ export function outputBox({ label, placeholder, onchange }) {
     name: "text", param: "text", initial: "", element, box,
     get value() {
       const nodes = [...prompt.childNodes];
-      return nodes.length === 1 && nodes[0].nodeName === "BR" ? "" : nodes.map((node) => (node.nodeName === "BR" ? "\n" : node.textContent)).join("");
+      return nodes.length === 1 && nodes[0].nodeName === "BR" ? "" : nodes.map((node) => (node.nodeName === "BR" ? "\n" : node.textContent)).join("").replaceAll(END, "");
     },
     set value(text) {
       if (text !== self.value) prompt.textContent = text;

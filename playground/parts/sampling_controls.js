@@ -1,5 +1,6 @@
 // Controls of how tokens are chosen, by the names of the API.
 
+import { choice } from "./controls.js";
 import { h } from "./h.js";
 
 const FIELDS = {
@@ -18,17 +19,15 @@ const PRESETS = { likeliest: { temperature: 0 }, balanced: { temperature: 0.8, t
  * @returns {{values: Record<string, number>}} those that are not off, as `sampling_params` of the API has them
  */
 export function samplingControls(screen, into, { prefix = "", first = {} } = {}) {
-  const box = h("div", { class: "fields" });
-  const presets = screen.choice(`${prefix}preset`, { label: "Preset", options: [["likeliest", "Likeliest"], ["balanced", "Balanced"], ["free", "Free"], ["custom", "Custom"]], value: "custom", into, param: "" });
+  const box = h("div", { class: "compact" });
+  const presets = choice(`${prefix}preset`, { label: "Preset", options: [["likeliest", "Likeliest"], ["balanced", "Balanced"], ["free", "Free"], ["custom", "Custom"]], value: "custom" });
   const all = Object.entries(FIELDS).map(([name, [label, range, off]]) => screen.number(prefix + name, { label, ...range, value: first[name] ?? off, param: name, into: box, onchange: () => mark() }));
   const mark = () => { presets.value = Object.keys(PRESETS).find((key) => key !== "custom" && all.every(({ param, value }) => value === (PRESETS[key][param] ?? FIELDS[param][2]))) ?? "custom"; };
-  const chosen = presets.onchange;
   presets.onchange = (key) => {
     if (key !== "custom") for (const each of all) each.value = PRESETS[key][each.param] ?? FIELDS[each.param][2];
-    chosen(key);
+    screen.changed();
   };
-  presets.mark = mark;
-  into.append(box);
-  mark();
+  into.append(presets.element, box);
+  setTimeout(mark); // after the permalink's values
   return { get values() { return Object.fromEntries(all.filter(({ param, value }) => value !== FIELDS[param][2] || param === "temperature").map(({ param, value }) => [param, value])); } };
 }

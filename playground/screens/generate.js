@@ -42,12 +42,12 @@ export default function build(screen) {
   // Settings, and a second set to compare with.
   const settings = h("section", { class: "panel stack", "aria-label": "Settings" }, h("h2", null, "Settings"));
   screen.result.append(details, settings);
-  const sampling = samplingControls(screen, settings, { first: { temperature: 0.8 } }), more = h("div", { class: "fields" });
+  const sampling = samplingControls(screen, settings, { first: { temperature: 0.8 } }), more = h("div", { class: "compact" });
   settings.append(more);
   const length = screen.number("max_tokens", { label: "Tokens at most", min: 1, max: 512, value: 60, into: more });
   const seed = screen.number("seed", { label: "Seed", isBare: true, min: 0, value: 0, into: more });
   const isKept = screen.toggle("keep_seed", { label: "Keep the seed", into: more });
-  const samples = screen.choice("n", { label: "Samples side by side", options: [1, 2, 3, 4], value: 1, into: more });
+  const samples = screen.choice("n", { label: "Samples side by side", options: ["1", "2", "3", "4"], value: "1", into: more });
   const stop = screen.text("stop", { label: "Stop texts, one in a line; \\n is a line break", rows: 2, into: settings, param: "stop" });
   const isCompared = screen.toggle("compare", { label: "Compare with another model or other settings", into: settings });
   const second = h("div", { class: "stack" }), other = screen.choice("other_model", { label: "Second model", options: [], isMenu: true, into: second, param: "" });
@@ -59,6 +59,7 @@ export default function build(screen) {
     const names = screen.models.map((model) => model.name), chosen = other.value || given;
     other.setOptions(names);
     other.value = names.includes(chosen) ? chosen : screen.model.name;
+    other.initial = screen.model.name;
     length.input.max = screen.model.max_tokens;
   };
   render();
@@ -113,6 +114,7 @@ export default function build(screen) {
     plan = null;
     if (!isKept.value && !(isFirst && screen.given.run)) seed.value = Math.floor(Math.random() * 2 ** 31);
     isFirst = false;
+    screen.changed();
     const common = { max_tokens: length.value, stop: stop.value.split("\n").filter(Boolean).map((each) => each.replaceAll("\\n", "\n")), logprobs: LIKELIEST, seed: seed.value, fit_max_tokens: true };
     const sides = [{ model: model.name, sampling: sampling.values }, ...(isCompared.value ? [{ model: other.value, sampling: otherSampling.values }] : [])];
     const prompt = next.parent?.prompt ?? text.value, lanes = [];
@@ -169,7 +171,7 @@ export default function build(screen) {
 
   /** Numbers of a request in words. */
   function summary({ usage = {}, timings = {}, lanes }) {
-    const out = usage.output_tokens ?? 0, reason = lanes.length > 1 ? null : lanes[0].finish === "FINISH_REASON_LENGTH" ? "stopped at the most tokens" : lanes[0].reason ? `ended at ${JSON.stringify(lanes[0].reason)}` : "ended by the model";
+    const out = usage.output_tokens ?? 0, reason = lanes.length > 1 ? null : lanes[0].finish === "FINISH_REASON_LENGTH" ? "length limit reached" : lanes[0].reason ? `ended at ${JSON.stringify(lanes[0].reason)}` : "ended by the model";
     return [plural(out, "token"), timings.total_seconds && `${fixed(out / timings.total_seconds, 0)} tokens/s`, `first token ${duration(timings.time_to_first_token_seconds)}`, `queue ${duration(timings.queue_seconds ?? 0)}`,
       `${count(usage.reused_tokens ?? 0)} of ${plural(usage.prompt_tokens ?? 0, "prompt token")} reused`, reason].filter(Boolean).join(", ");
   }
@@ -177,9 +179,9 @@ export default function build(screen) {
   /** A token as the row shows it. */
   function item(token, differs = false) {
     const place = branches.rank(token), bits = token.top.length ? entropy(token.top.map((each) => each.logprob)) : 0;
-    const shade = { probability: Math.min(1, -token.logprob / Math.LN2 / 10), rank: place ? Math.log2(place) / Math.log2(LIKELIEST) : 1, entropy: Math.min(1, bits / 8), none: 0 }[colour.value];
+    const shade = { probability: Math.min(1, -token.logprob / Math.LN2 / 14), rank: place ? Math.log2(place) / Math.log2(LIKELIEST) : 1, entropy: Math.min(1, bits / 8), none: 0 }[colour.value];
     const words = [percent(Math.exp(token.logprob)), place ? `rank ${place}` : `not among the ${LIKELIEST} likeliest`, token.isPicked && "chosen by you", token.isCut && "ended the text", differs && "differs"];
-    return { text: token.text, shade, isWarm: colour.value !== "entropy", title: words.filter(Boolean).join(", ") };
+    return { text: token.text.replaceAll("\n", "↵\n"), shade, isWarm: colour.value !== "entropy", title: words.filter(Boolean).join(", ") };
   }
 
   /** The row of a branch's tokens from `start` on. */
@@ -217,7 +219,8 @@ export default function build(screen) {
     const { lanes } = view(), [first] = lanes, names = Object.keys({ ...first.settings, ...lane.settings }).filter((name) => lanes.some((each) => JSON.stringify(each.settings[name]) !== JSON.stringify(lane.settings[name])) && !["n"].includes(name));
     const words = [lanes.some((each) => each.model !== lane.model) && lane.model, ...names.map((name) => `${name.replaceAll("_", "-")} ${lane.settings[name] ?? "off"}`)].filter(Boolean).join(", ");
     const same = lanes.filter((each) => each.model === lane.model && each.settings === lane.settings);
-    return [words, same.length > 1 || !words ? `sample ${same.indexOf(lane) + 1}` : ""].filter(Boolean).join(", ").replace(/^s/, "S");
+    const whole = [words, same.length > 1 || !words ? `sample ${same.indexOf(lane) + 1}` : ""].filter(Boolean).join(", ");
+    return whole.startsWith(lane.model) ? whole : whole[0].toUpperCase() + whole.slice(1);
   }
 
   function showBranches() {

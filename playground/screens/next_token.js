@@ -17,7 +17,7 @@ export default function build(screen) {
   const view = screen.choice("view", { label: "Show", options: [["next", "Next token"], ["surprise", "Surprise of the text"]], value: "next", param: "", onchange: () => screen.run() });
   const soon = debounced(() => screen.element.isConnected && screen.run(), 500);
   const text = screen.text("text", { label: "Text", rows: 4, isMain: true, onchange: () => { tail = []; soon(); } });
-  const chips = h("div", { class: "row", role: "group", "aria-label": "Appended tokens" }), settings = h("section", { class: "stack", "aria-label": "Settings" });
+  const chips = h("div", { class: "row", role: "group", "aria-label": "Appended tokens" }), settings = h("details", { class: "stack", open: innerWidth >= 1000 }, h("summary", null, "Settings"));
   screen.add({ name: "tail", initial: [], get value() { return tail; }, set value(value) { tail = value; } });
   screen.add({ name: "bias", initial: {}, get value() { return biases; }, set value(value) { biases = value; } });
   screen.onexample = () => { tail = []; };
@@ -73,7 +73,7 @@ export default function build(screen) {
       const label = visible(spelled(row.bytes), true), step = (by, words) => h("button", { type: "button", class: "plain", "aria-label": `${words} the bias of ${label}`, data: { key: `${row.id}${by}` }, onclick: () => bias(row.id, by) }, by > 0 ? "+" : "−");
       return [h("button", { type: "button", class: "plain mono", title: "Append and go on", onclick: () => go([...tail, [row.id, btoa(String.fromCharCode(...row.bytes))]]) }, label || "(empty)"), row.id, fixed(row.edited, 2),
         h("span", { class: "track", title: `${percent(Math.exp(row.logprob))} before the settings` }, h("span", { class: "fill", style: { "--share": row.probability / most } }), h("span", { class: "was", style: { "--share": Math.exp(row.logprob) / most } })),
-        percent(row.probability), percent(row.cumulated), h("span", { class: "bias" }, step(-1, "Lower"), h("span", null, fixed(biases[row.id] ?? 0, 0)), step(1, "Raise"))];
+        ...(row.isKept ? [percent(row.probability), percent(row.cumulated)] : ["–", "–"]), h("span", { class: "bias" }, step(-1, "Lower"), h("span", null, fixed(biases[row.id] ?? 0, 0)), step(1, "Raise"))];
     });
     const head = ["Token", "Id", "Logit", "", "Probability", "Cumulated", "Bias"], made = table(head, cells, { caption: "Likeliest next tokens" });
     made.classList.add("shape");
