@@ -26,6 +26,7 @@ from service.api.admission import Admission
 from service.api.calls import CallObserver, Calls
 from service.api.operations import Operations, server_operations
 from service.errors import SettingError
+from service.observe.live import live_numbers
 from service.observe.logs import RequestLog
 from service.observe.metrics import Metrics
 from service.observe.observers import Observers
@@ -105,6 +106,10 @@ class App:
         """All metrics, as Prometheus reads them."""
         return self._metrics.page()
 
+    def live_numbers(self) -> dict[str, Any]:
+        """The numbers that change from second to second."""
+        return live_numbers(self._metrics)
+
     @property
     def is_live(self) -> bool:
         """Whether the server says that it lives."""
@@ -131,6 +136,10 @@ class App:
         numbers.num_calls = lambda: {
             "grpc": self._rpc.num_calls,
             **({} if self._http is None else {"http": self._http.front.num_calls}),
+        }
+        numbers.num_begun = lambda: {
+            "grpc": self._rpc.num_begun,
+            **({} if self._http is None else {"http": self._http.front.num_begun}),
         }
         if self._http is not None:
             numbers.http_statuses = self._http.front.statuses

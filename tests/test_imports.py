@@ -34,7 +34,7 @@ ROOMS = {
     "service/runtime": Room("errors contract"),
     "service/observe": Room(
         "errors records settings",
-        "logs metrics observers server statistics telemetry trace_files watchdog",
+        "live logs metrics observers server statistics telemetry trace_files watchdog",
     ),
     "service/batching": Room(
         "errors records contract runtime", "collate engine limits queue request"

@@ -215,6 +215,12 @@ OPERATORS = Dashboard(
                 "Bounded by --max-concurrent-rpcs, for each protocol.",
             ),
             Panel(
+                "Calls by protocol",
+                "reqps",
+                by("instance protocol", rate(server("attendant_calls_total"))),
+                "Calls begun, over gRPC and over HTTP; probes and scrapes are left out.",
+            ),
+            Panel(
                 "HTTP answers by status",
                 "reqps",
                 by(

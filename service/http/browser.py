@@ -33,8 +33,12 @@ class BrowserRules:
             hosts.add("*")
         return cls(frozenset(hosts), frozenset(listed(settings.http_allowed_origins)))
 
-    def check(self, headers: Mapping[bytes, bytes]) -> Headers:
-        """Headers for the answer. Raises `HttpError`."""
+    def check(self, headers: Mapping[bytes, bytes], *, is_page: bool = False) -> Headers:
+        """Headers for the answer. Raises `HttpError`.
+
+        A link of another site may lead to our own page, which is the same for all and can neither
+        be framed nor read from there.
+        """
         named = headers.get(b"host")
         host = (named or b"").decode("latin-1")
         if named is not None and not self._is_known(host):  # browsers name one
@@ -47,7 +51,8 @@ class BrowserRules:
         origin = headers.get(b"origin")
         site = headers.get(b"sec-fetch-site")
         if origin is None:
-            if site is None or site in OWN_SITES:
+            is_visit = is_page and headers.get(b"sec-fetch-mode") == b"navigate"
+            if site is None or site in OWN_SITES or is_visit:
                 return ()
             raise _foreign(site.decode("latin-1"))
         text = origin.decode("latin-1")

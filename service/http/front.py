@@ -21,7 +21,7 @@ from service.errors import AttendantError, Unavailable, forget_frames
 from service.http.body import read_body
 from service.http.browser import BrowserRules
 from service.http.request import Reply, Request
-from service.http.routes import Route, Router
+from service.http.routes import PAGE_PATH, Route, Router
 from service.http.status import HttpError
 from service.settings import Settings
 
@@ -48,6 +48,7 @@ class Front:
         self.admission = admission
         self.calls = calls
         self.num_calls = 0  # in flight
+        self.num_begun = 0  # since the start, without probes and scrapes
         self.statuses: Counter[int] = Counter()  # of answers
         self._elsewhere = elsewhere
         self._access = Access(settings, admission.refusals)
@@ -95,6 +96,7 @@ class Front:
             if not route.is_probe:
                 self._take_place()
                 has_place = True
+                self.num_begun += not route.is_scrape
             request.body = await read_body(request)
             reply = await route.handler(request)
             if reply is not None:
@@ -122,7 +124,8 @@ class Front:
         if is_preflight:
             request.reply_headers += self._rules.preflight(request.headers)
             return None
-        request.reply_headers += self._rules.check(request.headers)
+        is_page = request.path == PAGE_PATH and request.method in ("GET", "HEAD")
+        request.reply_headers += self._rules.check(request.headers, is_page=is_page)
         route, request.parameters = self._router.find(request.method, request.path)
         operation = route.operation_path(request.parameters)
         if operation in self._elsewhere:

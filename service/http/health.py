@@ -2,7 +2,7 @@
 
 import asyncio
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from service import __version__
 from service.http.request import Reply, Request
@@ -24,6 +24,8 @@ class ServerState(Protocol):
 
     def metrics_page(self) -> bytes: ...
 
+    def live_numbers(self) -> dict[str, Any]: ...
+
 
 @dataclass(frozen=True, slots=True)
 class Health:
@@ -43,6 +45,9 @@ class Health:
         page = await asyncio.to_thread(self.state.metrics_page)
         return Reply(page, content_type=METRICS_TYPE)
 
+    async def numbers(self, _: Request) -> Reply:
+        return Reply.json(await asyncio.to_thread(self.state.live_numbers))
+
     async def version(self, _: Request) -> Reply:
         return Reply.json({"version": __version__})
 
@@ -55,5 +60,6 @@ def health_routes(state: ServerState) -> tuple[Route, ...]:
         Route("GET", "/health", health.ready, OPEN, answers_503=True),
         Route("GET", "/v2/health/ready", health.ready, OPEN, answers_503=True),
         Route("GET", "/version", health.version, OPEN),
-        Route("GET", "/metrics", health.metrics, STATISTICS, gives="text/plain"),
+        Route("GET", "/api/live", health.numbers, STATISTICS, is_scrape=True),
+        Route("GET", "/metrics", health.metrics, STATISTICS, gives="text/plain", is_scrape=True),
     )

@@ -14,7 +14,7 @@ from importlib.resources.abc import Traversable
 
 from service.http.compression import best_encoding
 from service.http.request import Reply, Request
-from service.http.routes import OPEN, Route
+from service.http.routes import OPEN, PAGE_PATH, Route
 from service.http.status import Headers
 
 PACKAGE = "playground"
@@ -81,12 +81,12 @@ class Asset:
 
 
 def page_routes() -> tuple[Route, ...]:
-    """The page at `/`, and a route for each of its files."""
+    """The page's own route, and one for each of its files."""
     content_of = dict(sorted(_contents(files(PACKAGE))))
     page = content_of.pop(PAGE)
     digest = hashlib.sha256(repr(content_of).encode()).hexdigest()[:16]
     return (
-        _route("/", Asset.of(PAGE, page.replace(DIGEST.encode(), digest.encode())), None),
+        _route(PAGE_PATH, Asset.of(PAGE, page.replace(DIGEST.encode(), digest.encode())), None),
         *(
             _route(f"/{PACKAGE}/{{digest}}/{name}", Asset.of(name, content), digest)
             for name, content in content_of.items()

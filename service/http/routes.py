@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 Parameters: TypeAlias = dict[str, str]
 # None where it has answered by a stream.
 Handler: TypeAlias = "Callable[[Request], Awaitable[Reply | None]]"
+PAGE_PATH = "/"  # of the playground
 OPEN = "/grpc.health.v1.Health/Check"  # for probes: they need no token, only the key of `health`
 
 
@@ -37,6 +38,7 @@ class Route:
     takes_bytes: bool = False
     gives: str = "application/json"
     answers_503: bool = False
+    is_scrape: bool = False  # it reads the server's own numbers, and is not counted in them
 
     def operation_path(self, parameters: Parameters) -> str:
         chosen = self.operation

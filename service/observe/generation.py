@@ -135,12 +135,15 @@ class GenerationMetrics(Observer):
             if name != "ended"
         }
         self._bound = SimpleNamespace(**bound)
+        self.num_tokens = 0  # generated, as the counter has it
+        self.cache: WatchedSlots | None = None  # while an engine serves
         self._ended = {
             reason: instruments.ended.labels(*names, reason.value) for reason in FinishReason
         }
 
     def watch(self, cache: WatchedSlots) -> None:
         """Read the cache's gauges at a scrape."""
+        self.cache = cache
         self._bound.slots.set(cache.num_places)
         self._bound.slots_used.set_function(lambda: cache.num_taken_places)
         self._bound.usage.set_function(lambda: cache.num_taken_places / cache.num_places)
@@ -149,6 +152,7 @@ class GenerationMetrics(Observer):
 
     def unwatch(self) -> None:
         """Hold the cache no more, whose gauges read 0 from now on."""
+        self.cache = None
         bound = self._bound
         bound.slots.set(0)
         for gauge in (bound.slots_used, bound.usage, bound.tokens_used, bound.tokens_kept):
@@ -160,7 +164,9 @@ class GenerationMetrics(Observer):
         bound.iteration_rows.observe(step.num_rows)
         bound.run_seconds.observe(step.run_s)
         bound.other_seconds.observe(step.other_s)
-        bound.generation_tokens.inc(len(step.time_to_first_token_s) + len(step.inter_token_s))
+        num_tokens = len(step.time_to_first_token_s) + len(step.inter_token_s)
+        self.num_tokens += num_tokens
+        bound.generation_tokens.inc(num_tokens)
         bound.moved_rows.inc(step.num_moved_rows)
         bound.drafted_tokens.inc(step.num_drafted)
         bound.accepted_tokens.inc(step.num_agreed)

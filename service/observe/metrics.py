@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Sequence as Many
 from contextlib import contextmanager
 from itertools import accumulate
+from math import inf
 from typing import TypeAlias, TypeVar, get_args
 
 from prometheus_client import (
@@ -333,6 +334,10 @@ class _Buckets:
         for value in values:
             self._counts[bisect_left(self._bounds, value)] += 1
         self._total += sum(values)
+
+    def counts(self) -> dict[float, int]:
+        """The number of values up to each bound and above the one before it."""
+        return dict(zip((*self._bounds, inf), self._counts, strict=True))
 
     def show(self, family: HistogramMetricFamily, labels: Many[str]) -> None:
         names = [*map(floatToGoString, self._bounds), "+Inf"]

@@ -32,6 +32,7 @@ class ServerNumbers:
     is_ready: Callable[[], bool] = bool
     is_live: Callable[[], bool] = bool
     num_calls: Callable[[], dict[str, int]] = dict  # in flight by protocol, open streams included
+    num_begun: Callable[[], dict[str, int]] = dict  # by protocol since the start, without probes
     num_bytes: Callable[[], int] = int  # of requests in flight, and of answers not yet read
     num_unserved: Callable[[], int] = int  # models that are wanted and have no version
     certificate_ends_s: Callable[[], float | None] = _nothing  # since 1970; None without TLS
@@ -62,6 +63,12 @@ class ServerCollector(Collector):
         for protocol, count in numbers.num_calls().items():
             calls.add_metric((protocol,), count)
         yield calls
+        begun = CounterMetricFamily(
+            "attendant_calls", "Calls begun, without probes and scrapes", labels=("protocol",)
+        )
+        for protocol, count in numbers.num_begun().items():
+            begun.add_metric((protocol,), count)
+        yield begun
         responses = CounterMetricFamily(
             "attendant_http_responses", "Answers over HTTP, by status", labels=("status",)
         )

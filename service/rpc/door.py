@@ -74,6 +74,7 @@ class Door:
         self._refusals = admission.refusals
         self._max_calls = max_calls = settings.max_concurrent_rpcs
         self.num_calls = 0
+        self.num_begun = 0  # since the start, probes left out
         self.num_entered = 0  # probes included, since the start
         self._num_small: Counter[str] = Counter()  # calls of a method since one with a long message
         self._sent_long_s = -inf  # when a call that sent its long answer with its status was over
@@ -124,6 +125,7 @@ class Door:
         task = asyncio.current_task()  # the call's, which ends when its status is sent
         assert task is not None, "grpc.aio runs every call in a task"
         self.num_calls += 1
+        self.num_begun += 1
         stay = Stay()
         current_stay.set(stay)
         has_small = self._num_small[path] >= MIN_SMALL

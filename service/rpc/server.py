@@ -103,6 +103,11 @@ class RpcServer:
         """Calls in flight, open streams included and probes left out."""
         return sum(door.num_calls for door in self._doors)
 
+    @property
+    def num_begun(self) -> int:
+        """Calls since the start, probes left out."""
+        return sum(door.num_begun for door in self._doors)
+
     async def start(self) -> None:
         for server in self._servers:
             await server.start()
