@@ -167,10 +167,17 @@ export class Screen {
 
   /** Puts an example into the controls and runs it: a text into the main one, fields into those of their names. */
   show(example) {
-    const values = typeof example === "string" ? { [this.main?.name]: example } : example.values ?? example;
-    this.restore(values);
+    this.restore(this.#valuesOf(example));
     this.onexample?.(example);
     this.run();
+  }
+
+  /** Values by control of a text, of `{title, values}`, or of an example of ListModels, whose first text is the main one. */
+  #valuesOf(example) {
+    if (typeof example === "string") return { [this.main?.name]: example };
+    if (example.values) return example.values;
+    const { text, ...others } = example;
+    return { [this.main?.name]: text, ...Object.fromEntries(Object.entries(others).filter(([, value]) => value)) };
   }
 
   /** Presets in place of the model's examples: texts, or `{title, values}`. @type {any[] | undefined} */
@@ -178,7 +185,7 @@ export class Screen {
 
   #examples() {
     const all = this.presets ?? (this.model?.examples?.length ? this.model.examples : this.model?.example ? [this.model.example] : []);
-    const words = (each) => (typeof each === "string" ? each : each.title || Object.values(each).filter((value) => typeof value === "string" && value).join(" / "));
+    const words = (each) => (typeof each === "string" ? each : each.title || Object.values(each).filter((value) => value).join(" / "));
     this.exampleMenu.setOptions([["", "Choose"], ...all.map((each, index) => [index, words(each).slice(0, 60)])]);
     this.exampleMenu.element.hidden = !all.length;
     this.exampleMenu.onchange = (index) => {
@@ -208,7 +215,7 @@ export class Screen {
     }
     if (this.main && !this.main.value && !("run" in this.given)) {
       const first = this.presets?.[0] ?? this.model?.examples?.[0] ?? this.model?.example;
-      if (first) this.restore(typeof first === "string" ? { [this.main.name]: first } : first.values ?? first);
+      if (first) this.restore(this.#valuesOf(first));
     }
     this.restore(this.given);
     if (this.given.run) await this.run();

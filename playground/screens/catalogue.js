@@ -1,7 +1,5 @@
 // All screens: where they are in the navigation, which models they take, and what would make one.
 
-const hasSymbols = (model) => model.symbols?.length > 0;
-
 /**
  * @typedef {Object} Entry
  * @property {string} id its name in addresses, and with _ for - that of its file @property {string} title @property {string} group
@@ -11,10 +9,10 @@ const hasSymbols = (model) => model.symbols?.length > 0;
 
 /** @type {Entry[]} */
 export const CATALOGUE = [
-  { id: "generate", title: "Generate", group: "Text", tasks: ["text-generation"], fits: (model) => !hasSymbols(model), needs: "a generative model", demo: "gpt" },
-  { id: "next-token", title: "Next token", group: "Text", tasks: ["text-generation"], fits: (model) => !hasSymbols(model), needs: "a generative model", demo: "gpt" },
+  { id: "generate", title: "Generate", group: "Text", tasks: ["text-generation"], fits: (model) => !model.has_source, needs: "a generative model", demo: "gpt" },
+  { id: "next-token", title: "Next token", group: "Text", tasks: ["text-generation"], fits: (model) => !model.has_source, needs: "a generative model", demo: "gpt" },
   { id: "fill-mask", title: "Fill the mask", group: "Text", tasks: ["fill-mask"], needs: "a masked language model", demo: "bert" },
-  { id: "translate", title: "Sequence to sequence", group: "Text", tasks: ["text-generation"], fits: hasSymbols, needs: "an encoder-decoder", demo: "dates" },
+  { id: "translate", title: "Sequence to sequence", group: "Text", tasks: ["text-generation"], fits: (model) => model.has_source, needs: "an encoder-decoder", demo: "dates" },
   { id: "tokenizer", title: "Tokenizer", group: "Text", tasks: ["text-classification", "embedding", "text-generation", "fill-mask", "token-classification", "question-answering", "pair-scoring", "features", "attention"], needs: "a text model", demo: "gpt" },
   { id: "attention", title: "Attention heads", group: "Attention", tasks: ["attention"], needs: "a model exported with its attention", demo: "attention" },
   { id: "heads", title: "All heads", group: "Attention", tasks: ["attention"], needs: "a model exported with its attention", demo: "attention" },
@@ -22,7 +20,7 @@ export const CATALOGUE = [
   { id: "entities", title: "Entities", group: "Understanding", tasks: ["token-classification"], needs: "a token classifier", demo: "entities" },
   { id: "answers", title: "Answers", group: "Understanding", tasks: ["question-answering"], needs: "a model for question answering", demo: "answers" },
   { id: "similarity", title: "Similarity", group: "Vectors", tasks: ["embedding", "pair-scoring", "features"], needs: "an embedder", demo: "words" },
-  { id: "images", title: "Images", group: "Images", tasks: ["image-classification"], needs: "an image classifier", demo: "digits" },
+  { id: "images", title: "Images", group: "Images", tasks: ["image-classification", "image-attention"], needs: "an image classifier", demo: "digits" },
   { id: "models", title: "Models", group: "Server", tasks: [] },
   { id: "api", title: "API", group: "Server", tasks: [] },
 ];

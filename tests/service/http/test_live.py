@@ -14,7 +14,8 @@ SENT = {"model": "spam", "texts": ["win", "lunch"]}
 
 
 async def numbers(served: Served) -> dict[str, Any]:
-    return (await ask(served, "GET", "/api/live")).json
+    answer: dict[str, Any] = (await ask(served, "GET", "/api/live")).json
+    return answer
 
 
 async def test_the_numbers_are_those_of_the_calls(served: Served) -> None:
