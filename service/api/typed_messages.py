@@ -21,6 +21,7 @@ from service.serving.generative_model import GenerativeModel
 from service.serving.image_model import ImageModel
 from service.serving.model import Caller, ServedModel
 from service.serving.sequence_model import SequenceModel
+from service.serving.tasks.fill_mask import FILL_MASK
 from service.serving.tasks.table import METHODS
 from service.serving.tasks.task import Choice, Fields
 from service.serving.text_model import TextModel
@@ -149,9 +150,16 @@ def _described(model: ServedModel) -> text_pb2.Model:
         message.MergeFrom(text_fields)
     if isinstance(model, TextModel | GenerativeModel):
         message.vocabulary_size = model.tokenizer.num_tokens
-        message.mask_token = model.tokenizer.mask_token
     if isinstance(model, GenerativeModel):
         message.has_chat_template = model.chat is not None
+    if isinstance(model, TextModel):
+        message.mask_token = _mask_token(model)
     if isinstance(model, SequenceModel):
         message.symbols.extend(model.symbols[:MAX_LISTED_SYMBOLS])
     return message
+
+
+def _mask_token(model: TextModel) -> str:
+    if model.task is FILL_MASK:
+        return model.tokenizer.spelling(model.manifest.mask_token_id)
+    return model.tokenizer.mask_token

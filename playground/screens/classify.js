@@ -1,0 +1,67 @@
+// Classify: labels of a text with what each word contributes, or of many texts in a table.
+
+import { textsOf } from "../maths/csv.js";
+import { fixed, percent } from "../maths/numbers.js";
+import { visible } from "../maths/visible.js";
+import { batches, without, words } from "../maths/words.js";
+import { fill, h } from "../parts/h.js";
+import { bars, table, tableButtons, tip, tokenRow } from "../parts/shapes.js";
+
+const MOST_TEXTS = 64; // of leaving words out: the whole text, and 63 without a word or a few
+const scoresOf = (result) => new Map(result.labels.map(({ label, score }) => [label, score]));
+
+/** @param {import("../parts/screen.js").Screen} screen */
+export default function build(screen) {
+  let latest = null, explained = "";
+  const mode = screen.choice("mode", { label: "Classify", options: [["one", "One text"], ["many", "Several texts"]] });
+  const one = h("div", { class: "stack of-one" }), many = h("div", { class: "stack of-many" });
+  screen.input.append(one, many);
+  const text = screen.text("text", { label: "Text", rows: 5, isMain: true, param: "texts", into: one }), second = screen.text("text_pair", { label: "Second text", rows: 3, param: "text_pairs", into: one });
+  const leaves = screen.toggle("words", { label: "What each word contributes", value: true, into: one });
+  const list = screen.text("texts", { label: "Texts, one a line, or CSV with a column named text", rows: 8, into: many });
+  screen.add({ name: "label", initial: "", get value() { return explained; }, set value(label) { explained = label; } });
+  screen.onexample = () => { mode.value = "one"; };
+  screen.onmodel = (model) => {
+    second.element.hidden = !model.examples.some((each) => each.text_pair);
+    if (!list.value) list.initial = list.value = model.examples.map((each) => each.text).join("\n");
+    if (!model.labels.includes(explained)) explained = "";
+  };
+
+  screen.action(async ({ model, call }) => {
+    const classify = async (texts) => {
+      const results = [];
+      for (const part of batches(texts, MOST_TEXTS)) results.push(...(await call("api/Classify", { model: model.name, texts: part, all_scores: true, ...(second.value && mode.value === "one" && { text_pairs: part.map(() => second.value) }) })).results);
+      return results;
+    };
+    if (mode.value === "many") return tabulate(model, await classifyAll(textsOf(list.value), classify));
+    const spans = leaves.value ? words(text.value, MOST_TEXTS - 1) : [], parts = spans.length > 1 ? spans : [];
+    const [whole, ...others] = await classify([text.value, ...without(text.value, parts)]);
+    latest = { text: text.value, whole, parts, others: others.map(scoresOf) };
+    show();
+  });
+
+  const classifyAll = async (texts, classify) => (texts.length ? (await classify(texts)).map((result, index) => [texts[index], result]) : []);
+
+  function tabulate(model, all) {
+    const head = ["Text", "Label", ...model.labels], rows = all.map(([each, result]) => [each, result.labels[0].label, ...model.labels.map((label) => scoresOf(result).get(label))]);
+    fill(screen.result, rows.length ? [table(head, rows.map((row) => row.map((value) => (typeof value === "number" ? percent(value) : value))), { caption: "Labels of the texts" }), h("div", null, tableButtons("labels", () => [head, ...rows]))] : h("p", { class: "placeholder" }, "Give a text in each line."));
+  }
+
+  function show() {
+    const { text: whole, whole: { labels }, parts, others } = latest, shown = explained || labels[0].label, full = labels.find(({ label }) => label === shown).score;
+    const pick = ({ label }, index) => {
+      explained = label;
+      show();
+      screen.changed();
+      screen.result.querySelectorAll(".bars button")[index].focus();
+    };
+    const effects = others.map((scores) => full - scores.get(shown)), most = Math.max(0.01, ...effects.map(Math.abs));
+    const row = parts.map(({ start, end }, index) => ({ text: whole.slice(start, end), shade: Math.abs(effects[index]) / most, isWarm: effects[index] < 0, title: `${effects[index] < 0 ? "against" : "for"} ${shown}: ${fixed(100 * effects[index], 1)} points` }));
+    const marked = row.length > 0 && tokenRow(row, { label: `Words for and against ${shown}`, onfocus: (index, element) => (index === null ? tip(null) : tip(element, `Without “${visible(row[index].text)}”: ${percent(full - effects[index])} ${shown}, ${fixed(100 * effects[index], 1)} points less`)) });
+    if (marked) [...marked.children].forEach((element, index) => element.before(visible(whole.slice(index ? parts[index - 1].end : 0, parts[index].start))));
+    const ranked = row.map(({ text: word }, index) => [word, `${effects[index] > 0 ? "+" : ""}${fixed(100 * effects[index], 2)}`, effects[index]]).sort((a, b) => b[2] - a[2]).map(([word, points]) => [word, points]);
+    fill(screen.result, bars(labels.map(({ label, score }) => ({ label, value: score, isOn: row.length > 0 && label === shown })), { most: 1, label: "Labels", onpick: row.length > 0 ? pick : undefined }),
+      marked && [h("h2", null, `Words for and against ${visible(shown)}`), h("div", { class: "panel" }, marked), h("p", { class: "small soft" }, "Each word is left out in turn. Blue: without it the label is less likely. Orange: without it the label is likelier."),
+        h("details", null, h("summary", null, "As a table"), table(["Word", "Points of probability"], ranked, { caption: "What each word contributes" }))]);
+  }
+}
