@@ -168,6 +168,7 @@ async def test_every_served_model_is_listed_with_what_its_manifest_says(served: 
         example=classifier_manifest().example,
         examples=[pb.Example(text=classifier_manifest().example)],  # it has no others
         max_batch_size=64,
+        vocabulary_size=len(SPECIAL + WORDS),
     )
     assert (mini.task, mini.embedding_size, mini.pooling) == ("embedding", 4, "mean, normalised")
     assert mini.origin == "here"
