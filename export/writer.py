@@ -10,9 +10,10 @@ The first must succeed. Each further one is written if it is accurate enough, an
 out with the reason otherwise.
 """
 
+import json
 import shutil
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from export.errors import ExportError
 from export.graphs.files import save
 from export.settings import GraphKind
 from models.writing import writing
+from service.contract.conversation import TOKENIZER_CONFIG
 from service.contract.manifest import MODEL_FILENAME, Manifest, Variant
 from service.contract.model_config import parse_config
 from service.errors import LoadError
@@ -95,6 +97,7 @@ class ExportedModel:
     variants: tuple[Built, ...] = ()  # beside it; the manifest has them too
     encoder: onnx.ModelProto | None = None  # of an encoder-decoder, whose graph writes
     prefill: onnx.ModelProto | None = None  # as in `Built`
+    chat: Mapping[str, Any] = field(default_factory=dict)  # its templates, see `read_chat`
     config: ModelConfig | None = None  # for the server; None: it follows from the manifest
 
     @property
@@ -156,6 +159,9 @@ def _write_version(exported: ExportedModel, folder: Path) -> None:
     if exported.tokenizer is not None:
         text = exported.tokenizer.to_str(pretty=True)  # `save` has errors of its own
         (folder / "tokenizer.json").write_text(text, encoding="utf-8")
+    if exported.chat:
+        text = json.dumps(exported.chat, indent=2, ensure_ascii=False) + "\n"
+        (folder / TOKENIZER_CONFIG).write_text(text, encoding="utf-8")
     (folder / "manifest.json").write_text(exported.manifest.to_json(), encoding="utf-8")
 
 

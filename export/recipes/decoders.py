@@ -29,6 +29,7 @@ from export.precision.rows import quantize_rows
 from export.precision.samples import largest_values, sample_rows
 from export.settings import ExportSettings, GraphKind, HeldOut, OnStep, versions
 from export.writer import Built, ExportedModel, build_graphs
+from models.checkpoints.chat_templates import end_of_turn
 from models.checkpoints.checkpoint import Checkpoint
 from models.networks.gpt import GPT
 from service.contract.manifest import GraphDevice, Manifest, Precision, Variant
@@ -79,7 +80,7 @@ def export_decoder(
         task="text-generation",
         max_tokens=checkpoint.max_tokens,
         pad_token_id=network.config.eos_token_id,
-        eos_token_ids=(network.config.eos_token_id,),
+        eos_token_ids=_ends(checkpoint, network),
         origin=checkpoint.origin,
         **example_fields(settings, of_texts(BEGINNINGS)),
         versions=versions(),
@@ -87,8 +88,21 @@ def export_decoder(
     )
     main = graphs.main
     return ExportedModel(
-        main.graph, checkpoint.tokenizer, manifest, graphs.others, prefill=main.prefill
+        main.graph,
+        checkpoint.tokenizer,
+        manifest,
+        graphs.others,
+        prefill=main.prefill,
+        chat=checkpoint.chat,
     )
+
+
+def _ends(checkpoint: Checkpoint, network: GPT) -> tuple[int, ...]:
+    """The tokens that end a text: the network's, and the one that ends a turn of a conversation."""
+    spelled = end_of_turn(checkpoint.chat)
+    of_turn = checkpoint.tokenizer.token_to_id(spelled) if spelled is not None else None
+    ends = (network.config.eos_token_id, of_turn)
+    return tuple(dict.fromkeys(token_id for token_id in ends if token_id is not None))
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from torch import Tensor, nn
 
+from models.checkpoints.chat_templates import TOKENIZER_CONFIG, read_chat
 from models.checkpoints.hub import download_folder, is_hub_id
 from models.checkpoints.huggingface import CONFIG_FILE, WEIGHTS_FILE, load_pretrained
 from models.checkpoints.weights import assign_weights, build_on_meta, check_digest, read_tensors
@@ -37,7 +38,7 @@ __all__ = ["Checkpoint", "CheckpointError", "load_checkpoint", "save_checkpoint"
 
 FORMAT = "attendant-checkpoint-1"
 WEIGHTS_DIGEST = "weights_sha256"  # of the whole file; checkpoints of before have none
-CHECKPOINT_FILES = (CONFIG_FILE, WEIGHTS_FILE, TOKENIZER_FILE)
+CHECKPOINT_FILES = (CONFIG_FILE, WEIGHTS_FILE, TOKENIZER_FILE, TOKENIZER_CONFIG)
 NO_TOKENIZER = Tokenizer(WordLevel({}, unk_token=""))  # of a network that reads no texts
 REPORT_FILES = ("training.json", "confusion.png", "loss.png", "attention.png")
 
@@ -53,6 +54,7 @@ class Checkpoint:
     max_tokens: int  # longest row, special tokens included
     origin: str  # where the weights come from: hub id or folder name, and training data
     metrics: dict[str, float] = field(default_factory=dict)
+    chat: Mapping[str, Any] = field(default_factory=dict)  # templates: see `read_chat`
 
     def __post_init__(self) -> None:
         kind, config = kind_of(self.model), self.config
@@ -111,7 +113,13 @@ def load_checkpoint(source: str | Path) -> Checkpoint:
     tokenizer = load_tokenizer(pretrained.folder, is_byte_level=task == "text-generation")
     with fields_of(path, {}):
         return Checkpoint(
-            pretrained.model, task, pretrained.labels, tokenizer, pretrained.max_tokens, origin
+            pretrained.model,
+            task,
+            pretrained.labels,
+            tokenizer,
+            pretrained.max_tokens,
+            origin,
+            chat=read_chat(pretrained.folder),
         )
 
 
@@ -136,6 +144,8 @@ def _contents_of(checkpoint: Checkpoint) -> dict[str, bytes]:
     contents = {WEIGHTS_FILE: save(_contiguous(checkpoint.model.state_dict()))}
     if kind_of(checkpoint.model).has_tokenizer:
         contents[TOKENIZER_FILE] = checkpoint.tokenizer.to_str(pretty=True).encode()
+    if checkpoint.chat:
+        contents[TOKENIZER_CONFIG] = _to_json(checkpoint.chat).encode()
     digest = hashlib.sha256(contents[WEIGHTS_FILE]).hexdigest()
     config = {**_config_of(checkpoint), WEIGHTS_DIGEST: digest}
     contents[CONFIG_FILE] = _to_json(config).encode()
@@ -220,4 +230,5 @@ def _load_own(folder: Path) -> Checkpoint:
             max_tokens=int(values["max_tokens"]),
             origin=str(values["origin"]),
             metrics={str(name): float(value) for name, value in values["metrics"].items()},
+            chat=read_chat(folder),
         )

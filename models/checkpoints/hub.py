@@ -9,6 +9,7 @@ from pathlib import Path
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
+from models.checkpoints.chat_templates import CHAT_FILES
 from models.errors import CheckpointError
 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
@@ -16,7 +17,7 @@ MODEL_FILES = (
     "config.json",
     "model.safetensors",
     "tokenizer.json",
-    "tokenizer_config.json",
+    *CHAT_FILES,
     "vocab.txt",
     "vocab.json",
     "merges.txt",
