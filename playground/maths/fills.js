@@ -1,9 +1,9 @@
 // Fills of a mask under two prompts, as pairs.
 
-/** Every token that a list has, the likeliest first. @param {{token: string, logprob: number}[][]} lists @returns {string[]} */
+/** Every token that a list has, the likeliest first; ids without a spelling are left out. @param {{token: string, logprob: number}[][]} lists @returns {string[]} */
 export function union(lists) {
   const best = new Map();
-  for (const { token, logprob } of lists.flat()) best.set(token, Math.max(logprob, best.get(token) ?? -Infinity));
+  for (const { token, logprob } of lists.flat()) if (token) best.set(token, Math.max(logprob, best.get(token) ?? -Infinity));
   return [...best].sort((a, b) => b[1] - a[1]).map(([token]) => token);
 }
 

@@ -213,7 +213,7 @@ export class Screen {
       await this.onmodel?.(this.model);
       this.#examples();
     }
-    if (this.main && !this.main.value && !("run" in this.given)) {
+    if (this.main && !this.main.value && !("run" in this.given) && !(this.main.name in this.given)) {
       const first = this.presets?.[0] ?? this.model?.examples?.[0] ?? this.model?.example;
       if (first) this.restore(this.#valuesOf(first));
     }
