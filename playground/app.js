@@ -4,6 +4,7 @@ import { session } from "./api/client.js";
 import { models } from "./api/models.js";
 import { parse, write } from "./maths/permalink.js";
 import { announce, fill, h } from "./parts/h.js";
+import { startLive } from "./parts/live_strip.js";
 import { Screen } from "./parts/screen.js";
 import { CATALOGUE } from "./screens/catalogue.js";
 
@@ -86,3 +87,4 @@ try {
   announce(error.message);
 }
 await open();
+startLive(document.getElementById("live"));

@@ -25,10 +25,10 @@ export const addressOf = (path) => new URL(path.replace(/^\//, ""), document.bas
 
 /**
  * The answer, whatever its form. Throws `ApiError`.
- * @param {string} path @param {{method?: string, body?: any, signal?: AbortSignal, headers?: Record<string, string>}} [options]
+ * @param {string} path @param {{method?: string, body?: any, signal?: AbortSignal, headers?: Record<string, string>, asks?: boolean}} [options] `asks`: for a token that is missing
  * @returns {Promise<Response>}
  */
-export async function request(path, { method, body, signal, headers = {} } = {}) {
+export async function request(path, { method, body, signal, headers = {}, asks = true } = {}) {
   const isRaw = body instanceof Uint8Array || body instanceof Blob || body instanceof ArrayBuffer;
   const sent = body === undefined ? undefined : isRaw ? body : JSON.stringify(body);
   for (;;) {
@@ -42,13 +42,13 @@ export async function request(path, { method, body, signal, headers = {} } = {})
     }
     if (response.ok) return response;
     const error = errorOf(await response.text(), response.status);
-    if (response.status !== 401 || !(await session.ask(error.message))) throw error;
+    if (response.status !== 401 || !asks || !(await session.ask(error.message))) throw error;
   }
 }
 
-/** @returns {Promise<any>} */
+/** The parsed answer, null of an empty one. @returns {Promise<any>} */
 export async function json(path, options) {
-  return (await request(path, options)).json();
+  return JSON.parse((await (await request(path, options)).text()) || "null");
 }
 
 /** The events of an answer, parsed; the stream ends when the caller leaves the loop. @returns {AsyncGenerator<any>} */

@@ -1,6 +1,6 @@
 // What all screens have: model, examples, controls, run and stop, times, errors, permalink, request.
 
-import { ApiError, events, json } from "../api/client.js";
+import { ApiError, events, json, request } from "../api/client.js";
 import { models } from "../api/models.js";
 import { duration } from "../maths/numbers.js";
 import { write } from "../maths/permalink.js";
@@ -80,7 +80,7 @@ export class Screen {
 
   /** Runs the action; one that is running is stopped first. */
   async run() {
-    if (!this.#action || !this.model) return;
+    if (!this.#action || (this.entry.tasks.length && !this.model)) return;
     this.stop();
     const running = this.#running = new AbortController(), { signal } = running, started = performance.now();
     this.#hasRun = true;
@@ -126,8 +126,9 @@ export class Screen {
   }
 
   #call = (signal) => async (path, body, options = {}) => {
-    this.#last = { call: { path, body, ...options } };
-    return (this.#last.answer = await json(path, { body, signal, ...options }));
+    const { read = "json", ...others } = options;
+    this.#last = { call: { path, body, method: options.method } };
+    return (this.#last.answer = await (read === "json" ? json(path, { body, signal, ...others }) : (await request(path, { body, signal, ...others }))[read]()));
   };
 
   #stream = (signal) => {
@@ -218,6 +219,7 @@ export class Screen {
       if (first) this.restore(this.#valuesOf(first));
     }
     this.restore(this.given);
+    await this.onstart?.();
     if (this.given.run) await this.run();
     else if (this.#runSoon) this.#runSoon();
     models.addEventListener("change", this.#modelsChanged);

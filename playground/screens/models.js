@@ -1,10 +1,80 @@
-// The models that are served.
+// Models: what is in the repository, its state, tensors, configuration and statistics; loading, and a console for tensors.
 
+import { json } from "../api/client.js";
 import { models } from "../api/models.js";
-import { fill } from "../parts/h.js";
-import { table } from "../parts/shapes.js";
+import { count, duration } from "../maths/numbers.js";
+import { fill, h } from "../parts/h.js";
+import { table, tabs } from "../parts/shapes.js";
+import { tensorConsole } from "./tensor_console.js";
 
-export default function build(screen) {
+const WORDS = { READY: "ready", UNAVAILABLE: "not loaded", LOADING: "loading", UNLOADING: "unloading" };
+const code = (value, label) => h("pre", { class: "code", tabIndex: 0, "aria-label": label }, JSON.stringify(value, null, 2));
+const facts = (pairs) => h("dl", { class: "facts" }, pairs.filter(([, value]) => value).map(([name, value]) => [h("dt", null, name), h("dd", null, String(value))]));
+
+/** @param {import("../parts/screen.js").Screen} screen */
+export default async function build(screen) {
   screen.wide();
-  fill(screen.result, table(["Name", "Version", "Task"], models.list.map((model) => [model.name, model.version, model.task]), { caption: "Models" }));
+  const list = h("div"), detail = h("section", { class: "stack", "aria-label": "Chosen model" }), chosen = screen.add({ name: "name", initial: "", value: screen.given.name ?? "" });
+  screen.input.append(list, screen.notice);
+  screen.result.append(detail);
+
+  async function refresh() {
+    try {
+      const index = await json("v2/repository/index", { body: {} });
+      const rows = index.map(({ name, version, state, reason }) => {
+        const model = models.list.find((each) => each.name === name && each.version === version), isReady = state === "READY", verb = isReady ? "Unload" : "Load";
+        return [h("button", { type: "button", class: "plain", "aria-pressed": String(name === chosen.value), onclick: () => choose(name) }, name), version, [WORDS[state] ?? state.toLowerCase(), reason].filter(Boolean).join(": "), model?.task ?? "", model?.precision ?? "", model?.graph_device || "any",
+          h("button", { type: "button", class: "plain", "aria-label": `${verb} ${name}`, onclick: () => change(name, verb.toLowerCase()) }, verb)];
+      });
+      fill(list, rows.length ? table(["Model", "Version", "State", "Task", "Precision", "Device", ""], rows, { caption: "Models of the repository" }) : h("p", { class: "placeholder" }, "The repository has no models. attendant demo gpt --keep trains one and puts it there."));
+      if (!chosen.value && index.length) chosen.value = index[0].name;
+    } catch (error) { screen.wrong(error); }
+  }
+
+  async function change(name, verb) {
+    screen.wrong(null);
+    try {
+      await json(`v2/repository/models/${encodeURIComponent(name)}/${verb}`, { body: {} });
+    } catch (error) { screen.wrong(error); }
+    await Promise.all([refresh(), models.refresh()]);
+    await show();
+  }
+
+  async function choose(name) {
+    chosen.value = name;
+    screen.changed();
+    for (const button of list.querySelectorAll("[aria-pressed]")) button.ariaPressed = String(button.textContent === name);
+    await show();
+  }
+
+  async function show() {
+    const name = chosen.value, path = `v2/models/${encodeURIComponent(name)}`;
+    if (!name) return;
+    const parts = await Promise.all([path, `${path}/config`, `${path}/stats`].map((each) => json(each).catch(() => null)));
+    if (name !== chosen.value) return;
+    const [metadata, config, stats] = parts, model = models.list.find((each) => each.name === name);
+    if (!metadata) return fill(detail, h("h2", null, name), h("p", { class: "soft" }, "Not served now."));
+    const tensors = [...metadata.inputs.map((each) => ["input", each]), ...metadata.outputs.map((each) => ["output", each])].map(([kind, { name: tensor, datatype, shape }]) => [kind, tensor, datatype, `[${shape.join(", ")}]`]);
+    fill(detail, h("h2", null, name), tabs([
+      { label: "Overview", panel: h("div", { class: "stack" }, model && facts([["Task", model.task], ["Origin", model.origin], ["Tokens at most", model.max_tokens], ["Vocabulary", model.vocabulary_size], ["Layers", model.num_layers], ["Heads", model.num_heads], ["Rows of a batch", model.max_batch_size],
+        ["Embedding", model.embedding_size && `${model.embedding_size} values, ${model.pooling}`], ["Layout", [model.layout, model.layout_reason].filter(Boolean).join(", ")], ["Labels", model.labels?.join(", ")]]), table(["", "Tensor", "Type", "Shape"], tensors, { caption: "Tensors" })) },
+      { label: "Console", panel: tensorConsole(screen, metadata, config, model) },
+      { label: "Statistics", panel: statistics(stats?.model_stats?.[0]) },
+      { label: "Configuration", panel: code(config, "Configuration") },
+    ], { label: name }));
+  }
+
+  screen.onstart = async () => {
+    await refresh();
+    await choose(chosen.value);
+  };
+  models.addEventListener("change", refresh);
+  screen.onclose = () => models.removeEventListener("change", refresh);
+}
+
+function statistics(stats) {
+  if (!stats) return h("p", { class: "soft" }, "Statistics are not offered.");
+  const mean = ({ count: times, ns }) => [count(times), times ? duration(ns / times / 1e9) : "–"], names = { success: "Answered", fail: "Failed", queue: "In the queue", compute_input: "Input", compute_infer: "Computing", compute_output: "Output", cache_hit: "Cache hits", cache_miss: "Cache misses" };
+  return h("div", { class: "stack" }, table(["", "Count", "Mean"], Object.entries(names).map(([key, words]) => [words, ...mean(stats.inference_stats[key])]), { caption: "Requests" }),
+    stats.batch_stats.length ? table(["Rows", "Runs", "Mean"], stats.batch_stats.map((each) => [each.batch_size, ...mean(each.compute_infer)]), { caption: "Runs by batch size" }) : null);
 }

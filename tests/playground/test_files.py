@@ -1,6 +1,8 @@
 """The playground's files: how much they weigh, and what they may not contain."""
 
+import gzip
 import re
+from collections.abc import Iterator
 from importlib.resources import files
 from pathlib import Path
 
@@ -10,7 +12,12 @@ PLAYGROUND = Path(str(files("playground")))
 FILES = sorted(
     path for path in PLAYGROUND.rglob("*") if path.is_file() and path.suffix not in (".pyc", ".py")
 )
-MOST_BYTES = 150_000
+SCREENS = [
+    PLAYGROUND / "screens" / f"{name.replace('-', '_')}.js"
+    for name in re.findall(r'{ id: "([^"]+)"', (PLAYGROUND / "screens/catalogue.js").read_text())
+]
+MOST_BYTES, MOST_ZIPPED_BYTES = 150_000, 45_000
+MOST_BYTES_IN_ALL = 300_000
 # What would read markup, run text as code, or reach another origin; the CSP refuses it, too.
 FORBIDDEN = re.compile(
     r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function"
@@ -18,9 +25,35 @@ FORBIDDEN = re.compile(
 )
 
 
-def test_all_files_together_are_small() -> None:
+def imports_of(path: Path) -> Iterator[Path]:
+    """The modules that a module imports at once; screens are imported when they are opened."""
+    for name in re.findall(r'\bfrom "([.][^"]+)"', path.read_text()):
+        yield (path.parent / name).resolve()
+
+
+def loaded_for(screen: Path) -> set[Path]:
+    """All files that a browser loads for a screen, with the shell."""
+    waiting = [PLAYGROUND / name for name in ("app.js", "index.html", "style.css", "icon.svg")]
+    waiting.append(screen)
+    loaded: set[Path] = set()
+    while waiting:
+        path = waiting.pop()
+        if path not in loaded:
+            loaded.add(path)
+            waiting += imports_of(path) if path.suffix == ".js" else ()
+    return loaded
+
+
+@pytest.mark.parametrize("screen", filter(Path.exists, SCREENS), ids=lambda path: path.stem)
+def test_what_a_screen_loads_is_small(screen: Path) -> None:
+    contents = [path.read_bytes() for path in loaded_for(screen)]
+    assert sum(map(len, contents)) <= MOST_BYTES
+    assert sum(len(gzip.compress(content)) for content in contents) <= MOST_ZIPPED_BYTES
+
+
+def test_all_files_together_have_a_bound() -> None:
     sizes = {path.name: path.stat().st_size for path in FILES}
-    assert sum(sizes.values()) <= MOST_BYTES, sizes
+    assert sum(sizes.values()) <= MOST_BYTES_IN_ALL, sizes
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)

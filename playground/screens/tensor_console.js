@@ -1,0 +1,58 @@
+// A form made from a model's metadata, which sends any tensors, as JSON or in binary.
+
+import { ApiError, request } from "../api/client.js";
+import { pack, unpack } from "../maths/tensors.js";
+import * as controls from "../parts/controls.js";
+import { fill, h } from "../parts/h.js";
+import { heatMap } from "../parts/picture.js";
+import { table } from "../parts/shapes.js";
+
+const MOST_SHOWN = 512, MOST_SIDE = 128;
+
+/** @param {import("../parts/screen.js").Screen} screen */
+export function tensorConsole(screen, metadata, config, model) {
+  const isOptional = (name) => config?.input?.find((input) => input.name === name)?.optional, result = h("div", { class: "stack" });
+  const inputs = metadata.inputs.map(({ name, datatype, shape }) => {
+    const title = `${name} (${datatype}${isOptional(name) ? ", optional" : ""})`, isText = datatype === "BYTES" && !isOptional(name);
+    return { name, datatype, shape: controls.text(`${name}-shape`, { label: `Shape of ${name}`, rows: 1, value: shape.map((size) => (size < 0 ? 1 : size)).join(", ") }),
+      data: controls.text(`${name}-data`, { label: title, rows: 2, isCode: true, value: isText ? JSON.stringify([model?.example ?? "text"]) : "", placeholder: isOptional(name) ? "Left out" : "[1, 2, 3]" }) };
+  });
+  const form = controls.choice(`form`, { label: "Form", options: ["JSON", "binary"], value: "JSON" });
+
+  function body() {
+    const read = ({ name, datatype, shape, data }) => {
+      try {
+        return { name, datatype, shape: shape.value.split(",").map((size) => Number(size.trim())), data: JSON.parse(data.value).flat(Infinity) };
+      } catch {
+        data.error("Expected a list as JSON has it.");
+        throw new ApiError(400, `The data of ${name} is no list.`);
+      }
+    };
+    return { inputs: inputs.filter(({ data }) => data.value.trim()).map(read) };
+  }
+
+  async function send({ signal, call }) {
+    const path = `v2/models/${encodeURIComponent(metadata.name)}/infer`;
+    let answer;
+    if (form.value === "JSON") answer = await call(path, body());
+    else {
+      const { body: bytes, length } = pack(body()), response = await request(path, { body: bytes, signal, headers: { "inference-header-content-length": String(length) } });
+      answer = unpack(new Uint8Array(await response.arrayBuffer()), Number(response.headers.get("inference-header-content-length")));
+    }
+    fill(result, answer.outputs.map(output));
+  }
+
+  const line = h("div"), panel = h("div", { class: "stack" }, inputs.map(({ shape, data }) => h("div", { class: "fields" }, data.element, shape.element)), form.element, line, result);
+  screen.action(send, { label: "Send", into: line });
+  screen.runButton.type = "button";
+  screen.runButton.addEventListener("click", () => screen.run());
+  return panel;
+}
+
+function output({ name, datatype, shape, data }) {
+  const text = JSON.stringify(data.slice(0, MOST_SHOWN)), columns = shape.at(-1), rows = data.length / columns, isMap = rows > 1 && columns > 1 && rows <= MOST_SIDE && columns <= MOST_SIDE && datatype.startsWith("FP");
+  const numbers = (size) => Array.from({ length: size }, (_, index) => String(index));
+  return h("section", { class: "stack" }, table(["Output", "Type", "Shape", "Values"], [[name, datatype, `[${shape.join(", ")}]`, data.length]], { caption: name }),
+    isMap ? heatMap({ label: name, values: data.map(Number), rows: numbers(rows), columns: numbers(columns), isSigned: true, cell: 20 }) : null,
+    h("pre", { class: "code", tabIndex: 0, "aria-label": `Values of ${name}` }, data.length > MOST_SHOWN ? `${text.slice(0, -1)}, … ${data.length - MOST_SHOWN} more]` : text));
+}

@@ -1,0 +1,79 @@
+"""The models, the tensor console, and the description of the API."""
+
+import json
+
+import pytest
+from playwright.async_api import expect
+
+from tests.playground.browsers import Opened
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+SETTINGS = {"model_control_mode": "explicit", "load_models": "*"}
+
+
+async def test_models_are_listed_with_their_tensors_and_statistics(tab: Opened) -> None:
+    page = await tab.open("#/models?name=spam")
+    rows = page.get_by_role("region", name="Models of the repository").get_by_role("row")
+    index = await tab.call("v2/repository/index", {})
+    await expect(rows).to_have_count(len(index) + 1)
+    await expect(page.get_by_role("heading", name="spam")).to_be_visible()
+    await expect(page.get_by_role("region", name="Tensors")).to_contain_text("BYTES")
+    await page.get_by_role("tab", name="Configuration").click()
+    await expect(page.get_by_label("Configuration").last).to_contain_text("max_batch_size")
+    await page.get_by_role("tab", name="Statistics").click()
+    await expect(page.get_by_role("region", name="Requests")).to_contain_text("Answered")
+
+
+@pytest.mark.parametrize("form", ["JSON", "binary"])
+async def test_the_console_sends_tensors_and_shows_what_comes_back(tab: Opened, form: str) -> None:
+    """`simple` adds and subtracts two inputs of 16 numbers."""
+    page = await tab.open("#/models?name=simple")
+    await page.get_by_role("tab", name="Console").click()
+    for name, number in (("INPUT0", 3), ("INPUT1", 2)):
+        await page.get_by_label(f"{name} (INT32)", exact=True).fill(json.dumps([number] * 16))
+    await page.get_by_role("radio", name=form).click()
+    await page.get_by_role("button", name="Send").click()
+    await expect(page.get_by_label("Values of OUTPUT0")).to_have_text(
+        json.dumps([5] * 16, separators=(",", ":"))
+    )
+    await expect(page.get_by_label("Values of OUTPUT1")).to_contain_text("[1,1,1")
+
+
+async def test_wrong_data_is_told_at_its_field(tab: Opened) -> None:
+    page = await tab.open("#/models?name=simple")
+    await page.get_by_role("tab", name="Console").click()
+    field = page.get_by_label("INPUT0 (INT32)", exact=True)
+    await field.fill("one")
+    await page.get_by_role("button", name="Send").click()
+    await expect(page.get_by_text("Expected a list as JSON has it.")).to_be_visible()
+    assert await field.get_attribute("aria-invalid") == "true"
+
+
+async def test_a_model_is_unloaded_and_loaded(tab: Opened) -> None:
+    page = await tab.open("#/models?name=mini")
+    await page.get_by_role("button", name="Unload mini").click()
+    await expect(page.get_by_role("button", name="Load mini", exact=True)).to_be_visible()
+    await expect(page.get_by_text("Not served now.")).to_be_visible()
+    tab.complaints.clear()  # the server's 400 for its metadata
+    await page.get_by_role("button", name="Load mini", exact=True).click()
+    await expect(page.get_by_role("button", name="Unload mini")).to_be_visible()
+
+
+async def test_every_operation_of_the_description_is_there(tab: Opened) -> None:
+    page = await tab.open("#/api?others=true")
+    document = await page.evaluate("fetch('openapi.json').then((answer) => answer.json())")
+    operations = page.get_by_role("navigation", name="Operations").get_by_role("button")
+    await expect(operations).to_have_count(sum(map(len, document["paths"].values())))
+    await page.get_by_label("Find").fill("post similarity")
+    await expect(operations).to_have_text(["POST /api/Similarity"])
+
+
+async def test_an_operation_is_tried(tab: Opened) -> None:
+    page = await tab.open("#/api?operation=POST+%2Fapi%2FClassify")
+    await expect(page.get_by_text("attendant.v1.TextService/Classify over gRPC")).to_be_visible()
+    body = {"model": "spam", "texts": ["win a prize"]}
+    await page.get_by_label("Body", exact=True).fill(json.dumps(body))
+    await page.get_by_role("button", name="Send").click()
+    shown = json.loads(await page.get_by_label("Answer of the server").inner_text())
+    answered = await tab.call("api/Classify", body)
+    assert shown["results"] == answered["results"]
