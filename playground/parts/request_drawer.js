@@ -1,7 +1,6 @@
 // The last call of a screen, for other programs, and its answer as it came.
 
 import { addressOf, session } from "../api/client.js";
-import { curl, inJavaScript, inPython } from "../api/snippets.js";
 import { copyButton, h } from "./h.js";
 import { tabs } from "./shapes.js";
 
@@ -11,7 +10,8 @@ const MOST_CHARACTERS = 200_000; // of an answer; more is left out of the page, 
 export function requestDrawer(last) {
   const base = addressOf("").replace(/\/$/, "");
   const answer = (value) => (value === undefined ? "There is no answer yet." : JSON.stringify(value, null, 2));
-  const forms = { curl: ({ call }) => curl(call, base, !!session.token), Python: ({ call }) => inPython(call, base, !!session.token), JavaScript: ({ call }) => inJavaScript(call, base, !!session.token),
+  let snippets = null; // loaded when the drawer is opened for the first time
+  const forms = { curl: ({ call }) => snippets.curl(call, base, !!session.token), Python: ({ call }) => snippets.inPython(call, base, !!session.token), JavaScript: ({ call }) => snippets.inJavaScript(call, base, !!session.token),
     Request: ({ call }) => JSON.stringify(call.body ?? null, null, 2), Answer: (each) => answer(each.answer) };
   const all = Object.entries(forms).map(([label, form]) => {
     const code = h("pre", { class: "code", tabIndex: 0, "aria-label": label });
@@ -20,11 +20,15 @@ export function requestDrawer(last) {
       const whole = text();
       code.textContent = whole.length > MOST_CHARACTERS ? `${whole.slice(0, MOST_CHARACTERS)}\n… ${whole.length - MOST_CHARACTERS} more characters; Copy has all of them.` : whole;
     };
-    return { label, panel: h("div", { class: "stack" }, code, h("div", null, copyButton(text))), onshow: () => drawer?.open && show(), show };
+    return { label, panel: h("div", { class: "stack" }, code, h("div", null, copyButton(text))), onshow: () => snippets && show(), show };
   });
   let drawer = null;
   const strip = tabs(all, { label: "Forms of the request" });
   drawer = h("details", { class: "request", ontoggle: () => drawer.update() }, h("summary", null, "Request"), strip);
-  drawer.update = () => drawer.open && all[strip.chosen].show();
+  drawer.update = async () => {
+    if (!drawer.open) return;
+    snippets ??= await import("../api/snippets.js");
+    all[strip.chosen].show();
+  };
   return drawer;
 }

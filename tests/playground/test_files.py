@@ -44,7 +44,9 @@ def loaded_for(screen: Path) -> set[Path]:
     return loaded
 
 
-@pytest.mark.parametrize("screen", filter(Path.exists, SCREENS), ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "screen", [each for each in SCREENS if each.exists()], ids=lambda path: path.stem
+)
 def test_what_a_screen_loads_is_small(screen: Path) -> None:
     contents = [path.read_bytes() for path in loaded_for(screen)]
     assert sum(map(len, contents)) <= MOST_BYTES
