@@ -1,10 +1,11 @@
 // Text goes on in its place: streamed, coloured, cut at any token and continued from another, side by side.
 
-import { models } from "../api/models.js";
 import * as branches from "../maths/branches.js";
 import { count, duration, fixed, percent, plural } from "../maths/numbers.js";
 import { entropy } from "../maths/sampling.js";
 import { visible } from "../maths/visible.js";
+import { json } from "../api/client.js";
+import { conversation, promptTokens, spelledPrompt } from "../parts/conversation.js";
 import { announce, copyButton, fill, h } from "../parts/h.js";
 import { outputBox } from "../parts/output_box.js";
 import { samplingControls } from "../parts/sampling_controls.js";
@@ -22,17 +23,23 @@ export default function build(screen) {
   const text = outputBox({ label: "Prompt", placeholder: "Write the beginning of a text", onchange: () => update() });
   screen.element.classList.add("flipped");
   screen.result.ariaLabel = "Token and settings";
+  const chat = conversation(screen, { onchange: () => update(), render: async (messages) => spelledPrompt(await promptTokens((path, body) => json(path, { body }), screen.model.name, messages)) });
   screen.add(text, { isMain: true });
+  screen.add(chat);
   const columns = h("div", { class: "lanes" }), crumbs = h("nav", { "aria-label": "Branches", class: "small" }), details = h("section", { class: "panel stack", "aria-label": "Token" });
   const button = (words, onclick) => h("button", { type: "button", onclick }, words);
   const undo = button("Undo", () => move(-1)), redo = button("Redo", () => move(1)), again = button("Regenerate", () => start({ ...view() }));
-  const clear = button("Clear", () => push({ prompt: text.value, parent: null, keep: 0, lanes: [] })), edit = button("Edit all", () => {
+  const clear = button("Clear", () => push({ prompt: text.value, parent: null, keep: 0, lanes: [] })), reply = button("Next message", () => {
+    chat.value = [...chat.value, { role: "user", content: text.value }, { role: "assistant", content: wholeText().slice(text.value.length) }];
+    push({ prompt: "", messages: chat.value, parent: null, keep: 0, lanes: [] });
+    text.focus();
+  }), edit = button("Edit all", () => {
     const whole = wholeText();
     push({ prompt: whole, parent: null, keep: 0, lanes: [] });
     text.focus();
   });
   screen.action(run, { label: "Generate" });
-  screen.runButton.parentElement.after(h("div", { class: "row" }, undo, redo, again, edit, clear, copyButton(wholeText)));
+  screen.runButton.parentElement.after(h("div", { class: "row" }, reply, undo, redo, again, edit, clear, copyButton(wholeText)));
   screen.input.append(columns, crumbs);
   const colour = screen.choice("colour", { label: "Colour", options: Object.keys(COLOURS).map((key) => [key, key[0].toUpperCase() + key.slice(1)]), value: "probability", into: null });
   colour.onchange = wrap(colour.onchange, () => render());
@@ -61,6 +68,7 @@ export default function build(screen) {
     other.value = names.includes(chosen) ? chosen : screen.model.name;
     other.initial = screen.model.name;
     length.input.max = screen.model.max_tokens;
+    chat.update();
   };
   render();
 
@@ -83,6 +91,7 @@ export default function build(screen) {
 
   function show() {
     text.value = view().prompt;
+    if (view().messages) chat.value = view().messages;
     pinned = null;
     render();
     screen.changed();
@@ -94,7 +103,7 @@ export default function build(screen) {
     screen.run();
   }
 
-  function isStale() { return view().lanes.length > 0 && text.value !== view().prompt; }
+  function isStale() { return view().lanes.length > 0 && (text.value !== view().prompt || JSON.stringify(chat.before(text.value)) !== JSON.stringify(current().before)); }
 
   // Buttons by what is shown.
   function update() {
@@ -105,6 +114,9 @@ export default function build(screen) {
     undo.disabled = at === 0;
     redo.disabled = at === views.length - 1;
     again.disabled = clear.disabled = edit.disabled = !hasOutput || stale;
+    [reply.hidden, edit.hidden] = [!chat.isChat, chat.isChat];
+    text.box.classList.toggle("chat", chat.isChat);
+    reply.disabled = again.disabled || view().lanes.length !== 1;
     second.hidden = !isCompared.value;
     legend.textContent = COLOURS[colour.value];
   }
@@ -117,30 +129,32 @@ export default function build(screen) {
     screen.changed();
     const common = { max_tokens: length.value, stop: stop.value.split("\n").filter(Boolean).map((each) => each.replaceAll("\\n", "\n")), logprobs: LIKELIEST, seed: seed.value, fit_max_tokens: true };
     const sides = [{ model: model.name, sampling: sampling.values }, ...(isCompared.value ? [{ model: other.value, sampling: otherSampling.values }] : [])];
-    const prompt = next.parent?.prompt ?? text.value, lanes = [];
+    const prompt = next.parent?.prompt ?? text.value, before = next.parent ? next.parent.before : chat.before(prompt), messages = chat.value, lanes = [];
     for (const side of sides) {
       const isGreedy = side.sampling.temperature === 0;
       side.settings = { ...side.sampling, ...common, n: isGreedy ? 1 : +samples.value };
-      side.lanes = Array.from({ length: side.settings.n }, () => ({ id: all.length + lanes.length, parent: next.parent ?? null, keep: next.keep, tokens: next.picked ? [next.picked] : [], prompt, model: side.model, settings: side.settings, text: next.picked ? branches.spelled(next.picked.bytes) : "", finish: "", decoder: new TextDecoder() }));
+      side.lanes = Array.from({ length: side.settings.n }, () => ({ id: all.length + lanes.length, parent: next.parent ?? null, keep: next.keep, tokens: next.picked ? [next.picked] : [], prompt, before, messages, model: side.model, settings: side.settings, text: next.picked ? branches.spelled(next.picked.bytes) : "", finish: "", decoder: new TextDecoder() }));
       lanes.push(...side.lanes);
     }
     if (at === 0 && !view().lanes.length) view().prompt = prompt;
-    const running = { prompt, parent: next.parent ?? null, keep: next.keep, picked: next.picked, lanes };
+    const running = { prompt, messages, parent: next.parent ?? null, keep: next.keep, picked: next.picked, lanes };
     all.push(...lanes);
     views = [...views.slice(Math.max(0, at + 2 - MOST_VIEWS), at + 1), running];
     at = views.length - 1;
     pinned = null;
     render();
-    const ended = await Promise.allSettled(sides.map((side) => generate(side, prompt, call, stream)));
+    const ended = await Promise.allSettled(sides.map((side) => generate(side, call, stream)));
     if (view() === running) render();
     const failed = ended.find((each) => each.status === "rejected");
     if (failed) throw failed.reason;
     return sides.map(summary).join(" · ");
   }
 
-  async function generate(side, prompt, call, stream) {
-    const [first] = side.lanes, hasOne = branches.lineage(first).every((each) => each.model === side.model), before = branches.path(first), body = { model: side.model, sampling_params: { ...side.settings } };
-    if (!before.length) body.text = prompt;
+  async function generate(side, call, stream) {
+    const [first] = side.lanes, { prompt } = first, hasOne = branches.lineage(first).every((each) => each.model === side.model), before = branches.path(first), body = { model: side.model, sampling_params: { ...side.settings } };
+    if (!before.length && first.before) body.conversation = { messages: first.before };
+    else if (!before.length) body.text = prompt;
+    else if (first.before) body.token_ids = { ids: [...(await promptTokens(call, side.model, first.before)), ...before].map((token) => token.id) };
     else if (!hasOne) body.text = prompt + branches.texts(before).join("");
     else {
       const { results: [{ tokens }] } = await call("api/Tokenize", { model: side.model, texts: [prompt] });
@@ -224,7 +238,7 @@ export default function build(screen) {
   }
 
   function showBranches() {
-    const leaf = current(), open = (branch) => () => push({ prompt: branch.prompt, parent: branch.parent, keep: branch.keep, picked: branch.tokens[0]?.isPicked ? branch.tokens[0] : undefined, lanes: [branch] });
+    const leaf = current(), open = (branch) => () => push({ prompt: branch.prompt, messages: branch.messages, parent: branch.parent, keep: branch.keep, picked: branch.tokens[0]?.isPicked ? branch.tokens[0] : undefined, lanes: [branch] });
     const name = (branch) => {
       const [token] = branch.tokens, start = branch.parent ? `Token ${branch.keep + 1}: ` : "";
       return start + (token ? `“${visible(branches.texts(branch.tokens).join(""), true).slice(0, 24)}”` : "nothing");

@@ -1,0 +1,59 @@
+"""The chat of the screen that generates text, with a model that has a chat template."""
+
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.async_api import expect
+
+from tests.fakes.chats import rendered, write_chat_model
+from tests.fakes.serving import Served, serving, write_models
+from tests.fakes.sessions import greedy_text
+from tests.playground.browsers import Opened
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@asynccontextmanager
+async def chatting(repository: Path, **settings: Any) -> AsyncIterator[Served]:
+    write_models(repository)
+    write_chat_model(repository)
+    async with serving(repository, **settings) as served:
+        yield served
+
+
+SERVE = chatting
+
+
+async def test_a_chat_goes_on_from_what_the_template_makes_of_its_messages(tab: Opened) -> None:
+    page = await tab.open("#/generate?model=talks&mode=chat&text=hi&temperature=0&max_tokens=4")
+    output, run = page.locator(".document .output"), page.locator("button.primary")
+    done = expect(page.locator("section[aria-busy]"))
+    await run.click()
+    await done.to_have_attribute("aria-busy", "false")
+    first = greedy_text(rendered(("user", "hi")), 4)
+    await expect(output).to_have_text(first)
+    await page.get_by_role("button", name="Next message").click()
+    messages = page.get_by_role("list", name="Messages").get_by_role("listitem")
+    await expect(messages).to_have_text(["Youhi", f"Model{first}"])
+    await page.get_by_role("textbox", name="Prompt").press_sequentially("yo")
+    await page.keyboard.press("Control+Enter")
+    await done.to_have_attribute("aria-busy", "false")
+    prompt = rendered(("user", "hi"), ("assistant", first), ("user", "yo"))
+    second = greedy_text(prompt, 4)
+    await expect(output).to_have_text(second)
+    await page.get_by_text("Rendered prompt").click()
+    await expect(page.get_by_label("Rendered prompt")).to_have_text(prompt)
+    await expect(run).to_have_text("Continue")
+    await run.click()
+    await expect(output).to_have_text(greedy_text(prompt, 8))
+
+
+async def test_models_without_a_template_have_no_chat(tab: Opened) -> None:
+    page = await tab.open("#/generate?model=tale&mode=chat&text=hi")
+    await expect(page.get_by_role("textbox", name="Prompt")).to_have_text("hi")
+    await expect(page.get_by_role("radio", name="Chat")).to_be_hidden()
+    await expect(page.get_by_role("link", name=re.compile("Generate"))).to_be_visible()
