@@ -71,3 +71,23 @@ export function differing(mine, others, most = 1024) {
     else lengths[(i + 1) * width + j] >= lengths[i * width + j + 1] ? i++ : j++;
   return differs;
 }
+
+/** What is shown, and what was before and after it: Undo and Redo. */
+export class History {
+  #all;
+  #at = 0;
+
+  /** @param {any} first @param {number} most that are kept */
+  constructor(first, most) { [this.#all, this.most] = [[first], most]; }
+
+  get now() { return this.#all[this.#at]; }
+
+  push(next) {
+    this.#all = [...this.#all.slice(0, this.#at + 1), next].slice(-this.most);
+    this.#at = this.#all.length - 1;
+  }
+
+  canMove(step) { return this.#at + step in this.#all; }
+
+  move(step) { if (this.canMove(step)) this.#at += step; }
+}

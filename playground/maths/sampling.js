@@ -20,17 +20,17 @@ export function edited({ id, logit }, settings, seen, counts) {
 
 /**
  * The candidates by their new probabilities, and what is known of the others.
- * `beyond` is the share of all other tokens; `certainty` says whether it is exact, an estimate, or at least that much. `cut` names the setting that keeps the fewest.
- * @param {Candidate[]} candidates @param {Settings} settings @param {number[]} [prompt] ids @param {number[]} [output] ids
- * @returns {{rows: Shaped[], kept: number, beyond: number, cut: string, certainty: "exact"|"estimate"|"at least"}}
+ * `beyond` is the share of all other tokens; `certainty` says whether it is known or an estimate. `cut` names the setting that keeps the fewest.
+ * @param {Candidate[]} candidates @param {Settings} settings @param {number[]} [prompt] ids @param {number[]} [output] ids @param {number} [size] of the vocabulary
+ * @returns {{rows: Shaped[], kept: number, beyond: number, cut: string, certainty: "exact"|"estimate"}}
  */
-export function shaped(candidates, settings, prompt = [], output = []) {
+export function shaped(candidates, settings, prompt = [], output = [], size = 0) {
   const { temperature = 1, top_k = 0, top_p = 1, min_p = 0 } = settings, counts = new Map();
   for (const id of output) counts.set(id, (counts.get(id) ?? 0) + 1);
   const seen = new Set([...prompt, ...output]), isGreedy = temperature < GREEDY_BELOW, power = isGreedy ? 1 : 1 / temperature;
   const rows = candidates.map((each) => ({ ...each, edited: edited(each, settings, seen, counts) })).sort((a, b) => b.edited - a.edited || a.id - b.id);
   const highest = rows[0]?.edited ?? 0, weights = rows.map((row) => Math.exp((row.edited - highest) * power));
-  const state = { kept: rows.length, cut: "", ...others(candidates, highest, power) };
+  const state = { kept: rows.length, cut: "", ...others(candidates, highest, power, size) };
   const sum = () => weights.slice(0, state.kept).reduce((total, each) => total + each, 0);
   const keep = (count, cut) => { if (count < state.kept || state.beyond) Object.assign(state, { kept: Math.min(count, state.kept), cut, beyond: 0, certainty: "exact" }); };
   const guess = () => { if (state.beyond) Object.assign(state, { beyond: state.beyond / 2, certainty: "estimate" }); };
@@ -54,12 +54,12 @@ export function shaped(candidates, settings, prompt = [], output = []) {
   }) };
 }
 
-/** The summed weight of tokens that are not among the candidates. Each has at most the last candidate's probability, which bounds the sum where a power is taken. */
-function others(candidates, highest, power) {
-  const last = candidates.at(-1), share = Math.max(0, 1 - candidates.reduce((sum, each) => sum + Math.exp(each.logprob), 0));
+/** The summed weight of tokens that are not among the candidates. Where a power is taken it lies between those of equal tokens and of tokens like the last candidate. */
+function others(candidates, highest, power, size) {
+  const last = candidates.at(-1), share = Math.max(0, 1 - candidates.reduce((sum, each) => sum + Math.exp(each.logprob), 0)), count = Math.max(1, size - candidates.length);
   if (share < 1e-5) return { beyond: 0, certainty: "exact" };
-  const bound = share * Math.exp((last.logit - last.logprob - highest) * power + last.logprob * (power - 1));
-  return power === 1 ? { beyond: bound, certainty: "exact" } : power > 1 ? { beyond: bound / 2, certainty: "estimate" } : { beyond: bound, certainty: "at least" };
+  const sum = (share * Math.exp(last.logprob * (power - 1)) + share ** power * count ** (1 - power)) / 2;
+  return { beyond: sum * Math.exp((last.logit - last.logprob - highest) * power), certainty: power === 1 ? "exact" : "estimate" };
 }
 
 /** Bits of what is not known of a step: the entropy of the candidates, the others counted as one token, so that it is the least value. @param {number[]} logprobs */

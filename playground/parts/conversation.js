@@ -1,6 +1,6 @@
 // Messages before the one that is written, of models with a chat template, and the prompt that the template makes of them.
 
-import { texts, tokenOf } from "../maths/branches.js";
+import { tokenOf } from "../maths/branches.js";
 import { visible } from "../maths/visible.js";
 import { fill, h } from "./h.js";
 
@@ -40,6 +40,3 @@ export function conversation(screen, { onchange, render }) {
   };
   return self;
 }
-
-/** @param {import("../maths/branches.js").Token[]} tokens */
-export const spelledPrompt = (tokens) => texts(tokens).join("");

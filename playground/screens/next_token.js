@@ -68,7 +68,7 @@ export default function build(screen) {
 
   /** The likeliest tokens after the text. */
   function ofNext({ candidates, prompt, output }) {
-    const { rows, kept, cut, beyond, certainty } = shaped(candidates, { ...sampling.values, logit_bias: biases }, prompt, output), most = Math.max(...rows.map((row) => Math.max(row.probability, Math.exp(row.logprob))));
+    const { rows, kept, cut, beyond, certainty } = shaped(candidates, { ...sampling.values, logit_bias: biases }, prompt, output, screen.model.vocabulary_size), most = Math.max(...rows.map((row) => Math.max(row.probability, Math.exp(row.logprob))));
     const cells = rows.map((row) => {
       const label = visible(spelled(row.bytes), true), step = (by, words) => h("button", { type: "button", class: "plain", "aria-label": `${words} the bias of ${label}`, data: { key: `${row.id}${by}` }, onclick: () => bias(row.id, by) }, by > 0 ? "+" : "−");
       return [h("button", { type: "button", class: "plain mono", title: "Append and go on", onclick: () => go([...tail, [row.id, btoa(String.fromCharCode(...row.bytes))]]) }, label || "(empty)"), row.id, fixed(row.edited, 2),
@@ -78,9 +78,8 @@ export default function build(screen) {
     const head = ["Token", "Id", "Logit", "", "Probability", "Cumulated", "Bias"], made = table(head, cells, { caption: "Likeliest next tokens" });
     made.classList.add("shape");
     made.querySelectorAll("tbody tr").forEach((row, index) => { row.className = index >= kept ? "out" : index === kept - 1 && cut ? "last" : ""; });
-    const rest = { exact: percent(beyond), estimate: `about ${percent(beyond)}`, "at least": `at least ${percent(beyond)}` }[certainty];
-    const share = beyond > 0 ? `The server gives the ${rows.length} likeliest tokens; all others together have ${rest}${certainty === "exact" ? "" : ", as their single probabilities are not known"}.` : "";
-    const words = [cut ? `${cut[0].toUpperCase()}${cut.slice(1)} keeps ${kept} of ${rows.length}${certainty === "exact" ? "" : ", estimated"}.` : "", share].filter(Boolean).join(" ");
+    const isExact = certainty === "exact", share = beyond > 0 ? `The server gives the ${rows.length} likeliest tokens; all others together have ${isExact ? percent(beyond) : `about ${percent(beyond)}, as their single probabilities are not known`}.` : "";
+    const words = [cut ? `${cut[0].toUpperCase()}${cut.slice(1)} keeps ${kept} of ${rows.length}${isExact ? "" : ", estimated"}.` : "", share].filter(Boolean).join(" ");
     const values = () => [["token", "id", "logit", "probability", "cumulated"], ...rows.map((row) => [spelled(row.bytes), row.id, row.edited, row.probability, row.cumulated])];
     return [h("div", { class: "row spread" }, h("p", { class: "small soft" }, words || "A token that is chosen is appended."), tableButtons("next-token", values)), made];
   }

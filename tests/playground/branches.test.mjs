@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
-import { bytesOf, differing, lineage, owner, path, rank, spelled, texts, written } from "../../playground/maths/branches.js";
+import { History, bytesOf, differing, lineage, owner, path, rank, spelled, texts, written } from "../../playground/maths/branches.js";
 
 const token = (text, more) => ({ id: text.length, bytes: new TextEncoder().encode(text), top: [], ...more });
 const branch = (parent, keep, words, more) => ({ parent, keep, tokens: words.map((word) => token(word)), text: words.join(""), finish: "", ...more });
@@ -38,4 +38,16 @@ test("tokens that differ are those that no common subsequence holds", () => {
   assert.deepEqual(differing([..."abc"], [..."abc"]), [false, false, false]);
   assert.deepEqual(differing([..."ab"], []), [true, true]);
   assert.deepEqual(differing([..."abcd"], [..."abcd"], 2), [false, false, true, true]);
+});
+
+test("a history goes back and forth, forgets what was undone, and keeps a bounded number", () => {
+  const history = new History(0, 3);
+  assert.deepEqual([history.canMove(-1), history.canMove(1)], [false, false]);
+  for (const each of [1, 2, 3]) history.push(each);
+  history.move(-1);
+  history.move(-1);
+  assert.deepEqual([history.now, history.canMove(-1), history.canMove(1)], [1, false, true]);
+  history.move(-1);
+  history.push(9);
+  assert.deepEqual([history.now, history.canMove(1)], [9, false]);
 });

@@ -29,12 +29,12 @@ test("temperature divides logits; 0 leaves the likeliest", () => {
   assert.deepEqual([greedy.kept, greedy.cut, greedy.beyond], [1, "temperature 0", 0]);
 });
 
-test("the share beyond the candidates lies within its bounds at any temperature", () => {
+test("the share beyond the candidates is estimated well at any temperature", () => {
   for (const temperature of [0.2, 0.5, 0.9, 1.1, 2, 10]) {
     const probabilities = softmax(LOGITS.map((logit) => logit / temperature)), rest = probabilities.slice(3).reduce((sum, each) => sum + each, 0);
-    const { beyond, certainty } = shaped(candidates(3), { temperature });
-    if (temperature > 1) assert.ok(certainty === "at least" && beyond <= rest, `${beyond} at ${temperature}`);
-    else assert.ok(certainty === "estimate" && rest <= 2 * beyond + 1e-9, `${beyond} at ${temperature}`);
+    const { beyond, certainty } = shaped(candidates(3), { temperature }, [], [], LOGITS.length);
+    assert.equal(certainty, "estimate");
+    assert.ok(Math.abs(beyond - rest) < 0.15, `${beyond} at ${temperature}, expected ${rest}`);
   }
 });
 
