@@ -101,6 +101,33 @@ async def test_a_word_is_put_into_the_prompts_and_taken_out_again(tab: Opened) -
     await expect(page.locator("table.paired")).to_be_visible()
 
 
+async def test_each_of_several_masks_is_shown_and_the_link_keeps_which(tab: Opened) -> None:
+    text = "free the free"
+    page = await tab.open(link("fill-mask", MASKS, first=text, candidates="cash, lunch, home"))
+    await tab.run()
+    await page.get_by_label("Mask", exact=True).select_option("2")
+    body = {"model": MASKS, "texts": [text], "candidates": ["cash", "lunch", "home"]}
+    (result,) = (await tab.call("api/FillMask", body))["results"]
+    scores = [percent(fill["score"]) for fill in result["masks"][1]["fills"]]
+    values = page.get_by_role("list", name="Fills").locator(".value")
+    await expect(values).to_have_text(scores)
+    await page.wait_for_url(re.compile("mask=1"))
+    await tab.open(page.url.removeprefix(tab.url))
+    await expect(values).to_have_text(scores)
+
+
+async def test_prompts_are_swapped(tab: Opened) -> None:
+    page = await tab.open(link("fill-mask", MASKS, first="win free", second="the free"))
+    await tab.run()
+    table = page.locator("table.paired")
+    before = {row[1]: (row[0], row[2]) for row in await rows(table)}
+    await page.get_by_role("button", name="Swap prompts").click()
+    await expect(page.get_by_label("First prompt")).to_have_value("the free")
+    await tab.until_done()
+    after = {row[1]: (row[2], row[0]) for row in await rows(table)}
+    assert after == before
+
+
 async def test_words_that_are_no_token_are_named_and_the_others_compared(tab: Opened) -> None:
     given = link("fill-mask", MASKS, first="win free", candidates="cash, oil, cash now, lunch")
     page = await tab.open(given)
