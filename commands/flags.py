@@ -45,7 +45,7 @@ def flag(
     envvar: str,
     *,
     shown: bool | str = True,
-    spelt: str = "",
+    spelt: Sequence[str] = (),
     choices: Collection[str] = (),
     panel: str | None = None,
     low: float | None = None,
@@ -53,13 +53,13 @@ def flag(
 ) -> inspect.Parameter:
     """The flag of one parameter; `...` as the default makes it one that must be given.
 
-    `shown` is how `--help` words the default, `spelt` the flag if it is not named as its parameter.
+    `shown` is how `--help` words the default, `spelt` the flag's names if they are not the
+    parameter's.
     Typer refuses numbers below `low` and above `high`.
     """
-    names = [spelt] if spelt else []
     option = typer.Option(
         default,
-        *names,
+        *spelt,
         help=text,
         envvar=envvar,
         show_default=shown,
@@ -96,6 +96,7 @@ def _flag_of(field: "Field[Any]", prefix: str, *, has_limits: bool) -> inspect.P
         about["help"] if has_limits else with_limits(about),
         variable,
         shown=about.get("shown") or True,
+        spelt=about.get("spelt", ()),
         choices=about.get("choices", ()),
         panel=about.get("panel"),
         low=low,

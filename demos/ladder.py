@@ -9,6 +9,7 @@ from typing import Any
 from commands.flags import argument, command_of, flag, flags_of
 from commands.train.messages import messages
 from demos.ladder_settings import LadderSettings
+from export.settings import REPOSITORY_FLAGS
 
 PREFIX = "ATTENDANT_LADDER"
 
@@ -52,6 +53,7 @@ ladder = command_of(
             "Model repository that the five models are exported to and served from.",
             f"{PREFIX}_REPOSITORY",
             shown="repository in the output folder",
+            spelt=REPOSITORY_FLAGS,
         ),
         flag(
             "encoder",

@@ -20,6 +20,7 @@ Operator = Literal["Attention", "MultiHeadAttention"]
 Target = Literal["cpu", "cuda", "all"]
 OnStep = Callable[[str], None]  # takes a line that says what is done now
 REPOSITORY = Path("model_repository")
+REPOSITORY_FLAGS = ("--model-repository", "--repository")  # the first is that of `serve`
 
 # Largest difference to PyTorch on the outputs that is let through. int8 is held to the accuracy
 # on labelled data; without labelled data to the mean cosine of outputs and, unless int8 was asked
@@ -57,6 +58,7 @@ class ExportSettings(Settings):
         REPOSITORY,
         "Model repository. By default the one that `attendant serve` serves.",
         variable="ATTENDANT_MODEL_REPOSITORY",
+        spelt=REPOSITORY_FLAGS,
     )
     precision: Literal["auto", Precision] = setting(
         "auto",

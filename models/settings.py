@@ -19,11 +19,12 @@ def setting(
     choices: tuple[str, ...] = (),
     shown: str = "",
     variable: str = "",
+    spelt: tuple[str, ...] = (),
 ) -> Any:  # noqa: ANN401
     """A field with its help and what is allowed; None is allowed where it is the default.
 
     `shown` says in words what a default of None means, `variable` names the environment variable
-    if it does not follow from the names of command and field.
+    if it does not follow from the names of command and field, `spelt` the flag's names.
     """
     described = {
         "help": text,
@@ -32,6 +33,7 @@ def setting(
         "choices": choices,
         "shown": shown,
         "variable": variable,
+        "spelt": spelt,
     }
     return field(default=default, metadata=described)
 

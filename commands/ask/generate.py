@@ -25,6 +25,7 @@ from commands.ask.options import (
     Server,
     Version,
     asks,
+    console,
     show,
 )
 from commands.errors import errors
@@ -50,7 +51,13 @@ def _sampling(
 
 
 SAMPLING = (
-    _sampling("max_tokens", int | None, "Largest number of output tokens.", 1, MAX_UINT32),
+    _sampling(
+        "max_tokens",
+        int | None,
+        "Largest number of output tokens; 0 only scores the prompt, see --prompt-logprobs.",
+        0,
+        MAX_UINT32,
+    ),
     _sampling(
         "min_tokens",
         int | None,
@@ -114,6 +121,14 @@ SAMPLING = (
         MAX_UINT32,
     ),
     _sampling(
+        "prompt_logprobs",
+        int | None,
+        "Print the log-probability of each token of the prompt, and this number of most likely "
+        "tokens at its place.",
+        0,
+        MAX_UINT32,
+    ),
+    _sampling(
         "presence_penalty",
         float | None,
         "Above 0, makes tokens that occur in the output less likely.",
@@ -144,7 +159,8 @@ def _generate(
         sampling_params=pb.SamplingParams(**params),
     )
     with Client(*server) as client:
-        if can_stream and not as_json and sampling["n"] in (None, 1):
+        is_one_text = sampling["n"] in (None, 1) and sampling["prompt_logprobs"] is None
+        if can_stream and not as_json and is_one_text:
             _write(client.stream(request))
         else:
             _show_whole(client.ask(request), as_json)
@@ -170,12 +186,16 @@ def _write(chunks: Iterable[pb.GenerateChunk]) -> None:
 
 
 def _show_whole(response: pb.GenerateResponse, as_json: bool) -> None:
-    if as_json or len(response.results) > 1:
+    if as_json:
         show(response, tables.generated, as_json)
-    else:
+        return
+    if response.prompt_logprobs:
+        console.print(tables.scored(response.prompt_logprobs))
+    if len(response.results) > 1:
+        console.print(tables.generated(response))
+    elif response.usage.output_tokens:
         sys.stdout.write(_shown(response.results[0].text) + "\n")
-    if not as_json:
-        _print_account(response)
+    _print_account(response)
 
 
 def _print_account(answer: pb.GenerateChunk | pb.GenerateResponse) -> None:

@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import re
 import sys
 import warnings
 from collections.abc import Callable, Sequence
@@ -31,6 +32,8 @@ MAX_UINT32 = 2**32 - 1  # the largest number that most whole-number fields of re
 MAX_UINT64 = 2**64 - 1
 # What a server says of a text that is too long, and what a command says that has the flag.
 TRUNCATION = "ask for truncation", "pass --truncate"
+# The start of what a server says of one of a request's texts, which it numbers from 0.
+NUMBERED = re.compile(r"(text|context|image) (\d+) ")
 
 
 class Server(NamedTuple):
@@ -162,7 +165,7 @@ def asks(command: Callable[..., None]) -> Callable[..., None]:
         try:
             command(**values, server=Server(address, timeout_s, access))
         except CallError as error:
-            text = error.text
+            text = _numbered_from_1(error.text, has_several=bool({"texts", "files"} & {*values}))
             if "truncate" in values:
                 text = text.replace(*TRUNCATION)
             if "model" in values:
@@ -178,6 +181,15 @@ def asks(command: Callable[..., None]) -> Callable[..., None]:
         [p.replace(kind=p.KEYWORD_ONLY) for p in parameters]
     )
     return with_access(run)
+
+
+def _numbered_from_1(text: str, *, has_several: bool) -> str:
+    """A refusal with the number that a user counts, or without one where there is one text."""
+
+    def number(found: re.Match[str]) -> str:
+        return f"{found[1]} {int(found[2]) + 1} " if has_several else f"the {found[1]} "
+
+    return NUMBERED.sub(number, text, count=1) if NUMBERED.match(text) else text
 
 
 def is_stdin(given: Sequence[str]) -> bool:

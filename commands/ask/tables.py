@@ -258,13 +258,31 @@ def generated(response: generation_pb2.GenerateResponse) -> Table:
     return table
 
 
+def scored(tokens: Sequence[generation_pb2.TokenLogprob]) -> Table:
+    """One row per token of a prompt; the first has no probability, as nothing is before it."""
+    likeliest = ("most likely",) if any(token.top for token in tokens) else ()
+    table = Table("token", "log probability", *likeliest, caption="natural logarithms")
+    for place, token in enumerate(tokens):
+        cells = [_spelt(token), f"{token.logprob:.3f}" if place else ""]
+        if likeliest:
+            cells.append("  ".join(f"{_spelt(top)} {top.logprob:.3f}" for top in token.top))
+        table.add_row(*map(Text, cells))
+    return table
+
+
+def _spelt(token: generation_pb2.TokenLogprob) -> str:
+    """The text of a token, in quotes as it may begin with a space."""
+    return repr(token.token.decode(errors="replace"))
+
+
 def account(
     usage: generation_pb2.GenerationUsage, timings: generation_pb2.GenerationTimings
 ) -> Text:
     """The usage and times of a generation, in one line."""
     generating_s = timings.total_seconds - timings.time_to_first_token_seconds
     # The first token is the prompt's: what follows it is what the rate is of.
-    rate = f"{(usage.output_tokens - 1) / generating_s:.1f}" if generating_s > 0 else "-"
+    num_more = usage.output_tokens - 1
+    rate = f"{num_more / generating_s:.1f}" if generating_s > 0 and num_more > 0 else "-"
     return Text(
         f"{usage.prompt_tokens} tokens in ({usage.reused_tokens} reused), "
         f"{usage.output_tokens} out, {rate} tokens/s, "

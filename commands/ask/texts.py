@@ -46,6 +46,7 @@ AsNdjson = Annotated[
     ),
 ]
 Ask = Callable[[Sequence[str]], Any]  # texts to a response
+OnRefusal = Callable[[str, int, str], None]  # the noun for a text, its number, and the reason
 Draw = Callable[[Sequence[str], Any], Table]  # texts and the response to them
 FREE_COLUMN = "text"  # takes the width that the others leave
 
@@ -55,6 +56,9 @@ class Output(ABC):
 
     def __enter__(self) -> Self:
         return self
+
+    def refuse(self, noun: str, number: int, reason: str) -> None:  # noqa: B027 - most say no more
+        """Note a text without an answer, which stderr names already; `noun` is that for a text."""
 
     @abstractmethod
     def write(self, lines: Sequence[Line], response: Any, *, is_only: bool) -> None:
@@ -87,7 +91,7 @@ def answer_texts(
         given, draw, draw_rows or draw, "results", as_json=as_json, as_ndjson=as_ndjson
     )
     with output:
-        for answered, is_only in answers(texts_of(given), patience_s, ask):
+        for answered, is_only in answers(texts_of(given), patience_s, ask, output.refuse):
             output.write(answered.lines, answered.response, is_only=is_only)
 
 
@@ -119,7 +123,9 @@ def texts_of(given: Sequence[str]) -> Texts:
     return StreamedTexts(sys.stdin.buffer)
 
 
-def answers(texts: Texts, patience_s: float, ask: Ask) -> Iterator[tuple[Answered[Any], bool]]:
+def answers(
+    texts: Texts, patience_s: float, ask: Ask, on_refusal: OnRefusal | None = None
+) -> Iterator[tuple[Answered[Any], bool]]:
     """Answers in order, each with whether it is the only one; refusals go to stderr.
 
     Raises `typer.Exit` if a text was refused, and the error of a request that failed. A first
@@ -138,7 +144,10 @@ def answers(texts: Texts, patience_s: float, ask: Ask) -> Iterator[tuple[Answere
                 for part in done:
                     yield part, is_only
                 for refusal in refused:
-                    print_error(_named(refusal, texts.noun))
+                    named = _named(refusal, texts.noun)
+                    print_error(named)
+                    if on_refusal is not None:
+                        on_refusal(texts.noun, refusal.line.number, named)
                 advance(parts, count.num_answered)
         except CallError:
             if count.num_requests:
@@ -152,9 +161,11 @@ def answers(texts: Texts, patience_s: float, ask: Ask) -> Iterator[tuple[Answere
 def _end_at_once(refused: Sequence[Refused], texts: Texts) -> None:
     """Raise the first refusal of a first request without any answer."""
     first = refused[0]
-    if len(refused) == 1 and texts.has_ended and first.error is not None:
-        raise first.error
     noun = texts.noun
+    if len(refused) == 1 and texts.has_ended and first.error is not None:
+        if noun == "line":
+            raise CallError(first.error.status, _named(first, noun)) from first.error
+        raise first.error
     subject = f"none of the first {len(refused)} {noun}s" if len(refused) > 1 else f"no {noun}"
     raise InvalidArgument(f"{subject} could be answered: {_named(first, noun)}")
 
@@ -296,13 +307,20 @@ class ObjectPerText(Output):
 
 
 class OneDocument(Output):
-    """One JSON document with all results, written as they come; sums of tokens and times last."""
+    """One JSON document with all results, written as they come.
+
+    Last are the sums of tokens and times, and the refused texts by their numbers, if there are any.
+    """
 
     def __init__(self, field: str, *, has_lines: bool) -> None:
         self._field = field
         self._has_lines = has_lines
         self._rest: dict[str, Any] = {}  # all but results, which it follows
+        self._refused: list[dict[str, Any]] = []
         self._has_begun = False
+
+    def refuse(self, noun: str, number: int, reason: str) -> None:
+        self._refused.append({noun: number, "error": reason})
 
     def write(self, lines: Sequence[Line], response: Any, *, is_only: bool) -> None:  # noqa: ARG002
         fields = json_fields(response)
@@ -326,7 +344,8 @@ class OneDocument(Output):
     ) -> None:
         """End the document, also if the command fails after its first answer."""
         if self._has_begun:
-            rest = json.dumps(self._rest, ensure_ascii=False)
+            refused = {"refused": self._refused} if self._refused else {}
+            rest = json.dumps(self._rest | refused, ensure_ascii=False)
             sys.stdout.write(f"], {rest.removeprefix('{')}\n")
         elif error is None:
             sys.stdout.write(self._start() + "]}\n")

@@ -49,7 +49,7 @@ FILES = (
         "Face, or a hub id. Tokenizer, sizes and dropout are then those of the checkpoint.",
         f"{PREFIX}_FROM",
         shown="fresh weights",
-        spelt="--from",
+        spelt=["--from"],
     ),
     resume_flag(PREFIX),
 )

@@ -56,7 +56,7 @@ train = command_of(
             "Checkpoint to start from: a folder of Attendant or Hugging Face, or a hub id. A "
             "classifier with the same labels keeps its head; otherwise the head is new.",
             f"{TRAIN}_FROM",
-            spelt="--from",
+            spelt=["--from"],
         ),
         output_flag(TRAIN, "training.json, confusion.png and loss.png"),
         flag(

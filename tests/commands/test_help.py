@@ -59,6 +59,14 @@ def test_every_option_has_a_help_text_that_ends_as_a_sentence(name: str) -> None
         assert parameter.help[0].isupper() or parameter.help.startswith(("bfloat16", "gRPC"))
 
 
+@pytest.mark.parametrize("name", ["serve", "export", "ladder"])
+def test_the_repository_has_one_flag_at_every_command(name: str) -> None:
+    """`--repository`, too, where models are written."""
+    names = {each for parameter in ALL[name].params for each in parameter.opts}
+    assert "--model-repository" in names
+    assert ("--repository" in names) == (name != "serve")
+
+
 @pytest.mark.parametrize("name", WITH_OPTIONS)
 def test_at_80_columns_no_name_is_cut(name: str) -> None:
     output = shown(name)

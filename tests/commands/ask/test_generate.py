@@ -70,6 +70,7 @@ async def test_every_flag_reaches_the_server(served: Served) -> None:
         "frequency_penalty": "3",
         "n": "65",
         "max_tokens": "1048577",
+        "prompt_logprobs": "1000",
         "min_tokens": "1048577",
         "no_repeat_ngram_size": "1048577",
         "stop": "",
@@ -89,6 +90,27 @@ async def test_numbers_that_no_request_can_hold_are_refused_by_their_flag(
     assert result.exit_code == 2
     assert f"'--{flag}'" in result.stderr
     assert str(2 ** (64 if flag == "seed" else 32) - 1) in result.stderr
+
+
+async def test_the_tokens_of_a_prompt_are_scored(served: Served) -> None:
+    """As the table that the text follows, and in JSON; alone where no text is wanted."""
+    flags = "--temperature", "0", "--prompt-logprobs", "2"
+    both = await run(served, "generate", "tale", "once", *flags, "--max-tokens", "10")
+    assert both.stdout.endswith("\n" + greedy_text("once", 10) + "\n")
+    alone = await run(served, "generate", "tale", "once", *flags, "--max-tokens", "0")
+    assert both.stdout.startswith(alone.stdout)
+    assert " 0 out, - tokens/s" in alone.stderr
+    answer = await run(served, "generate", "tale", "once", *flags, "--max-tokens", "0", "--json")
+    first, *scored = json.loads(answer.stdout)["prompt_logprobs"]
+    rows = [line for line in alone.stdout.splitlines() if "│ '" in line]
+    assert len(rows) == 4
+    assert len(scored) == 3
+    assert not first["top"]
+    for row, token in zip(rows[1:], scored, strict=True):
+        assert f"{token['logprob']:.3f}" in row
+        assert f"{token['top'][1]['logprob']:.3f}" in row
+    refused = await run(served, "generate", "tale", "once", "--max-tokens", "0")
+    assert "max_tokens is 0, expected 1 to" in refused.stderr
 
 
 async def test_a_text_that_is_empty_is_an_empty_line(served: Served) -> None:

@@ -99,6 +99,39 @@ async def test_more_arguments_than_a_request_takes_are_cut_too(served: Served) -
     assert not any("line" in each for each in json.loads(result.stdout)["results"])
 
 
+async def test_a_document_names_the_texts_that_were_refused(served: Served) -> None:
+    """By the numbers of lines, or of arguments; what is not answered is in no result."""
+    stdin = f"win\n\n{TOO_LONG}\nlunch"
+    result = await run(served, "classify", "spam", "-", "--json", stdin=stdin)
+    document = json.loads(result.stdout)
+    assert [each["line"] for each in document["results"]] == [1, 4]
+    (refused,) = document["refused"]
+    assert refused["line"] == 3
+    assert refused["error"].startswith("line 3 has 101 tokens, ")
+    result = await run(served, "classify", "spam", "win", TOO_LONG, "--json")
+    document = json.loads(result.stdout)
+    assert (len(document["results"]), document["refused"][0]["text"]) == (1, 2)
+    assert "refused" not in json.loads(
+        (await run(served, "classify", "spam", "a", "--json")).stdout
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "stdin", "expected"),
+    [
+        ("classify spam LONG", "", "text 1 has 101 tokens"),
+        ("classify spam -", f"\n\n{TOO_LONG}\n", "line 3 has 101 tokens"),
+        ("features deep LONG", "", "text 1 has 101 tokens"),
+    ],
+)
+async def test_texts_are_numbered_from_1(
+    served: Served, words: str, stdin: str, expected: str
+) -> None:
+    given = [TOO_LONG if word == "LONG" else word for word in words.split()]
+    result = await run(served, *given, stdin=stdin)
+    assert result.stderr.startswith(f"attendant: error: INVALID_ARGUMENT: {expected}, ")
+
+
 async def test_what_is_wrong_with_all_lines_is_said_once(served: Served) -> None:
     """Where nothing of the first request is answered it ends; a text alone has its status."""
     expected = "none of the first 64 lines could be answered: line 1: top_k is 5, the model has 3"

@@ -40,6 +40,8 @@ LINES = [
     f"generate tale once {GREEDY} --json",
     "generate tale once --n 3 --seed 1 --max-tokens 6",
     "generate tale once --top-p 2",
+    "generate tale once --prompt-logprobs 2 --max-tokens 0",
+    "generate tale once --prompt-logprobs 0 --max-tokens 0 --json",
     "generate mini once",
     "features deep win --layers concat_last_four",
     "features deep win lunch --json --pooling none",
@@ -78,7 +80,7 @@ async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Serv
 @pytest.fixture(scope="module")
 def images(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     folder = tmp_path_factory.mktemp("images")
-    contents = {"WHITE": WHITE, "GREY": file_of(GREY)}
+    contents = {"WHITE": WHITE, "GREY": file_of(GREY), "TEXT": b"no image"}
     for name, content in contents.items():
         (folder / name).write_bytes(content)
     return {name: str(folder / name) for name in contents}
@@ -103,6 +105,21 @@ async def test_both_transports_give_the_same(
     by_http = await run(served, *arguments, stdin=SEVERAL, address=http_of(served))
     assert untimed(by_http) == untimed(by_grpc)
     assert by_grpc.stdout or by_grpc.exit_code
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("classify-image light WHITE TEXT", "image 2 is not an image"),
+        ("attention looks LONG", "the text has 32 tokens"),
+    ],
+)
+async def test_what_is_refused_is_numbered_from_1_or_is_the_only_one(
+    served: Served, images: dict[str, str], line: str, expected: str
+) -> None:
+    known = images | {"LONG": LONG}
+    result = await run(served, *(known.get(word, word) for word in line.split()))
+    assert result.stderr.startswith(f"attendant: error: INVALID_ARGUMENT: {expected}")
 
 
 async def test_every_command_that_asks_is_among_them() -> None:

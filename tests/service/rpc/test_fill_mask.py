@@ -319,7 +319,7 @@ async def test_prompts_that_cannot_be_compared_are_refused_with_the_reason(
 async def test_a_refusal_reaches_the_command(served: Served) -> None:
     result = await run(served, "fill-mask", "fills", "no mask")
     assert result.exit_code == 1
-    assert "text 0 has 0 [MASK]" in result.output
+    assert "text 1 has 0 [MASK]" in result.output
 
 
 async def test_a_model_is_tried_with_its_example(served: Served) -> None:
