@@ -2,6 +2,7 @@
 
     AttendantError
     ├── InvalidArgument    the request can never succeed as it is
+    │   └── PromptTooLong  a prompt has more tokens than the model takes
     ├── NotFound           no such model or version
     ├── AlreadyExists      the name is taken
     ├── WrongTask          the model exists and does something else
@@ -42,6 +43,15 @@ class InvalidArgument(AttendantError):
     def __init__(self, text: str, field: str | None = None) -> None:
         super().__init__(text)
         self.field = field
+
+
+class PromptTooLong(InvalidArgument):
+    """A prompt has more tokens than the model takes."""
+
+
+def invalid_field(field: str, text: str) -> InvalidArgument:
+    """The error of a field, whose name begins the text."""
+    return InvalidArgument(f"{field} {text}", field)
 
 
 class NotFound(AttendantError):

@@ -15,7 +15,7 @@ from service.api.admission import Admission
 from service.api.conversations import conversation_of
 from service.api.typed import wrong_task
 from service.contract.conversation import Conversation
-from service.errors import InvalidArgument, WrongTask
+from service.errors import InvalidArgument, WrongTask, invalid_field
 from service.generation.params import SamplingParams
 from service.generation.sampling import TokenLogprobs
 from service.generation.stream import Chunk, Generation
@@ -142,7 +142,7 @@ def _prompt(request: pb.GenerateRequest) -> Prompt:
     """Token ids as they came: they are looked at once it is known that they are not too many."""
     kind = request.WhichOneof("prompt")
     if kind is None:
-        raise InvalidArgument("prompt is missing, expected text, token_ids or conversation")
+        raise invalid_field("prompt", "is missing, expected text, token_ids or conversation")
     if kind == "conversation":
         return conversation_of(request.conversation)
     return request.text if kind == "text" else request.token_ids.ids

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
 from service.api.admission import Admission
-from service.errors import InvalidArgument, WrongTask
+from service.errors import WrongTask, invalid_field
 from service.records import Timings
 from service.repository.repository import ModelRepository
 from service.runtime.tokenizer import TokenPieces
@@ -116,7 +116,7 @@ class TypedCalls:
 
     def _check_count(self, count: int, name: str) -> None:
         if not 1 <= count <= self._max_items:
-            raise InvalidArgument(f"{name} has {count} elements, expected 1 to {self._max_items}")
+            raise invalid_field(name, f"has {count} elements, expected 1 to {self._max_items}")
 
 
 def _reader(model: ServedModel) -> TextModel | GenerativeModel:

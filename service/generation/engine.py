@@ -22,11 +22,11 @@ from service.errors import (
     AttendantError,
     DeadlineExceeded,
     DeviceFailed,
-    InvalidArgument,
     ModelFailed,
     TimedOut,
     TooLate,
     Unavailable,
+    invalid_field,
 )
 from service.generation.decoder_interface import Decoder, PagedDecoder
 from service.generation.inbox import Inbox, QueueLimits
@@ -104,15 +104,17 @@ class GenerationEngine:
         """
         assert request.num_prompt_tokens + request.max_tokens <= self._decoder.max_tokens
         if request.params.prompt_logprobs is not None and not self._can_score:
-            raise InvalidArgument(
-                f"prompt_logprobs is {request.params.prompt_logprobs}, and the model's graph gives "
-                "the logits of a prompt's last token only"
+            raise invalid_field(
+                "prompt_logprobs",
+                f"is {request.params.prompt_logprobs}, and the model's graph gives "
+                "the logits of a prompt's last token only",
             )
         num_sequences, beam_width = request.params.n, request.params.beam_width
         if beam_width > self._scheduler.max_running:
-            raise InvalidArgument(
-                f"beam_width is {beam_width}, expected at most {self._scheduler.max_running}, the "
-                "number of sequences that the model runs at once"
+            raise invalid_field(
+                "beam_width",
+                f"is {beam_width}, expected at most {self._scheduler.max_running}, the "
+                "number of sequences that the model runs at once",
             )
         num_tokens = request.num_prompt_tokens * num_sequences
         self._queue.check(num_sequences, num_tokens)

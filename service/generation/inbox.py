@@ -8,7 +8,7 @@ from collections.abc import Sequence as Many
 from dataclasses import dataclass, field
 
 from service.contract.queue_policies import QueuePolicy
-from service.errors import InvalidArgument, Overloaded, Unavailable
+from service.errors import Overloaded, Unavailable, invalid_field
 from service.generation.sequence import Sequence
 from service.generation.wait_estimator import Ahead
 
@@ -24,9 +24,10 @@ class QueueLimits:
     def check(self, num_sequences: int, num_tokens: int) -> None:
         """Raise `InvalidArgument` for one request that never fits."""
         if num_sequences > self.max_sequences or num_tokens > self.max_tokens:
-            raise InvalidArgument(
-                f"n is {num_sequences}, and {num_tokens} prompt tokens in all; the queue takes "
-                f"at most {self.max_sequences} sequences and {self.max_tokens} tokens"
+            raise invalid_field(
+                "n",
+                f"is {num_sequences}, and {num_tokens} prompt tokens in all; the queue takes "
+                f"at most {self.max_sequences} sequences and {self.max_tokens} tokens",
             )
 
 

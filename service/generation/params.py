@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from service.errors import InvalidArgument
+from service.errors import InvalidArgument, invalid_field
 
 MAX_TEXT_CHARACTERS = 65_536  # of a request's parameters as JSON
 MAX_NESTING = 16  # of lists and objects in it; what is known needs 2
@@ -136,51 +136,54 @@ class SamplingParams:
         object.__setattr__(self, "logit_bias", _biases(self.logit_bias))
         for name in SWITCHES:
             if not isinstance(value := getattr(self, name), bool):
-                raise InvalidArgument(f"{name} is {_shown(value)}, expected true or false")
+                raise invalid_field(name, f"is {_shown(value)}, expected true or false")
         self._check_together()
 
     def _check_together(self) -> None:
         if self.max_tokens == 0:
             self._check_without_output()
         if self.max_tokens is not None and self.min_tokens > self.max_tokens:
-            raise InvalidArgument(
-                f"min_tokens is {self.min_tokens}, expected at most max_tokens, "
-                f"which is {self.max_tokens}"
+            raise invalid_field(
+                "min_tokens",
+                f"is {self.min_tokens}, expected at most max_tokens, which is {self.max_tokens}",
             )
         if self.has_beams:
             self._check_beams()
         elif self.n > 1 and self.is_greedy:
-            raise InvalidArgument(
-                f"n is {self.n}, expected 1 where temperature is 0: all samples would be equal"
+            raise invalid_field(
+                "n", f"is {self.n}, expected 1 where temperature is 0: all samples would be equal"
             )
 
     def _check_without_output(self) -> None:
         if self.prompt_logprobs is None:
-            raise InvalidArgument(
-                f"max_tokens is 0, expected 1 to {MAX_TOKENS} where prompt_logprobs is not set"
+            raise invalid_field(
+                "max_tokens", f"is 0, expected 1 to {MAX_TOKENS} where prompt_logprobs is not set"
             )
         if self.has_beams:
-            raise InvalidArgument(
-                f"beam_width is {self.beam_width}, expected 0 where max_tokens is 0: there is "
-                "nothing to search"
+            raise invalid_field(
+                "beam_width",
+                f"is {self.beam_width}, expected 0 where max_tokens is 0: there is "
+                "nothing to search",
             )
 
     def _check_beams(self) -> None:
         if self.n > self.beam_width:
-            raise InvalidArgument(
-                f"n is {self.n}, expected at most beam_width, which is {self.beam_width}"
+            raise invalid_field(
+                "n", f"is {self.n}, expected at most beam_width, which is {self.beam_width}"
             )
         if self.temperature != 1.0 and not self.is_greedy:
-            raise InvalidArgument(
-                f"temperature is {self.temperature:g}, expected 0 or 1 where beam_width is "
-                f"{self.beam_width}: beam search does not sample"
+            raise invalid_field(
+                "temperature",
+                f"is {self.temperature:g}, expected 0 or 1 where beam_width is "
+                f"{self.beam_width}: beam search does not sample",
             )
         for name, off in OFF_WITH_BEAMS.items():
             if (value := getattr(self, name)) != off:
                 expected = off if isinstance(off, int | float) else "none"
-                raise InvalidArgument(
-                    f"{name} is {_shown(value)}, expected {expected} where beam_width is "
-                    f"{self.beam_width}: beam search ranks by the model's own probabilities"
+                raise invalid_field(
+                    name,
+                    f"is {_shown(value)}, expected {expected} where beam_width is "
+                    f"{self.beam_width}: beam search ranks by the model's own probabilities",
                 )
 
     @property
@@ -202,21 +205,22 @@ class SamplingParams:
         named: dict[str, Collection[int]] = {name: getattr(self, name) for name in ID_LISTS}
         for name, ids in (named | {"logit_bias": self.logit_bias}).items():
             if ids and max(ids) >= vocab_size:
-                raise InvalidArgument(
-                    f"{name} has the token id {max(ids)}, expected 0 to {vocab_size - 1}"
+                raise invalid_field(
+                    name, f"has the token id {max(ids)}, expected 0 to {vocab_size - 1}"
                 )
         banned = set(self.banned_token_ids)
         if banned and banned.issuperset(self.allowed_token_ids or range(vocab_size)):
-            raise InvalidArgument(
-                "banned_token_ids has every token that may be chosen, expected one left"
+            raise invalid_field(
+                "banned_token_ids", "has every token that may be chosen, expected one left"
             )
         ends = {*self.stop_token_ids, *(() if self.ignore_eos else eos_token_ids)}
         if self.min_tokens and (banned | ends).issuperset(
             self.allowed_token_ids or range(vocab_size)
         ):
-            raise InvalidArgument(
-                f"min_tokens is {self.min_tokens}, expected 0 where every token that may be chosen "
-                "ends the text"
+            raise invalid_field(
+                "min_tokens",
+                f"is {self.min_tokens}, expected 0 where every token that may be chosen "
+                "ends the text",
             )
 
     @classmethod
@@ -239,20 +243,20 @@ class SamplingParams:
     def from_json(cls, text: str) -> "SamplingParams":
         """Parameters from a JSON object, as in Triton's input `sampling_parameters`."""
         if len(text) > MAX_TEXT_CHARACTERS:
-            raise InvalidArgument(
-                f"sampling_parameters has {len(text)} characters, "
-                f"the server takes at most {MAX_TEXT_CHARACTERS}"
+            raise invalid_field(
+                "sampling_parameters",
+                f"has {len(text)} characters, the server takes at most {MAX_TEXT_CHARACTERS}",
             )
         if (nesting := _nesting(text)) > MAX_NESTING:  # else the parser's stack would tell
-            raise InvalidArgument(
-                f"sampling_parameters is nested {nesting} deep, expected at most {MAX_NESTING}"
+            raise invalid_field(
+                "sampling_parameters", f"is nested {nesting} deep, expected at most {MAX_NESTING}"
             )
         try:
             values = json.loads(text, object_pairs_hook=_without_duplicates)
         except ValueError as error:  # also a number of thousands of digits
-            raise InvalidArgument(f"sampling_parameters is not JSON: {error}") from error
+            raise invalid_field("sampling_parameters", f"is not JSON: {error}") from error
         if not isinstance(values, dict):
-            raise InvalidArgument(f"sampling_parameters is {_shown(values)}, expected an object")
+            raise invalid_field("sampling_parameters", f"is {_shown(values)}, expected an object")
         return cls.from_mapping(values)
 
 
@@ -269,21 +273,22 @@ def _nesting(text: str) -> int:
     return deepest
 
 
-def _number(name: str, value: object, allowed: _Range) -> float:
+def _number(name: str, value: object, allowed: _Range, of: str = "") -> float:
     kinds = (int,) if allowed.is_whole else (int, float)
+    shown = f"{of} is {_shown(value)}".lstrip()
     if isinstance(value, bool) or not isinstance(value, kinds):
         kind = "a whole number" if allowed.is_whole else "a number"
-        raise InvalidArgument(f"{name} is {_shown(value)}, expected {kind}, {allowed}")
+        raise invalid_field(name, f"{shown}, expected {kind}, {allowed}")
     if value not in allowed:  # nor is NaN
-        raise InvalidArgument(f"{name} is {_shown(value)}, expected {allowed}")
+        raise invalid_field(name, f"{shown}, expected {allowed}")
     return value if allowed.is_whole else float(value)
 
 
 def _token_ids(name: str, ids: object, limit: int) -> tuple[int, ...]:
     if not isinstance(ids, list | tuple):
-        raise InvalidArgument(f"{name} is {_shown(ids)}, expected a list of token ids")
+        raise invalid_field(name, f"is {_shown(ids)}, expected a list of token ids")
     if len(ids) > limit:
-        raise InvalidArgument(f"{name} has {len(ids)} token ids, expected at most {limit}")
+        raise invalid_field(name, f"has {len(ids)} token ids, expected at most {limit}")
     for token_id in ids:
         _check_token_id(name, token_id)
     return tuple(ids)
@@ -292,42 +297,43 @@ def _token_ids(name: str, ids: object, limit: int) -> tuple[int, ...]:
 def _check_token_id(name: str, token_id: object) -> None:
     is_bool = isinstance(token_id, bool)
     if is_bool or not isinstance(token_id, int) or not 0 <= token_id <= MAX_TOKEN_ID:
-        raise InvalidArgument(
-            f"{name} has the token id {_shown(token_id)}, expected 0 to {MAX_TOKEN_ID}"
+        raise invalid_field(
+            name, f"has the token id {_shown(token_id)}, expected 0 to {MAX_TOKEN_ID}"
         )
 
 
 def _stops(stops: object) -> tuple[str, ...]:
     if not isinstance(stops, list | tuple):
-        raise InvalidArgument(f"stop is {_shown(stops)}, expected a list of strings")
+        raise invalid_field("stop", f"is {_shown(stops)}, expected a list of strings")
     if len(stops) > MAX_STOPS:
-        raise InvalidArgument(f"stop has {len(stops)} strings, expected at most {MAX_STOPS}")
+        raise invalid_field("stop", f"has {len(stops)} strings, expected at most {MAX_STOPS}")
     for stop in stops:
         if not isinstance(stop, str):
-            raise InvalidArgument(f"stop has {_shown(stop)}, expected strings")
+            raise invalid_field("stop", f"has {_shown(stop)}, expected strings")
         if not 1 <= len(stop) <= MAX_STOP_CHARACTERS:
-            raise InvalidArgument(
-                f"stop has a string of {len(stop)} characters, expected 1 to {MAX_STOP_CHARACTERS}"
+            raise invalid_field(
+                "stop",
+                f"has a string of {len(stop)} characters, expected 1 to {MAX_STOP_CHARACTERS}",
             )
         if any("\ud800" <= character <= "\udfff" for character in stop):
-            raise InvalidArgument(f"stop has {_shown(stop)}, expected Unicode: no text holds it")
+            raise invalid_field("stop", f"has {_shown(stop)}, expected Unicode: no text holds it")
     return tuple(stops)
 
 
 def _biases(biases: object) -> dict[int, float]:
     if not isinstance(biases, Mapping):
-        raise InvalidArgument(
-            f"logit_bias is {_shown(biases)}, expected a mapping of token ids to numbers"
+        raise invalid_field(
+            "logit_bias", f"is {_shown(biases)}, expected a mapping of token ids to numbers"
         )
     if len(biases) > MAX_BIASED_TOKENS:
-        raise InvalidArgument(
-            f"logit_bias has {len(biases)} token ids, expected at most {MAX_BIASED_TOKENS}"
+        raise invalid_field(
+            "logit_bias", f"has {len(biases)} token ids, expected at most {MAX_BIASED_TOKENS}"
         )
     allowed = _Range(-MAX_LOGIT_BIAS, MAX_LOGIT_BIAS)
     for token_id in biases:
         _check_token_id("logit_bias", token_id)
     return {
-        token_id: _number(f"logit_bias of {token_id}", bias, allowed)
+        token_id: _number("logit_bias", bias, allowed, f" of {token_id}")
         for token_id, bias in biases.items()
     }
 

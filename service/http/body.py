@@ -13,6 +13,7 @@ import numpy as np
 
 from service.errors import Unimplemented
 from service.http.compression import SUPPORTED, inflated, is_long
+from service.http.json_faults import of_record
 from service.http.status import HttpError, invalid
 
 if TYPE_CHECKING:
@@ -93,9 +94,8 @@ def decode_json(body: Body, kind: type[T], max_depth: int) -> T:
     try:
         return msgspec.json.decode(body, type=kind)
     except msgspec.ValidationError as error:
-        text, _, path = str(error).partition(" - at `$")
-        field = path.rstrip("`").lstrip(".") or None
-        raise invalid(f"{text}{f' at {field}' if field else ''}", field) from error
+        fault = of_record(error)
+        raise invalid(fault.text, fault.field) from error
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise HttpError(400, f"the body is not JSON: {error}", code="invalid_json") from error
 

@@ -16,6 +16,8 @@ from service.settings import Settings, listed
 # Names that a page's author cannot make lead here: those without a dot, and these suffixes.
 PRIVATE_SUFFIXES = (".localhost", ".svc", ".svc.cluster.local", ".internal")
 OWN_SITES = (b"same-origin", b"none")
+# Of an answer, what a page of an allowed site may read beside the headers that any may.
+EXPOSED = (b"access-control-expose-headers", b"x-request-id, retry-after, retry-after-ms")
 MAX_AGE = b"600"
 
 
@@ -57,7 +59,7 @@ class BrowserRules:
             raise _foreign(site.decode("latin-1"))
         text = origin.decode("latin-1")
         if "*" in self.origins or text.lower() in self.origins:
-            return ((b"access-control-allow-origin", origin), (b"vary", b"origin"))
+            return ((b"access-control-allow-origin", origin), (b"vary", b"origin"), EXPOSED)
         if site in OWN_SITES or (site is None and _host_of(text) == host.lower()):
             return ()
         raise _foreign(text)

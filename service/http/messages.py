@@ -1,12 +1,13 @@
 """Messages of protobuf from bodies of JSON and to them: `plain.py` has the form of the latter."""
 
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 from google.protobuf.json_format import Parse, ParseError
 from google.protobuf.message import Message
 
 from service.http.body import Body, check_depth, check_parts
+from service.http.json_faults import Fault, of_message
 from service.http.plain import plain
 from service.http.status import HttpError
 
@@ -28,7 +29,9 @@ def parse_json(body: Body, message: M, max_depth: int, max_parts: int) -> M:
     try:
         return Parse(bytes(body), message, max_recursion_depth=MAX_DEPTH)
     except (ParseError, ValueError, TypeError, AttributeError, RecursionError) as error:
-        raise HttpError(400, f"the body cannot be read: {error}", code="invalid_json") from error
+        descriptor: Any = message.DESCRIPTOR
+        fault = of_message(body, descriptor) or Fault(f"the body cannot be read: {error}")
+        raise HttpError(400, fault.text, code="invalid_json", param=fault.field) from error
 
 
 def to_json(message: Message, *, has_defaults: bool = True) -> bytes:

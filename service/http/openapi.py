@@ -32,7 +32,7 @@ ERRORS: dict[str, Schema] = {
     },
     "TypedError": {
         "type": "object",
-        "properties": {"error": _TEXT, "status": _TEXT},
+        "properties": {"error": _TEXT, "status": _TEXT, "field": _TEXT},
         "required": ["error"],
     },
     "OpenAIError": {

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import uuid4
@@ -68,6 +68,7 @@ class Request:
         "_send",
         "body",
         "connection",
+        "field_names",
         "front",
         "headers",
         "method",
@@ -102,6 +103,8 @@ class Request:
         self.request_id = _request_id(self.headers.get(b"x-request-id"))
         self.reply_headers: Headers = ((b"x-request-id", self.request_id.encode()),)
         self.writer: Writer = writer_of(self.path)  # of errors
+        # What the body calls a field of the typed API, where another name.
+        self.field_names: Mapping[str, str] = {}
         self.stream: Stream | None = None  # once it is answered by one
 
     def header(self, name: str) -> str:

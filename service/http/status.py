@@ -68,6 +68,7 @@ _LATE = Status(504, "DEADLINE_EXCEEDED", "server_error", "timeout")
 _FAILED = Status(500, "INTERNAL", "server_error", "model_failed")
 STATUSES: dict[type[errors.AttendantError], Status] = {
     errors.InvalidArgument: Status(400, "INVALID_ARGUMENT", code="invalid_value"),
+    errors.PromptTooLong: Status(400, "INVALID_ARGUMENT", code="context_length_exceeded"),
     errors.NotFound: Status(404, "NOT_FOUND", code="model_not_found"),
     errors.AlreadyExists: Status(409, "ALREADY_EXISTS", code="already_exists", triton=400),
     errors.WrongTask: Status(400, "FAILED_PRECONDITION", code="wrong_task"),
@@ -140,8 +141,10 @@ class TypedWriter(TextWriter):
     def error(self, error: HttpError) -> tuple[int, bytes, Headers]:
         if error.name is None:
             return super().error(error)
-        body = msgspec.json.encode({"error": str(error), "status": error.name})
-        return error.status, body, error.headers
+        fields = {"error": str(error), "status": error.name}
+        if error.param is not None:
+            fields["field"] = error.param
+        return error.status, msgspec.json.encode(fields), error.headers
 
 
 OPENAI, TRITON, PLAIN = OpenAIWriter(), TextWriter(is_triton=True), TextWriter()

@@ -14,7 +14,7 @@ from typing import TypeAlias
 import numpy as np
 import tokenizers
 
-from service.errors import InvalidArgument, LoadError
+from service.errors import InvalidArgument, LoadError, PromptTooLong, invalid_field
 from service.runtime.special_texts import Span, SpecialTexts, SpecialToken
 
 Text: TypeAlias = str | tuple[str, str]  # the second is of a pair
@@ -170,13 +170,13 @@ class _Tokenizer:
         Raises `InvalidArgument` for too many, and for an id that the vocabulary lacks.
         """
         if len(token_ids) > self._max_text_characters:
-            raise InvalidArgument(
-                f"token_ids has {len(token_ids)} ids, the server takes at most "
-                f"{self._max_text_characters}"
+            raise invalid_field(
+                "token_ids",
+                f"has {len(token_ids)} ids, the server takes at most {self._max_text_characters}",
             )
         for token_id in token_ids:
             if self._whole.id_to_token(token_id) is None:
-                raise InvalidArgument(f"token_ids has {token_id}, which the vocabulary lacks")
+                raise invalid_field("token_ids", f"has {token_id}, which the vocabulary lacks")
         return self._decoded(token_ids)
 
     def _decoded(self, token_ids: Sequence[int]) -> str:
@@ -311,7 +311,8 @@ class PromptTokenizer(_Tokenizer):
         if len(prompt) > self._max_text_characters:
             raise InvalidArgument(
                 f"the prompt has {len(prompt)} characters, "
-                f"the server takes at most {self._max_text_characters}"
+                f"the server takes at most {self._max_text_characters}",
+                "prompt",
             )
         (encoding,) = self._whole.encode_batch_fast([prompt])
         return self._checked(encoding.ids)
@@ -349,11 +350,15 @@ class PromptTokenizer(_Tokenizer):
         return literal
 
     def _checked(self, ids: list[int]) -> np.ndarray:
-        if not 1 <= len(ids) <= self._max_tokens:
-            raise InvalidArgument(
-                f"the prompt has {len(ids)} tokens, the model takes 1 to {self._max_tokens}"
-            )
+        check_num_tokens(len(ids), self._max_tokens)
         return np.array(ids, np.int64)
+
+
+def check_num_tokens(num_tokens: int, most: int) -> None:
+    """Raise `InvalidArgument` for a prompt without tokens, or with more than `most`."""
+    if not 1 <= num_tokens <= most:
+        error = PromptTooLong if num_tokens else InvalidArgument
+        raise error(f"the prompt has {num_tokens} tokens, the model takes 1 to {most}", "prompt")
 
 
 def _read(path: Path) -> tokenizers.Tokenizer:

@@ -13,13 +13,13 @@ import numpy as np
 
 from service.contract.conversation import Conversation
 from service.contract.interface import ModelInterface
-from service.errors import InvalidArgument
+from service.errors import InvalidArgument, invalid_field
 from service.generation.engine import GenerationEngine
 from service.generation.params import SamplingParams
 from service.generation.sequence import GenerationRequest
 from service.generation.stream import Generation
 from service.records import EndedRequest, Timings, current_call
-from service.runtime.tokenizer import PromptTokenizer
+from service.runtime.tokenizer import PromptTokenizer, check_num_tokens
 from service.serving.chat import Chat
 from service.serving.model import Caller, Host, InferReply, InferRequest, ServedModel
 from service.serving.tasks.task import decode
@@ -103,7 +103,7 @@ class GenerativeModel(ServedModel):
         with self.counted_failures(request.caller.received_s):
             text_request = TextRequest.of(request, has_source=self.manifest.has_source)
             if text_request.can_stream:
-                raise InvalidArgument("stream is true, and only ModelStreamInfer streams")
+                raise invalid_field("stream", "is true, and only ModelStreamInfer streams")
         return await self._infer_whole(text_request, request)
 
     async def infer_stream(self, request: InferRequest) -> AsyncGenerator[InferReply, None]:
@@ -161,15 +161,12 @@ class GenerativeModel(ServedModel):
         if isinstance(prompt, str):
             ids = await self.tokenizing.run(lambda: self.tokenizer.encode(prompt), len(prompt))
             return ids.astype(np.int32)
-        if not 1 <= len(prompt) <= self._room.max_prompt_tokens:
-            raise InvalidArgument(
-                f"the prompt has {len(prompt)} tokens, "
-                f"the model takes 1 to {self._room.max_prompt_tokens}"
-            )
+        check_num_tokens(len(prompt), self._room.max_prompt_tokens)
         unknown = [token_id for token_id in prompt if not 0 <= token_id < self._vocab_size]
         if unknown:
             raise InvalidArgument(
-                f"the prompt has token id {unknown[0]}, expected 0 to {self._vocab_size - 1}"
+                f"the prompt has token id {unknown[0]}, expected 0 to {self._vocab_size - 1}",
+                "prompt",
             )
         return np.array(prompt, np.int32)
 
@@ -188,7 +185,7 @@ class GenerativeModel(ServedModel):
             )
             if room < self._room.max_tokens - num_prompt_tokens:
                 reason = "the model says no more, whatever its prompt"
-            raise InvalidArgument(f"{name} is {least}, expected at most {room}: {reason}")
+            raise invalid_field(name, f"is {least}, expected at most {room}: {reason}")
         return max(least, min(room, self._default_max_tokens)) if is_open else least
 
 
@@ -215,8 +212,8 @@ class TextRequest:
         if "exclude_input_in_output" in inputs:
             has_prompt = not inputs["exclude_input_in_output"][0]
         if has_prompt and can_stream:
-            raise InvalidArgument(
-                "exclude_input_in_output is false and stream is true: a stream has new text only"
+            raise invalid_field(
+                "exclude_input_in_output", "is false and stream is true: a stream has new text only"
             )
         parameters = dict(request.parameters)
         message_per_token = parameters.pop(MESSAGE_PER_TOKEN, False)
@@ -233,8 +230,8 @@ class TextRequest:
             params = SamplingParams.from_mapping(parameters)
         for name in ("logprobs", "prompt_logprobs"):
             if (value := getattr(params, name)) is not None:
-                raise InvalidArgument(
-                    f"{name} is {value}, and text_output has no place for them: the typed API has"
+                raise invalid_field(
+                    name, f"is {value}, and text_output has no place for them: the typed API has"
                 )
         return cls(prompt, params, can_stream, has_prompt, message_per_token)
 

@@ -14,10 +14,10 @@ from service.batching.engine import BatchEngine
 from service.batching.request import Item
 from service.contract.interface import ModelInterface
 from service.contract.tensors import Arrays
-from service.errors import InvalidArgument
+from service.errors import InvalidArgument, invalid_field
 from service.generation.params import SamplingParams
 from service.records import Timings
-from service.runtime.tokenizer import TextTokenizer
+from service.runtime.tokenizer import TextTokenizer, check_num_tokens
 from service.serving.model import Caller, Host, InferReply, InferRequest
 from service.serving.tensor_model import TensorModel
 
@@ -88,11 +88,7 @@ class SequenceModel(TensorModel):
             (row,) = self._tokenizer.encode([prompt], can_truncate=False)
             source = row.input_ids
         else:
-            if not 1 <= len(prompt) <= self.manifest.max_source_tokens:
-                raise InvalidArgument(
-                    f"the prompt has {len(prompt)} tokens, the model takes 1 to "
-                    f"{self.manifest.max_source_tokens}"
-                )
+            check_num_tokens(len(prompt), self.manifest.max_source_tokens)
             source = np.array([prompt], np.int64)
         self._check_symbols(source, self._symbol_ids)
         return source
@@ -103,14 +99,18 @@ class SequenceModel(TensorModel):
         pad = self.manifest.pad_token_id
         self._check_symbols(source, [*self._symbol_ids, pad])
         if ((source[:, :-1] == pad) & (source[:, 1:] != pad)).any():
-            raise InvalidArgument(f"source has padding, {pad}, before a symbol, expected it behind")
+            raise invalid_field(
+                "source",
+                f"has padding, {pad}, before a symbol, expected it behind",
+            )
 
     def _check_symbols(self, source: np.ndarray, allowed: list[int]) -> None:
         is_other = ~np.isin(source, allowed)
         if is_other.any():
-            raise InvalidArgument(
-                f"source has id {source[is_other][0]}, which is no symbol: {self._known()}, with "
-                f"ids {self._symbol_ids[0]} to {self._symbol_ids[-1]}"
+            raise invalid_field(
+                "source",
+                f"has id {source[is_other][0]}, which is no symbol: {self._known()}, with "
+                f"ids {self._symbol_ids[0]} to {self._symbol_ids[-1]}",
             )
 
     def _known(self) -> str:

@@ -7,6 +7,7 @@ from typing import Annotated, Any, TypeAlias, TypeVar
 import msgspec
 
 from service.contract.manifest import Manifest
+from service.http.json_faults import of_record
 from service.http.openai.fields import check_count, texts_of, unsupported
 from service.http.request import Reply, Request
 from service.http.status import HttpError, invalid
@@ -55,7 +56,8 @@ def inputs_as(raw: msgspec.Raw, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(raw, type=kind)
     except msgspec.ValidationError as error:
-        raise invalid(f"inputs: {error}", "inputs") from error
+        fault = of_record(error, "inputs")
+        raise invalid(fault.text, fault.field) from error
 
 
 def check_texts(request: Request, texts: list[str], name: str) -> None:

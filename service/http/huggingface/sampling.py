@@ -11,6 +11,7 @@ import msgspec
 from attendant.v1 import generation_pb2 as pb
 
 from service.http.huggingface.fields import Count, refuse
+from service.http.json_faults import of_record
 from service.http.openai.fields import sampling_params_of
 from service.http.status import invalid
 
@@ -71,7 +72,8 @@ class GenerationParameters(msgspec.Struct, kw_only=True):
         try:
             return msgspec.convert(self.generate_parameters | present, GenerationParameters)
         except msgspec.ValidationError as error:
-            raise invalid(f"generate_parameters: {error}", "generate_parameters") from error
+            fault = of_record(error, "generate_parameters")
+            raise invalid(fault.text, fault.field) from error
 
     def check(self, *, is_stream: bool) -> None:
         """Raise `HttpError` for what is not supported."""

@@ -29,7 +29,7 @@ def parse_generate(body: Buffer, version: str, interface: ModelInterface) -> Lon
     """The request of a body for a model. Raises `InvalidArgument`."""
     fields: dict[str, Raw] = decode_json(_FIELDS, memoryview(body).toreadonly())
     inputs = {spec.name: spec for spec in interface.signature.inputs}
-    request_id = decode_json(_ID, fields.pop("id")) if "id" in fields else ""
+    request_id = decode_json(_ID, fields.pop("id"), "id") if "id" in fields else ""
     message = pb.ModelInferRequest(model_name=interface.name, model_version=version, id=request_id)
     contents: list[Content] = []
     for name, value in _flattened(fields, inputs):
@@ -55,7 +55,7 @@ def _flattened(
                 f"Keyword '{name}' for nested schema also given as input tensor name"
             )
         else:
-            yield from decode_json(_FIELDS, value).items()
+            yield from decode_json(_FIELDS, value, name).items()
 
 
 def _tensor(

@@ -15,6 +15,7 @@ import numpy as np
 
 from service.contract.tensors import BF16, BYTES, DATATYPES, Datatype, strings_from_raw
 from service.errors import InvalidArgument
+from service.http.json_faults import of_record
 
 MAX_DEPTH = 100  # Triton's
 PIECE_BYTES = 2**17  # of JSON that one call parses, in about half a millisecond
@@ -47,7 +48,10 @@ def read_data(data: msgspec.Raw, datatype_name: str, name: str) -> bytes | list[
             for piece, piece_depth in _pieces(memoryview(data), depth)
         )
     except (msgspec.MsgspecError, OverflowError, UnicodeDecodeError) as error:
-        raise InvalidArgument(f"Unable to parse 'data' of input '{name}': {error}") from error
+        reason = str(error)
+        if isinstance(error, msgspec.ValidationError):
+            reason = of_record(error, "data").text
+        raise InvalidArgument(f"Unable to parse 'data' of input '{name}': {reason}") from error
 
 
 def _depth(data: msgspec.Raw, name: str) -> int:

@@ -23,6 +23,7 @@ from service.contract.tensors import BYTES, DATATYPES
 from service.errors import InvalidArgument
 from service.http.body import without_strings
 from service.http.compression import Buffer
+from service.http.json_faults import of_record
 from service.http.kserve.json_data import read_data
 
 HEADER_LENGTH = "Inference-Header-Content-Length"
@@ -127,12 +128,15 @@ def _check_members(text: bytes, max_parts: int) -> None:
         raise InvalidArgument(f"the request's JSON has more than {max_parts} members of objects")
 
 
-def decode_json(decoder: msgspec.json.Decoder[Any], text: Buffer) -> Any:  # noqa: ANN401
-    """The decoded JSON. Raises `InvalidArgument`."""
+def decode_json(decoder: msgspec.json.Decoder[Any], text: Buffer, of: str = "") -> Any:  # noqa: ANN401
+    """The decoded JSON of a body, or of the field `of` it. Raises `InvalidArgument`."""
     try:
         return decoder.decode(memoryview(text))
     except msgspec.ValidationError as error:
-        raise InvalidArgument(f"the request's JSON is not as expected: {error}") from error
+        fault = of_record(error, of)
+        raise InvalidArgument(
+            f"the request's JSON is not as expected: {fault.text}", fault.field
+        ) from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InvalidArgument(f"failed to parse the request JSON buffer: {error}") from error
     except RecursionError:

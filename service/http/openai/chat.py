@@ -32,6 +32,7 @@ def chat_routes() -> tuple[Route, ...]:
 
 async def chat(request: Request) -> Reply | None:
     asked = await request.json(ChatRequest)
+    request.field_names = asked.field_names
     plan = await _Plan.of(request, asked)
     if asked.stream:
         await _Streaming(request, plan).run()

@@ -133,6 +133,16 @@ class ChatRequest(SamplingFields, kw_only=True):
         return self.max_tokens if given is None else given
 
     @property
+    def field_names(self) -> dict[str, str]:
+        """The body's names of fields that the typed API calls otherwise."""
+        names = {"prompt": "messages", "template_variables": "chat_template_kwargs"}
+        if self.max_completion_tokens is not None:
+            names["max_tokens"] = "max_completion_tokens"
+        if self.logprobs:
+            names["logprobs"] = "top_logprobs"
+        return names
+
+    @property
     def num_logprobs(self) -> int | None:
         return (self.top_logprobs or 0) if self.logprobs else None
 

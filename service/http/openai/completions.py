@@ -94,7 +94,9 @@ class Plan:
             )
         _check_best_of(asked)
         model = await name_of(request, asked.model)
-        prompts = prompts_of(asked.prompt, "prompt", request.front.settings.max_texts)
+        settings = request.front.settings
+        prompts = prompts_of(asked.prompt, "prompt", settings.max_texts)
+        _check_queue(len(prompts), _num_best(asked), settings.max_queue_requests)
         max_tokens = DEFAULT_MAX_TOKENS if asked.max_tokens is None else asked.max_tokens
         params = asked.sampling_params(max_tokens, asked.logprobs, _num_prompt_logprobs(asked))
         if _num_best(asked) > (asked.n or 1):
@@ -155,6 +157,17 @@ def _check_best_of(asked: CompletionRequest) -> None:
         raise invalid(f"best_of is {asked.best_of}, expected at most {MAX_BEST_OF}", "best_of")
     if asked.stream and asked.best_of > (asked.n or 1):
         raise invalid("best_of is larger than n, expected stream to be false", "best_of")
+
+
+def _check_queue(num_prompts: int, num_samples: int, most: int) -> None:
+    """Raise `HttpError` for more outputs than can wait: some of them would never be admitted."""
+    if num_prompts > 1 and num_prompts * num_samples > most:
+        outputs = f" for {num_samples} outputs each" if num_samples > 1 else ""
+        raise invalid(
+            f"prompt has {num_prompts} elements{outputs}, expected at most {most // num_samples}: "
+            f"--max-queue-requests is {most}",
+            "prompt",
+        )
 
 
 def _num_best(asked: CompletionRequest) -> int:

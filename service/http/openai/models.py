@@ -27,12 +27,20 @@ def model_routes() -> tuple[Route, ...]:
 
 
 async def list_models(request: Request) -> Reply:
-    data = [_described(model) for model in (await newest_models(request)).values()]
+    """All models, or the one that the path names."""
+    named = request.parameters.get("model")
+    if named is not None:
+        data = [_described(await find_model(request, named))]
+    else:
+        data = [_described(model) for model in (await newest_models(request)).values()]
     return Reply.json({"object": "list", "data": data})
 
 
 async def show_model(request: Request) -> Reply:
-    return Reply.json(_described(await find_model(request, request.parameters["name"])))
+    name = request.parameters["name"]
+    if request.parameters.get("model", name) != name:
+        raise NotFound(f"Request for unknown model: '{name}' is not at this address")
+    return Reply.json(_described(await find_model(request, name)))
 
 
 async def newest_models(request: Request) -> dict[str, text_pb2.Model]:

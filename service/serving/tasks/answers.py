@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from service.contract.tensors import Arrays, Signature, TensorSpec
-from service.errors import InvalidArgument
+from service.errors import invalid_field
 from service.runtime.tokenizer import EncodedText, Text, WindowTokenizer
 from service.serving.tasks.task import (
     BYTES,
@@ -117,9 +117,9 @@ def _ask(fields: Fields, model: TextTaskModel) -> Ask:
     longest, count = fields["max_answer_tokens"], fields["top_k"]
     max_tokens = model.manifest.max_tokens
     if longest > max_tokens:
-        raise InvalidArgument(f"max_answer_tokens is {longest}, the model takes {max_tokens}")
+        raise invalid_field("max_answer_tokens", f"is {longest}, the model takes {max_tokens}")
     if count > NUM_BEST:
-        raise InvalidArgument(f"top_k is {count}, expected at most {NUM_BEST}")
+        raise invalid_field("top_k", f"is {count}, expected at most {NUM_BEST}")
     context, must_answer = fields["context"], fields["must_answer"]
 
     def answer(reply: TextReply) -> Fields:

@@ -12,7 +12,7 @@ import numpy as np
 
 from service.contract.manifest import Manifest
 from service.contract.tensors import Arrays, Signature, TensorSpec
-from service.errors import InvalidArgument
+from service.errors import InvalidArgument, invalid_field
 from service.runtime.tokenizer import SourceAndTargetTokenizer, Text
 from service.serving.tasks.task import (
     BYTES,
@@ -70,12 +70,12 @@ def chosen_matrices(manifest: Manifest, layers: Sequence[int], heads: Sequence[i
 def _places(name: str, places: Sequence[int], count: int) -> tuple[int, ...]:
     """The places that a request names among `count`, all where it names none."""
     if len(places) > count:
-        raise InvalidArgument(f"{name} has {len(places)} elements, the model has {count}")
+        raise invalid_field(name, f"has {len(places)} elements, the model has {count}")
     for index in places:
         if not 0 <= index < count:
-            raise InvalidArgument(f"{name} has {index}, the model has {count}, from 0")
+            raise invalid_field(name, f"has {index}, the model has {count}, from 0")
     if len(set(places)) < len(places):
-        raise InvalidArgument(f"{name} repeats one of {list(places)[:8]}")
+        raise invalid_field(name, f"repeats one of {list(places)[:8]}")
     return tuple(places) or tuple(range(count))
 
 
@@ -86,8 +86,8 @@ def _text_of(model: TextTaskModel, text: str, target: str) -> Text:
     """
     if bool(target) != model.manifest.has_source:
         expected = "what it wrote of the text" if model.manifest.has_source else "none"
-        raise InvalidArgument(
-            f"target has {len(target)} characters, model '{model.name}' expects {expected}"
+        raise invalid_field(
+            "target", f"has {len(target)} characters, model '{model.name}' expects {expected}"
         )
     return (text, target) if target else text
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from service.contract.tensors import Signature, TensorSpec
-from service.errors import InvalidArgument
+from service.errors import InvalidArgument, invalid_field
 from service.runtime.tokenizer import EncodedText, Text
 from service.serving.tasks.task import (
     FP32,
@@ -62,25 +62,26 @@ class Features:
     def check(self, num_layers: int) -> None:
         """Raise `InvalidArgument` for layers that a model of this depth does not have."""
         if self.layers not in (*LAYERS, MIX):
-            raise InvalidArgument(
-                f"layers is '{self.layers}', expected one of {', '.join((*LAYERS, MIX))}"
+            raise invalid_field(
+                "layers", f"is '{self.layers}', expected one of {', '.join((*LAYERS, MIX))}"
             )
         if self.pooling not in POOLINGS:
-            raise InvalidArgument(
-                f"pooling is '{self.pooling}', expected one of {', '.join(POOLINGS)}"
+            raise invalid_field(
+                "pooling", f"is '{self.pooling}', expected one of {', '.join(POOLINGS)}"
             )
         if self.layers in NEEDS_FOUR_LAYERS and num_layers < 4:
-            raise InvalidArgument(
-                f"layers is '{self.layers}', but the model has only {num_layers} layers"
+            raise invalid_field(
+                "layers", f"is '{self.layers}', but the model has only {num_layers} layers"
             )
         num_expected = num_layers + 1 if self.layers == MIX else 0
         if len(self.weights) != num_expected:
-            raise InvalidArgument(
-                f"weights has {len(self.weights)} elements, expected {num_expected} for layers "
-                f"'{self.layers}' of a model with {num_layers} layers and embeddings"
+            raise invalid_field(
+                "weights",
+                f"has {len(self.weights)} elements, expected {num_expected} for layers "
+                f"'{self.layers}' of a model with {num_layers} layers and embeddings",
             )
         if not all(map(math.isfinite, self.weights)):
-            raise InvalidArgument(f"weights is {list(self.weights)}, expected finite numbers")
+            raise invalid_field("weights", f"is {list(self.weights)}, expected finite numbers")
 
     def of(self, states_SLD: np.ndarray) -> np.ndarray:
         """[S, D'] for pooling "none", else [1, D']; special tokens count, as in an embedder."""
@@ -99,13 +100,13 @@ class Features:
 def parse_weights(text: str) -> tuple[float, ...]:
     """Numbers with commas between them, as a tensor request's parameter has them."""
     if len(text) > MAX_WEIGHTS_CHARACTERS:
-        raise InvalidArgument(
-            f"weights has {len(text)} characters, expected at most {MAX_WEIGHTS_CHARACTERS}"
+        raise invalid_field(
+            "weights", f"has {len(text)} characters, expected at most {MAX_WEIGHTS_CHARACTERS}"
         )
     try:
         return tuple(float(part) for part in text.split(",")) if text else ()
     except ValueError as error:
-        raise InvalidArgument(f"weights is '{text}', expected numbers and commas") from error
+        raise invalid_field("weights", f"is '{text}', expected numbers and commas") from error
 
 
 def stacked(vectors: Sequence[np.ndarray]) -> np.ndarray:
@@ -161,9 +162,10 @@ def _tensors(
     )
     features.check(model.manifest.num_layers)
     if features.pooling == "none":
-        raise InvalidArgument(
-            "pooling is 'none', expected mean or cls: a tensor has no rows of different "
-            "lengths, ExtractFeatures has"
+        raise invalid_field(
+            "pooling",
+            "is 'none', expected mean or cls: a tensor has no rows of different "
+            "lengths, ExtractFeatures has",
         )
     return lambda _texts, reply: {
         "features": stacked([features.of(states) for states in reply.per_text()])

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from service.contract.tensors import Signature, TensorSpec
-from service.errors import InvalidArgument
+from service.errors import InvalidArgument, invalid_field
 from service.runtime.tokenizer import EncodedText, Text
 from service.serving.tasks.task import (
     BYTES,
@@ -82,12 +82,12 @@ class FillChoice:
     def of(cls, model: TextTaskModel, top_k: int, candidates: Sequence[str]) -> "FillChoice":
         """The choice of a request, where 0 stands for the default. Raises `InvalidArgument`."""
         if top_k and candidates:
-            raise InvalidArgument(f"top_k is {top_k} and candidates are given: give one of them")
+            raise invalid_field("top_k", f"is {top_k} and candidates are given: give one of them")
         if len(candidates) > MAX_CANDIDATES:
-            raise InvalidArgument(f"candidates are more than {MAX_CANDIDATES}, which is the limit")
+            raise invalid_field("candidates", f"are more than {MAX_CANDIDATES}, which is the limit")
         num_tokens = model.tokenizer.num_tokens
         if not 0 <= top_k <= num_tokens:
-            raise InvalidArgument(f"top_k is {top_k}, the model has {num_tokens} tokens")
+            raise invalid_field("top_k", f"is {top_k}, the model has {num_tokens} tokens")
         ids = tuple(dict.fromkeys(_candidate(model, word) for word in candidates))
         return cls(top_k or min(DEFAULT_TOP_K, num_tokens), ids)
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from service.contract.tensors import Signature, TensorSpec
-from service.errors import InvalidArgument
+from service.errors import invalid_field
 from service.runtime.tokenizer import Text
 from service.serving.tasks.task import (
     BYTES,
@@ -31,8 +31,8 @@ def _scores(logits: np.ndarray) -> np.ndarray:
 def _ask(fields: Fields, _: TextTaskModel) -> Ask:
     texts, seconds = fields["texts"], fields["text_pairs"]
     if len(seconds) != len(texts):
-        raise InvalidArgument(
-            f"text_pairs has {len(seconds)} elements, expected {len(texts)} as texts has"
+        raise invalid_field(
+            "text_pairs", f"has {len(seconds)} elements, expected {len(texts)} as texts has"
         )
 
     def answer(reply: TextReply) -> Fields:

@@ -14,7 +14,7 @@ import numpy as np
 
 from service.contract.manifest import Manifest, TaskName
 from service.contract.tensors import DATATYPES, Arrays, Signature, TensorSpec
-from service.errors import InvalidArgument
+from service.errors import InvalidArgument, invalid_field
 from service.records import Timings
 from service.runtime.tokenizer import EncodedText, Text, TextTokenizer
 
@@ -155,16 +155,16 @@ def label_count(fields: Fields, num_labels: int) -> int:
     """The number of labels requested for each input."""
     top_k, all_scores = fields["top_k"], fields["all_scores"]
     if all_scores and top_k:
-        raise InvalidArgument(f"top_k is {top_k} and all_scores is set: give one of them")
+        raise invalid_field("top_k", f"is {top_k} and all_scores is set: give one of them")
     if top_k > num_labels:
-        raise InvalidArgument(f"top_k is {top_k}, the model has {num_labels} labels")
+        raise invalid_field("top_k", f"is {top_k}, the model has {num_labels} labels")
     return num_labels if all_scores else top_k or 1
 
 
 def chosen(name: str, choice: Choice, choices: Sequence[str], default: str) -> str:
     """A choice by its name, the default for none; `InvalidArgument` for an unknown number."""
     if isinstance(choice, int):
-        raise InvalidArgument(f"{name} is {choice}, expected 0 to {len(choices)}")
+        raise invalid_field(name, f"is {choice}, expected 0 to {len(choices)}")
     return choice or default
 
 

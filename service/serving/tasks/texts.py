@@ -13,7 +13,7 @@ from functools import partial
 import numpy as np
 
 from service.contract.tensors import Signature, TensorSpec
-from service.errors import InvalidArgument
+from service.errors import InvalidArgument, invalid_field
 from service.runtime.tokenizer import EncodedText, Text
 from service.serving.tasks.task import (
     BYTES,
@@ -64,8 +64,9 @@ def _texts_or_pairs(fields: Fields) -> Sequence[Text]:
     if not seconds:
         return texts  # type: ignore[no-any-return]
     if len(seconds) != len(texts):
-        raise InvalidArgument(
-            f"text_pairs has {len(seconds)} elements, expected none, or {len(texts)} as texts has"
+        raise invalid_field(
+            "text_pairs",
+            f"has {len(seconds)} elements, expected none, or {len(texts)} as texts has",
         )
     return list(zip(texts, seconds, strict=True))
 

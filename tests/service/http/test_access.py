@@ -149,6 +149,8 @@ async def test_a_site_that_is_allowed_is_told_so(tmp_path: Path) -> None:
         assert (await ask(served, "OPTIONS", "/api/Classify", None, other)).status == 403
         answer = await ask(served, "POST", "/api/Classify", SENT, origin)
         assert answer.headers["access-control-allow-origin"] == "https://ui.example"
+        exposed = answer.headers["access-control-expose-headers"].split(", ")
+        assert {"x-request-id", "retry-after"} <= {*exposed}
         assert answer.headers["vary"] == "origin"
 
 

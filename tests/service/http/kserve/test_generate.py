@@ -78,9 +78,9 @@ def test_the_last_free_dimension_takes_the_values(
         ({"x": None}, "Unable to parse 'data' of input 'x': "),
         ({"p": {"q": 1}}, "parameter 'p' has invalid type."),
         ({"p": None}, "parameter 'p' has invalid type."),
-        ({"parameters": 5}, "the request's JSON is not as expected: Expected `object`, got `int`"),
-        ({"id": 5}, "the request's JSON is not as expected: Expected `str`, got `int`"),
-        ([1], "the request's JSON is not as expected: Expected `object`, got `array`"),
+        ({"parameters": 5}, "the request's JSON is not as expected: parameters is a whole number,"),
+        ({"id": 5}, "the request's JSON is not as expected: id is a whole number, expected a text"),
+        ([1], "the request's JSON is not as expected: the body is a list, expected an object"),
     ],
 )
 def test_values_that_fit_no_shape_or_type_are_refused(content: Any, text: str) -> None:

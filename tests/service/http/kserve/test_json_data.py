@@ -103,7 +103,7 @@ def test_a_wrong_value_late_in_a_long_list_is_refused_too() -> None:
     values = ["1.0"] * PIECE_BYTES
     values[-5] = "true"
     for text in (f"[{','.join(values)}]", f"[[{','.join(values)}],[2]]"):
-        with pytest.raises(InvalidArgument, match="Expected `float`, got `bool`"):
+        with pytest.raises(InvalidArgument, match="is true or false, expected a number"):
             read(text, "FP32")
 
 

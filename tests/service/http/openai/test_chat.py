@@ -272,6 +272,9 @@ async def test_what_changes_nothing_is_ignored(served: Served) -> None:
         ({"chat_template": "{{ 1 }}"}, "chat_template", "only the model's own"),
         ({"stream_options": {}}, "stream_options", "expected stream to be true"),
         ({"model": "tale"}, "messages", "has no chat template"),
+        ({"messages": [USER | {"content": "a" * 70}]}, "messages", "the prompt has 79 tokens"),
+        ({"max_completion_tokens": 0}, "max_completion_tokens", "max_tokens is 0"),
+        ({"temperature": 200}, "temperature", "temperature is 200"),
         (
             {"continue_final_message": True, "add_generation_prompt": True},
             "continue_final_message",

@@ -4,12 +4,14 @@ import asyncio
 import json
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from service.errors import ModelFailed
 from service.generation.sampling import logprobs_of
+from tests.fakes.every_task import every_task
 from tests.fakes.http import Answer, ask
 from tests.fakes.serving import Served, eventually, within_patience
 from tests.fakes.sessions import greedy_text, next_id, next_logits, prompt_ids
@@ -289,26 +291,30 @@ async def test_unknown_fields_are_ignored(served: Served) -> None:
 REFUSED: list[tuple[dict[str, Any], str | None, str]] = [
     ({"model": "nobody"}, "model", "Request for unknown model: 'nobody' is not found"),
     ({"model": "spam"}, None, "model 'spam' does text-classification, it cannot generate"),
-    ({"prompt": ""}, None, "the prompt has 0 tokens, the model takes 1 to 63"),
+    ({"prompt": ""}, "prompt", "the prompt has 0 tokens, the model takes 1 to 63"),
     ({"prompt": []}, "prompt", "prompt has 0 elements, expected 1 to 4"),
     ({"prompt": ["a"] * 5}, "prompt", "prompt has 5 elements, expected 1 to 4"),
-    ({"prompt": [257]}, None, "the prompt has token id 257, expected 0 to 256"),
+    ({"prompt": [257]}, "prompt", "the prompt has token id 257, expected 0 to 256"),
     ({"prompt": [-1]}, "prompt", "prompt is expected to be a text, token ids, a list of texts"),
     ({"prompt": {"text": "a"}}, "prompt", "prompt is expected to be a text, token ids"),
-    ({"prompt": "x" * 64}, None, "the prompt has 64 tokens, the model takes 1 to 63"),
-    ({"max_tokens": 0}, None, "max_tokens is 0, expected 1 to 1048576"),
+    ({"prompt": "x" * 64}, "prompt", "the prompt has 64 tokens, the model takes 1 to 63"),
+    ({"max_tokens": 0}, "max_tokens", "max_tokens is 0, expected 1 to 1048576"),
     ({"max_tokens": -1}, "max_tokens", "max_tokens is out of range: "),
     ({"stop_token_ids": [-1]}, "stop_token_ids", "stop_token_ids is out of range: "),
     ({"seed": 2**64}, "seed", "seed is out of range: "),
     ({"priority": 2**32}, "priority", "priority is 4294967296, expected at most 4294967295"),
     ({"best_of": 10**12}, "best_of", "best_of is 1000000000000, expected at most 64"),
     ({"logit_bias": {"9" * 5_000: 1}}, "logit_bias", "logit_bias has the key '999"),
-    ({"max_tokens": "ten"}, "max_tokens", "Expected `int | null`, got `str`"),
+    ({"max_tokens": "ten"}, "max_tokens", "max_tokens is a text, expected a whole number or null"),
     ({"logprobs": 21}, "logprobs", "logprobs is 21, expected 0 to 20"),
-    ({"temperature": -1}, None, "temperature is -1.0, expected 0 to 100"),
-    ({"n": 2}, None, "n is 2, expected 1 where temperature is 0"),
+    ({"temperature": -1}, "temperature", "temperature is -1.0, expected 0 to 100"),
+    ({"n": 2}, "n", "n is 2, expected 1 where temperature is 0"),
     ({"logit_bias": {"a": 1}}, "logit_bias", "logit_bias has the key 'a', expected a token id"),
-    ({"logit_bias": {"257": 1}}, None, "logit_bias has the token id 257, expected 0 to 256"),
+    (
+        {"logit_bias": {"257": 1}},
+        "logit_bias",
+        "logit_bias has the token id 257, expected 0 to 256",
+    ),
     ({"suffix": "end"}, "suffix", "suffix is not supported: "),
     ({"best_of": 2, "n": 3}, "best_of", "best_of is 2, expected at least n, which is 3"),
     ({"best_of": 2, "stream": True}, "best_of", "best_of is larger than n, expected stream to be"),
@@ -413,3 +419,22 @@ async def test_many_at_once_keep_to_themselves(served: Served) -> None:
         *(texts_of(served, **GREEDY | {"prompt": prompt}) for prompt in prompts)
     )
     assert found == [[greedy_text(prompt, 10)] for prompt in prompts]
+
+
+async def test_more_outputs_than_can_ever_wait_are_refused_with_the_limit(tmp_path: Path) -> None:
+    async with every_task(tmp_path, http_port=0, max_queue_requests=6, max_texts=99) as served:
+        for num_prompts, num_samples in ((7, 1), (3, 3)):
+            fields = SAMPLED | {"prompt": ["a"] * num_prompts, "n": num_samples}
+            answer = await complete(served, **fields)
+            assert answer.status == 400
+            assert answer.json["error"]["param"] == "prompt"
+            assert "expected at most" in answer.json["error"]["message"]
+            assert "--max-queue-requests is 6" in answer.json["error"]["message"]
+        assert len(await texts_of(served, **SAMPLED | {"prompt": ["a"] * 3, "n": 2})) == 6
+
+
+async def test_a_prompt_beyond_the_context_has_openais_code(served: Served) -> None:
+    answer = await complete(served, **GREEDY | {"prompt": "x" * 64})
+    assert answer.json["error"]["code"] == "context_length_exceeded"
+    empty = await complete(served, **GREEDY | {"prompt": ""})
+    assert empty.json["error"]["code"] == "invalid_value"

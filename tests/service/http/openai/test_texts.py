@@ -205,7 +205,7 @@ async def test_classes_have_a_probability_each_in_the_models_order(served: Serve
         ("/rerank", {"query": "a"}, "documents is missing"),
         ("/rerank", {"query": "a", "documents": []}, "documents has 0 elements, expected 1 to 4"),
         ("/rerank", {"query": "a", "documents": ["b"], "top_n": 0}, "top_n is 0, expected 1 or"),
-        ("/rerank", {"documents": ["a"]}, "Object missing required field `query`"),
+        ("/rerank", {"documents": ["a"]}, "query is missing"),
         ("/classify", {"input": "a"}, "model 'match' does pair-scoring, it cannot classify"),
         ("/tokenize", {}, "prompt is missing"),
         ("/tokenize", {"messages": []}, "messages is not supported"),
@@ -244,3 +244,13 @@ async def test_the_similarity_of_an_embedder_is_what_the_typed_api_says(served: 
     expected = list(similar.rows[0].values)
     answer = await posted(served, "/rerank", model="mini", query="win", texts=TEXTS)
     assert {each["index"]: each["score"] for each in answer} == dict(enumerate(expected))
+
+
+async def test_below_a_models_address_only_it_is_listed(served: Served) -> None:
+    every = await ask(served, "GET", "/v1/models")
+    assert len(every.json["data"]) > 1
+    one = await ask(served, "GET", "/models/mini/v1/models")
+    assert [model["id"] for model in one.json["data"]] == ["mini"]
+    assert (await ask(served, "GET", "/models/mini/v1/models/mini")).json["id"] == "mini"
+    for path in ("/models/mini/v1/models/spam", "/models/nobody/v1/models"):
+        assert (await ask(served, "GET", path)).status == 404
