@@ -28,10 +28,10 @@ export function conversation(screen, { onchange, render }) {
       messages = value;
       self.update();
     },
-    get isChat() { return mode.value === "chat" && !!screen.model.has_chat_template; },
+    get isChat() { return mode.value === "chat" && !!screen.model?.has_chat_template; },
     before: (text) => (self.isChat ? [...(system.value ? [{ role: "system", content: system.value }] : []), ...messages, { role: "user", content: text }] : null),
     update() {
-      mode.element.hidden = !screen.model.has_chat_template;
+      mode.element.hidden = !screen.model?.has_chat_template;
       box.hidden = !self.isChat;
       fill(list, messages.map(({ role, content }) => h("li", { class: role }, h("h3", null, role === "user" ? "You" : "Model"), h("p", { class: "tokens" }, visible(content)))));
       if (details.open) render(self.before(screen.main.value)).then((text) => { shown.textContent = visible(text); }, (error) => { shown.textContent = error.message; });

@@ -80,7 +80,8 @@ export class Screen {
 
   /** Runs the action; one that is running is stopped first. */
   async run() {
-    if (!this.#action || (this.entry.tasks.length && !this.model)) return;
+    if (!this.#action) return;
+    if (this.entry.tasks.length && !this.model) return this.wrong(new ApiError(404, "The model is not served any more."));
     this.stop();
     const running = this.#running = new AbortController(), { signal } = running, started = performance.now();
     this.#hasRun = true;
@@ -117,7 +118,7 @@ export class Screen {
     if (this.status) this.status.textContent = "";
     if (!(error instanceof ApiError)) console.error(error);
     const all = [...this.#controls.values()], param = error.param?.split(/[.[]/)[0];
-    const about = all.find((each) => each.error && each.param === param) ?? all.find((each) => each.error && new RegExp(`(^|\\W)${each.param}($|\\W)`).test(error.message));
+    const about = all.find((each) => each.error && each.param === param) ?? all.find((each) => each.error && each.param && new RegExp(`(^|\\W)${each.param}($|\\W)`).test(error.message));
     if (about) {
       about.error(error.message);
       about.focus?.();

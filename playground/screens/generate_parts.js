@@ -10,7 +10,7 @@ import { bars } from "../parts/shapes.js";
 
 const LIKELIEST = 20, SHOWN = 10; // tokens that are requested at each place, and listed
 /** How tokens are coloured, and what that means. */
-export const COLOURS = { probability: "Less likely tokens are darker.", rank: "Tokens of a lower rank are darker.", entropy: `The darker, the more open the choice: least bits of entropy, by the ${LIKELIEST} likeliest.`, none: "" };
+export const COLOURS = { probability: "The stronger the colour, the less likely the token.", rank: "The stronger the colour, the lower the rank.", entropy: `The stronger the colour, the more open the choice: entropy at least, by the ${LIKELIEST} likeliest tokens.`, none: "" };
 
 const openness = (token) => entropy(token.top.map((each) => each.logprob));
 

@@ -17,13 +17,13 @@ export default function build(screen) {
   const view = screen.choice("view", { label: "Show", options: [["next", "Next token"], ["surprise", "Surprise of the text"]], value: "next", param: "", onchange: () => screen.run() });
   const soon = debounced(() => screen.element.isConnected && screen.run(), 500);
   const text = screen.text("text", { label: "Text", rows: 4, isMain: true, onchange: () => { tail = []; soon(); } });
-  const chips = h("div", { class: "row", role: "group", "aria-label": "Appended tokens" }), settings = h("details", { class: "stack", open: innerWidth >= 1000 }, h("summary", null, "Settings"));
+  const chips = h("div", { class: "row", role: "group", "aria-label": "Appended tokens" }), inner = h("div", { class: "stack" }), settings = h("details", { open: innerWidth >= 1000 }, h("summary", null, "Settings"), inner);
   screen.add({ name: "tail", initial: [], get value() { return tail; }, set value(value) { tail = value; } });
   screen.add({ name: "bias", initial: {}, get value() { return biases; }, set value(value) { biases = value; } });
   screen.onexample = () => { tail = []; };
   screen.action(run);
   screen.input.append(chips, settings);
-  const sampling = samplingControls(screen, settings), changed = screen.changed.bind(screen);
+  const sampling = samplingControls(screen, inner), changed = screen.changed.bind(screen);
   screen.changed = () => { // by any control: the bars follow, and no call is made
     changed();
     show();
@@ -75,7 +75,7 @@ export default function build(screen) {
         h("span", { class: "track", title: `${percent(Math.exp(row.logprob))} before the settings` }, h("span", { class: "fill", style: { "--share": row.probability / most } }), h("span", { class: "was", style: { "--share": Math.exp(row.logprob) / most } })),
         ...(row.isKept ? [percent(row.probability), percent(row.cumulated)] : ["–", "–"]), h("span", { class: "bias" }, step(-1, "Lower"), h("span", null, fixed(biases[row.id] ?? 0, 0)), step(1, "Raise"))];
     });
-    const head = ["Token", "Id", "Logit", "", "Probability", "Cumulated", "Bias"], made = table(head, cells, { caption: "Likeliest next tokens" });
+    const head = ["Token", "Id", "Logit", "Share", "Probability", "Cumulated", "Bias"], made = table(head, cells, { caption: "Likeliest next tokens" });
     made.classList.add("shape");
     made.querySelectorAll("tbody tr").forEach((row, index) => { row.className = index >= kept ? "out" : index === kept - 1 && cut ? "last" : ""; });
     const isExact = certainty === "exact", share = beyond > 0 ? `The server gives the ${rows.length} likeliest tokens; all others together have ${isExact ? percent(beyond) : `about ${percent(beyond)}, as their single probabilities are not known`}.` : "";
@@ -91,6 +91,6 @@ export default function build(screen) {
     const rows = worst.slice(0, WORST).map((index) => [index + 1, h("span", { class: "mono" }, visible(all[index], true)), fixed(bits[index], 1), h("span", { class: "mono" }, visible(spelled(tokens[index].top[0].bytes), true)), percent(Math.exp(tokens[index].top[0].logprob))]);
     return [h("dl", { class: "facts" }, facts.map(([name, value]) => [h("dt", null, name), h("dd", null, value)])),
       tokenRow(tokens.map((_, index) => ({ text: all[index], isWarm: true, shade: Math.min(1, (bits[index] ?? 0) / 16), title: bits[index] === null ? "nothing before it" : `${fixed(bits[index], 1)} bits` })), { label: "Tokens by surprise" }),
-      h("p", { class: "small soft" }, "More surprising tokens are darker."), h("h2", null, "Most surprising"), table(["Place", "Token", "Bits", "Likeliest instead", "Probability"], rows, { caption: "Most surprising tokens" })];
+      h("p", { class: "small soft" }, "The stronger the colour, the more surprising the token."), h("h2", null, "Most surprising"), table(["Place", "Token", "Bits", "Likeliest instead", "Probability"], rows, { caption: "Most surprising tokens" })];
   }
 }

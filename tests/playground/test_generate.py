@@ -206,3 +206,18 @@ async def test_an_edited_prompt_begins_anew_and_an_error_is_at_its_control(tab: 
     await expect(error).to_contain_text("stop has a string of 300 characters")
     await expect(page.get_by_label("Stop texts")).to_have_attribute("aria-invalid", "true")
     tab.complaints.clear()
+
+
+async def test_a_model_that_is_unloaded_in_the_middle_finishes_what_it_began(tab: Opened) -> None:
+    page = await tab.open(f"#/generate?text={quote(PROMPT)}&max_tokens=200&temperature=1")
+    await page.get_by_role("button", name="Generate", exact=True).click()
+    await output(page).nth(2).wait_for()
+    post = "(path) => fetch(path, {method: 'POST', body: '{}'}).then((answer) => answer.status)"
+    assert await page.evaluate(post, "v2/repository/models/gpt/unload") == 200
+    await finished(tab)
+    whole = await output(page).count()
+    await page.get_by_role("button", name="Continue").click()
+    await expect(page.get_by_role("alert").filter(has_text=re.compile("gpt|not served"))).to_be_visible()
+    assert await output(page).count() == whole
+    assert await page.evaluate(post, "v2/repository/models/gpt/load") == 200
+    tab.complaints.clear()
