@@ -30,12 +30,12 @@ export function scatter({ label, summary, points, xTitle, yTitle, isSquare, onpi
     context.fillStyle = colours.soft;
     context.textBaseline = "middle";
     context.textAlign = "center";
-    for (const value of ticks(left, right, Math.max(3, width / 90))) {
+    for (const value of ticks(left, right, Math.max(4, width / 90))) {
       line(x(value), TOP, x(value), TOP + area.height);
       context.fillText(fixed(value, digits(right - left)), x(value), TOP + area.height + 12);
     }
     context.textAlign = "right";
-    for (const value of ticks(low, high, Math.max(3, height / 70))) {
+    for (const value of ticks(low, high, Math.max(4, height / 70))) {
       line(LEFT, y(value), LEFT + area.width, y(value));
       context.fillText(fixed(value, digits(high - low)), LEFT - 6, y(value));
     }

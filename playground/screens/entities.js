@@ -29,7 +29,7 @@ export default function build(screen) {
   function show() {
     if (!latest) return;
     const all = latest.entities, labels = [...new Set(all.map(({ label }) => plain(label)))].sort(), hue = (label) => ({ "--hue": `${(labels.indexOf(plain(label)) * 137.5 + 255) % 360}` });
-    const shown = all.filter(({ label, score }) => score >= least.value && !hidden.has(plain(label)));
+    const shown = all.filter(({ label, score }) => score >= least.value && !hidden.has(plain(label))).sort((a, b) => a.start - b.start || b.end - a.end);
     const legend = labels.map((label) => h("button", { type: "button", class: "entity-key", style: hue(label), "aria-pressed": String(!hidden.has(label)), onclick: () => {
       hidden.has(label) ? hidden.delete(label) : hidden.add(label);
       show();

@@ -3,7 +3,6 @@
 import { models } from "../api/models.js";
 import { bytesOf, hex, idsOf, textOf } from "../maths/bytes.js";
 import { fixed, plural } from "../maths/numbers.js";
-import { slice } from "../maths/offsets.js";
 import { visible } from "../maths/visible.js";
 import { fill, h } from "../parts/h.js";
 import { table, tableButtons, tip, tokenRow } from "../parts/shapes.js";
@@ -42,11 +41,12 @@ export default function build(screen) {
 
 /** The tokens of one model's tokenizer. */
 function tokenized(text, { model, result: { tokens, num_tokens: count, is_too_long: isLong }, again, decoded }) {
+  const points = [...text], slice = (start, end) => points.slice(start, end).join("");
   const rows = tokens.map((token) => {
-    const isAdded = token.is_special && !token.is_unknown, part = isAdded ? "" : slice(text, token.start, token.end), bytes = bytesOf(token.token_bytes, part), whole = token.token_bytes ? textOf(bytes) : part;
+    const isAdded = token.is_special && !token.is_unknown, part = isAdded ? "" : slice(token.start, token.end), bytes = bytesOf(token.token_bytes, part), whole = token.token_bytes ? textOf(bytes) : part;
     return { ...token, isAdded, hex: hex(bytes), shown: isAdded || whole === "" ? token.piece : whole ?? `\\x${hex(bytes).replaceAll(" ", "\\x")}` };
   });
-  const unknown = rows.filter((token) => token.is_unknown).length, share = model.max_tokens ? count / model.max_tokens : 0, length = [...text].length;
+  const unknown = rows.filter((token) => token.is_unknown).length, share = model.max_tokens ? count / model.max_tokens : 0, { length } = points;
   const drawn = rows.slice(0, MOST_SHOWN), about = ({ id, piece, hex: bytes, start, end, isAdded, is_unknown: isUnknown }) => (
     [`id ${id}`, visible(piece, true), isUnknown && "unknown", isAdded ? "special token" : `characters ${start} to ${end}`, bytes && `bytes ${bytes}`].filter(Boolean).join("\n"));
   const row = tokenRow(drawn.map((token, index) => ({ text: token.shown, shade: token.isAdded ? 0 : index % 2 ? 0.55 : 0.22, isWarm: token.is_unknown, isOn: token.is_unknown, title: token.is_unknown ? "unknown" : undefined })), { label: `Tokens of ${model.name}`, isMarked: true, onfocus: (index, element) => (index === null ? tip(null) : tip(element, about(drawn[index]))) });
@@ -55,7 +55,7 @@ function tokenized(text, { model, result: { tokens, num_tokens: count, is_too_lo
     const token = drawn[index];
     if (token.isAdded) element.classList.add("chip");
     else {
-      if (token.start > end) element.before(slice(text, end, token.start).replace(/[^\s]/g, "·"));
+      if (token.start > end) element.before(slice(end, token.start).replace(/[^\s]/g, "·"));
       end = Math.max(end, token.end);
     }
   });
