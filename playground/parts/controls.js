@@ -64,7 +64,13 @@ export function number(name, options) {
   };
   slider?.addEventListener("input", () => { input.value = slider.value; });
   if (slider) input.addEventListener("input", () => { slider.value = input.value; });
-  return control(name, input, options, { read, write, box });
+  const made = control(name, input, options, { read, write, box });
+  /** Another upper bound. @param {number} most */
+  made.bound = (most) => {
+    for (const each of box.querySelectorAll("input")) each.max = most;
+    if (made.value > most) made.value = most;
+  };
+  return made;
 }
 
 /** One of `options`: values, or pairs of value and words. Few are a row of buttons, more a menu. */

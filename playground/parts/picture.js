@@ -58,13 +58,14 @@ export function picture({ label, summary = "", height, draw, twin, isInteractive
  *   onhover?: (row: number|null, column?: number) => void, onpick?: (row: number, column: number) => void, cell?: number}} options `most` is the value of full colour
  */
 export function heatMap({ label, values, rows, columns, summary, isSigned, most, format = (value) => value.toFixed(3), onhover, onpick, cell = 28 }) {
-  const top = most ?? Math.max(1e-12, ...Array.from(values, Math.abs)), clip = (text) => (text.length > 14 ? `${text.slice(0, 13)}…` : text);
-  let size = cell, at = null, left = 0, above = 0;
-  const width = (context, texts) => Math.max(0, ...texts.map((text) => context.measureText(clip(text)).width));
+  const top = most ?? Math.max(1e-12, ...Array.from(values, Math.abs)), clip = (text, most = 14) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
+  let size = cell, at = null, left = 0, above = 0, long = 14;
+  const width = (context, texts) => Math.max(0, ...texts.map((text) => context.measureText(text).width));
   const tall = (full) => {
     const context = figure.canvas.getContext("2d");
     context.font = "12px system-ui, sans-serif";
-    [left, above] = [Math.ceil(width(context, rows)) + 8, Math.ceil(width(context, columns) * 0.75) + 14];
+    long = full > 480 ? 30 : 14;
+    [left, above] = [Math.ceil(width(context, rows.map((text) => clip(text, long)))) + 8, Math.ceil(width(context, columns.map((text) => clip(text))) * 0.75) + 14];
     size = Math.max(3, Math.min(cell, (full - left - 24) / columns.length));
     return above + size * rows.length + 2;
   };
@@ -78,7 +79,7 @@ export function heatMap({ label, values, rows, columns, summary, isSigned, most,
     context.fillStyle = colours.soft;
     const each = Math.ceil(11 / size);
     context.textAlign = "right";
-    rows.forEach((text, row) => row % each || context.fillText(clip(text), left - 6, above + (row + 0.5) * size));
+    rows.forEach((text, row) => row % each || context.fillText(clip(text, long), left - 6, above + (row + 0.5) * size));
     context.textAlign = "left";
     columns.forEach((text, column) => {
       if (column % each) return;

@@ -63,6 +63,7 @@ export class Screen {
   changed() {
     this.#saveSoon();
     this.#runSoon?.();
+    this.onchanged?.();
   }
 
   /**

@@ -1,0 +1,110 @@
+// Attention weights: matrices of queries by keys, for each layer and head, and what is made of them.
+
+/**
+ * @typedef {Object} Weights
+ * @property {number} layers @property {number} heads @property {number} rows queries @property {number} columns keys
+ * @property {Float32Array} values by layer, head, query and key
+ */
+
+/** One head's matrix: a view of the weights. @param {Weights} weights @param {number} layer @param {number} head @returns {Float32Array} */
+export function matrixOf({ heads, rows, columns, values }, layer, head) {
+  const size = rows * columns, start = (layer * heads + head) * size;
+  return values.subarray(start, start + size);
+}
+
+/** The matrices of some heads of a layer. @param {Weights} weights @param {number} layer @param {number[]} [heads] all without it */
+export const matricesOf = (weights, layer, heads = Array.from({ length: weights.heads }, (_, head) => head)) => heads.map((head) => matrixOf(weights, layer, head));
+
+/** The first rows and columns of a matrix. @param {Float32Array} matrix @param {number} stride its columns @param {number} rows @param {number} columns @returns {Float32Array} */
+export const cropped = (matrix, stride, rows, columns) => Float32Array.from({ length: rows * columns }, (_, at) => matrix[Math.floor(at / columns) * stride + (at % columns)]);
+
+/** @param {Float32Array[]} matrices of one size @returns {Float32Array} */
+export function mean(matrices) {
+  const sum = new Float32Array(matrices[0].length);
+  for (const each of matrices) for (let i = 0; i < sum.length; i++) sum[i] += each[i];
+  return sum.map((value) => value / matrices.length);
+}
+
+/** The largest of each cell. @param {Float32Array[]} matrices of one size @returns {Float32Array} */
+export function largest(matrices) {
+  const most = matrices[0].slice();
+  for (const each of matrices) for (let i = 0; i < most.length; i++) if (each[i] > most[i]) most[i] = each[i];
+  return most;
+}
+
+/**
+ * Attention rollout (Abnar and Zuidema, 2020): what comes through all layers, half of each token being its residual.
+ * @param {Float32Array[]} layers the heads' mean of each layer, square, the first layer first @param {number} size @returns {Float32Array}
+ */
+export function rollout(layers, size) {
+  let rolled = new Float32Array(size * size);
+  for (let i = 0; i < size; i++) rolled[i * size + i] = 1;
+  for (const layer of layers) {
+    const next = rolled.map((value) => value / 2); // the residual's half
+    for (let row = 0; row < size; row++) {
+      for (let middle = 0; middle < size; middle++) {
+        const weight = layer[row * size + middle] / 2;
+        if (weight) for (let column = 0; column < size; column++) next[row * size + column] += weight * rolled[middle * size + column];
+      }
+    }
+    rolled = next;
+  }
+  return rolled;
+}
+
+/**
+ * The matrix without some queries and keys: their weights are 0, and what remains of a row is scaled to 1 if that is asked for.
+ * @param {ArrayLike<number>} matrix @param {boolean[]} hiddenRows @param {boolean[]} hiddenColumns @param {boolean} isScaled
+ */
+export function without(matrix, hiddenRows, hiddenColumns, isScaled) {
+  const columns = hiddenColumns.length, kept = Float32Array.from(matrix);
+  for (let row = 0; row < hiddenRows.length; row++) {
+    let sum = 0;
+    for (let i = row * columns, column = 0; column < columns; column++, i++) {
+      if (hiddenRows[row] || hiddenColumns[column]) kept[i] = 0;
+      sum += kept[i];
+    }
+    if (isScaled && sum > 0) for (let i = row * columns; i < (row + 1) * columns; i++) kept[i] /= sum;
+  }
+  return kept;
+}
+
+/**
+ * The cells that are drawn as lines, the strongest last: at or above a threshold, or the strongest of each row until their sum is a share of it.
+ * @param {ArrayLike<number>} matrix @param {number} columns @param {{threshold?: number, share?: number, most?: number}} limits
+ * @returns {{row: number, column: number, weight: number}[]}
+ */
+export function strongest(matrix, columns, { threshold = 0, share, most = 4000 }) {
+  const kept = [];
+  for (let row = 0; row * columns < matrix.length; row++) {
+    const cells = [];
+    let sum = 0;
+    for (let column = 0; column < columns; column++) {
+      const weight = matrix[row * columns + column];
+      sum += weight;
+      if (weight > 0 && (share !== undefined || weight >= threshold)) cells.push({ row, column, weight });
+    }
+    if (share !== undefined) {
+      cells.sort((a, b) => b.weight - a.weight);
+      let reached = 0, count = 0;
+      while (count < cells.length && reached < share * sum - 1e-6) reached += cells[count++].weight;
+      cells.length = count;
+    }
+    kept.push(...cells);
+  }
+  return kept.sort((a, b) => a.weight - b.weight).slice(-most);
+}
+
+/**
+ * Layers that are asked for together, so that no answer has more values than the limit; one layer is asked for in any case.
+ * @param {number} layers @param {number} perLayer values @param {number} limit @param {number} [first] the layer that is needed first
+ * @returns {number[][]}
+ */
+export function pages(layers, perLayer, limit, first = 0) {
+  const number = Math.ceil(layers / Math.max(1, Math.floor(limit / perLayer))), size = Math.ceil(layers / number);
+  const made = Array.from({ length: number }, (_, page) => Array.from({ length: Math.min(size, layers - page * size) }, (_, at) => page * size + at)).filter((page) => page.length);
+  return made.sort((a, b) => b.includes(first) - a.includes(first));
+}
+
+/** The cells that differ by more than a margin. @param {ArrayLike<number>} before @param {ArrayLike<number>} after of one size @returns {number[]} */
+export const changed = (before, after, margin = 0.02) => Array.from(after, (value, at) => (Math.abs(value - before[at]) > margin ? at : -1)).filter((at) => at >= 0);
