@@ -108,6 +108,13 @@ class TypedCalls:
 
     def _check_counts(self, method: Method, fields: Fields) -> None:
         """Raise `InvalidArgument` for more texts than the server takes, or none."""
+        if method.instead and (num_instead := len(fields[method.instead])):
+            if fields[method.counted[0]]:
+                raise invalid_field(
+                    method.instead, f"stands in place of {method.counted[0]}, expected one of them"
+                )
+            self._check_count(num_instead, method.instead)
+            return
         total, names = 0, ""
         for name in method.counted:
             total += len(fields[name])

@@ -54,6 +54,10 @@ class TokenPieces:
     token_bytes: list[bytes]  # each empty if tokens are no bytes
 
 
+class TokenRows(list[Sequence[int]]):
+    """The tokens of texts, in place of these: special tokens included."""
+
+
 class _Tokenizer:
     """One file's tokenizer, and the bounds of what it takes."""
 
@@ -217,6 +221,26 @@ class TextTokenizer(_Tokenizer):
             ids, types = np.array([kept.ids], np.int64), np.array([kept.type_ids], np.int64)
             rows.append(EncodedText(ids, types, is_long, kept if self._has_encodings else None))
         return rows
+
+    def take(self, rows: TokenRows, can_truncate: bool) -> list[EncodedText]:
+        """Rows of tokens as they are, or `InvalidArgument` as `encode` raises it."""
+        return [self._taken(ids, f"token_ids[{n}]", can_truncate) for n, ids in enumerate(rows)]
+
+    def _taken(self, ids: Sequence[int], name: str, can_truncate: bool) -> EncodedText:
+        is_long = len(ids) > self._max_tokens
+        if not ids:
+            raise invalid_field(name, "has no tokens")
+        if is_long and not can_truncate:
+            raise invalid_field(
+                name,
+                f"has {len(ids)} tokens, the model takes at most {self._max_tokens}: shorten it, "
+                "or ask for truncation",
+            )
+        row = np.array([ids[: self._max_tokens]], np.int64)
+        unknown = row[(row < 0) | (row >= self.num_tokens)]
+        if unknown.size:
+            raise invalid_field(name, f"has {unknown[0]}, expected 0 to {self.num_tokens - 1}")
+        return EncodedText(row, np.zeros_like(row), is_long)
 
     def _cut(self, text: Text) -> tokenizers.Encoding:
         parts = (text,) if isinstance(text, str) else text

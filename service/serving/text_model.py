@@ -14,7 +14,7 @@ from service.contract.interface import ModelInterface
 from service.contract.manifest import Manifest
 from service.contract.tensors import Arrays
 from service.records import EndedRequest, Timings
-from service.runtime.tokenizer import EncodedText, Text, TextTokenizer
+from service.runtime.tokenizer import EncodedText, Text, TextTokenizer, TokenRows
 from service.serving.model import Caller, Host, InferReply, InferRequest
 from service.serving.tasks.table import text_task
 from service.serving.tasks.task import TextReply, TextTask
@@ -52,15 +52,17 @@ class TextModel(BatchedModel):
         return InferReply(outputs, reply.timings)
 
     async def compute(
-        self, texts: Sequence[Text], caller: Caller, can_truncate: bool = False
+        self, texts: Sequence[Text] | TokenRows, caller: Caller, can_truncate: bool = False
     ) -> TextReply:
-        """Tokenize texts and run them, each as an item of its own."""
+        """Tokenize texts, unless these are tokens, and run them, each as an item of its own."""
         with self.counted_failures(caller.received_s):
             size = self._size_of(texts, can_truncate)
             # Before any work, so that refusing is cheap.
             self._batches.check_room(caller.priority, caller.deadline_s, size)
             rows = await self._encode(texts, can_truncate)
-            self._learn_size(sum(row.num_tokens for row in rows), self.tokenizer.check_sizes(texts))
+            if not isinstance(texts, TokenRows):
+                num_characters = self.tokenizer.check_sizes(texts)
+                self._learn_size(sum(row.num_tokens for row in rows), num_characters)
             if not rows:  # an empty batch is answered without running
                 now_s = time.monotonic()
                 timings = Timings.without_batch(caller.received_s, now_s)
@@ -82,8 +84,10 @@ class TextModel(BatchedModel):
             return read()
         return await asyncio.get_running_loop().run_in_executor(self._executor, read)
 
-    def _size_of(self, texts: Sequence[Text], can_truncate: bool) -> Size:
+    def _size_of(self, texts: Sequence[Text] | TokenRows, can_truncate: bool) -> Size:
         """The expected tokens of texts, from the ratio of earlier ones."""
+        if isinstance(texts, TokenRows):
+            return Size(len(texts), sum(min(len(ids), self.manifest.max_tokens) for ids in texts))
         num_characters = self.tokenizer.check_sizes(texts)
         num_tokens = int(CAUTION * self._tokens_per_character * num_characters)
         if can_truncate:
@@ -100,7 +104,13 @@ class TextModel(BatchedModel):
         share = num_tokens / max(1, num_characters)
         self._tokens_per_character += weight * (share - self._tokens_per_character)
 
-    async def _encode(self, texts: Sequence[Text], can_truncate: bool) -> list[EncodedText]:
+    async def _encode(
+        self, texts: Sequence[Text] | TokenRows, can_truncate: bool
+    ) -> list[EncodedText]:
+        if isinstance(texts, TokenRows):
+            rows = self.tokenizer.take(texts, can_truncate)
+            self.task.check(self, [""] * len(rows), rows)
+            return rows
         num_characters = self.tokenizer.check_sizes(texts)
         rows = await self.tokenizing.run(
             lambda: self.tokenizer.encode(texts, can_truncate), num_characters

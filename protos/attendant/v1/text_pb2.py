@@ -22,57 +22,58 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from attendant.v1 import generation_pb2 as attendant_dot_v1_dot_generation__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17\x61ttendant/v1/text.proto\x12\x0c\x61ttendant.v1\"P\n\x07Timings\x12\x15\n\rqueue_seconds\x18\x01 \x01(\x01\x12\x17\n\x0f\x63ompute_seconds\x18\x02 \x01(\x01\x12\x15\n\rtotal_seconds\x18\x03 \x01(\x01\"\x89\x01\n\x0f\x43lassifyRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\r\n\x05texts\x18\x03 \x03(\t\x12\x10\n\x08truncate\x18\x04 \x01(\x08\x12\r\n\x05top_k\x18\x05 \x01(\r\x12\x12\n\nall_scores\x18\x06 \x01(\x08\x12\x12\n\ntext_pairs\x18\x07 \x03(\t\"\x9d\x01\n\x10\x43lassifyResponse\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x12\n\nnum_tokens\x18\x03 \x01(\x04\x12&\n\x07timings\x18\x04 \x01(\x0b\x32\x15.attendant.v1.Timings\x12-\n\x07results\x18\x05 \x03(\x0b\x32\x1c.attendant.v1.Classification\"d\n\x0e\x43lassification\x12(\n\x06labels\x18\x01 \x03(\x0b\x32\x18.attendant.v1.LabelScore\x12\x12\n\nnum_tokens\x18\x02 \x01(\r\x12\x14\n\x0cis_truncated\x18\x03 \x01(\x08\"*\n\nLabelScore\x12\r\n\x05label\x18\x01 \x01(\t\x12\r\n\x05score\x18\x02 \x01(\x02\"O\n\x0c\x45mbedRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\r\n\x05texts\x18\x03 \x03(\t\x12\x10\n\x08truncate\x18\x04 \x01(\x08\"\x95\x01\n\rEmbedResponse\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x12\n\nnum_tokens\x18\x03 \x01(\x04\x12&\n\x07timings\x18\x04 \x01(\x0b\x32\x15.attendant.v1.Timings\x12(\n\x07results\x18\x05 \x03(\x0b\x32\x17.attendant.v1.Embedding\"E\n\tEmbedding\x12\x0e\n\x06values\x18\x01 \x03(\x02\x12\x12\n\nnum_tokens\x18\x02 \x01(\r\x12\x14\n\x0cis_truncated\x18\x03 \x01(\x08\"h\n\x11ScorePairsRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\r\n\x05texts\x18\x03 \x03(\t\x12\x10\n\x08truncate\x18\x04 \x01(\x08\x12\x12\n\ntext_pairs\x18\x05 \x03(\t\"\x9a\x01\n\x12ScorePairsResponse\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x12\n\nnum_tokens\x18\x03 \x01(\x04\x12&\n\x07timings\x18\x04 \x01(\x0b\x32\x15.attendant.v1.Timings\x12(\n\x07results\x18\x05 \x03(\x0b\x32\x17.attendant.v1.PairScore\"D\n\tPairScore\x12\r\n\x05score\x18\x01 \x01(\x02\x12\x12\n\nnum_tokens\x18\x02 \x01(\r\x12\x14\n\x0cis_truncated\x18\x03 \x01(\x08\"]\n\x0fTokenizeRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\r\n\x05texts\x18\x03 \x03(\t\x12\x1b\n\x13omit_special_tokens\x18\x04 \x01(\x08\"\x9c\x01\n\x10TokenizeResponse\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x12\n\nnum_tokens\x18\x03 \x01(\x04\x12&\n\x07timings\x18\x04 \x01(\x0b\x32\x15.attendant.v1.Timings\x12,\n\x07results\x18\x05 \x03(\x0b\x32\x1b.attendant.v1.TokenizedText\"]\n\rTokenizedText\x12#\n\x06tokens\x18\x01 \x03(\x0b\x32\x13.attendant.v1.Token\x12\x12\n\nnum_tokens\x18\x02 \x01(\r\x12\x13\n\x0bis_too_long\x18\x03 \x01(\x08\"{\n\x05Token\x12\n\n\x02id\x18\x01 \x01(\r\x12\r\n\x05piece\x18\x02 \x01(\t\x12\r\n\x05start\x18\x03 \x01(\r\x12\x0b\n\x03\x65nd\x18\x04 \x01(\r\x12\x12\n\nis_special\x18\x05 \x01(\x08\x12\x12\n\nis_unknown\x18\x06 \x01(\x08\x12\x13\n\x0btoken_bytes\x18\x07 \x01(\x0c\"F\n\x11\x44\x65tokenizeRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x11\n\ttoken_ids\x18\x03 \x03(\r\"B\n\x12\x44\x65tokenizeResponse\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x0c\n\x04text\x18\x03 \x01(\t\"\x13\n\x11ListModelsRequest\"9\n\x12ListModelsResponse\x12#\n\x06models\x18\x01 \x03(\x0b\x32\x13.attendant.v1.Model\"\xb4\x04\n\x05Model\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x0c\n\x04task\x18\x03 \x01(\t\x12\x11\n\tprecision\x18\x04 \x01(\t\x12\x12\n\nmax_tokens\x18\x05 \x01(\r\x12\x0e\n\x06labels\x18\x06 \x03(\t\x12\x16\n\x0e\x65mbedding_size\x18\x07 \x01(\r\x12\x0f\n\x07pooling\x18\x08 \x01(\t\x12\x0f\n\x07\x65xample\x18\t \x01(\t\x12\x0e\n\x06origin\x18\n \x01(\t\x12\x16\n\x0emax_batch_size\x18\x0b \x01(\r\x12\x0f\n\x07symbols\x18\x0c \x03(\t\x12\x14\n\x0cgraph_device\x18\r \x01(\t\x12\x0e\n\x06layout\x18\x0e \x01(\t\x12\x15\n\rlayout_reason\x18\x0f \x01(\t\x12\x15\n\reos_token_ids\x18\x10 \x03(\r\x12\'\n\x08\x65xamples\x18\x11 \x03(\x0b\x32\x15.attendant.v1.Example\x12\x12\n\nhas_source\x18\x16 \x01(\x08\x12\x14\n\x0cimage_height\x18\x18 \x01(\r\x12\x13\n\x0bimage_width\x18\x19 \x01(\r\x12\x16\n\x0eimage_channels\x18\x1a \x01(\r\x12\x12\n\nnum_layers\x18\x1b \x01(\r\x12\x11\n\tnum_heads\x18\x1c \x01(\r\x12\x17\n\x0fvocabulary_size\x18\x1d \x01(\r\x12\x11\n\thas_words\x18\x1e \x01(\x08\x12\x12\n\nmask_token\x18\x14 \x01(\t\x12\x19\n\x11has_chat_template\x18\x1f \x01(\x08\";\n\x07\x45xample\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x11\n\ttext_pair\x18\x02 \x01(\t\x12\x0f\n\x07\x63ontext\x18\x03 \x01(\t2\xd8\x03\n\x0bTextService\x12I\n\x08\x43lassify\x12\x1d.attendant.v1.ClassifyRequest\x1a\x1e.attendant.v1.ClassifyResponse\x12@\n\x05\x45mbed\x12\x1a.attendant.v1.EmbedRequest\x1a\x1b.attendant.v1.EmbedResponse\x12O\n\nScorePairs\x12\x1f.attendant.v1.ScorePairsRequest\x1a .attendant.v1.ScorePairsResponse\x12I\n\x08Tokenize\x12\x1d.attendant.v1.TokenizeRequest\x1a\x1e.attendant.v1.TokenizeResponse\x12O\n\nDetokenize\x12\x1f.attendant.v1.DetokenizeRequest\x1a .attendant.v1.DetokenizeResponse\x12O\n\nListModels\x12\x1f.attendant.v1.ListModelsRequest\x1a .attendant.v1.ListModelsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17\x61ttendant/v1/text.proto\x12\x0c\x61ttendant.v1\x1a\x1d\x61ttendant/v1/generation.proto\"P\n\x07Timings\x12\x15\n\rqueue_seconds\x18\x01 \x01(\x01\x12\x17\n\x0f\x63ompute_seconds\x18\x02 \x01(\x01\x12\x15\n\rtotal_seconds\x18\x03 \x01(\x01\"\x89\x01\n\x0f\x43lassifyRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\r\n\x05texts\x18\x03 \x03(\t\x12\x10\n\x08truncate\x18\x04 \x01(\x08\x12\r\n\x05top_k\x18\x05 \x01(\r\x12\x12\n\nall_scores\x18\x06 \x01(\x08\x12\x12\n\ntext_pairs\x18\x07 \x03(\t\"\x9d\x01\n\x10\x43lassifyResponse\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x12\n\nnum_tokens\x18\x03 \x01(\x04\x12&\n\x07timings\x18\x04 \x01(\x0b\x32\x15.attendant.v1.Timings\x12-\n\x07results\x18\x05 \x03(\x0b\x32\x1c.attendant.v1.Classification\"d\n\x0e\x43lassification\x12(\n\x06labels\x18\x01 \x03(\x0b\x32\x18.attendant.v1.LabelScore\x12\x12\n\nnum_tokens\x18\x02 \x01(\r\x12\x14\n\x0cis_truncated\x18\x03 \x01(\x08\"*\n\nLabelScore\x12\r\n\x05label\x18\x01 \x01(\t\x12\r\n\x05score\x18\x02 \x01(\x02\"z\n\x0c\x45mbedRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\r\n\x05texts\x18\x03 \x03(\t\x12\x10\n\x08truncate\x18\x04 \x01(\x08\x12)\n\ttoken_ids\x18\x05 \x03(\x0b\x32\x16.attendant.v1.TokenIds\"\x95\x01\n\rEmbedResponse\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x12\n\nnum_tokens\x18\x03 \x01(\x04\x12&\n\x07timings\x18\x04 \x01(\x0b\x32\x15.attendant.v1.Timings\x12(\n\x07results\x18\x05 \x03(\x0b\x32\x17.attendant.v1.Embedding\"E\n\tEmbedding\x12\x0e\n\x06values\x18\x01 \x03(\x02\x12\x12\n\nnum_tokens\x18\x02 \x01(\r\x12\x14\n\x0cis_truncated\x18\x03 \x01(\x08\"h\n\x11ScorePairsRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\r\n\x05texts\x18\x03 \x03(\t\x12\x10\n\x08truncate\x18\x04 \x01(\x08\x12\x12\n\ntext_pairs\x18\x05 \x03(\t\"\x9a\x01\n\x12ScorePairsResponse\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x12\n\nnum_tokens\x18\x03 \x01(\x04\x12&\n\x07timings\x18\x04 \x01(\x0b\x32\x15.attendant.v1.Timings\x12(\n\x07results\x18\x05 \x03(\x0b\x32\x17.attendant.v1.PairScore\"D\n\tPairScore\x12\r\n\x05score\x18\x01 \x01(\x02\x12\x12\n\nnum_tokens\x18\x02 \x01(\r\x12\x14\n\x0cis_truncated\x18\x03 \x01(\x08\"]\n\x0fTokenizeRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\r\n\x05texts\x18\x03 \x03(\t\x12\x1b\n\x13omit_special_tokens\x18\x04 \x01(\x08\"\x9c\x01\n\x10TokenizeResponse\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x12\n\nnum_tokens\x18\x03 \x01(\x04\x12&\n\x07timings\x18\x04 \x01(\x0b\x32\x15.attendant.v1.Timings\x12,\n\x07results\x18\x05 \x03(\x0b\x32\x1b.attendant.v1.TokenizedText\"]\n\rTokenizedText\x12#\n\x06tokens\x18\x01 \x03(\x0b\x32\x13.attendant.v1.Token\x12\x12\n\nnum_tokens\x18\x02 \x01(\r\x12\x13\n\x0bis_too_long\x18\x03 \x01(\x08\"{\n\x05Token\x12\n\n\x02id\x18\x01 \x01(\r\x12\r\n\x05piece\x18\x02 \x01(\t\x12\r\n\x05start\x18\x03 \x01(\r\x12\x0b\n\x03\x65nd\x18\x04 \x01(\r\x12\x12\n\nis_special\x18\x05 \x01(\x08\x12\x12\n\nis_unknown\x18\x06 \x01(\x08\x12\x13\n\x0btoken_bytes\x18\x07 \x01(\x0c\"F\n\x11\x44\x65tokenizeRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x11\n\ttoken_ids\x18\x03 \x03(\r\"B\n\x12\x44\x65tokenizeResponse\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x0c\n\x04text\x18\x03 \x01(\t\"\x13\n\x11ListModelsRequest\"9\n\x12ListModelsResponse\x12#\n\x06models\x18\x01 \x03(\x0b\x32\x13.attendant.v1.Model\"\xb4\x04\n\x05Model\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x0c\n\x04task\x18\x03 \x01(\t\x12\x11\n\tprecision\x18\x04 \x01(\t\x12\x12\n\nmax_tokens\x18\x05 \x01(\r\x12\x0e\n\x06labels\x18\x06 \x03(\t\x12\x16\n\x0e\x65mbedding_size\x18\x07 \x01(\r\x12\x0f\n\x07pooling\x18\x08 \x01(\t\x12\x0f\n\x07\x65xample\x18\t \x01(\t\x12\x0e\n\x06origin\x18\n \x01(\t\x12\x16\n\x0emax_batch_size\x18\x0b \x01(\r\x12\x0f\n\x07symbols\x18\x0c \x03(\t\x12\x14\n\x0cgraph_device\x18\r \x01(\t\x12\x0e\n\x06layout\x18\x0e \x01(\t\x12\x15\n\rlayout_reason\x18\x0f \x01(\t\x12\x15\n\reos_token_ids\x18\x10 \x03(\r\x12\'\n\x08\x65xamples\x18\x11 \x03(\x0b\x32\x15.attendant.v1.Example\x12\x12\n\nhas_source\x18\x16 \x01(\x08\x12\x14\n\x0cimage_height\x18\x18 \x01(\r\x12\x13\n\x0bimage_width\x18\x19 \x01(\r\x12\x16\n\x0eimage_channels\x18\x1a \x01(\r\x12\x12\n\nnum_layers\x18\x1b \x01(\r\x12\x11\n\tnum_heads\x18\x1c \x01(\r\x12\x17\n\x0fvocabulary_size\x18\x1d \x01(\r\x12\x11\n\thas_words\x18\x1e \x01(\x08\x12\x12\n\nmask_token\x18\x14 \x01(\t\x12\x19\n\x11has_chat_template\x18\x1f \x01(\x08\";\n\x07\x45xample\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x11\n\ttext_pair\x18\x02 \x01(\t\x12\x0f\n\x07\x63ontext\x18\x03 \x01(\t2\xd8\x03\n\x0bTextService\x12I\n\x08\x43lassify\x12\x1d.attendant.v1.ClassifyRequest\x1a\x1e.attendant.v1.ClassifyResponse\x12@\n\x05\x45mbed\x12\x1a.attendant.v1.EmbedRequest\x1a\x1b.attendant.v1.EmbedResponse\x12O\n\nScorePairs\x12\x1f.attendant.v1.ScorePairsRequest\x1a .attendant.v1.ScorePairsResponse\x12I\n\x08Tokenize\x12\x1d.attendant.v1.TokenizeRequest\x1a\x1e.attendant.v1.TokenizeResponse\x12O\n\nDetokenize\x12\x1f.attendant.v1.DetokenizeRequest\x1a .attendant.v1.DetokenizeResponse\x12O\n\nListModels\x12\x1f.attendant.v1.ListModelsRequest\x1a .attendant.v1.ListModelsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'attendant.v1.text_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_TIMINGS']._serialized_start=41
-  _globals['_TIMINGS']._serialized_end=121
-  _globals['_CLASSIFYREQUEST']._serialized_start=124
-  _globals['_CLASSIFYREQUEST']._serialized_end=261
-  _globals['_CLASSIFYRESPONSE']._serialized_start=264
-  _globals['_CLASSIFYRESPONSE']._serialized_end=421
-  _globals['_CLASSIFICATION']._serialized_start=423
-  _globals['_CLASSIFICATION']._serialized_end=523
-  _globals['_LABELSCORE']._serialized_start=525
-  _globals['_LABELSCORE']._serialized_end=567
-  _globals['_EMBEDREQUEST']._serialized_start=569
-  _globals['_EMBEDREQUEST']._serialized_end=648
-  _globals['_EMBEDRESPONSE']._serialized_start=651
-  _globals['_EMBEDRESPONSE']._serialized_end=800
-  _globals['_EMBEDDING']._serialized_start=802
-  _globals['_EMBEDDING']._serialized_end=871
-  _globals['_SCOREPAIRSREQUEST']._serialized_start=873
-  _globals['_SCOREPAIRSREQUEST']._serialized_end=977
-  _globals['_SCOREPAIRSRESPONSE']._serialized_start=980
-  _globals['_SCOREPAIRSRESPONSE']._serialized_end=1134
-  _globals['_PAIRSCORE']._serialized_start=1136
-  _globals['_PAIRSCORE']._serialized_end=1204
-  _globals['_TOKENIZEREQUEST']._serialized_start=1206
-  _globals['_TOKENIZEREQUEST']._serialized_end=1299
-  _globals['_TOKENIZERESPONSE']._serialized_start=1302
-  _globals['_TOKENIZERESPONSE']._serialized_end=1458
-  _globals['_TOKENIZEDTEXT']._serialized_start=1460
-  _globals['_TOKENIZEDTEXT']._serialized_end=1553
-  _globals['_TOKEN']._serialized_start=1555
-  _globals['_TOKEN']._serialized_end=1678
-  _globals['_DETOKENIZEREQUEST']._serialized_start=1680
-  _globals['_DETOKENIZEREQUEST']._serialized_end=1750
-  _globals['_DETOKENIZERESPONSE']._serialized_start=1752
-  _globals['_DETOKENIZERESPONSE']._serialized_end=1818
-  _globals['_LISTMODELSREQUEST']._serialized_start=1820
-  _globals['_LISTMODELSREQUEST']._serialized_end=1839
-  _globals['_LISTMODELSRESPONSE']._serialized_start=1841
-  _globals['_LISTMODELSRESPONSE']._serialized_end=1898
-  _globals['_MODEL']._serialized_start=1901
-  _globals['_MODEL']._serialized_end=2465
-  _globals['_EXAMPLE']._serialized_start=2467
-  _globals['_EXAMPLE']._serialized_end=2526
-  _globals['_TEXTSERVICE']._serialized_start=2529
-  _globals['_TEXTSERVICE']._serialized_end=3001
+  _globals['_TIMINGS']._serialized_start=72
+  _globals['_TIMINGS']._serialized_end=152
+  _globals['_CLASSIFYREQUEST']._serialized_start=155
+  _globals['_CLASSIFYREQUEST']._serialized_end=292
+  _globals['_CLASSIFYRESPONSE']._serialized_start=295
+  _globals['_CLASSIFYRESPONSE']._serialized_end=452
+  _globals['_CLASSIFICATION']._serialized_start=454
+  _globals['_CLASSIFICATION']._serialized_end=554
+  _globals['_LABELSCORE']._serialized_start=556
+  _globals['_LABELSCORE']._serialized_end=598
+  _globals['_EMBEDREQUEST']._serialized_start=600
+  _globals['_EMBEDREQUEST']._serialized_end=722
+  _globals['_EMBEDRESPONSE']._serialized_start=725
+  _globals['_EMBEDRESPONSE']._serialized_end=874
+  _globals['_EMBEDDING']._serialized_start=876
+  _globals['_EMBEDDING']._serialized_end=945
+  _globals['_SCOREPAIRSREQUEST']._serialized_start=947
+  _globals['_SCOREPAIRSREQUEST']._serialized_end=1051
+  _globals['_SCOREPAIRSRESPONSE']._serialized_start=1054
+  _globals['_SCOREPAIRSRESPONSE']._serialized_end=1208
+  _globals['_PAIRSCORE']._serialized_start=1210
+  _globals['_PAIRSCORE']._serialized_end=1278
+  _globals['_TOKENIZEREQUEST']._serialized_start=1280
+  _globals['_TOKENIZEREQUEST']._serialized_end=1373
+  _globals['_TOKENIZERESPONSE']._serialized_start=1376
+  _globals['_TOKENIZERESPONSE']._serialized_end=1532
+  _globals['_TOKENIZEDTEXT']._serialized_start=1534
+  _globals['_TOKENIZEDTEXT']._serialized_end=1627
+  _globals['_TOKEN']._serialized_start=1629
+  _globals['_TOKEN']._serialized_end=1752
+  _globals['_DETOKENIZEREQUEST']._serialized_start=1754
+  _globals['_DETOKENIZEREQUEST']._serialized_end=1824
+  _globals['_DETOKENIZERESPONSE']._serialized_start=1826
+  _globals['_DETOKENIZERESPONSE']._serialized_end=1892
+  _globals['_LISTMODELSREQUEST']._serialized_start=1894
+  _globals['_LISTMODELSREQUEST']._serialized_end=1913
+  _globals['_LISTMODELSRESPONSE']._serialized_start=1915
+  _globals['_LISTMODELSRESPONSE']._serialized_end=1972
+  _globals['_MODEL']._serialized_start=1975
+  _globals['_MODEL']._serialized_end=2539
+  _globals['_EXAMPLE']._serialized_start=2541
+  _globals['_EXAMPLE']._serialized_end=2600
+  _globals['_TEXTSERVICE']._serialized_start=2603
+  _globals['_TEXTSERVICE']._serialized_end=3075
 # @@protoc_insertion_point(module_scope)

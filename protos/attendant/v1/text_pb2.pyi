@@ -1,3 +1,4 @@
+from attendant.v1 import generation_pb2 as _generation_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
@@ -67,16 +68,18 @@ class LabelScore(_message.Message):
     def __init__(self, label: _Optional[str] = ..., score: _Optional[float] = ...) -> None: ...
 
 class EmbedRequest(_message.Message):
-    __slots__ = ("model", "version", "texts", "truncate")
+    __slots__ = ("model", "version", "texts", "truncate", "token_ids")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     TEXTS_FIELD_NUMBER: _ClassVar[int]
     TRUNCATE_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     model: str
     version: str
     texts: _containers.RepeatedScalarFieldContainer[str]
     truncate: bool
-    def __init__(self, model: _Optional[str] = ..., version: _Optional[str] = ..., texts: _Optional[_Iterable[str]] = ..., truncate: _Optional[bool] = ...) -> None: ...
+    token_ids: _containers.RepeatedCompositeFieldContainer[_generation_pb2.TokenIds]
+    def __init__(self, model: _Optional[str] = ..., version: _Optional[str] = ..., texts: _Optional[_Iterable[str]] = ..., truncate: _Optional[bool] = ..., token_ids: _Optional[_Iterable[_Union[_generation_pb2.TokenIds, _Mapping]]] = ...) -> None: ...
 
 class EmbedResponse(_message.Message):
     __slots__ = ("model", "version", "num_tokens", "timings", "results")

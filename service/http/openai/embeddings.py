@@ -6,17 +6,19 @@ from typing import Any
 import msgspec
 import numpy as np
 from attendant.v1 import text_pb2
+from attendant.v1.generation_pb2 import TokenIds
 
-from service.http.openai.fields import texts_of, unsupported
+from service.errors import InvalidArgument
+from service.http.openai.fields import prompts_of, unsupported
 from service.http.openai.models import BASES, name_of
 from service.http.request import Reply, Request
 from service.http.routes import Route
 from service.http.status import invalid
 
 EMBED = "/attendant.v1.TextService/Embed"
-NO_IDS = (
-    "; token ids are those of another tokenizer, as LangChain's OpenAIEmbeddings sends them "
-    "unless check_embedding_ctx_length is False"
+FOREIGN_IDS = (
+    ": the ids may be another tokenizer's, as LangChain's OpenAIEmbeddings sends them unless "
+    "check_embedding_ctx_length is False"
 )
 
 
@@ -45,13 +47,25 @@ async def embed(request: Request) -> Reply:
         )
     if asked.truncate_prompt_tokens not in (None, -1):
         raise unsupported("truncate_prompt_tokens", "-1 cuts texts to the model's length")
-    texts = texts_of(asked.input, "input", request.front.settings.max_texts, hint=NO_IDS)
+    inputs = prompts_of(asked.input, "input", request.front.settings.max_texts)
+    texts = [each for each in inputs if isinstance(each, str)]
+    rows = [TokenIds(ids=each) for each in inputs if not isinstance(each, str)]
+    if texts and rows:
+        raise invalid("input has texts and token ids, expected one of them", "input")
     message = text_pb2.EmbedRequest(
         model=await name_of(request, asked.model),
         texts=texts,
+        token_ids=rows,
         truncate=asked.truncate_prompt_tokens == -1,
     )
-    answer = await request.ask(EMBED, message)
+    try:
+        answer = await request.ask(EMBED, message)
+    except InvalidArgument as error:
+        if error.field is None or not error.field.startswith("token_ids"):
+            raise
+        hint = FOREIGN_IDS if ", expected 0 to " in str(error) else ""
+        text = str(error).replace("token_ids", "input", 1)
+        raise InvalidArgument(f"{text}{hint}", "input") from error
     width = len(answer.results[0].values)
     if asked.dimensions not in (None, width):
         raise invalid(

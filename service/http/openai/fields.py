@@ -29,12 +29,12 @@ def prompts_of(raw: msgspec.Raw, name: str, most: int) -> list[Prompt]:
     return value
 
 
-def texts_of(raw: msgspec.Raw, name: str, most: int, *, hint: str = "") -> list[str]:
+def texts_of(raw: msgspec.Raw, name: str, most: int) -> list[str]:
     """A text, or a list of them, as a list. Raises `HttpError`."""
     value = _decoded(raw, name)
     texts = [value] if isinstance(value, str) else value
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-        raise invalid(f"{name} is expected to be a text or a list of texts{hint}", name)
+        raise invalid(f"{name} is expected to be a text or a list of texts", name)
     check_count(len(texts), name, most)
     return texts
 

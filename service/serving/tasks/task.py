@@ -131,6 +131,7 @@ class Method:
     ask: Callable[[Fields, Any], Ask]  # of a model of the task; raises `InvalidArgument`
     # The fields whose elements are counted: the first alone, and then with the next.
     counted: tuple[str, ...] = ("texts",)
+    instead: str = ""  # a field that may stand in place of the counted ones, and is counted then
     needs_pairs: bool = False  # whether every text comes with a second one
 
 

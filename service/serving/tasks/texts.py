@@ -14,7 +14,7 @@ import numpy as np
 
 from service.contract.tensors import Signature, TensorSpec
 from service.errors import InvalidArgument, invalid_field
-from service.runtime.tokenizer import EncodedText, Text
+from service.runtime.tokenizer import EncodedText, Text, TokenRows
 from service.serving.tasks.task import (
     BYTES,
     FP32,
@@ -88,7 +88,8 @@ def _embed(fields: Fields, _: TextTaskModel) -> Ask:
             "results": ({"values": vector.tolist(), **row_fields(row)} for row, vector in pairs)
         }
 
-    return Ask(fields["texts"], answer)
+    rows = TokenRows(row.ids for row in fields["token_ids"])
+    return Ask(rows or fields["texts"], answer)
 
 
 def _compare(fields: Fields, _: TextTaskModel) -> Ask:
@@ -164,6 +165,6 @@ EMBEDDING = TextTask(
 WORD_VECTORS = replace(EMBEDDING, check=_check_words)
 METHODS = (
     Method("Classify", CLASSIFICATION, _classify),
-    Method("Embed", EMBEDDING, _embed),
+    Method("Embed", EMBEDDING, _embed, instead="token_ids"),
     Method("Similarity", EMBEDDING, _compare, counted=("texts", "others")),
 )

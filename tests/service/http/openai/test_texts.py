@@ -77,12 +77,12 @@ async def test_a_long_text_is_refused_or_cut(served: Served) -> None:
     [
         ({"input": []}, "input", "input has 0 elements, expected 1 to 4"),
         ({"input": ["a"] * 5}, "input", "input has 5 elements, expected 1 to 4"),
-        (
-            {"input": [1, 2]},
-            "input",
-            "input is expected to be a text or a list of texts; token ids",
-        ),
-        ({"input": [[1, 2]]}, "input", "input is expected to be a text or a list of texts; token"),
+        ({"input": [[1, 2], "a"]}, "input", "input has texts and token ids, expected one of them"),
+        ({"input": [[1, 2], [3, 999]]}, "input", "input[1] has 999, expected 0 to "),
+        ({"input": [1, 2**32]}, "input", "input is expected to be a text"),
+        ({"input": [[]]}, "input", "input is expected to be a text"),
+        ({"input": [1] * 13}, "input", "input[0] has 13 tokens, the model takes at most 12"),
+        ({"input": [[1]] * 5}, "input", "input has 5 elements, expected 1 to 4"),
         ({"input": None}, "input", "input is expected to be a text"),
         ({"dimensions": 3}, "dimensions", "dimensions is 3, expected 4: "),
         ({"encoding_format": "hex"}, "encoding_format", "encoding_format is 'hex', expected float"),
@@ -254,3 +254,26 @@ async def test_below_a_models_address_only_it_is_listed(served: Served) -> None:
     assert (await ask(served, "GET", "/models/mini/v1/models/mini")).json["id"] == "mini"
     for path in ("/models/mini/v1/models/spam", "/models/nobody/v1/models"):
         assert (await ask(served, "GET", path)).status == 404
+
+
+async def test_token_ids_are_embedded_as_they_are(served: Served) -> None:
+    """As one row or several; those of a text with its special tokens give the text's vector."""
+    listed = [await posted(served, "/tokenize", model="mini", prompt=text) for text in TEXTS]
+    rows = [each["tokens"] for each in listed]
+    of_texts = await posted(served, "/v1/embeddings", model="mini", input=TEXTS)
+    of_ids = await posted(served, "/v1/embeddings", model="mini", input=rows)
+    assert of_ids["data"] == of_texts["data"]
+    assert of_ids["usage"] == of_texts["usage"]
+    one = await posted(served, "/v1/embeddings", model="mini", input=rows[0])
+    assert one["data"] == of_texts["data"][:1]
+
+
+async def test_too_many_token_ids_are_cut_on_request(served: Served) -> None:
+    fields = {"model": "mini", "input": [5] * 20}
+    found = await posted(served, "/v1/embeddings", **fields, truncate_prompt_tokens=-1)
+    assert found["usage"]["prompt_tokens"] == 12
+
+
+async def test_foreign_ids_are_refused_with_the_switch_of_their_client(served: Served) -> None:
+    refused = await post(served, "/v1/embeddings", model="mini", input=[[9_999]])
+    assert "check_embedding_ctx_length is False" in refused.json["error"]["message"]
