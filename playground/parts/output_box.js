@@ -6,11 +6,11 @@ const END = "\u2063"; // invisible, behind what is inserted: a browser puts no c
 
 /**
  * A control named "text" whose value is the prompt. `show` puts elements behind it; they are dimmed where they are of another prompt than is written.
- * @param {{label: string, placeholder: string, onchange: () => void}} options
+ * @param {{onchange: () => void}} options
  */
-export function outputBox({ label, placeholder, onchange }) {
+export function outputBox({ onchange }) {
   const wrong = h("span", { class: "error", role: "alert", hidden: true, id: "prompt-error" }), behind = h("span", { class: "output" });
-  const prompt = h("span", { class: "prompt", role: "textbox", "aria-multiline": "true", "aria-label": label, spellcheck: false, data: { placeholder } });
+  const prompt = h("span", { class: "prompt", role: "textbox", "aria-multiline": "true", spellcheck: false });
   try { prompt.contentEditable = "plaintext-only"; } catch { prompt.contentEditable = "true"; }
   const box = h("div", { class: "panel document tokens", onclick: (event) => event.target === box && toEnd() }, prompt, behind);
   const element = h("div", { class: "field" }, box, wrong);
@@ -56,6 +56,8 @@ export function outputBox({ label, placeholder, onchange }) {
     },
     focus: toEnd,
     show: (...elements) => fill(behind, ...elements),
+    /** @param {string} label @param {string} placeholder */
+    call(label, placeholder) { [prompt.ariaLabel, prompt.dataset.placeholder] = [label, placeholder]; },
     set isStale(value) { behind.classList.toggle("stale", value); },
   };
   prompt.addEventListener("input", () => {

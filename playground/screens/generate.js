@@ -16,7 +16,7 @@ const NOTHING = Object.freeze({ prompt: "", parent: null, keep: 0, lanes: [] });
 export default function build(screen) {
   const all = [], history = new branches.History({ ...NOTHING }, MOST_VIEWS), view = () => history.now, current = () => view().lanes[0] ?? null; // branches of this page
   let plan = null, pinned = null;
-  const text = outputBox({ label: "Prompt", placeholder: "Write the beginning of a text", onchange: () => update() });
+  const text = outputBox({ onchange: () => update() });
   screen.element.classList.add("flipped");
   screen.result.ariaLabel = "Token and settings";
   const chat = conversation(screen, { onchange: () => update(), render: async (messages) => branches.texts(await promptTokens((path, body) => json(path, { body }), screen.model.name, messages)).join("") });
@@ -32,6 +32,7 @@ export default function build(screen) {
   screen.input.append(legend, columns, crumbs);
   const settings = generationSettings(screen, () => update()), panel = tokenPanel((parent, keep, picked) => start({ parent, keep, picked }));
   screen.result.append(panel.element, settings.element);
+  panel.element.addEventListener("keydown", (event) => event.key === "Escape" && pinned?.element.focus());
   screen.onmodel = () => {
     settings.onmodel();
     chat.update();
@@ -80,6 +81,7 @@ export default function build(screen) {
     text.isStale = stale;
     columns.classList.toggle("stale", stale);
     text.box.classList.toggle("chat", chat.isChat);
+    text.call(...(chat.isChat ? ["Message", "Write a message"] : ["Prompt", "Write the beginning of a text"]));
     screen.runButton.textContent = isOne && !stale ? "Continue" : "Generate";
     [undo.disabled, redo.disabled] = [!history.canMove(-1), !history.canMove(1)];
     again.disabled = clear.disabled = stale || !view().lanes.length;
@@ -100,6 +102,7 @@ export default function build(screen) {
     all.push(...running.lanes);
     history.push(running);
     render();
+    if (picked && document.activeElement === document.body) current().row.querySelector(`[data-index="${running.lanes.length > 1 ? 0 : keep}"]`).focus();
     const ended = await Promise.allSettled(sides.map((side) => generate(side, call, stream))), failed = ended.find((each) => each.status === "rejected");
     if (view() === running) render();
     if (failed) throw failed.reason;

@@ -1,4 +1,4 @@
-"""The chat of the screen that generates text, with a model that has a chat template."""
+"""The screen that generates text with two models, of which one has a chat template."""
 
 import re
 from collections.abc import AsyncIterator
@@ -39,7 +39,7 @@ async def test_a_chat_goes_on_from_what_the_template_makes_of_its_messages(tab: 
     await page.get_by_role("button", name="Next message").click()
     messages = page.get_by_role("list", name="Messages").get_by_role("listitem")
     await expect(messages).to_have_text(["Youhi", f"Model{first}"])
-    await page.get_by_role("textbox", name="Prompt").press_sequentially("yo")
+    await page.get_by_role("textbox", name="Message").press_sequentially("yo")
     await page.keyboard.press("Control+Enter")
     await done.to_have_attribute("aria-busy", "false")
     prompt = rendered(("user", "hi"), ("assistant", first), ("user", "yo"))
@@ -57,3 +57,18 @@ async def test_models_without_a_template_have_no_chat(tab: Opened) -> None:
     await expect(page.get_by_role("textbox", name="Prompt")).to_have_text("hi")
     await expect(page.get_by_role("radio", name="Chat")).to_be_hidden()
     await expect(page.get_by_role("link", name=re.compile("Generate"))).to_be_visible()
+
+
+async def test_two_models_go_on_from_one_text_side_by_side(tab: Opened) -> None:
+    path = "model=tale&compare=true&other_model=talks&temperature=0&max_tokens=4&text=hi&run=1"
+    page = await tab.open(f"#/generate?{path}")
+    await expect(page.locator("section[aria-busy]")).to_have_attribute("aria-busy", "false")
+    lanes = page.locator(".lanes > section")
+    await expect(lanes.get_by_role("heading")).to_have_text(["tale", "talks"])
+    for index in range(2):
+        await expect(lanes.nth(index).get_by_role("group")).to_have_text(greedy_text("hi", 4))
+    await expect(page.locator(".differs")).to_have_count(0)
+    await lanes.nth(1).get_by_role("button", name="Keep this").click()
+    await page.get_by_label("Compare with").uncheck()
+    await page.get_by_role("button", name="Continue").click()
+    await expect(page.locator(".document .output")).to_have_text(greedy_text("hi", 8))

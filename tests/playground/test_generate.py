@@ -100,6 +100,7 @@ async def test_a_keyboard_alone_cuts_the_text_at_a_token_and_goes_on_from_anothe
     await page.keyboard.press("ArrowDown")
     await page.keyboard.press("Enter")
     await finished(tab)
+    await expect(output(page).nth(3)).to_be_focused()
     second = before["logprobs"][3]["top"][2]["id"]
     tokens = await tab.call("api/Tokenize", {"model": "gpt", "texts": [PROMPT]})
     prompt = [token["id"] for token in tokens["results"][0]["tokens"]]
