@@ -17,14 +17,17 @@ from typing import Annotated, Literal
 
 import typer
 
+from commands.help import Command
 from loadtests.gpu.context import Run
-from loadtests.gpu.running import run_all
+from loadtests.gpu.running import run_all, sections_of_others
 from loadtests.gpu.sections import SECTIONS, chosen
 
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 OUT = Path("build/gpu-check")
 ROOT = Path(__file__).parents[2]
 
 
+@app.command(cls=Command)
 def main(
     out: Annotated[
         Path, typer.Option(help="Folder of the report and of what it is made of.")
@@ -43,6 +46,12 @@ def main(
     tiny: Annotated[
         bool, typer.Option("--tiny", help="Take models and loads of the smallest size.")
     ] = False,
+    replace: Annotated[
+        bool,
+        typer.Option(
+            "--replace", help="Replace the results of another device or size in the folder."
+        ),
+    ] = False,
 ) -> None:
     """Check Attendant on this machine's GPU, and write a report."""
     _put_on_path()
@@ -51,6 +60,13 @@ def main(
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--sections") from error
     run = Run(out.absolute(), device, is_tiny=tiny)
+    others = sections_of_others(run, SECTIONS)
+    if others and not replace:
+        raise typer.BadParameter(
+            f"{out} has results of another device or size, sections {', '.join(map(str, others))}: "
+            "choose another folder, or pass --replace",
+            param_hint="--out",
+        )
     is_good = run_all(run, SECTIONS, numbers, minutes * 60, is_again=again)
     raise typer.Exit(0 if is_good else 1)
 
@@ -64,4 +80,4 @@ def _put_on_path() -> None:
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    app()

@@ -78,12 +78,23 @@ def _begin(run: Run, sections: Sequence[Section]) -> None:
 
 def read_records(run: Run, sections: Sequence[Section]) -> dict[int, Record]:
     """The records that there are of a run's device and size, by section."""
+    found = _all_records(run, sections)
+    return {number: record for number, record in found.items() if _is_of(run, record)}
+
+
+def sections_of_others(run: Run, sections: Sequence[Section]) -> list[int]:
+    """The sections with a record of another device or size than the run's."""
+    found = _all_records(run, sections)
+    return [number for number, record in found.items() if not _is_of(run, record)]
+
+
+def _all_records(run: Run, sections: Sequence[Section]) -> dict[int, Record]:
     found = {section.number: _read(run.out / section.filename) for section in sections}
-    return {
-        number: record
-        for number, record in found.items()
-        if record and (record["device"], record["is_tiny"]) == (run.device, run.is_tiny)
-    }
+    return {number: record for number, record in found.items() if record}
+
+
+def _is_of(run: Run, record: Record) -> bool:
+    return (record["device"], record["is_tiny"]) == (run.device, run.is_tiny)
 
 
 def _is_done(run: Run, section: Section) -> bool:

@@ -6,9 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
-from loadtests.gpu.claims import at_most
+from loadtests.gpu.__main__ import app
+from loadtests.gpu.claims import at_least, at_most
 from loadtests.gpu.context import Run
+from loadtests.gpu.report import write_report
 from loadtests.gpu.running import FAILED, keep, read_records, run_all
 from loadtests.gpu.sections import SECTIONS, Section, chosen
 
@@ -43,7 +46,7 @@ def test_a_section_that_raises_dies_or_is_absent_is_recorded_and_the_others_go_o
     head = report[: report.index("## 1. Counting")]
     assert "2 raises was made to fail" in head
     assert "error | of all: nan, expected at most 1 (section 4)" in head
-    assert "| speed | 1 | at least 2 | missed |" in head
+    assert "| speed | 1 | at least 2 | not measured here |" in head
     assert r"| error \| of all | nan | at most 1 | **no** |" in report
     assert "It ran." in report[report.index("## 1. Counting") :]
     saved = json.loads((tmp_path / "report.json").read_text(), parse_constant=pytest.fail)
@@ -88,6 +91,33 @@ def test_a_record_of_another_device_or_size_is_not_taken(tmp_path: Path) -> None
     assert not read_records(run, [COUNTS])
     (tmp_path / COUNTS.filename).write_text('{"device": "cp')
     assert not read_records(run, [COUNTS])
+
+
+def test_a_folder_with_results_of_another_device_or_size_is_left_as_it_is(tmp_path: Path) -> None:
+    section = SECTIONS[1]
+    for other in ({"device": "cuda", "is_tiny": True}, {"device": "cpu", "is_tiny": False}):
+        keep(tmp_path / section.filename, other | {"state": "done"})
+        flags = "--device", "cpu", "--tiny", "--out", str(tmp_path)
+        result = CliRunner().invoke(app, flags, env={"COLUMNS": "200"})
+        assert result.exit_code == 2
+        assert "has results of another device or size, sections 2: choose" in result.stderr
+        assert [path.name for path in tmp_path.iterdir()] == [section.filename]
+
+
+def test_flags_take_no_value_in_the_help() -> None:
+    text = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "80"}).stdout
+    assert "<bool>" not in text
+    assert all(flag in text.split() for flag in ("--again", "--tiny", "--replace"))
+
+
+def test_a_goal_is_met_or_missed_on_a_gpu_only(tmp_path: Path) -> None:
+    claims = [at_least("speed", 1, 2, kind="goal"), at_least("rate", 3, 2, kind="goal")]
+    run = Run(tmp_path, "cuda", is_tiny=False)
+    record = {"findings": {"claims": claims}, "error": "", "sources": "a", "ended": "b"}
+    records = {1: record | {"seconds": 1.0, "share_s": 2.0}}
+    text = write_report(run, [COUNTS], records).read_text()
+    assert "| speed | 1 | at least 2 | missed |" in text
+    assert "| rate | 3 | at least 2 | met |" in text
 
 
 def test_a_report_of_different_sources_says_so(tmp_path: Path) -> None:
