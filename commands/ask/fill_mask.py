@@ -38,51 +38,58 @@ COMPARED_WORDS = 20  # of each prompt, by default
 MAX_PROMPTS = 8  # to compare: a column each
 
 
+TopK = Annotated[
+    int,
+    typer.Option(
+        min=0,
+        max=MAX_UINT32,
+        envvar="ATTENDANT_TOP_K",
+        help="Number of words per mask, most likely first; 0 prints 5, or compares the 20 most "
+        "likely words of each prompt.",
+    ),
+]
+Candidates = Annotated[
+    list[str] | None,
+    typer.Option(
+        envvar="ATTENDANT_CANDIDATES",
+        help="Score only this word, which must be a single token; may be given more than once.",
+    ),
+]
+Against = Annotated[
+    str,
+    typer.Option(
+        envvar="ATTENDANT_AGAINST",
+        help="Second prompt with one mask, to show which words the first makes more likely.",
+    ),
+]
+IsCompared = Annotated[
+    bool,
+    typer.Option(
+        "--compare",
+        envvar="ATTENDANT_COMPARE",
+        help="Compare 2 to 8 prompts with one mask each, one column per prompt. Four prompts "
+        "that combine two alternatives at two places (1908 or 2018, he or she) are shown as a "
+        "difference of differences.",
+    ),
+]
+Plot = Annotated[
+    Path | None,
+    typer.Option(
+        envvar="ATTENDANT_PLOT",
+        help="PNG file for a picture of the comparison; needs matplotlib.",
+    ),
+]
+
+
 @asks
 def fill_mask(
     model: Model,
     texts: Texts,
-    top_k: Annotated[
-        int,
-        typer.Option(
-            min=0,
-            max=MAX_UINT32,
-            envvar="ATTENDANT_TOP_K",
-            help="Number of words per mask, most likely first; 0 prints 5, or compares the 20 most "
-            "likely words of each prompt.",
-        ),
-    ] = 0,
-    candidate: Annotated[
-        list[str] | None,
-        typer.Option(
-            envvar="ATTENDANT_CANDIDATES",
-            help="Score only this word, which must be a single token; may be given more than once.",
-        ),
-    ] = None,
-    against: Annotated[
-        str,
-        typer.Option(
-            envvar="ATTENDANT_AGAINST",
-            help="Second prompt with one mask, to show which words the first makes more likely.",
-        ),
-    ] = "",
-    is_compared: Annotated[
-        bool,
-        typer.Option(
-            "--compare",
-            envvar="ATTENDANT_COMPARE",
-            help="Compare 2 to 8 prompts with one mask each, one column per prompt. Four prompts "
-            "that combine two alternatives at two places (1908 or 2018, he or she) are shown as a "
-            "difference of differences.",
-        ),
-    ] = False,
-    plot: Annotated[
-        Path | None,
-        typer.Option(
-            envvar="ATTENDANT_PLOT",
-            help="PNG file for a picture of the comparison; needs matplotlib.",
-        ),
-    ] = None,
+    top_k: TopK = 0,
+    candidate: Candidates = None,
+    against: Against = "",
+    is_compared: IsCompared = False,
+    plot: Plot = None,
     version: Version = "",
     truncate: Truncate = False,
     as_json: AsJson = False,
@@ -90,6 +97,11 @@ def fill_mask(
     server: Server = SERVER,
 ) -> None:
     """Predict the words at [MASK] positions."""
+    has_comparison = bool(against) or is_compared
+    if plot is not None and not has_comparison:
+        raise SettingError(
+            "--plot is set, expected --against or --compare with it: it shows compared prompts"
+        )
 
     def request_for(texts: Sequence[str]) -> pb.FillMaskRequest:
         return pb.FillMaskRequest(
@@ -101,31 +113,32 @@ def fill_mask(
             candidates=candidate or (),
         )
 
-    if not (against or is_compared):
-        if plot is not None:
-            raise SettingError(
-                "--plot is set, expected --against or --compare with it: it shows compared prompts"
-            )
-        with Client(*server) as client:
-            answer_texts(
-                texts,
-                server.timeout_s,
-                lambda part: client.ask(request_for(part)),
-                tables.fills,
-                as_json=as_json,
-                as_ndjson=as_ndjson,
-            )
+    if has_comparison:
+        prompts = _prompts(
+            given_texts(texts), against, is_compared=is_compared, as_json=as_json or as_ndjson
+        )
+        _show_comparison(request_for(prompts), server, plot)
         return
-    prompts = _prompts(
-        given_texts(texts), against, is_compared=is_compared, as_json=as_json or as_ndjson
-    )
     with Client(*server) as client:
-        found = compare(client, request_for(prompts))
-    console.print(tables.comparison(prompts, found))
+        answer_texts(
+            texts,
+            server.timeout_s,
+            lambda part: client.ask(request_for(part)),
+            tables.fills,
+            as_json=as_json,
+            as_ndjson=as_ndjson,
+        )
+
+
+def _show_comparison(request: pb.FillMaskRequest, server: Server, plot: Path | None) -> None:
+    """Print how the prompts of a request differ, and draw it where a file is named."""
+    with Client(*server) as client:
+        found = compare(client, request)
+    console.print(tables.comparison(request.texts, found))
     if plot is not None:
         from commands.ask.fill_picture import picture
 
-        write_plot(plot, picture(prompts, found))
+        write_plot(plot, picture(request.texts, found))
 
 
 def _prompts(texts: list[str], against: str, *, is_compared: bool, as_json: bool) -> list[str]:

@@ -60,11 +60,11 @@ async def test_both_doors_answer_alike(served: Served, name: str) -> None:
             assert field == "top_k"
 
 
-def test_every_method_is_among_the_cases() -> None:
+async def test_every_method_is_among_the_cases() -> None:
     assert {path.rpartition("/")[2] for path, _ in CASES.values()} == {*SERVICES} - {"Generate"}
 
 
-def test_every_error_of_the_domain_has_a_status() -> None:
+async def test_every_error_of_the_domain_has_a_status() -> None:
     def below(kind: type[AttendantError]) -> set[type[AttendantError]]:
         return {kind}.union(*map(below, kind.__subclasses__()))
 

@@ -305,7 +305,7 @@ async def test_features_of_a_model_say_what_they_need() -> None:
         Features("concat_last_four", "none").check(num_layers=3)
 
 
-def test_weights_as_text_may_be_as_long_as_the_limit() -> None:
+async def test_weights_as_text_may_be_as_long_as_the_limit() -> None:
     text = "1," * (MAX_WEIGHTS_CHARACTERS // 2 - 1) + "25"
     assert len(text) == MAX_WEIGHTS_CHARACTERS
     assert parse_weights(text)[-2:] == (1.0, 25.0)
@@ -313,7 +313,7 @@ def test_weights_as_text_may_be_as_long_as_the_limit() -> None:
         parse_weights(f"{text}5")
 
 
-def test_features_of_no_text_are_no_rows_of_float32() -> None:
+async def test_features_of_no_text_are_no_rows_of_float32() -> None:
     found = stacked([])
     assert found.shape == (0, 0)
     assert found.dtype == np.float32
