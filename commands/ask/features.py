@@ -21,7 +21,8 @@ from commands.ask.options import (
     asks,
     console,
 )
-from commands.ask.texts import Ask, AsNdjson, answer_texts, answers, output_of, texts_of
+from commands.ask.outputs import output_of
+from commands.ask.texts import Ask, AsNdjson, answer_texts, answers, texts_of
 from service.errors import InvalidArgument
 
 MAX_COMPARED_TEXTS = 16_384  # each with each: 2^28 values, of which a request's rows are held

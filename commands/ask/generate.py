@@ -14,7 +14,7 @@ from unicodedata import category
 import typer
 from attendant.v1 import generation_pb2 as pb
 
-from commands.ask import tables
+from commands.ask import generation_tables as tables
 from commands.ask.client import Client
 from commands.ask.options import (
     MAX_UINT32,
