@@ -39,7 +39,7 @@ async def test_a_chat_goes_on_from_what_the_template_makes_of_its_messages(tab: 
     await page.get_by_role("button", name="Next message").click()
     messages = page.get_by_role("list", name="Messages").get_by_role("listitem")
     await expect(messages).to_have_text(["Youhi", f"Model{first}"])
-    await page.get_by_role("textbox", name="Message").press_sequentially("yo")
+    await page.get_by_role("textbox", name="Message", exact=True).press_sequentially("yo")
     await page.keyboard.press("Control+Enter")
     await done.to_have_attribute("aria-busy", "false")
     prompt = rendered(("user", "hi"), ("assistant", first), ("user", "yo"))
