@@ -8,6 +8,7 @@ import { fill, h } from "../parts/h.js";
 import { bars, table, tableButtons, tip, tokenRow } from "../parts/shapes.js";
 
 const MOST_TEXTS = 64; // of leaving words out: the whole text, and 63 without a word or a few
+const MOST_ROWS = 1000; // of pasted texts
 const scoresOf = (result) => new Map(result.labels.map(({ label, score }) => [label, score]));
 
 /** @param {import("../parts/screen.js").Screen} screen */
@@ -16,7 +17,7 @@ export default function build(screen) {
   const mode = screen.choice("mode", { label: "Classify", options: [["one", "One text"], ["many", "Several texts"]] });
   const one = h("div", { class: "stack of-one" }), many = h("div", { class: "stack of-many" });
   screen.input.append(one, many);
-  const text = screen.text("text", { label: "Text", rows: 5, isMain: true, param: "texts", into: one }), second = screen.text("text_pair", { label: "Second text", rows: 3, param: "text_pairs", into: one });
+  const text = screen.text("text", { label: "Text", rows: 5, isMain: true, param: "text 0", into: one }), second = screen.text("text_pair", { label: "Second text", rows: 3, param: "text_pairs", into: one });
   const leaves = screen.toggle("words", { label: "What each word contributes", value: true, into: one });
   const list = screen.text("texts", { label: "Texts, one a line, or CSV with a column named text", rows: 8, into: many });
   screen.add({ name: "label", initial: "", get value() { return explained; }, set value(label) { explained = label; } });
@@ -33,18 +34,19 @@ export default function build(screen) {
       for (const part of batches(texts, MOST_TEXTS)) results.push(...(await call("api/Classify", { model: model.name, texts: part, all_scores: true, ...(second.value && mode.value === "one" && { text_pairs: part.map(() => second.value) }) })).results);
       return results;
     };
-    if (mode.value === "many") return tabulate(model, await classifyAll(textsOf(list.value), classify));
+    if (mode.value === "many") {
+      const all = textsOf(list.value), texts = all.slice(0, MOST_ROWS);
+      return tabulate(model, texts, await classify(texts), all.length);
+    }
     const spans = leaves.value ? words(text.value, MOST_TEXTS - 1) : [], parts = spans.length > 1 ? spans : [];
     const [whole, ...others] = await classify([text.value, ...without(text.value, parts)]);
     latest = { text: text.value, whole, parts, others: others.map(scoresOf) };
     show();
   });
 
-  const classifyAll = async (texts, classify) => (texts.length ? (await classify(texts)).map((result, index) => [texts[index], result]) : []);
-
-  function tabulate(model, all) {
-    const head = ["Text", "Label", ...model.labels], rows = all.map(([each, result]) => [each, result.labels[0].label, ...model.labels.map((label) => scoresOf(result).get(label))]);
-    fill(screen.result, rows.length ? [table(head, rows.map((row) => row.map((value) => (typeof value === "number" ? percent(value) : value))), { caption: "Labels of the texts" }), h("div", null, tableButtons("labels", () => [head, ...rows]))] : h("p", { class: "placeholder" }, "Give a text in each line."));
+  function tabulate(model, texts, results, count) {
+    const head = ["Text", "Label", ...model.labels], rows = results.map((result, index) => [texts[index], result.labels[0].label, ...model.labels.map((label) => scoresOf(result).get(label))]);
+    fill(screen.result, count > rows.length && h("p", { class: "notice" }, `The first ${rows.length} of ${count} texts.`), rows.length ? [table(head, rows.map((row) => row.map((value) => (typeof value === "number" ? percent(value) : value))), { caption: "Labels of the texts" }), h("div", null, tableButtons("labels", () => [head, ...rows]))] : h("p", { class: "placeholder" }, "Give a text in each line."));
   }
 
   function show() {

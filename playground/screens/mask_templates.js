@@ -8,6 +8,7 @@ import { fill, h } from "../parts/h.js";
 import { table, tableButtons } from "../parts/shapes.js";
 
 const BATCH = 32; // texts of a request, which may have 64 masks
+const MOST_ROWS = 512;
 
 /** @param {import("../parts/screen.js").Screen} screen @param {HTMLElement} into where its controls go */
 export function maskTemplates(screen, into) {
@@ -17,7 +18,8 @@ export function maskTemplates(screen, into) {
   return { async run(context) {
     const { model, call } = context, { known, reasons } = await oneToken(listed(targets.value), context);
     const lines = templates.value.replaceAll("[MASK]", () => model.mask_token).split("\n").filter((line) => line.trim());
-    const cases = lines.flatMap((line) => (line.includes("{}") ? listed(words.value) : [""]).map((word) => [line.replaceAll("{}", () => word), word])), results = [];
+    const cases = lines.flatMap((line) => (line.includes("{}") ? listed(words.value) : [""]).map((word) => [line.replaceAll("{}", () => word), word])), rest = cases.splice(MOST_ROWS).length, results = [];
+    if (rest) reasons.push(`The last ${rest} rows are left out: there are at most ${MOST_ROWS}.`);
     for (const part of batches(cases, BATCH)) results.push(...(await call("api/FillMask", { model: model.name, texts: part.map(([text]) => text), ...(known.length ? { candidates: known } : { top_k: 3 }) })).results);
     const rows = cases.map((given, index) => {
       const { fills } = results[index].masks[0];

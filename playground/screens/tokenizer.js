@@ -12,7 +12,7 @@ const PRESETS = ["The unbelievable tokenization of untranslatable words", "😀 
 
 /** @param {import("../parts/screen.js").Screen} screen */
 export default function build(screen) {
-  const text = screen.text("text", { label: "Text", rows: 5, isMain: true, param: "texts" }), specials = screen.toggle("specials", { label: "Special tokens", value: true });
+  const text = screen.text("text", { label: "Text", rows: 5, isMain: true, param: "text 0" }), specials = screen.toggle("specials", { label: "Special tokens", value: true });
   const names = () => [["", "None"], ...models.of(screen.entry).map(({ name }) => [name, name])];
   const other = screen.choice("other", { label: "Beside it", options: names(), isMenu: true });
   const ids = screen.text("ids", { label: "Token ids to text", rows: 2, isCode: true, param: "token_ids", placeholder: "101, 2023, 102" });
@@ -29,7 +29,9 @@ export default function build(screen) {
     const read = async (each) => {
       const ask = (omits) => call("api/Tokenize", { model: each.name, texts: [text.value], omit_special_tokens: omits }), decoded = async (token_ids) => (await call("api/Detokenize", { model: each.name, token_ids })).text;
       const plain = await ask(true), own = plain.results[0].tokens.map(({ id }) => id);
-      return { model: each, again: own.length ? await decoded(own) : "", decoded: given?.length ? await decoded(given) : null, result: specials.value ? (await ask(false)).results[0] : plain.results[0] };
+      // An id that one vocabulary lacks is said beside the tokens, which the other may have.
+      const ofIds = async () => ({ text: await decoded(given) }), refused = (error) => { if (error.status !== 400) throw error; return { why: error.message }; };
+      return { model: each, again: own.length ? await decoded(own) : "", decoded: given?.length ? await ofIds().catch(refused) : null, result: specials.value ? (await ask(false)).results[0] : plain.results[0] };
     };
     const all = [];
     for (const each of shown) all.push(await read(each));
@@ -66,5 +68,5 @@ function tokenized(text, { model, result: { tokens, num_tokens: count, is_too_lo
     h("div", { class: "meter", role: "meter", "aria-label": "Of the longest text", "aria-valuenow": Math.min(count, model.max_tokens), "aria-valuemin": 0, "aria-valuemax": model.max_tokens, style: { "--share": Math.min(share, 1) } }),
     isLong && h("p", { class: "notice" }, "The text has more tokens than the model takes."), unknown > 0 && h("p", { class: "notice" }, `${plural(unknown, "token")} stand${unknown === 1 ? "s" : ""} for words that the vocabulary lacks (underlined).`),
     h("div", { class: "panel" }, row.children.length ? row : h("span", { class: "soft" }, "No tokens")), drawn.length < rows.length && h("p", { class: "soft" }, `The first ${MOST_SHOWN} of ${rows.length}.`), details,
-    h("p", null, isSame ? "✓ The tokens give the same text again." : ["✗ The tokens give another text: ", h("span", { class: "mono" }, visible(again))]), decoded !== null && h("p", null, h("span", { class: "soft" }, "Text of the ids: "), h("span", { class: "mono" }, visible(decoded))));
+    h("p", null, isSame ? "✓ The tokens give the same text again." : ["✗ The tokens give another text: ", h("span", { class: "mono" }, visible(again))]), decoded && h("p", null, h("span", { class: "soft" }, "Text of the ids: "), decoded.why ?? h("span", { class: "mono" }, visible(decoded.text))));
 }

@@ -128,6 +128,15 @@ async def test_prompts_are_swapped(tab: Opened) -> None:
     assert after == before
 
 
+async def test_an_error_is_shown_at_the_prompt_that_it_is_about(tab: Opened) -> None:
+    page = await tab.open(link("fill-mask", MASKS, first="win free", second="the prize"))
+    await page.get_by_label("First prompt").press("Control+Enter")
+    field = page.locator(".field.wrong")
+    await expect(field).to_contain_text("text 1 has 0 free, expected 1 to 16")
+    await expect(field.get_by_label("Second prompt")).to_be_focused()
+    tab.complaints.clear()  # the browser's line about the status 400
+
+
 async def test_words_that_are_no_token_are_named_and_the_others_compared(tab: Opened) -> None:
     given = link("fill-mask", MASKS, first="win free", candidates="cash, oil, cash now, lunch")
     page = await tab.open(given)
@@ -305,5 +314,9 @@ async def test_tokens_come_as_they_are_typed_with_bytes_and_offsets(tab: Opened)
     await page.keyboard.press("End")
     await expect(page.get_by_role("tooltip")).to_contain_text(f"id {tokens[-1]['id']}")
     await expect(page.get_by_role("tooltip")).to_contain_text("characters 4 to 5\nbytes 80")
+    await page.get_by_label("Token ids to text").fill("8 200")
+    await expect(beside).to_contain_text("token_ids has 200, which the vocabulary lacks")
+    await expect(ours).to_contain_text("Text of the ids: (")
+    tab.complaints.clear()  # the browser's line about the status 400
     await page.get_by_label("Token ids to text").fill("8 x")
     await expect(page.get_by_role("alert")).to_have_text(re.compile("^Whole numbers"))
