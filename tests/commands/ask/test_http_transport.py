@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import signal
+import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -197,6 +199,29 @@ async def test_a_stream_that_is_left_ends_at_the_server(served: Served) -> None:
     decoder.release()
     await eventually(lambda: served.num_running("tale") == 0)
     served.forget()
+
+
+@pytest.mark.parametrize("transport", ["gRPC", "HTTP"])
+async def test_ctrl_c_ends_a_generation_at_the_server(served: Served, transport: str) -> None:
+    """The command exits as a shell expects, and the server has no sequence left of it."""
+    (decoder,) = served.decoders
+    decoder.hold(after=5)
+    address = served.address if transport == "gRPC" else address_of(served)
+    command = "-m", "commands", "generate", "tale", "once", "--max-tokens", "40"
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, *command, "--address", address),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    assert await within_patience(process.stdout.read(1))
+    process.send_signal(signal.SIGINT)
+    _, said = await within_patience(process.communicate())
+    decoder.release()
+    await eventually(lambda: served.num_running("tale") == 0)
+    assert len(decoder.calls) < 30, "whole, the text takes 40 runs"
+    served.forget()
+    assert (process.returncode, said) == (130, b"")
 
 
 async def test_an_error_after_the_first_chunk_has_its_status() -> None:
