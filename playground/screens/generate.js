@@ -9,12 +9,12 @@ import { outputBox } from "../parts/output_box.js";
 import { tokenRow } from "../parts/shapes.js";
 import { COLOURS, branchList, generationSettings, tokenItem, tokenPanel } from "./generate_parts.js";
 
-const MOST_VIEWS = 200; // that Undo goes back through
+const MOST = 200; // views that Undo goes back through, and branches that are listed
 const NOTHING = Object.freeze({ prompt: "", parent: null, keep: 0, lanes: [] });
 
 /** @param {import("../parts/screen.js").Screen} screen */
 export default function build(screen) {
-  const all = [], history = new branches.History({ ...NOTHING }, MOST_VIEWS), view = () => history.now, current = () => view().lanes[0] ?? null; // branches of this page
+  const all = [], history = new branches.History({ ...NOTHING }, MOST), view = () => history.now, current = () => view().lanes[0] ?? null; // branches of this page
   let plan = null, pinned = null;
   const text = outputBox({ onchange: () => update() });
   screen.element.classList.add("flipped");
@@ -100,6 +100,7 @@ export default function build(screen) {
     const running = { prompt, messages, parent, keep, picked, lanes: sides.flatMap((side) => side.lanes) };
     if (!view().lanes.length) view().prompt = prompt;
     all.push(...running.lanes);
+    all.splice(0, all.length - MOST);
     history.push(running);
     render();
     if (picked && document.activeElement === document.body) current().row.querySelector(`[data-index="${running.lanes.length > 1 ? 0 : keep}"]`).focus();

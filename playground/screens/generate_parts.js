@@ -79,7 +79,7 @@ export function branchList(all, leaf, isOpen, onopen) {
   const link = (branch) => h("button", { type: "button", class: "plain", "aria-current": branch === leaf ? "true" : null, onclick: () => onopen(branch) },
     `${branch.parent ? `Token ${branch.keep + 1}: ` : ""}“${visible(texts(branch.tokens).join(""), true).slice(0, 24)}”`);
   const list = (parent) => {
-    const children = all.filter((each) => each.parent === parent);
+    const children = all.filter((each) => (parent ? each.parent === parent : !all.includes(each.parent))); // the oldest may have been dropped
     return children.length ? h("ul", null, children.map((each) => h("li", null, link(each), list(each)))) : null;
   };
   return [h("ol", { class: "crumbs" }, h("li", null, "Prompt"), lineage(leaf).map((each) => h("li", null, link(each)))), h("details", { open: isOpen }, h("summary", null, `All branches (${all.length})`), h("div", { class: "branches" }, list(null)))];
