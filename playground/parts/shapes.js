@@ -1,5 +1,6 @@
 // Small pieces of a result: bars, tokens, tabs, tables, a tip.
 
+import { writeCsv } from "../maths/csv.js";
 import { visible } from "../maths/visible.js";
 import { percent } from "../maths/numbers.js";
 import { copyButton, download, fill, h, newId, roving } from "./h.js";
@@ -81,11 +82,10 @@ export function table(head, rows, { caption }) {
     h("thead", null, h("tr", null, head.map(cell("th")))), h("tbody", null, rows.map((row) => h("tr", null, row.map(cell("td")))))));
 }
 
-/** Comma-separated values of a table. @param {any[][]} rows */
-export const csv = (rows) => rows.map((row) => row.map((value) => (/[",\n]/.test(value) ? `"${String(value).replaceAll('"', '""')}"` : value)).join(",")).join("\n") + "\n";
+export { writeCsv as csv };
 
 /** Buttons that copy and save a table. @param {string} name of the file @param {() => any[][]} rows with the head */
-export const tableButtons = (name, rows) => h("span", { class: "row" }, copyButton(() => csv(rows()), "Copy"), h("button", { type: "button", class: "plain", onclick: () => download(`${name}.csv`, csv(rows())) }, "Save CSV"));
+export const tableButtons = (name, rows) => h("span", { class: "row" }, copyButton(() => writeCsv(rows()), "Copy"), h("button", { type: "button", class: "plain", onclick: () => download(`${name}.csv`, writeCsv(rows())) }, "Save CSV"));
 
 const shown = h("div", { class: "tip", role: "tooltip", hidden: true });
 /** Shows a tip below an element, or at a point of the page; without content, hides it. @param {Element|{x: number, y: number}|null} where @param {...any} content */

@@ -1,7 +1,7 @@
 // Classify: labels of a text with what each word contributes, or of many texts in a table.
 
-import { textsOf } from "../maths/csv.js";
 import { fixed, percent } from "../maths/numbers.js";
+import { textsOf } from "../maths/pasted.js";
 import { visible } from "../maths/visible.js";
 import { batches, without, words } from "../maths/words.js";
 import { fill, h } from "../parts/h.js";

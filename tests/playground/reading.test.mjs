@@ -2,7 +2,8 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { bytesOf, hex, idsOf, textOf } from "../../playground/maths/bytes.js";
-import { parseCsv, textsOf } from "../../playground/maths/csv.js";
+import { writeCsv } from "../../playground/maths/csv.js";
+import { parseCsv, textsOf } from "../../playground/maths/pasted.js";
 import { ORDERS, filled, pairs, times, union } from "../../playground/maths/fills.js";
 import { placed, ticks } from "../../playground/maths/places.js";
 import { nested } from "../../playground/maths/spans.js";
@@ -24,6 +25,12 @@ test("a fill stands where the mask stood", () => {
   assert.equal(filled("walk [MASK].", 5, 11, "##ing"), "walking.");
   assert.equal(filled("a<mask>", 1, 7, "\u0120cat"), "a cat");
   assert.equal(filled("😀 [MASK]", 3, 9, "\u2581$&"), "😀 $&");
+});
+
+test("a table goes through text unchanged, and a text of a model is no formula", () => {
+  const rows = [["a,b", 'say "x"'], ["two\nlines", "-1.5"]];
+  assert.deepEqual(parseCsv(writeCsv(rows)), rows);
+  assert.equal(writeCsv([["=1+1", -0.5, "-x", null]]), "'=1+1,-0.5,'-x,\n");
 });
 
 test("fields in quotes may have commas, quotes and line breaks", () => {
