@@ -77,8 +77,8 @@ function chart(rows, texts, take) {
 /** A row for each word, its bar of the first prompt to the left and of the second to the right. */
 function paired(rows, take) {
   const most = Math.exp(Math.max(...rows.flatMap((row) => [row.first, row.second])));
-  const bar = (logprob) => h("td", { class: "bar" }, h("span", null, h("span", { class: "value" }, percent(Math.exp(logprob))), h("span", { class: "track" }, h("span", { class: "fill", style: { "--share": Math.exp(logprob) / most } }))));
-  const row = ({ token, first, second, ratio }) => h("tr", null, bar(first), h("th", { scope: "row" }, h("button", { type: "button", class: "plain", title: "Put it into the prompts", onclick: () => take(token) }, visible(token, true))), bar(second),
+  const bar = (logprob, name) => h("td", { class: `bar ${name}` }, h("span", null, h("span", { class: "value" }, percent(Math.exp(logprob))), h("span", { class: "track" }, h("span", { class: "fill", style: { "--share": Math.exp(logprob) / most } }))));
+  const row = ({ token, first, second, ratio }) => h("tr", null, bar(first, "first"), h("th", { scope: "row" }, h("button", { type: "button", class: "plain", title: "Put it into the prompts", onclick: () => take(token) }, visible(token, true))), bar(second, "second"),
     h("td", { class: "number", title: `${times(ratio)} in the ${ratio < 0 ? "second" : "first"}` }, `${ratio > 0 ? "+" : ""}${fixed(ratio, 2)}`));
   const made = h("table", { class: "paired" }, h("caption", { class: "hidden" }, "Words under both prompts"), h("thead", null, h("tr", null, ["First", "Word", "Second", "Log ratio"].map((title) => h("th", { scope: "col" }, title)))), h("tbody", null, rows.map(row)));
   roving(made, () => [...made.querySelectorAll("button")]);
