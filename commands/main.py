@@ -29,6 +29,7 @@ COMMANDS = {
     "embed": "commands.ask.tasks:embed",
     "score": "commands.ask.tasks:score",
     "generate": "commands.ask.generate:generate",
+    "chat": "commands.ask.chat:chat",
     "features": "commands.ask.features:features",
     "similarity": "commands.ask.features:similarity",
     "infer": "commands.ask.infer:infer",

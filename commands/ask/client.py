@@ -1,7 +1,7 @@
 """A small synchronous client of the typed API, for the command line and for trying models."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Self, TypeVar
 
@@ -67,9 +67,9 @@ class Client:
 
     def stream(
         self, request: generation_pb2.GenerateRequest
-    ) -> Iterator[generation_pb2.GenerateChunk]:
+    ) -> Generator[generation_pb2.GenerateChunk, None, None]:
         """Chunks as they come; leaving the iterator before its end ends the request."""
-        return self._transport.stream(STREAM, request, generation_pb2.GenerateChunk)
+        yield from self._transport.stream(STREAM, request, generation_pb2.GenerateChunk)
 
 
 def try_models(address: str, timeout_s: float) -> Iterator[Trial]:

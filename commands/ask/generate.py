@@ -176,7 +176,7 @@ def _write(chunks: Iterable[pb.GenerateChunk]) -> None:
     try:
         for last in chunks:
             has_line = has_line or bool(last.text)
-            sys.stdout.write(_shown(last.text))
+            sys.stdout.write(shown(last.text))
             sys.stdout.flush()
         has_line = True  # an empty text is printed as an empty line
     finally:
@@ -194,7 +194,7 @@ def _show_whole(response: pb.GenerateResponse, as_json: bool) -> None:
     if len(response.results) > 1:
         console.print(tables.generated(response))
     elif response.usage.output_tokens:
-        sys.stdout.write(_shown(response.results[0].text) + "\n")
+        sys.stdout.write(shown(response.results[0].text) + "\n")
     _print_account(response)
 
 
@@ -202,7 +202,7 @@ def _print_account(answer: pb.GenerateChunk | pb.GenerateResponse) -> None:
     errors.print(tables.account(answer.usage, answer.timings), soft_wrap=True)
 
 
-def _shown(text: str) -> str:
+def shown(text: str) -> str:
     """The text for stdout; a terminal would obey its control characters, so they are replaced."""
     if not sys.stdout.isatty():
         return text

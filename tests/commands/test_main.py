@@ -14,7 +14,7 @@ from commands.main import app, main
 
 USAGE = {
     "clasify": "No such command 'clasify'. Did you mean 'classify' or ",
-    "health": "No such command 'health'. Did you mean 'healthcheck'? See ",
+    "healthchek": "No such command 'healthchek'. Did you mean 'healthcheck'? See ",
     "words naerest": "No such command 'naerest'. Did you mean 'nearest'? See ",
     "xyzzy": "No such command 'xyzzy'. See ",
     "classify spam a --topk 3": "No such option: --topk (Possible options: --top-k). See ",

@@ -1,0 +1,152 @@
+"""The `chat` command: a conversation with a model in the terminal, answers as they are generated.
+
+The program keeps the conversation, the server only the keys and values of its beginning. Ctrl-C
+stops an answer; what was said of it stays in the conversation, as a person has read it.
+"""
+
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from importlib import import_module
+from typing import Annotated, Any
+
+import typer
+from attendant.v1 import generation_pb2 as pb
+
+from commands.ask import tables
+from commands.ask.client import Client
+from commands.ask.generate import PATIENT, SAMPLING, shown
+from commands.ask.options import Model, Server, Version, asks
+from commands.ask.refusal import CallError
+from commands.errors import errors, print_error
+from commands.flags import command_of, own_parameters
+
+System = Annotated[
+    str,
+    typer.Option(envvar="ATTENDANT_CHAT_SYSTEM", help="Text of the system's message, which leads."),
+]
+PROMPT = "> "
+HELP = "/clear begins a new conversation, /quit or Ctrl-D ends the program; Ctrl-C stops an answer"
+NOT_OF_A_CHAT = ("n", "beam_width", "length_penalty", "prompt_logprobs")
+
+
+class Talk:
+    """A conversation so far."""
+
+    def __init__(self, system: str) -> None:
+        self._first = [pb.ChatMessage(role="system", content=system)] if system else []
+        self.messages = list(self._first)
+
+    def clear(self) -> None:
+        self.messages = list(self._first)
+
+    def say(self, text: str) -> None:
+        self.messages.append(pb.ChatMessage(role="user", content=text))
+
+    def unsay(self) -> None:
+        """Take back the last message, which was not answered."""
+        self.messages.pop()
+
+    def answered(self, text: str) -> None:
+        self.messages.append(pb.ChatMessage(role="assistant", content=text))
+
+
+def _chat(
+    model: Model,
+    system: System = "",
+    version: Version = "",
+    server: Server = PATIENT,
+    **sampling: Any,
+) -> None:
+    """Talk with a model that has a chat template."""
+    given = {name: value for name, value in sampling.items() if value is not None}
+    params = pb.SamplingParams(**{"fit_max_tokens": True, **given})
+    is_terminal = sys.stdin.isatty()
+    with Client(*server) as client:
+        _check_model(client, model)
+        if is_terminal:
+            import_module("readline")  # `input` edits lines with it, and has the earlier ones
+            errors.print(HELP, style="dim")
+        talk = Talk(system)
+        for text in _lines(is_terminal):
+            if text == "/clear":
+                talk.clear()
+            elif text.startswith("/"):
+                print_error(f"'{text[:64]}' is not known; {HELP}")
+            else:
+                talk.say(text)
+                request = pb.GenerateRequest(
+                    model=model,
+                    version=version,
+                    conversation=pb.Conversation(messages=talk.messages),
+                    sampling_params=params,
+                )
+                _answer(client, request, talk, is_terminal=is_terminal)
+
+
+chat = asks(
+    command_of(
+        _chat,
+        [*own_parameters(_chat), *(each for each in SAMPLING if each.name not in NOT_OF_A_CHAT)],
+    )
+)
+
+
+def _check_model(client: Client, name: str) -> None:
+    """Raise `CallError` for a model without a chat template, before anything is typed."""
+    found = [model for model in client.models().models if model.name == name]
+    if found and not any(model.has_chat_template for model in found):
+        raise CallError(
+            "INVALID_ARGUMENT",
+            f"model '{name}' has no chat template: 'attendant generate' continues texts",
+        )
+    if not found:
+        raise CallError("NOT_FOUND", f"Request for unknown model: '{name}' is not found")
+
+
+def _lines(is_terminal: bool) -> Iterator[str]:
+    """What a person types until the end, without empty lines."""
+    while True:
+        try:
+            text = input(PROMPT if is_terminal else "").strip()
+        except EOFError:
+            if is_terminal:
+                sys.stdout.write("\n")
+            return
+        except KeyboardInterrupt:
+            if not is_terminal:
+                raise
+            sys.stdout.write("\n")
+            continue
+        if text == "/quit":
+            return
+        if text:
+            yield text
+
+
+def _answer(client: Client, request: pb.GenerateRequest, talk: Talk, *, is_terminal: bool) -> None:
+    """Print an answer as it comes, and keep it. In a terminal, errors and Ctrl-C end it alone."""
+    pieces: list[str] = []
+    last = pb.GenerateChunk()
+    try:
+        with closing(client.stream(request)) as chunks:
+            for last in chunks:
+                pieces.append(last.text)
+                sys.stdout.write(shown(last.text))
+                sys.stdout.flush()
+    except KeyboardInterrupt:
+        if not is_terminal:
+            raise
+    except CallError as error:
+        if not is_terminal:
+            raise
+        print_error(f"{error.status}: {error.text}")
+    finally:
+        sys.stdout.write("\n")
+        sys.stdout.flush()
+    if any(pieces):
+        talk.answered("".join(pieces))
+    else:
+        talk.unsay()
+    if last.HasField("usage"):
+        errors.print(tables.account(last.usage, last.timings), style="dim", soft_wrap=True)
