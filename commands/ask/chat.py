@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 from attendant.v1 import generation_pb2 as pb
 
-from commands.ask import tables
+from commands.ask import generation_tables
 from commands.ask.client import Client
 from commands.ask.generate import PATIENT, SAMPLING, shown
 from commands.ask.options import Model, Server, Version, asks
@@ -149,4 +149,6 @@ def _answer(client: Client, request: pb.GenerateRequest, talk: Talk, *, is_termi
     else:
         talk.unsay()
     if last.HasField("usage"):
-        errors.print(tables.account(last.usage, last.timings), style="dim", soft_wrap=True)
+        errors.print(
+            generation_tables.account(last.usage, last.timings), style="dim", soft_wrap=True
+        )
