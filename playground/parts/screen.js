@@ -28,9 +28,10 @@ export class Screen {
     this.result = h("section", { class: "stack", "aria-label": "Result", tabIndex: -1 });
     this.head = h("div", { class: "head" }, h("h1", null, entry.title));
     this.notice = h("p", { class: "notice", role: "alert", hidden: true });
+    this.gone = h("p", { class: "notice", role: "alert", hidden: true }, "The model is not served any more. What is shown of it stays.");
     this.body = h("div", { class: "split" }, this.input, this.result);
     this.drawer = requestDrawer(() => this.#last);
-    this.element = h("article", { class: "screen" }, this.head, this.body, h("div", { class: "row spread" }, this.drawer));
+    this.element = h("article", { class: "screen" }, this.head, this.gone, this.body, h("div", { class: "row spread" }, this.drawer));
     fill(main, this.element);
   }
 
@@ -239,8 +240,10 @@ export class Screen {
 
   #modelsChanged = () => {
     if (!this.element.isConnected) return models.removeEventListener("change", this.#modelsChanged);
-    const chosen = this.model?.name;
-    this.models = models.of(this.entry);
+    const chosen = this.model?.name, now = models.of(this.entry);
+    this.gone.hidden = !this.selector || now.length > 0;
+    if (!this.gone.hidden) return; // what is shown stays, and can be read
+    this.models = now;
     this.selector?.setOptions(this.#modelOptions());
     if (this.selector) this.selector.value = this.models.some((model) => model.name === chosen) ? chosen : this.models[0]?.name;
     if (this.selector && this.model && this.model.name !== chosen) this.#choose();

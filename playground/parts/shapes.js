@@ -79,7 +79,7 @@ export function table(head, rows, { caption }) {
   const isNumber = head.map((_, column) => rows.length > 0 && rows.every((row) => typeof row[column] === "number" || /^[−<]?[\d.,]+( %| ms| s)?$/.test(row[column])));
   const cell = (tag) => (value, column) => h(tag, { class: isNumber[column] ? "number" : null, scope: tag === "th" ? "col" : null }, value instanceof Node ? value : visible(String(value ?? "")));
   return h("div", { class: "scroll", tabIndex: 0, role: "region", "aria-label": caption }, h("table", null, h("caption", { class: "hidden" }, caption),
-    h("thead", null, h("tr", null, head.map(cell("th")))), h("tbody", null, rows.map((row) => h("tr", null, row.map(cell("td")))))));
+    h("thead", null, h("tr", null, head.map((text, column) => cell(text === "" ? "td" : "th")(text, column)))), h("tbody", null, rows.map((row) => h("tr", null, row.map(cell("td")))))));
 }
 
 export { writeCsv as csv };
