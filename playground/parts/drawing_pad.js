@@ -2,7 +2,7 @@
 
 import { extended, SIDE } from "../maths/strokes.js";
 import { announce, h } from "./h.js";
-import { palette } from "./picture.js";
+import { palette } from "./palette.js";
 
 const STEP = SIDE / 14; // of the arrow keys
 

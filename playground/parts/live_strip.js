@@ -5,7 +5,7 @@ import { models } from "../api/models.js";
 import { count, duration } from "../maths/numbers.js";
 import { History, rates } from "../maths/rates.js";
 import { fill, h } from "./h.js";
-import { palette } from "./picture.js";
+import { palette } from "./palette.js";
 
 const EVERY_MS = 1000, SECONDS = 60, WINDOW = 10; // rates are over ten seconds, so that one request can be seen
 const answers = new History(WINDOW + 1), gauges = [];

@@ -2,14 +2,8 @@
 
 import { css, scale } from "../maths/colour.js";
 import { h } from "./h.js";
+import { palette } from "./palette.js";
 import { table, tip } from "./shapes.js";
-
-const NAMES = ["paper", "panel", "ink", "soft", "line", "edge", "accent", "contrast", "on-accent"];
-/** The colours of the present scheme, by their names in style.css. @returns {Record<string, string>} */
-export function palette() {
-  const style = getComputedStyle(document.documentElement);
-  return Object.fromEntries(NAMES.map((name) => [name, style.getPropertyValue(`--${name}`).trim()]));
-}
 
 const all = new Set();
 const redrawAll = () => { for (const each of all) each.element.isConnected ? each.redraw() : each.isOld ? all.delete(each) : 0; };
