@@ -22,13 +22,13 @@ export default function build(screen) {
     const ask = (aggregation) => call("api/ClassifyTokens", { model: model.name, texts: [text.value], aggregation: `AGGREGATION_${aggregation}` });
     const isNested = strategy.value === "NESTED", inner = isNested ? (await ask("NONE")).results[0].entities : [];
     const { entities } = (await ask(isNested ? "FIRST" : strategy.value)).results[0];
-    latest = { text: text.value, entities: [...entities, ...inner.filter(({ start, end }) => !entities.some((outer) => outer.start === start && outer.end === end))] };
+    latest = { text: text.value, types: [...new Set(model.labels.filter((label) => label !== "O").map(plain))], entities: [...entities, ...inner.filter(({ start, end }) => !entities.some((outer) => outer.start === start && outer.end === end))] };
     show();
   });
 
   function show() {
     if (!latest) return;
-    const all = latest.entities, labels = [...new Set(all.map(({ label }) => plain(label)))].sort(), hue = (label) => ({ "--hue": `${(labels.indexOf(plain(label)) * 137.5 + 255) % 360}` });
+    const all = latest.entities, labels = [...new Set(all.map(({ label }) => plain(label)))].sort(), hue = (label) => ({ "--hue": `${(latest.types.indexOf(plain(label)) * 137.5 + 255) % 360}` });
     const shown = all.filter(({ label, score }) => score >= least.value && !hidden.has(plain(label))).sort((a, b) => a.start - b.start || b.end - a.end);
     const legend = labels.map((label) => h("button", { type: "button", class: "entity-key", style: hue(label), "aria-pressed": String(!hidden.has(label)), onclick: () => {
       hidden.has(label) ? hidden.delete(label) : hidden.add(label);
