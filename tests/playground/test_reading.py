@@ -320,3 +320,26 @@ async def test_tokens_come_as_they_are_typed_with_bytes_and_offsets(tab: Opened)
     tab.complaints.clear()  # the browser's line about the status 400
     await page.get_by_label("Token ids to text").fill("8 x")
     await expect(page.get_by_role("alert")).to_have_text(re.compile("^Whole numbers"))
+
+
+LINKS = {
+    "entities": link("entities", TAGS, text="now the now", aggregation="NONE", least="0.4"),
+    "answers": link("answers", ASKS, text="win", context="now cash", top_k="2", threshold="0.9"),
+    "classify": link("classify", CLASSES, text="win cash now", label="ham"),
+    "texts": link("classify", CLASSES, mode="many", texts="win cash\nlunch"),
+    "tokenizer": link("tokenizer", BYTES, text="win cash", other=CLASSES, ids="4 5"),
+}
+
+
+@pytest.mark.parametrize("name", LINKS)
+async def test_a_link_gives_the_same_result_again(tab: Opened, name: str) -> None:
+    page = await tab.open(LINKS[name])
+    await tab.run()
+    result = page.get_by_role("region", name="Result")
+    shown = await result.inner_text()
+    assert shown
+    await page.wait_for_url(re.compile("run=1"))
+    await tab.open(page.url.removeprefix(tab.url))
+    await expect(page.locator(".run .status")).not_to_have_text("")
+    await tab.until_done()
+    assert await result.inner_text() == shown
