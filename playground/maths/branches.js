@@ -87,6 +87,9 @@ export class History {
     this.#at = this.#all.length - 1;
   }
 
+  /** Takes away what is shown, and what was undone. */
+  drop() { this.#all = this.#all.slice(0, this.#at--); }
+
   canMove(step) { return this.#at + step in this.#all; }
 
   move(step) { if (this.canMove(step)) this.#at += step; }

@@ -105,7 +105,11 @@ export default function build(screen) {
     render();
     if (picked && document.activeElement === document.body) current().row.querySelector(`[data-index="${running.lanes.length > 1 ? 0 : keep}"]`).focus();
     const ended = await Promise.allSettled(sides.map((side) => generate(side, call, stream))), failed = ended.find((each) => each.status === "rejected");
-    if (view() === running) render();
+    if (failed && view() === running && running.lanes.every((lane) => lane.tokens.length === (picked ? 1 : 0))) {
+      all.splice(all.indexOf(running.lanes[0]), running.lanes.length);
+      history.drop(); // nothing came: what was there before stays
+    }
+    if (view() === running || failed) render();
     if (failed) throw failed.reason;
     return sides.map(summary).join(" · ");
   }

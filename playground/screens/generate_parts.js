@@ -2,7 +2,7 @@
 
 import { lineage, owner, rank, spelled, texts, written } from "../maths/branches.js";
 import { fixed, percent } from "../maths/numbers.js";
-import { entropy } from "../maths/sampling.js";
+import { entropy } from "../maths/surprise.js";
 import { visible } from "../maths/visible.js";
 import { fill, h } from "../parts/h.js";
 import { samplingControls } from "../parts/sampling_controls.js";

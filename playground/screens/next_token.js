@@ -2,7 +2,8 @@
 
 import { bytesOf, spelled, texts, tokenOf } from "../maths/branches.js";
 import { fixed, percent } from "../maths/numbers.js";
-import { shaped, surprise } from "../maths/sampling.js";
+import { shaped } from "../maths/sampling.js";
+import { surprise } from "../maths/surprise.js";
 import { visible } from "../maths/visible.js";
 import { debounced, fill, h } from "../parts/h.js";
 import { samplingControls } from "../parts/sampling_controls.js";

@@ -50,4 +50,6 @@ test("a history goes back and forth, forgets what was undone, and keeps a bounde
   history.move(-1);
   history.push(9);
   assert.deepEqual([history.now, history.canMove(1)], [9, false]);
+  history.drop();
+  assert.deepEqual([history.now, history.canMove(1)], [1, false]);
 });

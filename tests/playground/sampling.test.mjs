@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
-import { edited, entropy, shaped, surprise } from "../../playground/maths/sampling.js";
+import { edited, shaped } from "../../playground/maths/sampling.js";
 
 const LOGITS = [3, 2, 1, 0, -1, -2, -3, -4];
 const SUM = Math.log(LOGITS.reduce((sum, logit) => sum + Math.exp(logit), 0));
@@ -61,11 +61,4 @@ test("bias is added first, the repetition penalty divides positive logits and mu
   assert.deepEqual(logits, [1.5, 2, 1, 0, 0.5, -2 * 2 - 0.5 - 0.5, -3, -4]);
   const { rows } = shaped(candidates(), settings, [0, 4], [5, 5]);
   assert.deepEqual(rows.map((row) => row.id), [1, 0, 2, 4, 3, 6, 7, 5]);
-});
-
-test("entropy is in bits, and surprise leaves the first token out", () => {
-  near([entropy([Math.log(0.5), Math.log(0.25), Math.log(0.25)])], [1.5]);
-  const { bits, total, perplexity, worst } = surprise([undefined, Math.log(0.5), Math.log(0.125)]);
-  assert.deepEqual([bits[0], worst], [null, [2, 1]]);
-  near([...bits.slice(1), total, perplexity], [1, 3, 4, 4]);
 });
