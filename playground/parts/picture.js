@@ -1,6 +1,6 @@
 // A canvas with a summary in words and a table twin, drawn anew when its size or the colours change.
 
-import { css, scale } from "../maths/colour.js";
+import { css, legible, scale } from "../maths/colour.js";
 import { h } from "./h.js";
 import { palette } from "./palette.js";
 import { table, tip } from "./shapes.js";
@@ -49,37 +49,44 @@ export function picture({ label, summary = "", height, draw, twin, isInteractive
 /**
  * A matrix in colours, with a cursor for pointer and keys.
  * @param {{label: string, values: ArrayLike<number>, rows: string[], columns: string[], summary?: string, isSigned?: boolean, most?: number, format?: (value: number) => string,
- *   onhover?: (row: number|null, column?: number) => void, onpick?: (row: number, column: number) => void, cell?: number}} options `most` is the value of full colour
+ *   onhover?: (row: number|null, column?: number) => void, onpick?: (row: number, column: number) => void, cell?: number, least?: number, short?: (value: number) => string}} options `most` is the value of full colour, `least` that of none; `short` writes values into cells that are large
  */
-export function heatMap({ label, values, rows, columns, summary, isSigned, most, format = (value) => value.toFixed(3), onhover, onpick, cell = 28 }) {
+export function heatMap({ label, values, rows, columns, summary, isSigned, most, format = (value) => value.toFixed(3), onhover, onpick, cell = 28, least = 0, short }) {
   const top = most ?? Math.max(1e-12, ...Array.from(values, Math.abs)), clip = (text, most = 14) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
+  const isTilted = columns.some((text) => text.length > 3);
   let size = cell, at = null, left = 0, above = 0, long = 14;
   const width = (context, texts) => Math.max(0, ...texts.map((text) => context.measureText(text).width));
   const tall = (full) => {
     const context = figure.canvas.getContext("2d");
     context.font = "12px system-ui, sans-serif";
     long = full > 480 ? 30 : 14;
-    [left, above] = [Math.ceil(width(context, rows.map((text) => clip(text, long)))) + 8, Math.ceil(width(context, columns.map((text) => clip(text))) * 0.75) + 14];
+    [left, above] = [Math.ceil(width(context, rows.map((text) => clip(text, long)))) + 8, isTilted ? Math.ceil(width(context, columns.map((text) => clip(text))) * 0.75) + 14 : 20];
     size = Math.max(3, Math.min(cell, (full - left - 24) / columns.length));
     return above + size * rows.length + 2;
   };
   const draw = (context, full, _, colours) => {
     const colour = scale(colours, isSigned);
     context.textBaseline = "middle";
+    context.textAlign = "center";
     rows.forEach((_, row) => columns.forEach((_, column) => {
-      context.fillStyle = css(colour(values[row * columns.length + column] / top));
-      context.fillRect(left + column * size, above + row * size, size - (size > 6), size - (size > 6));
+      const value = values[row * columns.length + column], share = (value - least) / (top - least), [x, y] = [left + column * size, above + row * size];
+      context.fillStyle = css(colour(share));
+      context.fillRect(x, y, size - (size > 6), size - (size > 6));
+      if (size < 36 || !short) return;
+      context.fillStyle = legible(colour(share), colours.ink, colours["on-accent"]);
+      context.fillText(short(value), x + size / 2, y + size / 2);
     }));
     context.fillStyle = colours.soft;
     const each = Math.ceil(11 / size);
     context.textAlign = "right";
     rows.forEach((text, row) => row % each || context.fillText(clip(text, long), left - 6, above + (row + 0.5) * size));
-    context.textAlign = "left";
+    context.textAlign = isTilted ? "left" : "center";
     columns.forEach((text, column) => {
       if (column % each) return;
       context.save();
       context.translate(left + (column + 0.5) * size, above - 6);
-      context.rotate(-Math.PI / 4);
+      if (isTilted) context.rotate(-Math.PI / 4);
+      else context.translate(0, -2);
       context.fillText(clip(text), 0, 0);
       context.restore();
     });

@@ -11,6 +11,9 @@ import { bars } from "../parts/shapes.js";
 
 const PER_CALL = 1000; // words
 
+/** Two digits, and no sign of a zero. @param {number} value */
+export const hundredths = (value) => fixed(Math.round(100 * value) / 100 + 0, 2);
+
 /** Vectors in their first two principal components. @param {string[]} names @param {number[][]} vectors @param {(index: number) => boolean} isOn @param {(index: number) => void} [onpick] */
 export function mapOf(names, vectors, isOn, onpick) {
   const { points, shares } = components(vectors), [first, second] = shares.map((share) => percent(share));
@@ -66,6 +69,11 @@ function placeOf(word, text) {
 export function inContext(screen, into) {
   const word = screen.text("word", { label: "Word that all lines have", rows: 1, into }), layer = screen.number("layer", { label: "Layer (0: embeddings)", min: 0, max: 1, value: 0, into });
   return {
+    /** Another model: its last layer is shown first. */
+    choose({ num_layers: most }) {
+      layer.bound(most);
+      layer.value = layer.initial = most;
+    },
     presets: [
       ["train", "He took a train", "We left the city by train", "He likes to train in the mornings", "They train hard for the race"],
       ["apple", "She ate a sweet apple", "They cut the red apple", "Apple sells a new phone", "The phone of Apple is fast"],
@@ -78,12 +86,12 @@ export function inContext(screen, into) {
         const weights = Array.from({ length: count }, (_, index) => Number(index === at)), { results } = await call("api/ExtractFeatures", { model: model.name, texts, layers: "LAYERS_MIX", pooling: "POOLING_NONE", weights });
         layers.push(results.map(({ tokens, vectors }, row) => mean(vectors.filter((_, token) => tokens[token].start < places[row][1] && tokens[token].end > places[row][0]).map(({ values }) => values))));
       }
-      layer.bound(model.num_layers);
       const columns = layers.map((_, at) => (at ? `layer ${at}` : "embeddings"));
       return () => {
-        const at = Math.min(layer.value, model.num_layers), chosen = Math.min(line.value, texts.length) - 1, options = { rows: texts.map((each, index) => `${each} ${index + 1}`), isSigned: true, most: 1, cell: 44 };
-        fill(screen.result, h("h2", null, `“${text}” at ${columns[at]}`), heatMap({ ...options, label: `Cosines at ${columns[at]}`, values: matrix(layers[at]).flat(), columns: texts.map((_, index) => String(index + 1)) }),
-          h("h2", null, `Compared with line ${chosen + 1}, by layer`), heatMap({ ...options, label: "Cosines by layer", values: texts.flatMap((_, row) => layers.map((vectors) => cosine(vectors[chosen], vectors[row]))), columns, onpick: (_, picked) => { layer.value = picked; screen.changed(); } }));
+        const at = Math.min(layer.value, model.num_layers), chosen = Math.min(line.value, texts.length) - 1, alike = matrix(layers[at]).flat();
+        const byLayer = texts.flatMap((_, row) => layers.map((vectors) => cosine(vectors[chosen], vectors[row]))), least = Math.min(...alike, ...byLayer), options = { least, summary: `Full colour is 1, none ${fixed(least)}.`, rows: texts.map((each, index) => `${index + 1} ${each}`), most: 1, cell: 44, short: hundredths };
+        fill(screen.result, h("h2", null, `“${text}” at ${columns[at]}`), heatMap({ ...options, label: `Cosines at ${columns[at]}`, values: alike, columns: texts.map((_, index) => String(index + 1)) }),
+          h("h2", null, `Compared with line ${chosen + 1}, by layer`), heatMap({ ...options, label: "Cosines by layer", values: byLayer, columns, onpick: (_, picked) => { layer.value = picked; screen.changed(); } }));
       };
     },
   };

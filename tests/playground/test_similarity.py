@@ -26,6 +26,7 @@ async def table_of(page: Page, place: int = 0) -> list[list[str]]:
     """The cells of a picture's table, without its first row."""
     await page.get_by_text("As a table").locator("visible=true").nth(place).click()
     rows = page.locator("figure:visible").nth(place).locator("tbody tr")
+    await expect(rows.first).to_be_visible()
     return [await row.locator("td").all_inner_texts() for row in await rows.all()]
 
 
