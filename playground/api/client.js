@@ -75,8 +75,8 @@ export async function* events(path, { headers, ...options }) {
 }
 
 function errorOf(text, status) {
-  let error;
-  try { error = JSON.parse(text).error; } catch { /* no JSON: the text is the message */ }
+  let error, field;
+  try { ({ error, field } = JSON.parse(text)); } catch { /* no JSON: the text is the message */ }
   if (typeof error === "object" && error) return new ApiError(status, error.message, error.param);
-  return new ApiError(status, error ?? (text || `The server answered with status ${status}.`));
+  return new ApiError(status, error ?? (text || `The server answered with status ${status}.`), field);
 }
