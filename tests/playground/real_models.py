@@ -1,7 +1,8 @@
-"""A server of default models, for the screens that are tested with real ones."""
+"""Servers of default models, and of small saved ones, for tests of screens."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +17,17 @@ def served(*names: str) -> Iterator[ServerProcess]:
     for name in names:
         if not (repository / name / "1").is_dir():
             pytest.fail(f"{repository / name} is missing: run `make models`")
-    flags = "--model-control-mode", "explicit", "--load-models", ",".join(names)
-    with ServerProcess(repository, *flags, "--http-port", "0", "--max-queue-s", "0") as process:
+    with _served(repository, names) as process:
         yield process
+
+
+@contextmanager
+def saved(*names: str) -> Iterator[ServerProcess]:
+    """The same of models of `tests/saved`."""
+    with _served(ROOT / "tests" / "saved" / "repository", names) as process:
+        yield process
+
+
+def _served(repository: Path, names: Iterable[str]) -> ServerProcess:
+    flags = "--model-control-mode", "explicit", "--load-models", ",".join(names)
+    return ServerProcess(repository, *flags, "--http-port", "0", "--max-queue-s", "0")
