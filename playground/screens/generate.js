@@ -1,15 +1,14 @@
 // Text goes on in its place: streamed, coloured, cut at any token and continued from another, side by side.
 
-import { json } from "../api/client.js";
 import * as branches from "../maths/branches.js";
 import { duration, fixed, plural } from "../maths/numbers.js";
-import { conversation, promptTokens } from "../parts/conversation.js";
 import { announce, copyButton, fill, h } from "../parts/h.js";
 import { outputBox } from "../parts/output_box.js";
 import { tokenRow } from "../parts/shapes.js";
 import { COLOURS, branchList, generationSettings, tokenItem, tokenPanel } from "./generate_parts.js";
 
 const MOST = 200; // views that Undo goes back through, and branches that are listed
+const NO_CHAT = { value: [], isChat: false, before: () => null, update() {} };
 const NOTHING = Object.freeze({ prompt: "", parent: null, keep: 0, lanes: [] });
 
 /** @param {import("../parts/screen.js").Screen} screen */
@@ -19,9 +18,10 @@ export default function build(screen) {
   const text = outputBox({ onchange: () => update() });
   screen.element.classList.add("flipped");
   screen.result.ariaLabel = "Token and settings";
-  const chat = conversation(screen, { onchange: () => update(), render: async (messages) => branches.texts(await promptTokens((path, body) => json(path, { body }), screen.model.name, messages)).join("") });
+  const above = h("div", { class: "stack", hidden: true });
+  let chat = NO_CHAT; // until a model has a chat template
+  screen.input.append(above);
   screen.add(text, { isMain: true });
-  screen.add(chat);
   const button = (words, onclick) => h("button", { type: "button", onclick }, words), undo = button("Undo", () => move(-1)), redo = button("Redo", () => move(1)), again = button("Regenerate", () => start(view()));
   const clear = button("Clear", () => push({ ...NOTHING, prompt: text.value })), edit = button("Edit all", () => write({ prompt: text.value + output() }));
   const reply = button("Next message", () => write({ messages: [...chat.value, { role: "user", content: text.value }, { role: "assistant", content: output() }] }));
@@ -33,8 +33,13 @@ export default function build(screen) {
   const settings = generationSettings(screen, () => update()), panel = tokenPanel((parent, keep, picked) => start({ parent, keep, picked }));
   screen.result.append(panel.element, settings.element);
   panel.element.addEventListener("keydown", (event) => event.key === "Escape" && pinned?.element.focus());
-  screen.onmodel = () => {
+  screen.onmodel = async (model) => {
     settings.onmodel();
+    if (model.has_chat_template && chat === NO_CHAT) {
+      const { conversation } = await import("../parts/conversation.js");
+      chat = screen.add(conversation(screen, above, () => update()));
+      above.hidden = false;
+    }
     chat.update();
   };
   render();
@@ -117,7 +122,7 @@ export default function build(screen) {
   async function generate(side, call, stream) {
     const [first] = side.lanes, started = performance.now();
     let count = 0, sentence = "";
-    for await (const event of stream("api/Generate", await requestOf(side, call))) {
+    for await (const event of stream("api/Generate", await requestOf(side, call, chat))) {
       const lane = side.lanes[event.sample_index ?? 0];
       for (const each of event.logprobs ?? []) {
         const token = branches.tokenOf(each);
@@ -168,12 +173,12 @@ export default function build(screen) {
 }
 
 /** The call that fills a side's lanes: by token ids where tokens go before, by text where these are another model's. */
-async function requestOf({ model, settings, lanes: [first] }, call) {
+async function requestOf({ model, settings, lanes: [first] }, call, chat) {
   const { prompt, before } = first, tokens = branches.path(first), body = { model, sampling_params: { ...settings } };
   if (first.parent?.finish === "FINISH_REASON_STOP") body.sampling_params.min_tokens = 1; // else it ends again at once
   if (!tokens.length) return { ...body, ...(before ? { conversation: { messages: before } } : { text: prompt }) };
   if (!before && branches.lineage(first).some((each) => each.model !== model)) return { ...body, text: prompt + branches.texts(tokens).join("") };
-  const ahead = before ? await promptTokens(call, model, before) : (await call("api/Tokenize", { model, texts: [prompt] })).results[0].tokens;
+  const ahead = before ? await chat.tokens(call, model, before) : (await call("api/Tokenize", { model, texts: [prompt] })).results[0].tokens;
   return { ...body, token_ids: { ids: [...ahead, ...tokens].map((token) => token.id) } };
 }
 
