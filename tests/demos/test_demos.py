@@ -11,7 +11,8 @@ from typer.testing import CliRunner
 
 from commands.main import app
 from demos.demo import run_demo
-from demos.systems import DEMOS, Places
+from demos.steps import Places
+from demos.systems import DEMOS
 from models.checkpoints.checkpoint import save_checkpoint
 from tests.e2e.server import PLAIN
 from tests.fakes.tiny import tiny_embedder
@@ -34,7 +35,12 @@ def test_a_demo_goes_from_nothing_to_an_answered_request(name: str, tmp_path: Pa
         answers.append(run_here(arguments))
 
     save_checkpoint(tiny_embedder(), tmp_path / "encoder")
-    run_demo(DEMOS[name], Places(tmp_path / name, tmp_path / "encoder"), run, is_brief=True)
+    run_demo(
+        DEMOS[name],
+        Places(tmp_path / name, tmp_path / "encoder", tmp_path / "decoder"),
+        run,
+        is_brief=True,
+    )
     assert len(answers) >= len(DEMOS[name].calls)
     assert all(answer.strip() for answer in answers[-len(DEMOS[name].calls) :])
 

@@ -58,6 +58,17 @@ def test_the_manifest_tells_the_mask_and_has_it_in_its_example(exported: Path) -
     assert [variant.precision for variant in manifest.variants] == ["int8"], manifest.left_out
 
 
+def test_attention_of_a_network_that_fills_masks_is_compared_by_texts_with_masks(
+    checkpoint: Checkpoint, tmp_path: Path
+) -> None:
+    """A text without any has no logits to compare."""
+    settings = ExportSettings("seen", tmp_path, "auto")
+    folder, _ = export_any(checkpoint, settings, task="attention")
+    manifest = Manifest.from_json((folder / "manifest.json").read_text())
+    assert manifest.task == "attention"
+    assert 0 < manifest.parity["max_output_error"] < 1e-4
+
+
 @pytest.mark.parametrize(
     "rows",
     [
