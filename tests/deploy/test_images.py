@@ -34,6 +34,7 @@ OF_THE_PROJECT = {
     "demos",
     "export",
     "models",
+    "playground",
     "protos",
     "service",
     "README.md",
@@ -299,6 +300,7 @@ def test_the_layer_of_the_project_has_nothing_but_the_project(built: dockerfile.
         "demos",
         "export",
         "models",
+        "playground",
         "service",
     }
     compiled = packages / "service/__pycache__"

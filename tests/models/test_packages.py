@@ -11,7 +11,7 @@ SETUPTOOLS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setup
 FOR_READERS = "*.md"  # no module reads these
 FILES = [
     path.relative_to(ROOT)
-    for folder in ("service", "commands", "export", "demos", "models")
+    for folder in ("service", "commands", "export", "demos", "models", "playground")
     for path in (ROOT / folder).rglob("*")
     if path.is_file() and path.parent.name != "__pycache__"
 ]
@@ -31,5 +31,7 @@ def test_every_file_beside_modules_is_installed_with_its_package() -> None:
     patterns = SETUPTOOLS["package-data"]
     for path in FILES:
         if path.suffix != ".py" and not fnmatch(path.name, FOR_READERS):
-            listed = patterns.get(package_of(path), [])
-            assert any(fnmatch(path.name, pattern) for pattern in listed), path
+            folder = next(each for each in path.parents if (ROOT / each / "__init__.py").exists())
+            listed = patterns.get(".".join(folder.parts), [])
+            name = path.relative_to(folder).as_posix()
+            assert any(fnmatch(name, pattern) for pattern in listed), path

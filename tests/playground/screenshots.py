@@ -44,7 +44,7 @@ async def photograph(browser: Browser, url: str, out: Path, ids: list[str], *, w
 
 
 async def _run_an_example(page: Page) -> None:
-    await page.wait_for_selector(".screen .split > *, .empty-state, .notice")
+    await page.wait_for_selector(".split > *:visible, .empty-state:visible")
     await page.wait_for_timeout(SETTLE_MS)
     if not await page.locator(".field.model").count():  # it takes no model, or has none
         return
