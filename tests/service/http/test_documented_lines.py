@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.fakes.chats import write_chat_model
 from tests.fakes.http import port_of
 from tests.fakes.serving import Served, serving
 from tests.fakes.sessions import (
@@ -40,6 +41,7 @@ async def documented_models(repository: Path, **settings: Any) -> AsyncIterator[
     write_model(repository, "minilm", embedder_manifest(pooling="mean, normalised"))
     write_model(repository, "gpt", generator_manifest())
     write_fill_mask(repository, "bert")
+    write_chat_model(repository, "NAME")
     sessions = FakeSessions(
         spam=lambda: text_session("logits", 3),
         minilm=lambda: text_session("embedding", 4),
