@@ -33,7 +33,7 @@ function navigation() {
   const groups = [...new Set(CATALOGUE.map((entry) => entry.group))];
   const links = (group) => CATALOGUE.filter((entry) => entry.group === group).map((entry) => h("li", null, h("a", { href: `#/${entry.id}`, data: { id: entry.id } }, entry.title)));
   const menu = h("button", { type: "button", class: "menu", "aria-expanded": "false", "aria-controls": "navigation", onclick: () => { menu.ariaExpanded = String(rail.classList.toggle("open")); } }, "Menu");
-  const themes = h("select", { "aria-label": "Colours", onchange: () => theme(themes.value) }, [["", "System colours"], ["light", "Light"], ["dark", "Dark"]].map(([value, words]) => h("option", { value }, words)));
+  const themes = h("select", { "aria-label": "Theme", onchange: () => theme(themes.value) }, [["", "System theme"], ["light", "Light"], ["dark", "Dark"]].map(([value, words]) => h("option", { value }, words)));
   themes.value = localStorage.getItem("attendant-theme") ?? "";
   fill(rail, h("a", { class: "name", href: "#/" }, h("img", { src: new URL("icon.svg", import.meta.url).href, alt: "" }), "Attendant"), menu,
     h("nav", { id: "navigation", "aria-label": "Screens" }, groups.map((group) => h("section", null, h("h2", null, group), h("ul", null, links(group))))), h("div", { class: "foot" }, themes));

@@ -11,15 +11,15 @@ const EVERY_MS = 1000, SECONDS = 60, WINDOW = 10; // rates are over ten seconds,
 const answers = new History(WINDOW + 1), gauges = [];
 let timer = null, isPaused = false, pause, text;
 
-/** A number with its last minute. @param {(rates: any, now: any) => [string, number]} read text, and what is drawn */
+/** A number with its last minute. @param {(rates: any, now: any) => [string, number, number[]?]} read text, the value of this second, and what is drawn in place of the last minute */
 function gauge(label, title, read) {
   const value = h("b", null, "–"), canvas = h("canvas", { width: 120, height: 40, "aria-hidden": "true" });
   gauges.push({ read, value, canvas, history: new History(SECONDS) });
   return h("a", { class: "gauge", href: "#/models", title }, label, value, canvas);
 }
 
-function draw({ canvas, history }, colours) {
-  const context = canvas.getContext("2d"), { width, height } = canvas, { values } = history, most = Math.max(1e-9, ...values.filter(Number.isFinite)), step = width / SECONDS;
+function draw(canvas, values, places, colours) {
+  const context = canvas.getContext("2d"), { width, height } = canvas, most = Math.max(1e-9, ...values.filter(Number.isFinite)), step = width / places;
   context.clearRect(0, 0, width, height);
   context.fillStyle = colours.line;
   context.fillRect(0, height - 1, width, 1);
@@ -28,6 +28,13 @@ function draw({ canvas, history }, colours) {
     const tall = Number.isFinite(value) ? (value / most) * (height - 2) : 0;
     context.fillRect(width - (values.length - index) * step, height - tall, Math.max(step - 0.5, 1), tall);
   });
+}
+
+/** Runs by their rows: 1, 2, up to 4, up to 8 and so on. */
+function bySize(batches) {
+  const counts = Array(7).fill(0);
+  for (const { rows, count: runs } of batches) counts[Math.min(Math.ceil(Math.log2(rows)), 6)] += runs;
+  return counts;
 }
 
 /** Asks once, and shows what came. */
@@ -42,10 +49,10 @@ export async function poll() {
   answers.push(now);
   const since = rates(answers.first, now), colours = palette();
   for (const each of gauges) {
-    const [shown, drawn] = each.read(since, now);
-    each.history.push(drawn);
+    const [shown, value, parts] = each.read(since, now);
+    each.history.push(value);
     if (each.value.textContent !== shown) each.value.textContent = shown;
-    draw(each, colours);
+    draw(each.canvas, parts ?? each.history.values, parts?.length ?? SECONDS, colours);
   }
   text.textContent = `${now.is_ready ? "Ready" : "Not ready"} · ${now.version}`;
   if (JSON.stringify(models.list.map(({ name, version }) => `${name}/${version}`).sort()) !== JSON.stringify(now.models)) models.refresh().catch(() => {});
@@ -68,7 +75,7 @@ export function startLive(strip) {
     gauge("p50", "Half of the requests took less", ({ p50 }) => [duration(p50), p50]),
     gauge("p95", "95 % of the requests took less", ({ p95 }) => [duration(p95), p95]),
     gauge("Waiting", "Requests in queues", (_, { requests }) => [count(requests.waiting), requests.waiting]),
-    gauge("Batch", "Rows of a run, on average", ({ rows }) => [count(rows), rows]),
+    gauge("Batch", "Rows of a run, on average; the bars are runs of 1, 2, up to 4, 8, 16, 32 and more rows", ({ rows, batches }) => [count(rows), rows, bySize(batches)]),
     gauge("Tokens/s", "Tokens generated each second", ({ tokens }) => [count(tokens), tokens]),
     gauge("Cache", "Slots or blocks of KV caches in use", (_, { generation: { slots, slots_used: used } }) => [slots ? `${used}/${slots}` : "–", slots ? used / slots : NaN]),
     gauge("Errors", "Failed and refused requests of the last ten seconds", ({ errors }) => [count(errors), errors]));

@@ -16,7 +16,7 @@ export const CATALOGUE = [
   { id: "tokenizer", title: "Tokenizer", group: "Text", tasks: ["text-classification", "embedding", "text-generation", "fill-mask", "token-classification", "question-answering", "pair-scoring", "features", "attention"], needs: "a text model", demo: "gpt" },
   { id: "attention", title: "Attention heads", group: "Attention", tasks: ["attention"], needs: "a model exported with its attention", demo: "attention" },
   { id: "heads", title: "All heads", group: "Attention", tasks: ["attention"], needs: "a model exported with its attention", demo: "attention" },
-  { id: "classify", title: "Classify", group: "Understanding", tasks: ["text-classification"], needs: "a text classifier", demo: "spam" },
+  { id: "classify", title: "Classify", group: "Understanding", tasks: ["text-classification"], needs: "a text classifier", demo: "bert" },
   { id: "entities", title: "Entities", group: "Understanding", tasks: ["token-classification"], needs: "a token classifier", demo: "entities" },
   { id: "answers", title: "Answers", group: "Understanding", tasks: ["question-answering"], needs: "a model for question answering", demo: "answers" },
   { id: "similarity", title: "Similarity", group: "Vectors", tasks: ["embedding", "pair-scoring", "features"], needs: "an embedder", demo: "words" },

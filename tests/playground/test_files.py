@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from demos.systems import DEMOS
+
 PLAYGROUND = Path(str(files("playground")))
 FILES = sorted(
     path for path in PLAYGROUND.rglob("*") if path.is_file() and path.suffix not in (".pyc", ".py")
@@ -67,3 +69,8 @@ def test_no_file_reads_markup_or_names_another_origin(path: Path) -> None:
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
 def test_names_are_nouns_in_snake_case(path: Path) -> None:
     assert re.fullmatch(r"[a-z0-9_]+\.(js|css|html|svg)", path.name)
+
+
+def test_every_command_that_fills_a_screen_is_a_demo() -> None:
+    catalogue = (PLAYGROUND / "screens/catalogue.js").read_text(encoding="utf-8")
+    assert set(re.findall(r'demo: "([^"]+)"', catalogue)) <= set(DEMOS)
