@@ -11,144 +11,192 @@ const MOST = 200; // views that Undo goes back through, and branches that are li
 const NO_CHAT = { value: [], isChat: false, before: () => null, update() {} };
 const NOTHING = Object.freeze({ prompt: "", parent: null, keep: 0, lanes: [] });
 
-/** @param {import("../parts/screen.js").Screen} screen */
-export default function build(screen) {
-  const all = [], history = new branches.History({ ...NOTHING }, MOST), view = () => history.now, current = () => view().lanes[0] ?? null; // branches of this page
-  let plan = null, pinned = null;
-  const text = outputBox({ onchange: () => update() });
-  screen.element.classList.add("flipped");
-  screen.result.ariaLabel = "Token and settings";
-  const above = h("div", { class: "stack", hidden: true });
-  let chat = NO_CHAT; // until a model has a chat template
-  screen.input.append(above);
-  screen.add(text, { isMain: true });
-  const button = (words, onclick) => h("button", { type: "button", onclick }, words), undo = button("Undo", () => move(-1)), redo = button("Redo", () => move(1)), again = button("Regenerate", () => start(view()));
-  const clear = button("Clear", () => push({ ...NOTHING, prompt: text.value })), edit = button("Edit all", () => write({ prompt: text.value + output() }));
-  const reply = button("Next message", () => write({ messages: [...chat.value, { role: "user", content: text.value }, { role: "assistant", content: output() }] }));
-  const columns = h("div", { class: "lanes" }), crumbs = h("nav", { "aria-label": "Branches", class: "small" }), legend = h("p", { class: "small soft" });
-  screen.action(run, { label: "Generate" });
-  screen.runButton.parentElement.after(h("div", { class: "row" }, reply, undo, redo, again, edit, clear, copyButton(() => text.value + output())));
-  const colour = screen.choice("colour", { label: "Colour", options: Object.keys(COLOURS).map((key) => [key, key[0].toUpperCase() + key.slice(1)]), value: "probability", onchange: () => render() });
-  screen.input.append(legend, columns, crumbs);
-  const settings = generationSettings(screen, () => update()), panel = tokenPanel((parent, keep, picked) => start({ parent, keep, picked }));
-  screen.result.append(panel.element, settings.element);
-  panel.element.addEventListener("keydown", (event) => event.key === "Escape" && pinned?.element.focus());
-  screen.onmodel = async (model) => {
-    settings.onmodel();
-    if (model.has_chat_template && chat === NO_CHAT) {
+/** The screen: what is shown is a view, `{prompt, messages, parent, keep, picked, lanes}`, whose lanes are branches that were generated together. */
+class Generation {
+  #screen;
+  #all = []; // branches of this page
+  #history = new branches.History({ ...NOTHING }, MOST);
+  #plan = null; // what the next run does in place of what its button says
+  #pinned = null;
+  #chat = NO_CHAT; // until a model has a chat template
+  #above = h("div", { class: "stack", hidden: true });
+  #columns = h("div", { class: "lanes" });
+  #crumbs = h("nav", { "aria-label": "Branches", class: "small" });
+  #legend = h("p", { class: "small soft" });
+  #text = outputBox({ onchange: () => this.#update() });
+
+  /** @param {import("../parts/screen.js").Screen} screen */
+  constructor(screen) {
+    this.#screen = screen;
+    screen.element.classList.add("flipped");
+    screen.result.ariaLabel = "Token and settings";
+    screen.input.append(this.#above);
+    screen.add(this.#text, { isMain: true });
+    screen.action((context) => this.#run(context), { label: "Generate" });
+    this.#addButtons();
+    this.colour = screen.choice("colour", { label: "Colour", options: Object.keys(COLOURS).map((key) => [key, key[0].toUpperCase() + key.slice(1)]), value: "probability", onchange: () => this.#render() });
+    screen.input.append(this.#legend, this.#columns, this.#crumbs);
+    this.settings = generationSettings(screen, () => this.#update());
+    this.panel = tokenPanel((parent, keep, picked) => this.#start({ parent, keep, picked }));
+    this.panel.element.addEventListener("keydown", (event) => event.key === "Escape" && this.#pinned?.element.focus());
+    screen.result.append(this.panel.element, this.settings.element);
+    screen.onmodel = (model) => this.#choose(model);
+    this.#render();
+  }
+
+  #addButtons() {
+    this.undo = button("Undo", () => this.#move(-1));
+    this.redo = button("Redo", () => this.#move(1));
+    this.again = button("Regenerate", () => this.#start(this.#view));
+    this.clear = button("Clear", () => this.#push({ ...NOTHING, prompt: this.#text.value }));
+    this.edit = button("Edit all", () => this.#write({ prompt: this.#text.value + this.#output }));
+    this.reply = button("Next message", () => this.#write({ messages: [...this.#chat.value, { role: "user", content: this.#text.value }, { role: "assistant", content: this.#output }] }));
+    this.#screen.runButton.parentElement.after(h("div", { class: "row" }, this.reply, this.undo, this.redo, this.again, this.edit, this.clear, copyButton(() => this.#text.value + this.#output)));
+  }
+
+  async #choose(model) {
+    this.settings.onmodel();
+    if (model.has_chat_template && this.#chat === NO_CHAT) {
       const { conversation } = await import("../parts/conversation.js");
-      chat = screen.add(conversation(screen, above, () => update()));
-      above.hidden = false;
+      this.#chat = this.#screen.add(conversation(this.#screen, this.#above, () => this.#update()));
+      this.#above.hidden = false;
     }
-    chat.update();
-  };
-  render();
+    this.#chat.update();
+  }
+
+  get #view() { return this.#history.now; }
+
+  /** The branch that is shown, or the first of several. */
+  get #current() { return this.#view.lanes[0] ?? null; }
+
+  get #hasOne() { return this.#view.lanes.length === 1; }
 
   /** The text that was generated, where it is one. */
-  function output() { return view().lanes.length === 1 ? branches.written(current()).filter((token) => !token.isCut).map((token) => token.text).join("") : ""; }
+  get #output() { return this.#hasOne ? kept(this.#current).map((token) => token.text).join("") : ""; }
 
-  function push(next) {
-    screen.stop();
-    history.push(next);
-    show();
+  get #isStale() { return this.#current !== null && (this.#text.value !== this.#view.prompt || JSON.stringify(this.#chat.before(this.#text.value)) !== JSON.stringify(this.#current.before)); }
+
+  #push(next) {
+    this.#screen.stop();
+    this.#history.push(next);
+    this.#show();
   }
 
-  function write(next) {
-    push({ ...NOTHING, ...next });
-    text.focus();
+  #write(next) {
+    this.#push({ ...NOTHING, ...next });
+    this.#text.focus();
   }
 
-  function move(step) {
-    screen.stop();
-    if (!view().lanes.length) view().prompt = text.value;
-    history.move(step);
-    show();
+  #move(step) {
+    this.#screen.stop();
+    if (!this.#current) this.#view.prompt = this.#text.value;
+    this.#history.move(step);
+    this.#show();
   }
 
-  function show() {
-    text.value = view().prompt;
-    if (view().messages) chat.value = view().messages;
-    render();
-    screen.changed();
+  #show() {
+    this.#text.value = this.#view.prompt;
+    if (this.#view.messages) this.#chat.value = this.#view.messages;
+    this.#render();
+    this.#screen.changed();
   }
 
-  /** Runs what `next` says in place of what the button would. */
-  function start(next) {
-    plan = next;
-    screen.run();
+  #start(plan) {
+    this.#plan = plan;
+    this.#screen.run();
   }
 
-  function isStale() { return view().lanes.length > 0 && (text.value !== view().prompt || JSON.stringify(chat.before(text.value)) !== JSON.stringify(current().before)); }
-
-  // Buttons by what is shown.
-  function update() {
-    const stale = isStale(), isOne = view().lanes.length === 1;
-    text.isStale = stale;
-    columns.classList.toggle("stale", stale);
-    text.box.classList.toggle("chat", chat.isChat);
-    text.call(...(chat.isChat ? ["Message", "Write a message"] : ["Prompt", "Write the beginning of a text"]));
-    screen.runButton.textContent = isOne && !stale ? "Continue" : "Generate";
-    [undo.disabled, redo.disabled] = [!history.canMove(-1), !history.canMove(1)];
-    again.disabled = clear.disabled = stale || !view().lanes.length;
-    edit.disabled = reply.disabled = stale || !isOne;
-    [reply.hidden, edit.hidden] = [!chat.isChat, chat.isChat];
-    settings.update();
-    legend.textContent = COLOURS[colour.value];
+  // Buttons and words by what is shown.
+  #update() {
+    const isStale = this.#isStale, hasNone = isStale || !this.#current, { isChat } = this.#chat;
+    this.#text.isStale = isStale;
+    this.#columns.classList.toggle("stale", isStale);
+    this.#text.box.classList.toggle("chat", isChat);
+    this.#text.call(...(isChat ? ["Message", "Write a message"] : ["Prompt", "Write the beginning of a text"]));
+    this.#screen.runButton.textContent = this.#hasOne && !isStale ? "Continue" : "Generate";
+    [this.undo.disabled, this.redo.disabled] = [!this.#history.canMove(-1), !this.#history.canMove(1)];
+    this.again.disabled = this.clear.disabled = hasNone;
+    this.edit.disabled = this.reply.disabled = hasNone || !this.#hasOne;
+    [this.reply.hidden, this.edit.hidden] = [!isChat, isChat];
+    this.settings.update();
+    this.#legend.textContent = COLOURS[this.colour.value];
   }
 
-  async function run({ call, stream }) {
-    const next = plan ?? (view().lanes.length === 1 && !isStale() ? { parent: current(), keep: branches.written(current()).filter((token) => !token.isCut).length } : NOTHING), { parent, keep, picked } = next;
-    plan = null;
-    const sides = settings.requests(), prompt = parent?.prompt ?? text.value, before = parent ? parent.before : chat.before(prompt), messages = chat.value;
-    screen.changed();
+  async #run({ call, stream }) {
+    const { parent, keep, picked } = this.#plan ?? (this.#hasOne && !this.#isStale ? { parent: this.#current, keep: kept(this.#current).length } : NOTHING);
+    this.#plan = null;
+    const sides = this.settings.requests(), prompt = parent?.prompt ?? this.#text.value, before = parent ? parent.before : this.#chat.before(prompt), messages = this.#chat.value;
+    this.#screen.changed(); // the seed
     for (const side of sides) side.lanes = Array.from({ length: side.settings.n }, () => ({ parent, keep, tokens: picked ? [picked] : [], prompt, before, messages, model: side.model, settings: side.settings, text: picked ? branches.spelled(picked.bytes) : "", finish: "", decoder: new TextDecoder() }));
     const running = { prompt, messages, parent, keep, picked, lanes: sides.flatMap((side) => side.lanes) };
-    if (!view().lanes.length) view().prompt = prompt;
-    all.push(...running.lanes);
-    all.splice(0, all.length - MOST);
-    history.push(running);
-    render();
-    if (picked && document.activeElement === document.body) current().row.querySelector(`[data-index="${running.lanes.length > 1 ? 0 : keep}"]`).focus();
-    const ended = await Promise.allSettled(sides.map((side) => generate(side, call, stream))), failed = ended.find((each) => each.status === "rejected");
-    if (failed && view() === running && running.lanes.every((lane) => lane.tokens.length === (picked ? 1 : 0))) {
-      all.splice(all.indexOf(running.lanes[0]), running.lanes.length);
-      history.drop(); // nothing came: what was there before stays
+    this.#begin(running);
+    const ended = await Promise.allSettled(sides.map((side) => this.#generate(side, call, stream))), failed = ended.find((each) => each.status === "rejected");
+    if (failed && this.#view === running && running.lanes.every((lane) => lane.tokens.length === (picked ? 1 : 0))) {
+      this.#all.splice(this.#all.indexOf(running.lanes[0]), running.lanes.length);
+      this.#history.drop(); // nothing came: what was there before stays
     }
-    if (view() === running || failed) render();
+    if (this.#view === running || failed) this.#render();
     if (failed) throw failed.reason;
     return sides.map(summary).join(" · ");
   }
 
-  async function generate(side, call, stream) {
-    const [first] = side.lanes, started = performance.now();
+  #begin(running) {
+    if (!this.#current) this.#view.prompt = running.prompt;
+    this.#all.push(...running.lanes);
+    this.#all.splice(0, this.#all.length - MOST);
+    this.#history.push(running);
+    this.#render();
+    if (running.picked && document.activeElement === document.body) this.#current.row.querySelector(`[data-index="${this.#hasOne ? running.keep : 0}"]`).focus();
+  }
+
+  async #generate(side, call, stream) {
+    const started = performance.now();
     let count = 0, sentence = "";
-    for await (const event of stream("api/Generate", await requestOf(side, call, chat))) {
-      const lane = side.lanes[event.sample_index ?? 0];
+    for await (const event of stream("api/Generate", await requestOf(side, call, this.#chat))) {
+      const index = event.sample_index ?? 0, lane = side.lanes[index];
       for (const each of event.logprobs ?? []) {
         const token = branches.tokenOf(each);
         lane.tokens.push(token);
-        lane.row?.add(tokenItem({ ...token, text: lane.decoder.decode(token.bytes, { stream: true }) }, colour.value));
+        lane.row?.add(tokenItem({ ...token, text: lane.decoder.decode(token.bytes, { stream: true }) }, this.colour.value));
         count++;
       }
       lane.text += event.text ?? "";
       if (event.finish_reason) Object.assign(lane, { finish: event.finish_reason, reason: event.stop_reason });
       if (event.usage) Object.assign(side, { usage: event.usage, timings: event.timings ?? {} });
-      screen.status.textContent = `${plural(count, "token")}, ${fixed((count * 1e3) / (performance.now() - started), 0)} tokens/s`;
-      if (lane === first && /[.!?]\s/.test((sentence += event.text ?? ""))) {
+      this.#screen.status.textContent = `${plural(count, "token")}, ${fixed((count * 1e3) / (performance.now() - started), 0)} tokens/s`;
+      if (index === 0 && /[.!?]\s/.test((sentence += event.text ?? ""))) {
         announce(sentence);
         sentence = "";
       }
     }
   }
 
+  #render() {
+    const { lanes, parent, keep } = this.#view, at = document.activeElement?.closest(".document .token")?.dataset.index, before = { ...parent, parent, keep, tokens: [], finish: "" };
+    this.#text.show(this.#hasOne ? this.#row(lanes[0], 0, "Output") : parent ? this.#row(before, 0, "Output before the samples") : null);
+    fill(this.#columns, this.#hasOne ? null : lanes.map((lane) => this.#column(lane, lanes)));
+    this.#columns.hidden = this.#hasOne || !lanes.length;
+    const open = (branch) => this.#push({ ...branch, picked: branch.tokens.find((token) => token.isPicked), lanes: [branch] });
+    fill(this.#crumbs, this.#all.length > 1 ? branchList(this.#all, this.#current, this.#crumbs.querySelector("details")?.open ?? false, open) : null);
+    this.#inspect((this.#pinned = null));
+    this.#update();
+    if (at) this.#current?.row.children[at]?.focus();
+  }
+
+  #column(lane, lanes) {
+    const name = title(lane, lanes), [first] = lanes, others = this.settings.isCompared && lane !== first ? branches.written(first).slice(first.keep).map((token) => token.text) : null;
+    const head = h("div", { class: "row spread" }, h("h2", null, name), button("Keep this", () => this.#push({ ...this.#view, lanes: [lane] })));
+    return h("section", { class: "panel stack", "aria-label": name }, head, this.#row(lane, lane.keep, name, others));
+  }
+
   /** The row of a branch's tokens from `start` on; what is not in `others` is marked. */
-  function row(branch, start, label, others) {
+  #row(branch, start, label, others) {
     const tokens = branches.written(branch).slice(start), differs = others ? branches.differing(tokens.map((token) => token.text), others) : [], place = (index, element) => ({ branch, place: start + index, element });
     const onpick = (index, element) => {
-      inspect((pinned = place(index, element)));
-      if (element === document.activeElement) panel.element.querySelector("button")?.focus({ preventScroll: true });
+      this.#inspect((this.#pinned = place(index, element)));
+      if (element === document.activeElement) this.panel.element.querySelector("button")?.focus({ preventScroll: true });
     };
-    branch.row = tokenRow(tokens.map((token, index) => tokenItem(token, colour.value, differs[index])), { label, onpick, onfocus: (index, element) => inspect(index === null ? pinned : place(index, element)) });
+    branch.row = tokenRow(tokens.map((token, index) => tokenItem(token, this.colour.value, differs[index])), { label, onpick, onfocus: (index, element) => this.#inspect(index === null ? this.#pinned : place(index, element)) });
     tokens.forEach((token, index) => {
       branch.row.children[index].classList.toggle("cut", token.isCut);
       branch.row.children[index].classList.toggle("differs", !!differs[index]);
@@ -156,21 +204,16 @@ export default function build(screen) {
     return branch.row;
   }
 
-  function render() {
-    const { lanes, parent, keep } = view(), isOne = lanes.length === 1, at = document.activeElement?.closest(".document .token")?.dataset.index;
-    text.show(isOne ? row(lanes[0], 0, "Output") : parent ? row({ ...parent, parent, keep, tokens: [], finish: "" }, 0, "Output before the samples") : null);
-    const first = lanes.length > 1 ? branches.written(lanes[0]).slice(lanes[0].keep).map((token) => token.text) : [];
-    fill(columns, isOne ? null : lanes.map((lane, index) => h("section", { class: "panel stack", "aria-label": title(lane, lanes) }, h("div", { class: "row spread" }, h("h2", null, title(lane, lanes)), button("Keep this", () => push({ ...view(), lanes: [lane] }))),
-      row(lane, lane.keep, title(lane, lanes), settings.isCompared && index ? first : null))));
-    columns.hidden = isOne || !lanes.length;
-    fill(crumbs, all.length > 1 ? branchList(all, current(), crumbs.querySelector("details")?.open ?? false, (branch) => push({ ...branch, picked: branch.tokens.find((token) => token.isPicked), lanes: [branch] })) : null);
-    inspect((pinned = null));
-    update();
-    if (at) current()?.row.children[at]?.focus();
-  }
-
-  function inspect(where) { panel.show(where, view().lanes.length ? "Point at a token, or go to it by Tab and the arrow keys, to see what could have stood there." : "Generate a text, and choose one of its tokens."); }
+  #inspect(where) { this.panel.show(where, this.#current ? "Point at a token, or go to it by Tab and the arrow keys, to see what could have stood there." : "Generate a text, and choose one of its tokens."); }
 }
+
+/** @param {import("../parts/screen.js").Screen} screen */
+export default (screen) => { new Generation(screen); };
+
+const button = (words, onclick) => h("button", { type: "button", onclick }, words);
+
+/** Tokens of a branch's text, without those that ended it. */
+const kept = (branch) => branches.written(branch).filter((token) => !token.isCut);
 
 /** The call that fills a side's lanes: by token ids where tokens go before, by text where these are another model's. */
 async function requestOf({ model, settings, lanes: [first] }, call, chat) {

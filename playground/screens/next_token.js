@@ -62,36 +62,43 @@ export default function build(screen) {
   function show() {
     settings.hidden = chips.hidden = view.value === "surprise";
     const undo = h("button", { type: "button", class: "plain", onclick: () => go(tail.slice(0, -1)) }, "Take back");
-    fill(chips, tail.length ? [h("span", { class: "small soft" }, "Appended"), tail.map(([, token]) => h("span", { class: "chip mono" }, visible(spelled(bytesOf(token)), true))), undo] : null);
+    fill(chips, tail.length ? [h("span", { class: "small soft" }, "Appended"), tail.map(([, token]) => h("span", { class: "chip mono" }, spelt({ bytes: bytesOf(token) }))), undo] : null);
     if (!found || !!found.scores !== (view.value === "surprise")) return;
-    fill(screen.result, found.scores ? ofText(found.scores) : ofNext(found));
+    const onpick = ({ id, bytes }) => go([...tail, [id, btoa(String.fromCharCode(...bytes))]]);
+    fill(screen.result, found.scores ? surpriseOf(found.scores, [...text.value].length) : nextTokens(found, sampling.values, biases, screen.model?.vocabulary_size, onpick, bias));
   }
+}
 
-  /** The likeliest tokens after the text. */
-  function ofNext({ candidates, prompt, output }) {
-    const { rows, kept, cut, beyond, certainty } = shaped(candidates, { ...sampling.values, logit_bias: biases }, prompt, output, screen.model.vocabulary_size), most = Math.max(...rows.map((row) => Math.max(row.probability, Math.exp(row.logprob))));
-    const cells = rows.map((row) => {
-      const label = visible(spelled(row.bytes), true), step = (by, words) => h("button", { type: "button", class: "plain", "aria-label": `${words} the bias of ${label}`, data: { key: `${row.id}${by}` }, onclick: () => bias(row.id, by) }, by > 0 ? "+" : "−");
-      return [h("button", { type: "button", class: "plain mono", title: "Append and go on", onclick: () => go([...tail, [row.id, btoa(String.fromCharCode(...row.bytes))]]) }, label || "(empty)"), row.id, fixed(row.edited, 2),
-        h("span", { class: "track", title: `${percent(Math.exp(row.logprob))} before the settings` }, h("span", { class: "fill", style: { "--share": row.probability / most } }), h("span", { class: "was", style: { "--share": Math.exp(row.logprob) / most } })),
-        ...(row.isKept ? [percent(row.probability), percent(row.cumulated)] : ["–", "–"]), h("span", { class: "bias" }, step(-1, "Lower"), h("span", null, fixed(biases[row.id] ?? 0, 0)), step(1, "Raise"))];
-    });
-    const head = ["Token", "Id", "Logit", "Share", "Probability", "Cumulated", "Bias"], made = table(head, cells, { caption: "Likeliest next tokens" });
-    made.classList.add("shape");
-    made.querySelectorAll("tbody tr").forEach((row, index) => { row.className = index >= kept ? "out" : index === kept - 1 && cut ? "last" : ""; });
-    const isExact = certainty === "exact", share = beyond > 0 ? `The server gives the ${rows.length} likeliest tokens; all others together have ${isExact ? percent(beyond) : `about ${percent(beyond)}, as their single probabilities are not known`}.` : "";
-    const words = [cut ? `${cut[0].toUpperCase()}${cut.slice(1)} keeps ${kept} of ${rows.length}${isExact ? "" : ", estimated"}.` : "", share].filter(Boolean).join(" ");
-    const values = () => [["token", "id", "logit", "probability", "cumulated"], ...rows.map((row) => [spelled(row.bytes), row.id, row.edited, row.probability, row.cumulated])];
-    return [h("div", { class: "row spread" }, h("p", { class: "small soft" }, words || "A token that is chosen is appended."), tableButtons("next-token", values)), made];
-  }
+const spelt = (token) => visible(spelled(token.bytes), true);
 
-  /** How surprising each token of the text is after those before it. */
-  function ofText(scores) {
-    const tokens = scores.map(tokenOf), all = texts(tokens), { bits, total, mean, perplexity, worst } = surprise(scores.map((each, index) => (index ? each.logprob ?? 0 : undefined))), length = [...text.value].length;
-    const facts = [["Tokens", tokens.length], ["Bits", fixed(total, 1)], ["Bits per token", fixed(mean, 2)], ["Bits per character", fixed(total / length, 2)], ["Perplexity", fixed(perplexity, 1)]];
-    const rows = worst.slice(0, WORST).map((index) => [index + 1, h("span", { class: "mono" }, visible(all[index], true)), fixed(bits[index], 1), h("span", { class: "mono" }, visible(spelled(tokens[index].top[0].bytes), true)), percent(Math.exp(tokens[index].top[0].logprob))]);
-    return [h("dl", { class: "facts" }, facts.map(([name, value]) => [h("dt", null, name), h("dd", null, value)])),
-      tokenRow(tokens.map((_, index) => ({ text: all[index], isWarm: true, shade: Math.min(1, (bits[index] ?? 0) / 16), title: bits[index] === null ? "nothing before it" : `${fixed(bits[index], 1)} bits` })), { label: "Tokens by surprise" }),
-      h("p", { class: "small soft" }, "The stronger the colour, the more surprising the token."), h("h2", null, "Most surprising"), table(["Place", "Token", "Bits", "Likeliest instead", "Probability"], rows, { caption: "Most surprising tokens" })];
-  }
+/** The likeliest tokens after the text. `onpick(token)` is called with one that is chosen, `onbias(id, by)` for its bias. */
+function nextTokens({ candidates, prompt, output }, settings, biases, size, onpick, onbias) {
+  const { rows, kept, cut, beyond, certainty } = shaped(candidates, { ...settings, logit_bias: biases }, prompt, output, size), most = Math.max(...rows.map((row) => Math.max(row.probability, Math.exp(row.logprob))));
+  const cells = rows.map((row) => {
+    const label = spelt(row), before = Math.exp(row.logprob), step = (by, words) => h("button", { type: "button", class: "plain", "aria-label": `${words} the bias of ${label}`, data: { key: `${row.id}${by}` }, onclick: () => onbias(row.id, by) }, by > 0 ? "+" : "−");
+    return [h("button", { type: "button", class: "plain mono", title: "Append and go on", onclick: () => onpick(row) }, label || "(empty)"), row.id, fixed(row.edited, 2),
+      h("span", { class: "track", title: `${percent(before)} before the settings` }, h("span", { class: "fill", style: { "--share": row.probability / most } }), h("span", { class: "was", style: { "--share": before / most } })),
+      ...(row.isKept ? [percent(row.probability), percent(row.cumulated)] : ["–", "–"]), h("span", { class: "bias" }, step(-1, "Lower"), h("span", null, fixed(biases[row.id] ?? 0, 0)), step(1, "Raise"))];
+  });
+  const made = table(["Token", "Id", "Logit", "Share", "Probability", "Cumulated", "Bias"], cells, { caption: "Likeliest next tokens" });
+  made.classList.add("shape");
+  made.querySelectorAll("tbody tr").forEach((row, index) => { row.className = index >= kept ? "out" : index === kept - 1 && cut ? "last" : ""; });
+  const values = () => [["token", "id", "logit", "probability", "cumulated"], ...rows.map((row) => [spelled(row.bytes), row.id, row.edited, row.probability, row.cumulated])];
+  return [h("div", { class: "row spread" }, h("p", { class: "small soft" }, limits(rows.length, kept, cut, beyond, certainty === "exact")), tableButtons("next-token", values)), made];
+}
+
+/** What the settings cut off, and what is not known. */
+function limits(count, kept, cut, beyond, isExact) {
+  const share = isExact ? percent(beyond) : `about ${percent(beyond)}, as their single probabilities are not known`;
+  return [cut && `${cut[0].toUpperCase()}${cut.slice(1)} keeps ${kept} of ${count}${isExact ? "" : ", estimated"}.`, beyond > 0 && `The server gives the ${count} likeliest tokens; all others together have ${share}.`].filter(Boolean).join(" ") || "A token that is chosen is appended.";
+}
+
+/** How surprising each token of a text of so many characters is after those before it. */
+function surpriseOf(scores, length) {
+  const tokens = scores.map(tokenOf), all = texts(tokens), { bits, total, mean, perplexity, worst } = surprise(scores.map((each, index) => (index ? each.logprob ?? 0 : undefined)));
+  const facts = [["Tokens", tokens.length], ["Bits", fixed(total, 1)], ["Bits per token", fixed(mean, 2)], ["Bits per character", fixed(total / length, 2)], ["Perplexity", fixed(perplexity, 1)]], mono = (text) => h("span", { class: "mono" }, text);
+  const row = (index, best = tokens[index].top[0]) => [index + 1, mono(visible(all[index], true)), fixed(bits[index], 1), mono(spelt(best)), percent(Math.exp(best.logprob))];
+  return [h("dl", { class: "facts" }, facts.map(([name, value]) => [h("dt", null, name), h("dd", null, value)])),
+    tokenRow(tokens.map((_, index) => ({ text: all[index], isWarm: true, shade: Math.min(1, (bits[index] ?? 0) / 16), title: bits[index] === null ? "nothing before it" : `${fixed(bits[index], 1)} bits` })), { label: "Tokens by surprise" }),
+    h("p", { class: "small soft" }, "The stronger the colour, the more surprising the token."), h("h2", null, "Most surprising"), table(["Place", "Token", "Bits", "Likeliest instead", "Probability"], worst.slice(0, WORST).map((index) => row(index)), { caption: "Most surprising tokens" })];
 }
