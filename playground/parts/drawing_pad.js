@@ -26,8 +26,12 @@ export function drawingPad({ label, width, onchange }) {
     for (const [wide, ...points] of strokes) {
       context.lineWidth = wide;
       context.beginPath();
-      for (let index = 0; index < points.length; index += 2) context.lineTo(points[index], points[index + 1]);
-      if (points.length === 2) context.lineTo(points[0], points[1] + 0.1); // a dot
+      // A curve through the middles between points; a single point is a dot.
+      for (let index = 0; index < points.length - 2; index += 2) {
+        const [x, y, nextX, nextY] = points.slice(index, index + 4);
+        context.quadraticCurveTo(x, y, (x + nextX) / 2, (y + nextY) / 2);
+      }
+      context.lineTo(points.at(-2), points.at(-1) + 0.1);
       context.stroke();
     }
   };

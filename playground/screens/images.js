@@ -18,8 +18,8 @@ export default function build(screen) {
   const pad = screen.add(drawingPad({ label: "Drawing pad", width: () => width.value, onchange: () => screen.changed() }));
   const file = h("input", { type: "file", accept: "image/*", multiple: true, hidden: true, "aria-label": "Images to open", onchange: () => open(file.files) });
   const button = (label, onclick) => h("button", { type: "button", onclick }, label);
-  screen.input.append(pad.canvas, h("div", { class: "row" }, button("Undo", pad.undo), button("Clear", pad.clear), button("Open images", () => file.click()), button("Add to the table", () => keep("drawing", pad.image)), file),
-    h("p", { class: "small soft" }, "Images can be dropped or pasted here. Arrow keys move the pen, Space puts it down and lifts it."), width.element);
+  screen.input.append(pad.canvas, h("div", { class: "row" }, button("Undo", pad.undo), button("Clear", pad.clear), button("Open", () => file.click()), button("Add to table", () => keep("drawing", pad.image)), file),
+    h("p", { class: "small soft" }, "Images can be opened, dropped or pasted. Arrow keys move the pen, Space puts it down and lifts it."), width.element);
   const isFitted = screen.toggle("fit", { label: "Centre and scale as MNIST does", value: true }), isInverted = screen.toggle("invert", { label: "Invert light and dark" });
   const looked = attention(screen), picture = h("div", { class: "stack" }), result = h("div", { class: "stack" }), kept = h("div", { class: "stack" });
   fill(screen.result, h("div", { class: "sight" }, picture, result), looked.element, kept);

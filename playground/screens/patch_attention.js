@@ -12,8 +12,8 @@ const MOST_PIXELS = 320; // of the drawing
 
 /** @param {import("../parts/screen.js").Screen} screen */
 export function attention(screen) {
-  const controls = h("div", { class: "fields" });
-  const view = screen.choice("view", { label: "Show", options: [["rollout", "All layers (rollout)"], ["mean", "Mean of a layer"], ["head", "One head"]], into: controls });
+  const element = h("section", { class: "stack", hidden: true }, h("h2", null, "Attention over patches")), controls = h("div", { class: "fields" });
+  const view = screen.choice("view", { label: "Show", options: [["rollout", "All layers (rollout)"], ["mean", "Mean of a layer"], ["head", "One head"]], into: element });
   const layer = screen.number("layer", { label: "Layer, from 0", min: 0, max: 1, value: 0, into: controls }), head = screen.number("head", { label: "Head, from 0", min: 0, max: 1, value: 0, into: controls });
   const from = screen.add({ name: "patch", initial: 0, value: 0 }); // 0 is the class token
   let weights = null, rows = 1, columns = 1, image = null, cell = 1;
@@ -33,16 +33,23 @@ export function attention(screen) {
     twin: () => ({ head: ["patch", "weight"], rows: weights ? row().map((weight, token) => [nameOf(token), percent(weight)]) : [] }),
     draw: (context, _, height, colours) => {
       if (!weights) return;
-      const all = row(), most = Math.max(...all.slice(1)), at = chosen();
-      context.imageSmoothingEnabled = false;
+      const all = row(), [least, most] = [Math.min(...all.slice(1)), Math.max(...all.slice(1))], at = chosen();
+      Object.assign(context, { imageSmoothingEnabled: false, globalAlpha: 0.4, textAlign: "center", textBaseline: "middle", strokeStyle: css(rgb(colours.edge), 0.5) });
       context.drawImage(image, 0, 0, cell * columns, height);
+      context.globalAlpha = 1;
       all.forEach((weight, token) => {
         if (!token) return;
-        [context.fillStyle, context.strokeStyle] = [css(rgb(colours.accent), 0.85 * (weight / most || 0)), css(rgb(colours.edge), 0.5)];
-        context.fillRect(...box(token), cell, cell);
-        context.strokeRect(...box(token), cell, cell);
+        const [x, y] = box(token);
+        context.fillStyle = css(rgb(colours.contrast), 0.85 * ((weight - least) / (most - least) || 0));
+        context.fillRect(x, y, cell, cell);
+        context.strokeRect(x, y, cell, cell);
+        if (cell < 44) return;
+        context.fillStyle = css(rgb(colours.paper), 0.75);
+        context.fillRect(x + cell / 2 - 22, y + cell / 2 - 9, 44, 18);
+        context.fillStyle = colours.ink;
+        context.fillText(percent(weight), x + cell / 2, y + cell / 2);
       });
-      [context.strokeStyle, context.lineWidth] = [colours.contrast, 3];
+      [context.strokeStyle, context.lineWidth] = [colours.accent, 3];
       if (at) context.strokeRect(...box(at).map((value) => value + 2), cell - 4, cell - 4);
     },
   });
@@ -59,7 +66,7 @@ export function attention(screen) {
     if (next >= 0 && next <= rows * columns) choose(next);
     if (step !== undefined) event.preventDefault();
   });
-  const element = h("section", { class: "stack", hidden: true }, h("h2", null, "Attention over patches"), controls, figure);
+  element.append(controls, figure);
   return {
     element,
     /** Asks for all matrices, as many layers at a time as an answer holds, and shows them. @returns {Promise<{label: string, score: number}[]>} the labels */
@@ -73,7 +80,7 @@ export function attention(screen) {
       layer.bound(layers - 1);
       head.bound(heads - 1);
       [weights, rows, columns, image] = [{ layers, heads, rows: size, columns: size, values }, answer.patch_rows, answer.patch_columns, canvas];
-      [layer.element.hidden, head.element.hidden, element.hidden] = [view.value === "rollout", view.value !== "head", false];
+      [controls.hidden, head.element.hidden, element.hidden] = [view.value === "rollout", view.value !== "head", false];
       const all = row(), most = Math.max(...all.slice(1)), name = nameOf(chosen());
       figure.canvas.ariaLabel = `Attention of ${name} over the patches`;
       figure.summarize(`${name[0].toUpperCase()}${name.slice(1)} looks most at ${nameOf(all.lastIndexOf(most))}, ${percent(most)}; at the class token ${percent(all[0])}. A click or the arrow keys choose a patch.`);
