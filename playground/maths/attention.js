@@ -2,21 +2,17 @@
 
 /**
  * @typedef {Object} Weights
- * @property {number} layers @property {number} heads @property {number} rows queries @property {number} columns keys
- * @property {Float32Array} values by layer, head, query and key
+ * @property {number} layers @property {number} heads @property {number} rows @property {number} columns @property {Float32Array} values
  */
 
-/** One head's matrix: a view of the weights. @param {Weights} weights @param {number} layer @param {number} head @returns {Float32Array} */
+/** One head's matrix: a view of the weights. @param {Weights} weights @returns {Float32Array} */
 export function matrixOf({ heads, rows, columns, values }, layer, head) {
   const size = rows * columns, start = (layer * heads + head) * size;
   return values.subarray(start, start + size);
 }
 
-/** The matrices of some heads of a layer. @param {Weights} weights @param {number} layer @param {number[]} [heads] all without it */
+/** The matrices of some heads of a layer. Without `heads`, of all. @param {Weights} weights */
 export const matricesOf = (weights, layer, heads = Array.from({ length: weights.heads }, (_, head) => head)) => heads.map((head) => matrixOf(weights, layer, head));
-
-/** The first rows and columns of a matrix. @param {Float32Array} matrix @param {number} stride its columns @param {number} rows @param {number} columns @returns {Float32Array} */
-export const cropped = (matrix, stride, rows, columns) => Float32Array.from({ length: rows * columns }, (_, at) => matrix[Math.floor(at / columns) * stride + (at % columns)]);
 
 /** @param {Float32Array[]} matrices of one size @returns {Float32Array} */
 export function mean(matrices) {
@@ -34,7 +30,7 @@ export function largest(matrices) {
 
 /**
  * Attention rollout (Abnar and Zuidema, 2020): what comes through all layers, half of each token being its residual.
- * @param {Float32Array[]} layers the heads' mean of each layer, square, the first layer first @param {number} size @returns {Float32Array}
+ * @param {Float32Array[]} layers the heads' mean of each, square, the first one first
  */
 export function rollout(layers, size) {
   let rolled = new Float32Array(size * size);
@@ -53,8 +49,8 @@ export function rollout(layers, size) {
 }
 
 /**
- * The matrix without some queries and keys: their weights are 0, and what remains of a row is scaled to 1 if that is asked for.
- * @param {ArrayLike<number>} matrix @param {boolean[]} hiddenRows @param {boolean[]} hiddenColumns @param {boolean} isScaled
+ * The matrix with weights of 0 for the queries and keys that are hidden, and what remains of a row scaled to 1 on request.
+ * @param {boolean[]} hiddenRows @param {boolean[]} hiddenColumns
  */
 export function without(matrix, hiddenRows, hiddenColumns, isScaled) {
   const columns = hiddenColumns.length, kept = Float32Array.from(matrix);
@@ -71,7 +67,7 @@ export function without(matrix, hiddenRows, hiddenColumns, isScaled) {
 
 /**
  * The cells that are drawn as lines, the strongest last: at or above a threshold, or the strongest of each row until their sum is a share of it.
- * @param {ArrayLike<number>} matrix @param {number} columns @param {{threshold?: number, share?: number, most?: number}} limits
+ * @param {{threshold?: number, share?: number, most?: number}} limits
  * @returns {{row: number, column: number, weight: number}[]}
  */
 export function strongest(matrix, columns, { threshold = 0, share, most = 4000 }) {
@@ -96,8 +92,7 @@ export function strongest(matrix, columns, { threshold = 0, share, most = 4000 }
 }
 
 /**
- * Layers that are asked for together, so that no answer has more values than the limit; one layer is asked for in any case.
- * @param {number} layers @param {number} perLayer values @param {number} limit @param {number} [first] the layer that is needed first
+ * Layers that are asked for together, so that no answer has more values than the limit (but one layer in any case), those with the layer `first` before the others.
  * @returns {number[][]}
  */
 export function pages(layers, perLayer, limit, first = 0) {
@@ -105,6 +100,3 @@ export function pages(layers, perLayer, limit, first = 0) {
   const made = Array.from({ length: number }, (_, page) => Array.from({ length: Math.min(size, layers - page * size) }, (_, at) => page * size + at)).filter((page) => page.length);
   return made.sort((a, b) => b.includes(first) - a.includes(first));
 }
-
-/** The cells that differ by more than a margin. @param {ArrayLike<number>} before @param {ArrayLike<number>} after of one size @returns {number[]} */
-export const changed = (before, after, margin = 0.02) => Array.from(after, (value, at) => (Math.abs(value - before[at]) > margin ? at : -1)).filter((at) => at >= 0);

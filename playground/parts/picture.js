@@ -20,11 +20,12 @@ export function picture({ label, summary = "", height, draw, twin, isInteractive
   const element = h("figure", { class: "picture" }, canvas, caption), self = { element, isOld: false };
   caption.hidden = !summary;
   if (twin) {
-    const box = h("details", { class: "small", ontoggle: () => {
+    element.tabulate = () => {
       if (!box.open) return;
       const { head, rows } = twin();
       box.replaceChildren(box.firstChild, table(head, rows, { caption: label }));
-    } }, h("summary", null, "As a table"));
+    };
+    const box = h("details", { class: "small", ontoggle: element.tabulate }, h("summary", null, "As a table"));
     element.append(box);
   }
   element.redraw = self.redraw = () => {
@@ -50,10 +51,16 @@ export function picture({ label, summary = "", height, draw, twin, isInteractive
  * A matrix in colours, with a cursor for pointer and keys.
  * @param {{label: string, values: ArrayLike<number>, rows: string[], columns: string[], summary?: string, isSigned?: boolean, most?: number, format?: (value: number) => string,
  *   onhover?: (row: number|null, column?: number) => void, onpick?: (row: number, column: number) => void, cell?: number, least?: number, short?: (value: number) => string}} options `most` is the value of full colour, `least` that of none; `short` writes values into cells that are large
+ * `update({values, rows, columns, marked})` shows others; `marked` are cells with a frame.
  */
 export function heatMap({ label, values, rows, columns, summary, isSigned, most, format = (value) => value.toFixed(3), onhover, onpick, cell = 28, least = 0, short }) {
-  const top = most ?? Math.max(1e-12, ...Array.from(values, Math.abs)), clip = (text, most = 14) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
-  const isTilted = columns.some((text) => text.length > 3);
+  let top, isTilted, marked = [];
+  const measure = () => {
+    top = most ?? values.reduce((so_far, value) => Math.max(so_far, Math.abs(value)), 1e-12);
+    isTilted = columns.some((text) => text.length > 3);
+  };
+  measure();
+  const clip = (text, most = 14) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
   let size = cell, at = null, left = 0, above = 0, long = 14;
   const width = (context, texts) => Math.max(0, ...texts.map((text) => context.measureText(text).width));
   const tall = (full) => {
@@ -90,9 +97,10 @@ export function heatMap({ label, values, rows, columns, summary, isSigned, most,
       context.fillText(clip(text), 0, 0);
       context.restore();
     });
+    [context.strokeStyle, context.lineWidth] = [colours.contrast, 2];
+    for (const cell of marked) context.strokeRect(left + (cell % columns.length) * size + 1, above + Math.floor(cell / columns.length) * size + 1, size - 3, size - 3);
     if (at) {
       context.strokeStyle = colours.ink;
-      context.lineWidth = 2;
       context.strokeRect(left + at[1] * size, above + at[0] * size, size - 1, size - 1);
     }
   };
@@ -116,5 +124,13 @@ export function heatMap({ label, values, rows, columns, summary, isSigned, most,
     else return;
     event.preventDefault();
   });
+  figure.update = (next) => {
+    ({ values = values, rows = rows, columns = columns, marked = [] } = next);
+    measure();
+    figure.toggleAttribute("data-marked", marked.length > 0);
+    figure.tabulate();
+    if (at && (at[0] >= rows.length || at[1] >= columns.length)) at = null;
+    figure.redraw();
+  };
   return figure;
 }
