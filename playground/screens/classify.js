@@ -58,12 +58,12 @@ export default function build(screen) {
       screen.result.querySelectorAll(".bars button")[index].focus();
     };
     const effects = others.map((scores) => full - scores.get(shown)), most = Math.max(0.01, ...effects.map(Math.abs));
-    const row = parts.map(({ start, end }, index) => ({ text: whole.slice(start, end), shade: Math.abs(effects[index]) / most, isWarm: effects[index] < 0, title: `${effects[index] < 0 ? "against" : "for"} ${shown}: ${fixed(Math.abs(100 * effects[index]), 1)} points` }));
+    const row = parts.map(({ start, end }, index) => ({ text: whole.slice(start, end), shade: Math.abs(effects[index]) / most, isWarm: effects[index] < 0, isOn: effects[index] < 0, title: `${effects[index] < 0 ? "against" : "for"} ${shown}: ${fixed(Math.abs(100 * effects[index]), 1)} points` }));
     const marked = row.length > 0 && tokenRow(row, { label: `Words for and against ${shown}`, onfocus: (index, element) => (index === null ? tip(null) : tip(element, `Without “${visible(row[index].text)}”: ${percent(full - effects[index])} ${shown}, ${fixed(Math.abs(100 * effects[index]), 1)} points ${effects[index] < 0 ? "more" : "less"}`)) });
     if (marked) [...marked.children].forEach((element, index) => element.before(visible(whole.slice(index ? parts[index - 1].end : 0, parts[index].start))));
     const ranked = row.map(({ text: word }, index) => [word, `${effects[index] > 0 ? "+" : ""}${fixed(100 * effects[index], 2)}`, effects[index]]).sort((a, b) => b[2] - a[2]).map(([word, points]) => [word, points]);
     fill(screen.result, bars(labels.map(({ label, score }) => ({ label, value: score, isOn: row.length > 0 && label === shown })), { most: 1, label: "Labels", onpick: row.length > 0 ? pick : undefined }),
-      marked && [h("h2", null, `Words for and against ${visible(shown)}`), h("div", { class: "panel" }, marked), h("p", { class: "small soft" }, "Each word is left out in turn. Blue: without it the label is less likely. Orange: without it the label is likelier."),
+      marked && [h("h2", null, `Words for and against ${visible(shown)}`), h("div", { class: "panel" }, marked), h("p", { class: "small soft" }, "Each word is left out in turn. Blue: without it the label is less likely. Orange and underlined: without it the label is likelier."),
         h("details", null, h("summary", null, "As a table"), table(["Word", "Points of probability"], ranked, { caption: "What each word contributes" }))]);
   }
 }
