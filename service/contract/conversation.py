@@ -20,6 +20,8 @@ DEFAULT, TOOL_USE = "default", "tool_use"  # names of templates
 MAX_TEMPLATE_BYTES = 2**20  # published ones have 0.1 to 20 KB
 MAX_CONFIG_BYTES = 2**26  # it may list every added token
 MAX_TEMPLATES = 16
+# In which form a model calls functions, by what the template that declares them writes.
+TOOL_FORMS = {"<tool_call>": "hermes", "[TOOL_CALLS]": "mistral", "ipython": "llama"}
 SYSTEM, DEVELOPER = "system", "developer"
 
 
@@ -72,6 +74,13 @@ class ChatTemplates:
                 f"characters in all, expected at most {MAX_TEMPLATES} of {MAX_TEMPLATE_BYTES}"
             )
         return cls(texts, _special_tokens_of(config))
+
+    @property
+    def tool_form(self) -> str:
+        """The form of calls of functions, by its family's name; empty where no template has one."""
+        text = self.texts.get(TOOL_USE, self.texts.get(DEFAULT, ""))
+        has_tools = "tools" in text
+        return next((form for sign, form in TOOL_FORMS.items() if has_tools and sign in text), "")
 
     def choose(self, conversation: Conversation) -> str:
         """The name of the template for a conversation. Raises `InvalidArgument`."""

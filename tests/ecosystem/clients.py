@@ -141,35 +141,35 @@ CLIENTS = (
     Client(
         "openai",
         ("openai",),
-        "models, completions by text and ids, `logprobs`, streams with `n` and usage, raw "
-        "responses, embeddings in base64 and numbers, errors by class, 20 asynchronous calls, an "
-        "abandoned stream",
+        "models, completions by text and ids, `logprobs`, streams with `n` and usage, chats whole "
+        "and streamed, raw responses, embeddings in base64 and numbers, errors by class, 20 "
+        "asynchronous calls, an abandoned stream",
     ),
     Client(
         "openai",
         ("openai",),
-        "models, completions, streams, embeddings in base64 and numbers, errors by class, an "
-        "abandoned stream",
+        "models, completions, chats, streams, embeddings in base64 and numbers, errors by class, "
+        "an abandoned stream",
         is_node=True,
     ),
     Client(
         "ai_sdk",
         ("ai", "@ai-sdk/openai-compatible"),
-        "`generateText`, `streamText`, `embedMany`",
+        "completions and chats: `generateText`, `streamText`; `embedMany`",
         is_node=True,
     ),
     Client(
         "huggingface",
         ("@huggingface/inference",),
         "at a model's address: `textClassification`, `featureExtraction`, `textGeneration` and its "
-        "stream",
+        "stream, `chatCompletion` and its stream",
         is_node=True,
     ),
     Client(
         "langchain",
         ("langchain-openai", "openai"),
         "`OpenAI`: invoke, stream, batch, asynchronous, usage; `OpenAIEmbeddings` with "
-        "`check_embedding_ctx_length=False`; `ChatOpenAI` is refused",
+        "`check_embedding_ctx_length=False`; `ChatOpenAI`: invoke, stream, asynchronous",
     ),
     Client(
         "llama_index",
@@ -180,13 +180,13 @@ CLIENTS = (
     Client(
         "litellm",
         ("litellm", "openai"),
-        "`text-completion-openai/`: whole, stream, asynchronous; embeddings; errors by class",
+        "`text-completion-openai/` and chats by `openai/`: whole, stream, asynchronous; "
+        "embeddings; errors by class",
     ),
     Client(
         "instructor",
         ("instructor", "openai"),
-        "its modes JSON, MD_JSON and TOOLS ask for chats, which are refused by name: no model "
-        "has a chat template, and answers are not held to a grammar",
+        "its modes JSON and TOOLS are refused by name: answers are not held to a grammar",
     ),
     Client(
         "tritonclient",

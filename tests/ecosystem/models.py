@@ -4,23 +4,29 @@ import json
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from export.exporter import export_any
 from export.settings import ExportSettings
 from tests.conformance.models import write_add_sub, write_identity
 from tests.e2e.server import ServerProcess
+from tests.fakes.chats import FAMILIES
 from tests.fakes.tiny import tiny_classifier, tiny_embedder
 from tests.fakes.tiny_gpt import tiny_generator, tiny_gpt
 
 MAX_POSITIONS = 512  # tokens of a prompt and its answer; a token is a byte
-TOKENIZER = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|endoftext|>"}
+END = {"eos_token": "<|endoftext|>"}
+TOKENIZER = {"tokenizer_class": "PreTrainedTokenizerFast", **END}
+CHATML = FAMILIES["chatml"]
 
 
 def write_repository(folder: Path) -> None:
-    """A generator, an embedder, a classifier, and two models of tensors."""
+    """Two generators, one with a chat template, an embedder, a classifier, and two of tensors."""
     network = tiny_gpt(max_positions=MAX_POSITIONS)
     export_any(tiny_generator(network), ExportSettings("tiny-gpt", folder, "fp32"))
+    talker = replace(tiny_generator(network), chat={"chat_template": CHATML, **END})
+    export_any(talker, ExportSettings("tiny-chat", folder, "fp32"))
     export_any(tiny_embedder(), ExportSettings("tiny-embed", folder, "fp32"))
     export_any(tiny_classifier(), ExportSettings("tiny-spam", folder, "fp32"))
     write_add_sub(folder, "simple", "INT32")

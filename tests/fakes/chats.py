@@ -10,6 +10,12 @@ PLAIN = (
     "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}"
     "{% if add_generation_prompt %}[a]{% endif %}"
 )
+# It declares functions, and shows calls of them, as Qwen's does: <tool_call>.
+TOOLS = (
+    "{% for t in tools or [] %}{{ t | tojson }}{% endfor %}{% for m in messages %}[{{ m.role }}]"
+    "{% if m.tool_calls %}<tool_call>{{ m.tool_calls[0].function | tojson }}</tool_call>"
+    "{% else %}{{ m.content }}{% endif %}{% endfor %}{% if add_generation_prompt %}[a]{% endif %}"
+)
 ENDLESS = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
 
 FOLDER = Path(__file__).parents[1] / "saved" / "chat_templates"

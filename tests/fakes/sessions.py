@@ -133,6 +133,9 @@ class DecoderRun:
     num_past: tuple[int, ...]
 
 
+SCRIPT_MARK = b"[a]"
+
+
 class FakeDecoder(Holdable[DecoderRun]):
     """A decoder of bytes: its favourite next token is `next_id` of all tokens in the slot.
 
@@ -149,6 +152,7 @@ class FakeDecoder(Holdable[DecoderRun]):
         self.pads_prompts = True
         self.slots: list[list[int]] = [[] for _ in range(num_slots)]
         self.copies: list[tuple[int, int, int]] = []  # source, target, tokens
+        self.script = b""  # what it says behind the last `[a]` of a prompt, if anything is set
 
     def copy(self, source: int, target: int, num_tokens: int, start: int = 0) -> None:
         assert num_tokens <= len(self.slots[source]), "copies what was never computed"
@@ -185,7 +189,15 @@ class FakeDecoder(Holdable[DecoderRun]):
         assert num_past <= len(self.slots[slot]), "continues what was never computed"
         self.slots[slot] = [*self.slots[slot][:num_past], *row]
         assert 1 <= len(self.slots[slot]) <= self.max_tokens, "beyond the buffers"
+        if self.script:
+            return self._scripted(bytes(self.slots[slot]))
         return next_logits(self.slots[slot], self.vocab_size)
+
+    def _scripted(self, text: bytes) -> np.ndarray:
+        num_said = len(text) - text.rindex(SCRIPT_MARK) - len(SCRIPT_MARK)
+        logits = np.full(self.vocab_size, -40.0, np.float32)
+        logits[self.script[num_said] if num_said < len(self.script) else END_ID] = 0.0
+        return logits
 
 
 def next_id(ids: Sequence[int]) -> int:

@@ -14,8 +14,10 @@ from attendant.v1 import generation_pb2 as pb
 from service.http.openai.answers import Values, counts_of, end_of, usage_of
 from service.http.openai.chat_fields import ChatRequest
 from service.http.openai.completions import GENERATE, GENERATE_UNARY
+from service.http.openai.fields import unsupported
 from service.http.openai.logprobs import in_chat
 from service.http.openai.models import BASES, find_model, name_of
+from service.http.openai.tool_calls import Call, CallReader, Piece
 from service.http.request import Reply, Request
 from service.http.routes import Route
 from service.http.status import HttpError
@@ -38,7 +40,7 @@ async def chat(request: Request) -> Reply | None:
         await _Streaming(request, plan).run()
         return None
     answer: pb.GenerateResponse = await request.ask(GENERATE_UNARY, plan.message)
-    choices = [_choice(index, each, asked) for index, each in enumerate(answer.results)]
+    choices = [_choice(index, each, plan) for index, each in enumerate(answer.results)]
     head = plan.head("chat.completion") | {"model": answer.model}
     return Reply.json({**head, "choices": choices, "usage": usage_of([answer.usage])})
 
@@ -51,12 +53,14 @@ class _Plan:
     message: pb.GenerateRequest
     id: str
     created_s: int
+    tool_form: str  # of calls; empty where none can be made
 
     @classmethod
     async def of(cls, request: Request, asked: ChatRequest) -> "_Plan":
         asked.check()
         name = await name_of(request, asked.model)
-        if not (await find_model(request, name)).has_chat_template:
+        model = await find_model(request, name)
+        if not model.has_chat_template:
             raise HttpError(
                 400,
                 f"model '{name}' has no chat template: send the text of the conversation to "
@@ -64,13 +68,23 @@ class _Plan:
                 code="no_chat_template",
                 param="messages",
             )
+        if asked.callable_names and not model.tool_call_form:
+            raise unsupported("tools", f"the chat template of model '{name}' declares none")
         message = pb.GenerateRequest(
             model=name,
             conversation=asked.conversation,
             sampling_params=asked.sampling_params(asked.num_tokens, asked.num_logprobs),
             priority=max(0, asked.priority or 0),
         )
-        return cls(asked, message, f"chatcmpl-{uuid4().hex}", int(time.time()))
+        form = model.tool_call_form if asked.callable_names else ""
+        return cls(asked, message, f"chatcmpl-{uuid4().hex}", int(time.time()), form)
+
+    def reader(self) -> CallReader | None:
+        """A reader of the calls in one output; None where none can be made."""
+        if not self.tool_form:
+            return None
+        is_single = self.asked.parallel_tool_calls is False
+        return CallReader(self.tool_form, self.asked.callable_names, is_single=is_single)
 
     def head(self, kind: str) -> Values:
         """The first fields of the answer, or of each event."""
@@ -82,16 +96,30 @@ class _Plan:
         }
 
 
-def _choice(index: int, result: pb.GeneratedText, asked: ChatRequest) -> Values:
+def _choice(index: int, result: pb.GeneratedText, plan: _Plan) -> Values:
+    asked, reader = plan.asked, plan.reader()
+    pieces = [*reader.read(result.text), *reader.end()] if reader else [result.text]
+    calls = [each.fields for each in pieces if isinstance(each, Call)]
+    text = "".join(each for each in pieces if isinstance(each, str))
+    message: Values = {"role": ASSISTANT, "content": text, "refusal": None}
+    end = end_of(result.finish_reason, result.stop_reason)
+    if calls:
+        message |= {"content": text or None, "tool_calls": calls}
+        end = _with_calls(end)
     choice = {
         "index": index,
-        "message": {"role": ASSISTANT, "content": result.text, "refusal": None},
+        "message": message,
         "logprobs": _logprobs(result.logprobs, asked),
-        **end_of(result.finish_reason, result.stop_reason),
+        **end,
     }
     if asked.return_token_ids:
         choice["token_ids"] = list(result.token_ids)
     return choice
+
+
+def _with_calls(end: Values) -> Values:
+    """How an output with calls ended: for them, unless it was cut."""
+    return end | {"finish_reason": "tool_calls"} if end["finish_reason"] == "stop" else end
 
 
 def _logprobs(tokens: Iterable[pb.TokenLogprob], asked: ChatRequest) -> Values | None:
@@ -107,7 +135,8 @@ class _Streaming:
         self._head = plan.head("chat.completion.chunk")
         self._num_output_tokens = 0
         self._usage = pb.GenerationUsage()
-        self._begun: set[int] = set()  # samples whose role was sent
+        # By sample whose role was sent: what reads calls in it.
+        self._readers: dict[int, CallReader | None] = {}
 
     async def run(self) -> None:
         await self._request.ask(GENERATE, self._plan.message, self._write)
@@ -119,17 +148,28 @@ class _Streaming:
         asked, index = self._plan.asked, chunk.sample_index
         self._num_output_tokens += len(chunk.token_ids)
         self._usage.MergeFrom(chunk.usage)
-        if index not in self._begun:
-            self._begun.add(index)
+        if index not in self._readers:
+            self._readers[index] = self._plan.reader()
             await self._send([_delta(index, {"role": ASSISTANT, "content": ""})])
+        reader = self._readers[index]
+        num_before = reader.num_calls if reader else 0
+        pieces: list[Piece] = reader.read(chunk.text) if reader else [chunk.text]
+        if reader and chunk.finish_reason:
+            pieces += reader.end()
         logprobs = _logprobs(chunk.logprobs, asked) if chunk.logprobs else None
-        if chunk.text or logprobs or (asked.return_token_ids and chunk.token_ids):
-            choice = _delta(index, {"content": chunk.text}, logprobs)
+        text = "".join(each for each in pieces if isinstance(each, str))
+        if text or logprobs or (asked.return_token_ids and chunk.token_ids):
+            choice = _delta(index, {"content": text}, logprobs)
             if asked.return_token_ids:
                 choice["token_ids"] = list(chunk.token_ids)
             await self._send([choice])
+        calls = [each for each in pieces if isinstance(each, Call)]
+        for place, call in enumerate(calls, num_before):
+            await self._send([_delta(index, {"tool_calls": [{"index": place, **call.fields}]})])
         if chunk.finish_reason:
             end = end_of(chunk.finish_reason, chunk.stop_reason)
+            if reader and reader.num_calls:
+                end = _with_calls(end)
             await self._send([{**_delta(index, {}), **end}])
 
     async def _send(self, choices: list[Values], usage: Values | None = None) -> None:

@@ -11,7 +11,7 @@ from service.http.status import invalid
 
 ROLES = ("developer", "system", "user", "assistant", "tool", "function")
 NO_GRAMMAR = "the output is free text: no grammar constrains it"
-NO_CALLS = "the output is free text, and calls of functions are not read from it"
+NO_CHOICE = "the model decides whether it calls a function: expected auto or none"
 
 
 class TextPart(msgspec.Struct):
@@ -33,6 +33,22 @@ class ToolCall(msgspec.Struct):
 
     function: FunctionCall
     id: str = ""
+    type: str = "function"
+
+
+class Function(msgspec.Struct):
+    """A function that the model may call; its parameters are a JSON schema."""
+
+    name: str
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
+
+
+class Tool(msgspec.Struct):
+    """A function, as a request declares it."""
+
+    function: Function
     type: str = "function"
 
 
@@ -63,10 +79,11 @@ class ChatRequest(SamplingFields, kw_only=True):
     logprobs: bool | None = None
     top_logprobs: int | None = None
     response_format: ResponseFormat | None = None
-    tools: list[Any] | None = None
+    tools: list[Tool] | None = None
     tool_choice: Any = None
     functions: list[Any] | None = None
     function_call: Any = None
+    parallel_tool_calls: bool | None = None
     modalities: list[str] | None = None
     audio: Any = None
     web_search_options: Any = None
@@ -118,13 +135,24 @@ class ChatRequest(SamplingFields, kw_only=True):
             raise unsupported("web_search_options", "the server reaches no network")
 
     def _check_tools(self) -> None:
-        """Tools are taken where none may be called: the answer is then the same without them."""
-        if self.tools and self.tool_choice != "none":
-            raise unsupported("tools", NO_CALLS + "; tool_choice 'none' is taken")
+        """Whether a function is called, and with which arguments, no grammar can promise."""
         if self.tool_choice not in (None, "none", "auto"):
-            raise unsupported("tool_choice", NO_CALLS)
+            raise unsupported("tool_choice", NO_CHOICE)
+        for place, tool in enumerate(self.tools or ()):
+            if tool.type != "function":
+                field = f"tools[{place}].type"
+                raise invalid(f"{field} is '{tool.type[:64]}', expected function", field)
+            if tool.function.strict:
+                raise unsupported(f"tools[{place}].function.strict", NO_GRAMMAR)
         if self.functions and self.function_call != "none":
-            raise unsupported("functions", NO_CALLS)
+            raise unsupported("functions", "tools are what replaced them")
+
+    @property
+    def callable_names(self) -> frozenset[str]:
+        """The names of the functions that the model may call."""
+        if self.tool_choice == "none":
+            return frozenset()
+        return frozenset(tool.function.name for tool in self.tools or ())
 
     @property
     def num_tokens(self) -> int | None:
@@ -146,6 +174,12 @@ class ChatRequest(SamplingFields, kw_only=True):
     def num_logprobs(self) -> int | None:
         return (self.top_logprobs or 0) if self.logprobs else None
 
+    def _declared(self) -> list[str]:
+        """The functions that may be called, each as JSON with the fields in OpenAI's order."""
+        if not self.callable_names:
+            return []
+        return [_tool_json(tool) for tool in self.tools or ()]
+
     @property
     def conversation(self) -> pb.Conversation:
         """The messages. Raises `HttpError`."""
@@ -158,10 +192,20 @@ class ChatRequest(SamplingFields, kw_only=True):
         variables = msgspec.json.encode(self.chat_template_kwargs or {}).decode()
         return pb.Conversation(
             messages=[_message(each, f"messages[{n}]") for n, each in enumerate(self.messages)],
+            tools=self._declared(),
             template_variables=variables if self.chat_template_kwargs else "",
             omit_answer_prompt=continues or self.add_generation_prompt is False,
             continue_final_message=continues,
         )
+
+
+def _tool_json(tool: Tool) -> str:
+    function = {
+        name: value
+        for name, value in msgspec.structs.asdict(tool.function).items()
+        if value is not None and name != "strict"
+    }
+    return msgspec.json.encode({"type": "function", "function": function}).decode()
 
 
 def _message(message: ChatMessage, field: str) -> pb.ChatMessage:

@@ -1,4 +1,4 @@
-// `ai` with `@ai-sdk/openai-compatible`: its schemas of completions, their stream, and embeddings.
+// `ai` with `@ai-sdk/openai-compatible`: its schemas of completions and chats, their streams, and embeddings.
 import assert from "node:assert/strict";
 import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
 import { embedMany, generateText, streamText } from "ai";
@@ -13,6 +13,13 @@ const stream = streamText(request);
 let text = "";
 for await (const piece of stream.textStream) text += piece;
 assert.equal(text, whole.text);
+
+const chat = { ...request, model: provider.chatModel("tiny-chat"), prompt: "Hello" };
+const reply = await generateText(chat);
+assert.ok(["stop", "length"].includes(reply.finishReason));
+let said = "";
+for await (const piece of streamText(chat).textStream) said += piece;
+assert.equal(said, reply.text);
 
 const { embeddings } = await embedMany({ model: provider.textEmbeddingModel("tiny-embed"), values: ["win a prize", "lunch"] });
 assert.equal(embeddings.length, 2);

@@ -1,5 +1,5 @@
-// `@huggingface/inference` at the addresses of models: classes, features and generated text, of
-// which it asks for a stream in the form of completions.
+// `@huggingface/inference` at the addresses of models: classes, features, generated text, of which
+// it asks for a stream in the form of completions, and chats.
 import assert from "node:assert/strict";
 import { InferenceClient } from "@huggingface/inference";
 
@@ -20,3 +20,9 @@ assert.equal(typeof text, "string");
 let streamed = "";
 for await (const piece of client.textGenerationStream(request)) streamed += piece.choices[0].text;
 assert.ok(streamed.length > 0);
+
+const chat = { ...at("tiny-chat"), messages: [{ role: "user", content: "Hello" }], temperature: 0, max_tokens: 12 };
+const reply = await client.chatCompletion(chat);
+let said = "";
+for await (const piece of client.chatCompletionStream(chat)) said += piece.choices[0].delta.content ?? "";
+assert.equal(said, reply.choices[0].message.content);

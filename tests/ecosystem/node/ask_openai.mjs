@@ -1,4 +1,4 @@
-// `openai` for Node: models, completions whole and streamed, embeddings, and errors by their class.
+// `openai` for Node: models, completions and chats whole and streamed, embeddings, and errors by their class.
 import assert from "node:assert/strict";
 import OpenAI from "openai";
 
@@ -17,6 +17,20 @@ for await (const event of await client.completions.create({ ...greedy, stream: t
   text += event.choices[0].text;
 }
 assert.equal(text, answer.choices[0].text);
+
+const chat = {
+  model: "tiny-chat",
+  messages: [{ role: "user", content: "Hello" }],
+  temperature: 0,
+  max_completion_tokens: 12,
+};
+const reply = await client.chat.completions.create(chat);
+assert.equal(reply.choices[0].message.role, "assistant");
+let said = "";
+for await (const event of await client.chat.completions.create({ ...chat, stream: true })) {
+  said += event.choices[0].delta.content ?? "";
+}
+assert.equal(said, reply.choices[0].message.content);
 
 // The client asks for base64 unless told otherwise, and decodes it.
 const input = ["win a prize", "lunch"];

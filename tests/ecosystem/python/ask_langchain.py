@@ -1,4 +1,4 @@
-"""`langchain-openai`: its language model, streams, batches and embeddings; a chat is refused."""
+"""`langchain-openai`: its language model, streams, batches, embeddings and chats."""
 
 import asyncio
 import math
@@ -36,6 +36,19 @@ def check_embeddings() -> None:
     assert math.dist(vectors[0], embeddings.embed_query(TEXTS[0])) < ROUNDING
 
 
+def check_chats() -> None:
+    chat = ChatOpenAI(
+        base_url=BASE, api_key=KEY, model="tiny-chat", temperature=0, max_completion_tokens=12
+    )
+    messages = [("system", "Be brief."), ("human", "Hello")]
+    answer = chat.invoke(messages)
+    assert isinstance(answer.content, str)
+    assert answer.usage_metadata is not None
+    assert answer.usage_metadata["output_tokens"] > 0
+    assert "".join(str(each.content) for each in chat.stream(messages)) == answer.content
+    assert asyncio.run(chat.ainvoke(messages)).content == answer.content
+
+
 def check_chat_is_refused() -> None:
     chat = ChatOpenAI(base_url=BASE, api_key=KEY, model="tiny-gpt")
     try:
@@ -49,4 +62,5 @@ def check_chat_is_refused() -> None:
 if __name__ == "__main__":
     check_language_model()
     check_embeddings()
+    check_chats()
     check_chat_is_refused()

@@ -1,4 +1,4 @@
-"""`litellm`: completions whole, streamed and asynchronous, embeddings, and errors by their kind."""
+"""`litellm`: completions and chats, whole, streamed and asynchronous, embeddings, and errors."""
 
 import asyncio
 import os
@@ -28,6 +28,22 @@ def check_completions() -> None:
     assert asyncio.run(litellm.atext_completion(**GREEDY)).choices[0].text == whole
 
 
+def check_chats() -> None:
+    fields: dict[str, Any] = {
+        "model": "openai/tiny-chat",
+        "messages": [{"role": "user", "content": "Hello"}],
+        "temperature": 0,
+        "max_tokens": 12,
+        **SERVER,
+    }
+    answer = litellm.completion(**fields)
+    whole = answer.choices[0].message.content
+    assert answer.usage.completion_tokens > 0
+    pieces = litellm.completion(stream=True, **fields)
+    assert "".join(piece.choices[0].delta.content or "" for piece in pieces) == whole
+    assert asyncio.run(litellm.acompletion(**fields)).choices[0].message.content == whole
+
+
 def check_embeddings() -> None:
     answer = litellm.embedding(
         model="openai/tiny-embed", input=TEXTS, encoding_format="float", **SERVER
@@ -47,5 +63,6 @@ def check_errors() -> None:
 
 if __name__ == "__main__":
     check_completions()
+    check_chats()
     check_embeddings()
     check_errors()

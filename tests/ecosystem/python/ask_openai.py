@@ -8,6 +8,15 @@ import openai
 
 BASE = f"{os.environ['ATTENDANT_URL']}/v1"
 GREEDY: dict[str, Any] = {"model": "tiny-gpt", "temperature": 0, "max_tokens": 12}
+CHAT: dict[str, Any] = {
+    "model": "tiny-chat",
+    "messages": [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": [{"type": "text", "text": "Hello"}]},
+    ],
+    "temperature": 0,
+    "max_completion_tokens": 12,
+}
 NUM_STREAMS = 20
 
 
@@ -63,11 +72,46 @@ def check_embeddings(client: openai.OpenAI) -> None:
     assert decoded.usage.total_tokens == plain.usage.total_tokens > 0
 
 
+def check_chats(client: openai.OpenAI) -> None:
+    """Whole and as a stream, with log probabilities, several choices and usage."""
+    answer = client.chat.completions.create(logprobs=True, top_logprobs=2, **CHAT)
+    choice = answer.choices[0]
+    assert choice.message.role == "assistant"
+    assert choice.message.content is not None
+    assert choice.finish_reason in ("stop", "length")
+    assert answer.usage is not None
+    assert choice.logprobs is not None
+    assert choice.logprobs.content is not None
+    assert len(choice.logprobs.content) == answer.usage.completion_tokens
+    with client.chat.completions.create(
+        stream=True, stream_options={"include_usage": True}, **CHAT
+    ) as events:
+        *chunks, last = list(events)
+    assert chunks[0].choices[0].delta.role == "assistant"
+    text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
+    assert text == choice.message.content
+    assert last.usage is not None
+    assert last.usage.completion_tokens == answer.usage.completion_tokens
+    several = client.chat.completions.create(n=2, seed=1, **CHAT | {"temperature": 1})
+    assert [each.index for each in several.choices] == [0, 1]
+    with client.chat.completions.stream(**CHAT) as helper:
+        pieces = [event.delta for event in helper if event.type == "content.delta"]
+    assert "".join(pieces) == text
+    form: Any = {"type": "json_object"}
+    try:
+        client.chat.completions.create(response_format=form, **CHAT)
+    except openai.BadRequestError as error:
+        assert error.param == "response_format"
+    else:
+        raise AssertionError("a form that no grammar holds was promised")
+
+
 def check_errors(client: openai.OpenAI) -> None:
     refusals: list[tuple[dict[str, Any], type[openai.APIStatusError], str | None]] = [
         ({"model": "absent", "prompt": "x"}, openai.NotFoundError, "model"),
         ({"model": "tiny-gpt", "prompt": "x", "suffix": "y"}, openai.BadRequestError, "suffix"),
-        ({"model": "tiny-gpt", "prompt": ""}, openai.BadRequestError, None),
+        ({"model": "tiny-gpt", "prompt": ""}, openai.BadRequestError, "prompt"),
+        (GREEDY | {"prompt": "x", "temperature": -1}, openai.BadRequestError, "temperature"),
     ]
     for fields, kind, param in refusals:
         try:
@@ -107,6 +151,7 @@ def main() -> None:
         check_models(client)
         check_completions(client)
         check_streams(client)
+        check_chats(client)
         check_embeddings(client)
         check_errors(client)
     asyncio.run(check_asynchronous())

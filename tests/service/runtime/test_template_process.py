@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from transformers.utils.chat_template_utils import render_jinja_template
 
+from service.contract.conversation import ChatTemplates
 from service.errors import InvalidArgument, LoadError, ModelFailed
 from service.runtime.template_process import TemplateLimits, TemplateProcess
 from tests.fakes.chats import ENDLESS, FAMILIES
@@ -213,3 +214,16 @@ def test_closing_ends_a_render_and_its_process() -> None:
         thread.join(PATIENCE_S)
         assert len(failures) == 1
         assert not os.path.exists(f"/proc/{pid}")
+
+
+def test_the_form_of_calls_is_that_of_the_template_s_family() -> None:
+    found = {
+        name: ChatTemplates({"default": text}, {}).tool_form for name, text in FAMILIES.items()
+    }
+    assert {name: form for name, form in found.items() if form} == {
+        "llama_3": "llama",
+        "qwen_3": "hermes",
+    }
+    assert (
+        ChatTemplates({"default": "", "tool_use": "tools[TOOL_CALLS]"}, {}).tool_form == "mistral"
+    )

@@ -12,7 +12,7 @@ import pytest
 from attendant.v1 import text_pb2
 
 from service.serving.generative_model import GenerativeModel
-from tests.fakes.chats import ENDLESS, FAMILIES, rendered, write_chat_model
+from tests.fakes.chats import ENDLESS, FAMILIES, TOOLS, rendered, write_chat_model
 from tests.fakes.every_task import every_session, write_every_model
 from tests.fakes.http import Answer, ask
 from tests.fakes.serving import Served, eventually, serving, within_patience
@@ -31,6 +31,10 @@ GREEDY: dict[str, Any] = {
     "temperature": 0,
     "max_completion_tokens": 6,
 }
+SUM = {"type": "function", "function": {"name": "sum", "parameters": {"type": "object"}}}
+STRICT = {"type": "function", "function": {"name": "sum", "strict": True}}
+CALLED: dict[str, Any] = {"model": "calls", "tools": [SUM], "max_completion_tokens": 200}
+WRITTEN = '<tool_call>\n{"name": "sum", "arguments": {"a": [1, 2]}}\n</tool_call>'
 ANSWER = greedy_text(rendered(("user", "hi")), 6)
 
 
@@ -40,6 +44,7 @@ async def every_chat(repository: Path, **settings: Any) -> AsyncIterator[Served]
     write_chat_model(repository)
     write_chat_model(repository, "strict", FAMILIES["gemma"])
     write_chat_model(repository, "endless", ENDLESS)
+    write_chat_model(repository, "calls", TOOLS, max_tokens=1_024)
     async with serving(repository, every_session(), **settings) as served:
         yield served
 
@@ -231,6 +236,66 @@ async def test_the_last_message_may_be_continued(served: Served) -> None:
     assert await contents(served, **fields) == expected
 
 
+def scripted(served: Served, text: str) -> None:
+    served.decoders["calls"].script = text.encode()
+
+
+async def test_a_call_of_a_function_is_read_from_the_text(served: Served) -> None:
+    scripted(served, f"I add.\n{WRITTEN}")
+    (choice,) = (await answered(served, **CALLED))["choices"]
+    (call,) = choice["message"]["tool_calls"]
+    assert choice["message"]["content"] == "I add."
+    assert choice["finish_reason"] == "tool_calls"
+    assert (call["type"], call["function"]["name"]) == ("function", "sum")
+    assert json.loads(call["function"]["arguments"]) == {"a": [1, 2]}
+    scripted(served, WRITTEN)
+    (alone,) = (await answered(served, **CALLED))["choices"]
+    assert alone["message"]["content"] is None
+
+
+async def test_a_stream_has_a_call_as_soon_as_it_is_whole(served: Served) -> None:
+    scripted(served, f"I add.\n{WRITTEN}{WRITTEN}")
+    events = await streamed(served, **CALLED)
+    deltas = [event["choices"][0]["delta"] for event in events]
+    assert "".join(delta.get("content") or "" for delta in deltas) == "I add."
+    calls = [call for delta in deltas for call in delta.get("tool_calls", ())]
+    assert [call["index"] for call in calls] == [0, 1]
+    assert len({call["id"] for call in calls}) == 2
+    assert events[-1]["choices"][0]["finish_reason"] == "tool_calls"
+    single = await streamed(served, **CALLED, parallel_tool_calls=False)
+    assert sum(len(event["choices"][0]["delta"].get("tool_calls", ())) for event in single) == 1
+
+
+async def test_the_answer_of_a_tool_is_a_turn(served: Served) -> None:
+    """The call as the client sends it back is what the template writes of it."""
+    scripted(served, "3")
+    function = {"name": "sum", "arguments": '{"a": [1, 2]}'}
+    messages = [
+        USER,
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [{"id": "123456789", "type": "function", "function": function}],
+        },
+        {"role": "tool", "tool_call_id": "123456789", "content": "3"},
+    ]
+    found = await answered(served, **CALLED | {"messages": messages})
+    (choice,) = found["choices"]
+    assert choice["message"] == {"role": "assistant", "content": "3", "refusal": None}
+    assert choice["finish_reason"] == "stop"
+    declared = json.dumps({"type": "function", "function": SUM["function"]})
+    call = json.dumps({"name": "sum", "arguments": {"a": [1, 2]}})
+    prompt = f"{declared}[user]hi[assistant]<tool_call>{call}</tool_call>[tool]3[a]"
+    assert found["usage"]["prompt_tokens"] == len(prompt)
+
+
+async def test_without_a_choice_of_tools_nothing_is_declared_nor_read(served: Served) -> None:
+    scripted(served, WRITTEN)
+    found = await answered(served, **CALLED, tool_choice="none")
+    assert found["choices"][0]["message"]["content"] == WRITTEN
+    assert found["usage"]["prompt_tokens"] == len(rendered(("user", "hi")))
+
+
 async def test_what_changes_nothing_is_ignored(served: Served) -> None:
     ignored = {
         "store": True,
@@ -266,8 +331,10 @@ async def test_what_changes_nothing_is_ignored(served: Served) -> None:
         ({"top_logprobs": 2}, "top_logprobs", "expected logprobs to be true"),
         ({"logprobs": True, "top_logprobs": 21}, "top_logprobs", "expected 0 to 20"),
         ({"response_format": {"type": "json_object"}}, "response_format", "no grammar"),
-        ({"tools": [{"type": "function"}]}, "tools", "tool_choice 'none' is taken"),
-        ({"tool_choice": "required"}, "tool_choice", "calls of functions"),
+        ({"tools": [{"type": "function"}]}, "tools[0].function", "tools[0].function is missing"),
+        ({"tools": [SUM]}, "tools", "the chat template of model 'talks' declares none"),
+        ({"tool_choice": "required"}, "tool_choice", "expected auto or none"),
+        ({"tools": [STRICT]}, "tools[0].function.strict", "no grammar"),
         ({"modalities": ["text", "audio"]}, "modalities", "the output is text"),
         ({"chat_template": "{{ 1 }}"}, "chat_template", "only the model's own"),
         ({"stream_options": {}}, "stream_options", "expected stream to be true"),
@@ -329,4 +396,9 @@ async def test_an_endless_template_is_in_the_way_of_no_other_model(served: Serve
 
 async def test_a_list_of_models_says_which_take_conversations(served: Served) -> None:
     models = (await served.text.ListModels(text_pb2.ListModelsRequest())).models
-    assert {m.name for m in models if m.has_chat_template} == {"talks", "strict", "endless"}
+    assert {m.name for m in models if m.has_chat_template} == {
+        "talks",
+        "strict",
+        "endless",
+        "calls",
+    }
