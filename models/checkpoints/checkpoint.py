@@ -25,8 +25,14 @@ from torch import Tensor, nn
 
 from models.checkpoints.chat_templates import TOKENIZER_CONFIG, read_chat
 from models.checkpoints.hub import download_folder, is_hub_id
-from models.checkpoints.huggingface import CONFIG_FILE, WEIGHTS_FILE, load_pretrained
-from models.checkpoints.weights import assign_weights, build_on_meta, check_digest, read_tensors
+from models.checkpoints.huggingface import CONFIG_FILE, load_pretrained
+from models.checkpoints.weights import (
+    WEIGHTS_FILE,
+    assign_weights,
+    build_on_meta,
+    check_digest,
+    read_tensors,
+)
 from models.data.tokenizer import TOKENIZER_FILE, load_tokenizer
 from models.errors import CheckpointError, SettingError, check_range
 from models.json_files import fields_of, read_object

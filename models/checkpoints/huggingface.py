@@ -1,10 +1,11 @@
-"""Build our modules from a Hugging Face folder of the BERT family, or of GPT-2.
+"""Build our modules from a Hugging Face folder of the BERT family, of GPT-2, or of Llama's.
 
 Knows nothing about downloads. What the folder is for decides the module: GPT-2
-becomes a GPT, a `...ForSequenceClassification` a SequenceClassifier and one that was made to fill
-masks, and whose tokenizer has one, a MaskedLanguageModel; `...ForTokenClassification` and
-`...ForQuestionAnswering` become networks of tokens. Everything else gives up its encoder, pooled as
-a sentence-transformers folder says, or by mean where nothing says so.
+becomes a GPT, Llama and its relatives a Llama, a `...ForSequenceClassification` a
+SequenceClassifier and one that was made to fill masks, and whose tokenizer has one, a
+MaskedLanguageModel; `...ForTokenClassification` and `...ForQuestionAnswering` become networks of
+tokens. Everything else gives up its encoder, pooled as a sentence-transformers folder says, or by
+mean where nothing says so.
 """
 
 import re
@@ -17,8 +18,24 @@ from torch import Tensor
 
 from models.checkpoints.families import FAMILIES, NEXT_SENTENCE, Family
 from models.checkpoints.gpt2 import GPT2, check_gpt2, gpt2_config, gpt2_weights, name_in_gpt2
+from models.checkpoints.llama import (
+    ELSEWHERE,
+    decoder_config,
+    decoder_weights,
+    is_decoder,
+    name_in_llama,
+    text_values,
+)
+from models.checkpoints.llama import FAMILIES as DECODERS
 from models.checkpoints.sentence_transformers import EmbedderFolder, max_sequence
-from models.checkpoints.weights import assign_weights, build_on_meta, read_tensors
+from models.checkpoints.stops import stop_tokens
+from models.checkpoints.weights import (
+    WEIGHTS_FILE,
+    assign_weights,
+    build_on_meta,
+    read_tensors,
+    read_weights,
+)
 from models.data.tokenizer import load_tokenizer
 from models.errors import CheckpointError
 from models.json_files import check_only, fields_of, read_object
@@ -30,11 +47,11 @@ from models.networks.heads import (
     SequenceClassifier,
     TextEmbedder,
 )
+from models.networks.llama import Llama
 from models.networks.masked import MaskedLanguageModel
 from models.networks.readers import QuestionAnswerer, TokenClassifier
 
 CONFIG_FILE = "config.json"
-WEIGHTS_FILE = "model.safetensors"
 CLASSIFIER = "ForSequenceClassification"
 TAGGER, ANSWERER = "ForTokenClassification", "ForQuestionAnswering"
 # The name of the one linear map of this head, in all families.
@@ -50,7 +67,7 @@ NEVER_NEEDED = re.compile(r"(^|\.)(position_ids|token_type_ids)$|^pooler\.")
 class PretrainedModel:
     """The contents of a folder without its tokenizer; only a classifier has `labels`."""
 
-    model: EncoderNetwork | GPT
+    model: EncoderNetwork | GPT | Llama
     labels: tuple[str, ...]
     max_tokens: int
     folder: Path  # of the weights, and so of the tokenizer
@@ -59,11 +76,28 @@ class PretrainedModel:
 def load_pretrained(folder: Path) -> PretrainedModel:
     """Load the model in a `transformers` or sentence-transformers folder."""
     use = EmbedderFolder.read(folder)
-    model_type = read_object(use.encoder / CONFIG_FILE).get("model_type")
-    return load_decoder(use.encoder) if model_type == GPT2 else load_encoder(use)
+    values = read_object(use.encoder / CONFIG_FILE)
+    if is_decoder(values):
+        return load_llama(use.encoder)
+    return load_gpt2(use.encoder) if values.get("model_type") == GPT2 else load_encoder(use)
 
 
-def load_decoder(folder: Path) -> PretrainedModel:
+def load_llama(folder: Path, context: int | None = None) -> PretrainedModel:
+    """A decoder of Llama's kind, for texts of at most `context` tokens."""
+    path = folder / CONFIG_FILE
+    with fields_of(path, read_object(path)) as whole:
+        values = text_values(whole)
+        config = decoder_config(values, stop_tokens(folder, whole), context, path)
+    weights_path = folder / WEIGHTS_FILE
+    tensors = decoder_weights(read_weights(folder), values, config, weights_path)
+    model = build_on_meta(lambda: Llama(config))
+    assign_weights(
+        model, tensors, weights_path, lambda name: name_in_llama(name, config.norm_placement)
+    )
+    return PretrainedModel(model, (), max_tokens_of(folder, config.max_positions), folder)
+
+
+def load_gpt2(folder: Path) -> PretrainedModel:
     path, weights_path = folder / CONFIG_FILE, folder / WEIGHTS_FILE
     with fields_of(path, read_object(path)) as values:
         check_gpt2(values, path)
@@ -128,8 +162,10 @@ def family_of(values: Mapping[str, Any], path: Path) -> Family:
     """Find the naming to use; refuse by name what we would compute differently."""
     model_type = values["model_type"]
     if model_type not in FAMILIES:
-        known = ", ".join((*FAMILIES, GPT2))
-        raise CheckpointError(f"{path}: model_type is {model_type!r}, but must be one of {known}")
+        known = ", ".join((*FAMILIES, GPT2, *DECODERS))
+        raise CheckpointError(
+            f"{path}: model_type is {model_type!r}, but must be one of {known}; {ELSEWHERE}"
+        )
     check_only(values, {"position_embedding_type": "absolute", "is_decoder": False}, path)
     return FAMILIES[model_type]
 

@@ -16,7 +16,10 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from models.errors import CheckpointError
+from models.json_files import fields_of, read_object
 
+WEIGHTS_FILE = "model.safetensors"
+INDEX_FILE = "model.safetensors.index.json"  # of weights in several files
 MAX_NAMED_KEYS = 6  # an error message names this number of keys and counts the rest
 
 Module = TypeVar("Module", bound=nn.Module)
@@ -34,6 +37,23 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         name: tensor.float() if tensor.is_floating_point() else tensor
         for name, tensor in tensors.items()
     }
+
+
+def read_weights(folder: Path) -> dict[str, Tensor]:
+    """The tensors of model.safetensors, or of the parts that model.safetensors.index.json names."""
+    whole, index = folder / WEIGHTS_FILE, folder / INDEX_FILE
+    if whole.is_file() or not index.is_file():
+        return read_tensors(whole)
+    with fields_of(index, read_object(index)) as values:
+        parts = sorted({str(part) for part in values["weight_map"].values()})
+        names = set(values["weight_map"])
+    tensors: dict[str, Tensor] = {}
+    for part in parts:
+        if Path(part).name != part:
+            raise CheckpointError(f"{index}: {part!r} is not the name of a file beside it")
+        tensors |= read_tensors(folder / part)
+    check_names(tensors, names, index)
+    return tensors
 
 
 def check_digest(path: Path, expected: str, stated_in: Path) -> None:

@@ -19,6 +19,7 @@ from models.networks.gpt import GPT, GPTConfig
 from models.networks.gpt_classifier import GPTClassifier
 from models.networks.heads import ClassificationHead, PairScorer, SequenceClassifier, TextEmbedder
 from models.networks.layers import Config
+from models.networks.llama import Llama, LlamaConfig
 from models.networks.masked import MaskedLanguageModel
 from models.networks.readers import QuestionAnswerer, TokenClassifier, TokenNetwork
 from models.networks.recurrent import RecurrentConfig, RecurrentSeq2Seq
@@ -164,6 +165,7 @@ KINDS = (
         _token_sections,
     ),
     Kind("gpt", "text-generation", GPT, _sized(GPT, GPTConfig)),
+    Kind("llama", "text-generation", Llama, _sized(Llama, LlamaConfig)),
     Kind("transformer", "text-generation", Transformer, _sized(Transformer, TransformerConfig)),
     Kind(
         "recurrent",

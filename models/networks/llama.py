@@ -1,0 +1,338 @@
+"""The decoder of Llama and of what came after it: token ids in, logits of every next token out.
+
+Against GPT: a root mean square instead of a norm with a mean (Zhang and Sennrich 2019), positions
+by rotating queries and keys (Su et al. 2021), fewer heads of keys and values than of queries
+(Ainslie et al. 2023), and a gated feed-forward layer (Shazeer 2020). Llama, Mistral, Qwen, Gemma,
+Phi, SmolLM, OLMo and Granite are this network with other fields of `LlamaConfig`; what differs
+otherwise is folded into the weights when a checkpoint is imported (`models/checkpoints/llama.py`).
+
+Knows nothing about tokenizers or files, and keeps no cache.
+"""
+
+# ruff: noqa: N803, N806 - suffixes are array layouts: B rows, S tokens, H heads, D hidden size
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, Self
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from models.errors import SettingError, check_choice, check_range
+from models.networks.attention import causal_mask
+from models.networks.encoder import INITIAL_STD, initialise
+from models.networks.layers import ACTIVATIONS, POSITIVE, Config
+
+NormPlacement = Literal["pre", "post", "both"]
+QueryKeyNorm = Literal["none", "head", "all"]
+GATES = ("silu", "gelu_tanh")
+NO_ROPE = -1  # of a layer whose queries and keys are not rotated
+
+
+@dataclass(frozen=True, slots=True)
+class Rope:
+    """How queries and keys are rotated: by position times these, in radians.
+
+    Pairs of values that are half of the rotated part apart are turned together. `factor` multiplies
+    sine and cosine, as some ways of stretching a context do.
+    """
+
+    inverse_frequencies: tuple[float, ...]
+    factor: float = 1.0
+
+    @classmethod
+    def default(cls, size: int, theta: float = 10_000.0) -> Self:
+        """theta^(-2i/R) for R = `size` rotated values of a head (Su et al. 2021)."""
+        exponents = torch.arange(0, size, 2, dtype=torch.float32, device="cpu") / size
+        return cls(tuple((1.0 / theta**exponents).tolist()))
+
+    def tables(
+        self, num_positions: int, device: torch.device | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Cosine and sine [num_positions, R / 2] of positions from 0."""
+        positions = torch.arange(num_positions, dtype=torch.float32, device=device)
+        frequencies = torch.tensor(self.inverse_frequencies, dtype=torch.float32, device=device)
+        angles = positions[:, None] * frequencies
+        return angles.cos() * self.factor, angles.sin() * self.factor
+
+
+@dataclass(frozen=True, slots=True)
+class LlamaConfig(Config):
+    """Sizes of a decoder, and what tells one family from another."""
+
+    section: ClassVar = "decoder"
+
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    num_layers: int
+    num_heads: int
+    num_kv_heads: int
+    head_size: int
+    max_positions: int  # longest sequence in tokens: prompt and output
+    eos_token_ids: tuple[int, ...]  # each ends a generated text
+    norm_eps: float = 1e-5
+    # Of each part's input, of its output, or of both.
+    norm_placement: NormPlacement = "pre"
+    # Of queries and keys before they are rotated: each head by itself, or all heads at once.
+    query_key_norm: QueryKeyNorm = "none"
+    query_key_value_bias: bool = False
+    output_bias: bool = False
+    feed_forward_bias: bool = False
+    attention_scale: float | None = None  # of scores; None: 1 / sqrt(head_size)
+    attention_softcap: float = 0.0  # c of c * tanh(score / c); 0: none
+    final_softcap: float = 0.0  # the same of the logits
+    windows: tuple[int, ...] = ()  # of each layer: keys that a query sees, itself included; 0: all
+    ropes: tuple[Rope, ...] = field(default=())
+    layer_ropes: tuple[int, ...] = ()  # of each layer: which of `ropes`, or NO_ROPE
+    activation: str = "silu"
+    embedding_scale: float = 1.0
+    is_tied: bool = True  # the table of word vectors is the output layer too
+
+    def __post_init__(self) -> None:
+        for name in (*POSITIVE, "num_heads", "num_kv_heads", "head_size"):
+            check_range(name, getattr(self, name), 1, float("inf"))
+        if self.num_heads % self.num_kv_heads:
+            limit = f"a divisor of num_heads {self.num_heads}"
+            raise SettingError("num_kv_heads", self.num_kv_heads, limit)
+        check_choice("activation", self.activation, GATES)
+        check_choice("norm_placement", self.norm_placement, ("pre", "post", "both"))
+        check_choice("query_key_norm", self.query_key_norm, ("none", "head", "all"))
+        for token in self.eos_token_ids:
+            check_range("eos_token_ids", token, 0, self.vocab_size - 1)
+        for name, values in (("windows", self.windows), ("layer_ropes", self.layer_ropes)):
+            if len(values) != self.num_layers:
+                raise SettingError(name, values, f"{self.num_layers} values, one for each layer")
+        for index in self.layer_ropes:
+            check_range("layer_ropes", index, NO_ROPE, len(self.ropes) - 1)
+        for rope in self.ropes:
+            check_range(
+                "a rope's frequencies", len(rope.inverse_frequencies), 1, self.head_size / 2
+            )
+
+    @property
+    def scale(self) -> float:
+        """What scores are multiplied by."""
+        return self.attention_scale or 1.0 / math.sqrt(self.head_size)
+
+    @property
+    def eos_token_id(self) -> int | None:
+        """The first of those that end a text."""
+        return self.eos_token_ids[0] if self.eos_token_ids else None
+
+    @classmethod
+    def plain(
+        cls,
+        vocab_size: int,
+        hidden_size: int,
+        num_layers: int,
+        num_heads: int,
+        num_kv_heads: int,
+        intermediate_size: int,
+        max_positions: int,
+        **others: Any,  # noqa: ANN401 - fields of this record
+    ) -> Self:
+        """A Llama: heads of hidden_size / num_heads, one rope in all layers, no windows."""
+        head_size = others.pop("head_size", hidden_size // num_heads)
+        ropes = others.pop("ropes", (Rope.default(head_size),))
+        return cls(
+            vocab_size=vocab_size,
+            hidden_size=hidden_size,
+            intermediate_size=intermediate_size,
+            num_layers=num_layers,
+            num_heads=num_heads,
+            num_kv_heads=num_kv_heads,
+            head_size=head_size,
+            max_positions=max_positions,
+            windows=others.pop("windows", (0,) * num_layers),
+            ropes=ropes,
+            layer_ropes=others.pop("layer_ropes", (0,) * num_layers),
+            eos_token_ids=others.pop("eos_token_ids", (0,)),
+            **others,
+        )
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        ropes = tuple(
+            Rope(tuple(map(float, each["inverse_frequencies"])), float(each["factor"]))
+            for each in values.get("ropes", ())
+        )
+        return super(LlamaConfig, cls).from_dict({**values, "ropes": ropes})
+
+
+def rotated(states_BHSDh: Tensor, cos_SR: Tensor, sin_SR: Tensor) -> Tensor:
+    """The first 2R values of each head are turned, value i together with value i + R."""
+    num_pairs = cos_SR.shape[-1]
+    first, second = states_BHSDh[..., :num_pairs], states_BHSDh[..., num_pairs : 2 * num_pairs]
+    rest = states_BHSDh[..., 2 * num_pairs :]
+    turned = (first * cos_SR - second * sin_SR, second * cos_SR + first * sin_SR, rest)
+    return torch.cat(turned, dim=-1)
+
+
+class GroupedAttentionCore(nn.Module):
+    """Rotation and causal attention of H heads over Hkv: what an exporter replaces."""
+
+    def __init__(self, config: LlamaConfig, layer: int) -> None:
+        super().__init__()
+        self.scale = config.scale
+        self.softcap = config.attention_softcap
+        self.window = config.windows[layer]
+        index = config.layer_ropes[layer]
+        self.rope = None if index == NO_ROPE else config.ropes[index]
+
+    def forward(self, query_BHSDh: Tensor, key_BHSDh: Tensor, value_BHSDh: Tensor) -> Tensor:
+        """Return [B, H, S, Dh]; keys and values have Hkv heads."""
+        num_tokens = query_BHSDh.shape[-2]
+        if self.rope is not None:
+            cos_SR, sin_SR = self.rope.tables(num_tokens, query_BHSDh.device)
+            query_BHSDh = rotated(query_BHSDh, cos_SR, sin_SR)
+            key_BHSDh = rotated(key_BHSDh, cos_SR, sin_SR)
+        if not (self.softcap or self.window):
+            return F.scaled_dot_product_attention(
+                query_BHSDh,
+                key_BHSDh,
+                value_BHSDh,
+                is_causal=True,
+                scale=self.scale,
+                enable_gqa=True,
+            )
+        groups = query_BHSDh.shape[1] // key_BHSDh.shape[1]
+        key_BHSDh = key_BHSDh.repeat_interleave(groups, dim=1)
+        scores = query_BHSDh @ key_BHSDh.transpose(-2, -1) * self.scale
+        if self.softcap:
+            scores = self.softcap * torch.tanh(scores / self.softcap)
+        visible = causal_mask(num_tokens, scores.device)
+        if self.window:
+            visible = visible & ~visible.tril(-self.window)
+        weights = scores.masked_fill(~visible, float("-inf")).softmax(dim=-1)
+        return weights @ value_BHSDh.repeat_interleave(groups, dim=1)
+
+
+class GroupedAttention(nn.Module):
+    """Attention of H heads, groups of which share a head of keys and values."""
+
+    def __init__(self, config: LlamaConfig, layer: int) -> None:
+        super().__init__()
+        hidden_size, bias = config.hidden_size, config.query_key_value_bias
+        query_size = config.num_heads * config.head_size
+        key_size = config.num_kv_heads * config.head_size
+        self.head_size = config.head_size
+        self.query = nn.Linear(hidden_size, query_size, bias=bias)
+        self.key = nn.Linear(hidden_size, key_size, bias=bias)
+        self.value = nn.Linear(hidden_size, key_size, bias=bias)
+        self.output = nn.Linear(query_size, hidden_size, bias=config.output_bias)
+        self.norms_heads = config.query_key_norm == "head"
+        sizes = {"head": (config.head_size,) * 2, "all": (query_size, key_size)}
+        query_norm, key_norm = sizes.get(config.query_key_norm, (0, 0))
+        self.query_norm = nn.RMSNorm(query_norm, config.norm_eps) if query_norm else None
+        self.key_norm = nn.RMSNorm(key_norm, config.norm_eps) if key_norm else None
+        self.core: nn.Module = GroupedAttentionCore(config, layer)
+
+    def forward(self, hidden_BSD: Tensor) -> Tensor:
+        query_BHSDh = self.heads(self.query(hidden_BSD), self.query_norm)
+        key_BHSDh = self.heads(self.key(hidden_BSD), self.key_norm)
+        value_BHSDh = self.heads(self.value(hidden_BSD), None)
+        context_BHSDh: Tensor = self.core(query_BHSDh, key_BHSDh, value_BHSDh)
+        output_BSD: Tensor = self.output(context_BHSDh.transpose(1, 2).flatten(2))
+        return output_BSD
+
+    def heads(self, projected: Tensor, norm: nn.Module | None) -> Tensor:
+        """[B, heads, S, Dh] of [B, S, heads * Dh], normalised before or after they are split."""
+        if norm is not None and not self.norms_heads:
+            projected = norm(projected)
+        heads = torch.unflatten(projected, -1, (-1, self.head_size))
+        if norm is not None and self.norms_heads:
+            heads = norm(heads)
+        return heads.transpose(1, 2)
+
+
+class GatedFeedForward(nn.Module):
+    """Expand twice, activate one, multiply, contract (Shazeer 2020)."""
+
+    def __init__(self, config: LlamaConfig) -> None:
+        super().__init__()
+        hidden_size, intermediate_size = config.hidden_size, config.intermediate_size
+        bias = config.feed_forward_bias
+        self.gate = nn.Linear(hidden_size, intermediate_size, bias=bias)
+        self.expand = nn.Linear(hidden_size, intermediate_size, bias=bias)
+        self.contract = nn.Linear(intermediate_size, hidden_size, bias=bias)
+        self.activation = ACTIVATIONS[config.activation]
+
+    def forward(self, hidden_BSD: Tensor) -> Tensor:
+        gated_BSI = self.activation(self.gate(hidden_BSD)) * self.expand(hidden_BSD)
+        output_BSD: Tensor = self.contract(gated_BSI)
+        return output_BSD
+
+
+class LlamaLayer(nn.Module):
+    """Attention, then feed-forward, each with a norm before it, behind it, or both."""
+
+    def __init__(self, config: LlamaConfig, layer: int) -> None:
+        super().__init__()
+
+        def norm(placement: NormPlacement) -> nn.Module | None:
+            if config.norm_placement not in (placement, "both"):
+                return None
+            return nn.RMSNorm(config.hidden_size, config.norm_eps)
+
+        self.attention_norm = norm("pre")
+        self.attention = GroupedAttention(config, layer)
+        self.attention_output_norm = norm("post")
+        self.feed_forward_norm = norm("pre")
+        self.feed_forward = GatedFeedForward(config)
+        self.feed_forward_output_norm = norm("post")
+
+    def forward(self, hidden_BSD: Tensor) -> Tensor:
+        for before, part, behind in (
+            (self.attention_norm, self.attention, self.attention_output_norm),
+            (self.feed_forward_norm, self.feed_forward, self.feed_forward_output_norm),
+        ):
+            added_BSD = part(hidden_BSD if before is None else before(hidden_BSD))
+            hidden_BSD = hidden_BSD + (added_BSD if behind is None else behind(added_BSD))
+        return hidden_BSD
+
+
+class Llama(nn.Module):
+    """Word vectors, L layers, a norm and an output layer, which may be the word vectors once more.
+
+    Rows are right-padded, so no mask is needed: what pads a row comes after all that is used.
+    """
+
+    def __init__(self, config: LlamaConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.words = nn.Embedding(config.vocab_size, config.hidden_size)
+        self.layers = nn.ModuleList(LlamaLayer(config, index) for index in range(config.num_layers))
+        self.norm = nn.RMSNorm(config.hidden_size, config.norm_eps)
+        size = (config.hidden_size, config.vocab_size)
+        self.output = None if config.is_tied else nn.Linear(*size, bias=False)
+        self.apply(initialise)
+        # Every layer adds to the residual stream twice: keep its size as it was (GPT-2, 2.3).
+        scaled_std = INITIAL_STD / math.sqrt(2 * config.num_layers)
+        for layer in self.layers:
+            assert isinstance(layer, LlamaLayer)
+            nn.init.normal_(layer.attention.output.weight, std=scaled_std)
+            nn.init.normal_(layer.feed_forward.contract.weight, std=scaled_std)
+
+    def hidden_states(self, input_ids_BS: Tensor) -> Tensor:
+        """[B, S, D], normalised: what the output layer takes."""
+        hidden_BSD = self.words(input_ids_BS)
+        if self.config.embedding_scale != 1.0:
+            hidden_BSD = hidden_BSD * self.config.embedding_scale
+        for layer in self.layers:
+            hidden_BSD = layer(hidden_BSD)
+        normed_BSD: Tensor = self.norm(hidden_BSD)
+        return normed_BSD
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """[..., V] for normalised hidden states [..., D]."""
+        output = self.words if self.output is None else self.output
+        logits = F.linear(hidden, output.weight)
+        cap = self.config.final_softcap
+        return cap * torch.tanh(logits / cap) if cap else logits
+
+    def forward(self, input_ids_BS: Tensor) -> Tensor:
+        """Logits [B, S, V]; those at token i are of token i + 1. S is at most max_positions."""
+        return self.logits(self.hidden_states(input_ids_BS))
