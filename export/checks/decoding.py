@@ -16,8 +16,8 @@ import onnx
 import torch
 
 from export.errors import ExportError
+from export.graphs.cached_decoder import DecoderNetwork
 from export.graphs.graph import open_session
-from models.networks.gpt import GPT
 from service.generation.decoder import OnnxDecoder
 from service.generation.decoder_interface import Decoder
 from service.generation.step_logits import StepLogits
@@ -90,7 +90,7 @@ def open_graph(
 
 
 def measure_parity(
-    network: GPT,
+    network: DecoderNetwork,
     model: onnx.ModelProto,
     *,
     is_exact: bool,
@@ -187,7 +187,7 @@ class _Greedy:
         return [prompt[done:]], [done]
 
 
-def _with_network(network: GPT) -> Recompute:
+def _with_network(network: DecoderNetwork) -> Recompute:
     def recompute(num_prompt_tokens: int, row: Row) -> np.ndarray:
         with torch.inference_mode():
             logits_SV = network(torch.tensor([row]))[0].float().numpy()

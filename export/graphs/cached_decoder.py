@@ -2,9 +2,10 @@
 
 The operator is com.microsoft.GroupQueryAttention: `past` and `present` may be one buffer
 `[B, Hkv, T, Dh]` with room for T tokens, of which each row uses as many as `seqlens_k` says. It
-needs no mask, and no positions where they are added before it. The graph serves prompts and single
-tokens alike: only S differs. Query, key and value are one product: where weights are quantised,
-their input is rounded once.
+needs no mask, and no positions: they are added before it, or it rotates queries and keys by the
+places that follow from `seqlens_k` (`position_ids` is then read by nothing). The graph serves
+prompts and single tokens alike: only S differs. Query, key and value are one product: where weights
+are quantised, their input is rounded once.
 
     input_ids [B, S], position_ids [B, S]    int64, right-padded
     seqlens_k [B]                            int32: tokens in the cache after this run, minus one
@@ -21,20 +22,32 @@ docs/cuda.md says what was verified on CUDA.
 
 import copy
 from dataclasses import dataclass
-from typing import Any, Self
+from functools import partial
+from typing import Any, Self, TypeAlias
 
 import onnx
 import torch
 from torch import Tensor, nn
 
+from export.errors import ExportError
+from export.graphs.gated_layers import PackedFeedForward, RopeTables, grouped_options, joined
 from export.graphs.graph import DTYPES, check_fused, clean, export_program
 from models.networks.attention import MultiHeadAttention
 from models.networks.gpt import GPT, DecoderLayer
+from models.networks.llama import (
+    GatedFeedForward,
+    GroupedAttention,
+    GroupedAttentionCore,
+    Llama,
+    LlamaLayer,
+)
 from service.contract.manifest import Precision
 from service.generation.decoder import INPUTS as INPUTS_BUT_POSITIONS
 from service.generation.decoder import POSITIONS, cache_names
 
 OPERATOR = "GroupQueryAttention"
+ROTATED_MULTIPLE = 16  # the operator rotates heads whose size is a multiple of this
+DecoderNetwork: TypeAlias = GPT | Llama
 INPUTS = (*INPUTS_BUT_POSITIONS, POSITIONS)
 NUM_ROWS, NUM_CACHED = 2, 16  # of the example that is traced: no two sizes are equal
 
@@ -62,16 +75,17 @@ class StepExample:
         return cls(tensors, (per_token, per_token, {0: rows}, {}, {0: positions}), rows)
 
 
-def trace_decoder(network: GPT, *, precision: Precision = "fp32") -> onnx.ModelProto:
+def trace_decoder(network: DecoderNetwork, *, precision: Precision = "fp32") -> onnx.ModelProto:
     """The graph of a decoder, or `ExportError` unless each layer's attention became one node.
 
     `precision` is of weights and caches: the CPU takes fp32 and fp16, CUDA fp16 and bf16.
     """
+    check_sizes(network)
     dtype = DTYPES.get(precision, torch.float32)
     decoder = CachedDecoder(copy.deepcopy(network).eval(), CachedAttention).to(dtype)
     config = network.config
     pasts, presents = zip(*cache_names(config.num_layers), strict=True)
-    size = (NUM_ROWS, config.num_heads, NUM_CACHED, config.head_size)
+    size = (NUM_ROWS, config.num_kv_heads, NUM_CACHED, config.head_size)
     step, cached = StepExample.made(), torch.export.Dim("cache")
     tensors = (*step.tensors, *(torch.zeros(size, dtype=dtype) for _ in pasts))
     (of_ids, of_positions, *of_others), of_cache = step.shapes, {0: step.rows, 2: cached}
@@ -82,17 +96,30 @@ def trace_decoder(network: GPT, *, precision: Precision = "fp32") -> onnx.ModelP
     return model
 
 
+def check_sizes(network: DecoderNetwork) -> None:
+    """Raise `ExportError` for heads that the operator cannot rotate."""
+    config = network.config
+    if isinstance(network, Llama) and config.head_size % ROTATED_MULTIPLE:
+        raise ExportError(
+            f"head_size is {config.head_size}, but rotated heads must be multiples of "
+            f"{ROTATED_MULTIPLE}: that is what ONNX Runtime's {OPERATOR} takes"
+        )
+
+
 class CachedDecoder(nn.Module):
     """The network's own weights and layers, but for attention, which is given a cache."""
 
-    def __init__(self, network: GPT, attention: "type[CachedAttention]") -> None:
+    def __init__(self, network: DecoderNetwork, attention: "type[CachedAttention]") -> None:
         super().__init__()
         self.network = network
         self.num_lengths = attention.num_lengths
+        tables = RopeTables(network.config.max_positions)
         self.attentions = nn.ModuleList()
         for layer in network.layers:
-            assert isinstance(layer, DecoderLayer)
-            self.attentions.append(attention(layer.attention))
+            assert isinstance(layer, DecoderLayer | LlamaLayer)
+            self.attentions.append(attention(layer.attention, tables))
+            if isinstance(layer.feed_forward, GatedFeedForward):
+                layer.feed_forward = PackedFeedForward(layer.feed_forward)  # type: ignore[assignment]
 
     def forward(
         self, input_ids_BS: Tensor, position_ids_BS: Tensor, *others: Tensor
@@ -103,18 +130,17 @@ class CachedDecoder(nn.Module):
             others[self.num_lengths :],
         )
         network = self.network
-        hidden_BSD = network.words(input_ids_BS) + network.positions.table(position_ids_BS)
+        hidden_BSD = network.embedded(input_ids_BS, position_ids_BS)
         presents: list[Tensor] = []
         for index, (layer, attention) in enumerate(
             zip(network.layers, self.attentions, strict=True)
         ):
-            assert isinstance(layer, DecoderLayer)
-            attended_BSD, *present = attention(
-                layer.attention_norm(hidden_BSD), (pasts[2 * index], pasts[2 * index + 1]), lengths
+            assert isinstance(layer, DecoderLayer | LlamaLayer)
+            assert isinstance(attention, CachedAttention)
+            past = pasts[2 * index], pasts[2 * index + 1]
+            hidden_BSD = layer.around(
+                partial(attention.extending, past, lengths, presents), hidden_BSD
             )
-            hidden_BSD = hidden_BSD + attended_BSD
-            hidden_BSD = hidden_BSD + layer.feed_forward(layer.feed_forward_norm(hidden_BSD))
-            presents += present
         wanted_ND = hidden_BSD.flatten(0, -2).index_select(0, logit_positions_N)
         return network.logits(network.norm(wanted_ND)).float(), *presents
 
@@ -125,31 +151,65 @@ class CachedAttention(nn.Module):
     operator = OPERATOR
     num_lengths = 2  # inputs of the operator behind the caches
 
-    def __init__(self, attention: MultiHeadAttention) -> None:
+    def __init__(
+        self, attention: MultiHeadAttention | GroupedAttention, tables: RopeTables | None = None
+    ) -> None:
         super().__init__()
-        parts = (attention.query, attention.key, attention.value)
-        hidden_size = attention.output.out_features
-        self.query_key_value = nn.Linear(hidden_size, len(parts) * hidden_size, device="meta")
-        self.query_key_value.weight = nn.Parameter(torch.cat([part.weight for part in parts]))
-        self.query_key_value.bias = nn.Parameter(torch.cat([part.bias for part in parts]))
+        parts = attention.query, attention.key, attention.value
+        self.sizes = [part.out_features for part in parts]
+        self.query_key_value = joined(parts)
         self.output = attention.output
-        self.num_heads = attention.num_heads
-        self.scale = attention.head_size**-0.5
+        head_size = attention.head_size
+        self.options: dict[str, Any] = {
+            "num_heads": self.sizes[0] // head_size,
+            "kv_num_heads": self.sizes[1] // head_size,
+            "scale": head_size**-0.5,
+        }
+        self.tables, self.norms = nn.ParameterList(), nn.ModuleList()
+        if isinstance(attention, GroupedAttention):
+            assert isinstance(attention.core, GroupedAttentionCore)
+            assert tables is not None
+            self.options |= grouped_options(attention.core)
+            self.tables = tables.of(attention.core.rope)
+            norms = attention.query_norm, attention.key_norm
+            self.norms.extend(norm for norm in norms if norm is not None)
 
     def forward(
         self, hidden_BSD: Tensor, past: tuple[Tensor, Tensor], lengths: tuple[Tensor, ...]
     ) -> tuple[Tensor, Tensor, Tensor]:
         """The output [B, S, D], and the cache with these tokens in it."""
         packed = self.query_key_value(hidden_BSD)
-        context_BSD, key, value = torch.onnx.ops.symbolic_multi_out(
+        query, key, value = self._normed(packed)
+        context_BSD, present_key, present_value = torch.onnx.ops.symbolic_multi_out(
             f"com.microsoft::{self.operator}",
-            [packed, None, None, *past, *self.placed(lengths)],
-            {"num_heads": self.num_heads, "kv_num_heads": self.num_heads, "scale": self.scale},
+            [query, key, value, *past, *self.placed(lengths)],
+            self.options,
             dtypes=[packed.dtype, past[0].dtype, past[1].dtype],
-            shapes=[hidden_BSD.shape, past[0].shape, past[1].shape],
+            shapes=[(*hidden_BSD.shape[:-1], self.sizes[0]), past[0].shape, past[1].shape],
         )
-        return self.output(context_BSD), key, value
+        output_BSD: Tensor = self.output(context_BSD)
+        return output_BSD, present_key, present_value
+
+    def extending(
+        self,
+        past: tuple[Tensor, Tensor],
+        lengths: tuple[Tensor, ...],
+        presents: list[Tensor],
+        hidden_BSD: Tensor,
+    ) -> Tensor:
+        """The output [B, S, D]; the cache with these tokens in it goes to the end of `presents`."""
+        output_BSD, *present = self.forward(hidden_BSD, past, lengths)
+        presents += present
+        return output_BSD
+
+    def _normed(self, packed: Tensor) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """The operator's first inputs: all as one where nothing is normalised in between."""
+        if not self.norms:
+            return packed, None, None
+        query, key, value = torch.split(packed, self.sizes, dim=-1)
+        of_queries, of_keys = self.norms
+        return of_queries(query), of_keys(key), value
 
     def placed(self, lengths: tuple[Tensor, ...]) -> tuple[Tensor | None, ...]:
         """The operator's inputs behind the caches."""
-        return lengths
+        return (*lengths, *self.tables)

@@ -17,7 +17,7 @@ from export.checks.perplexity import graph_perplexity, network_perplexity, windo
 from export.checks.provider_support import check_supported
 from export.errors import ExportError
 from export.examples import BEGINNINGS, example_fields, of_texts
-from export.graphs.cached_decoder import OPERATOR, trace_decoder
+from export.graphs.cached_decoder import OPERATOR, DecoderNetwork, trace_decoder
 from export.graphs.candidates import with_candidates
 from export.graphs.graph import check_fused, fused_ops
 from export.graphs.int8_cache import Largest, with_int8_cache
@@ -32,6 +32,7 @@ from export.writer import Built, ExportedModel, build_graphs
 from models.checkpoints.chat_templates import end_of_turn
 from models.checkpoints.checkpoint import Checkpoint
 from models.networks.gpt import GPT
+from models.networks.llama import Llama
 from service.contract.manifest import GraphDevice, Manifest, Precision, Variant
 from service.contract.precision import HALF
 
@@ -63,12 +64,14 @@ def export_decoder(
     Perplexity is measured on held-out text, where it is given.
     """
     network, windows = checkpoint.model, None
-    assert isinstance(network, GPT), "others have their own recipe"
+    assert isinstance(network, GPT | Llama), "others have their own recipe"
     if held_out.text is not None:
         ids = checkpoint.tokenizer.encode(held_out.text).ids
         windows = windows_of(ids, network.config.max_positions)
     check_size(network)
     kinds = settings.graphs(AUTO, "paged")
+    if isinstance(network, Llama):
+        check_llama(settings)
     if settings.kv_cache == "int8" and not {kind.precision for kind in kinds} - set(FLOAT):
         raise ExportError(
             f"kv_cache is int8, which is for precisions that round too; precision is "
@@ -79,7 +82,7 @@ def export_decoder(
     manifest = Manifest(
         task="text-generation",
         max_tokens=checkpoint.max_tokens,
-        pad_token_id=network.config.eos_token_id,
+        pad_token_id=next(iter(network.config.eos_token_ids), 0),
         eos_token_ids=_ends(checkpoint, network),
         origin=checkpoint.origin,
         **example_fields(settings, of_texts(BEGINNINGS)),
@@ -97,11 +100,11 @@ def export_decoder(
     )
 
 
-def _ends(checkpoint: Checkpoint, network: GPT) -> tuple[int, ...]:
+def _ends(checkpoint: Checkpoint, network: DecoderNetwork) -> tuple[int, ...]:
     """The tokens that end a text: the network's, and the one that ends a turn of a conversation."""
     spelled = end_of_turn(checkpoint.chat)
     of_turn = checkpoint.tokenizer.token_to_id(spelled) if spelled is not None else None
-    ends = (network.config.eos_token_id, of_turn)
+    ends = (*network.config.eos_token_ids, of_turn)
     return tuple(dict.fromkeys(token_id for token_id in ends if token_id is not None))
 
 
@@ -110,7 +113,7 @@ class _Decoder:
     """One network in any precision; what several of them need is computed once."""
 
     checkpoint: Checkpoint
-    network: GPT
+    network: DecoderNetwork
     settings: ExportSettings
     windows: np.ndarray | None  # of held-out text
     on_step: OnStep
@@ -141,6 +144,7 @@ class _Decoder:
         self.on_step(f"{kind.name}: tracing the graph")
         perplexity: dict[str, float] = {}
         if layout == "paged":
+            assert isinstance(network, GPT), "`check_llama` refuses others"
             graph = trace_paged_decoder(network, precision=precision)
             self.on_step(f"{kind.name}: comparing decoding over blocks with PyTorch")
             parity = check_paged(network, graph, precision)
@@ -181,6 +185,7 @@ class _Decoder:
         if precision in FLOAT:
             return graph, None
         if self.settings.kv_cache == "int8":
+            assert isinstance(network, GPT), "`check_llama` refuses others"
             largest = self._largest_cached(graph)
             self.on_step(f"{precision}: tracing the graph for prompts")
             graph = with_int8_cache(graph, largest)
@@ -223,6 +228,17 @@ class _Decoder:
             lambda done: self.on_step(f"{what}: {done} of {windows.shape[1] - 1} steps"),
         )
         return {"tokens": windows.size, "float": round(exact, 4), "exported": round(by_graph, 4)}
+
+
+def check_llama(settings: ExportSettings) -> None:
+    """Raise `ExportError` for what only GPT's decoders have so far."""
+    if settings.kv_cache == "int8":
+        raise ExportError("kv_cache is int8, which decoders with rotary positions do not have yet")
+    if settings.target != "cpu":
+        raise ExportError(
+            f"target is {settings.target}, but decoders with rotary positions are exported for the "
+            "CPU only"
+        )
 
 
 def check_cost(variant: Variant) -> None:

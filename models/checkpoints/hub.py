@@ -10,12 +10,16 @@ from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
 from models.checkpoints.chat_templates import CHAT_FILES
+from models.checkpoints.weights import INDEX_FILE, WEIGHTS_FILE
 from models.errors import CheckpointError
 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 MODEL_FILES = (
     "config.json",
-    "model.safetensors",
+    "generation_config.json",
+    WEIGHTS_FILE,
+    INDEX_FILE,
+    "model-*-of-*.safetensors",
     "tokenizer.json",
     *CHAT_FILES,
     "vocab.txt",

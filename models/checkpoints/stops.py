@@ -4,16 +4,15 @@ Files disagree: one lists only the end of a document where each turn of a chat e
 token, so that a text would never end. What any of them names ends a text.
 """
 
-import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from models.checkpoints.chat_templates import TOKENIZER_CONFIG, read_chat
 from models.data.tokenizer import TOKENIZER_FILE, read_tokenizer
 from models.errors import SettingError
 from models.json_files import read_object
 
-TEMPLATE_FILE = "chat_template.jinja"
 # The ends of turns that templates of chats write.
 TURN_ENDS = (
     "<|im_end|>",
@@ -53,8 +52,9 @@ def _ids_of_words(folder: Path) -> Iterable[int]:
     if not (folder / TOKENIZER_FILE).is_file():
         return
     tokenizer = read_tokenizer(folder / TOKENIZER_FILE)
-    settings = read_object(folder / "tokenizer_config.json", optional=True)
-    for word in (*_end_of_text(settings), *_ends_in_template(folder, settings)):
+    chat = read_chat(folder)
+    settings = read_object(folder / TOKENIZER_CONFIG, optional=True)
+    for word in (*_end_of_text(settings), *_ends_in_templates(chat)):
         token = tokenizer.token_to_id(word)
         if token is not None:
             yield token
@@ -66,8 +66,6 @@ def _end_of_text(settings: Mapping[str, Any]) -> Iterable[str]:
     return (str(word),) if word else ()
 
 
-def _ends_in_template(folder: Path, settings: Mapping[str, Any]) -> Iterable[str]:
-    path = folder / TEMPLATE_FILE
-    template = path.read_text(encoding="utf-8") if path.is_file() else settings.get("chat_template")
-    text = str(template or "")
-    return (word for word in TURN_ENDS if re.search(re.escape(word), text))
+def _ends_in_templates(chat: Mapping[str, Any]) -> Iterable[str]:
+    texts = [each["template"] for each in chat.get("chat_template", ())]
+    return (word for word in TURN_ENDS if any(word in text for text in texts))

@@ -53,6 +53,15 @@ class GPTConfig(Config):
     def head_size(self) -> int:
         return self.hidden_size // self.num_heads
 
+    @property
+    def num_kv_heads(self) -> int:
+        """Each head of queries has keys of its own."""
+        return self.num_heads
+
+    @property
+    def eos_token_ids(self) -> tuple[int, ...]:
+        return (self.eos_token_id,)
+
     @classmethod
     def tiny(cls) -> Self:
         """4 layers of 192 with 3 heads: 2.6 million weights, for minutes on a processor."""
@@ -114,6 +123,11 @@ class GPT(nn.Module):
             assert isinstance(layer, DecoderLayer)
             nn.init.normal_(layer.attention.output.weight, std=scaled_std)
             nn.init.normal_(layer.feed_forward.contract.weight, std=scaled_std)
+
+    def embedded(self, input_ids: Tensor, position_ids: Tensor) -> Tensor:
+        """[..., D] of tokens at any places, as the first layer takes them."""
+        vectors: Tensor = self.words(input_ids) + self.positions.table(position_ids)
+        return vectors
 
     def hidden_states(self, input_ids_BS: Tensor) -> Tensor:
         """[B, S, D], normalised: what the output layer takes."""

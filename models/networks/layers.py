@@ -16,7 +16,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from functools import partial
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Protocol, Self, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -25,6 +25,7 @@ from torch.nn import functional as F
 from models.errors import SettingError, check_choice, check_range
 from models.networks.attention import MultiHeadAttention
 
+Attend: TypeAlias = Callable[[Tensor], Tensor]  # [B, S, D] -> [B, S, D]
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": F.gelu,
     "gelu_tanh": partial(F.gelu, approximate="tanh"),
@@ -182,9 +183,15 @@ class PreNormLayer(nn.Module):
         self.dropout = nn.Dropout(sizes.dropout)
 
     def forward(self, hidden_BSD: Tensor, padding_mask_BS: Tensor | None = None) -> Tensor:
-        normed_BSD = self.attention_norm(hidden_BSD)
-        attended_BSD = self.attention(normed_BSD, padding_mask_BS, self.is_causal)
-        hidden_BSD = hidden_BSD + self.dropout(attended_BSD)
+        def attend(normed_BSD: Tensor) -> Tensor:
+            attended_BSD: Tensor = self.attention(normed_BSD, padding_mask_BS, self.is_causal)
+            return attended_BSD
+
+        return self.around(attend, hidden_BSD)
+
+    def around(self, attend: Attend, hidden_BSD: Tensor) -> Tensor:
+        """The layer around another attention than its own, which is given normalised states."""
+        hidden_BSD = hidden_BSD + self.dropout(attend(self.attention_norm(hidden_BSD)))
         expanded_BSD = self.feed_forward(self.feed_forward_norm(hidden_BSD))
         output_BSD: Tensor = hidden_BSD + self.dropout(expanded_BSD)
         return output_BSD

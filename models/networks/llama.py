@@ -23,7 +23,7 @@ from torch.nn import functional as F
 from models.errors import SettingError, check_choice, check_range
 from models.networks.attention import causal_mask
 from models.networks.encoder import INITIAL_STD, initialise
-from models.networks.layers import ACTIVATIONS, POSITIVE, Config
+from models.networks.layers import ACTIVATIONS, POSITIVE, Attend, Config
 
 NormPlacement = Literal["pre", "post", "both"]
 QueryKeyNorm = Literal["none", "head", "all"]
@@ -210,6 +210,26 @@ class GroupedAttentionCore(nn.Module):
         return weights @ value_BHSDh.repeat_interleave(groups, dim=1)
 
 
+class HeadNorm(nn.RMSNorm):
+    """Normalises queries or keys [B, S, heads * Dh]: each head by itself, or all at once."""
+
+    def __init__(self, size: int, eps: float) -> None:
+        super().__init__(size, eps)
+        self.size = size
+
+    @classmethod
+    def of(cls, config: LlamaConfig, width: int) -> Self | None:
+        """As the family has it, for queries or keys of `width` values."""
+        sizes = {"head": config.head_size, "all": width}
+        size = sizes.get(config.query_key_norm)
+        return None if size is None else cls(size, config.norm_eps)
+
+    def forward(self, projected: Tensor) -> Tensor:
+        if projected.shape[-1] == self.size:
+            return super().forward(projected)
+        return super().forward(torch.unflatten(projected, -1, (-1, self.size))).flatten(-2)
+
+
 class GroupedAttention(nn.Module):
     """Attention of H heads, groups of which share a head of keys and values."""
 
@@ -223,29 +243,23 @@ class GroupedAttention(nn.Module):
         self.key = nn.Linear(hidden_size, key_size, bias=bias)
         self.value = nn.Linear(hidden_size, key_size, bias=bias)
         self.output = nn.Linear(query_size, hidden_size, bias=config.output_bias)
-        self.norms_heads = config.query_key_norm == "head"
-        sizes = {"head": (config.head_size,) * 2, "all": (query_size, key_size)}
-        query_norm, key_norm = sizes.get(config.query_key_norm, (0, 0))
-        self.query_norm = nn.RMSNorm(query_norm, config.norm_eps) if query_norm else None
-        self.key_norm = nn.RMSNorm(key_norm, config.norm_eps) if key_norm else None
+        self.query_norm = HeadNorm.of(config, query_size)
+        self.key_norm = HeadNorm.of(config, key_size)
         self.core: nn.Module = GroupedAttentionCore(config, layer)
 
     def forward(self, hidden_BSD: Tensor) -> Tensor:
-        query_BHSDh = self.heads(self.query(hidden_BSD), self.query_norm)
-        key_BHSDh = self.heads(self.key(hidden_BSD), self.key_norm)
-        value_BHSDh = self.heads(self.value(hidden_BSD), None)
+        query_BSD, key_BSD = self.query(hidden_BSD), self.key(hidden_BSD)
+        if self.query_norm is not None and self.key_norm is not None:
+            query_BSD, key_BSD = self.query_norm(query_BSD), self.key_norm(key_BSD)
+        query_BHSDh, key_BHSDh = self.heads(query_BSD), self.heads(key_BSD)
+        value_BHSDh = self.heads(self.value(hidden_BSD))
         context_BHSDh: Tensor = self.core(query_BHSDh, key_BHSDh, value_BHSDh)
         output_BSD: Tensor = self.output(context_BHSDh.transpose(1, 2).flatten(2))
         return output_BSD
 
-    def heads(self, projected: Tensor, norm: nn.Module | None) -> Tensor:
-        """[B, heads, S, Dh] of [B, S, heads * Dh], normalised before or after they are split."""
-        if norm is not None and not self.norms_heads:
-            projected = norm(projected)
-        heads = torch.unflatten(projected, -1, (-1, self.head_size))
-        if norm is not None and self.norms_heads:
-            heads = norm(heads)
-        return heads.transpose(1, 2)
+    def heads(self, projected: Tensor) -> Tensor:
+        """[B, heads, S, Dh] of [B, S, heads * Dh]."""
+        return torch.unflatten(projected, -1, (-1, self.head_size)).transpose(1, 2)
 
 
 class GatedFeedForward(nn.Module):
@@ -285,8 +299,12 @@ class LlamaLayer(nn.Module):
         self.feed_forward_output_norm = norm("post")
 
     def forward(self, hidden_BSD: Tensor) -> Tensor:
+        return self.around(self.attention, hidden_BSD)
+
+    def around(self, attend: Attend, hidden_BSD: Tensor) -> Tensor:
+        """The layer around another attention than its own."""
         for before, part, behind in (
-            (self.attention_norm, self.attention, self.attention_output_norm),
+            (self.attention_norm, attend, self.attention_output_norm),
             (self.feed_forward_norm, self.feed_forward, self.feed_forward_output_norm),
         ):
             added_BSD = part(hidden_BSD if before is None else before(hidden_BSD))
@@ -316,11 +334,15 @@ class Llama(nn.Module):
             nn.init.normal_(layer.attention.output.weight, std=scaled_std)
             nn.init.normal_(layer.feed_forward.contract.weight, std=scaled_std)
 
+    def embedded(self, input_ids: Tensor, _: Tensor | None = None) -> Tensor:
+        """[..., D] of tokens, as the first layer takes them; positions come with attention."""
+        vectors: Tensor = self.words(input_ids)
+        scale = self.config.embedding_scale
+        return vectors if scale == 1.0 else vectors * scale
+
     def hidden_states(self, input_ids_BS: Tensor) -> Tensor:
         """[B, S, D], normalised: what the output layer takes."""
-        hidden_BSD = self.words(input_ids_BS)
-        if self.config.embedding_scale != 1.0:
-            hidden_BSD = hidden_BSD * self.config.embedding_scale
+        hidden_BSD = self.embedded(input_ids_BS)
         for layer in self.layers:
             hidden_BSD = layer(hidden_BSD)
         normed_BSD: Tensor = self.norm(hidden_BSD)
