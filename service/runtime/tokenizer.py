@@ -16,6 +16,7 @@ import tokenizers
 
 from service.errors import InvalidArgument, LoadError, PromptTooLong, invalid_field
 from service.runtime.special_texts import Span, SpecialTexts, SpecialToken
+from service.runtime.token_bytes import ByteKind, bytes_of_tokens, kind_of_bytes
 
 Text: TypeAlias = str | tuple[str, str]  # the second is of a pair
 MAX_WINDOWS = 1_024  # of the contexts of one request
@@ -116,14 +117,15 @@ class _Tokenizer:
     @cached_property
     def token_bytes(self) -> tuple[bytes, ...]:
         """By id; empty for special tokens and for ids without one. () if tokens are no bytes."""
-        return _token_bytes(self._whole) if self._is_of_bytes else ()
+        kind = self._byte_kind
+        return bytes_of_tokens(self._whole, kind) if kind else ()
 
     def _bytes_of(self, token_id: int) -> bytes:
         return self.token_bytes[token_id] if token_id < len(self.token_bytes) else b""
 
-    @property
-    def _is_of_bytes(self) -> bool:
-        return isinstance(self._whole.decoder, tokenizers.decoders.ByteLevel)
+    @cached_property
+    def _byte_kind(self) -> ByteKind | None:
+        return kind_of_bytes(self._whole)
 
     @property
     def mask_token(self) -> str:
@@ -309,11 +311,12 @@ class PromptTokenizer(_Tokenizer):
 
     def __init__(self, path: Path, max_tokens: int, max_text_characters: int) -> None:
         super().__init__(path, max_tokens, max_text_characters)
-        if not self._is_of_bytes:
+        if self._byte_kind is None:
             kind = type(self._whole.decoder).__name__
             raise LoadError(
-                f"{path.name}: its decoder is {kind}, generation needs "
-                "ByteLevel: only its tokens are bytes, whatever stands around them"
+                f"{path.name}: its decoder is {kind}, generation needs ByteLevel, or "
+                "SentencePiece's Replace and ByteFallback: only their tokens are bytes, whatever "
+                "stands around them"
             )
         _ = self.token_bytes  # made while the model loads, not for the first request
         added = self._whole.get_added_tokens_decoder()
@@ -328,7 +331,9 @@ class PromptTokenizer(_Tokenizer):
         return self._bytes_of(token_id) or self.spelling(token_id).encode()
 
     def _decoded(self, token_ids: Sequence[int]) -> str:
-        return b"".join(map(self.bytes_of, token_ids)).decode(errors="replace")
+        text = b"".join(map(self.bytes_of, token_ids)).decode(errors="replace")
+        assert self._byte_kind is not None
+        return text.removeprefix(" ") if self._byte_kind.strips_space else text
 
     def encode(self, prompt: str) -> np.ndarray:
         """Token ids int64 [S], 1 <= S <= `max_tokens`, or `InvalidArgument` with the counts."""
@@ -394,27 +399,3 @@ def _read(path: Path) -> tokenizers.Tokenizer:
     tokenizer.no_padding()
     tokenizer.no_truncation()
     return tokenizer
-
-
-def _token_bytes(tokenizer: tokenizers.Tokenizer) -> tuple[bytes, ...]:
-    """Each token's bytes by the library's ByteLevel decoder, before they are decoded as UTF-8."""
-    byte_of = _byte_of_character()
-    special = {id_ for id_, token in tokenizer.get_added_tokens_decoder().items() if token.special}
-    vocabulary = tokenizer.get_vocab(with_added_tokens=True)
-    tokens = [b""] * (max(vocabulary.values(), default=-1) + 1)
-    for token, token_id in vocabulary.items():
-        if token_id in special:
-            continue
-        try:
-            tokens[token_id] = bytes(byte_of[character] for character in token)
-        except KeyError:  # an added token, spelled as it is
-            tokens[token_id] = token.encode()
-    return tuple(tokens)
-
-
-def _byte_of_character() -> dict[str, int]:
-    """GPT-2's alphabet: printable Latin-1 stands for itself, other bytes for 256 and upwards."""
-    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = sorted(set(range(256)) - set(printable))
-    characters = [*map(chr, printable), *(chr(256 + place) for place in range(len(others)))]
-    return dict(zip(characters, [*printable, *others], strict=True))

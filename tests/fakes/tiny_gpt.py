@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import onnx
 import torch
+from tokenizers import Tokenizer
 from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
 
@@ -46,17 +47,22 @@ def tiny_gpt(seed: int = 0, **changes: Any) -> GPT:
     return network.eval()
 
 
-def tiny_generator(network: GPT | None = None, max_tokens: int | None = None) -> Checkpoint:
-    """A checkpoint of a network, by default `tiny_gpt()`."""
-    network = network or tiny_gpt()
+def byte_tokenizer() -> Tokenizer:
+    """A token for each byte, and one that ends a text."""
     pieces = {character: token for token, character in enumerate(sorted(ByteLevel.alphabet()))}
     tokenizer = byte_level(BPE(pieces, []))
     tokenizer.add_special_tokens([END_OF_TEXT])
+    return tokenizer
+
+
+def tiny_generator(network: GPT | None = None, max_tokens: int | None = None) -> Checkpoint:
+    """A checkpoint of a network, by default `tiny_gpt()`."""
+    network = network or tiny_gpt()
     return Checkpoint(
         model=network,
         task="text-generation",
         labels=(),
-        tokenizer=tokenizer,
+        tokenizer=byte_tokenizer(),
         max_tokens=max_tokens or network.config.max_positions,
         origin="random weights",
     )

@@ -1,0 +1,76 @@
+"""Decoders of Llama's kind: the cached graph equals PyTorch in each of the families' forms."""
+
+from typing import Any
+
+import pytest
+
+from export.checks.decoding import measure_parity
+from export.errors import ExportError
+from export.graphs.cached_decoder import trace_decoder
+from export.graphs.graph import fused_ops
+from export.precision.blocks import quantize_blocks
+from export.precision.rows import quantize_rows
+from export.recipes.decoders import LIMITS
+from models.networks.llama import NO_ROPE, Rope
+from tests.fakes.tiny_llama import tiny_llama
+
+WIDE, LOCAL = Rope.default(16), Rope.default(16, 100.0)
+FORMS: dict[str, dict[str, Any]] = {
+    "llama": {},
+    "one head of keys": {"num_kv_heads": 1},
+    "qwen2": {"query_key_value_bias": True},
+    "qwen3": {"query_key_norm": "head", "head_size": 32, "ropes": (Rope.default(32),)},
+    "gemma2": {
+        "norm_placement": "both",
+        "attention_softcap": 5.0,
+        "final_softcap": 3.0,
+        "windows": (8, 0, 8),
+        "activation": "gelu_tanh",
+        "embedding_scale": 8.0,
+    },
+    "gemma3": {
+        "norm_placement": "both",
+        "query_key_norm": "head",
+        "windows": (8, 8, 0),
+        "ropes": (WIDE, LOCAL),
+        "layer_ropes": (1, 1, 0),
+    },
+    "phi-4-mini": {"head_size": 32, "ropes": (Rope(WIDE.inverse_frequencies, 1.2),)},
+    "smollm3": {"layer_ropes": (0, NO_ROPE, 0)},
+    "olmo2": {"norm_placement": "post", "query_key_norm": "all", "is_tied": False},
+    "llama with biases": {
+        "query_key_value_bias": True,
+        "output_bias": True,
+        "feed_forward_bias": True,
+        "attention_scale": 0.1,
+    },
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_decoding_from_the_cache_equals_the_network(form: str) -> None:
+    network = tiny_llama(**FORMS[form])
+    graph = trace_decoder(network)
+    assert fused_ops(graph)["GroupQueryAttention"] == network.config.num_layers
+    LIMITS["fp32"].check(measure_parity(network, graph, is_exact=True))
+
+
+def test_layers_with_one_rope_share_its_tables() -> None:
+    graph = trace_decoder(tiny_llama(**FORMS["gemma3"]))
+    tables = {node.input[7] for node in graph.graph.node if node.op_type == "GroupQueryAttention"}
+    assert len(tables) == 2
+
+
+def test_quantised_graphs_decode_as_they_read_prompts() -> None:
+    network = tiny_llama(query_key_norm="head")
+    graph = trace_decoder(network)
+    for precision, rounded in (
+        ("int8", quantize_rows(graph)),
+        ("int4-weights", quantize_blocks(graph, bits=4)),
+    ):
+        LIMITS[precision].check(measure_parity(network, rounded, is_exact=False))  # type: ignore[index]
+
+
+def test_heads_that_cannot_be_rotated_are_refused_by_name() -> None:
+    with pytest.raises(ExportError, match="head_size is 8, but rotated heads must be multiples"):
+        trace_decoder(tiny_llama(head_size=8, ropes=(Rope.default(8),)))
