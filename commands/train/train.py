@@ -107,7 +107,8 @@ import_checkpoint = command_of(
             "source",
             str,
             "A Hugging Face folder (config.json, model.safetensors, tokenizer.json) of a BERT, "
-            "RoBERTa, DistilBERT, MiniLM or GPT-2 model, or a hub id.",
+            "RoBERTa, DistilBERT, MiniLM or GPT-2 model, of a Llama, Mistral, Qwen, Gemma, Phi, "
+            "SmolLM, OLMo or Granite decoder, or a hub id.",
         ),
         argument(
             "output",

@@ -124,7 +124,7 @@ def read_splits(
 def import_model(source: str, output: Path, settings: ImportSettings) -> None:
     """Read a checkpoint of any kind and write it in Attendant's format."""
     check_replaceable(output)
-    checkpoint = imported(load_checkpoint(source), source, settings)
+    checkpoint = imported(load_checkpoint(source, settings.context), source, settings)
     if settings.origin is not None:
         checkpoint = replace(checkpoint, origin=settings.origin)
     save_checkpoint(checkpoint, output)

@@ -102,8 +102,11 @@ class Checkpoint:
         return self.model
 
 
-def load_checkpoint(source: str | Path) -> Checkpoint:
-    """A checkpoint from our own folder, a Hugging Face folder or, without a folder, a hub id."""
+def load_checkpoint(source: str | Path, context: int | None = None) -> Checkpoint:
+    """A checkpoint from our own folder, a Hugging Face folder or, without a folder, a hub id.
+
+    `context` bounds the tokens of an imported decoder's texts, as `decoder_config` says.
+    """
     folder = Path(source)
     if folder.is_dir():
         origin = folder.resolve().name
@@ -114,7 +117,7 @@ def load_checkpoint(source: str | Path) -> Checkpoint:
     path = folder / CONFIG_FILE
     if read_object(path, optional=True).get("format") == FORMAT:
         return _load_own(folder)
-    pretrained = load_pretrained(folder)
+    pretrained = load_pretrained(folder, context)
     task = kind_of(pretrained.model).task
     tokenizer = load_tokenizer(pretrained.folder, is_byte_level=task == "text-generation")
     with fields_of(path, {}):

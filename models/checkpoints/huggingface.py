@@ -20,6 +20,7 @@ from models.checkpoints.families import FAMILIES, NEXT_SENTENCE, Family
 from models.checkpoints.gpt2 import GPT2, check_gpt2, gpt2_config, gpt2_weights, name_in_gpt2
 from models.checkpoints.llama import (
     ELSEWHERE,
+    WITH_TEXT_CONFIG,
     decoder_config,
     decoder_weights,
     is_decoder,
@@ -37,7 +38,7 @@ from models.checkpoints.weights import (
     read_weights,
 )
 from models.data.tokenizer import load_tokenizer
-from models.errors import CheckpointError
+from models.errors import CheckpointError, SettingError
 from models.json_files import check_only, fields_of, read_object
 from models.networks.encoder import Encoder
 from models.networks.gpt import GPT
@@ -73,12 +74,18 @@ class PretrainedModel:
     folder: Path  # of the weights, and so of the tokenizer
 
 
-def load_pretrained(folder: Path) -> PretrainedModel:
-    """Load the model in a `transformers` or sentence-transformers folder."""
+def load_pretrained(folder: Path, context: int | None = None) -> PretrainedModel:
+    """Load the model in a `transformers` or sentence-transformers folder.
+
+    Raises `CheckpointError`, and `SettingError` for a context that only Llama's kind may have.
+    """
     use = EmbedderFolder.read(folder)
     values = read_object(use.encoder / CONFIG_FILE)
     if is_decoder(values):
-        return load_llama(use.encoder)
+        return load_llama(use.encoder, context)
+    if context is not None:
+        known = ", ".join((*DECODERS, *WITH_TEXT_CONFIG))
+        raise SettingError("context", context, f"left out: it is for decoders, one of {known}")
     return load_gpt2(use.encoder) if values.get("model_type") == GPT2 else load_encoder(use)
 
 

@@ -39,6 +39,14 @@ class ImportSettings(Settings):
         "else not.",
         shown=AS_DECLARED,
     )
+    context: int | None = setting(
+        None,
+        "Decoders: the longest prompt and output together, in tokens. By default what the "
+        "checkpoint states; of Phi's long contexts, the length before they were stretched, as "
+        "longer texts need other positions throughout.",
+        low=1,
+        shown=AS_DECLARED,
+    )
     origin: str | None = setting(
         None,
         "Origin of the weights to record, if the folder's name does not tell it.",

@@ -15,6 +15,8 @@ from tokenizers import Tokenizer
 from models.checkpoints.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
 from models.checkpoints.huggingface import load_llama, load_pretrained
 from models.checkpoints.llama import FAMILIES, decoder_config
+from models.checkpoints.stops import stop_tokens
+from models.errors import SettingError
 from models.networks.llama import Llama
 
 SIZES: dict[str, Any] = {
@@ -362,3 +364,24 @@ def test_an_output_layer_that_is_not_the_word_vectors_is_refused_where_they_are_
     folder = save(CASES["llama"].network(), tie_word_embeddings=True)
     with pytest.raises(CheckpointError, match=r"lm_head.weight differs from model.embed_tokens"):
         loaded(folder)
+
+
+def test_a_context_is_for_decoders_and_at_most_what_the_file_states(save: Save) -> None:
+    folder = save(CASES["llama"].network())
+    with pytest.raises(CheckpointError, match="context is 129, but must be from 1 to 128"):
+        load_checkpoint(folder, 129)
+    assert load_checkpoint(folder, 50).max_tokens == 50
+    edit_config(folder, model_type="bert")
+    with pytest.raises(SettingError, match="context is 50, but must be left out"):
+        load_checkpoint(folder, 50)
+
+
+def test_the_end_of_a_turn_that_a_template_writes_ends_a_text(save: Save) -> None:
+    folder = save(CASES["llama"].network())
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    tokenizer.add_special_tokens(["<|im_end|>"])
+    tokenizer.save(str(folder / "tokenizer.json"))
+    (folder / "chat_template.jinja").write_text("{{ messages[0].content }}<|im_end|>")
+    values = {"vocab_size": 41}
+    ends = stop_tokens(folder, {**values, "eos_token_id": 3})
+    assert ends == (3, tokenizer.token_to_id("<|im_end|>"))
