@@ -129,7 +129,13 @@ ROOMS = {
 ASKING = "commands/ask/"
 DOORS = {
     "onnxruntime": ("service/runtime/session.py", "export/"),
-    "tokenizers": ("service/runtime/tokenizer.py", "models/", "export/", "commands/train/"),
+    "tokenizers": (
+        "service/runtime/tokenizer.py",
+        "service/runtime/token_bytes.py",
+        "models/",
+        "export/",
+        "commands/train/",
+    ),
     "PIL": ("service/runtime/images.py",),
     "prometheus_client": (
         "service/observe/metrics.py",
@@ -210,6 +216,7 @@ POLICY = (
     "runtime/device_errors",
     "runtime/pace",
     "runtime/special_texts",
+    "runtime/token_bytes",
     "runtime/tokenizer",
     "serving/response_cache",
     "serving/tasks/answers",
