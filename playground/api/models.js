@@ -15,11 +15,11 @@ class Models extends EventTarget {
     if (before !== JSON.stringify(models)) this.dispatchEvent(new Event("change"));
   }
 
-  /** The highest version of each model that a screen can use. @param {{tasks: string[], fits?: (model: Model) => boolean}} entry @returns {Model[]} */
+  /** The highest version of each model that a screen can use, in the order of its tasks and by name. @param {{tasks: string[], fits?: (model: Model) => boolean}} entry @returns {Model[]} */
   of({ tasks, fits = () => true }) {
     const best = new Map();
     for (const model of this.list) if (tasks.includes(model.task) && fits(model) && !(+best.get(model.name)?.version > +model.version)) best.set(model.name, model);
-    return [...best.values()].sort((a, b) => a.name.localeCompare(b.name));
+    return [...best.values()].sort((a, b) => tasks.indexOf(a.task) - tasks.indexOf(b.task) || a.name.localeCompare(b.name));
   }
 }
 

@@ -1,7 +1,7 @@
 // Part of the screen of images: where a model's heads look, as a grid of patches over the image.
 
 import { matricesOf, matrixOf, mean, rollout } from "../maths/attention.js";
-import { css, rgb } from "../maths/colour.js";
+import { css, rgb, scale } from "../maths/colour.js";
 import { percent } from "../maths/numbers.js";
 import { h } from "../parts/h.js";
 import { picture } from "../parts/picture.js";
@@ -66,7 +66,29 @@ export function attention(screen) {
     if (next >= 0 && next <= rows * columns) choose(next);
     if (step !== undefined) event.preventDefault();
   });
-  element.append(controls, figure);
+  let tile = 1;
+  const tiles = picture({
+    label: "All heads, a layer in each row", summary: "All heads, a layer in each row. A click shows one.", height: (full) => (tile = Math.min(72, full / (weights?.heads ?? 1))) * (weights?.layers ?? 0),
+    draw: (context, _width, _height, colours) => {
+      for (let each = 0; weights && each < weights.layers * weights.heads; each++) {
+        const [at, one] = [Math.floor(each / weights.heads), each % weights.heads], all = Array.from(matrixOf(weights, at, one)).slice(chosen() * weights.rows).slice(1, weights.rows), most = Math.max(...all);
+        const [left, top, wide, tall] = [one * tile, at * tile, (tile - 6) / columns, (tile - 6) / rows];
+        all.forEach((weight, patch) => {
+          context.fillStyle = css(scale({ ...colours, accent: colours.contrast })(weight / most || 0));
+          context.fillRect(left + (patch % columns) * wide, top + Math.floor(patch / columns) * tall, wide + 0.3, tall + 0.3);
+        });
+        const isShown = view.value === "head" && at === layer.value && one === head.value;
+        [context.strokeStyle, context.lineWidth] = [isShown ? colours.accent : colours.line, isShown ? 3 : 1];
+        context.strokeRect(left + 0.5, top + 0.5, tile - 7, tile - 7);
+      }
+    },
+  });
+  tiles.canvas.addEventListener("click", ({ offsetX, offsetY }) => {
+    if (!weights || offsetX >= tile * weights.heads) return;
+    [view.value, layer.value, head.value] = ["head", Math.floor(offsetY / tile), Math.floor(offsetX / tile)];
+    screen.changed();
+  });
+  element.append(controls, figure, tiles);
   return {
     element,
     /** Asks for all matrices, as many layers at a time as an answer holds, and shows them. @returns {Promise<{label: string, score: number}[]>} the labels */
@@ -85,6 +107,7 @@ export function attention(screen) {
       figure.canvas.ariaLabel = `Attention of ${name} over the patches`;
       figure.summarize(`${name[0].toUpperCase()}${name.slice(1)} looks most at ${nameOf(all.lastIndexOf(most))}, ${percent(most)}; at the class token ${percent(all[0])}. A click or the arrow keys choose a patch.`);
       figure.redraw();
+      tiles.redraw();
       return answer.labels;
     },
   };

@@ -17,7 +17,7 @@ export const hundredths = (value) => fixed(Math.round(100 * value) / 100 + 0, 2)
 /** Vectors in their first two principal components. @param {string[]} names @param {number[][]} vectors @param {(index: number) => boolean} isOn @param {(index: number) => void} [onpick] */
 export function mapOf(names, vectors, isOn, onpick) {
   const { points, shares } = components(vectors), [first, second] = shares.map((share) => percent(share));
-  return scatter({ label: "Map of the vectors", summary: `The two components keep ${percent(shares[0] + shares[1])} of the variance: what is near here may still differ.`, points: points.map(([x, y], index) => ({ x, y, label: names[index], note: "", kind: isOn(index) ? "on" : "" })), xTitle: `first component, ${first}`, yTitle: `second, ${second}`, onpick });
+  return scatter({ label: "Map of the vectors", summary: `The two components keep ${percent(shares[0] + shares[1])} of the variance: what is near here may still differ.`, points: points.map(([x, y], index) => ({ x, y, label: names[index], note: `${fixed(x, 2)}, ${fixed(y, 2)}`, kind: isOn(index) ? "on" : "" })), xTitle: `first component, ${first}`, yTitle: `second, ${second}`, onpick });
 }
 
 /** The words nearest to a − b + c, of the whole vocabulary. @param {import("../parts/screen.js").Screen} screen @param {HTMLElement} into */

@@ -13,6 +13,7 @@ from playwright.async_api import Page, Request, expect
 
 from tests.fakes.tasks import file_of
 from tests.playground.browsers import Opened
+from tests.playground.test_accessibility import TAGS, violations
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 SETTINGS = {"max_texts": 64, "max_image_bytes": 100_000}
@@ -171,3 +172,22 @@ async def test_a_permalink_has_the_drawing(tab: Opened) -> None:
     await expect(page).to_have_url(re.compile("drawing="))
     await page.reload()
     assert await labels_shown(page) == before
+
+
+async def test_a_drawing_its_attention_and_the_table_break_no_rule_of_axe(tab: Opened) -> None:
+    page = await tab.open("#/images?model=seen&view=head")
+    await page.set_viewport_size({"width": 1280, "height": 2000})  # the strip covers nothing
+    await draw(page, (0.3, 0.2), (0.7, 0.8))
+    await page.get_by_role("button", name="Add to table").click()
+    await expect(page.get_by_role("region", name="Labels of several images")).to_be_visible()
+    await expect(page.get_by_role("heading", name="Attention over patches")).to_be_visible()
+    assert await violations(page, TAGS) == []
+
+
+async def test_a_click_on_one_of_all_heads_shows_it(tab: Opened) -> None:
+    page = await tab.open("#/images?model=seen")
+    await draw(page, (0.3, 0.2), (0.7, 0.8))
+    await page.get_by_role("img", name="All heads").click(position={"x": 100, "y": 90})
+    await expect(page.get_by_role("radio", name="One head")).to_be_checked()
+    await expect(page.get_by_label("Layer, from 0")).to_have_value("1")
+    await expect(page.get_by_label("Head, from 0")).to_have_value("1")

@@ -7,6 +7,7 @@ import pytest
 from playwright.async_api import Page, expect
 
 from tests.playground.browsers import Opened
+from tests.playground.test_accessibility import TAGS, violations
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 # The fakes' texts have 5 at most in a request.
@@ -181,3 +182,10 @@ async def test_a_word_in_several_sentences_is_compared_layer_by_layer(tab: Opene
     await page.get_by_label("Word that all lines have").fill("cash")
     await page.keyboard.press("Control+Enter")
     await expect(page.get_by_text("Line 1 does not have the word “cash”.")).to_be_visible()
+
+
+async def test_no_view_breaks_a_rule_of_axe(tab: Opened) -> None:
+    page = await filled(tab, "mini", LINES)
+    for view in ("Heat map", "Ranking", "Map", "Vector"):
+        await page.get_by_role("tab", name=view, exact=True).click()
+        assert await violations(page, TAGS) == [], view
