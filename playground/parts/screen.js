@@ -82,8 +82,7 @@ export class Screen {
 
   /** Runs the action; one that is running is stopped first. */
   async run() {
-    if (!this.#action) return;
-    if (this.entry.tasks.length && !this.model) return this.wrong(new ApiError(404, "The model is not served any more."));
+    if (!this.#action || (this.entry.tasks.length && !this.model)) return; // `gone` says so
     this.stop();
     const running = this.#running = new AbortController(), { signal } = running, started = performance.now();
     this.#hasRun = true;

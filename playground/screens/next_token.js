@@ -90,7 +90,7 @@ function nextTokens({ candidates, prompt, output }, settings, biases, size, onpi
 /** What the settings cut off, and what is not known. */
 function limits(count, kept, cut, beyond, isExact) {
   const share = isExact ? percent(beyond) : `about ${percent(beyond)}, as their single probabilities are not known`;
-  return [cut && `${cut[0].toUpperCase()}${cut.slice(1)} keeps ${kept} of ${count}${isExact ? "" : ", estimated"}.`, beyond > 0 && `The server gives the ${count} likeliest tokens; all others together have ${share}.`].filter(Boolean).join(" ") || "A token that is chosen is appended.";
+  return [cut && `${cut[0].toUpperCase()}${cut.slice(1)} keeps ${kept} of ${count}${isExact ? "" : ", estimated"}.`, beyond > 0 && `The server gives the ${count} likeliest tokens; all others together have ${share}.`, "The line in a bar is the probability before the settings."].filter(Boolean).join(" ");
 }
 
 /** How surprising each token of a text of so many characters is after those before it. */
