@@ -77,12 +77,12 @@ function nextTokens({ candidates, prompt, output }, settings, biases, size, onpi
   const cells = rows.map((row) => {
     const label = spelt(row), before = Math.exp(row.logprob), step = (by, words) => h("button", { type: "button", class: "plain", "aria-label": `${words} the bias of ${label}`, data: { key: `${row.id}${by}` }, onclick: () => onbias(row.id, by) }, by > 0 ? "+" : "−");
     return [h("button", { type: "button", class: "plain mono", title: "Append and go on", onclick: () => onpick(row) }, label || "(empty)"), row.id, fixed(row.edited, 2),
-      h("span", { class: "track", title: `${percent(before)} before the settings` }, h("span", { class: "fill", style: { "--share": row.probability / most } }), h("span", { class: "was", style: { "--share": before / most } })),
+      h("div", { class: "track", title: `${percent(before)} before the settings` }, h("span", { class: "fill", style: { "--share": row.probability / most } }), h("span", { class: "was", style: { "--share": before / most } })),
       ...(row.isKept ? [percent(row.probability), percent(row.cumulated)] : ["–", "–"]), h("span", { class: "bias" }, step(-1, "Lower"), h("span", null, fixed(biases[row.id] ?? 0, 0)), step(1, "Raise"))];
   });
   const made = table(["Token", "Id", "Logit", "Share", "Probability", "Cumulated", "Bias"], cells, { caption: "Likeliest next tokens" });
   made.classList.add("shape");
-  made.querySelectorAll("tbody tr").forEach((row, index) => { row.className = index >= kept ? "out" : index === kept - 1 && cut ? "last" : ""; });
+  made.querySelectorAll("tbody tr").forEach((row, index) => { row.className = index >= kept ? "soft" : index === kept - 1 && cut ? "last" : ""; });
   const values = () => [["token", "id", "logit", "probability", "cumulated"], ...rows.map((row) => [spelled(row.bytes), row.id, row.edited, row.probability, row.cumulated])];
   return [h("div", { class: "row spread" }, h("p", { class: "small soft" }, limits(rows.length, kept, cut, beyond, certainty === "exact")), tableButtons("next-token", values)), made];
 }
@@ -90,7 +90,7 @@ function nextTokens({ candidates, prompt, output }, settings, biases, size, onpi
 /** What the settings cut off, and what is not known. */
 function limits(count, kept, cut, beyond, isExact) {
   const share = isExact ? percent(beyond) : `about ${percent(beyond)}, as their single probabilities are not known`;
-  return [cut && `${cut[0].toUpperCase()}${cut.slice(1)} keeps ${kept} of ${count}${isExact ? "" : ", estimated"}.`, beyond > 0 && `The server gives the ${count} likeliest tokens; all others together have ${share}.`, "The line in a bar is the probability before the settings."].filter(Boolean).join(" ");
+  return [cut && `${cut[0].toUpperCase()}${cut.slice(1)} keeps ${kept} of ${count}${isExact ? "" : ", estimated"}.`, beyond > 0 && `The server gives the ${count} likeliest tokens; all others together have ${share}.`, "Lines mark the probability before the settings."].filter(Boolean).join(" ");
 }
 
 /** How surprising each token of a text of so many characters is after those before it. */
