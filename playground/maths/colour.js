@@ -10,7 +10,7 @@ export const rgb = (text) => {
 export const mixed = (from, to, share) => from.map((each, index) => Math.round(each + (to[index] - each) * share));
 
 /**
- * Colours by value: 0 to 1 from the paper to the accent; or -1 to 1 from the contrast colour over the paper to the accent.
+ * Colours by value: 0 to 1 from paper to accent; or -1 to 1 from contrast over paper to accent.
  * @param {Record<string, string>} palette @param {boolean} [isSigned] @returns {(value: number) => number[]}
  */
 export function scale(palette, isSigned = false) {

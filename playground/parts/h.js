@@ -2,7 +2,7 @@
 
 /**
  * An element: `class`, `on...` listeners, `style` (custom properties), `data`, then attributes.
- * Boolean attributes are there or not; `value`, `checked`, `disabled`, `hidden` and the like are properties.
+ * What an element has as a property is set as one.
  * @param {string} tag @param {Object} [props] @param {...any} children @returns {HTMLElement}
  */
 export function h(tag, props, ...children) {
@@ -33,7 +33,7 @@ export function fill(element, ...children) {
   return element;
 }
 
-/** Moves the focus among `items()` by arrow keys, Home and End, so that a group is one stop of Tab (roving tabindex). */
+/** Arrow keys, Home and End move among `items()`; the group is one stop of Tab (roving tabindex). */
 export function roving(group, items, { columns = 1, onmove } = {}) {
   group.addEventListener("focusin", (event) => {
     for (const item of items()) item.tabIndex = item === event.target ? 0 : -1;

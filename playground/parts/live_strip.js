@@ -11,7 +11,7 @@ const EVERY_MS = 1000, SECONDS = 60, WINDOW = 10; // rates are over ten seconds,
 const answers = new History(WINDOW + 1), gauges = [];
 let timer = null, isPaused = false, pause, text;
 
-/** A number with its last minute. @param {(rates: any, now: any) => [string, number, number[]?]} read text, the value of this second, and what is drawn in place of the last minute */
+/** A number and its last minute. `read` gives the text, the value of this second, and what is drawn in place of the minute. */
 function gauge(label, title, read) {
   const value = h("b", null, "–"), canvas = h("canvas", { width: 120, height: 40, "aria-hidden": "true" });
   gauges.push({ read, value, canvas, history: new History(SECONDS) });

@@ -9,7 +9,7 @@ import { announce, copyButton, debounced, download, fill, h } from "./h.js";
 import { requestDrawer } from "./request_drawer.js";
 import { tip } from "./shapes.js";
 
-/** One screen in the page. `build(screen)` of its file declares controls, the action and where results go. */
+/** One screen in the page; `build(screen)` of its file declares what is in it. */
 export class Screen {
   /** @type {Map<string, controls.Control>} */
   #controls = new Map();
@@ -35,7 +35,7 @@ export class Screen {
     fill(main, this.element);
   }
 
-  /** The chosen model. @returns {import("../api/models.js").Model} */
+  /** The chosen model. */
   get model() { return this.models.find((model) => model.name === this.selector?.value) ?? this.models[0]; }
 
   /** Controls over the whole width, above the result. */
@@ -69,7 +69,7 @@ export class Screen {
 
   /**
    * What Run does. `auto`: it runs by itself so many milliseconds after a change, the latest wins.
-   * @param {(context: {model: import("../api/models.js").Model, signal: AbortSignal, call: Function, stream: Function}) => Promise<void>} run
+   * `run` gets `{model, signal, call, stream}`, and may return the words of the status.
    */
   action(run, { label = "Run", auto, into = this.input } = {}) {
     this.#action = run;
@@ -160,7 +160,7 @@ export class Screen {
 
   #save() { if (this.element.isConnected) history.replaceState(null, "", write(this.entry.id, this.#values())); }
 
-  /** Sets controls by name; texts are read as the control's own value is. @param {Record<string, any>} values */
+  /** Sets controls by name; texts are read as the control's own value is. */
   restore(values) {
     for (const [name, control] of this.#controls) {
       if (!(name in values)) continue;
@@ -168,7 +168,7 @@ export class Screen {
     }
   }
 
-  /** Puts an example into the controls and runs it: a text into the main one, fields into those of their names. */
+  /** Puts an example into the controls, and runs it. */
   show(example) {
     this.restore(this.#valuesOf(example));
     this.onexample?.(example);
