@@ -47,7 +47,7 @@ def token_routes() -> tuple[Route, ...]:
 async def tokenize(request: Request) -> Reply:
     asked = await request.json(TokenizeRequest)
     if asked.messages is not None:
-        raise unsupported("messages", "no model that is served has a chat template")
+        raise unsupported("messages", "/v1/chat/completions counts its tokens in usage")
     if asked.prompt is None:
         raise invalid("prompt is missing", "prompt")
     name = await name_of(request, asked.model)

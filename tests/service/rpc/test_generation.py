@@ -323,6 +323,8 @@ async def test_a_generative_model_shows_its_tokens_and_its_manifest(served: Serv
         example="once upon a time",
         origin="nowhere",
         eos_token_ids=[END_ID],
+        examples=[text_pb.Example(text="once upon a time")],
+        vocabulary_size=END_ID + 1,
     )
 
 

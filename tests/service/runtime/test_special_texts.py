@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer
 from tokenizers.normalizers import Lowercase
+from tokenizers.processors import TemplateProcessing
 
 from service.errors import InvalidArgument
 from service.runtime.special_texts import MARKS, SpecialTexts, SpecialToken
@@ -119,3 +120,20 @@ def test_a_mark_is_a_character_that_no_text_has() -> None:
 def test_half_a_surrogate_pair_is_refused(tokenizer: PromptTokenizer) -> None:
     with pytest.raises(InvalidArgument, match="half of a surrogate pair"):
         tokenizer.encode_marked("\ud800", MARKS[0])
+
+
+def test_what_the_tokenizer_adds_to_plain_prompts_stands_once_in_a_rendered_one(
+    tmp_path: Path,
+) -> None:
+    """The beginning of a text, which the template writes itself."""
+    path = tmp_path / "tokenizer.json"
+    prompts(tmp_path, START, END)
+    tokenizer = Tokenizer.from_file(str(path))
+    start = tokenizer.token_to_id(START)
+    tokenizer.post_processor = TemplateProcessing(
+        single=f"{START} $A", special_tokens=[(START, start)]
+    )
+    tokenizer.save(str(path))
+    adding = PromptTokenizer(path, 100, 100)
+    assert adding.encode("a").tolist() == [start, ord("a")]
+    assert adding.encode_marked(f"{START}a", MARKS[0]).tolist() == [start, ord("a")]
