@@ -13,6 +13,14 @@ export function pairs(first, second) {
   return first.filter((fill) => other.has(fill.token_id)).map(({ token, token_id: id, logprob }) => ({ token, first: logprob, second: other.get(id), ratio: logprob - other.get(id) }));
 }
 
+/** Pairs of texts that differ in one word, with the words. @param {string[]} texts @returns {[string, string, string][]} */
+export function siblings(texts) {
+  return texts.flatMap((one, index) => texts.slice(index + 1).flatMap((other) => {
+    const [left, right] = [one.split(" "), other.split(" ")], differ = left.flatMap((word, at) => (word === right[at] ? [] : [`${word} / ${right[at]}`]));
+    return left.length === right.length && differ.length === 1 ? [[differ[0], one, other]] : [];
+  }));
+}
+
 /** How rows are ordered, by name. */
 export const ORDERS = {
   difference: (a, b) => Math.abs(b.ratio) - Math.abs(a.ratio),

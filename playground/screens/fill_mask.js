@@ -1,5 +1,6 @@
 // Fill the mask: under two prompts, or in templates with words.
 
+import { siblings } from "../maths/fills.js";
 import { h } from "../parts/h.js";
 import { maskPrompts } from "./mask_prompts.js";
 import { maskTemplates } from "./mask_templates.js";
@@ -21,7 +22,8 @@ export default function build(screen) {
   const modes = { one: maskPrompts(screen, boxes.one), many: maskTemplates(screen, boxes.many) };
   screen.onmodel = ({ mask_token: mask, examples }) => {
     modes.one.spell(mask);
-    screen.presets = [...PRESETS.map((preset) => preset.map((text) => text.replaceAll("[MASK]", () => mask))), ...examples.map(({ text }) => [text, text, ""])]
+    const own = examples.map(({ text }) => text);
+    screen.presets = [...PRESETS.map((preset) => preset.map((text) => text.replaceAll("[MASK]", () => mask))), ...siblings(own), ...own.map((text) => [text, text, ""])]
       .map(([title, first, second]) => ({ title, values: { mode: "one", first, second, candidates: "" } }));
   };
   screen.action((context) => modes[mode.value].run(context));

@@ -25,7 +25,7 @@ export function maskTemplates(screen, into) {
       const { fills } = results[index].masks[0];
       return [...given, ...(known.length ? known.map((word) => fills.find(({ token }) => token === word).score) : fills.map(({ token, score }) => `${token} ${percent(score)}`))];
     });
-    const head = ["Text", "Word", ...(known.length ? known : ["1st", "2nd", "3rd"])], shown = (value, column) => (typeof value === "number" ? percent(value) : h("span", { class: column > 1 ? "whole" : null }, visible(value)));
+    const head = ["Text", "Word", ...(known.length ? known : ["1st", "2nd", "3rd"])], shown = (value, column) => (typeof value === "number" ? percent(value) : h("span", { class: ["long", null][column] ?? "whole" }, visible(value)));
     fill(screen.result, reasons.map((text) => h("p", { class: "notice" }, text)), table(head, rows.map((row) => row.map(shown)), { caption: "Fills of each template and word" }), h("div", null, tableButtons("templates", () => [head, ...rows])));
   } };
 }

@@ -4,7 +4,7 @@ import { test } from "node:test";
 import { bytesOf, hex, idsOf, textOf } from "../../playground/maths/bytes.js";
 import { writeCsv } from "../../playground/maths/csv.js";
 import { parseCsv, textsOf } from "../../playground/maths/pasted.js";
-import { ORDERS, filled, pairs, times, union } from "../../playground/maths/fills.js";
+import { ORDERS, filled, pairs, siblings, times, union } from "../../playground/maths/fills.js";
 import { placed, ticks } from "../../playground/maths/places.js";
 import { nested } from "../../playground/maths/spans.js";
 import { batches, without, words } from "../../playground/maths/words.js";
@@ -18,6 +18,10 @@ test("pairs have the log of the ratio of both probabilities", () => {
   assert.deepEqual(union([first, second]), ["oil", "art"]);
   assert.deepEqual(pairs(first, second).sort(ORDERS.second).map((row) => row.token), ["art", "oil"]);
   assert.deepEqual(["as likely", "2.0 times as likely", "20.0 times as likely", "1097 times as likely"], [times(0.001), times(-Math.LN2), times(Math.log(20)), times(7)]);
+});
+
+test("texts that differ in one word are a pair", () => {
+  assert.deepEqual(siblings(["The list has it.", "A list has it.", "The list had it", "The list has it. now"]), [["The / A", "The list has it.", "A list has it."]]);
 });
 
 test("a fill stands where the mask stood", () => {
