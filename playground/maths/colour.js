@@ -20,11 +20,3 @@ export function scale(palette, isSigned = false) {
 
 /** @param {number[]} colour @param {number} [alpha] */
 export const css = (colour, alpha = 1) => `rgb(${colour.join(" ")} / ${alpha})`;
-
-/** As contrast counts it. */
-const luminance = (colour) => 0.05 + [0.2126, 0.7152, 0.0722].reduce((sum, share, index) => sum + share * (colour[index] / 255) ** 2.2, 0);
-/** That of two colours which has more contrast with another. @param {number[]} below @param {string} one @param {string} other */
-export function legible(below, one, other) {
-  const [dark, light] = [one, other].sort((a, b) => luminance(rgb(a)) - luminance(rgb(b)));
-  return luminance(below) ** 2 > luminance(rgb(dark)) * luminance(rgb(light)) ? dark : light;
-}

@@ -7,7 +7,7 @@ import { visible } from "../maths/visible.js";
 import { copyButton, fill, h } from "../parts/h.js";
 import { heatMap, picture } from "../parts/picture.js";
 import { bars, tabs } from "../parts/shapes.js";
-import { analogy, hundredths, inContext, mapOf } from "./word_vectors.js";
+import { analogy, inContext, mapOf, written } from "./word_vectors.js";
 
 const MOST_ORDERED = 150; // texts; an order of more takes long
 
@@ -72,7 +72,7 @@ export default function build(screen) {
     const summary = ranked.length ? `The likest to line ${at + 1} is line ${ranked[0].index + 1}, ${ranked[0].text}.` : "";
     const panel = (label, ...children) => ({ label, panel: h("div", { class: "stack" }, children) });
     const pages = [
-      panel("Heat map", heatMap({ label: "How alike the texts are", values: order.flatMap((row) => order.map((column) => alike[row][column])), rows: order.map((index) => `${index + 1} ${all[index]}`), columns: order.map((index) => String(index + 1)), isSigned: !!vectors, most, format, short: vectors ? hundredths : (value) => `${Math.round(100 * value)} %`, summary, cell: 44, onpick: (row) => pick(order[row]) })),
+      panel("Heat map", heatMap({ label: "How alike the texts are", values: order.flatMap((row) => order.map((column) => alike[row][column])), rows: order.map((index) => `${index + 1} ${all[index]}`), columns: order.map((index) => String(index + 1)), isSigned: !!vectors, most, format, written: vectors ? written : (value, ...colours) => written(value, ...colours, `${Math.round(100 * value)} %`), summary, cell: 44, onpick: (row) => pick(order[row]) })),
       panel("Ranking", h("p", null, h("span", { class: "soft" }, "Likest to "), visible(all[at])), bars(ranked, { most, onpick: ({ index }) => pick(index), label: summary })),
       ...(vectors ? [panel("Map", mapOf(all, vectors, (index) => index === at, pick)), panel("Vector", h("p", null, visible(all[at])), ...stripe(vectors[at]))] : []),
     ];

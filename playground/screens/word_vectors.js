@@ -1,6 +1,7 @@
 // Parts of the screen of similarity: words by analogy, and one word in several sentences, layer by layer.
 
 import { ApiError } from "../api/client.js";
+import { legible } from "../maths/contrast.js";
 import { fixed, percent } from "../maths/numbers.js";
 import { fromUtf16 } from "../maths/offsets.js";
 import { components, cosine, matrix, mean } from "../maths/vectors.js";
@@ -11,8 +12,8 @@ import { bars } from "../parts/shapes.js";
 
 const PER_CALL = 1000; // words
 
-/** Two digits, and no sign of a zero. @param {number} value */
-export const hundredths = (value) => fixed(Math.round(100 * value) / 100 + 0, 2);
+/** What a heat map writes into its cells: two digits, and no sign of a zero. */
+export const written = (value, below, colours, text = fixed(Math.round(100 * value) / 100 + 0, 2)) => [text, legible(below, [colours.ink, colours["on-accent"]])];
 
 /** Vectors in their first two principal components. @param {string[]} names @param {number[][]} vectors @param {(index: number) => boolean} isOn @param {(index: number) => void} [onpick] */
 export function mapOf(names, vectors, isOn, onpick) {
@@ -89,7 +90,7 @@ export function inContext(screen, into) {
       const columns = layers.map((_, at) => (at ? `layer ${at}` : "embeddings"));
       return () => {
         const at = Math.min(layer.value, model.num_layers), chosen = Math.min(line.value, texts.length) - 1, alike = matrix(layers[at]).flat();
-        const byLayer = texts.flatMap((_, row) => layers.map((vectors) => cosine(vectors[chosen], vectors[row]))), least = Math.min(...alike, ...byLayer), options = { least, summary: `Full colour is 1, none ${fixed(least)}.`, rows: texts.map((each, index) => `${index + 1} ${each}`), most: 1, cell: 44, short: hundredths };
+        const byLayer = texts.flatMap((_, row) => layers.map((vectors) => cosine(vectors[chosen], vectors[row]))), least = Math.min(...alike, ...byLayer), options = { least, summary: `Full colour is 1, none ${fixed(least)}.`, rows: texts.map((each, index) => `${index + 1} ${each}`), most: 1, cell: 44, written };
         fill(screen.result, h("h2", null, `“${text}” at ${columns[at]}`), heatMap({ ...options, label: `Cosines at ${columns[at]}`, values: alike, columns: texts.map((_, index) => String(index + 1)) }),
           h("h2", null, `Compared with line ${chosen + 1}, by layer`), heatMap({ ...options, label: "Cosines by layer", values: byLayer, columns, onpick: (_, picked) => { layer.value = picked; screen.changed(); } }));
       };

@@ -2,7 +2,8 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { legible, scale } from "../../playground/maths/colour.js";
+import { scale } from "../../playground/maths/colour.js";
+import { legible } from "../../playground/maths/contrast.js";
 
 const LIGHT = { panel: "rgb(255, 255, 255)", accent: "rgb(28, 95, 201)", contrast: "rgb(176, 74, 0)", ink: "rgb(26, 31, 39)", "on-accent": "rgb(255, 255, 255)" };
 const DARK = { panel: "rgb(23, 27, 33)", accent: "rgb(125, 177, 255)", contrast: "rgb(255, 166, 87)", ink: "rgb(228, 232, 238)", "on-accent": "rgb(12, 20, 32)" };
@@ -12,7 +13,7 @@ test("text on any colour of a scale has a contrast of 3.75 at least, in both sch
   const luminance = (colour) => 0.2126 * linear(colour[0]) + 0.7152 * linear(colour[1]) + 0.0722 * linear(colour[2]);
   for (const palette of [LIGHT, DARK]) {
     for (let value = -1; value <= 1; value += 0.05) {
-      const below = scale(palette, true)(value), text = legible(below, palette.ink, palette["on-accent"]).match(/\d+/g).map(Number);
+      const below = scale(palette, true)(value), text = legible(below, [palette.ink, palette["on-accent"]]).match(/\d+/g).map(Number);
       const [dark, light] = [below, text].map(luminance).sort((a, b) => a - b);
       assert.ok((light + 0.05) / (dark + 0.05) >= 3.75, `${value}: ${below} ${text} ${(light + 0.05) / (dark + 0.05)}`);
     }
