@@ -1,9 +1,12 @@
 // A canvas with a summary in words and a table twin, drawn anew when its size or the colours change.
 
+<<<<<<< HEAD
 import { css, scale } from "../maths/colour.js";
+=======
+>>>>>>> 45991b1 (Heat maps are a part of their own; tokens of attention are named as the text has them; the page's documentation has attention and sequences)
 import { h } from "./h.js";
 import { palette } from "./palette.js";
-import { table, tip } from "./shapes.js";
+import { table } from "./shapes.js";
 
 const all = new Set();
 const redrawAll = () => { for (const each of all) each.element.isConnected ? each.redraw() : each.isOld ? all.delete(each) : 0; };
@@ -46,6 +49,7 @@ export function picture({ label, summary = "", height, draw, twin, isInteractive
   all.add(self);
   return element;
 }
+<<<<<<< HEAD
 
 /**
  * A matrix in colours, with a cursor for pointer and keys.
@@ -135,3 +139,5 @@ export function heatMap({ label, values, rows, columns, summary, isSigned, most,
   };
   return figure;
 }
+=======
+>>>>>>> 45991b1 (Heat maps are a part of their own; tokens of attention are named as the text has them; the page's documentation has attention and sequences)

@@ -5,7 +5,6 @@ import { models } from "../api/models.js";
 import { largest, matricesOf, mean, rollout, strongest, without } from "../maths/attention.js";
 import { labelOf, scores } from "../maths/heads.js";
 import { slice } from "../maths/offsets.js";
-import { visible } from "../maths/visible.js";
 import { announce, debounced, fill, h } from "../parts/h.js";
 import { bars, tabs } from "../parts/shapes.js";
 import { headLines } from "./head_lines.js";
@@ -42,14 +41,15 @@ export default function build(screen) {
   const layer = screen.number("layer", { label: "Layer", min: 0, max: 1, value: 0, ...view });
   const tiles = headTiles({ onchange: (heads) => { chosen.value = heads.length === attention?.weights.heads ? [] : heads; screen.changed(); update(); } });
   screen.input.append(tiles.element);
-  const joined = screen.choice("joined", { label: "Heads together", options: [["mean", "Mean"], ["largest", "Largest"], ["rollout", "Rollout up to this layer"]], ...view });
-  const box = h("div", { class: "fields" }), row = h("div", { class: "row" });
-  screen.input.append(box, row);
+  const box = h("div", { class: "fields" }), row = h("div", { class: "row" }), more = h("div", { class: "stack" });
+  screen.input.append(h("details", { open: innerWidth >= 1000 }, h("summary", null, "Heads together, lines and masks"), more));
+  const joined = screen.choice("joined", { label: "Heads together", options: [["mean", "Mean"], ["largest", "Largest"], ["rollout", "Rollout up to this layer"]], into: more, ...view });
+  more.append(box, row);
   const kind = screen.choice("lines", { label: "Lines", options: [["share", "Share of each row"], ["least", "From a weight"]], into: box, ...view });
   const limit = screen.number("limit", { label: "Share or weight", min: 0, max: 1, step: 0.01, value: 0.5, into: box, ...view });
   const hidden = screen.toggle("hide", { label: "Hide special tokens", into: row, ...view }), scaled = screen.toggle("scaled", { label: "Scale the rest to 1", value: true, into: row, ...view });
   const others = models.of(OTHERS).map((model) => model.name);
-  const by = screen.choice("by", { label: "Answer before and after a mask, by", isMenu: true, options: others.length ? others : [["", "no classifier, masked model or embedder is served"]], onchange: () => masked.value && screen.run() });
+  const by = screen.choice("by", { label: "Answer before and after a mask, by", isMenu: true, into: more, options: others.length ? others : [["", "no classifier, masked model or embedder is served"]], onchange: () => masked.value && screen.run() });
   const after = h("div", { class: "panel stack", hidden: true, "aria-label": "Change by the mask" });
 
   const places = () => attention && { query: attention.queries, key: attention.keys };
@@ -133,8 +133,8 @@ export default function build(screen) {
     lines.show(cells, place, !!frozen.value, `Layer ${layer.value}: ${count}`);
     if (!place) return fill(side, h("p", { class: "small soft" }, `${count}. Point at a token to see its weights; click to keep it; `, h("kbd", null, "m"), " masks it; ", h("kbd", null, "←"), " ", h("kbd", null, "→"), " change the layer."));
     const isQuery = place.side === "query", others = places()[isQuery ? "key" : "query"], size = attention.keys.length;
-    const found = others.map((token, index) => ({ label: token.piece, value: matrix[isQuery ? place.index * size + index : index * size + place.index] })).sort((a, b) => b.value - a.value).slice(0, 10);
-    fill(side, h("h2", null, visible(places()[place.side][place.index].piece, true), h("span", { class: "soft" }, isQuery ? " looks at" : " is looked at by")), bars(found.map((each) => ({ ...each, isSecond: !isQuery })), { most: 1, isToken: true, label: "Weights" }));
+    const found = others.map((token, index) => ({ label: token.name, value: matrix[isQuery ? place.index * size + index : index * size + place.index] })).sort((a, b) => b.value - a.value).slice(0, 10);
+    fill(side, h("h2", null, places()[place.side][place.index].name, h("span", { class: "soft" }, isQuery ? " looks at" : " is looked at by")), bars(found.map((each) => ({ ...each, isSecond: !isQuery })), { most: 1, label: "Weights" }));
   }
 
   /** Forms that are loaded on demand. */

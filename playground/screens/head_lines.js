@@ -1,7 +1,6 @@
 // Two columns of tokens with lines between them, wider and darker the more weight they carry.
 
 import { css, rgb } from "../maths/colour.js";
-import { visible } from "../maths/visible.js";
 import { fill, h, roving } from "../parts/h.js";
 import { picture } from "../parts/picture.js";
 
@@ -43,7 +42,7 @@ export function headLines({ onhover, onpick, onkey, ondraw }) {
     return list;
   };
   const sides = { query: column("query", "Queries, from which attention goes"), key: column("key", "Keys, to which attention goes") };
-  const button = (token, index) => h("button", { type: "button", "aria-pressed": "false", class: token.isSpecial ? "soft" : null, data: { index } }, visible(token.piece, true) || "\u2014");
+  const button = (token, index) => h("button", { type: "button", "aria-pressed": "false", class: token.isSpecial ? "soft" : null, data: { index } }, token.name);
   return {
     element: h("div", { class: "lines" }, sides.query, figure, sides.key),
     canvas: figure.canvas,

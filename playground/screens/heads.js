@@ -14,7 +14,7 @@ import { announce, debounced, fill, h } from "../parts/h.js";
 import { picture } from "../parts/picture.js";
 import { tip } from "../parts/shapes.js";
 
-const GAP = 4, LARGEST = 104, LINE = 18, NAMED = 60; // pixels; a name is below pictures that are at least so wide
+const GAP = 4, LARGEST = 104, LINE = 18, NAMED = 60, SCORED = 100; // pixels; a name is below pictures that are so wide, and its score with it where they are wider
 
 /** @param {import("../parts/screen.js").Screen} screen */
 export default function build(screen) {
@@ -122,8 +122,8 @@ export default function build(screen) {
     shown.forEach((each, index) => {
       const { x, y } = box(index), key = order.value || each.label, score = key in each.scores ? fixed(each.scores[key], 2) : "";
       if (grid.left && index % grid.columns === 0) context.fillText(`L${each.layer}`, 0, y + grid.size / 2);
-      const name = grid.left ? `${each.head} ${key}` : `${each.layer}.${each.head}${order.value ? "" : ` ${key}`}`, full = `${name} ${score}`;
-      if (grid.size >= NAMED) context.fillText(context.measureText(full).width > grid.size ? name : full, x, y + grid.size + LINE / 2);
+      const name = `${grid.left ? "" : `L${each.layer} H`}${each.head}${order.value ? "" : ` ${key}`}`;
+      if (grid.size >= NAMED) context.fillText(order.value || grid.size >= SCORED ? `${name} ${score}` : name, x, y + grid.size + LINE / 2);
       context.strokeStyle = index === at ? colours.accent : colours.line;
       context.lineWidth = index === at ? 2 : 1;
       context.strokeRect(x + 0.5, y + 0.5, grid.size - 1, grid.size - 1);

@@ -5,7 +5,8 @@ import { fixed, percent, plural } from "../maths/numbers.js";
 import { clustered, cosine, dot, matrix, norm } from "../maths/vectors.js";
 import { visible } from "../maths/visible.js";
 import { copyButton, fill, h } from "../parts/h.js";
-import { heatMap, picture } from "../parts/picture.js";
+import { heatMap } from "../parts/heat_map.js";
+import { picture } from "../parts/picture.js";
 import { bars, tabs } from "../parts/shapes.js";
 import { analogy, inContext, mapOf, written } from "./word_vectors.js";
 

@@ -4,7 +4,7 @@ import { ApiError, request } from "../api/client.js";
 import { pack, unpack } from "../maths/tensors.js";
 import * as controls from "../parts/controls.js";
 import { fill, h } from "../parts/h.js";
-import { heatMap } from "../parts/picture.js";
+import { heatMap } from "../parts/heat_map.js";
 import { table } from "../parts/shapes.js";
 
 const MOST_SHOWN = 512, MOST_SIDE = 128;

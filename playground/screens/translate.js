@@ -8,10 +8,9 @@ import { matricesOf, mean } from "../maths/attention.js";
 import { isoDate } from "../maths/dates.js";
 import { changed, cropped } from "../maths/differences.js";
 import { fixed } from "../maths/numbers.js";
-import { slice } from "../maths/offsets.js";
 import { visible } from "../maths/visible.js";
 import { debounced, fill, h } from "../parts/h.js";
-import { heatMap } from "../parts/picture.js";
+import { heatMap } from "../parts/heat_map.js";
 import { table, tabs, tokenRow } from "../parts/shapes.js";
 
 const FLASH_MS = 900; // of cells that changed
@@ -24,7 +23,7 @@ const heads = (count) => [["", "Mean of all"], ...Array.from({ length: count }, 
 export default function build(screen) {
   let attention = null, before = null, figure = null, matrix = null, sources = null, output = "", isOpen = false;
   const soon = debounced(() => screen.element.isConnected && screen.run(), 400), again = { onchange: soon }, view = { onchange: () => update() };
-  const source = screen.text("source", { label: "Source", rows: 2, isMain: true, ...again });
+  const source = screen.text("source", { label: "Source", rows: 2, isMain: true, param: "text", ...again });
   screen.action(run);
   const readers = models.of(READERS), by = screen.choice("by", { label: "Attention by", isMenu: true, options: readers.length ? readers.map((model) => model.name) : [["", "no attention model of an encoder-decoder is served"]], ...again });
   const box = h("div", { class: "fields" });
@@ -34,7 +33,7 @@ export default function build(screen) {
 
   const written = h("output", { class: "written", htmlFor: source.input.id }), verdict = h("p", { class: "row", hidden: true }), rows = h("div", { class: "stack apart" }), grid = h("div"), outputs = h("div");
   const strip = tabs([{ label: "Attention", panel: h("div", { class: "stack" }, rows, grid) }, { label: "Beam search", panel: outputs }], { label: "Result" });
-  fill(screen.result, h("div", { class: "panel" }, h("h3", null, "Output"), written, verdict), strip);
+  fill(screen.result, h("div", { class: "panel" }, h("h2", null, "Output"), written, verdict), strip);
 
   screen.onmodel = (model) => {
     const own = partnerOf(model, readers);
@@ -101,19 +100,17 @@ export default function build(screen) {
     }
     if (!loaded[shown]) return;
     matrix = mean(matricesOf(weights, shown, head.value === "" ? undefined : [+head.value]));
-    const names = (tokens) => tokens.map((token) => visible(token.piece, true) || "\u2014"), given = { values: matrix, rows: names(queries), columns: names(keys) };
+    const names = (tokens) => tokens.map((token) => token.name), given = { values: matrix, rows: names(queries), columns: names(keys) };
     if (!figure || !grid.contains(figure)) fill(grid, figure = heatMap({ label: "Attention to the source", most: 1, summary: "Rows are tokens of the output, columns those of the source.", cell: 32, onhover: point, ...given }));
     const size = before && [Math.min(before.rows, weights.rows), Math.min(before.columns, weights.columns)];
     const moved = isWhole && before && !isCalm.matches ? changed(cropped(before.matrix, before.columns, ...size), cropped(matrix, weights.columns, ...size)) : [];
     figure.update({ ...given, marked: moved.map((cell) => Math.floor(cell / size[1]) * weights.columns + (cell % size[1])) });
     if (moved.length) setTimeout(() => figure.update(given), FLASH_MS);
     if (isWhole) before = { matrix, rows: weights.rows, columns: weights.columns };
-    sources = tokenRow(pieces(keys, source.value), { label: "Source", isMarked: true });
-    fill(rows, h("div", null, h("h3", null, "Source"), sources), h("div", null, h("h3", null, "Output, token by token"), tokenRow(pieces(queries, output), { label: "Output", isMarked: true, onfocus: point })));
+    const row = (tokens, options) => tokenRow(names(tokens).map((text) => ({ text })), options);
+    sources = row(keys, { label: "Source" });
+    fill(rows, h("div", null, h("h2", null, "Source"), sources), h("div", null, h("h2", null, "Output, token by token"), row(queries, { label: "Output", onfocus: point })));
   }
-
-  /** Tokens as they stand in a text; special ones as they are spelled. */
-  const pieces = (tokens, text) => tokens.map((token) => ({ text: token.isSpecial ? token.piece : slice(text, token.start, token.end) }));
 
   /** Shades the source by a row of the matrix. */
   function point(row) {

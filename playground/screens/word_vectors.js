@@ -6,7 +6,7 @@ import { fixed, percent } from "../maths/numbers.js";
 import { fromUtf16 } from "../maths/offsets.js";
 import { components, cosine, matrix, mean } from "../maths/vectors.js";
 import { fill, h } from "../parts/h.js";
-import { heatMap } from "../parts/picture.js";
+import { heatMap } from "../parts/heat_map.js";
 import { scatter } from "../parts/scatter.js";
 import { bars } from "../parts/shapes.js";
 

@@ -26,11 +26,12 @@ HEADS = f"#/attention?model=encoder-attention&text={TEXT.replace(' ', '+')}"
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def address(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[str]:
-    """A server of a classifier, and of the attention of another."""
+    """A server of a classifier, of the attention of another, and of an encoder-decoder."""
     repository = tmp_path_factory.mktemp("model_repository")
     for model in (
         FOLDER / "playground/repository/encoder-attention",
         FOLDER / "saved/repository/encoder-classifier",
+        FOLDER / "saved/repository/transformer",
     ):
         shutil.copytree(model, repository / model.name)
     app = App(Settings(repository, grpc_port=0, http_port=0, metrics_port=0, measure_cost_s=0))
@@ -148,6 +149,7 @@ async def test_the_matrix_has_a_table_and_files_with_every_weight(tab: Opened) -
     await expect(page.get_by_label("Weights of layer 1").first).to_be_visible()
     await page.get_by_text("As a table").first.click()
     table = page.get_by_role("region", name="Weights of layer 1")
+    await expect(table).to_be_visible()
     shown = await table.locator("tbody tr").first.locator("td, th").all_inner_texts()
     assert shown[1:] == [f"{weight:.3f}" for weight in weights[0]]
 
@@ -161,3 +163,35 @@ async def test_the_arrow_keys_read_a_matrix(tab: Opened) -> None:
         await page.keyboard.press(key)
     weight = (await weights_of(tab, 0, 0))[1, 1]
     await expect(page.get_by_role("tooltip")).to_have_text(f"free 1 → free 1: {weight:.3f}")
+
+
+async def test_tokens_are_named_as_the_text_has_them(tab: Opened) -> None:
+    """The vocabulary has lower case only, and marks where a word continues."""
+    page = await tab.open("#/attention?model=encoder-attention&text=Free+Zz&run=1")
+    await tab.until_done()
+    tokens = page.get_by_role("group", name="Keys").get_by_role("button")
+    assert await tokens.all_inner_texts() == ["[CLS]", "Free", "Z", "##z", "[SEP]"]
+
+
+async def test_a_beam_search_has_its_outputs_with_their_scores(tab: Opened) -> None:
+    """Where no attention of an encoder-decoder is served, the screen says what gives it."""
+    page = await tab.open("#/translate?model=transformer&source=the+cat&beams=3&run=1")
+    await tab.until_done()
+    await expect(page.get_by_text("--task attention")).to_be_visible()
+    body = {
+        "model": "transformer",
+        "text": "the cat",
+        "sampling_params": {"temperature": 0, "beam_width": 3, "n": 3},
+    }
+    results = (await tab.call("api/GenerateUnary", body))["results"]
+    await page.get_by_role("tab", name="Beam search").click()
+    rows = (
+        await page.get_by_role("region", name="Outputs of the beam search")
+        .locator("tbody tr")
+        .all()
+    )
+    shown = [await row.locator("td, th").all_inner_texts() for row in rows]
+    assert [row[1] for row in shown] == [
+        f"{each['score']:.3f}".replace("-", "\N{MINUS SIGN}") for each in results
+    ]
+    assert [row[2] for row in shown] == [str(len(each["token_ids"])) for each in results]

@@ -101,6 +101,7 @@ async def test_heads_are_named_by_the_weights_that_the_api_gives(tab: Opened) ->
     answer = await tab.call("api/Attend", body)
     size = len(answer["keys"])
     matrix = np.array(answer["matrices"][0]["weights"]).reshape(size, size)
+    await expect(table).to_be_visible()
     cells = await table.locator("tbody tr").first.locator("td, th").all_inner_texts()
     head = await table.locator("thead tr > *").all_inner_texts()
     assert cells[:3] == ["0", "0", "same position"]
@@ -114,7 +115,9 @@ async def test_heads_are_sorted_and_left_out_by_their_name(tab: Opened) -> None:
     page = await tab.open(url_of(SHORT, order="next", only="next"))
     await tab.until_done()
     await page.get_by_text("As a table").click()
-    rows = page.get_by_role("region", name="Attention of all heads").get_by_role("row")
+    table = page.get_by_role("region", name="Attention of all heads")
+    await expect(table).to_be_visible()
+    rows = table.get_by_role("row")
     texts = [await rows.nth(index).inner_text() for index in range(1, await rows.count())]
     assert texts
     assert all("next token" in text.split("\t") for text in texts)
