@@ -1,16 +1,16 @@
 // A matrix in colours on a canvas.
 
-import { css, legible, scale } from "../maths/colour.js";
+import { css, scale } from "../maths/colour.js";
 import { picture } from "./picture.js";
 import { tip } from "./shapes.js";
 
 /**
  * A matrix in colours, with a cursor for pointer and keys.
  * @param {{label: string, values: ArrayLike<number>, rows: string[], columns: string[], summary?: string, isSigned?: boolean, most?: number, format?: (value: number) => string,
- *   onhover?: (row: number|null, column?: number) => void, onpick?: (row: number, column: number) => void, cell?: number, least?: number, short?: (value: number) => string}} options `most` is the value of full colour, `least` that of none; `short` writes values into cells that are large
+ *   onhover?: (row: number|null, column?: number) => void, onpick?: (row: number, column: number) => void, cell?: number, least?: number, written?: (value: number, below: number[], palette: Object) => string[]}} options `most` has the full colour, `least` none; `written` gives text and colour for large cells
  * `update({values, rows, columns, marked})` shows others; `marked` are cells with a frame.
  */
-export function heatMap({ label, values, rows, columns, summary, isSigned, most, format = (value) => value.toFixed(3), onhover, onpick, cell = 28, least = 0, short }) {
+export function heatMap({ label, values, rows, columns, summary, isSigned, most, format = (value) => value.toFixed(3), onhover, onpick, cell = 28, least = 0, written }) {
   let top, isTilted, marked = [];
   const measure = () => {
     top = most ?? values.reduce((so_far, value) => Math.max(so_far, Math.abs(value)), 1e-12);
@@ -36,9 +36,10 @@ export function heatMap({ label, values, rows, columns, summary, isSigned, most,
       const value = values[row * columns.length + column], share = (value - least) / (top - least), [x, y] = [left + column * size, above + row * size];
       context.fillStyle = css(colour(share));
       context.fillRect(x, y, size - (size > 6), size - (size > 6));
-      if (size < 36 || !short) return;
-      context.fillStyle = legible(colour(share), colours.ink, colours["on-accent"]);
-      context.fillText(short(value), x + size / 2, y + size / 2);
+      if (size < 36 || !written) return;
+      const [text, ink] = written(value, colour(share), colours);
+      context.fillStyle = ink;
+      context.fillText(text, x + size / 2, y + size / 2);
     }));
     context.fillStyle = colours.soft;
     const each = Math.ceil(11 / size);
