@@ -17,7 +17,7 @@ Knows nothing about tokenizers. Each step runs the whole sequence again.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Protocol, Self
 
 import torch
 from torch import Tensor, nn
@@ -154,8 +154,19 @@ class GPT(nn.Module):
         return self.logits(self.hidden_states(input_ids_BS))
 
 
+class Continues(Protocol):
+    """A network that continues token ids, as `GPT` does."""
+
+    @property
+    def config(self) -> Any: ...  # noqa: ANN401 - each network has its own
+
+    def hidden_states(self, input_ids_BS: Tensor, /) -> Tensor: ...
+
+    def logits(self, hidden: Tensor, /) -> Tensor: ...
+
+
 def generate(
-    model: GPT,
+    model: Continues,
     prompt: Sequence[int],
     num_tokens: int,
     *,
@@ -177,7 +188,7 @@ def generate(
                 token = int(torch.multinomial(weights, 1, generator=generator))
             else:
                 token = int(logits.argmax())
-            if token == model.config.eos_token_id and not ignore_eos:
+            if token in model.config.eos_token_ids and not ignore_eos:
                 break
             ids.append(token)
     return ids[len(prompt) :]

@@ -90,6 +90,7 @@ class LlamaConfig(Config):
     activation: str = "silu"
     embedding_scale: float = 1.0
     is_tied: bool = True  # the table of word vectors is the output layer too
+    dropout: float = 0.0  # of embeddings and of what joins the residual stream
 
     def __post_init__(self) -> None:
         for name in (*POSITIVE, "num_heads", "num_kv_heads", "head_size"):
@@ -97,6 +98,7 @@ class LlamaConfig(Config):
         if self.num_heads % self.num_kv_heads:
             limit = f"a divisor of num_heads {self.num_heads}"
             raise SettingError("num_kv_heads", self.num_kv_heads, limit)
+        check_range("dropout", self.dropout, 0.0, 0.9)
         check_choice("activation", self.activation, GATES)
         check_choice("norm_placement", self.norm_placement, ("pre", "post", "both"))
         check_choice("query_key_norm", self.query_key_norm, ("none", "head", "all"))
@@ -152,6 +154,17 @@ class LlamaConfig(Config):
             eos_token_ids=others.pop("eos_token_ids", (0,)),
             **others,
         )
+
+    @classmethod
+    def tiny(cls) -> Self:
+        """4 layers of 192 with 3 heads, one of keys: about the weights of GPT's tiny."""
+        return cls.plain(4_096, 192, 4, 3, 1, 576, 768)
+
+    @classmethod
+    def smol(cls) -> Self:
+        """SmolLM2-135M: 30 layers of 576 with 9 heads, 3 of keys."""
+        ropes = (Rope.default(64, 100_000.0),)
+        return cls.plain(49_152, 576, 30, 9, 3, 1_536, 2_048, ropes=ropes)
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
@@ -297,6 +310,7 @@ class LlamaLayer(nn.Module):
         self.feed_forward_norm = norm("pre")
         self.feed_forward = GatedFeedForward(config)
         self.feed_forward_output_norm = norm("post")
+        self.dropout = nn.Dropout(config.dropout)
 
     def forward(self, hidden_BSD: Tensor) -> Tensor:
         return self.around(self.attention, hidden_BSD)
@@ -308,7 +322,8 @@ class LlamaLayer(nn.Module):
             (self.feed_forward_norm, self.feed_forward, self.feed_forward_output_norm),
         ):
             added_BSD = part(hidden_BSD if before is None else before(hidden_BSD))
-            hidden_BSD = hidden_BSD + (added_BSD if behind is None else behind(added_BSD))
+            joining_BSD = added_BSD if behind is None else behind(added_BSD)
+            hidden_BSD = hidden_BSD + self.dropout(joining_BSD)
         return hidden_BSD
 
 
@@ -322,6 +337,7 @@ class Llama(nn.Module):
         super().__init__()
         self.config = config
         self.words = nn.Embedding(config.vocab_size, config.hidden_size)
+        self.dropout = nn.Dropout(config.dropout)
         self.layers = nn.ModuleList(LlamaLayer(config, index) for index in range(config.num_layers))
         self.norm = nn.RMSNorm(config.hidden_size, config.norm_eps)
         size = (config.hidden_size, config.vocab_size)
@@ -342,7 +358,7 @@ class Llama(nn.Module):
 
     def hidden_states(self, input_ids_BS: Tensor) -> Tensor:
         """[B, S, D], normalised: what the output layer takes."""
-        hidden_BSD = self.embedded(input_ids_BS)
+        hidden_BSD: Tensor = self.dropout(self.embedded(input_ids_BS))
         for layer in self.layers:
             hidden_BSD = layer(hidden_BSD)
         normed_BSD: Tensor = self.norm(hidden_BSD)

@@ -11,7 +11,7 @@ judged in the precision of its reader, not of its training.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import cast
+from typing import TypeAlias, cast
 
 import torch
 from tokenizers import Tokenizer
@@ -22,10 +22,13 @@ from models.data.byte_pairs import end_of_text_id, token_stream, train_tokenizer
 from models.data.corpus import Corpus
 from models.data.windows import TrainingWindows, validation_windows
 from models.networks.gpt import GPT, GPTConfig, generate
+from models.networks.llama import Llama, LlamaConfig
 from models.recipes.pretrain import Pretraining, digest_of, with_sizes
 from models.training.evaluation import evaluating
-from models.training.pretrain_settings import GPTSettings
+from models.training.pretrain_settings import DecoderSettings, GPTSettings
 from models.training.trainer import Judgement
+
+Decoder: TypeAlias = GPT | Llama
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +43,7 @@ class HeldOut:
         return loss / math.log(2.0) * len(self.stream) / self.num_bytes
 
 
-def mean_loss(model: GPT, held_out: HeldOut, max_windows: int) -> float:
+def mean_loss(model: Decoder, held_out: HeldOut, max_windows: int) -> float:
     """Mean cross entropy of a token in nats."""
     total, count = 0.0, 0
     with evaluating(model):
@@ -52,7 +55,7 @@ def mean_loss(model: GPT, held_out: HeldOut, max_windows: int) -> float:
     return total / count
 
 
-def next_token_loss(model: GPT, windows: Tensor) -> Tensor:
+def next_token_loss(model: Decoder, windows: Tensor) -> Tensor:
     """Mean cross entropy over windows [B, S + 1], in which every token but the first is a target.
 
     The logits may be bfloat16; their softmax is float32.
@@ -76,7 +79,7 @@ class NextToken:
 
     train: TrainingWindows
     held_out: HeldOut
-    sample: Callable[[GPT], str]
+    sample: Callable[[Decoder], str]
     max_validation_windows: int
 
     @property
@@ -95,20 +98,20 @@ class NextToken:
         return digest_of(self.train.stream, self.held_out.stream)
 
     def loss(self, model: nn.Module, first: int, count: int) -> Tensor:
-        return next_token_loss(cast(GPT, model), self.train.batch(first, count))
+        return next_token_loss(cast(Decoder, model), self.train.batch(first, count))
 
     def judge(self, model: nn.Module) -> Judgement:
-        gpt = cast(GPT, model)
-        loss = mean_loss(gpt, self.held_out, self.max_validation_windows)
+        decoder = cast(Decoder, model)
+        loss = mean_loss(decoder, self.held_out, self.max_validation_windows)
         figures = {
             "perplexity": math.exp(loss),
             "bits_per_byte": self.held_out.bits_per_byte(loss),  # comparable between tokenizers
         }
-        return Judgement(figures, loss, self.sample(gpt))
+        return Judgement(figures, loss, self.sample(decoder))
 
 
 def next_token(
-    corpus: Corpus, tokenizer: Tokenizer, config: GPTConfig, settings: GPTSettings
+    corpus: Corpus, tokenizer: Tokenizer, config: GPTConfig | LlamaConfig, settings: DecoderSettings
 ) -> NextToken:
     train = token_stream(corpus.train, tokenizer)
     return NextToken(
@@ -127,12 +130,12 @@ def config_of(settings: GPTSettings, tokenizer: Tokenizer) -> GPTConfig:
     return with_sizes(preset, settings, tokenizer, eos_token_id=end_of_text_id(tokenizer))
 
 
-def sampler(tokenizer: Tokenizer, settings: GPTSettings) -> Callable[[GPT], str]:
+def sampler(tokenizer: Tokenizer, settings: DecoderSettings) -> Callable[[Decoder], str]:
     """Continue the prompt, each time with the same random numbers: samples can be compared."""
     prompt = tokenizer.encode(settings.prompt, add_special_tokens=False).ids
     start = prompt or [end_of_text_id(tokenizer)]
 
-    def sample(model: GPT) -> str:
+    def sample(model: Decoder) -> str:
         if not settings.sample_tokens:
             return ""
         generator = torch.Generator().manual_seed(settings.seed)

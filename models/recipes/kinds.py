@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from models.recipes.bert_settings import BertSettings
 from models.recipes.word_settings import ElmoSettings
-from models.training.pretrain_settings import GPTSettings, PretrainSettings
+from models.training.pretrain_settings import GPTSettings, LlamaSettings, PretrainSettings
 
 if TYPE_CHECKING:
     from models.recipes.pretrain import Pretraining
@@ -35,6 +35,13 @@ class PretrainKind:
 PRETRAIN_KINDS = (
     PretrainKind(
         "gpt", "a GPT, which learns to continue text,", GPTSettings, "models.recipes.gpt", "gpt"
+    ),
+    PretrainKind(
+        "llama",
+        "a decoder of Llama's kind, which learns to continue text,",
+        LlamaSettings,
+        "models.recipes.llama",
+        "llama",
     ),
     PretrainKind(
         "bert",

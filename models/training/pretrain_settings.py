@@ -134,23 +134,9 @@ class TransformerSettings(PretrainSettings):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GPTSettings(TransformerSettings):
-    """A decoder that learns to continue text."""
+class DecoderSettings(TransformerSettings):
+    """Further settings of decoders, which learn to continue text."""
 
-    size: str = setting(
-        "tiny",
-        "Size of the network: tiny has 4 layers of 192 values with 3 heads, the others are "
-        "GPT-2's. A CPU trains tiny in minutes; larger networks learn less in that time.",
-        choices=SIZES,
-    )
-    context: int | None = setting(
-        None,
-        "Tokens in a training window, and so the longest prompt and output together. By default "
-        "768 for tiny, else 1024 as in GPT-2.",
-        2,
-        1_000_000,
-        shown=OF_SIZE,
-    )
     steps: int = setting(
         2_000,
         "Steps of the optimizer. 2000 of 2 windows of 768 tokens are 3 million tokens, minutes for "
@@ -180,4 +166,62 @@ class GPTSettings(TransformerSettings):
     )
     temperature: float = setting(
         0.8, "Temperature of the samples; 0 always takes the most likely token.", 0.0, 10.0
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GPTSettings(DecoderSettings):
+    """A decoder of GPT's kind."""
+
+    size: str = setting(
+        "tiny",
+        "Size of the network: tiny has 4 layers of 192 values with 3 heads, the others are "
+        "GPT-2's. A CPU trains tiny in minutes; larger networks learn less in that time.",
+        choices=SIZES,
+    )
+    context: int | None = setting(
+        None,
+        "Tokens in a training window, and so the longest prompt and output together. By default "
+        "768 for tiny, else 1024 as in GPT-2.",
+        2,
+        1_000_000,
+        shown=OF_SIZE,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LlamaSettings(DecoderSettings):
+    """A decoder of Llama's kind."""
+
+    size: str = setting(
+        "tiny",
+        "Size of the network: tiny has 4 layers of 192 values with 3 heads, one of them of keys, "
+        "135m is SmolLM2's smallest. A CPU trains tiny in minutes.",
+        choices=("tiny", "135m"),
+    )
+    context: int | None = setting(
+        None,
+        "Tokens in a training window, and so the longest prompt and output together. By default "
+        "768 for tiny, 2048 for 135m.",
+        2,
+        1_000_000,
+        shown=OF_SIZE,
+    )
+    hidden_size: int | None = setting(
+        None,
+        "Values per token, in place of the size's own; the gate then has 8/3 as many.",
+        1,
+        shown=OF_SIZE,
+    )
+    num_kv_heads: int | None = setting(
+        None,
+        "Heads of keys and values, in place of the size's own; must divide the number of heads.",
+        1,
+        shown=OF_SIZE,
+    )
+    rope_theta: float = setting(
+        10_000.0,
+        "Base of the rotary positions: larger ones tell distant places apart in longer contexts.",
+        2.0,
+        1e9,
     )
