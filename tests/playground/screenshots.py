@@ -7,8 +7,10 @@ import argparse
 import asyncio
 import re
 from contextlib import ExitStack
+from io import BytesIO
 from pathlib import Path
 
+from PIL import Image
 from playwright.async_api import Browser, Page
 from playwright.async_api import TimeoutError as TooSlow
 
@@ -22,6 +24,22 @@ WIDTHS = {"wide": 1280, "narrow": 360}
 SCHEMES = ("light", "dark")
 HEIGHT = 860
 RUN_LIMIT_MS = 20_000
+# Pictures of the README, by their names in docs/pictures: an address, and a scheme.
+README = {
+    "playground-generate": (
+        "#/generate?model=gpt&text=When a class definition is executed,&temperature=0.6&min_p=0.05"
+        "&repetition_penalty=1.1&keep_seed=true&seed=2&run=1",
+        "light",
+    ),
+    "playground-fill-mask": (
+        "#/fill-mask?model=bert&first=The [MASK] of the class is called.&run=1"
+        "&second=The [MASK] of the module is imported.&top_k=12",
+        "light",
+    ),
+    "playground-heads": ("#/heads?model=attention", "dark"),
+    "playground-images": ("#/images?model=digits", "dark"),
+}
+COLOURS = 128  # of those pictures, which are then a third as large
 SETTLE_MS = 600  # for canvases and the live strip
 
 
@@ -43,16 +61,23 @@ async def photograph(browser: Browser, url: str, out: Path, ids: list[str], *, w
             await context.close()
 
 
-async def _run_an_example(page: Page) -> None:
+async def _run_an_example(page: Page, at: int = 1) -> None:
     await page.wait_for_selector(".split > *:visible, .empty-state:visible")
     await page.wait_for_timeout(SETTLE_MS)
     if not await page.locator(".field.model").count():  # it takes no model, or has none
         return
     menu = page.get_by_label("Examples")
     if await menu.count() and await menu.first.is_visible():
-        await menu.first.select_option(index=1)
+        await menu.first.select_option(
+            index=min(at, await menu.first.locator("option").count() - 1)
+        )
     elif await (run := page.locator(".run button.primary:visible")).count():
         await run.first.click()
+    await _until_done(page)
+    await page.wait_for_timeout(SETTLE_MS)
+
+
+async def _until_done(page: Page) -> None:
     status = page.locator(".run .status").first
     if await status.count():
         try:
@@ -63,7 +88,29 @@ async def _run_an_example(page: Page) -> None:
             )
         except TooSlow:
             print(f"{page.url}: no answer in {RUN_LIMIT_MS / 1000:g} s")  # noqa: T201
-    await page.wait_for_timeout(SETTLE_MS)
+
+
+async def photograph_readme(browser: Browser, url: str, out: Path) -> None:
+    """The README's pictures, with few colours."""
+    for name, (address, scheme) in README.items():
+        page = await browser.new_page(
+            viewport={"width": 1280, "height": 800},
+            color_scheme="dark" if scheme == "dark" else "light",
+        )
+        await page.goto(url + address)
+        if "run=1" in address:
+            await page.wait_for_timeout(SETTLE_MS)
+            await _until_done(page)
+        else:
+            await _run_an_example(page, at=4)
+        if await (token := page.locator(".document .token").nth(9)).count():
+            await token.hover()  # lists what could have stood there
+        await page.wait_for_timeout(3 * SETTLE_MS)
+        taken = Image.open(BytesIO(await page.screenshot())).convert("RGB")
+        taken.quantize(COLOURS, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(
+            out / f"{name}.png", optimize=True
+        )
+        await page.close()
 
 
 async def main() -> None:
@@ -74,6 +121,7 @@ async def main() -> None:
     parser.add_argument("--url", help="of a server that runs, http://host:port/")
     parser.add_argument("--screens", nargs="*", default=IDS)
     parser.add_argument("--whole", action="store_true", help="the whole page, not what is seen")
+    parser.add_argument("--readme", action="store_true", help="the README's pictures only")
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
@@ -82,7 +130,10 @@ async def main() -> None:
             server = stack.enter_context(ServerProcess(given.repository, "--http-port=0"))
             url = f"http://{server.http_address}/"
         async with chromium() as browser:
-            await photograph(browser, url, given.out, given.screens, whole=given.whole)
+            if given.readme:
+                await photograph_readme(browser, url, given.out)
+            else:
+                await photograph(browser, url, given.out, given.screens, whole=given.whole)
 
 
 if __name__ == "__main__":
