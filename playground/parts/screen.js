@@ -80,21 +80,26 @@ export class Screen {
     into.append(h("div", { class: "run" }, this.runButton, this.stopButton, this.status), this.notice);
   }
 
+  /** Whether it runs many times a second, of which only results are to be seen. */
+  isLive = false;
+
   /** Runs the action; one that is running is stopped first. */
   async run() {
     if (!this.#action || (this.entry.tasks.length && !this.model)) return; // `gone` says so
     this.stop();
     const running = this.#running = new AbortController(), { signal } = running, started = performance.now();
     this.#hasRun = true;
-    this.#save();
     this.wrong(null);
-    [this.stopButton.hidden, this.status.textContent] = [false, "Running"];
+    if (!this.isLive) {
+      this.#save();
+      [this.stopButton.hidden, this.status.textContent] = [false, "Running"];
+    }
     this.result.ariaBusy = "true";
     try {
       const times = await this.#action({ model: this.model, signal, call: this.#call(signal), stream: this.#stream(signal) });
       if (running !== this.#running) return;
       this.status.textContent = times ?? this.#times((performance.now() - started) / 1e3);
-      announce(`Done. ${this.status.textContent}`);
+      if (!this.isLive) announce(`Done. ${this.status.textContent}`);
     } catch (error) {
       if (running !== this.#running && error.name === "AbortError") return;
       if (error.name === "AbortError") this.status.textContent = "Stopped";

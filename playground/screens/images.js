@@ -23,7 +23,8 @@ export default function build(screen) {
   const isFitted = screen.toggle("fit", { label: "Centre and scale as MNIST does", value: true }), isInverted = screen.toggle("invert", { label: "Invert light and dark" });
   const looked = attention(screen), picture = h("div", { class: "stack" }), result = h("div", { class: "stack" }), kept = h("div", { class: "stack" });
   fill(screen.result, h("div", { class: "sight" }, picture, result), looked.element, kept);
-  let timer = 0, last = 0, waiting = [], rows = [];
+  let timer = 0, last = 0, waiting = [], rows = [], said = "";
+  screen.isLive = true;
 
   /** Runs at once, or as soon as the time between runs has passed; the latest run wins. */
   screen.onchanged = () => {
@@ -111,6 +112,7 @@ export default function build(screen) {
     }
     const canvas = sight(pad.image), labels = model.task === "image-attention" ? await looked.run(tools, canvas, encoded(canvas)) : (await labelsOf(tools, [encoded(canvas)]))[0], best = labels[0].label;
     fill(picture, h("h2", null, "What the model sees"), canvas, h("p", { class: "small soft" }, `${canvas.width} × ${canvas.height}, ${model.image_channels === 1 ? "grey" : "colour"}`));
+    if (best !== said) announce(`Most likely: ${said = best}`);
     // Few labels keep their places, so that bars do not jump while one draws.
     const listed = labels.length > 12 ? labels.slice(0, 10) : [...labels].sort((a, b) => model.labels.indexOf(a.label) - model.labels.indexOf(b.label));
     fill(result, h("h2", null, `Most likely: ${best}`), bars(listed.map(({ label, score }) => ({ label, value: score, isOn: label === best })), { most: 1, label: "Labels" }));

@@ -97,7 +97,7 @@ async def test_the_pad_is_drawn_on_by_keys_and_undone(tab: Opened) -> None:
     for key in ("Space", "ArrowDown", "ArrowDown", "ArrowDown", "Space"):
         await page.keyboard.press(key)
     await labels_shown(page)
-    await asyncio.sleep(0.5)  # the last run is announced, too
+    await asyncio.sleep(0.5)  # the last run announces a label
     await page.keyboard.press("ArrowRight")
     await expect(page.locator("#announcer")).to_have_text("Column 8, row 10, pen up")
     seen = pixels_of(bodies[-1]["images"][0])
@@ -168,8 +168,8 @@ async def test_attention_over_patches_is_the_servers_by_head_and_patch(tab: Open
 async def test_a_permalink_has_the_drawing(tab: Opened) -> None:
     page = await tab.open("#/images?model=light")
     await draw(page, (0.5, 0.2), (0.5, 0.8))
+    await expect(page).to_have_url(re.compile("drawing="))  # that is saved when the pen rests
     before = await labels_shown(page)
-    await expect(page).to_have_url(re.compile("drawing="))
     await page.reload()
     assert await labels_shown(page) == before
 
@@ -191,3 +191,21 @@ async def test_a_click_on_one_of_all_heads_shows_it(tab: Opened) -> None:
     await expect(page.get_by_role("radio", name="One head")).to_be_checked()
     await expect(page.get_by_label("Layer, from 0")).to_have_value("1")
     await expect(page.get_by_label("Head, from 0")).to_have_value("1")
+
+
+@pytest.mark.parametrize("way", ["paste", "drop"])
+async def test_an_image_is_pasted_or_dropped(tab: Opened, way: str) -> None:
+    page = await tab.open("#/images?model=light&fit=false")
+    await expect(page.get_by_text("Draw on the pad, or open an image.")).to_be_visible()
+    bodies = sent(page)
+    give = """([way, content]) => {
+        const data = new DataTransfer();
+        const bytes = Uint8Array.from(atob(content), (each) => each.charCodeAt(0));
+        data.items.add(new File([bytes], "shades.png", {type: "image/png"}));
+        const options = {bubbles: true, cancelable: true, clipboardData: data, dataTransfer: data};
+        const event = new (way === "paste" ? ClipboardEvent : DragEvent)(way, options);
+        document.querySelector(".pad").dispatchEvent(event);
+    }"""
+    await page.evaluate(give, [way, base64.b64encode(file_of(SHADES)).decode()])
+    await labels_shown(page)
+    assert (pixels_of(bodies[-1]["images"][0]) == SHADES).all()
