@@ -12,7 +12,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import grpc
 import pytest
 from tritonclient.grpc import InferenceServerClient, InferenceServerException
 from tritonclient.grpc import aio as triton_aio
@@ -20,6 +19,7 @@ from typer.testing import CliRunner
 
 from commands.ask.access import Access
 from commands.ask.client import Client
+from commands.ask.refusal import CallError
 from commands.main import app as command_line
 from service.app import App
 from service.errors import SettingError
@@ -135,7 +135,7 @@ async def test_our_client_and_command_line_pass_by_mutual_tls_with_a_token(
                 authority.cert.read_bytes(), pair.cert.read_bytes(), pair.key.read_bytes()
             )
             with (
-                pytest.raises(grpc.RpcError, match="UNAUTHENTICATED"),
+                pytest.raises(CallError, match="UNAUTHENTICATED"),
                 Client(address, PATIENCE_S, access) as client,
             ):
                 client.models()

@@ -14,7 +14,7 @@ from attendant.v1 import text_pb2
 from service.serving.generative_model import GenerativeModel
 from tests.fakes.chats import ENDLESS, FAMILIES, TOOLS, rendered, write_chat_model
 from tests.fakes.every_task import every_session, write_every_model
-from tests.fakes.http import Answer, ask
+from tests.fakes.http import Answer, ask, port_of
 from tests.fakes.serving import Served, eventually, serving, within_patience
 from tests.fakes.sessions import greedy_text
 
@@ -402,3 +402,18 @@ async def test_a_list_of_models_says_which_take_conversations(served: Served) ->
         "endless",
         "calls",
     }
+
+
+async def test_hugging_faces_client_chats_whole_and_in_a_stream(served: Served) -> None:
+    hub = pytest.importorskip("huggingface_hub", reason="huggingface_hub is not installed")
+    address = f"http://127.0.0.1:{port_of(served)}/models/talks"
+    client = hub.InferenceClient(model=address, token="none")  # noqa: S106 - else it looks for one
+
+    def talk(*, stream: bool) -> Any:
+        answer = client.chat_completion([USER], max_tokens=6, temperature=0, stream=stream)
+        return list(answer) if stream else answer
+
+    whole = await within_patience(asyncio.to_thread(talk, stream=False))
+    assert whole.choices[0].message.content == ANSWER
+    events = await within_patience(asyncio.to_thread(talk, stream=True))
+    assert "".join(event.choices[0].delta.content or "" for event in events) == ANSWER
