@@ -91,6 +91,8 @@ async def _inflated(request: "Request", body: bytes, encoding: str, limit: int) 
 def decode_json(body: Body, kind: type[T], max_depth: int) -> T:
     """The record that a JSON object is. Raises `HttpError` with the field that is wrong."""
     check_depth(body, max_depth)
+    if not body or body.isspace():
+        raise HttpError(400, "the body is empty, expected a JSON object", code="invalid_json")
     try:
         return msgspec.json.decode(body, type=kind)
     except msgspec.ValidationError as error:

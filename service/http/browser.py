@@ -56,7 +56,7 @@ class BrowserRules:
             is_visit = is_page and headers.get(b"sec-fetch-mode") == b"navigate"
             if site is None or site in OWN_SITES or is_visit:
                 return ()
-            raise _foreign(site.decode("latin-1"))
+            raise _foreign(None)
         text = origin.decode("latin-1")
         if "*" in self.origins or text.lower() in self.origins:
             return ((b"access-control-allow-origin", origin), (b"vary", b"origin"), EXPOSED)
@@ -106,10 +106,11 @@ def _is_address(name: str) -> bool:
     return True
 
 
-def _foreign(origin: str) -> HttpError:
+def _foreign(origin: str | None) -> HttpError:
+    site = "another site" if origin is None else f"'{origin[:256]}'"
     return HttpError(
         403,
-        f"pages of '{origin[:256]}' may not call this server: see --http-allowed-origins",
+        f"pages of {site} may not call this server: see --http-allowed-origins",
         kind="permission_error",
         code="origin_not_allowed",
     )

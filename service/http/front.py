@@ -160,7 +160,7 @@ class Front:
         """Answer with an error: as a status, or as the last event of a stream that has begun."""
         if isinstance(error, AttendantError):
             error = request.writer.of_domain(error)
-            error.param = request.field_names.get(error.param or "", error.param)
+        error.rename(request.field_names)
         if request.has_left:
             return
         try:

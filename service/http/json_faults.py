@@ -40,7 +40,8 @@ def of_record(error: msgspec.ValidationError, of: str = "") -> Fault:
     """What is wrong with JSON that should have been a record: a body, or the field `of` it."""
     what, _, path = str(error).partition(" - at `")
     inner = path.rstrip("`").removeprefix("key in ").removeprefix("$").lstrip(".")
-    field = ".".join(part for part in (of, inner) if part) or None
+    joined = f"{of}{inner}" if inner.startswith("[") else ".".join(filter(None, (of, inner)))
+    field = joined or None
     if (missing := _MISSING.fullmatch(what)) is not None:
         name = f"{field}.{missing[1]}" if field else missing[1]
         return Fault(f"{name} is missing", name)
@@ -49,8 +50,14 @@ def of_record(error: msgspec.ValidationError, of: str = "") -> Fault:
         expected = _either([_kind(name) for name in found[1].split(" | ")])
         return Fault(f"{subject} is {_kind(found[3])}, expected {expected}{found[2]}", field)
     if (outside := _OUTSIDE.fullmatch(what)) is not None:
-        return Fault(f"{subject} is not {_kind(outside[1])} {outside[2]}", field)
+        bound = outside[2].replace(">=", "of at least").replace("<=", "of at most")
+        return Fault(f"{subject} is out of range, expected {_kind(outside[1])} {bound}", field)
     return Fault(f"{subject}: {what[:1].lower()}{what[1:]}", field)
+
+
+def of_values(values: dict[str, Any], message: Descriptor) -> Fault | None:
+    """What keeps values from being fields of a message; None where nothing is found."""
+    return _of_object(values, message, "")
 
 
 def _kind(name: str) -> str:
@@ -58,7 +65,8 @@ def _kind(name: str) -> str:
 
 
 def _either(kinds: list[str]) -> str:
-    return kinds[0] if len(kinds) == 1 else f"{', '.join(kinds[:-1])} or {kinds[-1]}"
+    *first, last = (each for kind in kinds for each in kind.split(" or "))
+    return f"{', '.join(first)} or {last}" if first else last
 
 
 def of_message(body: bytes | bytearray, message: Descriptor) -> Fault | None:
@@ -159,7 +167,7 @@ def _of_single(value: Any, field: FieldDescriptor, path: str) -> Fault | None:  
         names = [each.name for each in field.enum_type.values]
         if value in names or type(value) is int:
             return None
-        return Fault(f"{path} is {_told(value)}, expected one of {_listed(names)}", path)
+        return Fault(f"{path} is {told(value)}, expected one of {_listed(names)}", path)
     return _of_whole(value, field, path)
 
 
@@ -179,7 +187,7 @@ def _of_number(value: Any, path: str) -> Fault | None:  # noqa: ANN401
     try:
         number = float(value)
     except (ValueError, OverflowError):
-        return Fault(f"{path} is {_told(value)}, expected a number", path)
+        return Fault(f"{path} is {told(value)}, expected a number", path)
     if number in (float("inf"), float("-inf")) and not isinstance(value, str):
         return Fault(f"{path} is too large for its field", path)
     return None
@@ -201,17 +209,17 @@ def _of_whole(value: Any, field: FieldDescriptor, path: str) -> Fault | None:  #
     try:
         number = int(value)
     except (ValueError, OverflowError):
-        return Fault(f"{path} is {_told(value)}, expected {expected}", path)
+        return Fault(f"{path} is {told(value)}, expected {expected}", path)
     if low <= number <= high and number == (value if not isinstance(value, str) else number):
         return None
-    return Fault(f"{path} is {_told(value)}, expected {expected}", path)
+    return Fault(f"{path} is {told(value)}, expected {expected}", path)
 
 
 def _mismatch(value: Any, expected: str, path: str) -> Fault:  # noqa: ANN401
-    return Fault(f"{path or 'the body'} is {_told(value)}, expected {expected}", path or None)
+    return Fault(f"{path or 'the body'} is {told(value)}, expected {expected}", path or None)
 
 
-def _told(value: Any) -> str:  # noqa: ANN401
+def told(value: Any) -> str:  # noqa: ANN401
     """A wrong value: numbers and short texts themselves, of others the kind."""
     if value is None or isinstance(value, bool):
         return json.dumps(value)

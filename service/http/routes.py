@@ -74,7 +74,8 @@ class Router:
         parameters: Parameters = {}
         node = _walk(self._root, _segments(raw_path), 0, parameters)
         if node is None:
-            raise HttpError(404, f"there is nothing at '{raw_path[:256]}'", code="not_found")
+            text = f"there is nothing at '{raw_path[:256]}'{self._hint(_segments(raw_path))}"
+            raise HttpError(404, text, code="not_found")
         route = node.routes.get(method) or (node.routes.get("GET") if method == "HEAD" else None)
         if route is None:
             allowed = ", ".join(sorted(node.routes))
@@ -85,6 +86,14 @@ class Router:
                 headers=((b"allow", allowed.encode()),),
             )
         return route, parameters
+
+    def _hint(self, segments: list[str]) -> str:
+        """Where a path leads with `/v1` before it, or with one less: clients add one or none."""
+        is_twice = segments[:2] == ["v1", "v1"]
+        other = segments[1:] if is_twice else ["v1", *segments]
+        if not segments or _walk(self._root, other, 0, {}) is None:
+            return ""
+        return f", expected '/{'/'.join(other)[:256]}'"
 
 
 def _segments(path: str) -> list[str]:

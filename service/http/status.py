@@ -6,6 +6,7 @@ statuses where they differ.
 """
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
@@ -43,6 +44,15 @@ class HttpError(Exception):
         self.status, self.kind, self.code, self.param = status, kind, code, param
         self.headers = headers
         self.name = name  # the typed API's status, of what an operation refuses
+
+    def rename(self, names: Mapping[str, str]) -> None:
+        """Name the field at fault as the body does, given the body's names by the typed API's."""
+        field, text = self.param, str(self)
+        if field is None or field not in names:
+            return
+        self.param = names[field]
+        if text.startswith(f"{field} "):
+            self.args = (f"{self.param}{text.removeprefix(field)}",)
 
 
 def invalid(text: str, param: str | None = None, code: str = "invalid_value") -> HttpError:
@@ -185,7 +195,7 @@ def _http_error(error: errors.AttendantError, status: Status, number: int) -> Ht
         headers = ((b"retry-after", after_s), (b"retry-after-ms", b"%d" % retry_ms))
     elif number in (501, 504):
         headers = NO_RETRY
-    param = "model" if isinstance(error, errors.NotFound) else None
+    param = "model" if isinstance(error, errors.NotFound | errors.WrongTask) else None
     if isinstance(error, errors.InvalidArgument):
         param = error.field
     return HttpError(

@@ -103,7 +103,9 @@ class GenerativeModel(ServedModel):
         with self.counted_failures(request.caller.received_s):
             text_request = TextRequest.of(request, has_source=self.manifest.has_source)
             if text_request.can_stream:
-                raise invalid_field("stream", "is true, and only ModelStreamInfer streams")
+                raise invalid_field(
+                    "stream", "is true, and only ModelStreamInfer and generate_stream stream"
+                )
         return await self._infer_whole(text_request, request)
 
     async def infer_stream(self, request: InferRequest) -> AsyncGenerator[InferReply, None]:

@@ -30,6 +30,7 @@ def generation(*names: str) -> Pipeline:
         asked = await request.json(GenerationRequest)
         parameters = (asked.parameters or GenerationParameters()).whole()
         parameters.check(is_stream=bool(asked.stream))
+        request.field_names = parameters.field_names
         inputs = Inputs.of(request, asked.inputs)
         if asked.stream:
             prompt = _only(inputs)

@@ -102,6 +102,18 @@ class GenerationParameters(msgspec.Struct, kw_only=True):
     def num_outputs(self) -> int:
         return self.num_return_sequences or 1
 
+    @property
+    def field_names(self) -> dict[str, str]:
+        """The names here of fields that the typed API calls otherwise."""
+        num_samples = "num_return_sequences" if self.num_outputs > 1 else "best_of"
+        return {
+            "max_tokens": "max_new_tokens",
+            "prompt": "inputs",
+            "n": num_samples,
+            "beam_width": "num_beams",
+            "logprobs": "top_n_tokens",
+        }
+
     def message(self, *, has_logprobs: bool) -> pb.SamplingParams:
         """The message; what it is out of bounds with is refused by the typed API."""
         named: dict[str, Any] = {name: getattr(self, name) for name in _ALIKE}

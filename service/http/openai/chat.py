@@ -11,6 +11,7 @@ from uuid import uuid4
 import msgspec
 from attendant.v1 import generation_pb2 as pb
 
+from service.errors import WrongTask
 from service.http.openai.answers import Values, counts_of, end_of, usage_of
 from service.http.openai.chat_fields import ChatRequest
 from service.http.openai.completions import GENERATE, GENERATE_UNARY
@@ -24,6 +25,7 @@ from service.http.status import HttpError
 from service.http.stream import Stream
 
 ASSISTANT = "assistant"
+GENERATION = "text-generation"
 
 
 def chat_routes() -> tuple[Route, ...]:
@@ -61,6 +63,8 @@ class _Plan:
         name = await name_of(request, asked.model)
         model = await find_model(request, name)
         if not model.has_chat_template:
+            if model.task != GENERATION:
+                raise WrongTask(f"model '{name}' does {model.task}, it cannot generate")
             raise HttpError(
                 400,
                 f"model '{name}' has no chat template: send the text of the conversation to "

@@ -1,31 +1,32 @@
 """Fields of requests that have several forms, and work that several parts of a request are."""
 
 import asyncio
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Sequence
 from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 from attendant.v1 import generation_pb2 as pb
 
+from service.http.json_faults import Fault, of_values, told
 from service.http.status import HttpError, invalid
 
 T = TypeVar("T")
 Prompt: TypeAlias = str | list[int]  # text, or token ids
 MAX_ID = 2**32 - 1
+PROMPTS = "a text, token ids, a list of texts, or a list of lists of token ids"
 
 
 def prompts_of(raw: msgspec.Raw, name: str, most: int) -> list[Prompt]:
     """A text, token ids, or a list of one of them, as a list. Raises `HttpError`."""
     value = _decoded(raw, name)
-    if isinstance(value, str) or _is_ids(value):
-        value = [value]
-    if not isinstance(value, list) or not all(isinstance(e, str) or _is_ids(e) for e in value):
-        raise invalid(
-            f"{name} is expected to be a text, token ids, a list of texts, or a list of lists of "
-            "token ids",
-            name,
-        )
+    if isinstance(value, str) or (isinstance(value, list) and value and _is_number(value[0])):
+        _check_prompt(value, name, name)
+        return [value]
+    if not isinstance(value, list):
+        raise invalid(f"{name} is {told(value)}, expected {PROMPTS}", name)
     check_count(len(value), name, most)
+    for index, each in enumerate(value):
+        _check_prompt(each, name, f"{name}[{index}]")
     return value
 
 
@@ -33,9 +34,12 @@ def texts_of(raw: msgspec.Raw, name: str, most: int) -> list[str]:
     """A text, or a list of them, as a list. Raises `HttpError`."""
     value = _decoded(raw, name)
     texts = [value] if isinstance(value, str) else value
-    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-        raise invalid(f"{name} is expected to be a text or a list of texts", name)
+    if not isinstance(texts, list):
+        raise invalid(f"{name} is {told(texts)}, expected a text or a list of texts", name)
     check_count(len(texts), name, most)
+    for index, each in enumerate(texts):
+        if not isinstance(each, str):
+            raise invalid(f"{name}[{index}] is {told(each)}, expected a text", name)
     return texts
 
 
@@ -44,14 +48,15 @@ def check_count(count: int, name: str, most: int) -> None:
         raise invalid(f"{name} has {count} elements, expected 1 to {most}", name)
 
 
-def sampling_params_of(named: Mapping[str, Any]) -> pb.SamplingParams:
+def sampling_params_of(named: dict[str, Any]) -> pb.SamplingParams:
     """The message of these fields. Raises `HttpError` for a number that its field cannot hold."""
     try:
         return pb.SamplingParams(**named)
     except (ValueError, TypeError) as error:
-        odd = next((name for name, value in named.items() if not _fits(name, value)), None)
-        what = odd or "a sampling parameter"
-        raise invalid(f"{what} is out of range: {error}", odd) from error
+        descriptor: Any = pb.SamplingParams.DESCRIPTOR
+        fault = of_values(named, descriptor)
+        fault = fault or Fault(f"a sampling parameter is out of range: {error}")
+        raise invalid(fault.text, (fault.field or "").partition("[")[0] or None) from error
 
 
 def unsupported(name: str, why: str) -> HttpError:
@@ -71,27 +76,29 @@ async def together(works: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
     return [task.result() for task in tasks]
 
 
-def _fits(name: str, value: object) -> bool:
-    """Whether a field of the message can hold a value."""
-    fields: dict[str, Any] = {name: value}
-    try:
-        pb.SamplingParams(**fields)
-    except (ValueError, TypeError):
-        return False
-    return True
-
-
 def _decoded(raw: msgspec.Raw, name: str) -> Any:  # noqa: ANN401 - any JSON
     """The value of a field, of which reading the body has checked no more than the grammar."""
     try:
         return msgspec.json.decode(raw)
-    except (msgspec.DecodeError, ValueError) as error:  # no UTF-8; a number too large
+    except UnicodeDecodeError as error:
+        byte = error.object[error.start]
+        raise invalid(f"{name} is not UTF-8: a text has the byte 0x{byte:02x}", name) from error
+    except (msgspec.DecodeError, ValueError) as error:  # a number too large
         raise invalid(f"{name} cannot be read: {error}", name) from error
 
 
-def _is_ids(value: object) -> bool:
-    return (
-        isinstance(value, list)
-        and bool(value)
-        and all(type(each) is int and 0 <= each <= MAX_ID for each in value)
-    )
+def _check_prompt(value: object, name: str, path: str) -> None:
+    """Raise `HttpError` for what is neither a text nor token ids."""
+    if isinstance(value, str):
+        return
+    if not isinstance(value, list):
+        raise invalid(f"{path} is {told(value)}, expected a text or a list of token ids", name)
+    if not value:
+        raise invalid(f"{path} has 0 token ids, expected 1 or more", name)
+    for index, each in enumerate(value):
+        if type(each) is not int or not 0 <= each <= MAX_ID:
+            raise invalid(f"{path}[{index}] is {told(each)}, expected a token id", name)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

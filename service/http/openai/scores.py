@@ -95,6 +95,8 @@ async def score(request: Request) -> Reply:
         expected = " or ".join(f"{one} and {other}" for one, other in _PAIRS)
         raise invalid(f"the request has {len(given)} pairs of fields, expected {expected}")
     (names,) = given
+    if asked.of(names[1]) == _NULL:
+        raise invalid(f"{names[1]} is missing", names[1])
     firsts, seconds = (texts_of(asked.of(name), name, most) for name in names)
     if len(firsts) not in (1, len(seconds)):
         raise invalid(

@@ -67,6 +67,7 @@ async def tokenize(request: Request) -> Reply:
 
 async def detokenize(request: Request) -> Reply:
     asked = await request.json(DetokenizeRequest)
+    request.field_names = {"token_ids": "tokens"}
     odd = [token_id for token_id in asked.tokens if not 0 <= token_id <= MAX_ID]
     if odd:
         raise invalid(f"tokens has {odd[0]}, expected 0 to {MAX_ID}", "tokens")

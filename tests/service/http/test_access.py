@@ -133,6 +133,21 @@ async def test_pages_of_other_sites_may_ask_nothing(
     assert "access-control-allow-origin" not in answer.headers
 
 
+@pytest.mark.parametrize(
+    ("headers", "pages"),
+    [
+        ({"sec-fetch-site": "cross-site"}, "another site"),
+        ({"origin": "http://evil.example"}, "'http://evil.example'"),
+    ],
+)
+async def test_the_refusal_of_a_page_says_which_site_and_which_setting(
+    served: Served, headers: dict[str, str], pages: str
+) -> None:
+    answer = await ask(served, "POST", "/api/Classify", SENT, headers.items())
+    expected = f"pages of {pages} may not call this server: see --http-allowed-origins"
+    assert answer.json["error"] == expected
+
+
 async def test_a_site_that_is_allowed_is_told_so(tmp_path: Path) -> None:
     origin = [("origin", "https://ui.example"), ("sec-fetch-site", "cross-site")]
     asking = [

@@ -23,6 +23,7 @@ class Record(msgspec.Struct):
     inner: list[Inner] | None = None
     named: dict[str, float] | None = None
     flag: bool = False
+    seen: bool | None = None
 
 
 @pytest.mark.parametrize(
@@ -32,6 +33,11 @@ class Record(msgspec.Struct):
         (b"{}", "name is missing", "name"),
         (b'{"name": null}', "name is null, expected a text", "name"),
         (b'{"name": "", "flag": 1}', "flag is a whole number, expected true or false", "flag"),
+        (
+            b'{"name": "", "seen": 1}',
+            "seen is a whole number, expected true, false or null",
+            "seen",
+        ),
         (b'{"name": "", "inner": {}}', "inner is an object, expected a list or null", "inner"),
         (b'{"name": "", "inner": [{}]}', "inner[0].size is missing", "inner[0].size"),
         (

@@ -63,6 +63,25 @@ def test_what_leads_nowhere_is_not_found(path: str) -> None:
     assert (caught.value.status, caught.value.code) == (404, "not_found")
 
 
+@pytest.mark.parametrize(
+    ("path", "hint"),
+    [
+        ("/completions", ", expected '/v1/completions'"),
+        ("/models/a/", ", expected '/v1/models/a'"),
+        ("/v1/v1/completions", ", expected '/v1/completions'"),
+        ("/v1/nothing", ""),
+        ("/nothing", ""),
+        ("/v1/v1", ""),
+        ("/", ""),
+    ],
+)
+def test_a_path_without_v1_or_with_it_twice_is_told_the_one_to_take(path: str, hint: str) -> None:
+    router = _router("POST /v1/completions", "GET /v1/models/{model}", "GET /v2")
+    with pytest.raises(HttpError) as caught:
+        router.find("POST", path)
+    assert str(caught.value) == f"there is nothing at '{path}'{hint}"
+
+
 def test_another_method_hears_which_are_taken() -> None:
     with pytest.raises(HttpError) as caught:
         ROUTER.find("GET", "/tokenize")

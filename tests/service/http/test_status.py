@@ -52,7 +52,7 @@ def test_each_error_has_its_status_and_body(kind: type[errors.AttendantError]) -
     status, type_, code, triton = EXPECTED[kind]
     number, body, headers = OPENAI.error(OPENAI.of_domain(error))
     assert number == status
-    param = "model" if kind is errors.NotFound else None
+    param = "model" if kind in (errors.NotFound, errors.WrongTask) else None
     whole = {"message": str(error), "type": type_, "param": param, "code": code}
     assert json.loads(body) == {"error": whole}
     number, body, _ = TRITON.error(TRITON.of_domain(error))
@@ -74,6 +74,15 @@ def test_a_client_comes_again_when_the_wait_is_within_its_bound() -> None:
 def test_a_field_is_named() -> None:
     _, body, _ = OPENAI.error(invalid("temperature is -1", "temperature"))
     assert json.loads(body)["error"]["param"] == "temperature"
+
+
+def test_a_field_is_named_as_the_body_names_it() -> None:
+    error = invalid("max_tokens is 0, expected 1", "max_tokens")
+    error.rename({"max_tokens": "max_new_tokens"})
+    assert (str(error), error.param) == ("max_new_tokens is 0, expected 1", "max_new_tokens")
+    other = invalid("the prompt is empty", "prompt")
+    other.rename({"prompt": "inputs"})
+    assert (str(other), other.param) == ("the prompt is empty", "inputs")
 
 
 @pytest.mark.parametrize(

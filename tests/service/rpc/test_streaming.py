@@ -154,7 +154,7 @@ async def test_unary_calls_of_a_generative_model_give_the_whole_text(served: Ser
     assert "triton_final_response" not in response.parameters
     code, text = await refusal(served.inference.ModelInfer(prompt_request("once")))
     assert code is StatusCode.INVALID_ARGUMENT
-    assert text == "stream is true, and only ModelStreamInfer streams"
+    assert text == "stream is true, and only ModelStreamInfer and generate_stream stream"
 
 
 @pytest.mark.parametrize("name", ["logprobs", "prompt_logprobs"])

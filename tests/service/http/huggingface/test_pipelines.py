@@ -203,14 +203,14 @@ async def test_an_image_comes_as_it_is_or_in_base64(served: Served) -> None:
         ("/models/spam/pipeline/nix", {}, 404, "there is no such task, expected one of "),
         ("/pipeline/fill-mask/spam", {"inputs": "a"}, 400, "model 'spam' does text-classification"),
         ("/models/spam", {}, 400, "inputs is missing"),
-        ("/models/spam", {"inputs": 3}, 400, "inputs is expected to be a text or a list of texts"),
+        ("/models/spam", {"inputs": 3}, 400, "inputs is 3, expected a text or a list of texts"),
         ("/models/spam", {"inputs": []}, 400, "inputs has 0 elements, expected 1 to 5"),
         ("/models/spam", {"inputs": {"text": "a"}}, 400, "inputs.text_pair is missing"),
         (
             "/models/spam",
             {"inputs": "a", "parameters": {"top_k": 0}},
             400,
-            "parameters.top_k is not a wh",
+            "parameters.top_k is out of range, expected a whole number of at least 1",
         ),
         (
             "/models/spam",

@@ -61,6 +61,14 @@ def test_long_lists_are_the_same_in_pieces(shape: tuple[int, ...]) -> None:
     )
 
 
+def test_a_value_of_another_kind_is_named_by_its_place() -> None:
+    with pytest.raises(InvalidArgument) as caught:
+        read('["a", 3]', "BYTES")
+    assert str(caught.value) == (
+        "Unable to parse 'data' of input 'x': data[1] is a whole number, expected a text"
+    )
+
+
 @pytest.mark.parametrize("datatype", NUMBERS, ids=lambda datatype: datatype.name)
 def test_numbers_out_of_range_are_refused_by_the_input_s_name(datatype: Any) -> None:
     if datatype.dtype.kind == "f":

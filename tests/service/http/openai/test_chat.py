@@ -340,7 +340,7 @@ async def test_what_changes_nothing_is_ignored(served: Served) -> None:
         ({"stream_options": {}}, "stream_options", "expected stream to be true"),
         ({"model": "tale"}, "messages", "has no chat template"),
         ({"messages": [USER | {"content": "a" * 70}]}, "messages", "the prompt has 79 tokens"),
-        ({"max_completion_tokens": 0}, "max_completion_tokens", "max_tokens is 0"),
+        ({"max_completion_tokens": 0}, "max_completion_tokens", "max_completion_tokens is 0"),
         ({"temperature": 200}, "temperature", "temperature is 200"),
         (
             {"continue_final_message": True, "add_generation_prompt": True},
@@ -363,6 +363,12 @@ async def test_a_model_without_a_template_has_a_code(served: Served) -> None:
     assert "/v1/completions" in error["message"]
     unknown = await chat(served, **GREEDY | {"model": "nobody"})
     assert unknown.status == 404
+
+
+async def test_a_model_that_does_not_generate_is_refused_for_its_task(served: Served) -> None:
+    error = await refusal(served, model="spam")
+    assert (error["code"], error["param"]) == ("wrong_task", "model")
+    assert error["message"] == "model 'spam' does text-classification, it cannot generate"
 
 
 async def test_what_a_template_refuses_is_told_in_its_words(served: Served) -> None:

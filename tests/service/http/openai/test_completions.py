@@ -288,20 +288,27 @@ async def test_unknown_fields_are_ignored(served: Served) -> None:
     assert await texts_of(served, **fields) == [greedy_text("once", 10)]
 
 
+UINT32 = "expected a whole number from 0 to 4294967295"
 REFUSED: list[tuple[dict[str, Any], str | None, str]] = [
     ({"model": "nobody"}, "model", "Request for unknown model: 'nobody' is not found"),
-    ({"model": "spam"}, None, "model 'spam' does text-classification, it cannot generate"),
+    ({"model": "spam"}, "model", "model 'spam' does text-classification, it cannot generate"),
     ({"prompt": ""}, "prompt", "the prompt has 0 tokens, the model takes 1 to 63"),
     ({"prompt": []}, "prompt", "prompt has 0 elements, expected 1 to 4"),
     ({"prompt": ["a"] * 5}, "prompt", "prompt has 5 elements, expected 1 to 4"),
     ({"prompt": [257]}, "prompt", "the prompt has token id 257, expected 0 to 256"),
-    ({"prompt": [-1]}, "prompt", "prompt is expected to be a text, token ids, a list of texts"),
-    ({"prompt": {"text": "a"}}, "prompt", "prompt is expected to be a text, token ids"),
+    ({"prompt": [-1]}, "prompt", "prompt[0] is -1, expected a token id"),
+    ({"prompt": {"text": "a"}}, "prompt", "prompt is an object, expected a text, token ids, a l"),
+    ({"prompt": 5}, "prompt", "prompt is 5, expected a text, token ids, a list of texts, or a l"),
+    ({"prompt": ["a", 3]}, "prompt", "prompt[1] is 3, expected a text or a list of token ids"),
+    ({"prompt": [[1], [2, 0.5]]}, "prompt", "prompt[1][1] is 0.5, expected a token id"),
+    ({"prompt": [[1], []]}, "prompt", "prompt[1] has 0 token ids, expected 1 or more"),
+    ({"prompt": [1, None]}, "prompt", "prompt[1] is null, expected a token id"),
     ({"prompt": "x" * 64}, "prompt", "the prompt has 64 tokens, the model takes 1 to 63"),
     ({"max_tokens": 0}, "max_tokens", "max_tokens is 0, expected 1 to 1048576"),
-    ({"max_tokens": -1}, "max_tokens", "max_tokens is out of range: "),
-    ({"stop_token_ids": [-1]}, "stop_token_ids", "stop_token_ids is out of range: "),
-    ({"seed": 2**64}, "seed", "seed is out of range: "),
+    ({"max_tokens": -1}, "max_tokens", f"max_tokens is -1, {UINT32}"),
+    ({"stop_token_ids": [-1]}, "stop_token_ids", f"stop_token_ids[0] is -1, {UINT32}"),
+    ({"seed": 2**64}, "seed", "seed is a larger number, expected a whole number from 0 to 18446"),
+    ({"stream": "yes"}, "stream", "stream is a text, expected true, false or null"),
     ({"priority": 2**32}, "priority", "priority is 4294967296, expected at most 4294967295"),
     ({"best_of": 10**12}, "best_of", "best_of is 1000000000000, expected at most 64"),
     ({"logit_bias": {"9" * 5_000: 1}}, "logit_bias", "logit_bias has the key '999"),
@@ -335,7 +342,7 @@ async def test_what_cannot_be_is_refused_and_the_server_answers_on(
         GREEDY | ({"stream": True} if stream and "stream_options" not in change else {}) | change
     )
     answer = await complete(served, **fields)
-    assert answer.status == (404 if param == "model" else 400)
+    assert answer.status == (404 if text.startswith("Request for unknown model") else 400)
     error = answer.json["error"]
     assert set(error) == {"message", "type", "param", "code"}
     assert error["message"].startswith(text)
@@ -345,13 +352,28 @@ async def test_what_cannot_be_is_refused_and_the_server_answers_on(
 
 
 @pytest.mark.parametrize(
-    "prompt", [b'"\xff"', b'["a", "\xff"]', b"[1e999]", b"[%s]" % (b"9" * 5_000)]
+    ("prompt", "text"),
+    [
+        (b'"\xff"', "prompt is not UTF-8: a text has the byte 0xff"),
+        (b'["a", "\xff"]', "prompt is not UTF-8: a text has the byte 0xff"),
+        (b"[1e999]", "prompt cannot be read: "),
+        (b"[%s]" % (b"9" * 5_000), "prompt cannot be read: "),
+    ],
 )
-async def test_a_prompt_that_cannot_be_read_is_refused(served: Served, prompt: bytes) -> None:
+async def test_a_prompt_that_cannot_be_read_is_refused(
+    served: Served, prompt: bytes, text: str
+) -> None:
     answer = await ask(served, "POST", PATHS[0], b'{"model": "tale", "prompt": %s}' % prompt)
     assert answer.status == 400
     assert answer.json["error"]["param"] == "prompt"
-    assert answer.json["error"]["message"].startswith("prompt cannot be read: ")
+    assert answer.json["error"]["message"].startswith(text)
+
+
+@pytest.mark.parametrize("body", [b"", b" \n"])
+async def test_an_empty_body_is_called_empty(served: Served, body: bytes) -> None:
+    error = (await ask(served, "POST", PATHS[0], body)).json["error"]
+    assert error["message"] == "the body is empty, expected a JSON object"
+    assert error["code"] == "invalid_json"
 
 
 @pytest.mark.parametrize("body", [b"[1]", b'"text"', b"7", b"null", b"{", b"", b"\xff"])

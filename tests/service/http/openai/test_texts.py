@@ -79,15 +79,19 @@ async def test_a_long_text_is_refused_or_cut(served: Served) -> None:
         ({"input": ["a"] * 5}, "input", "input has 5 elements, expected 1 to 4"),
         ({"input": [[1, 2], "a"]}, "input", "input has texts and token ids, expected one of them"),
         ({"input": [[1, 2], [3, 999]]}, "input", "input[1] has 999, expected 0 to "),
-        ({"input": [1, 2**32]}, "input", "input is expected to be a text"),
-        ({"input": [[]]}, "input", "input is expected to be a text"),
+        ({"input": [1, 2**32]}, "input", "input[1] is 4294967296, expected a token id"),
+        ({"input": [[]]}, "input", "input[0] has 0 token ids, expected 1 or more"),
         ({"input": [1] * 13}, "input", "input[0] has 13 tokens, the model takes at most 12"),
         ({"input": [[1]] * 5}, "input", "input has 5 elements, expected 1 to 4"),
-        ({"input": None}, "input", "input is expected to be a text"),
+        (
+            {"input": None},
+            "input",
+            "input is null, expected a text, token ids, a list of texts, or",
+        ),
         ({"dimensions": 3}, "dimensions", "dimensions is 3, expected 4: "),
         ({"encoding_format": "hex"}, "encoding_format", "encoding_format is 'hex', expected float"),
         ({"truncate_prompt_tokens": 7}, "truncate_prompt_tokens", "truncate_prompt_tokens is not"),
-        ({"model": "spam"}, None, "model 'spam' does text-classification, it cannot embed"),
+        ({"model": "spam"}, "model", "model 'spam' does text-classification, it cannot embed"),
     ],
 )
 async def test_what_cannot_be_embedded_is_refused(
@@ -195,13 +199,15 @@ async def test_classes_have_a_probability_each_in_the_models_order(served: Serve
 @pytest.mark.parametrize(
     ("path", "fields", "text"),
     [
-        ("/score", {"text_1": "a"}, "text_2 is expected to be a text or a list of texts"),
+        ("/score", {"text_1": "a"}, "text_2 is missing"),
         ("/score", {}, "the request has 0 pairs of fields, expected queries and documents or "),
         (
             "/score",
             {"text_1": ["a", "b"], "text_2": ["c"]},
             "text_1 has 2 texts, expected 1 or as many as text_2, which has 1",
         ),
+        ("/score", {"text_1": "a", "text_2": 3}, "text_2 is 3, expected a text or a list of texts"),
+        ("/score", {"text_1": "a", "text_2": ["b", 3]}, "text_2[1] is 3, expected a text"),
         ("/rerank", {"query": "a"}, "documents is missing"),
         ("/rerank", {"query": "a", "documents": []}, "documents has 0 elements, expected 1 to 4"),
         ("/rerank", {"query": "a", "documents": ["b"], "top_n": 0}, "top_n is 0, expected 1 or"),
@@ -210,7 +216,7 @@ async def test_classes_have_a_probability_each_in_the_models_order(served: Serve
         ("/tokenize", {}, "prompt is missing"),
         ("/tokenize", {"messages": []}, "messages is not supported"),
         ("/detokenize", {"tokens": [-1]}, "tokens has -1, expected 0 to 4294967295"),
-        ("/detokenize", {"tokens": [99]}, "token_ids has 99, which the vocabulary lacks"),
+        ("/detokenize", {"tokens": [99]}, "tokens has 99, which the vocabulary lacks"),
     ],
 )
 async def test_what_cannot_be_scored_is_refused(
@@ -236,7 +242,9 @@ async def test_a_text_that_is_no_utf8_is_refused(
     answer = await ask(served, "POST", path, body)
     assert answer.status == 400
     assert answer.json["error"]["param"] == param
-    assert answer.json["error"]["message"].startswith(f"{param} cannot be read: ")
+    assert answer.json["error"]["message"].startswith(
+        f"{param} is not UTF-8: a text has the byte 0xff"
+    )
 
 
 async def test_the_similarity_of_an_embedder_is_what_the_typed_api_says(served: Served) -> None:
