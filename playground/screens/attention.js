@@ -68,11 +68,11 @@ export default function build(screen) {
   const side = h("aside", { class: "stack", "aria-label": "Weights of a token" }), grid = h("div"), twin = h("details", { class: "small", ontoggle: () => tables() }, h("summary", null, "As a table"));
   const save = (label, form) => h("button", { type: "button", class: "plain", onclick: () => use(form) }, label);
   const strip = tabs([
-    { label: "Lines", panel: h("div", { class: "heads-lines" }, lines.element, side), onshow: () => attention && show() },
+    { label: "Lines", panel: h("div", { class: "stack" }, h("div", { class: "heads-lines" }, lines.element, side), twin), onshow: () => attention && show() },
     { label: "Matrix", panel: grid, onshow: () => use("drawMatrix") },
   ], { label: "Form" });
   const saves = h("div", { class: "row" }, save("Save PNG", "savePng"), save("Save CSV", "saveCsv"), save("Save JSON", "saveJson"));
-  const placeholder = h("p", { class: "placeholder" }, "Run to see where each head looks."), shown = h("div", { class: "stack", hidden: true }, strip, twin, saves);
+  const placeholder = h("p", { class: "placeholder" }, "Run to see where each head looks."), shown = h("div", { class: "stack", hidden: true }, strip, saves);
   fill(screen.result, placeholder, after, shown);
 
   screen.onmodel = (model) => {

@@ -130,6 +130,7 @@ export default function build(screen) {
 
   async function search(model, sent, call) {
     const { results } = await call("api/GenerateUnary", { model: model.name, text: sent, sampling_params: { temperature: 0, beam_width: beams.value, n: beams.value } }), expected = isoDate(sent);
-    fill(outputs, table(["Output", "Log probability", "Tokens", "Per token", ""], results.map((each) => [each.text, fixed(each.score, 3), each.token_ids.length, fixed(each.score / each.token_ids.length, 3), each.text === expected ? "the date" : ""]), { caption: "Outputs of the beam search" }));
+    const shown = (text) => h("span", null, visible(text), text === expected && [" ", h("span", { class: "chip right" }, "right")]);
+    fill(outputs, table(["Output", "Log probability", "Tokens", "Per token"], results.map((each) => [shown(each.text), fixed(each.score, 3), each.token_ids.length, fixed(each.score / each.token_ids.length, 3)]), { caption: "Outputs of the beam search" }));
   }
 }

@@ -147,7 +147,7 @@ async def test_the_matrix_has_a_table_and_files_with_every_weight(tab: Opened) -
     assert len(lines) == 1 + SIZE * SIZE
     await page.get_by_role("tab", name="Matrix").click()
     await expect(page.get_by_label("Weights of layer 1").first).to_be_visible()
-    await page.get_by_text("As a table").first.click()
+    await page.get_by_role("tabpanel", name="Matrix").get_by_text("As a table").click()
     table = page.get_by_role("region", name="Weights of layer 1")
     await expect(table).to_be_visible()
     shown = await table.locator("tbody tr").first.locator("td, th").all_inner_texts()
