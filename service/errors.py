@@ -2,7 +2,8 @@
 
     AttendantError
     ├── InvalidArgument    the request can never succeed as it is
-    │   └── PromptTooLong  a prompt has more tokens than the model takes
+    │   ├── PromptTooLong  a prompt has more tokens than the model takes
+    │   └── NoChatTemplate the model makes no prompts of conversations
     ├── NotFound           no such model or version
     ├── AlreadyExists      the name is taken
     ├── WrongTask          the model exists and does something else
@@ -47,6 +48,10 @@ class InvalidArgument(AttendantError):
 
 class PromptTooLong(InvalidArgument):
     """A prompt has more tokens than the model takes."""
+
+
+class NoChatTemplate(InvalidArgument):
+    """The model makes no prompts of conversations."""
 
 
 def invalid_field(field: str, text: str) -> InvalidArgument:

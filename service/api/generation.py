@@ -15,7 +15,7 @@ from service.api.admission import Admission
 from service.api.conversations import conversation_of
 from service.api.typed import wrong_task
 from service.contract.conversation import Conversation
-from service.errors import InvalidArgument, WrongTask, invalid_field
+from service.errors import NoChatTemplate, WrongTask, invalid_field
 from service.generation.params import SamplingParams
 from service.generation.sampling import TokenLogprobs
 from service.generation.stream import Chunk, Generation
@@ -99,7 +99,9 @@ class GenerationCalls:
         with model.users:
             prompt, params = _prompt(request), _to_params(request.sampling_params)
             if isinstance(prompt, Conversation):
-                raise InvalidArgument(f"model '{model.name}' takes no conversation, but a text")
+                raise NoChatTemplate(
+                    f"model '{model.name}' takes no conversation, but a text", "conversation"
+                )
             self._admission.admit()
             written = await model.write(prompt, params, caller)
         reason = FinishReason.STOP if written.has_ended else FinishReason.LENGTH

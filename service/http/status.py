@@ -79,6 +79,7 @@ _FAILED = Status(500, "INTERNAL", "server_error", "model_failed")
 STATUSES: dict[type[errors.AttendantError], Status] = {
     errors.InvalidArgument: Status(400, "INVALID_ARGUMENT", code="invalid_value"),
     errors.PromptTooLong: Status(400, "INVALID_ARGUMENT", code="context_length_exceeded"),
+    errors.NoChatTemplate: Status(400, "INVALID_ARGUMENT", code="no_chat_template"),
     errors.NotFound: Status(404, "NOT_FOUND", code="model_not_found"),
     errors.AlreadyExists: Status(409, "ALREADY_EXISTS", code="already_exists", triton=400),
     errors.WrongTask: Status(400, "FAILED_PRECONDITION", code="wrong_task"),

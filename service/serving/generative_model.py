@@ -13,7 +13,7 @@ import numpy as np
 
 from service.contract.conversation import Conversation
 from service.contract.interface import ModelInterface
-from service.errors import InvalidArgument, invalid_field
+from service.errors import InvalidArgument, NoChatTemplate, invalid_field
 from service.generation.engine import GenerationEngine
 from service.generation.params import SamplingParams
 from service.generation.sequence import GenerationRequest
@@ -156,8 +156,9 @@ class GenerativeModel(ServedModel):
         """Token ids int32 [S], at least one, that leave room for at least one of output."""
         if isinstance(prompt, Conversation):
             if self.chat is None:
-                raise InvalidArgument(
-                    f"model '{self.name}' has no chat template: send the conversation as one text"
+                raise NoChatTemplate(
+                    f"model '{self.name}' has no chat template: send the conversation as one text",
+                    "conversation",
                 )
             return (await self.chat.encode(prompt)).astype(np.int32)
         if isinstance(prompt, str):

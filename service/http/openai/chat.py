@@ -11,7 +11,6 @@ from uuid import uuid4
 import msgspec
 from attendant.v1 import generation_pb2 as pb
 
-from service.errors import WrongTask
 from service.http.openai.answers import Values, counts_of, end_of, usage_of
 from service.http.openai.chat_fields import ChatRequest
 from service.http.openai.completions import GENERATE, GENERATE_UNARY
@@ -21,11 +20,9 @@ from service.http.openai.models import BASES, find_model, name_of
 from service.http.openai.tool_calls import Call, CallReader, Piece
 from service.http.request import Reply, Request
 from service.http.routes import Route
-from service.http.status import HttpError
 from service.http.stream import Stream
 
 ASSISTANT = "assistant"
-GENERATION = "text-generation"
 
 
 def chat_routes() -> tuple[Route, ...]:
@@ -61,26 +58,18 @@ class _Plan:
     async def of(cls, request: Request, asked: ChatRequest) -> "_Plan":
         asked.check()
         name = await name_of(request, asked.model)
-        model = await find_model(request, name)
-        if not model.has_chat_template:
-            if model.task != GENERATION:
-                raise WrongTask(f"model '{name}' does {model.task}, it cannot generate")
-            raise HttpError(
-                400,
-                f"model '{name}' has no chat template: send the text of the conversation to "
-                "/v1/completions",
-                code="no_chat_template",
-                param="messages",
-            )
-        if asked.callable_names and not model.tool_call_form:
-            raise unsupported("tools", f"the chat template of model '{name}' declares none")
+        form = ""
+        if asked.callable_names:
+            model = await find_model(request, name)
+            form = model.tool_call_form
+            if model.has_chat_template and not form:
+                raise unsupported("tools", f"the chat template of model '{name}' declares none")
         message = pb.GenerateRequest(
             model=name,
             conversation=asked.conversation,
             sampling_params=asked.sampling_params(asked.num_tokens, asked.num_logprobs),
             priority=max(0, asked.priority or 0),
         )
-        form = model.tool_call_form if asked.callable_names else ""
         return cls(asked, message, f"chatcmpl-{uuid4().hex}", int(time.time()), form)
 
     def reader(self) -> CallReader | None:

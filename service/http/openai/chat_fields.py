@@ -163,7 +163,11 @@ class ChatRequest(SamplingFields, kw_only=True):
     @property
     def field_names(self) -> dict[str, str]:
         """The body's names of fields that the typed API calls otherwise."""
-        names = {"prompt": "messages", "template_variables": "chat_template_kwargs"}
+        names = {
+            "prompt": "messages",
+            "conversation": "messages",
+            "template_variables": "chat_template_kwargs",
+        }
         if self.max_completion_tokens is not None:
             names["max_tokens"] = "max_completion_tokens"
         if self.logprobs:

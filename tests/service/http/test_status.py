@@ -24,6 +24,7 @@ MADE: dict[type[errors.AttendantError], errors.AttendantError] = {
 EXPECTED: dict[type[errors.AttendantError], tuple[int, str, str, int]] = {
     errors.InvalidArgument: (400, "invalid_request_error", "invalid_value", 400),
     errors.PromptTooLong: (400, "invalid_request_error", "context_length_exceeded", 400),
+    errors.NoChatTemplate: (400, "invalid_request_error", "no_chat_template", 400),
     errors.NotFound: (404, "invalid_request_error", "model_not_found", 404),
     errors.AlreadyExists: (409, "invalid_request_error", "already_exists", 400),
     errors.WrongTask: (400, "invalid_request_error", "wrong_task", 400),

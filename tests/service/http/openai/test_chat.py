@@ -360,7 +360,9 @@ async def test_a_refusal_names_the_field(
 async def test_a_model_without_a_template_has_a_code(served: Served) -> None:
     error = await refusal(served, model="tale")
     assert error["code"] == "no_chat_template"
-    assert "/v1/completions" in error["message"]
+    assert error["message"].endswith("send the conversation as one text")
+    wrong = await refusal(served, model="spam")
+    assert wrong["code"] == "wrong_task"
     unknown = await chat(served, **GREEDY | {"model": "nobody"})
     assert unknown.status == 404
 
