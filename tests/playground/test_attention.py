@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import pytest_asyncio
-from playwright.async_api import Locator, Page, expect
+from playwright.async_api import Locator, Page, Request, expect
 
 import tests
 from service.app import App
@@ -195,3 +195,20 @@ async def test_a_beam_search_has_its_outputs_with_their_scores(tab: Opened) -> N
         f"{each['score']:.3f}".replace("-", "\N{MINUS SIGN}") for each in results
     ]
     assert [row[2] for row in shown] == [str(len(each["token_ids"])) for each in results]
+
+
+async def test_a_mask_stands_where_the_token_does_behind_an_astral_character(tab: Opened) -> None:
+    """Offsets count code points, of which the emoji is one, and JavaScript's strings have two."""
+    asked: list[str] = []
+
+    def keep(request: Request) -> None:
+        if request.url.endswith("/Attend"):
+            asked.append(json.loads(request.post_data or "")["text"])
+
+    tab.page.on("request", keep)
+    page = await tab.open("#/attention?model=encoder-attention&text=\U0001f600+free+lunch&run=1")
+    await tab.until_done()
+    await query(page, 2).focus()
+    await page.keyboard.press("m")
+    await expect(page.get_by_label("Change by the mask")).to_contain_text("free is left out")
+    assert asked[-1] == "\U0001f600  lunch"
