@@ -2,7 +2,7 @@
 
     AttendantError
     ├── InvalidArgument    the request can never succeed as it is
-    │   ├── PromptTooLong  a prompt has more tokens than the model takes
+    │   ├── InputTooLong   a text or a prompt has more tokens than the model takes
     │   └── NoChatTemplate the model makes no prompts of conversations
     ├── NotFound           no such model or version
     ├── AlreadyExists      the name is taken
@@ -46,8 +46,8 @@ class InvalidArgument(AttendantError):
         self.field = field
 
 
-class PromptTooLong(InvalidArgument):
-    """A prompt has more tokens than the model takes."""
+class InputTooLong(InvalidArgument):
+    """A text or a prompt has more tokens than the model takes."""
 
 
 class NoChatTemplate(InvalidArgument):

@@ -20,6 +20,7 @@ RETRY_AFTER_MS = 100  # about a full queue's worth of small batches
 NO_RETRY: Headers = ((b"x-should-retry", b"false"),)  # else openai's clients ask three times
 OPENAI_SEGMENTS = frozenset(
     (
+        *("chat", "completions", "embeddings"),  # which lack the /v1 before them
         *("v1", "openai", "tokenize", "detokenize", "tokenizer_info"),
         *("score", "rerank", "ranking", "classify"),
     )
@@ -78,7 +79,7 @@ _LATE = Status(504, "DEADLINE_EXCEEDED", "server_error", "timeout")
 _FAILED = Status(500, "INTERNAL", "server_error", "model_failed")
 STATUSES: dict[type[errors.AttendantError], Status] = {
     errors.InvalidArgument: Status(400, "INVALID_ARGUMENT", code="invalid_value"),
-    errors.PromptTooLong: Status(400, "INVALID_ARGUMENT", code="context_length_exceeded"),
+    errors.InputTooLong: Status(400, "INVALID_ARGUMENT", code="context_length_exceeded"),
     errors.NoChatTemplate: Status(400, "INVALID_ARGUMENT", code="no_chat_template"),
     errors.NotFound: Status(404, "NOT_FOUND", code="model_not_found"),
     errors.AlreadyExists: Status(409, "ALREADY_EXISTS", code="already_exists", triton=400),
@@ -150,9 +151,10 @@ class TypedWriter(TextWriter):
     """Errors as a text, with the status that the typed API's files name, as over gRPC."""
 
     def error(self, error: HttpError) -> tuple[int, bytes, Headers]:
-        if error.name is None:
+        name = error.name or ("INVALID_ARGUMENT" if error.status == 400 else None)
+        if name is None:
             return super().error(error)
-        fields = {"error": str(error), "status": error.name}
+        fields = {"error": str(error), "status": name}
         if error.param is not None:
             fields["field"] = error.param
         return error.status, msgspec.json.encode(fields), error.headers
@@ -166,7 +168,8 @@ def writer_of(path: str) -> Writer:
     """The writer for a path, with or without a query."""
     first, *rest = path.lstrip("/").partition("?")[0].split("/")
     leading = rest[1:2] if first == "models" else [first]  # what follows a model's name
-    is_openai = not OPENAI_SEGMENTS.isdisjoint(leading)
+    lists_models = first == "models" and not any(rest)  # without /v1
+    is_openai = lists_models or not OPENAI_SEGMENTS.isdisjoint(leading)
     if is_openai or path.startswith("/v2/rerank"):
         return OPENAI
     return {"v2": TRITON, "api": TYPED}.get(first, PLAIN)

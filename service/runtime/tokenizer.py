@@ -14,7 +14,7 @@ from typing import TypeAlias
 import numpy as np
 import tokenizers
 
-from service.errors import InvalidArgument, LoadError, PromptTooLong, invalid_field
+from service.errors import InputTooLong, InvalidArgument, LoadError, invalid_field
 from service.runtime.special_texts import Span, SpecialTexts, SpecialToken
 from service.runtime.token_bytes import ByteKind, bytes_of_tokens, kind_of_bytes
 
@@ -215,7 +215,7 @@ class TextTokenizer(_Tokenizer):
                 raise InvalidArgument(f"text {index} has no tokens")
             is_long = len(encoding.ids) > self._max_tokens
             if is_long and not can_truncate:
-                raise InvalidArgument(
+                raise InputTooLong(
                     f"text {index} has {len(encoding.ids)} tokens, the model takes at most "
                     f"{self._max_tokens}: shorten it, or ask for truncation"
                 )
@@ -233,10 +233,10 @@ class TextTokenizer(_Tokenizer):
         if not ids:
             raise invalid_field(name, "has no tokens")
         if is_long and not can_truncate:
-            raise invalid_field(
+            raise InputTooLong(
+                f"{name} has {len(ids)} tokens, the model takes at most {self._max_tokens}: "
+                "shorten it, or ask for truncation",
                 name,
-                f"has {len(ids)} tokens, the model takes at most {self._max_tokens}: shorten it, "
-                "or ask for truncation",
             )
         row = np.array([ids[: self._max_tokens]], np.int64)
         unknown = row[(row < 0) | (row >= self.num_tokens)]
@@ -386,7 +386,7 @@ class PromptTokenizer(_Tokenizer):
 def check_num_tokens(num_tokens: int, most: int) -> None:
     """Raise `InvalidArgument` for a prompt without tokens, or with more than `most`."""
     if not 1 <= num_tokens <= most:
-        error = PromptTooLong if num_tokens else InvalidArgument
+        error = InputTooLong if num_tokens else InvalidArgument
         raise error(f"the prompt has {num_tokens} tokens, the model takes 1 to {most}", "prompt")
 
 

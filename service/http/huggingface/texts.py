@@ -27,7 +27,10 @@ SCORE_PAIRS = "/attendant.v1.TextService/ScorePairs"
 EXTRACT = "/attendant.v1.FeatureService/ExtractFeatures"
 SIMILARITY = "/attendant.v1.FeatureService/Similarity"
 CLASSIFY_IMAGE = "/attendant.v1.VisionService/ClassifyImage"
-SOFTMAX_ONLY = {"function_to_apply": "scores are probabilities of a softmax over the labels"}
+REFUSED_OF_LABELS = {
+    "function_to_apply": "scores are probabilities of a softmax over the labels",
+    "candidate_labels": "the model has labels of its own",
+}
 FIXED_INPUT = {
     "prompt_name": "the model has no prompts",
     "truncation_direction": "a text that is cut loses its end",
@@ -39,6 +42,7 @@ class LabelParameters(msgspec.Struct):
 
     function_to_apply: str | None = None
     top_k: Count | None = None
+    candidate_labels: str | list[str] | None = None
 
 
 class LabelRequest(msgspec.Struct):
@@ -107,7 +111,7 @@ async def classify_image(request: Request, target: Target) -> Reply:
 
 def _checked(parameters: LabelParameters | None) -> LabelParameters:
     parameters = parameters or LabelParameters()
-    refuse(parameters, SOFTMAX_ONLY, harmless=("softmax",))
+    refuse(parameters, REFUSED_OF_LABELS, harmless=("softmax",))
     return parameters
 
 

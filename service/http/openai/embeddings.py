@@ -9,7 +9,7 @@ from attendant.v1 import text_pb2
 from attendant.v1.generation_pb2 import TokenIds
 
 from service.errors import InvalidArgument
-from service.http.openai.fields import prompts_of, unsupported
+from service.http.openai.fields import TRUNCATION, is_cut, named_texts, prompts_of
 from service.http.openai.models import BASES, name_of
 from service.http.request import Reply, Request
 from service.http.routes import Route
@@ -45,8 +45,7 @@ async def embed(request: Request) -> Reply:
             f"encoding_format is '{asked.encoding_format[:64]}', expected float or base64",
             "encoding_format",
         )
-    if asked.truncate_prompt_tokens not in (None, -1):
-        raise unsupported("truncate_prompt_tokens", "-1 cuts texts to the model's length")
+    is_truncated = is_cut(asked.truncate_prompt_tokens)
     inputs = prompts_of(asked.input, "input", request.front.settings.max_texts)
     texts = [each for each in inputs if isinstance(each, str)]
     rows = [TokenIds(ids=each) for each in inputs if not isinstance(each, str)]
@@ -56,16 +55,17 @@ async def embed(request: Request) -> Reply:
         model=await name_of(request, asked.model),
         texts=texts,
         token_ids=rows,
-        truncate=asked.truncate_prompt_tokens == -1,
+        truncate=is_truncated,
     )
     try:
-        answer = await request.ask(EMBED, message)
+        with named_texts("input[{}]".format):
+            answer = await request.ask(EMBED, message)
     except InvalidArgument as error:
         if error.field is None or not error.field.startswith("token_ids"):
             raise
         hint = FOREIGN_IDS if ", expected 0 to " in str(error) else ""
-        text = str(error).replace("token_ids", "input", 1)
-        raise InvalidArgument(f"{text}{hint}", "input") from error
+        text = str(error).replace("token_ids", "input", 1).replace(*TRUNCATION)
+        raise type(error)(f"{text}{hint}", "input") from error
     width = len(answer.results[0].values)
     if asked.dimensions not in (None, width):
         raise invalid(

@@ -1,18 +1,24 @@
 """Fields of requests that have several forms, and work that several parts of a request are."""
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+import re
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 from attendant.v1 import generation_pb2 as pb
 
+from service.errors import InvalidArgument
 from service.http.json_faults import Fault, of_values, told
 from service.http.status import HttpError, invalid
 
 T = TypeVar("T")
 Prompt: TypeAlias = str | list[int]  # text, or token ids
 MAX_ID = 2**32 - 1
+_NUMBERED = re.compile(r"text (\d+) ")
+# What a tokenizer says of a text that is too long, and what the body's field for it is.
+TRUNCATION = "ask for truncation", "set truncate_prompt_tokens to -1"
 PROMPTS = "a text, token ids, a list of texts, or a list of lists of token ids"
 
 
@@ -41,6 +47,27 @@ def texts_of(raw: msgspec.Raw, name: str, most: int) -> list[str]:
         if not isinstance(each, str):
             raise invalid(f"{name}[{index}] is {told(each)}, expected a text", name)
     return texts
+
+
+@contextmanager
+def named_texts(name_of: Callable[[int], str]) -> Iterator[None]:
+    """Errors of one of a message's texts, by its number, name the body's field it came from."""
+    try:
+        yield
+    except InvalidArgument as error:
+        text = str(error)
+        if (found := _NUMBERED.match(text)) is None:
+            raise
+        name = name_of(int(found[1]))
+        text = f"{name} {text[found.end() :].replace(*TRUNCATION)}"
+        raise type(error)(text, re.split(r"\W", name)[0]) from error
+
+
+def is_cut(truncate_prompt_tokens: int | None) -> bool:
+    """Whether long texts are cut to the model's length. Raises `HttpError` for another length."""
+    if truncate_prompt_tokens not in (None, -1):
+        raise unsupported("truncate_prompt_tokens", "-1 cuts texts to the model's length")
+    return truncate_prompt_tokens == -1
 
 
 def check_count(count: int, name: str, most: int) -> None:

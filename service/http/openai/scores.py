@@ -4,13 +4,14 @@ A model that scores pairs gives its own score; an embedder the cosine of the two
 """
 
 import time
+from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
 import msgspec
 from attendant.v1 import features_pb2, text_pb2
 
-from service.http.openai.fields import check_count, texts_of
+from service.http.openai.fields import check_count, is_cut, named_texts, texts_of
 from service.http.openai.models import find_model, name_of
 from service.http.request import Reply, Request
 from service.http.routes import Route
@@ -35,6 +36,7 @@ class ScoreRequest(msgspec.Struct, kw_only=True):
     text_2: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     data_1: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     data_2: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    truncate_prompt_tokens: int | None = None
 
     def of(self, name: str) -> msgspec.Raw:
         """A field of texts, null where it is absent."""
@@ -58,6 +60,7 @@ class RerankRequest(msgspec.Struct, kw_only=True):
     top_n: int | None = None
     return_documents: bool | None = None
     return_text: bool | None = None
+    truncate_prompt_tokens: int | None = None
 
 
 class RankingRequest(msgspec.Struct, kw_only=True):
@@ -73,6 +76,7 @@ class ClassifyRequest(msgspec.Struct, kw_only=True):
 
     input: msgspec.Raw
     model: str | None = None
+    truncate_prompt_tokens: int | None = None
 
 
 def score_routes() -> tuple[Route, ...]:
@@ -106,7 +110,8 @@ async def score(request: Request) -> Reply:
         )
     if len(firsts) < len(seconds):
         firsts *= len(seconds)
-    name, scores, num_tokens = await _scores(request, asked.model, firsts, seconds)
+    pairs = _Pairs(firsts, seconds, names, is_cut(asked.truncate_prompt_tokens))
+    name, scores, num_tokens = await _scores(request, asked.model, pairs)
     data = [
         {"index": index, "object": "score", "score": value} for index, value in enumerate(scores)
     ]
@@ -116,6 +121,7 @@ async def score(request: Request) -> Reply:
 async def rerank(request: Request) -> Reply:
     asked = await request.json(RerankRequest)
     is_tei = asked.texts is not None
+    is_truncated = is_cut(asked.truncate_prompt_tokens)
     given = asked.texts if asked.texts is not None else asked.documents
     field = "texts" if is_tei else "documents"
     if given is None:
@@ -124,8 +130,8 @@ async def rerank(request: Request) -> Reply:
     check_count(len(texts), field, request.front.settings.max_texts)
     if asked.top_n is not None and asked.top_n < 1:
         raise invalid(f"top_n is {asked.top_n}, expected 1 or more", "top_n")
-    queries = [asked.query] * len(texts)
-    name, scores, num_tokens = await _scores(request, asked.model, queries, texts)
+    pairs = _Pairs([asked.query] * len(texts), texts, ("query", field), is_truncated)
+    name, scores, num_tokens = await _scores(request, asked.model, pairs)
     order = sorted(range(len(texts)), key=lambda index: -scores[index])
     if is_tei:
         shown = [
@@ -150,8 +156,8 @@ async def rank(request: Request) -> Reply:
     asked = await request.json(RankingRequest)
     texts = [passage.text for passage in asked.passages]
     check_count(len(texts), "passages", request.front.settings.max_texts)
-    queries = [asked.query.text] * len(texts)
-    name, scores, num_tokens = await _scores(request, asked.model, queries, texts)
+    pairs = _Pairs([asked.query.text] * len(texts), texts, ("query", "passages"))
+    name, scores, num_tokens = await _scores(request, asked.model, pairs)
     order = sorted(range(len(texts)), key=lambda index: -scores[index])
     rankings = [{"index": index, "logit": scores[index]} for index in order]
     return Reply.json({"model": name, "rankings": rankings, "usage": _usage(num_tokens)})
@@ -161,8 +167,11 @@ async def classify(request: Request) -> Reply:
     asked = await request.json(ClassifyRequest)
     texts = texts_of(asked.input, "input", request.front.settings.max_texts)
     name = await name_of(request, asked.model)
-    message = text_pb2.ClassifyRequest(model=name, texts=texts, all_scores=True)
-    answer = await request.ask(CLASSIFY, message)
+    message = text_pb2.ClassifyRequest(
+        model=name, texts=texts, all_scores=True, truncate=is_cut(asked.truncate_prompt_tokens)
+    )
+    with named_texts("input[{}]".format):
+        answer = await request.ask(CLASSIFY, message)
     labels = (await find_model(request, name)).labels
     data = []
     for index, result in enumerate(answer.results):
@@ -173,20 +182,47 @@ async def classify(request: Request) -> Reply:
     return Reply.json({**_head("classify", name), "data": data, "usage": _usage(answer.num_tokens)})
 
 
+@dataclass(frozen=True, slots=True)
+class _Pairs:
+    """Texts to be scored with each other, and the names of the body's fields they come from."""
+
+    firsts: list[str]
+    seconds: list[str]
+    names: tuple[str, str]
+    is_truncated: bool = False
+
+    def name_of_pair(self, index: int) -> str:
+        first, second = self.names
+        return f"{second}[{index}] with its {first}"
+
+    def name_of_text(self, index: int, num_firsts: int) -> str:
+        """The place of one of the texts that are compared, the first ones before the others."""
+        first, second = self.names
+        if index >= num_firsts:
+            return f"{second}[{index - num_firsts}]"
+        return first if num_firsts == 1 else f"{first}[{index}]"
+
+
 async def _scores(
-    request: Request, given: str | None, firsts: list[str], seconds: list[str]
+    request: Request, given: str | None, pairs: _Pairs
 ) -> tuple[str, list[float], int]:
     """The model's name, the score of each pair, and the tokens that were read."""
     name = await name_of(request, given)
+    cut = pairs.is_truncated
     if (await find_model(request, name)).task != "embedding":
-        pairs = text_pb2.ScorePairsRequest(model=name, texts=firsts, text_pairs=seconds)
-        scored = await request.ask(SCORE_PAIRS, pairs)
+        message = text_pb2.ScorePairsRequest(
+            model=name, texts=pairs.firsts, text_pairs=pairs.seconds, truncate=cut
+        )
+        with named_texts(pairs.name_of_pair):
+            scored = await request.ask(SCORE_PAIRS, message)
         return name, [result.score for result in scored.results], scored.num_tokens
-    is_one = len(set(firsts)) == 1
-    message = features_pb2.SimilarityRequest(
-        model=name, texts=firsts[:1] if is_one else firsts, others=seconds
+    is_one = len(set(pairs.firsts)) == 1
+    firsts = pairs.firsts[:1] if is_one else pairs.firsts
+    compared = features_pb2.SimilarityRequest(
+        model=name, texts=firsts, others=pairs.seconds, truncate=cut
     )
-    answer = await request.ask(SIMILARITY, message)
+    with named_texts(lambda index: pairs.name_of_text(index, len(firsts))):
+        answer = await request.ask(SIMILARITY, compared)
     if is_one:
         return name, list(answer.rows[0].values), answer.num_tokens
     return name, [row.values[i] for i, row in enumerate(answer.rows)], answer.num_tokens

@@ -1,6 +1,7 @@
 """`/tokenize`, `/detokenize` and `/tokenizer_info`, as vLLM has them and lm-eval asks for them."""
 
 from typing import Any
+from urllib.parse import parse_qs
 
 import msgspec
 from attendant.v1 import text_pb2
@@ -79,7 +80,8 @@ async def detokenize(request: Request) -> Reply:
 
 async def show_tokenizer(request: Request) -> Reply:
     """What lm-eval reads of a tokenizer: above all the token that ends a text."""
-    model = await find_model(request, await name_of(request, None))
+    named = parse_qs(request.query).get("model", [None])[0]
+    model = await find_model(request, await name_of(request, named))
     end = None
     if model.eos_token_ids:
         message = text_pb2.DetokenizeRequest(model=model.name, token_ids=model.eos_token_ids[:1])

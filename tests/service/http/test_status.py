@@ -23,7 +23,7 @@ MADE: dict[type[errors.AttendantError], errors.AttendantError] = {
 # Of an error: over OpenAI's API its status, type and code; on Triton's paths its status.
 EXPECTED: dict[type[errors.AttendantError], tuple[int, str, str, int]] = {
     errors.InvalidArgument: (400, "invalid_request_error", "invalid_value", 400),
-    errors.PromptTooLong: (400, "invalid_request_error", "context_length_exceeded", 400),
+    errors.InputTooLong: (400, "invalid_request_error", "context_length_exceeded", 400),
     errors.NoChatTemplate: (400, "invalid_request_error", "no_chat_template", 400),
     errors.NotFound: (404, "invalid_request_error", "model_not_found", 404),
     errors.AlreadyExists: (409, "invalid_request_error", "already_exists", 400),
@@ -97,6 +97,11 @@ def test_a_field_is_named_as_the_body_names_it() -> None:
         ("/models/gpt/pipeline/fill-mask", PLAIN),
         ("/models/v1", PLAIN),
         ("/tokenize", OPENAI),
+        ("/completions", OPENAI),
+        ("/chat/completions", OPENAI),
+        ("/embeddings", OPENAI),
+        ("/models", OPENAI),
+        ("/models/", OPENAI),
         ("/ranking", OPENAI),
         ("/rerank", OPENAI),
         ("/v2/rerank", OPENAI),

@@ -120,6 +120,12 @@ async def test_a_body_that_is_no_message_is_refused(served: Served, body: bytes,
     answer = await ask(served, "POST", "/api/Classify", body)
     assert answer.status == 400
     assert said in answer.json["error"]
+    assert answer.json["status"] == "INVALID_ARGUMENT"
+
+
+async def test_a_body_that_is_no_message_has_the_field_at_fault(served: Served) -> None:
+    answer = await ask(served, "POST", "/api/Classify", {"texts": ["a", 1]})
+    assert answer.json["field"] == "texts[1]"
 
 
 async def test_an_empty_body_is_a_message_without_fields(served: Served) -> None:

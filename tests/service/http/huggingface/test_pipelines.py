@@ -218,6 +218,12 @@ async def test_an_image_comes_as_it_is_or_in_base64(served: Served) -> None:
             400,
             "function_to_apply is not supported: scores are probabilities of a softmax",
         ),
+        (
+            "/models/spam",
+            {"inputs": "a", "parameters": {"candidate_labels": ["b", "c"]}},
+            400,
+            "candidate_labels is not supported: the model has labels of its own",
+        ),
         ("/models/mini", {"inputs": "a", "prompt_name": "query"}, 400, "prompt_name is not supp"),
         (
             "/models/mini",

@@ -65,7 +65,12 @@ async def test_a_long_text_is_refused_or_cut(served: Served) -> None:
     long = " ".join(["prize"] * 20)
     refused = await post(served, "/v1/embeddings", model="mini", input=long)
     assert refused.status == 400
-    assert "has 22 tokens, the model takes at most 12" in refused.json["error"]["message"]
+    error = refused.json["error"]
+    assert error["message"] == (
+        "input[0] has 22 tokens, the model takes at most 12: shorten it, or set "
+        "truncate_prompt_tokens to -1"
+    )
+    assert (error["param"], error["code"]) == ("input", "context_length_exceeded")
     cut = await posted(
         served, "/v1/embeddings", model="mini", input=long, truncate_prompt_tokens=-1
     )
@@ -132,6 +137,8 @@ async def test_a_tokenizer_tells_what_ends_a_text(served: Served) -> None:
     assert answer.json["eos_token"] == "<|endoftext|>"
     assert answer.json["model_max_length"] == 64
     assert (await ask(served, "GET", "/models/nobody/tokenizer_info")).status == 404
+    assert (await ask(served, "GET", "/tokenizer_info?model=tale")).json == answer.json
+    assert (await ask(served, "GET", "/tokenizer_info?model=nobody")).status == 404
 
 
 async def test_pairs_are_scored_by_the_model_or_by_their_vectors(served: Served) -> None:
@@ -194,6 +201,47 @@ async def test_classes_have_a_probability_each_in_the_models_order(served: Serve
         assert found["num_classes"] == len(labels)
         scores = {entry.label: entry.score for entry in result.labels}
         assert dict(zip(labels, found["probs"], strict=True)) == scores
+
+
+LONG = " ".join(["prize"] * 20)
+COMPARED = {"model": "mini", "query": "a", "documents": ["b", LONG]}
+
+
+@pytest.mark.parametrize(
+    ("path", "fields", "text", "param"),
+    [
+        ("/classify", {"model": "spam", "input": ["a", LONG]}, "input[1] has 22", "input"),
+        ("/rerank", COMPARED, "documents[1] has 22", "documents"),
+        ("/rerank", COMPARED | {"query": LONG}, "query has 22", "query"),
+        (
+            "/rerank",
+            {"model": "match", "query": "a", "texts": ["b", LONG]},
+            "texts[1] with its query has 24",
+            "texts",
+        ),
+        (
+            "/score",
+            {"model": "mini", "text_1": ["a", LONG], "text_2": ["b", "a"]},
+            "text_1[1] has 22",
+            "text_1",
+        ),
+    ],
+)
+async def test_a_long_text_is_refused_by_the_name_of_its_field_or_cut(
+    served: Served, path: str, fields: dict[str, Any], text: str, param: str
+) -> None:
+    answer = await post(served, path, **fields)
+    error = answer.json["error"]
+    assert (answer.status, error["param"], error["code"]) == (
+        400,
+        param,
+        "context_length_exceeded",
+    )
+    assert error["message"].startswith(f"{text} tokens, the model takes at most ")
+    assert error["message"].endswith(": shorten it, or set truncate_prompt_tokens to -1")
+    await posted(served, path, **fields, truncate_prompt_tokens=-1)
+    other = await post(served, path, **fields, truncate_prompt_tokens=3)
+    assert other.json["error"]["param"] == "truncate_prompt_tokens"
 
 
 @pytest.mark.parametrize(
