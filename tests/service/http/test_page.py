@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.every_task import every_task
-from tests.fakes.http import Answer, ask
+from tests.fakes.http import Answer, ask, port_of
 from tests.fakes.serving import Served
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -30,6 +30,7 @@ async def test_the_page_is_whole_and_strict(served: Served) -> None:
         assert part in policy
     assert "unsafe" not in policy
     assert page.headers["x-content-type-options"] == "nosniff"
+    assert served.app.page_in_words == f"; the page is http://127.0.0.1:{port_of(served)}/"
     text = page.body.decode()
     assert "DIGEST" not in text
     assert not re.search(r"<script>|style=|https?://", text)
@@ -79,5 +80,6 @@ async def test_a_link_of_another_site_opens_the_page_and_nothing_else(served: Se
 async def test_the_page_can_be_turned_off(tmp_path: Path) -> None:
     async with every_task(tmp_path, http_port=0, playground=False) as served:
         assert (await page_of(served)).status == 404
+        assert served.app.page_in_words == ""
         assert (await ask(served, "GET", "/playground/x/app.js")).status == 404
         assert (await ask(served, "GET", "/v2")).status == 200
