@@ -247,7 +247,7 @@ def _text_of(message: ChatMessage, field: str) -> str | None:
     for place, part in enumerate(message.content):
         if part.type not in ("text", "refusal") or part.text is None:
             raise invalid(
-                f"{field}[{place}].type is '{part.type[:64]}', expected text with a text",
+                f"{field}[{place}].type is '{part.type[:64]}', expected 'text' with text beside it",
                 f"{field}[{place}].type",
             )
         texts.append(part.text)

@@ -63,8 +63,10 @@ async def name_of(request: Request, given: str | None) -> str:
     if named:
         return named
     names = list(await newest_models(request))
+    if not names:
+        raise invalid("model is missing, and no model is served", "model")
     if len(names) != 1:
-        raise invalid(f"model is missing, expected one of {', '.join(names) or 'none'}", "model")
+        raise invalid(f"model is missing, expected one of {', '.join(names)}", "model")
     return names[0]
 
 

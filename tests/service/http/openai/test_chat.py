@@ -326,7 +326,7 @@ async def test_what_changes_nothing_is_ignored(served: Served) -> None:
         (
             {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]},
             "messages[0].content[0].type",
-            "'image_url'",
+            "'image_url', expected 'text' with text beside it",
         ),
         ({"top_logprobs": 2}, "top_logprobs", "expected logprobs to be true"),
         ({"logprobs": True, "top_logprobs": 21}, "top_logprobs", "expected 0 to 20"),

@@ -13,7 +13,7 @@ from service.errors import ModelFailed
 from service.generation.sampling import logprobs_of
 from tests.fakes.every_task import every_task
 from tests.fakes.http import Answer, ask
-from tests.fakes.serving import Served, eventually, within_patience
+from tests.fakes.serving import Served, eventually, serving, within_patience
 from tests.fakes.sessions import greedy_text, next_id, next_logits, prompt_ids
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -70,6 +70,13 @@ async def test_a_greedy_answer_has_the_text_and_exact_counts(served: Served, pat
     ]
     counts = {"prompt_tokens": 4, "completion_tokens": 10, "total_tokens": 14}
     assert {name: answer["usage"][name] for name in counts} == counts
+
+
+async def test_a_server_without_models_says_that_it_has_none(tmp_path: Path) -> None:
+    async with serving(tmp_path, http_port=0, strict_readiness=False) as empty:
+        error = (await complete(empty, prompt="once")).json["error"]
+        assert error["message"] == "model is missing, and no model is served"
+        assert error["param"] == "model"
 
 
 async def test_the_path_names_the_model(served: Served) -> None:
