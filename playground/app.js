@@ -19,14 +19,20 @@ async function open() {
   screen.onreplaced = (fresh) => { screen = fresh; };
   document.title = `${entry.title} · Attendant`;
   mark(entry.id);
-  rail.classList.remove("open");
+  shut();
   try {
     const { default: build } = await import(`./screens/${entry.id.replaceAll("-", "_")}.js`);
     if (screen === opened) await opened.start(build);
   } catch (error) {
     console.error(error);
-    fill(opened.body, h("p", { class: "notice", role: "alert" }, "This screen could not be opened. Reload the page."));
+    fill(opened.body, h("p", { class: "notice", role: "alert" }, "This screen could not be opened. ", h("button", { type: "button", onclick: () => location.reload() }, "Reload the page")));
   }
+}
+
+/** Closes the menu of narrow pages. */
+function shut() {
+  rail.classList.remove("open");
+  rail.querySelector(".menu").ariaExpanded = "false";
 }
 
 function navigation() {
@@ -36,7 +42,7 @@ function navigation() {
   const themes = h("select", { "aria-label": "Theme", onchange: () => theme(themes.value) }, [["", "System theme"], ["light", "Light"], ["dark", "Dark"]].map(([value, words]) => h("option", { value }, words)));
   themes.value = localStorage.getItem("attendant-theme") ?? "";
   fill(rail, h("a", { class: "name", href: "#/" }, h("img", { src: new URL("icon.svg", import.meta.url).href, alt: "" }), "Attendant"), menu,
-    h("nav", { id: "navigation", "aria-label": "Screens" }, groups.map((group) => h("section", null, h("h2", null, group), h("ul", null, links(group))))), h("div", { class: "foot" }, themes));
+    h("nav", { id: "navigation", "aria-label": "Screens", onclick: (event) => event.target.closest("a") && shut() }, groups.map((group) => h("section", null, h("h2", null, group), h("ul", null, links(group))))), h("div", { class: "foot" }, themes));
   theme(themes.value);
 }
 
@@ -46,7 +52,7 @@ function mark(id) {
     const entry = CATALOGUE.find((each) => each.id === link.dataset.id), isEmpty = entry.tasks.length > 0 && !models.of(entry).length;
     link.dataset.id === (id ?? rail.querySelector("[aria-current]")?.dataset.id) ? link.setAttribute("aria-current", "page") : link.removeAttribute("aria-current");
     link.classList.toggle("empty", isEmpty);
-    link.title = isEmpty ? "No model for it is served" : "";
+    link.title = isEmpty && models.isKnown ? "No model for it is served" : "";
   }
 }
 

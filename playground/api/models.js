@@ -7,11 +7,13 @@ import { json } from "./client.js";
 class Models extends EventTarget {
   /** @type {Model[]} */
   list = [];
+  /** Whether the server has given its list; until then an empty one says nothing. */
+  isKnown = false;
 
   /** Asks anew; an event "change" follows where another model is served than before. */
   async refresh() {
-    const { models } = await json("api/ListModels", { body: {} }), before = JSON.stringify(this.list);
-    this.list = models;
+    const { models } = await json("api/ListModels", { body: {} }), before = JSON.stringify(this.isKnown && this.list);
+    [this.list, this.isKnown] = [models, true];
     if (before !== JSON.stringify(models)) this.dispatchEvent(new Event("change"));
   }
 

@@ -8,12 +8,17 @@ export function parse(hash) {
   return { id: path, values: Object.fromEntries(new URLSearchParams(query)) };
 }
 
+const textOf = (value) => (typeof value === "string" ? value : JSON.stringify(value));
+
+/** Whether an address leaves the value out. @param {any} value */
+export const isTooLong = (value) => textOf(value)?.length > MOST_CHARACTERS;
+
 /** @param {string} id @param {Record<string, any>} values those that differ from their defaults */
 export function write(id, values) {
   const query = new URLSearchParams();
   for (const [name, value] of Object.entries(values)) {
-    const text = typeof value === "string" ? value : JSON.stringify(value);
-    if (text !== undefined && text.length <= MOST_CHARACTERS) query.set(name, text);
+    const text = textOf(value);
+    if (text !== undefined && !isTooLong(value)) query.set(name, text);
   }
   return `#/${id}${query.size ? `?${query}` : ""}`;
 }

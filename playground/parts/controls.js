@@ -51,13 +51,14 @@ export function insert(into, piece) {
   into.focus();
 }
 
-/** A number, with a slider if it has both bounds. An empty field is `null` where `isOptional`. */
+/** A number, with a slider if it has both bounds. An empty field is `null` where `isOptional`. `isIndex`: the page uses it as a place in a list, so it is read as a whole number within the bounds. */
 export function number(name, options) {
-  const { min, max, step = 1, isOptional, isBare = min === undefined || max === undefined } = options;
+  const { min, max, step = 1, isOptional, isIndex, isBare = min === undefined || max === undefined } = options;
   const input = h("input", { type: "number", min, max, step, inputMode: "decimal" });
   const slider = isBare ? null : h("input", { type: "range", min, max, step, tabIndex: -1, "aria-hidden": "true" });
   const box = slider ? h("div", { class: "slider" }, slider, input) : input;
-  const read = () => (input.value === "" ? (isOptional ? null : options.value) : Number(input.value));
+  const within = (value) => (isIndex ? Math.min(Math.max(Math.round(value), input.min), input.max) : value);
+  const read = () => (input.value === "" ? (isOptional ? null : options.value) : within(Number(input.value)));
   const write = (value) => {
     input.value = value ?? "";
     if (slider) slider.value = value ?? options.value ?? min;
@@ -68,7 +69,7 @@ export function number(name, options) {
   /** Another upper bound. @param {number} most */
   made.bound = (most) => {
     for (const each of box.querySelectorAll("input")) each.max = most;
-    if (made.value > most) made.value = most;
+    if (Number(input.value) > most) made.value = most;
   };
   return made;
 }

@@ -1,6 +1,7 @@
 // A matrix in colours on a canvas.
 
 import { css, scale } from "../maths/colour.js";
+import { visible } from "../maths/visible.js";
 import { picture } from "./picture.js";
 import { tip } from "./shapes.js";
 
@@ -13,6 +14,7 @@ import { tip } from "./shapes.js";
 export function heatMap({ label, values, rows, columns, summary, isSigned, most, format = (value) => value.toFixed(3), onhover, onpick, cell = 28, least = 0, written }) {
   let top, isTilted, marked = [];
   const measure = () => {
+    [rows, columns] = [rows, columns].map((names) => names.map((name) => visible(name)));
     top = most ?? values.reduce((so_far, value) => Math.max(so_far, Math.abs(value)), 1e-12);
     isTilted = columns.some((text) => text.length > 3);
   };
@@ -25,7 +27,7 @@ export function heatMap({ label, values, rows, columns, summary, isSigned, most,
     context.font = "12px system-ui, sans-serif";
     long = full > 480 ? 30 : 14;
     [left, above] = [Math.ceil(width(context, rows.map((text) => clip(text, long)))) + 8, isTilted ? Math.ceil(width(context, columns.map((text) => clip(text))) * 0.75) + 14 : 20];
-    size = Math.max(3, Math.min(cell, (full - left - 24) / columns.length));
+    size = Math.max(3, Math.min(cell, (full - left - (isTilted ? Math.max(24, width(context, [clip(columns.at(-1))]) * 0.71) : 24)) / columns.length));
     return above + size * rows.length + 2;
   };
   const draw = (context, full, _, colours) => {

@@ -3,7 +3,8 @@
 import { ApiError, events, json, request } from "../api/client.js";
 import { models } from "../api/models.js";
 import { duration } from "../maths/numbers.js";
-import { write } from "../maths/permalink.js";
+import { isTooLong, write } from "../maths/permalink.js";
+import { visible } from "../maths/visible.js";
 import * as controls from "./controls.js";
 import { announce, copyButton, debounced, download, fill, h } from "./h.js";
 import { requestDrawer } from "./request_drawer.js";
@@ -32,6 +33,7 @@ export class Screen {
     this.body = h("div", { class: "split" }, this.input, this.result);
     this.drawer = requestDrawer(() => this.#last);
     this.element = h("article", { class: "screen" }, this.head, this.gone, this.body, h("div", { class: "row spread" }, this.drawer));
+    this.element.addEventListener("change", () => this.#save()); // a field that is left, before another screen opens
     fill(main, this.element);
   }
 
@@ -98,12 +100,16 @@ export class Screen {
     try {
       const times = await this.#action({ model: this.model, signal, call: this.#call(signal), stream: this.#stream(signal) });
       if (running !== this.#running) return;
+      this.result.classList.remove("stale");
       this.status.textContent = times ?? this.#times((performance.now() - started) / 1e3);
       if (!this.isLive) announce(`Done. ${this.status.textContent}`);
     } catch (error) {
       if (running !== this.#running && error.name === "AbortError") return;
       if (error.name === "AbortError") this.status.textContent = "Stopped";
-      else this.wrong(error);
+      else {
+        this.wrong(error);
+        this.#outdate();
+      }
     } finally {
       if (running === this.#running) {
         [this.#running, this.stopButton.hidden, this.result.ariaBusy] = [null, true, "false"];
@@ -111,6 +117,9 @@ export class Screen {
       }
     }
   }
+
+  /** Dims a result that is not of what the controls say; not one that has controls of its own. */
+  #outdate() { this.result.classList.toggle("stale", !this.element.matches(".flipped") && !this.result.contains(this.runButton)); }
 
   get isRunning() { return this.#running !== null; }
 
@@ -165,6 +174,12 @@ export class Screen {
 
   #save() { if (this.element.isConnected) history.replaceState(null, "", write(this.entry.id, this.#values())); }
 
+  #link() {
+    this.#save();
+    for (const each of this.#controls.values()) if (isTooLong(each.value)) each.error?.("The link leaves this out, as it is too long for an address. Save state keeps it.");
+    return location.href;
+  }
+
   /** Sets controls by name; texts are read as the control's own value is. */
   restore(values) {
     for (const [name, control] of this.#controls) {
@@ -211,10 +226,12 @@ export class Screen {
       this.selector.element.classList.add("model");
       this.exampleMenu = controls.choice("example", { label: "Examples", options: [], isMenu: true });
       this.head.append(this.selector.element, this.exampleMenu.element);
-      this.selector.value = this.models.some((model) => model.name === this.given.model) ? this.given.model : this.models[0].name;
+      const isServed = this.models.some((model) => model.name === this.given.model);
+      this.selector.value = isServed ? this.given.model : this.models[0].name;
+      if (this.given.model && !isServed) this.head.after(h("p", { class: "notice", role: "alert" }, `The model ${visible(this.given.model)} of the address is not served. ${this.models[0].name} stands in for it.`));
     }
     const state = () => JSON.stringify({ screen: this.entry.id, values: this.#values() });
-    this.drawer.after(h("span", { class: "row" }, copyButton(() => { this.#save(); return location.href; }, "Copy link"), h("button", { type: "button", class: "plain", onclick: () => download(`${this.entry.id}.json`, state()) }, "Save state"), openButton()));
+    this.drawer.after(h("span", { class: "row" }, copyButton(() => this.#link(), "Copy link"), h("button", { type: "button", class: "plain", onclick: () => download(`${this.entry.id}.json`, state()) }, "Save state"), openButton()));
     await build(this);
     if (this.selector) {
       this.selector.onchange = () => this.#choose();
@@ -237,7 +254,9 @@ export class Screen {
   async #choose() {
     this.stop();
     this.wrong(null);
+    const shown = this.result.firstChild;
     await this.onmodel?.(this.model);
+    if (shown && shown === this.result.firstChild && !this.#runSoon) this.#outdate();
     this.#examples();
     this.changed();
   }
@@ -258,12 +277,13 @@ export class Screen {
     const command = `attendant demo ${this.entry.demo} --keep`;
     this.drawer.hidden = true;
     this.body.className = "empty-state";
-    fill(this.body, h("p", null, `No model for this screen is served. It needs ${this.entry.needs}.`),
+    if (!models.isKnown) fill(this.body, h("p", null, "The server has not given its list of models."), h("div", null, h("button", { type: "button", onclick: () => models.refresh().catch((error) => announce(error.message)) }, "Try again")));
+    else fill(this.body, h("p", null, `No model for this screen is served. It needs ${this.entry.needs}.`),
       h("p", null, "This command trains a small one and puts it into the repository of this server:"), h("div", { class: "row" }, h("pre", { class: "code" }, command), copyButton(() => command)),
       h("p", { class: "soft" }, "The screen opens when the model is there."));
-    const again = () => {
+    const wasKnown = models.isKnown, again = () => {
       if (!this.element.isConnected) return models.removeEventListener("change", again);
-      if (!models.of(this.entry).length) return;
+      if (!models.of(this.entry).length && wasKnown) return;
       models.removeEventListener("change", again);
       const fresh = new Screen(this.entry, this.given, this.element.parentElement);
       this.onreplaced?.(fresh);

@@ -23,11 +23,11 @@ export default async function build(screen) {
       const index = await json("v2/repository/index", { body: {} });
       const rows = index.map(({ name, version, state, reason }) => {
         const model = models.list.find((each) => each.name === name && each.version === version), isReady = state === "READY", verb = isReady ? "Unload" : "Load";
-        return [h("button", { type: "button", class: "plain", "aria-pressed": String(name === chosen.value), onclick: () => choose(name) }, name), version, [WORDS[state] ?? state.toLowerCase(), reason].filter(Boolean).join(": "), model?.task ?? "", model?.precision ?? "", model?.graph_device || "any",
+        return [h("button", { type: "button", class: "plain", "aria-pressed": String(name === chosen.value), onclick: () => choose(name) }, name), version, [WORDS[state || "UNAVAILABLE"] ?? state.toLowerCase(), reason].filter(Boolean).join(": "), model?.task ?? "", model?.precision ?? "", model ? model.graph_device || "any" : "",
           h("button", { type: "button", class: "plain", "aria-label": `${verb} ${name}`, onclick: () => change(name, verb.toLowerCase()) }, verb)];
       });
       fill(list, rows.length ? table(["Model", "Version", "State", "Task", "Precision", "Device", ""], rows, { caption: "Models of the repository" }) : h("p", { class: "placeholder" }, "The repository has no models. attendant demo gpt --keep trains one and puts it there."));
-      if (!chosen.value && index.length) chosen.value = index[0].name;
+      if (!chosen.value && index.length) chosen.value = (index.find(({ state }) => state === "READY") ?? index[0]).name;
     } catch (error) { screen.wrong(error); }
   }
 

@@ -16,7 +16,7 @@ const MOST_ORDERED = 150; // texts; an order of more takes long
 export default function build(screen) {
   const mode = screen.choice("mode", { label: "What to compare", options: [["texts", "Texts"], ["analogy", "Words by analogy"]] });
   const texts = screen.text("texts", { label: "Texts, one a line", rows: 6, isMain: true });
-  const line = screen.number("line", { label: "Compare with line", min: 1, max: 2, value: 1 });
+  const line = screen.number("line", { label: "Compare with line", min: 1, max: 2, value: 1, isIndex: true });
   const parts = Object.fromEntries(["texts", "analogy", "context"].map((name) => [name, h("div", { class: "stack" })]));
   screen.input.append(...Object.values(parts));
   const measure = screen.choice("measure", { label: "Measure", options: [["cosine", "Cosine"], ["dot", "Dot product"]], into: parts.texts });

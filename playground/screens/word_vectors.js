@@ -26,7 +26,7 @@ export function analogy(screen, into) {
   const fields = h("div", { class: "fields" }), kept = new Map();
   into.append(fields);
   const inputs = [["a", "Word", 1], ["b", "Minus", -1], ["c", "Plus", 1]].map(([name, label, sign]) => [screen.text(name, { label, rows: 1, into: fields }), sign]);
-  const count = screen.number("neighbours", { label: "Neighbours", min: 1, max: 50, value: 10, into });
+  const count = screen.number("neighbours", { label: "Neighbours", min: 1, max: 50, value: 10, isIndex: true, into });
 
   /** Its words without special tokens. */
   const vocabulary = async ({ name, version, vocabulary_size: size }, call) => {
@@ -68,7 +68,7 @@ function placeOf(word, text) {
 
 /** A word's vector in each sentence, by layer. @param {import("../parts/screen.js").Screen} screen @param {HTMLElement} into */
 export function inContext(screen, into) {
-  const word = screen.text("word", { label: "Word that all lines have", rows: 1, into }), layer = screen.number("layer", { label: "Layer (0: embeddings)", min: 0, max: 1, value: 0, into });
+  const word = screen.text("word", { label: "Word that all lines have", rows: 1, into }), layer = screen.number("layer", { label: "Layer (0: embeddings)", min: 0, max: 1, value: 0, isIndex: true, into });
   return {
     /** Another model: its last layer is shown first. */
     choose({ num_layers: most }) {

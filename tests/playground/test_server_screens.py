@@ -54,6 +54,9 @@ async def test_a_model_is_unloaded_and_loaded(tab: Opened) -> None:
     await page.get_by_role("button", name="Unload mini").click()
     await expect(page.get_by_role("button", name="Load mini", exact=True)).to_be_visible()
     await expect(page.get_by_text("Not served now.")).to_be_visible()
+    row = page.get_by_role("row").filter(has=page.get_by_role("button", name="mini", exact=True))
+    await expect(row).to_contain_text("not loaded")
+    await expect(row).not_to_contain_text("any")
     tab.complaints.clear()  # the server's 400 for its metadata
     await page.get_by_role("button", name="Load mini", exact=True).click()
     await expect(page.get_by_role("button", name="Unload mini")).to_be_visible()

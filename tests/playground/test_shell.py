@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,52 @@ async def test_an_error_is_shown_at_its_control(tab: Opened) -> None:
     await expect(page.get_by_role("alert").filter(has_text="1500")).to_have_count(0)
 
 
+async def test_a_result_that_is_not_of_the_text_is_dimmed_until_the_next_one(tab: Opened) -> None:
+    page = await tab.open(CLASSIFY)
+    await tab.run()
+    result = page.locator("section[aria-label=Result]")
+    await expect(result).not_to_have_class(re.compile("stale"))
+    await page.get_by_label("Text", exact=True).fill("win " * 500)
+    await page.keyboard.press("Control+Enter")
+    await expect(result).to_have_class(re.compile("stale"))
+    tab.complaints.clear()  # the server's 400
+    await page.get_by_label("Text", exact=True).fill("win")
+    await tab.run()
+    await expect(result).not_to_have_class(re.compile("stale"))
+
+
+async def test_a_link_says_what_it_leaves_out_and_which_model_stands_in(tab: Opened) -> None:
+    page = await tab.open("#/classify?model=no-such-model&text=win")
+    await expect(page.get_by_role("alert")).to_contain_text("no-such-model of the address")
+    await page.get_by_label("Text", exact=True).fill("win " * 2000)
+    await page.context.grant_permissions(["clipboard-write"])
+    await page.get_by_role("button", name="Copy link").click()
+    await expect(page.get_by_text("too long for an address")).to_be_visible()
+    assert "win" not in page.url
+
+
+async def test_a_text_is_in_the_address_as_soon_as_its_field_is_left(tab: Opened) -> None:
+    page = await tab.open(CLASSIFY)
+    await page.get_by_label("Text", exact=True).fill("typed and left at once")
+    await page.get_by_role("link", name="Models", exact=True).click()
+    await expect(page.get_by_role("heading", level=1, name="Models")).to_be_visible()
+    await page.go_back()
+    await expect(page.get_by_label("Text", exact=True)).to_have_value("typed and left at once")
+
+
+async def test_the_menu_of_a_narrow_page_closes_behind_a_link(tab: Opened) -> None:
+    page = await tab.open("#/models")
+    await page.set_viewport_size({"width": 360, "height": 800})
+    menu = page.get_by_role("button", name="Menu")
+    for name in ("Models", "API"):
+        await menu.click()
+        await expect(menu).to_have_attribute("aria-expanded", "true")
+        await page.get_by_role("link", name=name, exact=True).click()
+        await expect(menu).to_have_attribute("aria-expanded", "false")
+        await expect(page.get_by_role("link", name=name, exact=True)).to_be_hidden()
+    await page.set_viewport_size({"width": 1280, "height": 860})
+
+
 async def test_escape_stops_a_run_on_the_server(tab: Opened, server: Served) -> None:
     """The run is held in the graph; the cancelled request is counted, and the page is free."""
     page = await tab.open("#/classify?model=spam&text=win")
@@ -146,6 +193,9 @@ async def test_a_token_is_asked_for_and_kept_out_of_addresses(
         async with opened(browser, url) as tab:
             page = await tab.open(CLASSIFY)
             dialog = page.get_by_role("dialog", name="This server asks for a token")
+            await dialog.get_by_role("button", name="Cancel").click()
+            await expect(page.get_by_text("has not given its list of models")).to_be_visible()
+            await page.get_by_role("button", name="Try again").click()
             await dialog.get_by_label("Bearer token").fill("a-wrong-token-of-the-tests")
             await dialog.get_by_role("button", name="Use token").click()
             await expect(dialog).to_contain_text("not known")

@@ -45,6 +45,26 @@ async def test_the_heat_map_has_the_servers_cosines(tab: Opened) -> None:
     assert [[value.replace(MINUS, "-") for value in row] for row in shown] == expected
 
 
+async def test_a_line_beyond_the_texts_is_the_nearest_that_there_is(tab: Opened) -> None:
+    page = await filled(tab, "mini", LINES)
+    line = page.get_by_role("spinbutton", name="Compare with line")
+    await page.get_by_role("tab", name="Ranking").click()
+    for value, index in (("-3", 0), ("0", 0), ("1.6", 1), ("99", 2)):
+        await line.fill(value)
+        await tab.run()
+        panel = page.get_by_role("tabpanel").locator("visible=true")
+        await expect(panel).to_contain_text(f"Likest to {LINES[index]}")
+
+
+async def test_a_heat_map_shows_marks_of_direction(tab: Opened) -> None:
+    page = await filled(tab, "mini", ["free \u202elunch", "win"])
+    await page.evaluate(
+        "document.querySelector('figure canvas').dispatchEvent("
+        "new KeyboardEvent('keydown', {key: 'ArrowDown'}))"
+    )
+    await expect(page.get_by_text("1 free [RLO]lunch → 1:")).to_be_visible()
+
+
 async def test_dot_products_order_and_ranking_follow_the_controls_without_another_call(
     tab: Opened,
 ) -> None:
