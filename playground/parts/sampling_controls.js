@@ -12,11 +12,13 @@ const FIELDS = {
   presence_penalty: ["Presence penalty", { min: -2, max: 2, step: 0.1 }, 0],
   frequency_penalty: ["Frequency penalty", { min: -2, max: 2, step: 0.1 }, 0],
 };
+// What the API takes, which is more than the sliders have.
+const LIMITS = { temperature: [0, 100], top_p: [0.0001, 1], top_k: [0, 4294967295], min_p: [0, 1], repetition_penalty: [0.01, 100], presence_penalty: [-2, 2], frequency_penalty: [-2, 2] };
 const PRESETS = { likeliest: { temperature: 0 }, balanced: { temperature: 0.8, top_p: 0.95 }, free: { temperature: 1 }, custom: {} };
 
 /**
  * @param {import("./screen.js").Screen} screen @param {HTMLElement} into @param {{prefix?: string, first?: Record<string, number>}} [options] `prefix` of the names in the permalink, `first` values
- * @returns {{values: Record<string, number>}} those that are not off, as `sampling_params` of the API has them
+ * @returns {{check: () => boolean, values: Record<string, number>}} those that are not off, as `sampling_params` of the API has them
  */
 export function samplingControls(screen, into, { prefix = "", first = {} } = {}) {
   const box = h("div", { class: "compact" });
@@ -29,5 +31,11 @@ export function samplingControls(screen, into, { prefix = "", first = {} } = {})
   };
   into.append(presets.element, box);
   setTimeout(mark); // after the permalink's values
-  return { get values() { return Object.fromEntries(all.filter(({ param, value }) => value !== FIELDS[param][2] || param === "temperature").map(({ param, value }) => [param, value])); } };
+  /** Whether the API would take all values; those that it would not are said at their controls. */
+  const check = () => all.map((each) => {
+    const [least, most] = LIMITS[each.param], isTaken = each.value >= least && each.value <= most;
+    each.error(isTaken ? "" : `Expected ${least} to ${most}.`);
+    return isTaken;
+  }).every(Boolean);
+  return { check, get values() { return Object.fromEntries(all.filter(({ param, value }) => value !== FIELDS[param][2] || param === "temperature").map(({ param, value }) => [param, value])); } };
 }

@@ -13,7 +13,7 @@ export const CATALOGUE = [
   { id: "next-token", title: "Next token", group: "Text", tasks: ["text-generation"], fits: (model) => !model.has_source, needs: "a generative model", demo: "gpt" },
   { id: "fill-mask", title: "Fill the mask", group: "Text", tasks: ["fill-mask"], needs: "a masked language model", demo: "bert" },
   { id: "translate", title: "Sequence to sequence", group: "Text", tasks: ["text-generation"], fits: (model) => model.has_source, needs: "an encoder-decoder", demo: "dates" },
-  { id: "tokenizer", title: "Tokenizer", group: "Text", tasks: ["text-classification", "embedding", "text-generation", "fill-mask", "token-classification", "question-answering", "pair-scoring", "features", "attention"], needs: "a text model", demo: "gpt" },
+  { id: "tokenizer", title: "Tokenizer", group: "Text", tasks: ["text-classification", "embedding", "text-generation", "fill-mask", "token-classification", "question-answering", "pair-scoring", "features", "attention"], fits: (model) => !model.symbols.length, needs: "a text model", demo: "gpt" },
   { id: "attention", title: "Attention heads", group: "Attention", tasks: ["attention"], needs: "a model exported with its attention", demo: "attention" },
   { id: "heads", title: "All heads", group: "Attention", tasks: ["attention"], needs: "a model exported with its attention", demo: "attention" },
   { id: "classify", title: "Classify", group: "Understanding", tasks: ["text-classification"], needs: "a text classifier", demo: "bert" },

@@ -1,5 +1,6 @@
 // Classify: labels of a text with what each word contributes, or of many texts in a table.
 
+import { ApiError } from "../api/client.js";
 import { fixed, percent } from "../maths/numbers.js";
 import { textsOf } from "../maths/pasted.js";
 import { visible } from "../maths/visible.js";
@@ -36,6 +37,7 @@ export default function build(screen) {
     };
     if (mode.value === "many") {
       const all = textsOf(list.value), texts = all.slice(0, MOST_ROWS);
+      if (!texts.length) throw new ApiError(400, "Give a text.", "texts");
       return tabulate(model, texts, await classify(texts), all.length);
     }
     const spans = leaves.value ? words(text.value, MOST_TEXTS - 1) : [], parts = spans.length > 1 ? spans : [];

@@ -1,5 +1,6 @@
 // Templates by words: what is likely at the mask of each, as a table.
 
+import { ApiError } from "../api/client.js";
 import { listed, oneToken } from "../api/vocabulary.js";
 import { percent } from "../maths/numbers.js";
 import { visible } from "../maths/visible.js";
@@ -19,6 +20,7 @@ export function maskTemplates(screen, into) {
     const { model, call } = context, { known, reasons } = await oneToken(listed(targets.value), context);
     const lines = templates.value.replaceAll("[MASK]", () => model.mask_token).split("\n").filter((line) => line.trim());
     const cases = lines.flatMap((line) => (line.includes("{}") ? listed(words.value) : [""]).map((word) => [line.replaceAll("{}", () => word), word])), rest = cases.splice(MOST_ROWS).length, results = [];
+    if (!cases.length) throw lines.length ? new ApiError(400, "Give words for the place of {}.", "words") : new ApiError(400, "Give a template.", "templates");
     if (rest) reasons.push(`The last ${rest} rows are left out: there are at most ${MOST_ROWS}.`);
     for (const part of batches(cases, BATCH)) results.push(...(await call("api/FillMask", { model: model.name, texts: part.map(([text]) => text), ...(known.length ? { candidates: known } : { top_k: 3 }) })).results);
     const rows = cases.map((given, index) => {

@@ -63,7 +63,8 @@ export default function build(screen) {
     settings.hidden = chips.hidden = view.value === "surprise";
     const undo = h("button", { type: "button", class: "plain", onclick: () => go(tail.slice(0, -1)) }, "Take back");
     fill(chips, tail.length ? [h("span", { class: "small soft" }, "Appended"), tail.map(([, token]) => h("span", { class: "chip mono" }, spelt({ bytes: bytesOf(token) }))), undo] : null);
-    if (!found || !!found.scores !== (view.value === "surprise")) return;
+    const isTaken = sampling.check();
+    if (!found || !!found.scores !== (view.value === "surprise") || (!found.scores && !isTaken)) return;
     const onpick = ({ id, bytes }) => go([...tail, [id, btoa(String.fromCharCode(...bytes))]]);
     fill(screen.result, found.scores ? surpriseOf(found.scores, [...text.value].length) : nextTokens(found, sampling.values, biases, screen.model?.vocabulary_size, onpick, bias));
   }

@@ -143,3 +143,13 @@ async def test_templates_and_words_make_a_table(tab: Opened) -> None:
     await tab.open(url.removeprefix(tab.url))
     await expect(page.get_by_role("table")).to_be_visible()
     assert await rows(page.get_by_role("table")) == shown, "the link gives the same"
+
+
+async def test_templates_without_a_text_or_a_word_say_what_is_missing(tab: Opened) -> None:
+    page = await tab.open(link("fill-mask", MASKS, mode="many", targets="", words=" , "))
+    run = page.get_by_role("button", name="Run", exact=True)
+    await run.click()
+    await expect(page.get_by_text("Give words for the place of {}.")).to_be_visible()
+    await page.get_by_label("Templates, one a line").fill(" ")
+    await run.click()
+    await expect(page.get_by_text("Give a template.")).to_be_visible()

@@ -73,6 +73,21 @@ async def test_settings_reshape_the_bars_without_a_call(tab: Opened) -> None:
     assert [url for url in calls if "/api/Generate" in url] == []
 
 
+async def test_settings_that_the_api_refuses_are_said_and_do_not_reshape_the_bars(
+    tab: Opened,
+) -> None:
+    page = await tab.open(OPENED)
+    await tab.until_done()
+    before = await cells(tab, 5)
+    for name, value, limits in (("Temperature", "-3", "0 to 100"), ("Min-p", "1.5", "0 to 1")):
+        field = page.get_by_role("spinbutton", name=name)
+        await field.fill(value)
+        await expect(page.get_by_text(f"Expected {limits}.")).to_be_visible()
+        assert await cells(tab, 5) == before
+        await field.fill("1" if name == "Temperature" else "0")
+        await expect(page.get_by_text(f"Expected {limits}.")).to_be_hidden()
+
+
 async def test_a_token_that_is_chosen_is_appended_and_can_be_taken_back(tab: Opened) -> None:
     page = await tab.open(OPENED)
     await tab.until_done()

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from playwright.async_api import expect
+from playwright.async_api import Route, expect
 
 from tests.playground.browsers import Opened
 from tests.playground.real_models import saved
@@ -97,6 +97,28 @@ async def test_a_long_context_shows_the_windows_it_was_read_in(tab: Opened) -> N
     assert len(names) > 1
     shown = await page.locator(".windows li").evaluate_all("all => all.map(each => each.ariaLabel)")
     assert shown == names
+
+
+async def test_several_texts_that_are_none_are_said(tab: Opened) -> None:
+    page = await tab.open(link("classify", CLASSES, mode="many"))
+    await page.get_by_label("Texts, one a line").fill(" ")
+    await page.locator("button.primary").first.click()
+    await expect(page.get_by_text("Give a text.")).to_be_visible()
+
+
+async def test_the_tokenizer_has_no_models_of_symbols(tab: Opened) -> None:
+    async def with_symbols(route: Route) -> None:
+        listed = await (await route.fetch()).json()
+        for model in listed["models"]:
+            model["symbols"] = ["s0", "s1"] if model["name"] == CLASSES else []
+        await route.fulfill(json=listed)
+
+    await tab.page.route("**/api/ListModels", with_symbols)
+    page = await tab.open(link("tokenizer", BYTES))
+    menu = page.get_by_label("Model", exact=True)
+    await expect(menu.locator(f"option[value={BYTES}]")).to_be_attached()
+    await expect(menu.locator(f"option[value={CLASSES}]")).to_have_count(0)
+    await page.unroute("**/api/ListModels")
 
 
 async def test_each_word_is_left_out_of_a_text_that_is_classified(tab: Opened) -> None:
