@@ -6,7 +6,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from models.data.byte_pairs import end_of_text_id, train_tokenizer
-from models.data.corpus import Corpus, TextFile, hold_out
+from models.data.corpus import Corpus
 from models.errors import SettingError
 from models.networks.gpt import GPTConfig
 from models.networks.llama import Llama, LlamaConfig
@@ -14,6 +14,7 @@ from models.recipes.llama import PRESETS, PRETRAINING, config_of
 from models.recipes.pretrain import pretrain as pretrain_any
 from models.training.pretrain_settings import LlamaSettings
 from models.training.trainer import Session
+from tests.models.recipes.mats import mats
 
 pretrain = partial(pretrain_any, PRETRAINING)
 SETTINGS = LlamaSettings(
@@ -33,14 +34,7 @@ SETTINGS = LlamaSettings(
 
 @pytest.fixture(scope="module")
 def corpus() -> Corpus:
-    documents = tuple(
-        f"the {animal} {verb} on mat {number}.\n"
-        for animal in ("cat", "dog", "hen")
-        for verb in ("sat", "ran", "hid", "ate")
-        for number in range(5)
-    )
-    train, validation = hold_out(documents, 0.1, seed=0)
-    return Corpus((TextFile("mats.txt", 1_000, "abc", documents),), train, validation)
+    return mats()
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import torch
 from tokenizers import Tokenizer
 
 from models.data.byte_pairs import token_stream, train_tokenizer
-from models.data.corpus import Corpus, TextFile, hold_out
+from models.data.corpus import Corpus
 from models.errors import DatasetError, SettingError
 from models.networks.gpt import GPT, GPTConfig
 from models.recipes.gpt import PRESETS, PRETRAINING, HeldOut, config_of, mean_loss, sampler
@@ -17,6 +17,7 @@ from models.recipes.pretrain import pretrain as pretrain_any
 from models.training.pretrain_settings import SIZES, GPTSettings
 from models.training.state import Measurement
 from models.training.trainer import Listener, Session
+from tests.models.recipes.mats import mats
 
 pretrain = partial(pretrain_any, PRETRAINING)
 # 60 documents of about 10 tokens: some 20 windows of 24 train.
@@ -37,16 +38,7 @@ SETTINGS = GPTSettings(
 
 @pytest.fixture(scope="module")
 def corpus() -> Corpus:
-    verbs = ("sat", "ran", "hid", "ate")
-    animals = ("cat", "dog", "hen")
-    documents = tuple(
-        f"the {animal} {verb} on mat {number}.\n"
-        for animal in animals
-        for verb in verbs
-        for number in range(5)
-    )
-    train, validation = hold_out(documents, 0.1, seed=0)
-    return Corpus((TextFile("mats.txt", 1_000, "abc", documents),), train, validation)
+    return mats()
 
 
 @pytest.fixture(scope="module")
