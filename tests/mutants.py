@@ -101,6 +101,8 @@ TESTS = (
     "runtime/test_cuda",
     "runtime/test_device_errors",
     "runtime/test_images",
+    "runtime/test_special_texts",
+    "runtime/test_token_bytes",
     "runtime/test_tokenizer",
     "serving/tasks/test_answers",
     "serving/tasks/test_attention",

@@ -217,7 +217,10 @@ OPERATORS = Dashboard(
             Panel(
                 "Calls by protocol",
                 "reqps",
-                by("instance protocol", rate(server("attendant_calls_total"))),
+                by(
+                    "instance protocol",
+                    f"rate({server('attendant_calls_total')}[$__rate_interval])",
+                ),
                 "Calls begun, over gRPC and over HTTP; probes and scrapes are left out.",
             ),
             Panel(

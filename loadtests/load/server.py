@@ -73,9 +73,11 @@ def start_server(
         )
     try:
         assert process.stdout is not None
-        line = process.stdout.readline()  # "gRPC HOST:PORT  metrics URL  HTTP URL"
-        _, address, _, metrics_url, *http = line.split()
-        http_address = http[1].partition("//")[2] if http else ""
+        http_address, line = "", process.stdout.readline()
+        if line.startswith("HTTP "):  # "HTTP URL", where the port is open
+            http_address = line.split()[1].partition("//")[2]
+            line = process.stdout.readline()
+        _, address, _, metrics_url = line.split()  # "gRPC HOST:PORT  metrics URL"
         return Server(process, int(address.rsplit(":", 1)[1]), metrics_url, http_address)
     except BaseException:
         process.kill()

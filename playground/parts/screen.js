@@ -118,8 +118,11 @@ export class Screen {
     }
   }
 
-  /** Dims a result that is not of what the controls say; not one that has controls of its own. */
-  #outdate() { this.result.classList.toggle("stale", !this.element.matches(".flipped") && !this.result.contains(this.runButton)); }
+  /** Frames a result that is not of what the controls say; not one that has controls of its own. */
+  #outdate() {
+    const isResult = !this.element.matches(".flipped") && !this.result.contains(this.runButton) && !this.result.querySelector(":scope > .placeholder");
+    this.result.classList.toggle("stale", isResult);
+  }
 
   get isRunning() { return this.#running !== null; }
 

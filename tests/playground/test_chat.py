@@ -70,5 +70,5 @@ async def test_two_models_go_on_from_one_text_side_by_side(tab: Opened) -> None:
     await expect(page.locator(".differs")).to_have_count(0)
     await lanes.nth(1).get_by_role("button", name="Keep this").click()
     await page.get_by_label("Compare with").uncheck()
-    await page.get_by_role("button", name="Continue").click()
+    await page.get_by_role("button", name="Continue", exact=True).click()
     await expect(page.locator(".document .output")).to_have_text(greedy_text("hi", 8))

@@ -151,7 +151,7 @@ async def test_samples_stand_side_by_side_and_one_of_them_can_be_kept(tab: Opene
     await lanes.nth(1).get_by_role("button", name="Keep this").click()
     await expect(lanes).to_have_count(0)
     assert await words(output(page)) == second
-    await page.get_by_role("button", name="Continue").click()
+    await page.get_by_role("button", name="Continue", exact=True).click()
     await expect(lanes).to_have_count(3)
     assert await words(output(page)) == second
 
@@ -217,7 +217,7 @@ async def test_a_model_that_is_unloaded_in_the_middle_finishes_what_it_began(tab
     assert await page.evaluate(post, "v2/repository/models/gpt/unload") == 200
     await finished(tab)
     whole = await output(page).count()
-    await page.get_by_role("button", name="Continue").click()
+    await page.get_by_role("button", name="Continue", exact=True).click()
     alerts = page.get_by_role("alert").filter(has_text=re.compile("gpt|not served"))
     await expect(alerts.first).to_be_visible()
     assert await output(page).count() == whole

@@ -86,7 +86,7 @@ async def test_an_error_is_shown_at_its_control(tab: Opened) -> None:
     await expect(page.get_by_role("alert").filter(has_text="1500")).to_have_count(0)
 
 
-async def test_a_result_that_is_not_of_the_text_is_dimmed_until_the_next_one(tab: Opened) -> None:
+async def test_a_result_that_is_not_of_the_text_is_framed_until_the_next_one(tab: Opened) -> None:
     page = await tab.open(CLASSIFY)
     await tab.run()
     result = page.locator("section[aria-label=Result]")
@@ -142,6 +142,7 @@ async def test_escape_stops_a_run_on_the_server(tab: Opened, server: Served) -> 
     await eventually(lambda: server.num_waiting("spam") >= 1)
     await page.keyboard.press("Escape")
     await expect(page.locator(".run .status")).to_have_text("Stopped")
+    await eventually(lambda: server.num_waiting("spam") == 0)  # else it may be answered first
     server.release("spam")
     await held
     for _ in range(50):

@@ -15,7 +15,19 @@ from tests.fakes.every_task import every_session, write_every_model
 from tests.fakes.sessions import FakeSessions, classifier_manifest, text_session, write_model
 
 TRIED = {
-    *("asks", "crossed", "deep", "fills", "light", "looks", "match", "mini", "spam", "tags"),
+    *(
+        "asks",
+        "crossed",
+        "deep",
+        "fills",
+        "light",
+        "looks",
+        "match",
+        "mini",
+        "seen",
+        "spam",
+        "tags",
+    ),
     "words",
 }
 NO_CUDNN = (

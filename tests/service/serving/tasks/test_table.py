@@ -31,7 +31,9 @@ def test_texts_share_runs_of_the_default_rows(manifest: Manifest) -> None:
 
 def test_a_text_whose_matrices_are_asked_for_is_alone() -> None:
     assert completed(ATTENDING).max_batch_size == 1
-    with pytest.raises(LoadError, match="max_batch_size is 2, expected 1: what a text of a model"):
+    with pytest.raises(
+        LoadError, match="max_batch_size is 2, expected 1: what an input of a model"
+    ):
         completed(ATTENDING, "max_batch_size: 2")
 
 
