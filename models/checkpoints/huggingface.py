@@ -16,18 +16,18 @@ from typing import Any
 
 from torch import Tensor
 
+from models.checkpoints.decoder_families import FAMILIES as DECODERS
+from models.checkpoints.decoder_families import WITH_TEXT_CONFIG
 from models.checkpoints.families import FAMILIES, NEXT_SENTENCE, Family
 from models.checkpoints.gpt2 import GPT2, check_gpt2, gpt2_config, gpt2_weights, name_in_gpt2
 from models.checkpoints.llama import (
     ELSEWHERE,
-    WITH_TEXT_CONFIG,
     decoder_config,
     decoder_weights,
     is_decoder,
     name_in_llama,
     text_values,
 )
-from models.checkpoints.llama import FAMILIES as DECODERS
 from models.checkpoints.sentence_transformers import EmbedderFolder, max_sequence
 from models.checkpoints.stops import stop_tokens
 from models.checkpoints.weights import (

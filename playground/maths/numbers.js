@@ -10,7 +10,7 @@ export function percent(value) {
   return `${(100 * value).toFixed(value >= 0.9995 ? 0 : value >= 0.1 ? 1 : 2)} %`;
 }
 
-/** A number with so many significant digits. @param {number} value @param {number} [digits] */
+/** A number with this number of significant digits. @param {number} value @param {number} [digits] */
 export function fixed(value, digits = 3) {
   if (isNone(value)) return "–";
   if (!Number.isFinite(value)) return value > 0 ? "∞" : "−∞";

@@ -1,4 +1,4 @@
-// Rates between two answers of /api/live, and histories of so many values. Pure.
+// Rates between two answers of /api/live, and histories of a fixed length. Pure.
 
 /** The last `size` values; older ones are dropped. */
 export class History {

@@ -1,6 +1,6 @@
 // Small pictures of many matrices, as pixels: the largest weight below each pixel, so that a thin line of weights stays one.
 
-/** The first cell, and the one after the last, below each of so many pixels. */
+/** The first cell, and the one after the last, below each of a number of pixels. */
 const spans = (cells, pixels) => Array.from({ length: pixels }, (_, at) => {
   const start = Math.floor((at * cells) / pixels);
   return [start, Math.max(start + 1, Math.floor(((at + 1) * cells) / pixels))];

@@ -70,7 +70,7 @@ export class Screen {
   }
 
   /**
-   * What Run does. `auto`: it runs by itself so many milliseconds after a change, the latest wins.
+   * What Run does. `auto`: it runs by itself this number of milliseconds after a change, the latest wins.
    * `run` gets `{model, signal, call, stream}`, and may return the words of the status.
    */
   action(run, { label = "Run", auto, into = this.input } = {}) {

@@ -94,7 +94,7 @@ function limits(count, kept, cut, beyond, isExact) {
   return [cut && `${cut[0].toUpperCase()}${cut.slice(1)} keeps ${kept} of ${count}${isExact ? "" : ", estimated"}.`, beyond > 0 && `The server gives the ${count} likeliest tokens; all others together have ${share}.`, "Lines mark the probability before the settings."].filter(Boolean).join(" ");
 }
 
-/** How surprising each token of a text of so many characters is after those before it. */
+/** How surprising each token of a text of this number of characters is after those before it. */
 function surpriseOf(scores, length) {
   const tokens = scores.map(tokenOf), all = texts(tokens), { bits, total, mean, perplexity, worst } = surprise(scores.map((each, index) => (index ? each.logprob ?? 0 : undefined)));
   const facts = [["Tokens", tokens.length], ["Bits", fixed(total, 1)], ["Bits per token", fixed(mean, 2)], ["Bits per character", fixed(total / length, 2)], ["Perplexity", fixed(perplexity, 1)]], mono = (text) => h("span", { class: "mono" }, text);

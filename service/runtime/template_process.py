@@ -144,7 +144,7 @@ class TemplateProcess:
 
 
 def _receive(connection: socket.socket, num_bytes: int, end_s: float) -> bytearray:
-    """So many bytes. Raises `TimeoutError`, and `EOFError` where the connection ends before."""
+    """Bytes of this number. Raises `TimeoutError`, and `EOFError` where the connection ends."""
     received = bytearray()
     while len(received) < num_bytes:
         left_s = end_s - time.monotonic()

@@ -13,8 +13,9 @@ from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 
 from models.checkpoints.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
+from models.checkpoints.decoder_families import FAMILIES
 from models.checkpoints.huggingface import load_llama, load_pretrained
-from models.checkpoints.llama import FAMILIES, decoder_config
+from models.checkpoints.llama import decoder_config
 from models.checkpoints.stops import stop_tokens
 from models.errors import SettingError
 from models.networks.llama import Llama
