@@ -51,7 +51,7 @@ class CallReader:
         self._names = names
         self._is_single = is_single  # only the first call is given
         self._held = ""
-        self._opening = ""  # the marker before what may be a call
+        self._opening = ""  # the marker before what may be a call, and spaces before it
         self._is_in_call = False
         self._has_text = False
         self.num_calls = 0
@@ -90,12 +90,13 @@ class CallReader:
         bare = held.lstrip()
         may_be_marker = self._begin.startswith(bare) or bare.startswith(self._begin)
         if not self._has_text and bare.startswith(("{", "[")) and not may_be_marker:
-            self._open("", bare)
+            self._open(held[: len(held) - len(bare)], bare)
             return True
         before, marker, behind = held.partition(self._begin)
         if marker:
-            self._say(before.rstrip(), pieces)
-            self._open(marker, behind)
+            said = before.rstrip()
+            self._say(said, pieces)
+            self._open(before[len(said) :] + marker, behind)
             return True
         certain = held[: len(held) - _num_open(held, self._begin)].rstrip()
         self._say(certain, pieces)
@@ -119,8 +120,9 @@ class CallReader:
         self._is_in_call = False
         calls = self._calls_of(value)
         if not calls:
-            self._held = held[end:]
-            self._say(self._opening + held[:end], pieces)
+            end += len(self._held) - len(held)
+            self._say(self._opening + self._held[:end], pieces)
+            self._held = self._held[end:]
             return True
         kept = calls[: max(0, 1 - self.num_calls)] if self._is_single else calls
         pieces.extend(kept)

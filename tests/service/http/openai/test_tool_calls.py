@@ -4,7 +4,7 @@ import json
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from service.http.openai.tool_calls import Call, CallReader
@@ -80,6 +80,9 @@ def test_only_the_first_call_where_several_are_not_wanted() -> None:
 
 
 @settings(deadline=None)
+@example(text="\r[", form="hermes")
+@example(text="a \n<tool_call> {} b", form="hermes")
+@example(text=" [TOOL_CALLS] [1] ", form="mistral")
 @given(text=st.text(max_size=40), form=st.sampled_from(["hermes", "llama", "mistral"]))
 def test_any_text_without_a_call_comes_whole(text: str, form: str) -> None:
     assert read(form, list(text)) == (text, [])
