@@ -119,11 +119,6 @@ class LlamaConfig(Config):
         """What scores are multiplied by."""
         return self.attention_scale or 1.0 / math.sqrt(self.head_size)
 
-    @property
-    def eos_token_id(self) -> int | None:
-        """The first of those that end a text."""
-        return self.eos_token_ids[0] if self.eos_token_ids else None
-
     @classmethod
     def plain(
         cls,
