@@ -17,6 +17,7 @@ export class Screen {
   #action = null;
   #running = null;
   #hasRun = false;
+  #isSet = false; // the controls have their first values
   #last = null;
   #saveSoon = debounced(() => this.#save(), 300);
   #runSoon = null;
@@ -75,7 +76,7 @@ export class Screen {
    */
   action(run, { label = "Run", auto, into = this.input } = {}) {
     this.#action = run;
-    this.runButton = h("button", { class: "primary", title: "Ctrl Enter" }, label);
+    this.runButton = h("button", { class: "primary", title: "Ctrl Enter", disabled: true }, label);
     this.stopButton = h("button", { type: "button", title: "Esc", hidden: true, onclick: () => this.stop() }, "Stop");
     this.status = h("span", { class: "status" });
     if (auto) this.#runSoon = debounced(() => this.element.isConnected && this.run(), auto);
@@ -87,7 +88,7 @@ export class Screen {
 
   /** Runs the action; one that is running is stopped first. */
   async run() {
-    if (!this.#action || (this.entry.tasks.length && !this.model)) return; // `gone` says so
+    if (!this.#action || !this.#isSet || (this.entry.tasks.length && !this.model)) return; // `gone` says so
     this.stop();
     const running = this.#running = new AbortController(), { signal } = running, started = performance.now();
     this.#hasRun = true;
@@ -246,6 +247,8 @@ export class Screen {
       if (first) this.restore(this.#valuesOf(first));
     }
     this.restore(this.given);
+    this.#isSet = true;
+    if (this.runButton) this.runButton.disabled = false;
     await this.onstart?.();
     if (this.given.run) await this.run();
     else if (this.#runSoon) this.#runSoon();
