@@ -14,12 +14,13 @@ from rich.table import Table
 from rich.text import Text
 
 from export.errors import ExportError
-from export.examples import parse_examples, some_of
+from export.examples import read_examples, some_of
 from export.exporter import Exported, export_any
 from export.settings import ExportSettings, HeldOut
 from models.checkpoints.checkpoint import load_checkpoint
 from models.data.datasets import Example as LabelledExample
 from models.data.datasets import read_dataset
+from models.networks.vit import VisionTransformer
 from service.contract.manifest import Example
 
 
@@ -51,11 +52,13 @@ class DataFiles:
             self.held_out.read_text(encoding="utf-8") if self.held_out else None,
         )
 
-    def read_examples(self, task: str, labelled: Sequence[LabelledExample]) -> tuple[Example, ...]:
+    def read_examples(
+        self, task: str, labelled: Sequence[LabelledExample], *, has_images: bool
+    ) -> tuple[Example, ...]:
         """Those of the file, or some of the labelled texts."""
         if self.examples is None:
             return some_of(labelled)
-        return parse_examples(self.examples.name, self.examples.read_text(encoding="utf-8"), task)
+        return read_examples(self.examples, task, has_images=has_images)
 
     def read_calibration(self) -> tuple[str, ...]:
         if self.calibration is None:
@@ -77,7 +80,11 @@ def export_model(
         settings = replace(
             settings,
             calibration=files.read_calibration(),
-            examples=files.read_examples(task or checkpoint.task, held_out.labelled),
+            examples=files.read_examples(
+                task or checkpoint.task,
+                held_out.labelled,
+                has_images=isinstance(checkpoint.model, VisionTransformer),
+            ),
         )
         exported = export_any(checkpoint, settings, held_out, on_step=status.update, task=task)
     Console().print(export_table(exported))

@@ -75,10 +75,11 @@ def trained(command: str, name: str, brief: str) -> Step:
 def exported(name: str, flags: str = "", source: str = "", examples: str = "") -> Step:
     """Export a checkpoint, the demo's own of that name or another, to be served as `name`.
 
-    `examples` names a file of models/data/examples.
+    `examples` names a file of models/data/examples, or one that a step makes by its whole path.
     """
     repository = "{folder}/repository"
     command = f"attendant export {source or f'{{folder}}/{name}'} --name {name}"
-    tried = f"--examples {EXAMPLES}/{examples}.txt" if examples else ""
+    file = examples if "/" in examples else f"{EXAMPLES}/{examples}.txt"
+    tried = f"--examples {file}" if examples else ""
     parts = (command, f"--repository {repository}", flags, tried)
     return Step(" ".join(filter(None, parts)), f"{repository}/{name}")

@@ -33,6 +33,7 @@ class Demo:
 TOPICS = data("python_topics", "topics")
 CORPUS = "--corpus {folder}/topics/corpus.txt --validation {folder}/topics/held_out.txt"
 INVENTED = data("invented", "invented")
+DIGITS = "{folder}/images/examples.txt"
 
 DEMOS: dict[str, Demo] = {
     "reversal": Demo(
@@ -45,7 +46,7 @@ DEMOS: dict[str, Demo] = {
                 "--epochs 4 --samples 256",
             ),
             exported("reversal", source="{folder}/attentions/dot", examples="reversal"),
-            attention_of("reversal-attention", "{folder}/attentions/dot"),
+            attention_of("reversal-attention", "{folder}/attentions/dot", "reversal"),
         ),
         (
             "generate reversal 's3 s1 s4 s2'",
@@ -59,7 +60,7 @@ DEMOS: dict[str, Demo] = {
         (
             trained("seq2seq dates --network transformer", "dates", "--epochs 1 --samples 512"),
             exported("dates", examples="dates"),
-            attention_of("dates-attention", "{folder}/dates", "dates_attention"),
+            attention_of("dates-attention", "{folder}/dates", "dates"),
         ),
         (
             'generate dates "3rd of March \'21" --temperature 0',
@@ -193,10 +194,10 @@ DEMOS: dict[str, Demo] = {
         "Vision Transformer",
         "handwritten digits of 8 x 8 pixels",
         (
-            trained("vision", "digits", "--epochs 1"),
-            exported("digits"),
-            attention_of("digits-attention", "{folder}/digits"),
             data("digit_images", "images"),
+            trained("vision", "digits", "--epochs 1"),
+            exported("digits", examples=DIGITS),
+            attention_of("digits-attention", "{folder}/digits", DIGITS),
         ),
         ("classify-image digits {folder}/images/3.png {folder}/images/8.png",),
         cost_s=100,

@@ -1,10 +1,12 @@
-"""The examples that a manifest has: texts to try a model with.
+"""The examples that a manifest has: texts or images to try a model with.
 
 They come from a file, from labelled data, or are general texts that fit the task. Knows nothing of
 graphs. A model of the user's own domain has better examples than the general ones: `--examples`.
 """
 
+from base64 import b64encode
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 from export.errors import ExportError
@@ -13,7 +15,7 @@ from models.checkpoints.checkpoint import Checkpoint
 from models.data.datasets import Example as LabelledExample
 from models.data.tokens import SPECIAL_TOKENS
 from models.data.vocabulary import SPECIAL, words_of
-from service.contract.manifest import EXAMPLE, Example
+from service.contract.manifest import EXAMPLE, MAX_EXAMPLE_IMAGE_BYTES, Example
 
 MAX_EXAMPLES = 32  # of a file; `ListModels` shows as many
 MAX_OF_LABELLED = 6
@@ -103,19 +105,36 @@ def some_of(labelled: Sequence[LabelledExample]) -> tuple[Example, ...]:
     return tuple(taken)[:MAX_OF_LABELLED]
 
 
-def parse_examples(name: str, content: str, task: str) -> tuple[Example, ...]:
+def read_examples(file: Path, task: str, *, has_images: bool = False) -> tuple[Example, ...]:
     """The examples of a file, one per line; `ExportError` where there are none, or too many.
 
-    A tab stands before the second text of a pair; for question answering, before the context.
+    A tab stands before the second text of a pair; for question answering, before the context; of a
+    model that reads images, between an image's name and the path of its file beside this one.
     """
     second = "context" if task == "question-answering" else "text_pair"
     examples = []
-    for number, line in enumerate(content.splitlines(), 1):
+    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
         text, _, other = line.partition("\t")
         if other and not text:
-            raise ExportError(f"{name}: line {number} has no text before its tab")
-        if text.strip():
+            raise ExportError(f"{file.name}: line {number} has no text before its tab")
+        if not text.strip():
+            continue
+        if has_images:
+            if not other:
+                raise ExportError(f"{file.name}: line {number} has no image's path behind a tab")
+            examples.append(Example(text, image=_read_image(file.parent / other)))
+        else:
             examples.append(Example(text, **{second: other}))
     if not 1 <= len(examples) <= MAX_EXAMPLES:
-        raise ExportError(f"{name} has {len(examples)} examples, expected 1 to {MAX_EXAMPLES}")
+        raise ExportError(f"{file.name} has {len(examples)} examples, expected 1 to {MAX_EXAMPLES}")
     return tuple(examples)
+
+
+def _read_image(file: Path) -> str:
+    """The content in base64, of at most `MAX_EXAMPLE_IMAGE_BYTES`. Raises `ExportError`."""
+    content = file.read_bytes()
+    if len(content) > MAX_EXAMPLE_IMAGE_BYTES:
+        raise ExportError(
+            f"{file} has {len(content)} bytes, an example has at most {MAX_EXAMPLE_IMAGE_BYTES}"
+        )
+    return b64encode(content).decode()

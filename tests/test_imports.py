@@ -99,8 +99,8 @@ ROOMS = {
         " service/generation/decoder service/generation/encoder_decoder"
     ),
     "export/recipes": Room(
-        "errors settings examples graphs precision checks writer models service/contract"
-        " service/runtime service/batching/collate"
+        "errors settings examples graphs precision checks writer models service/errors"
+        " service/contract service/runtime service/batching/collate"
     ),
     "export/exporter": Room("errors settings recipes writer models service/contract"),
     "commands/pictures": Room(),

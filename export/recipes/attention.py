@@ -10,6 +10,8 @@ weights to themselves.
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import onnx
@@ -18,7 +20,7 @@ from torch import Tensor, nn
 
 from export.checks.provider_support import device_of
 from export.errors import ExportError
-from export.examples import GENERAL, example_fields, of_texts
+from export.examples import GENERAL, example_fields, of_texts, rows_of_symbols
 from export.graphs.attention import (
     OUTPUT,
     _num_matrices,
@@ -40,6 +42,8 @@ from export.writer import ExportedModel
 from models.checkpoints.checkpoint import Checkpoint
 from models.networks.attending import IDS, MASK, TARGET, TYPES, Attending, attending, shifted_right
 from models.networks.heads import TextNetwork
+from models.networks.recurrent import RecurrentSeq2Seq
+from models.networks.transformer import Transformer
 from service.contract.manifest import Manifest
 
 NUM_ROWS = 4  # that are compared: of the longest to the shortest
@@ -68,12 +72,42 @@ def export_attention(
         network="encoder-decoder" if shown.has_target else "",
         num_layers=num_layers,
         num_heads=num_heads,
-        **example_fields(settings, () if shown.has_target else of_texts(GENERAL)),
+        **(_with_outputs if shown.has_target else _of_texts)(checkpoint, settings),
         origin=checkpoint.origin,
         parity={name: float(f"{value:.2e}") for name, value in parity.items()},
         versions=versions(),
     )
     return ExportedModel(graph, checkpoint.tokenizer, manifest)
+
+
+def _of_texts(_: Checkpoint, settings: ExportSettings) -> dict[str, Any]:
+    return example_fields(settings, of_texts(GENERAL))
+
+
+def _with_outputs(checkpoint: Checkpoint, settings: ExportSettings) -> dict[str, Any]:
+    """Sources, each with what the network writes of it where no other output is named."""
+    network, tokenizer = checkpoint.model, checkpoint.tokenizer
+    is_of_symbols = isinstance(network, RecurrentSeq2Seq)
+    assert isinstance(network, RecurrentSeq2Seq | Transformer), "these read sources"
+    names = [tokenizer.id_to_token(i) for i in range(tokenizer.get_vocab_size())]
+    general = rows_of_symbols(names, network.config.max_positions) if is_of_symbols else ()
+
+    def output_of(source: str) -> str:
+        ids = torch.tensor([tokenizer.encode(source).ids])
+        with torch.inference_mode():
+            written, _ = network.greedy(ids, torch.ones_like(ids), checkpoint.max_tokens)
+        special = (network.config.pad_token_id, network.config.end_token_id)
+        kept = [int(token_id) for token_id in written[0] if token_id not in special]
+        if is_of_symbols:
+            return " ".join(tokenizer.id_to_token(token_id) or "" for token_id in kept)
+        return str(tokenizer.decode(kept))
+
+    fields = example_fields(settings, general)
+    examples = (
+        each if each.text_pair else replace(each, text_pair=output_of(each.text))
+        for each in fields["examples"]
+    )
+    return fields | {"examples": tuple(examples)}
 
 
 def check_attention(

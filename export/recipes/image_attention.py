@@ -61,7 +61,7 @@ def export_image_attention(
         num_layers=config.num_layers,
         num_heads=config.num_heads,
         parity={name: float(f"{value:.2e}") for name, value in parity.items()},
-        **image_fields(checkpoint),
+        **image_fields(checkpoint, settings),
     )
     return ExportedModel(graph, None, manifest)
 

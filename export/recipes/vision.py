@@ -31,7 +31,17 @@ from export.settings import (
 from export.writer import Built, ExportedModel, build_graphs
 from models.checkpoints.checkpoint import Checkpoint
 from models.networks.vit import VisionTransformer, ViTConfig
-from service.contract.manifest import ImageInput, Manifest, Precision, Variant
+from service.contract.manifest import (
+    MAX_EXAMPLE_IMAGE_BYTES,
+    ImageInput,
+    Manifest,
+    Precision,
+    Variant,
+)
+from service.errors import InvalidArgument
+from service.runtime.images import ImageLimits, decode_images
+
+MAX_EXAMPLE_PIXELS = 2**20  # of a file of 16 KiB
 
 
 def export_vision(
@@ -46,21 +56,33 @@ def export_vision(
         raise ExportError(f"attention is {settings.attention}, an image classifier's is {OPERATOR}")
     graphs = build_graphs(kinds, lambda kind: _build(network, kind, settings, on_step), _any_cost)
     manifest = Manifest(
-        task="image-classification", **image_fields(checkpoint), **graphs.manifest_fields()
+        task="image-classification",
+        **image_fields(checkpoint, settings),
+        **graphs.manifest_fields(),
     )
     return ExportedModel(graphs.main.graph, None, manifest, graphs.others)
 
 
-def image_fields(checkpoint: Checkpoint) -> dict[str, Any]:
-    """The fields of the manifest that every export of an image classifier has."""
+def image_fields(checkpoint: Checkpoint, settings: ExportSettings) -> dict[str, Any]:
+    """The fields of the manifest that every export of an image classifier has.
+
+    Raises `ExportError` for an example that is no image.
+    """
     config = checkpoint.config
     assert isinstance(config, ViTConfig), "the caller has checked the network"
+    image = ImageInput(config.height, config.width, config.channels, config.mean, config.std)
+    files = [example.image_file for example in settings.examples]
+    try:
+        decode_images(files, image, ImageLimits(MAX_EXAMPLE_IMAGE_BYTES, MAX_EXAMPLE_PIXELS))
+    except InvalidArgument as error:
+        raise ExportError(f"examples: {error}") from error
     return {
         "max_tokens": config.max_positions,
         "pad_token_id": 0,
         "labels": checkpoint.labels,
-        "image": ImageInput(config.height, config.width, config.channels, config.mean, config.std),
-        "example": "",
+        "image": image,
+        "example": "",  # a text
+        "examples": settings.examples,
         "origin": checkpoint.origin,
         "versions": versions(),
     }

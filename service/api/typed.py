@@ -9,7 +9,8 @@ from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
 from service.api.admission import Admission
-from service.errors import WrongTask, invalid_field
+from service.contract.conversation import Conversation
+from service.errors import NoChatTemplate, WrongTask, invalid_field
 from service.records import Timings
 from service.repository.repository import ModelRepository
 from service.runtime.tokenizer import TokenPieces
@@ -41,7 +42,7 @@ class TypedCalls:
     def __init__(self, repository: ModelRepository, admission: Admission, max_items: int) -> None:
         self._repository = repository
         self._admission = admission
-        self._max_items = max_items
+        self.max_items = max_items
 
     async def answer(
         self, method: Method, fields: Fields, caller: Caller, build: Callable[[Fields], T]
@@ -61,15 +62,8 @@ class TypedCalls:
         """The same of the tokens that a model would see, which wait behind no run."""
         model = self._find_reader(fields)
         texts, max_tokens = fields["texts"], model.manifest.max_tokens
-        self._check_count(len(texts), "texts")
-        self._admission.admit()
 
-        omits_special = fields["omit_special_tokens"]
-
-        def read() -> T:
-            tokenized = [
-                model.tokenizer.pieces(text, omits_special=omits_special) for text in texts
-            ]
+        def answer(tokenized: list[TokenPieces]) -> T:
             return build(
                 {
                     "model": model.name,
@@ -80,7 +74,25 @@ class TypedCalls:
                 }
             )
 
-        return await model.tokenizing.run(read, model.tokenizer.check_sizes(texts))
+        if (conversation := fields.get("conversation")) is not None:
+            if texts:
+                raise invalid_field(
+                    "conversation", "stands in place of texts, expected one of them"
+                )
+            self._admission.admit()
+            prompt = await _prompt_ids(model, conversation)
+            return await model.tokenizing.run(
+                lambda: answer([model.tokenizer.pieces_of(prompt)]), len(prompt)
+            )
+        self._check_count(len(texts), "texts")
+        self._admission.admit()
+        omits_special = fields["omit_special_tokens"]
+        return await model.tokenizing.run(
+            lambda: answer(
+                [model.tokenizer.pieces(text, omits_special=omits_special) for text in texts]
+            ),
+            model.tokenizer.check_sizes(texts),
+        )
 
     async def text(self, fields: Fields, build: Callable[[Fields], T]) -> T:
         """The same of the text that tokens stand for."""
@@ -122,8 +134,8 @@ class TypedCalls:
             self._check_count(total, names)
 
     def _check_count(self, count: int, name: str) -> None:
-        if not 1 <= count <= self._max_items:
-            raise invalid_field(name, f"has {count} elements, expected 1 to {self._max_items}")
+        if not 1 <= count <= self.max_items:
+            raise invalid_field(name, f"has {count} elements, expected 1 to {self.max_items}")
 
 
 def _reader(model: ServedModel) -> TextModel | GenerativeModel:
@@ -131,6 +143,16 @@ def _reader(model: ServedModel) -> TextModel | GenerativeModel:
         taken = "images" if isinstance(model, ImageModel) else "tensors"
         raise WrongTask(f"model '{model.name}' takes {taken}, not texts")
     return model
+
+
+async def _prompt_ids(model: TextModel | GenerativeModel, conversation: Conversation) -> list[int]:
+    """The tokens of the prompt that a model's chat template makes. Raises `InvalidArgument`."""
+    if not isinstance(model, GenerativeModel):
+        raise NoChatTemplate(
+            f"model '{model.name}' takes no conversation, but a text", "conversation"
+        )
+    ids: list[int] = (await model.prompt_of(conversation)).tolist()
+    return ids
 
 
 def wrong_task(model: TextModel | GenerativeModel | ImageModel, task: Task) -> WrongTask:

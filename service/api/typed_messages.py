@@ -14,6 +14,7 @@ from google.protobuf.descriptor import EnumDescriptor, MethodDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
+from service.api.conversations import conversation_of
 from service.api.typed import TypedCalls
 from service.contract.manifest import Example, Manifest
 from service.repository.repository import ModelRepository
@@ -53,7 +54,10 @@ class TypedMessageCalls:
     async def Tokenize(
         self, request: text_pb2.TokenizeRequest, caller: Caller
     ) -> text_pb2.TokenizeResponse:
-        return await self._calls.tokens(_TOKENIZED(request), caller, _tokenize_response)
+        has_conversation = request.HasField("conversation")
+        conversation = conversation_of(request.conversation) if has_conversation else None
+        fields = {**_TOKENIZED(request), "conversation": conversation}
+        return await self._calls.tokens(fields, caller, _tokenize_response)
 
     async def Detokenize(
         self, request: text_pb2.DetokenizeRequest, _: Caller
@@ -65,7 +69,8 @@ class TypedMessageCalls:
     async def ListModels(
         self, request: text_pb2.ListModelsRequest, caller: Caller
     ) -> text_pb2.ListModelsResponse:
-        return text_pb2.ListModelsResponse(models=map(_described, self._repository.models()))
+        models = map(_described, self._repository.models())
+        return text_pb2.ListModelsResponse(models=models, max_texts=self._calls.max_items)
 
 
 def reader_of(kind: type[Message]) -> Callable[[Any], Fields]:
@@ -112,7 +117,9 @@ def _listed_examples(manifest: Manifest) -> list[text_pb2.Example]:
     examples = manifest.examples[:MAX_LISTED_EXAMPLES]
     if not examples and manifest.example:
         examples = (Example(manifest.example),)
-    return [text_pb2.Example(**asdict(example)) for example in examples]
+    return [
+        text_pb2.Example(**asdict(example) | {"image": example.image_file}) for example in examples
+    ]
 
 
 def _described(model: ServedModel) -> text_pb2.Model:

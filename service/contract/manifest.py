@@ -7,6 +7,7 @@ docs/cuda.md says what was verified on CUDA.
 """
 
 import json
+from base64 import b64decode
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal, get_args
@@ -38,6 +39,7 @@ _WHOLE_NUMBERS = (
 )
 MODEL_FILENAME = "model.onnx"
 EXAMPLE = "What a wonderful day."
+MAX_EXAMPLE_IMAGE_BYTES = 16_384  # a client gets those of all models in one list
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,19 +97,33 @@ class ImageInput:
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A text to try a model with, and its second part where the task takes two."""
+    """A text or an image to try a model with, and its second part where the task takes two."""
 
-    text: str  # of an answerer, the question
+    text: str  # of an answerer, the question; of an image, its name
     text_pair: str = ""  # the second text of a pair; beside a source, the output that reads it
     context: str = ""  # of an answerer, where the answer stands
+    image: str = ""  # the content of an image file, in base64
 
     def __post_init__(self) -> None:
-        for name in ("text", "text_pair", "context"):
+        for name in ("text", "text_pair", "context", "image"):
             value = getattr(self, name)
             if not isinstance(value, str):
                 raise LoadError(f"manifest.json: examples.{name} is {value!r}, expected a text")
         if not self.text:
             raise LoadError("manifest.json: examples.text is empty")
+        if (size := len(self.image_file)) > MAX_EXAMPLE_IMAGE_BYTES:
+            raise LoadError(
+                f"manifest.json: examples.image has {size} bytes, "
+                f"expected at most {MAX_EXAMPLE_IMAGE_BYTES}"
+            )
+
+    @property
+    def image_file(self) -> bytes:
+        """The content of the image file; empty where there is none."""
+        try:
+            return b64decode(self.image, validate=True)
+        except ValueError as error:
+            raise LoadError(f"manifest.json: examples.image is no base64: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -170,6 +170,17 @@ class _Tokenizer:
             [self._bytes_of(token_id) for token_id in encoding.ids],
         )
 
+    def pieces_of(self, token_ids: Sequence[int]) -> TokenPieces:
+        """The same of tokens that no text of a request has, so that they have no place in one."""
+        return TokenPieces(
+            list(token_ids),
+            [self.spelling(token_id) for token_id in token_ids],
+            [(0, 0)] * len(token_ids),
+            [token_id in self._special_ids for token_id in token_ids],
+            [token_id == self._unknown_id for token_id in token_ids],
+            [self._bytes_of(token_id) for token_id in token_ids],
+        )
+
     def text_of(self, token_ids: Sequence[int]) -> str:
         """The text that tokens stand for, special ones as the vocabulary spells them.
 

@@ -152,15 +152,22 @@ class GenerativeModel(ServedModel):
             self.chat.close()
         super().close(timeout_s)
 
+    async def prompt_of(self, conversation: Conversation) -> np.ndarray:
+        """Token ids int64 [S] of the prompt that the chat template makes.
+
+        Raises `InvalidArgument`, `Overloaded`, and `ModelFailed`.
+        """
+        if self.chat is None:
+            raise NoChatTemplate(
+                f"model '{self.name}' has no chat template: send the conversation as one text",
+                "conversation",
+            )
+        return await self.chat.encode(conversation)
+
     async def _encode(self, prompt: Prompt) -> np.ndarray:
         """Token ids int32 [S], at least one, that leave room for at least one of output."""
         if isinstance(prompt, Conversation):
-            if self.chat is None:
-                raise NoChatTemplate(
-                    f"model '{self.name}' has no chat template: send the conversation as one text",
-                    "conversation",
-                )
-            return (await self.chat.encode(prompt)).astype(np.int32)
+            return (await self.prompt_of(prompt)).astype(np.int32)
         if isinstance(prompt, str):
             ids = await self.tokenizing.run(lambda: self.tokenizer.encode(prompt), len(prompt))
             return ids.astype(np.int32)

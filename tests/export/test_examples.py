@@ -10,38 +10,61 @@ from export.examples import (
     MAX_EXAMPLES,
     example_fields,
     of_texts,
-    parse_examples,
+    read_examples,
     rows_of_symbols,
     some_of,
 )
 from export.settings import ExportSettings
 from models.data.datasets import Example as LabelledExample
 from service.api.typed_messages import MAX_LISTED_EXAMPLES
-from service.contract.manifest import Example
+from service.contract.manifest import MAX_EXAMPLE_IMAGE_BYTES, Example
 from tests.e2e.conftest import ROOT
 
 EXAMPLES = ROOT / "models/data/examples"
 
 
-def test_a_line_is_an_example_and_a_tab_begins_its_second_part() -> None:
-    content = "one\n\ntwo\tthe second of a pair\n"
-    assert parse_examples("file", content, "embedding") == (
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "texts.txt"
+
+
+def test_a_line_is_an_example_and_a_tab_begins_its_second_part(file: Path) -> None:
+    file.write_text("one\n\ntwo\tthe second of a pair\n", encoding="utf-8")
+    assert read_examples(file, "embedding") == (
         Example("one"),
         Example("two", "the second of a pair"),
     )
-    (asked,) = parse_examples("file", "Where?\tHere.", "question-answering")
-    assert asked == Example("Where?", context="Here.")
+    file.write_text("Where?\tHere.", encoding="utf-8")
+    assert read_examples(file, "question-answering") == (Example("Where?", context="Here."),)
+
+
+def test_a_line_of_an_image_has_its_name_and_the_path_of_its_file(file: Path) -> None:
+    file.write_text("a cat\tcat.png\n", encoding="utf-8")
+    image = file.parent / "cat.png"
+    image.write_bytes(b"content")
+    (example,) = read_examples(file, "image-classification", has_images=True)
+    assert (example.text, example.image_file) == ("a cat", b"content")
+    image.write_bytes(b"x" * (MAX_EXAMPLE_IMAGE_BYTES + 1))
+    with pytest.raises(
+        ExportError, match=r"cat\.png has 16385 bytes, an example has at most 16384"
+    ):
+        read_examples(file, "image-classification", has_images=True)
+    file.write_text("a cat\n", encoding="utf-8")
+    with pytest.raises(ExportError, match="line 1 has no image's path behind a tab"):
+        read_examples(file, "image-classification", has_images=True)
 
 
 @pytest.mark.parametrize("lines", [0, MAX_EXAMPLES + 1])
-def test_a_file_without_examples_or_with_too_many_is_refused(lines: int) -> None:
+def test_a_file_without_examples_or_with_too_many_is_refused(file: Path, lines: int) -> None:
+    file.write_text("text\n" * lines, encoding="utf-8")
     with pytest.raises(ExportError, match=rf"texts\.txt has {lines} examples, expected 1 to 32"):
-        parse_examples("texts.txt", "text\n" * lines, "embedding")
+        read_examples(file, "embedding")
 
 
-def test_an_example_without_a_first_text_is_refused() -> None:
+def test_an_example_without_a_first_text_is_refused(file: Path) -> None:
+    file.write_text("text\n\tsecond", encoding="utf-8")
     with pytest.raises(ExportError, match=r"texts\.txt: line 2 has no text before its tab"):
-        parse_examples("texts.txt", "text\n\tsecond", "embedding")
+        read_examples(file, "embedding")
 
 
 def test_as_many_are_listed_as_a_file_may_have() -> None:
@@ -78,7 +101,7 @@ def test_rows_of_symbols_hold_symbols_alone() -> None:
 def test_the_files_of_our_own_models_are_read(path: Path) -> None:
     """Each has five examples or more, all different; those of masks have the mask."""
     task = "question-answering" if path.stem == "answers" else ""
-    examples = parse_examples(path.name, path.read_text(encoding="utf-8"), task)
+    examples = read_examples(path, task)
     assert len(set(examples)) == len(examples) >= 5
     assert all(bool(each.context) == (path.stem == "answers") for each in examples)
     assert all("[MASK]" in each.text for each in examples if path.stem == "bert")

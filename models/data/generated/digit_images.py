@@ -2,7 +2,8 @@
 
     python -m models.data.generated.digit_images FOLDER
 
-They are the first of scikit-learn's, one of each: 0.png to 9.png.
+They are the first of scikit-learn's, one of each: 0.png to 9.png. `examples.txt` names them for an
+export.
 """
 
 import sys
@@ -25,6 +26,8 @@ def main(arguments: list[str]) -> None:
         image = digits.images[int(np.argmax(digits.target == label))]
         path = folder / f"{label}.png"
         matplotlib.image.imsave(path, image, cmap="gray", vmin=0, vmax=LARGEST)
+    lines = (f"A written {label}\t{label}.png\n" for label in range(10))
+    (folder / "examples.txt").write_text("".join(lines), encoding="utf-8")
 
 
 if __name__ == "__main__":

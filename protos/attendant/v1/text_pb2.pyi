@@ -144,16 +144,18 @@ class PairScore(_message.Message):
     def __init__(self, score: _Optional[float] = ..., num_tokens: _Optional[int] = ..., is_truncated: _Optional[bool] = ...) -> None: ...
 
 class TokenizeRequest(_message.Message):
-    __slots__ = ("model", "version", "texts", "omit_special_tokens")
+    __slots__ = ("model", "version", "texts", "omit_special_tokens", "conversation")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     TEXTS_FIELD_NUMBER: _ClassVar[int]
     OMIT_SPECIAL_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    CONVERSATION_FIELD_NUMBER: _ClassVar[int]
     model: str
     version: str
     texts: _containers.RepeatedScalarFieldContainer[str]
     omit_special_tokens: bool
-    def __init__(self, model: _Optional[str] = ..., version: _Optional[str] = ..., texts: _Optional[_Iterable[str]] = ..., omit_special_tokens: _Optional[bool] = ...) -> None: ...
+    conversation: _generation_pb2.Conversation
+    def __init__(self, model: _Optional[str] = ..., version: _Optional[str] = ..., texts: _Optional[_Iterable[str]] = ..., omit_special_tokens: _Optional[bool] = ..., conversation: _Optional[_Union[_generation_pb2.Conversation, _Mapping]] = ...) -> None: ...
 
 class TokenizeResponse(_message.Message):
     __slots__ = ("model", "version", "num_tokens", "timings", "results")
@@ -222,10 +224,12 @@ class ListModelsRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class ListModelsResponse(_message.Message):
-    __slots__ = ("models",)
+    __slots__ = ("models", "max_texts")
     MODELS_FIELD_NUMBER: _ClassVar[int]
+    MAX_TEXTS_FIELD_NUMBER: _ClassVar[int]
     models: _containers.RepeatedCompositeFieldContainer[Model]
-    def __init__(self, models: _Optional[_Iterable[_Union[Model, _Mapping]]] = ...) -> None: ...
+    max_texts: int
+    def __init__(self, models: _Optional[_Iterable[_Union[Model, _Mapping]]] = ..., max_texts: _Optional[int] = ...) -> None: ...
 
 class Model(_message.Message):
     __slots__ = ("name", "version", "task", "precision", "max_tokens", "labels", "embedding_size", "pooling", "example", "origin", "max_batch_size", "symbols", "graph_device", "layout", "layout_reason", "eos_token_ids", "examples", "has_source", "image_height", "image_width", "image_channels", "num_layers", "num_heads", "vocabulary_size", "has_words", "mask_token", "has_chat_template", "tool_call_form")
@@ -288,11 +292,13 @@ class Model(_message.Message):
     def __init__(self, name: _Optional[str] = ..., version: _Optional[str] = ..., task: _Optional[str] = ..., precision: _Optional[str] = ..., max_tokens: _Optional[int] = ..., labels: _Optional[_Iterable[str]] = ..., embedding_size: _Optional[int] = ..., pooling: _Optional[str] = ..., example: _Optional[str] = ..., origin: _Optional[str] = ..., max_batch_size: _Optional[int] = ..., symbols: _Optional[_Iterable[str]] = ..., graph_device: _Optional[str] = ..., layout: _Optional[str] = ..., layout_reason: _Optional[str] = ..., eos_token_ids: _Optional[_Iterable[int]] = ..., examples: _Optional[_Iterable[_Union[Example, _Mapping]]] = ..., has_source: _Optional[bool] = ..., image_height: _Optional[int] = ..., image_width: _Optional[int] = ..., image_channels: _Optional[int] = ..., num_layers: _Optional[int] = ..., num_heads: _Optional[int] = ..., vocabulary_size: _Optional[int] = ..., has_words: _Optional[bool] = ..., mask_token: _Optional[str] = ..., has_chat_template: _Optional[bool] = ..., tool_call_form: _Optional[str] = ...) -> None: ...
 
 class Example(_message.Message):
-    __slots__ = ("text", "text_pair", "context")
+    __slots__ = ("text", "text_pair", "context", "image")
     TEXT_FIELD_NUMBER: _ClassVar[int]
     TEXT_PAIR_FIELD_NUMBER: _ClassVar[int]
     CONTEXT_FIELD_NUMBER: _ClassVar[int]
+    IMAGE_FIELD_NUMBER: _ClassVar[int]
     text: str
     text_pair: str
     context: str
-    def __init__(self, text: _Optional[str] = ..., text_pair: _Optional[str] = ..., context: _Optional[str] = ...) -> None: ...
+    image: bytes
+    def __init__(self, text: _Optional[str] = ..., text_pair: _Optional[str] = ..., context: _Optional[str] = ..., image: _Optional[bytes] = ...) -> None: ...

@@ -11,6 +11,12 @@ from service.http.status import invalid
 
 ROLES = ("developer", "system", "user", "assistant", "tool", "function")
 NO_GRAMMAR = "the output is free text: no grammar constrains it"
+# The body's names of fields of a conversation that the typed API calls otherwise.
+CHAT_FIELDS = {
+    "prompt": "messages",
+    "conversation": "messages",
+    "template_variables": "chat_template_kwargs",
+}
 NO_CHOICE = "the model decides whether it calls a function: expected auto or none"
 
 
@@ -163,11 +169,7 @@ class ChatRequest(SamplingFields, kw_only=True):
     @property
     def field_names(self) -> dict[str, str]:
         """The body's names of fields that the typed API calls otherwise."""
-        names = {
-            "prompt": "messages",
-            "conversation": "messages",
-            "template_variables": "chat_template_kwargs",
-        }
+        names = dict(CHAT_FIELDS)
         if self.max_completion_tokens is not None:
             names["max_tokens"] = "max_completion_tokens"
         if self.logprobs:

@@ -4,8 +4,10 @@ from typing import Any
 from urllib.parse import parse_qs
 
 import msgspec
+from attendant.v1 import generation_pb2 as pb
 from attendant.v1 import text_pb2
 
+from service.http.openai.chat_fields import CHAT_FIELDS, ChatMessage, ChatRequest, Tool
 from service.http.openai.completions import DETOKENIZE, TOKENIZE
 from service.http.openai.fields import MAX_ID, unsupported
 from service.http.openai.models import find_model, name_of
@@ -17,13 +19,39 @@ BASES = ("", "/v1", "/openai/v1", "/models/{model}", "/models/{model}/v1")
 
 
 class TokenizeRequest(msgspec.Struct, kw_only=True):
-    """The body, as vLLM has it."""
+    """The body, as vLLM has it: a text, or messages of which the chat template makes one."""
 
     model: str | None = None
     prompt: str | None = None
-    messages: list[Any] | None = None
+    messages: list[ChatMessage] | None = None
     add_special_tokens: bool | None = None
     return_token_strs: bool | None = None
+    # Of messages.
+    tools: list[Tool] | None = None
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
+    chat_template: str | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+
+    @property
+    def conversation(self) -> pb.Conversation | None:
+        """The messages, as a chat has them. Raises `HttpError`."""
+        if self.messages is None:
+            return None
+        if self.prompt is not None:
+            raise invalid("messages stand in place of prompt, expected one of them", "messages")
+        if self.add_special_tokens:
+            raise unsupported("add_special_tokens", "the chat template writes all that there are")
+        chat = ChatRequest(
+            messages=self.messages,
+            tools=self.tools,
+            add_generation_prompt=self.add_generation_prompt,
+            continue_final_message=self.continue_final_message,
+            chat_template=self.chat_template,
+            chat_template_kwargs=self.chat_template_kwargs,
+        )
+        chat.check()
+        return chat.conversation
 
 
 class DetokenizeRequest(msgspec.Struct, kw_only=True):
@@ -47,13 +75,17 @@ def token_routes() -> tuple[Route, ...]:
 
 async def tokenize(request: Request) -> Reply:
     asked = await request.json(TokenizeRequest)
-    if asked.messages is not None:
-        raise unsupported("messages", "/v1/chat/completions counts its tokens in usage")
-    if asked.prompt is None:
+    conversation = asked.conversation
+    if conversation is None and asked.prompt is None:
         raise invalid("prompt is missing", "prompt")
     name = await name_of(request, asked.model)
+    if conversation is not None:
+        request.field_names = CHAT_FIELDS
     message = text_pb2.TokenizeRequest(
-        model=name, texts=[asked.prompt], omit_special_tokens=asked.add_special_tokens is False
+        model=name,
+        texts=[] if asked.prompt is None else [asked.prompt],
+        omit_special_tokens=asked.add_special_tokens is False,
+        conversation=conversation,
     )
     (found,) = (await request.ask(TOKENIZE, message)).results
     answer: dict[str, Any] = {

@@ -34,7 +34,7 @@ from models.networks.gpt import GPT
 from models.networks.heads import SequenceClassifier
 from models.networks.recurrent import RecurrentConfig, RecurrentSeq2Seq
 from models.networks.transformer import Transformer
-from service.contract.manifest import Manifest
+from service.contract.manifest import Example, Manifest
 from service.contract.model_config import parse_config
 from service.errors import LoadError
 from service.serving.tasks import attention as attention_task
@@ -206,6 +206,22 @@ def test_the_graph_gives_the_networks_weights_and_its_own_output(
     figures = ("attention", "row_sum", "output", *(("fused_output",) * is_text_network))
     assert manifest["parity"].keys() == {f"max_{figure}_error" for figure in figures}
     assert max(manifest["parity"].values()) < 1e-4
+
+
+@pytest.mark.parametrize("name", ["transformer", "recurrent"])
+def test_an_example_of_a_source_has_what_the_network_writes_of_it(
+    repository: Path, name: str, tmp_path: Path
+) -> None:
+    """A recurrent network has examples by itself; an output that is given is kept."""
+    manifest = Manifest.from_json((exported(repository, name) / "manifest.json").read_text())
+    assert all(example.text_pair for example in manifest.examples)
+    assert bool(manifest.examples) == (name == "recurrent")
+    given = Example("free lunch"), Example("prize", "now")
+    settings = ExportSettings(name, tmp_path, "auto", examples=given)
+    first, second = export_any(NETWORKS[name](), settings, task="attention").manifest.examples
+    assert first.text == "free lunch"
+    assert first.text_pair
+    assert second == given[1]
 
 
 def test_a_graph_that_shows_other_weights_is_refused(repository: Path) -> None:

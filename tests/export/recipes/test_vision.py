@@ -3,6 +3,7 @@
 import asyncio
 import copy
 import json
+from base64 import b64encode
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from io import BytesIO
@@ -30,6 +31,7 @@ from models.data.images import LabelledImages, digits, normalised
 from models.networks.vit import VisionTransformer
 from models.recipes.vision import split_images, train_vit
 from models.recipes.vision_settings import VisionSettings
+from service.contract.manifest import Example
 from service.errors import SettingError
 from service.serving.tasks.task import softmax
 from tests.fakes.serving import Served, serving
@@ -61,6 +63,20 @@ def repository(checkpoint: Checkpoint, tmp_path_factory: pytest.TempPathFactory)
 @pytest.fixture(scope="module")
 def graph(repository: Path) -> onnx.ModelProto:
     return onnx.load(repository / "digits/1/model.onnx")
+
+
+@pytest.mark.parametrize("task", [None, "attention"])
+def test_examples_are_images_that_the_model_reads(
+    checkpoint: Checkpoint, tmp_path: Path, task: str | None
+) -> None:
+    content = BytesIO()
+    Image.fromarray(np.zeros((8, 8), np.uint8)).save(content, "PNG")
+    example = Example("nothing", image=b64encode(content.getvalue()).decode())
+    settings = ExportSettings("digits", tmp_path, precision="auto", examples=(example,))
+    assert export_any(checkpoint, settings, task=task).manifest.examples == (example,)
+    broken = replace(settings, examples=(Example("text", image="AAAA"),))
+    with pytest.raises(ExportError, match="examples: image 0 is not an image"):
+        export_any(checkpoint, broken, task=task)
 
 
 def test_each_layers_attention_is_one_node_and_the_graph_is_the_network(

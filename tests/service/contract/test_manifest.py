@@ -45,6 +45,11 @@ def test_equal_manifests_have_the_same_bytes() -> None:
         ({"labels": 3}, "'int' object is not iterable"),
         ({"examples": [{"text": 3}]}, "examples.text is 3, expected a text"),
         ({"examples": [{"text": ""}]}, "examples.text is empty"),
+        ({"examples": [{"text": "a", "image": "?"}]}, "examples.image is no base64"),
+        (
+            {"examples": [{"text": "a", "image": "A" * 21_848}]},
+            "examples.image has 16386 bytes, expected at most 16384",
+        ),
         ({"examples": [{"words": "a"}]}, "unexpected keyword argument 'words'"),
     ],
 )

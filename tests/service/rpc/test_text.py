@@ -1,6 +1,7 @@
 """`attendant.v1.TextService` over the wire: answers, and every way to be refused."""
 
 import asyncio
+import base64
 import re
 import threading
 import time
@@ -178,14 +179,18 @@ async def test_every_served_model_is_listed_with_what_its_manifest_says(served: 
 
 async def test_the_examples_of_a_manifest_are_listed(tmp_path: Path) -> None:
     """At most 32 of them, each with its second part."""
-    examples = (Example("Where?", context="Here."), *(Example(f"text {n}") for n in range(40)))
+    image = Example("a cat", image=base64.b64encode(b"content").decode())
+    texts = (Example(f"text {n}") for n in range(40))
+    examples = (Example("Where?", context="Here."), image, *texts)
     write_models(tmp_path)
     manifest = classifier_manifest(examples=examples)
     (tmp_path / "spam/1/manifest.json").write_text(manifest.to_json(), encoding="utf-8")
     async with serving(tmp_path) as served:
-        listed = (await served.text.ListModels(pb.ListModelsRequest())).models
-        (model,) = (each for each in listed if each.name == "spam")
+        listed = await served.text.ListModels(pb.ListModelsRequest())
+    (model,) = (each for each in listed.models if each.name == "spam")
+    assert listed.max_texts == Settings().max_texts
     assert model.examples[0] == pb.Example(text="Where?", context="Here.")
+    assert model.examples[1] == pb.Example(text="a cat", image=b"content")
     assert len(model.examples) == 32
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from attendant.v1 import generation_pb2 as pb
 from attendant.v1 import text_pb2
 
 from service.serving.generative_model import GenerativeModel
@@ -425,3 +426,34 @@ async def test_hugging_faces_client_chats_whole_and_in_a_stream(served: Served) 
     assert whole.choices[0].message.content == ANSWER
     events = await within_patience(asyncio.to_thread(talk, stream=True))
     assert "".join(event.choices[0].delta.content or "" for event in events) == ANSWER
+
+
+async def test_the_tokens_of_messages_are_those_of_the_prompt_that_a_chat_has(
+    served: Served,
+) -> None:
+    """With and without the beginning of an answer, and with functions that may be called."""
+    messages = [USER, {"role": "assistant", "content": "ho"}, USER]
+    counted = (await answered(served, messages=messages))["usage"]["prompt_tokens"]
+    fields = {"model": "talks", "messages": messages, "return_token_strs": True}
+    tokens = (await chat(served, "/tokenize", **fields)).json
+    assert tokens["count"] == len(tokens["tokens"]) == len(tokens["token_strs"]) == counted
+    text = (await chat(served, "/detokenize", model="talks", tokens=tokens["tokens"])).json
+    roles = ("user", "hi"), ("assistant", "ho"), ("user", "hi")
+    assert text["prompt"] == rendered(*roles)
+    shorter = (await chat(served, "/tokenize", **fields, add_generation_prompt=False)).json
+    assert tokens["tokens"][: shorter["count"]] == shorter["tokens"] != tokens["tokens"]
+    longer = (await chat(served, "/tokenize", model="calls", messages=[USER], tools=[SUM])).json
+    counted = (await answered(served, **CALLED | {"messages": [USER]}))["usage"]["prompt_tokens"]
+    assert longer["count"] == counted
+
+
+async def test_tokens_of_messages_have_no_place_in_a_text(served: Served) -> None:
+    conversation = pb.Conversation(messages=[pb.ChatMessage(role="user", content="hi")])
+    request = text_pb2.TokenizeRequest(model="talks", conversation=conversation)
+    (found,) = (await served.text.Tokenize(request)).results
+    assert {(token.start, token.end) for token in found.tokens} == {(0, 0)}
+    assert b"hi" in b"".join(token.token_bytes for token in found.tokens)
+    fields = {"model": "talks", "texts": ["a"], "conversation": {"messages": [USER]}}
+    answer = await chat(served, "/api/Tokenize", **fields)
+    assert answer.status == 400
+    assert answer.json["error"].startswith("conversation stands in place of texts")
