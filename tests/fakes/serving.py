@@ -69,6 +69,10 @@ class Served:
     def num_running(self, model: str) -> int:
         return self.app.repository.find(model)._engine.num_running
 
+    def has_clients(self, model: str) -> bool:
+        """Whether a caller waits for an answer; one that left is gone before its step ends."""
+        return bool(self.app.repository.find(model)._engine._crossing.clients)
+
     async def hold(self, model: str) -> "asyncio.Task[Any]":
         """Keep a model's only session busy with one request, until `release`."""
         session = self.sessions[model]

@@ -2,16 +2,16 @@
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
-from urllib.request import urlopen
 
 import pytest
-from playwright.async_api import Locator, Page, expect
+from playwright.async_api import Browser, Locator, Page, expect
 
-from tests.e2e.server import ServerProcess
-from tests.fakes.serving import eventually
-from tests.playground.browsers import Opened
+from tests.fakes.every_task import every_task
+from tests.fakes.serving import eventually, metrics_page
+from tests.playground.browsers import Opened, opened
 from tests.playground.real_models import served
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -21,14 +21,9 @@ GREEDY = f"#/generate?text={quote(PROMPT)}&temperature=0&max_tokens=12"
 
 
 @pytest.fixture(scope="module")
-def process() -> Iterator[ServerProcess]:
+def address() -> Iterator[str]:
     with served("gpt") as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def address(process: ServerProcess) -> str:
-    return f"http://{process.http_address}/"
+        yield f"http://{running.http_address}/"
 
 
 async def generated(tab: Opened, **changes: Any) -> dict[str, Any]:
@@ -126,20 +121,23 @@ async def test_a_keyboard_alone_cuts_the_text_at_a_token_and_goes_on_from_anothe
     assert await words(output(page)) == whole["text"]
 
 
-async def test_stop_ends_the_sequence_on_the_server(tab: Opened, process: ServerProcess) -> None:
-    def aborted() -> bool:
-        with urlopen(process.metrics_url, timeout=10) as page:  # noqa: S310 - http, our own
-            line = rb'request_success_total{finished_reason="abort",model="gpt",version="1"} 1.0'
-            return line in page.read()
-
-    assert not aborted()
-    page = await tab.open("#/generate?text=The&max_tokens=512&temperature=1")
-    await page.get_by_role("button", name="Generate", exact=True).click()
-    await output(page).nth(4).wait_for()
-    await page.keyboard.press("Escape")
-    await expect(page.locator(".run .status")).to_have_text("Stopped")
-    await eventually(aborted)
-    assert 4 < await output(page).count() < 512
+async def test_stop_ends_the_sequence_on_the_server(browser: Browser, tmp_path: Path) -> None:
+    """A fake model, whose sixth step is held until the server knows that the page has left."""
+    async with every_task(tmp_path, http_port=0) as faked:
+        url = f"http://127.0.0.1:{faked.app.http_port}/"
+        async with opened(browser, url) as tab:
+            page = await tab.open("#/generate?model=tale&text=once&max_tokens=40")
+            faked.decoders["tale"].hold(after=5)
+            await page.get_by_role("button", name="Generate", exact=True).click()
+            await output(page).nth(4).wait_for()
+            await page.keyboard.press("Escape")
+            await expect(page.locator(".run .status")).to_have_text("Stopped")
+            await eventually(lambda: not faked.has_clients("tale"))
+            faked.decoders["tale"].release()
+            await eventually(lambda: not faked.num_running("tale"))
+            ended = 'request_success_total{finished_reason="abort",model="tale",version="1"} 1.0'
+            assert ended in await metrics_page(faked.app)
+            await expect(output(page)).to_have_count(5)
 
 
 async def test_samples_stand_side_by_side_and_one_of_them_can_be_kept(tab: Opened) -> None:

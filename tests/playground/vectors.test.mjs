@@ -27,10 +27,10 @@ test("groups are turned so that their likest ends meet", () => {
   assert.ok(JSON.stringify(places) === "[0,1,2.4,4,5]" || JSON.stringify(places) === "[5,4,2.4,1,0]", String(places));
 });
 
-test("a hundred rows are ordered within a second", () => {
-  const draw = random(3), vectors = Array.from({ length: 100 }, () => Array.from({ length: 16 }, draw)), started = performance.now();
+test("a hundred rows are ordered within a second of the processor's time", () => {
+  const draw = random(3), vectors = Array.from({ length: 100 }, () => Array.from({ length: 16 }, draw)), started = process.cpuUsage();
   assert.equal(new Set(clustered(matrix(vectors))).size, 100);
-  assert.ok(performance.now() - started < 1000);
+  assert.ok(process.cpuUsage(started).user < 1e6); // microseconds: other processes do not count
 });
 
 test("components are the directions of most variance, and the same for the same seed", () => {
