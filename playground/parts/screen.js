@@ -76,7 +76,7 @@ export class Screen {
    */
   action(run, { label = "Run", auto, into = this.input } = {}) {
     this.#action = run;
-    this.runButton = h("button", { class: "primary", title: "Ctrl Enter", disabled: true }, label);
+    this.runButton = h("button", { class: "primary", title: "Ctrl Enter", disabled: !this.#isSet }, label);
     this.stopButton = h("button", { type: "button", title: "Esc", hidden: true, onclick: () => this.stop() }, "Stop");
     this.status = h("span", { class: "status" });
     if (auto) this.#runSoon = debounced(() => this.element.isConnected && this.run(), auto);
