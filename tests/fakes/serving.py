@@ -71,7 +71,8 @@ class Served:
 
     def has_clients(self, model: str) -> bool:
         """Whether a caller waits for an answer; one that left is gone before its step ends."""
-        return bool(self.app.repository.find(model)._engine._crossing.clients)
+        engine: Any = self.app.repository.find(model)._engine
+        return bool(engine._crossing.clients)
 
     async def hold(self, model: str) -> "asyncio.Task[Any]":
         """Keep a model's only session busy with one request, until `release`."""
