@@ -3,6 +3,7 @@
     python -m loadtests.compare all --quick        what installs in minutes
     python -m loadtests.compare all                everything: an hour, and some 20 GB
     python -m loadtests.compare engines --peer openvino --ours int8
+    python -m loadtests.compare llamas --quick     decoders of Llama's kind, in 12 minutes
     python -m loadtests.compare report             what was measured so far, once more
     python -m loadtests.compare overview           the README's picture, from figures kept in docs/
 
@@ -25,6 +26,7 @@ from loadtests.compare import panels
 from loadtests.compare import report as reports
 from loadtests.compare.comparison import Result, admitted, compare_peer
 from loadtests.compare.environments import BUILD, MODELS, NotAvailable
+from loadtests.compare.llama_contest import Choice, compare_llamas
 from loadtests.compare.machine import machine
 from loadtests.compare.models import BERT, Reference, write_models
 from loadtests.compare.peer import Peer
@@ -285,6 +287,27 @@ def everything(
     """Engines, then servers."""
     for contest in CONTESTS.values():
         _compare(contest, None, None, None, None, None, rounds, threads, quick)
+    report(picture)
+
+
+@app.command()
+def llamas(
+    model: Annotated[
+        list[str] | None, typer.Option(help="smollm2, qwen2; both by default.")
+    ] = None,
+    peer: PeerNames = None,
+    ours: Ours = None,
+    traffic: Annotated[
+        list[str] | None, typer.Option(help="alone-1, mixed-8 and others; all by default.")
+    ] = None,
+    rounds: Rounds = 3,
+    threads: Threads = CPUS,
+    quick: Quick = False,
+    picture: Picture = None,
+) -> None:
+    """Decoders of Llama's kind beside other engines, and the share of the machine's limit."""
+    choice = Choice(peer or (), ours or (), traffic or (), rounds, threads, quick)
+    compare_llamas(model or (), choice, machine() | {"threads": threads}, RESULTS)
     report(picture)
 
 

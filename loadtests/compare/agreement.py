@@ -47,20 +47,28 @@ def logits_agree(
 
 
 def tokens_agree(
-    reference: Sequence[Sequence[int]], found: Sequence[Sequence[float]], precision: str
+    reference: Sequence[Sequence[int]],
+    found: Sequence[Sequence[float]],
+    precision: str,
+    likely: Sequence[Sequence[int]] = (),
 ) -> Agreement:
-    """New tokens of the same prompts, as many as were asked for."""
+    """New tokens of the same prompts, as many as were asked for.
+
+    `likely` are the first tokens that a rounding engine may choose, where it is not the
+    reference's own only: with four bits, nearly every random weight moves by a tenth.
+    """
     counts, expected_counts = [len(row) for row in found], [len(row) for row in reference]
     if counts != expected_counts:
         return Agreement("", f"{counts} tokens per row, expected {expected_counts}")
     same = [_num_equal(a, b) for a, b in zip(reference, found, strict=True)]
-    first = sum(count > 0 for count in same) / len(same)
+    allowed = likely or [[row[0]] for row in reference]
+    first = sum(row[0] in each for row, each in zip(found, allowed, strict=True)) / len(same)
     text = f"{sum(same)} of {sum(counts)} tokens equal before the first that differs"
     if precision == FLOAT32 and same != counts:
         return Agreement(text, f"{text}; float32 must give all")
     if first < LEAST_FIRST_TOKENS:
         return Agreement(
-            text, f"{first:.0%} of first tokens equal, expected {LEAST_FIRST_TOKENS:.0%}"
+            text, f"{first:.0%} of first tokens expected ones, at least {LEAST_FIRST_TOKENS:.0%}"
         )
     return Agreement(text)
 

@@ -2,9 +2,9 @@
 
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -19,6 +19,7 @@ from loadtests.compare.worker import Answer, Setup, Work
 from loadtests.load.turns import take_turns
 
 CHECK_CONCURRENCY = 4
+WARM_UP_TOKENS = 4  # of each output: engines meet the shapes of all batches
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,7 @@ class Side:
 
     name: str
     run: Callable[[Work], Answer]
+    agreement: str = ""
 
 
 @dataclass(slots=True)
@@ -45,6 +47,7 @@ class Result:
     theirs_s: list[float] = field(default_factory=list)
     ours_s: dict[str, list[float]] = field(default_factory=dict)
     latencies_s: dict[str, list[float]] = field(default_factory=dict)  # from servers, by side
+    first_s: dict[str, list[float]] = field(default_factory=dict)  # to first tokens, by side
     machine: dict[str, Any] = field(default_factory=dict)
     command: str = field(default_factory=lambda: shlex.join(sys.argv[1:]))
     at: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
@@ -55,6 +58,7 @@ class Result:
         self.theirs_s = self.ours_s.pop(self.peer)
         for name, each in answers.items():
             self.latencies_s[name] = [value for answer in each for value in answer.latencies_s]
+            self.first_s[name] = [value for answer in each for value in answer.first_s]
 
 
 @contextmanager
@@ -86,7 +90,7 @@ def check(run: Callable[[Work], Answer], peer: Peer, reference: Reference) -> Ag
     else:
         counts = [len(tokens) for tokens in reference.tokens]
         answers = list(run(Work(prompts, CHECK_CONCURRENCY, counts)).outputs)
-    return tokens_agree(reference.tokens, answers, peer.precision)
+    return tokens_agree(reference.tokens, answers, peer.precision, reference.likely)
 
 
 def admitted(
@@ -104,8 +108,32 @@ def admitted(
         if agreement.fault:
             faults[peer.name] = agreement.fault
         else:
-            sides.append(Side(peer.name, worker.run))
+            sides.append(Side(peer.name, worker.run, agreement.text))
     return sides, faults
+
+
+def compare_all(
+    sides: Sequence[Side], peers: Mapping[str, Result], work: Work, rounds: int
+) -> list[Result]:
+    """Turns of all sides at once, so that ours run once a round and not once for each peer.
+
+    `peers` are the results to fill, by the names of their sides. A worker that fails ends it.
+    """
+    short = replace(work, num_tokens=[min(each, WARM_UP_TOKENS) for each in work.num_tokens])
+    for side in sides:
+        side.run(short)
+    answers = take_turns(
+        {side.name: partial(side.run, work) for side in sides},
+        rounds,
+        warm_up=0,
+        shows_progress=False,
+    )
+    ours = {name: each for name, each in answers.items() if name not in peers}
+    agreements = {side.name: side.agreement for side in sides}
+    for name, result in peers.items():
+        result.amount, result.agreement = work.amount, agreements[name]
+        result.add({**ours, name: answers[name]})
+    return list(peers.values())
 
 
 def compare_peer(

@@ -9,7 +9,7 @@ that agree do not agree by accident. The tokenizers are trained on Python's stan
 import json
 import sysconfig
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +18,7 @@ BERT, GPT2 = "bert", "gpt2"
 SPREAD = {BERT: 2.0, GPT2: 4.0}  # how many times larger
 CORPUS_CHARACTERS = 8_000_000
 BERT_VOCABULARY, GPT2_VOCABULARY = 30_522, 50_257
+LEAST_VOCABULARY = 49_152  # of all decoders that are compared
 END_OF_TEXT = "<|endoftext|>"
 # Keys that folders of the hub have, transformers 5 does not write, and converters still read.
 OLD_KEYS = {
@@ -40,6 +41,7 @@ class Reference:
     logits: list[list[float]]
     prompts: list[list[int]]
     tokens: list[list[int]]
+    likely: list[list[int]] = field(default_factory=list)  # first tokens of each prompt, best first
 
     def write(self, path: Path) -> None:
         path.write_text(json.dumps(asdict(self)))
@@ -81,7 +83,7 @@ def write_bert(folder: Path) -> None:
     ids = sorted(tokenizer.get_vocab().items(), key=lambda item: item[1])
     (folder / "vocab.txt").write_text("\n".join(token for token, _ in ids) + "\n")
     names = dict(zip(("pad", "unk", "cls", "sep", "mask"), special, strict=True))
-    _write_tokenizer_config(
+    write_tokenizer_config(
         folder,
         tokenizer_class="BertTokenizer",
         do_lower_case=True,
@@ -114,7 +116,7 @@ def write_gpt2(folder: Path) -> None:
     merges = (merge if isinstance(merge, str) else " ".join(merge) for merge in saved)
     (folder / "merges.txt").write_text("#version: 0.2\n" + "\n".join(merges) + "\n")
     (folder / "vocab.json").write_text(json.dumps(tokenizer.get_vocab(), ensure_ascii=False))
-    _write_tokenizer_config(
+    write_tokenizer_config(
         folder,
         tokenizer_class="GPT2Tokenizer",
         add_prefix_space=False,
@@ -161,7 +163,7 @@ def random_row(generator: np.random.Generator, size: int) -> list[int]:
 
 
 def random_prompt(generator: np.random.Generator, size: int) -> list[int]:
-    return [int(token) for token in generator.integers(1, 50_000, size)]
+    return [int(token) for token in generator.integers(1, LEAST_VOCABULARY, size)]
 
 
 def _save(model: "torch.nn.Module", name: str, folder: Path) -> None:  # type: ignore[name-defined] # noqa: F821
@@ -192,5 +194,5 @@ def _fill(tokenizer: "tokenizers.Tokenizer", size: int) -> None:  # type: ignore
     tokenizer.add_tokens([f"<unused{number}>" for number in range(missing)])
 
 
-def _write_tokenizer_config(folder: Path, **values: object) -> None:
+def write_tokenizer_config(folder: Path, **values: object) -> None:
     (folder / "tokenizer_config.json").write_text(json.dumps(values, indent=1))

@@ -130,7 +130,7 @@ def _gguf(kind: str) -> Conversion:
         GPT2,
         LLAMACPP,
         "mkdir {out} && {bin}/python -m loadtests.compare.workers.gguf "
-        f"{{bin}}/../source/vendor/llama.cpp {{model}} {{out}}/gpt2.gguf {kind}",
+        f"{{bin}}/../source/vendor/llama.cpp {{model}} {{out}}/model.gguf {kind}",
     )
 
 

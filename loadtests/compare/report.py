@@ -4,7 +4,7 @@ import json
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
-from itertools import groupby
+from itertools import chain, groupby
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +15,13 @@ from rich.table import Table
 from loadtests.compare import panels
 from loadtests.compare.comparison import Result
 from loadtests.compare.panels import Bar, Panel
-from loadtests.compare.traffic import CLASSIFY, TRAFFIC
+from loadtests.compare.traffic import CLASSIFY, LLAMA_TRAFFIC, TRAFFIC
 from loadtests.load.turns import Spread, per_second, times_faster
 
 PERCENTS = (50, 99)
 LATENCY = "p50 / p99 ms"
-ORDER = [traffic.name for traffic in TRAFFIC]
+TO_FIRST = "first token, p50 ms"
+ORDER = [traffic.name for traffic in (*TRAFFIC, *chain.from_iterable(LLAMA_TRAFFIC.values()))]
 
 
 def keep(result: Result, folder: Path) -> None:
@@ -67,14 +68,16 @@ def _table(results: Sequence[Result]) -> Table:
     unit = _unit(first)
     ours = _our_speeds(results)
     headings = [f"{name} over it" for name in ours]
-    waits = _latencies(results)
-    timed = [LATENCY] if waits else []
+    waits, timed = _latencies(results), [LATENCY]
+    if not waits:
+        waits = _first_tokens(results)
+        timed = [TO_FIRST] if waits else []
     title = f"{first.traffic}: {first.what}"
     versions = dict(pair for result in results for pair in result.versions.items())
     caption = ", ".join(f"{name} {version}" for name, version in sorted(versions.items()))
     table = Table("", unit, *headings, *timed, "agreement", title=title, caption=caption)
     for name, own_speed in ours.items():
-        cells = ["" for _ in ours] + ([waits[name]] if waits else [])
+        cells = ["" for _ in ours] + ([waits.get(name, "")] if waits else [])
         table.add_row(f"[bold]{name}", f"{own_speed:.0f}", *cells, "")
     for result in results:
         found = ratios(result)
@@ -105,6 +108,15 @@ def _latencies(results: Iterable[Result]) -> dict[str, str]:
         for name, values in latencies_s.items()
         if values
     }
+
+
+def _first_tokens(results: Iterable[Result]) -> dict[str, str]:
+    """The median time to the first token of every program, over all rounds."""
+    times_s: dict[str, list[float]] = {}
+    for result in results:
+        for name, values in result.first_s.items():
+            times_s.setdefault(name, []).extend(values)
+    return {name: f"{np.median(each) * 1e3:.0f}" for name, each in times_s.items() if each}
 
 
 def write_json(results: Sequence[Result], path: Path) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from loadtests.compare.llamas import SHAPES
 from loadtests.compare.models import random_prompt, random_row
 from loadtests.compare.worker import Work
 from loadtests.load.lengths import SEED, WINDOW_ROWS, Sizes
@@ -99,7 +100,34 @@ TRAFFIC: tuple[Traffic, ...] = (
     _equal(32),
 )
 
-CLIENTS = (1, 8, 32)  # of a server
+LEVELS = (1, 8, 32)  # requests in flight
+
+
+def _of_llama(model: str, level: int) -> tuple[Traffic, Traffic]:
+    """As GPT-2's traffic, with half the outputs in the quick mode."""
+    return (
+        Traffic(
+            f"{model}-alone-{level}",
+            GENERATE,
+            f"{level} in flight, prompts of 16 tokens, outputs of 64 (quick: 32)",
+            lambda _: prompts(level, max(2, level), (16, 16), (64, 64)),
+            lambda _: prompts(level, max(2, level), (16, 16), (32, 32)),
+        ),
+        Traffic(
+            f"{model}-mixed-{level}",
+            GENERATE,
+            f"{level} in flight, prompts of 16 to 128 tokens, outputs of 8 to 64 (quick: 32)",
+            lambda _: prompts(level, max(4, 2 * level)),
+            lambda _: prompts(level, max(3, 3 * level // 2), output_sizes=(8, 32)),
+        ),
+    )
+
+
+LLAMA_TRAFFIC: dict[str, tuple[Traffic, ...]] = {
+    model: tuple(each for level in LEVELS for each in _of_llama(model, level)) for model in SHAPES
+}
+
+CLIENTS = LEVELS  # of a server
 OF_CAPACITY = 0.7
 
 

@@ -49,6 +49,7 @@ class Answer:
     seconds: float
     outputs: Sequence[Sequence[float]]
     latencies_s: Sequence[float] = ()  # per request, of a server
+    first_s: Sequence[float] = ()  # per prompt, from when it was given to its first token
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,16 +106,25 @@ def classifying(logits: Callable[[Rows], list[list[float]]]) -> Run:
     return run
 
 
-def generating_in_groups(generate: Callable[[Rows, int], Rows]) -> Run:
-    """Static batches of as many prompts as are in flight: all wait for the longest output."""
+def generating_in_groups(
+    generate: Callable[[Rows, int], Rows], first_token_at: Callable[[], float] | None = None
+) -> Run:
+    """Static batches of as many prompts as are in flight: all wait for the longest output.
+
+    `first_token_at` is when the last group had its first tokens, by `time.perf_counter`.
+    """
 
     def run(work: Work) -> Answer:
         outputs: Rows = []
+        first_s: list[float] = []
         started_s = time.perf_counter()
         for prompts in work.batches():
             counts = work.num_tokens[len(outputs) : len(outputs) + len(prompts)]
+            given_s = time.perf_counter()
             rows = generate(prompts, max(counts))
+            if first_token_at is not None:
+                first_s += [first_token_at() - given_s] * len(prompts)
             outputs += [row[:count] for row, count in zip(rows, counts, strict=True)]
-        return Answer(time.perf_counter() - started_s, outputs)
+        return Answer(time.perf_counter() - started_s, outputs, first_s=first_s)
 
     return run

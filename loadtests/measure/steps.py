@@ -40,8 +40,8 @@ def main(
     rounds: Annotated[int, typer.Option(min=1, help="Rounds that count, after two.")] = 20,
 ) -> None:
     """Time graphs side by side."""
-    decoders = {_name_of(path): _decoder(path, max(rows), room) for path in graphs}
-    _share_memory(list(decoders.values()))
+    decoders = {_name_of(path): open_decoder(path, max(rows), room) for path in graphs}
+    share_memory(list(decoders.values()))
     table = Table("work", "graph", "ms, median (range)", "tokens/s", "speed (range)")
     for work, num_tokens, run in _works(rows, context, tokens):
         ways = {name: partial(_timed, run, decoder) for name, decoder in decoders.items()}
@@ -58,14 +58,14 @@ def main(
 def _works(rows: list[int], context: list[int], tokens: list[int]) -> list[tuple[str, int, Run]]:
     """The timed cases: each with its name, its number of tokens, and its function."""
     works: list[tuple[str, int, Run]] = [
-        (f"step, {num_rows} rows behind {past}", num_rows, _step(num_rows, past))
+        (f"step, {num_rows} rows behind {past}", num_rows, step_of(num_rows, past))
         for past in context
         for num_rows in rows
     ]
     return works + [(f"prompt of {length}", length, _prompt(length)) for length in tokens]
 
 
-def _step(num_rows: int, past: int) -> Run:
+def step_of(num_rows: int, past: int) -> Run:
     generator = np.random.default_rng(0)
     ids = [generator.integers(1, 250, 1) for _ in range(num_rows)]
     return lambda decoder: decoder.run(0, ids, [past] * num_rows)
@@ -82,7 +82,7 @@ def _timed(run: Run, decoder: OnnxDecoder) -> float:
     return time.perf_counter() - started_s
 
 
-def _decoder(path: Path, num_slots: int, room: int) -> OnnxDecoder:
+def open_decoder(path: Path, num_slots: int, room: int) -> OnnxDecoder:
     options = SessionOptions(num_threads=available_cpus(), spin_us=SPIN_US)
     return OnnxDecoder(
         OnnxSession(path, options),
@@ -93,7 +93,7 @@ def _decoder(path: Path, num_slots: int, room: int) -> OnnxDecoder:
     )
 
 
-def _share_memory(decoders: list[OnnxDecoder]) -> None:
+def share_memory(decoders: list[OnnxDecoder]) -> None:
     """One cache for all graphs of one type, with values in it: untouched memory would be faster."""
     filled: dict[tuple[np.dtype, tuple[int, ...]], list[np.ndarray]] = {}
     for decoder in decoders:

@@ -43,14 +43,16 @@ def _open_generator(setup: Setup) -> Run:
 
 async def _generate(model: GenerativeModel, work: Work) -> Answer:
     tokens: dict[int, list[int]] = {}
+    first_s: list[float] = []
 
     async def generate(index: int) -> None:
         prompt = work.rows[index]
         sample = await run_one(model, Prompt(prompt, work.num_tokens[index]))
         tokens[index] = [int(token) for token in sample.token_ids[len(prompt) :]]
+        first_s.append(sample.timings.time_to_first_token_s)
 
     seconds = await closed_loop(range(len(work.rows)), work.concurrency, generate)
-    return Answer(seconds, [tokens[index] for index in range(len(work.rows))])
+    return Answer(seconds, [tokens[index] for index in range(len(work.rows))], first_s=first_s)
 
 
 if __name__ == "__main__":

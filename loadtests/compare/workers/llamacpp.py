@@ -21,7 +21,7 @@ READY_LIMIT_S, REQUEST_LIMIT_S = 120.0, 600.0
 def open_engine(setup: Setup) -> Run:
     program = Path(setup.python).parents[1] / "build" / "bin" / "llama-server"
     cache, threads = setup.options["cache"], str(setup.threads)
-    command = [str(program), "--model", f"{setup.model}/gpt2.gguf", "--offline", "--no-webui"]
+    command = [str(program), "--model", f"{setup.model}/model.gguf", "--offline", "--no-webui"]
     command += ["--host", HOST, "--port", str(PORT), "--threads", threads]
     command += ["--threads-batch", threads, "--parallel", str(SLOTS), "--cont-batching"]
     command += ["--ctx-size", str(SLOTS * SLOT_TOKENS), "--no-cache-prompt", "--cache-ram", "0"]
@@ -55,7 +55,8 @@ def _call(method: str, path: str, body: str | None = None) -> tuple[int, bytes]:
         connection.close()
 
 
-def _generate(prompt: list[int], num_tokens: int) -> list[int]:
+def _generate(prompt: list[int], num_tokens: int) -> tuple[list[int], float]:
+    """New tokens, and the seconds to the first of them, as the server counts them."""
     body = {
         "prompt": prompt,
         "n_predict": num_tokens,
@@ -68,15 +69,17 @@ def _generate(prompt: list[int], num_tokens: int) -> list[int]:
     status, answer = _call("POST", "/completion", json.dumps(body))
     if status != http.HTTPStatus.OK:
         raise RuntimeError(f"{status}: {answer[:200]!r}")
-    tokens: list[int] = json.loads(answer)["tokens"]
-    return tokens
+    found = json.loads(answer)
+    return found["tokens"], found["timings"]["prompt_ms"] / 1e3
 
 
 def _run(work: Work) -> Answer:
     with ThreadPoolExecutor(work.concurrency) as clients:
         started_s = time.perf_counter()
         outputs = list(clients.map(_generate, work.rows, work.num_tokens))
-        return Answer(time.perf_counter() - started_s, outputs)
+        seconds = time.perf_counter() - started_s
+    tokens, first_s = zip(*outputs, strict=True)
+    return Answer(seconds, tokens, first_s=first_s)
 
 
 if __name__ == "__main__":

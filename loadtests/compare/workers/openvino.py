@@ -54,23 +54,29 @@ def _open_generator(folder: str, properties: dict[str, Any]) -> Run:
         tokens: list[list[int]] = [[] for _ in work.rows]
         waiting = iter(enumerate(zip(work.rows, work.num_tokens, strict=True)))
         live: dict[int, Any] = {}
+        given_s: dict[int, float] = {}
+        first_s: dict[int, float] = {}
         started_s = time.perf_counter()
         while True:
             for index, (prompt, num_tokens) in itertools.islice(
                 waiting, work.concurrency - len(live)
             ):
                 ids = openvino.Tensor(np.array([prompt], np.int64))
+                given_s[index] = time.perf_counter()
                 live[index] = pipeline.add_request(next(numbers), ids, greedy(num_tokens))
             if not live:
                 break
             pipeline.step()
+            stepped_s = time.perf_counter()
             for index, handle in list(live.items()):
                 while handle.can_read():
                     for part in handle.read().values():
                         tokens[index] += part.generated_ids
+                    first_s.setdefault(index, stepped_s - given_s[index])
                 if handle.get_status() != openvino_genai.GenerationStatus.RUNNING:
                     del live[index]
-        return Answer(time.perf_counter() - started_s, tokens)
+        seconds = time.perf_counter() - started_s
+        return Answer(seconds, tokens, first_s=list(first_s.values()))
 
     return run
 

@@ -1,0 +1,159 @@
+"""Two decoders of Llama's kind as Hugging Face folders, and what transformers makes of prompts.
+
+The shapes of SmolLM2-135M and Qwen2.5-0.5B with random weights, as `models.py` has GPT-2: larger
+than fresh ones, so that greedy text varies. The context is shorter than theirs, as no traffic is
+longer. The tokenizers have bytes and made-up pieces: all engines are given tokens.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice, product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from loadtests.compare.models import (
+    END_OF_TEXT,
+    Reference,
+    random_prompt,
+    write_tokenizer_config,
+)
+
+SMOLLM2, QWEN2 = "smollm2", "qwen2"
+CONTEXT = 2_048
+CHECK_PROMPTS, CHECK_TOKENS = 8, 8
+LIKELY = 64  # first tokens of a prompt that an engine with rounded weights may choose
+SPREAD = 1.5  # times as large as fresh weights: with 2, four bits leave nothing of the logits
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What config.json of a decoder says, and what it is called."""
+
+    title: str
+    model_type: str
+    fields: dict[str, Any]
+
+    @property
+    def vocab_size(self) -> int:
+        return int(self.fields["vocab_size"])
+
+
+SHAPES = {
+    SMOLLM2: Shape(
+        "SmolLM2-135M",
+        "llama",
+        {
+            "vocab_size": 49_152,
+            "hidden_size": 576,
+            "intermediate_size": 1_536,
+            "num_hidden_layers": 30,
+            "num_attention_heads": 9,
+            "num_key_value_heads": 3,
+            "rms_norm_eps": 1e-5,
+            "rope_theta": 100_000.0,
+        },
+    ),
+    QWEN2: Shape(
+        "Qwen2.5-0.5B",
+        "qwen2",
+        {
+            "vocab_size": 151_936,
+            "hidden_size": 896,
+            "intermediate_size": 4_864,
+            "num_hidden_layers": 24,
+            "num_attention_heads": 14,
+            "num_key_value_heads": 2,
+            "rms_norm_eps": 1e-6,
+            "rope_theta": 1_000_000.0,
+        },
+    ),
+}
+
+
+def reference_path(folder: Path, name: str) -> Path:
+    return folder / f"reference-{name}.json"
+
+
+def write_llama(folder: Path, name: str) -> None:
+    """`{name}/` and, when it is whole, its reference."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    shape, target = SHAPES[name], folder / name
+    torch.manual_seed(1)
+    config = AutoConfig.for_model(
+        shape.model_type,
+        max_position_embeddings=CONTEXT,
+        tie_word_embeddings=True,
+        bos_token_id=0,
+        eos_token_id=0,
+        **shape.fields,
+    )
+    model = AutoModelForCausalLM.from_config(  # type: ignore[no-untyped-call]
+        config, dtype=torch.float32
+    )
+    with torch.no_grad():
+        for key, parameter in model.named_parameters():
+            if parameter.dim() == 2 and "embed" not in key:
+                parameter.mul_(SPREAD)
+    model.save_pretrained(target)
+    _write_tokenizer(target, shape.vocab_size)
+    _reference(model.eval()).write(reference_path(folder, name))
+
+
+def _write_tokenizer(folder: Path, vocab_size: int) -> None:
+    """The end of a text as token 0, bytes, pairs of bytes, and triples while there is room."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    num_merges = vocab_size - 1 - len(alphabet)
+    merges = list(islice(_merges(alphabet), num_merges))
+    pieces = (END_OF_TEXT, *alphabet, *(first + second for first, second in merges))
+    vocabulary = {piece: index for index, piece in enumerate(pieces)}
+    tokenizer = Tokenizer(models.BPE(vocabulary, merges))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens([END_OF_TEXT])
+    tokenizer.save(str(folder / "tokenizer.json"))
+    write_tokenizer_config(
+        folder,
+        tokenizer_class="PreTrainedTokenizerFast",
+        model_max_length=CONTEXT,
+        **{f"{kind}_token": END_OF_TEXT for kind in ("bos", "eos", "unk", "pad")},
+    )
+
+
+def _merges(alphabet: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Pairs, each of which is another text."""
+    pairs = list(product(alphabet, alphabet))
+    yield from pairs
+    for first, second in pairs:
+        yield from ((first + second, third) for third in alphabet)
+
+
+def _reference(model: Any) -> Reference:
+    """Every prompt alone, on one thread: where others are busy, two would wait for each other."""
+    import torch
+
+    torch.set_num_threads(1)
+    generator = np.random.default_rng(7)
+    prompts = [random_prompt(generator, size) for size in generator.integers(16, 65, CHECK_PROMPTS)]
+    tokens, likely = [], []
+    with torch.inference_mode():
+        for prompt in prompts:
+            found = model.generate(
+                torch.tensor([prompt]),
+                attention_mask=torch.ones(1, len(prompt), dtype=torch.long),
+                do_sample=False,
+                max_new_tokens=CHECK_TOKENS,
+                min_new_tokens=CHECK_TOKENS,
+                eos_token_id=None,
+                pad_token_id=0,
+                output_logits=True,
+                return_dict_in_generate=True,
+            )
+            tokens.append(found.sequences[0, len(prompt) :].tolist())
+            likely.append(found.logits[0][0].topk(LIKELY).indices.tolist())
+    return Reference([], [], prompts, tokens, likely)
