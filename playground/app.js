@@ -48,9 +48,10 @@ function navigation() {
 
 /** Marks the screen that is shown, and those without a model. */
 function mark(id) {
+  const shown = id ?? rail.querySelector("[aria-current]")?.dataset.id;
   for (const link of rail.querySelectorAll("nav a")) {
     const entry = CATALOGUE.find((each) => each.id === link.dataset.id), isEmpty = entry.tasks.length > 0 && !models.of(entry).length;
-    link.dataset.id === (id ?? rail.querySelector("[aria-current]")?.dataset.id) ? link.setAttribute("aria-current", "page") : link.removeAttribute("aria-current");
+    link.ariaCurrent = link.dataset.id === shown ? "page" : null;
     link.classList.toggle("empty", isEmpty);
     link.title = isEmpty && models.isKnown ? "No model for it is served" : "";
   }
@@ -58,7 +59,7 @@ function mark(id) {
 
 function theme(name) {
   name ? localStorage.setItem("attendant-theme", name) : localStorage.removeItem("attendant-theme");
-  name ? document.documentElement.setAttribute("data-theme", name) : document.documentElement.removeAttribute("data-theme");
+  document.documentElement.dataset.theme = name;
   dispatchEvent(new Event("theme"));
 }
 

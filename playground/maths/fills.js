@@ -32,7 +32,7 @@ export const ORDERS = {
 /** A ratio in words. @param {number} ratio natural logarithm */
 export function times(ratio) {
   const value = Math.exp(Math.abs(ratio));
-  return value < 1.005 ? "as likely" : `${value < 100 ? value.toPrecision(value < 10 ? 2 : 3) : value < 1e5 ? Math.round(value) : value.toExponential(0)} times as likely`;
+  return value < 1.05 ? "as likely" : `${value < 100 ? value.toPrecision(value < 10 ? 2 : 3) : value < 1e5 ? Math.round(value) : value.toExponential(0)} times as likely`;
 }
 
 /** A text with a word in place of [start, end), in UTF-16; a piece such as "##ing" joins the word before. @param {string} token as the vocabulary spells it */

@@ -25,6 +25,10 @@ export function duration(value) {
   return value < 0.9995 ? `${Math.round(value * 1e3)} ms` : value < 120 ? `${value.toFixed(value < 10 ? 2 : 1)} s` : `${Math.round(value / 60)} min`;
 }
 
+/** The seconds of an answer, by the names of the API. @returns {string} */
+export const times = ({ queue_seconds: queue, compute_seconds: compute, time_to_first_token_seconds: first, total_seconds: total }) =>
+  [`queue ${duration(queue)}`, ...(compute === undefined ? [`first token ${duration(first)}`, `in all ${duration(total)}`] : [`compute ${duration(compute)}`])].join(", ");
+
 /** @param {number} value */
 export function count(value) {
   if (isNone(value)) return "–";

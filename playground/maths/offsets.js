@@ -12,21 +12,3 @@ export const fromUtf16 = (text, index) => [...text.slice(0, index)].length;
 
 /** A part of a text, by code points. @param {string} text @param {number} start @param {number} [end] */
 export const slice = (text, start, end = Infinity) => text.slice(toUtf16(text, start), end === Infinity ? undefined : toUtf16(text, end));
-
-/**
- * The text cut at spans (code points, in order, not overlapping): pieces with `span` where one covers them.
- * @template T @param {string} text @param {(T & {start: number, end: number})[]} spans
- * @returns {{text: string, span?: T}[]}
- */
-export function pieces(text, spans) {
-  const points = [...text], cut = [];
-  let at = 0;
-  for (const span of [...spans].sort((a, b) => a.start - b.start)) {
-    if (span.start < at || span.end <= span.start) continue;
-    if (span.start > at) cut.push({ text: points.slice(at, span.start).join("") });
-    cut.push({ text: points.slice(span.start, span.end).join(""), span });
-    at = span.end;
-  }
-  if (at < points.length) cut.push({ text: points.slice(at).join("") });
-  return cut;
-}

@@ -9,6 +9,13 @@ import { h, newId, roving } from "./h.js";
  * @property {(text: string) => void} error shows, or with "" takes away, what is wrong @property {() => void} focus
  */
 
+/** Says in `wrong`, below an input, what is wrong; with "" takes it away. @returns {(text: string) => void} */
+export const fault = (element, input, wrong) => (text) => {
+  [wrong.textContent, wrong.hidden, input.ariaInvalid] = [text, !text, String(!!text)];
+  element.classList.toggle("wrong", !!text);
+  text ? input.setAttribute("aria-describedby", wrong.id) : input.removeAttribute("aria-describedby");
+};
+
 /** Common to all: `read` and `write` get and set the value of `input`. @returns {Control} */
 function control(name, input, { label, value, param = name, onchange, isInline, hint }, { read, write, box = input, on = "input" }) {
   const id = input.id || (input.id = newId(name)), wrong = h("span", { class: "error", id: `${id}-error`, role: "alert", hidden: true });
@@ -20,13 +27,7 @@ function control(name, input, { label, value, param = name, onchange, isInline, 
     name, element, input, param, initial: value, onchange,
     get value() { return read(); },
     set value(given) { write(given); },
-    error(text) {
-      wrong.textContent = text;
-      wrong.hidden = !text;
-      element.classList.toggle("wrong", !!text);
-      input.setAttribute("aria-invalid", text ? "true" : "false");
-      text ? input.setAttribute("aria-describedby", wrong.id) : input.removeAttribute("aria-describedby");
-    },
+    error: fault(element, input, wrong),
     focus: () => input.focus(),
   };
   box.addEventListener(on, () => {
@@ -51,14 +52,14 @@ export function insert(into, piece) {
   into.focus();
 }
 
-/** A number, with a slider if it has both bounds. An empty field is `null` where `isOptional`. `isIndex`: the page uses it as a place in a list, so it is read as a whole number within the bounds. */
+/** A number, with a slider if it has both bounds. `isIndex`: the page uses it as a place in a list, so it is read as a whole number within the bounds. */
 export function number(name, options) {
-  const { min, max, step = 1, isOptional, isIndex, isBare = min === undefined || max === undefined } = options;
+  const { min, max, step = 1, isIndex, isBare = min === undefined || max === undefined } = options;
   const input = h("input", { type: "number", min, max, step, inputMode: "decimal" });
   const slider = isBare ? null : h("input", { type: "range", min, max, step, tabIndex: -1, "aria-hidden": "true" });
   const box = slider ? h("div", { class: "slider" }, slider, input) : input;
   const within = (value) => (isIndex ? Math.min(Math.max(Math.round(value), input.min), input.max) : value);
-  const read = () => (input.value === "" ? (isOptional ? null : options.value) : within(Number(input.value)));
+  const read = () => (input.value === "" ? options.value : within(Number(input.value)));
   const write = (value) => {
     input.value = value ?? "";
     if (slider) slider.value = value ?? options.value ?? min;

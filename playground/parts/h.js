@@ -17,8 +17,7 @@ export function h(tag, props, ...children) {
     else if (value === true && !name.startsWith("aria")) element.setAttribute(name, "");
     else if (value !== false || name.startsWith("aria")) element.setAttribute(name, value);
   }
-  element.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
-  return element;
+  return fill(element, children);
 }
 
 const READ_ONLY = new Set(["list", "form", "role", "for"]);

@@ -2,7 +2,7 @@
 
 import { css, scale } from "../maths/colour.js";
 import { visible } from "../maths/visible.js";
-import { picture } from "./picture.js";
+import { cursor, picture } from "./picture.js";
 import { tip } from "./shapes.js";
 
 /**
@@ -65,24 +65,21 @@ export function heatMap({ label, values, rows, columns, summary, isSigned, most,
     }
   };
   const figure = picture({ label, summary, height: tall, draw, isInteractive: true, twin: () => ({ head: ["", ...columns], rows: rows.map((text, row) => [text, ...columns.map((_, column) => format(values[row * columns.length + column]))]) }) });
-  const go = (row, column) => {
-    at = row === null || row < 0 || column < 0 || row >= rows.length || column >= columns.length ? null : [row, column];
-    figure.redraw();
-    onhover?.(...(at ?? [null]));
-    const box = figure.canvas.getBoundingClientRect();
-    if (at) tip({ x: box.left + left + (at[1] + 1) * size, y: box.top + above + (at[0] + 1) * size }, `${rows[at[0]]} → ${columns[at[1]]}: ${format(values[at[0] * columns.length + at[1]])}`);
-    else tip(null);
-  };
-  figure.canvas.addEventListener("pointermove", (event) => go(Math.floor((event.offsetY - above) / size), Math.floor((event.offsetX - left) / size)));
-  figure.canvas.addEventListener("pointerleave", () => go(null));
-  figure.canvas.addEventListener("blur", () => go(null));
-  figure.canvas.addEventListener("click", () => at && onpick?.(...at));
-  figure.canvas.addEventListener("keydown", (event) => {
-    const step = { ArrowRight: [0, 1], ArrowLeft: [0, -1], ArrowDown: [1, 0], ArrowUp: [-1, 0] }[event.key];
-    if (step) go(...(at ? [Math.min(Math.max(at[0] + step[0], 0), rows.length - 1), Math.min(Math.max(at[1] + step[1], 0), columns.length - 1)] : [0, 0]));
-    else if (event.key === "Enter" && at && !event.ctrlKey && !event.metaKey) onpick?.(...at);
-    else return;
-    event.preventDefault();
+  cursor(figure.canvas, {
+    find(x, y) {
+      const [row, column] = [Math.floor((y - above) / size), Math.floor((x - left) / size)];
+      return row < 0 || column < 0 || row >= rows.length || column >= columns.length ? null : [row, column];
+    },
+    next: ([right, down]) => (at ? [Math.min(Math.max(at[0] + down, 0), rows.length - 1), Math.min(Math.max(at[1] + right, 0), columns.length - 1)] : [0, 0]),
+    show(place) {
+      at = place;
+      figure.redraw();
+      onhover?.(...(at ?? [null]));
+      const box = figure.canvas.getBoundingClientRect();
+      if (at) tip({ x: box.left + left + (at[1] + 1) * size, y: box.top + above + (at[0] + 1) * size }, `${rows[at[0]]} → ${columns[at[1]]}: ${format(values[at[0] * columns.length + at[1]])}`);
+      else tip(null);
+    },
+    pick: () => at && onpick?.(...at),
   });
   figure.update = (next) => {
     ({ values = values, rows = rows, columns = columns, marked = [] } = next);

@@ -1,5 +1,6 @@
 // One box for a prompt and the text that goes on from it, in place: the prompt can be edited, the tokens after it can be chosen.
 
+import { fault } from "./controls.js";
 import { fill, h } from "./h.js";
 
 const END = "\u2063"; // invisible, behind what is inserted: a browser puts no cursor behind a line break that ends the text
@@ -48,12 +49,7 @@ export function outputBox({ onchange }) {
       if (text !== self.value) prompt.textContent = text;
       prompt.classList.toggle("none", !self.value);
     },
-    error(text) {
-      [wrong.textContent, wrong.hidden] = [text, !text];
-      element.classList.toggle("wrong", !!text);
-      text ? prompt.setAttribute("aria-describedby", wrong.id) : prompt.removeAttribute("aria-describedby");
-      prompt.ariaInvalid = String(!!text);
-    },
+    error: fault(element, prompt, wrong),
     focus: toEnd,
     show: (...elements) => fill(behind, ...elements),
     /** @param {string} label @param {string} placeholder */

@@ -5,7 +5,7 @@ import { palette } from "./palette.js";
 import { table } from "./shapes.js";
 
 const all = new Set();
-const redrawAll = () => { for (const each of all) each.element.isConnected ? each.redraw() : each.isOld ? all.delete(each) : 0; };
+const redrawAll = () => { for (const each of all) each.isConnected ? each.redraw() : each.isOld ? all.delete(each) : 0; };
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redrawAll);
 addEventListener("theme", redrawAll);
 
@@ -16,7 +16,7 @@ addEventListener("theme", redrawAll);
  */
 export function picture({ label, summary = "", height, draw, twin, isInteractive }) {
   const canvas = h("canvas", { role: "img", "aria-label": label, tabIndex: isInteractive ? 0 : -1 }), caption = h("figcaption", null, summary);
-  const element = h("figure", { class: "picture" }, canvas, caption), self = { element, isOld: false };
+  const element = h("figure", { class: "picture" }, canvas, caption);
   caption.hidden = !summary;
   if (twin) {
     element.tabulate = () => {
@@ -27,10 +27,10 @@ export function picture({ label, summary = "", height, draw, twin, isInteractive
     const box = h("details", { class: "small", ontoggle: element.tabulate }, h("summary", null, "As a table"));
     element.append(box);
   }
-  element.redraw = self.redraw = () => {
+  element.redraw = () => {
     const width = Math.floor(canvas.clientWidth), tall = Math.round(typeof height === "function" ? height(width) : height), ratio = devicePixelRatio || 1;
     if (!width || !tall) return;
-    self.isOld = true;
+    element.isOld = true; // it was in the page
     canvas.style.setProperty("height", `${tall}px`);
     if (canvas.width !== Math.round(width * ratio) || canvas.height !== Math.round(tall * ratio)) [canvas.width, canvas.height] = [Math.round(width * ratio), Math.round(tall * ratio)];
     const context = canvas.getContext("2d");
@@ -42,6 +42,23 @@ export function picture({ label, summary = "", height, draw, twin, isInteractive
   element.summarize = (text) => { caption.textContent = text; caption.hidden = !text; };
   element.canvas = canvas;
   new ResizeObserver(() => requestAnimationFrame(element.redraw)).observe(canvas);
-  all.add(self);
+  all.add(element);
   return element;
+}
+
+/**
+ * Moves a place on a canvas by pointer and arrow keys: `find(x, y)` gives that of a point, or null, and `next([right, down])` that of an arrow key; `show(place, isByKey)` keeps and draws it.
+ * `pick()` is called by a click and by Enter.
+ */
+export function cursor(canvas, { find, next, show, pick }) {
+  canvas.addEventListener("pointermove", ({ offsetX, offsetY }) => show(find(offsetX, offsetY)));
+  for (const name of ["pointerleave", "blur"]) canvas.addEventListener(name, () => show(null));
+  canvas.addEventListener("click", pick);
+  canvas.addEventListener("keydown", (event) => {
+    const step = { ArrowRight: [1, 0], ArrowLeft: [-1, 0], ArrowDown: [0, 1], ArrowUp: [0, -1] }[event.key];
+    if (step) show(next(step), true);
+    else if (event.key === "Enter" && !event.ctrlKey && !event.metaKey) pick();
+    else return;
+    event.preventDefault();
+  });
 }

@@ -11,7 +11,8 @@ export function requestDrawer(last) {
   const base = addressOf("").replace(/\/$/, "");
   const answer = (value) => (value === undefined ? "There is no answer yet." : JSON.stringify(value, null, 2));
   let snippets = null; // loaded when the drawer is opened for the first time
-  const forms = { curl: ({ call }) => snippets.curl(call, base, !!session.token), Python: ({ call }) => snippets.inPython(call, base, !!session.token), JavaScript: ({ call }) => snippets.inJavaScript(call, base, !!session.token),
+  const by = (name) => ({ call }) => snippets[name](call, base, !!session.token);
+  const forms = { curl: by("curl"), Python: by("inPython"), JavaScript: by("inJavaScript"), gRPC: by("inGrpc"),
     Request: ({ call }) => JSON.stringify(call.body ?? null, null, 2), Answer: (each) => answer(each.answer) };
   const all = Object.entries(forms).map(([label, form]) => {
     const code = h("pre", { class: "code", tabIndex: 0, "aria-label": label });

@@ -3,17 +3,16 @@
 import { choice } from "./controls.js";
 import { h } from "./h.js";
 
+// The last pair is what the API takes, where that is more than the slider has.
 const FIELDS = {
-  temperature: ["Temperature", { min: 0, max: 2, step: 0.05 }, 1],
-  top_p: ["Top-p", { min: 0.01, max: 1, step: 0.01 }, 1],
-  top_k: ["Top-k, 0 for all", { min: 0, max: 100 }, 0],
+  temperature: ["Temperature", { min: 0, max: 2, step: 0.05 }, 1, [0, 100]],
+  top_p: ["Top-p", { min: 0.01, max: 1, step: 0.01 }, 1, [0.0001, 1]],
+  top_k: ["Top-k, 0 for all", { min: 0, max: 100 }, 0, [0, 4294967295]],
   min_p: ["Min-p", { min: 0, max: 1, step: 0.01 }, 0],
-  repetition_penalty: ["Repetition penalty", { min: 0.5, max: 2, step: 0.05 }, 1],
+  repetition_penalty: ["Repetition penalty", { min: 0.5, max: 2, step: 0.05 }, 1, [0.01, 100]],
   presence_penalty: ["Presence penalty", { min: -2, max: 2, step: 0.1 }, 0],
   frequency_penalty: ["Frequency penalty", { min: -2, max: 2, step: 0.1 }, 0],
 };
-// What the API takes, which is more than the sliders have.
-const LIMITS = { temperature: [0, 100], top_p: [0.0001, 1], top_k: [0, 4294967295], min_p: [0, 1], repetition_penalty: [0.01, 100], presence_penalty: [-2, 2], frequency_penalty: [-2, 2] };
 const PRESETS = { likeliest: { temperature: 0 }, balanced: { temperature: 0.8, top_p: 0.95 }, free: { temperature: 1 }, custom: {} };
 
 /**
@@ -33,7 +32,7 @@ export function samplingControls(screen, into, { prefix = "", first = {} } = {})
   setTimeout(mark); // after the permalink's values
   /** Whether the API would take all values; those that it would not are said at their controls. */
   const check = () => all.map((each) => {
-    const [least, most] = LIMITS[each.param], isTaken = each.value >= least && each.value <= most;
+    const [, { min, max }, , [least, most] = [min, max]] = FIELDS[each.param], isTaken = each.value >= least && each.value <= most;
     each.error(isTaken ? "" : `Expected ${least} to ${most}.`);
     return isTaken;
   }).every(Boolean);

@@ -3,7 +3,7 @@
 import { fixed } from "../maths/numbers.js";
 import { placed, ticks } from "../maths/places.js";
 import { visible } from "../maths/visible.js";
-import { picture } from "./picture.js";
+import { cursor, picture } from "./picture.js";
 import { tip } from "./shapes.js";
 
 const [LEFT, TOP, RIGHT, BOTTOM] = [60, 12, 12, 44];
@@ -64,26 +64,21 @@ export function scatter({ label, summary, points, xTitle, yTitle, isSquare, onpi
     placed(spots, area).forEach((corner, index) => corner && context.fillText(visible(points[index].label, true), corner.x, corner.y + 7));
   };
   const figure = picture({ label, summary, height: (width) => Math.min(width, 440), draw, twin: twin ?? (() => ({ head: ["", xTitle, yTitle], rows: points.map((point) => [point.label, fixed(point.x), fixed(point.y)]) })), isInteractive: true });
-  const go = (index) => {
-    at = index;
-    figure.redraw();
-    const box = figure.canvas.getBoundingClientRect();
-    if (at === null) tip(null);
-    else tip({ x: box.left + spots[at].x, y: box.top + spots[at].y }, `${visible(points[at].label, true)}\n${points[at].note}`);
-  };
   const order = points.map((_, index) => index).sort((a, b) => points[a].x - points[b].x);
-  figure.canvas.addEventListener("pointermove", ({ offsetX, offsetY }) => {
-    const far = (index) => Math.hypot(spots[index].x - offsetX, spots[index].y - offsetY), nearest = order.reduce((best, index) => (far(index) < far(best) ? index : best), 0);
-    go(spots.length && far(nearest) < 24 ? nearest : null);
-  });
-  for (const name of ["pointerleave", "blur"]) figure.canvas.addEventListener(name, () => go(null));
-  figure.canvas.addEventListener("click", () => at !== null && onpick?.(at));
-  figure.canvas.addEventListener("keydown", (event) => {
-    const step = { ArrowRight: 1, ArrowUp: 1, ArrowLeft: -1, ArrowDown: -1 }[event.key];
-    if (step) go(order[Math.min(Math.max((at === null ? -step : order.indexOf(at)) + step, 0), order.length - 1)]);
-    else if (event.key === "Enter" && at !== null && !event.ctrlKey && !event.metaKey) onpick?.(at);
-    else return;
-    event.preventDefault();
+  cursor(figure.canvas, {
+    find(x, y) {
+      const far = (index) => Math.hypot(spots[index].x - x, spots[index].y - y), nearest = order.reduce((best, index) => (far(index) < far(best) ? index : best), 0);
+      return spots.length && far(nearest) < 24 ? nearest : null;
+    },
+    next: ([right, down]) => order[Math.min(Math.max((at === null ? down - right : order.indexOf(at)) + right - down, 0), order.length - 1)],
+    show(index) {
+      at = index;
+      figure.redraw();
+      const box = figure.canvas.getBoundingClientRect();
+      if (at === null) tip(null);
+      else tip({ x: box.left + spots[at].x, y: box.top + spots[at].y }, `${visible(points[at].label, true)}\n${points[at].note}`);
+    },
+    pick: () => at !== null && onpick?.(at),
   });
   return figure;
 }

@@ -2,7 +2,7 @@
 
 import { ApiError, events, json, request } from "../api/client.js";
 import { models } from "../api/models.js";
-import { duration } from "../maths/numbers.js";
+import { duration, times } from "../maths/numbers.js";
 import { isTooLong, write } from "../maths/permalink.js";
 import { visible } from "../maths/visible.js";
 import * as controls from "./controls.js";
@@ -99,10 +99,10 @@ export class Screen {
     }
     this.result.ariaBusy = "true";
     try {
-      const times = await this.#action({ model: this.model, signal, call: this.#call(signal), stream: this.#stream(signal) });
+      const said = await this.#action({ model: this.model, signal, call: this.#call(signal), stream: this.#stream(signal) });
       if (running !== this.#running) return;
       this.result.classList.remove("stale");
-      this.status.textContent = times ?? this.#times((performance.now() - started) / 1e3);
+      this.status.textContent = said ?? this.#times((performance.now() - started) / 1e3);
       if (!this.isLive) announce(`Done. ${this.status.textContent}`);
     } catch (error) {
       if (running !== this.#running && error.name === "AbortError") return;
@@ -121,9 +121,19 @@ export class Screen {
 
   /** Frames a result that is not of what the controls say; not one that has controls of its own. */
   #outdate() {
-    const isResult = !this.element.matches(".flipped") && !this.result.contains(this.runButton) && !this.result.querySelector(":scope > .placeholder");
+    const isResult = !this.element.matches(".flipped") && !this.result.contains(this.runButton) && !this.result.querySelector(":scope > .placeholder:not([hidden])");
     this.result.classList.toggle("stale", isResult);
   }
+
+  /** Runs after a pause; the latest call wins. Without a main text there is nothing to run. */
+  soon = debounced(() => {
+    if (!this.element.isConnected) return;
+    if (this.main?.value !== "") this.run();
+    else {
+      this.stop();
+      this.#outdate();
+    }
+  }, 400);
 
   get isRunning() { return this.#running !== null; }
 
@@ -165,9 +175,8 @@ export class Screen {
 
   /** Seconds of the last answer in words. */
   #times(total) {
-    const times = this.#last?.answer?.timings;
-    if (times?.compute_seconds === undefined) return duration(total);
-    return `queue ${duration(times.queue_seconds)}, compute ${duration(times.compute_seconds)}`;
+    const timings = this.#last?.answer?.timings;
+    return timings ? times(timings) : duration(total);
   }
 
   /** Values that differ from the first ones. */

@@ -28,13 +28,10 @@ export function bars(rows, { most = Math.max(1e-12, ...rows.map((row) => row.val
  * @param {{label: string, onfocus?: (index: number|null, element?: HTMLElement) => void, onpick?: (index: number, element: HTMLElement) => void, isMarked?: boolean}} options `onfocus` is called for hover, too; `isMarked` shows spaces
  */
 export function tokenRow(tokens, { label, onfocus, onpick, isMarked = false }) {
-  const row = h("div", { class: "tokens", role: "group", "aria-label": label }), make = (token, index) => {
-    const text = visible(token.text, isMarked), element = h("span", {
-      class: `token${onpick ? " pick" : ""}${token.isWarm ? " warm" : ""}${token.isOn ? " on" : ""}`, role: onpick ? "button" : "img", tabIndex: -1, data: { index },
-      title: token.title, "aria-label": [visible(token.text, true), token.title].filter(Boolean).join(", "), style: { "--shade": token.shade ?? 0 },
-    }, text || "\u200a");
-    return element;
-  };
+  const row = h("div", { class: "tokens", role: "group", "aria-label": label }), make = (token, index) => h("span", {
+    class: `token${onpick ? " pick" : ""}${token.isWarm ? " warm" : ""}${token.isOn ? " on" : ""}`, role: onpick ? "button" : "img", tabIndex: -1, data: { index },
+    title: token.title, "aria-label": [visible(token.text, true), token.title].filter(Boolean).join(", "), style: { "--shade": token.shade ?? 0 },
+  }, visible(token.text, isMarked) || "\u200a");
   const all = tokens.map(make), at = (event) => event.target.closest?.(".token");
   row.append(...all);
   for (const name of onfocus ? ["focusin", "pointerover"] : []) row.addEventListener(name, (event) => at(event) && onfocus(+at(event).dataset.index, at(event)));
@@ -81,8 +78,6 @@ export function table(head, rows, { caption }) {
   return h("div", { class: "scroll", tabIndex: 0, role: "region", "aria-label": caption }, h("table", null, h("caption", { class: "hidden" }, caption),
     h("thead", null, h("tr", null, head.map((text, column) => cell(text === "" ? "td" : "th")(text, column)))), h("tbody", null, rows.map((row) => h("tr", null, row.map(cell("td")))))));
 }
-
-export { writeCsv as csv };
 
 /** Buttons that copy and save a table. @param {string} name of the file @param {() => any[][]} rows with the head */
 export const tableButtons = (name, rows) => h("span", { class: "row" }, copyButton(() => writeCsv(rows()), "Copy"), h("button", { type: "button", class: "plain", onclick: () => download(`${name}.csv`, writeCsv(rows())) }, "Save CSV"));

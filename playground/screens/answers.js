@@ -1,7 +1,7 @@
 // Answers: the part of a context that answers a question, the next best, and where none does.
 
-import { pieces } from "../maths/offsets.js";
 import { percent, plural } from "../maths/numbers.js";
+import { nested } from "../maths/spans.js";
 import { visible } from "../maths/visible.js";
 import { fill, h } from "../parts/h.js";
 import { bars } from "../parts/shapes.js";
@@ -32,11 +32,11 @@ export default function build(screen) {
       screen.result.querySelectorAll(".bars button")[index].focus();
       screen.result.querySelector("mark.on")?.scrollIntoView({ block: "nearest" });
     };
-    const marked = pieces(whole, answers.map((each, index) => ({ ...each, index }))).map(({ text, span }) => (span ? h("mark", { class: `answer${span.index === at ? " on" : ""}`, title: `${span.index + 1}: ${percent(span.score)}` }, visible(text)) : visible(text)));
+    const marked = (pieces) => pieces.map(({ text, span, inner }) => (span ? h("mark", { class: `answer${span === answers[at] ? " on" : ""}`, title: `${answers.indexOf(span) + 1}: ${percent(span.score)}` }, marked(inner)) : visible(text)));
     const part = ({ start, end }) => ({ "--from": start / size, "--size": (end - start) / size });
     const strip = windows.length > 1 && h("figure", { class: "stack" }, h("ol", { class: "windows" }, windows.map((window, index) => h("li", { style: part(window), "aria-label": `Window ${index + 1}: characters ${window.start} to ${window.end}` },
       answers.filter(({ start, end }) => start >= window.start && end <= window.end).map((each) => h("i", { class: each === answers[at] ? "on" : null, style: { "--from": (each.start - window.start) / (window.end - window.start) } }))))),
     h("figcaption", null, `The context was read in ${plural(windows.length, "window")} that overlap; a line stands for an answer.`));
-    fill(screen.result, h("p", { class: "large", role: "status" }, verdict), bars(rows, { most: 1, label: "Answers", onpick: pick }), strip, h("div", { class: "tokens panel reading" }, marked));
+    fill(screen.result, h("p", { class: "large", role: "status" }, verdict), bars(rows, { most: 1, label: "Answers", onpick: pick }), strip, h("div", { class: "tokens panel reading" }, marked(nested(whole, answers))));
   }
 }

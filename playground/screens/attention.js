@@ -5,7 +5,7 @@ import { models } from "../api/models.js";
 import { largest, matricesOf, mean, rollout, strongest, without } from "../maths/attention.js";
 import { labelOf, scores } from "../maths/heads.js";
 import { slice } from "../maths/offsets.js";
-import { announce, debounced, fill, h } from "../parts/h.js";
+import { announce, fill, h } from "../parts/h.js";
 import { bars, tabs } from "../parts/shapes.js";
 import { headLines } from "./head_lines.js";
 import { headTiles } from "./head_tiles.js";
@@ -14,9 +14,8 @@ const OTHERS = { tasks: ["text-classification", "fill-mask", "embedding"], fits:
 
 /** @param {import("../parts/screen.js").Screen} screen */
 export default function build(screen) {
-  let attention = null, isOpen = false, hovered = null, matrix = null, cells = [];
-  const soon = debounced(() => screen.element.isConnected && screen.run(), 400);
-  const state = (name, initial) => screen.add({ name, initial, value: initial });
+  let attention = null, isOpen = false, hovered = null, matrix = null, cells = [], listed = 0;
+  const { soon } = screen, state = (name, initial) => screen.add({ name, initial, value: initial });
   const chosen = state("heads", []), frozen = state("frozen", null), masked = state("masked", null);
   const edited = () => { [frozen.value, masked.value] = [null, null]; soon(); };
   const text = screen.text("text", { label: "Text", isMain: true, onchange: () => { target.value = ""; edited(); } }), target = screen.text("target", { label: "Output that the model reads again", rows: 2, onchange: edited });
@@ -38,7 +37,7 @@ export default function build(screen) {
   });
 
   const view = { onchange: () => update() };
-  const layer = screen.number("layer", { label: "Layer", min: 0, max: 1, value: 0, ...view });
+  const layer = screen.number("layer", { label: "Layer", min: 0, max: 1, value: 0, isIndex: true, ...view });
   const tiles = headTiles({ onchange: (heads) => { chosen.value = heads.length === attention?.weights.heads ? [] : heads; screen.changed(); update(); } });
   screen.input.append(tiles.element);
   const box = h("div", { class: "fields" }), row = h("div", { class: "row" }), more = h("div", { class: "stack" });
@@ -65,10 +64,10 @@ export default function build(screen) {
     },
     ondraw: tiles.draw,
   });
-  const side = h("aside", { class: "stack", "aria-label": "Weights of a token" }), grid = h("div"), twin = h("details", { class: "small", ontoggle: () => tables() }, h("summary", null, "As a table"));
+  const hint = h("p", { class: "small soft" }), side = h("aside", { class: "stack", "aria-label": "Weights" }), grid = h("div"), twin = h("details", { class: "small", ontoggle: () => tables() }, h("summary", null, "As a table"));
   const save = (label, form) => h("button", { type: "button", class: "plain", onclick: () => use(form) }, label);
   const strip = tabs([
-    { label: "Lines", panel: h("div", { class: "stack" }, h("div", { class: "heads-lines" }, lines.element, side), twin), onshow: () => attention && show() },
+    { label: "Lines", panel: h("div", { class: "stack" }, hint, h("div", { class: "heads-lines" }, lines.element, side), twin), onshow: () => attention && show() },
     { label: "Matrix", panel: grid, onshow: () => use("drawMatrix") },
   ], { label: "Form" });
   const saves = h("div", { class: "row" }, save("Save PNG", "savePng"), save("Save CSV", "saveCsv"), save("Save JSON", "saveJson"));
@@ -77,20 +76,21 @@ export default function build(screen) {
 
   screen.onmodel = (model) => {
     target.element.hidden = !model.has_source;
-    for (const input of layer.element.querySelectorAll("input")) input.max = model.num_layers - 1;
-    if (layer.value >= model.num_layers) layer.value = model.num_layers - 1;
+    layer.bound(model.num_layers - 1);
     if (isOpen) [chosen.value, frozen.value, masked.value] = [[], null, null];
     if (isOpen || !screen.given.run) soon();
     isOpen = true;
   };
-  screen.onexample = () => { [frozen.value, masked.value] = [null, null]; };
+  screen.onexample = ({ text_pair: output = "" }) => { [frozen.value, masked.value, target.value] = [null, null, output]; };
   screen.element.addEventListener("keydown", (event) => {
     if (!event.target.closest("input, textarea, select, [role=radio], [role=tab], .tile, canvas, .scroll") && !event.ctrlKey && !event.metaKey && !event.altKey && step(event.key)) event.preventDefault();
   });
   function reset() {
-    [placeholder.hidden, shown.hidden] = [true, false];
+    [placeholder.hidden, shown.hidden, cells] = [true, false, []]; // those of other tokens
     chosen.value = chosen.value.filter((each) => each < attention.weights.heads);
     lines.tokens(attention.queries, attention.keys);
+    listed = Math.min(10, Math.max(attention.queries.length, attention.keys.length));
+    side.style.setProperty("--rows", listed);
     joined.element.querySelector("[data-value=rollout]").disabled = attention.isCross;
     update();
   }
@@ -122,19 +122,22 @@ export default function build(screen) {
     matrix = without(whole, isCross ? out(queries).fill(false) : out(queries), out(keys), hidden.value && scaled.value);
     cells = strongest(matrix, keys.length, kind.value === "share" ? { share: limit.value } : { threshold: Math.max(limit.value, 1e-9) });
     tiles.show(all, keys.length, all.map((each) => labelOf(scores(each, { queries, keys, isCross }))), heads);
+    const few = `${cells.length} lines of ${queries.length} tokens`;
+    lines.canvas.ariaLabel = `Layer ${layer.value}: ${few}`;
+    fill(hint, `${few}. Point at a token to see its weights; click to keep it; `, h("kbd", null, "m"), " masks it; ", h("kbd", null, "←"), " ", h("kbd", null, "→"), " change the layer.");
     show();
     if (strip.chosen === 1) use("drawMatrix");
-    tables();
   }
 
-  /** The lines, and the weights of the token that is pointed at. */
+  /** The lines, and the weights of the token that is pointed at, or the largest. */
   function show() {
-    const place = at(), count = `${cells.length} lines of ${attention.queries.length} tokens`;
-    lines.show(cells, place, !!frozen.value, `Layer ${layer.value}: ${count}`);
-    if (!place) return fill(side, h("p", { class: "small soft" }, `${count}. Point at a token to see its weights; click to keep it; `, h("kbd", null, "m"), " masks it; ", h("kbd", null, "←"), " ", h("kbd", null, "→"), " change the layer."));
-    const isQuery = place.side === "query", others = places()[isQuery ? "key" : "query"], size = attention.keys.length;
-    const found = others.map((token, index) => ({ label: token.name, value: matrix[isQuery ? place.index * size + index : index * size + place.index] })).sort((a, b) => b.value - a.value).slice(0, 10);
-    fill(side, h("h2", null, places()[place.side][place.index].name, h("span", { class: "soft" }, isQuery ? " looks at" : " is looked at by")), bars(found.map((each) => ({ ...each, isSecond: !isQuery })), { most: 1, label: "Weights" }));
+    const place = at(), { queries, keys } = attention, isQuery = place?.side === "query", others = isQuery ? keys : queries, size = keys.length;
+    lines.show(cells, place, !!frozen.value);
+    const weights = place ? others.map((token, index) => ({ label: token.name, value: matrix[isQuery ? place.index * size + index : index * size + place.index], isSecond: !isQuery }))
+      : cells.map(({ row, column, weight }) => ({ label: `${queries[row].name} → ${keys[column].name}`, value: weight }));
+    fill(side, h("h2", null, place ? [places()[place.side][place.index].name, h("span", { class: "soft" }, isQuery ? " looks at" : " is looked at by")] : "Strongest lines"),
+      bars(weights.sort((a, b) => b.value - a.value).slice(0, listed), { most: 1, label: "Weights" }));
+    tables();
   }
 
   /** Forms that are loaded on demand. */

@@ -37,8 +37,8 @@ export default function build(screen) {
       screen.result.querySelectorAll(".entity-key")[labels.indexOf(label)].focus();
     } }, visible(label), h("span", { class: "soft" }, all.filter((each) => plain(each.label) === label && each.score >= least.value).length)));
     const drawn = (pieces) => pieces.map(({ text: part, span, inner }) => (span ? h("mark", { class: "entity", style: hue(span.label), title: `${span.label}, ${percent(span.score)}` }, drawn(inner), h("small", null, visible(span.label))) : visible(part)));
-    const rows = shown.map(({ text: part, label, score, start, end }) => [part, label, percent(score), start, end]), head = ["Text", "Label", "Score", "Start", "End"];
+    const rows = shown.map(({ text: part, label, score, start, end }) => [part, label, score, start, end]), head = ["Text", "Label", "Score", "Start", "End"];
     fill(screen.result, all.length ? h("div", { class: "row", role: "group", "aria-label": "Labels" }, legend) : h("p", { class: "placeholder" }, "The model finds no entity in this text."),
-      h("div", { class: "tokens panel reading" }, drawn(nested(latest.text, shown))), rows.length > 0 && [h("h2", null, plural(rows.length, "span")), table(head, rows, { caption: "Spans" }), h("div", null, tableButtons("entities", () => [head, ...shown.map(({ text: part, label, score, start, end }) => [part, label, score, start, end])]))]);
+      h("div", { class: "tokens panel reading" }, drawn(nested(latest.text, shown))), rows.length > 0 && [h("h2", null, plural(rows.length, "span")), table(head, rows.map((row) => row.with(2, percent(row[2]))), { caption: "Spans" }), h("div", null, tableButtons("entities", () => [head, ...rows]))]);
   }
 }

@@ -3,7 +3,7 @@
 import { siblings } from "../maths/fills.js";
 import { h } from "../parts/h.js";
 import { maskPrompts } from "./mask_prompts.js";
-import { maskTemplates } from "./mask_templates.js";
+import { FIRST, maskTemplates } from "./mask_templates.js";
 
 // Prompts that differ in a word. What they show of a model's bias is named as such.
 const PRESETS = [
@@ -25,6 +25,7 @@ export default function build(screen) {
     const own = examples.map(({ text }) => text);
     screen.presets = [...PRESETS.map((preset) => preset.map((text) => text.replaceAll("[MASK]", () => mask))), ...siblings(own), ...own.map((text) => [text, text, ""])]
       .map(([title, first, second]) => ({ title, values: { mode: "one", first, second, candidates: "" } }));
+    screen.presets.splice(PRESETS.length, 0, { title: "Bias: jobs in templates", values: { mode: "many", ...FIRST } });
   };
   screen.action((context) => modes[mode.value].run(context));
 }

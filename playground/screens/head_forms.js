@@ -1,10 +1,11 @@
 // The weights that are shown as a matrix, as a table and as files.
 
 import { strongest } from "../maths/attention.js";
+import { writeCsv } from "../maths/csv.js";
 import { fixed } from "../maths/numbers.js";
 import { download, fill } from "../parts/h.js";
 import { heatMap } from "../parts/heat_map.js";
-import { csv, table } from "../parts/shapes.js";
+import { table } from "../parts/shapes.js";
 
 const MOST_ROWS = 200; // of the table
 const LINE = ["query", "from", "key", "to", "weight"];
@@ -19,7 +20,7 @@ const linesOf = (cells, { queries, keys }) => cells.toReversed().map(({ row, col
 
 export const drawTable = (shown) => fill(shown.twin, shown.twin.firstChild, table(LINE, linesOf(shown.cells.slice(-MOST_ROWS), shown), { caption: `The strongest lines of ${shown.title}` }));
 
-export const saveCsv = (shown) => download("attention.csv", csv([LINE, ...linesOf(strongest(shown.matrix, shown.keys.length, { most: Infinity }), shown)]));
+export const saveCsv = (shown) => download("attention.csv", writeCsv([LINE, ...linesOf(strongest(shown.matrix, shown.keys.length, { most: Infinity }), shown)]));
 
 export const saveJson = ({ of, queries, keys, matrix }) => download("attention.json", JSON.stringify({ ...of, queries, keys, weights: [...matrix] }));
 

@@ -7,7 +7,7 @@ import { picture } from "../parts/picture.js";
 const LINE = 24; // pixels of a token
 
 /**
- * `tokens(queries, keys)` fills the columns, and `show(cells, place, isFrozen, label)` draws. A place is `{side: "query"|"key", index}`; `onkey(key, place)` says whether it took a key.
+ * `tokens(queries, keys)` fills the columns, and `show(cells, place, isFrozen)` draws. A place is `{side: "query"|"key", index}`; `onkey(key, place)` says whether it took a key.
  */
 export function headLines({ onhover, onpick, onkey, ondraw }) {
   let cells = [], at = null, count = 1;
@@ -55,14 +55,13 @@ export function headLines({ onhover, onpick, onkey, ondraw }) {
       });
       count = Math.max(queries.length, keys.length);
     },
-    show(shown, place, isFrozen, label) {
+    show(shown, place, isFrozen) {
       [cells, at] = [shown, place];
       for (const [side, list] of Object.entries(sides)) [...list.children].forEach((each, index) => {
         const isOn = at?.side === side && at.index === index;
         each.classList.toggle("on", isOn || (!!at && at.side !== side && cells.some((cell) => isAt(cell) && (side === "query" ? cell.row : cell.column) === index)));
         each.ariaPressed = String(isOn && isFrozen);
       });
-      figure.canvas.ariaLabel = label;
       figure.redraw();
     },
   };

@@ -10,8 +10,8 @@ import { LABELS, labelOf, scores } from "../maths/heads.js";
 import { fixed, plural } from "../maths/numbers.js";
 import { write } from "../maths/permalink.js";
 import { paint, shades } from "../maths/thumbnails.js";
-import { announce, debounced, fill, h } from "../parts/h.js";
-import { picture } from "../parts/picture.js";
+import { announce, fill, h } from "../parts/h.js";
+import { cursor, picture } from "../parts/picture.js";
 import { tip } from "../parts/shapes.js";
 
 const GAP = 4, LARGEST = 104, LINE = 18, NAMED = 60, SCORED = 100; // pixels; a name is below pictures that are so wide, and its score with it where they are wider
@@ -19,8 +19,8 @@ const GAP = 4, LARGEST = 104, LINE = 18, NAMED = 60, SCORED = 100; // pixels; a 
 /** @param {import("../parts/screen.js").Screen} screen */
 export default function build(screen) {
   screen.wide();
-  let first = null, second = null, isOpen = false, shown = [], most = 1, at = null, grid = {};
-  const soon = debounced(() => screen.element.isConnected && screen.run(), 400), redraw = { onchange: () => arrange() };
+  let first = null, second = null, isOpen = false, shown = [], most = 1, at = null, grid = {}, across = 1; // `across`: heads of a layer that are shown
+  const { soon } = screen, redraw = { onchange: () => arrange() };
   const texts = h("div", { class: "fields" }), views = h("div", { class: "fields" });
   screen.input.append(texts);
   const text = screen.text("text", { label: "Text", rows: 2, isMain: true, into: texts, onchange: () => { target.value = ""; soon(); } }), target = screen.text("target", { label: "Output that the model reads again", rows: 2, into: texts, onchange: soon });
@@ -30,20 +30,20 @@ export default function build(screen) {
   const compare = screen.choice("compare", { label: "Compare with", options: [["", "Nothing"], ["text", "A text"], ["model", "A model"]], into: views, onchange: () => { fields(); soon(); } });
   const otherModel = screen.choice("with", { label: "Other model", options: [], isMenu: true, into: views, onchange: soon });
   const shared = screen.choice("colours", { label: "Colours up to the largest", options: [["own", "of each head"], ["all", "of all"]], into: views, ...redraw });
-  const labels = Object.entries(LABELS);
-  const order = screen.choice("order", { label: "Order", isMenu: true, options: [["", "Layers"], ...labels.slice(0, -1).map(([key, words]) => [key, `Most ${words}`])], into: views, ...redraw });
+  const labels = Object.entries(LABELS), scored = labels.slice(0, -1); // `mixed` has no score of its own
+  const order = screen.choice("order", { label: "Order", isMenu: true, options: [["", "Layers"], ...scored.map(([key, words]) => [key, `Most ${words}`])], into: views, ...redraw });
   const only = screen.choice("only", { label: "Heads", isMenu: true, options: [["", "All"], ...labels], into: views, ...redraw });
 
   const named = (each) => `Layer ${each.layer}, head ${each.head}: ${LABELS[each.label]} ${fixed(each.score, 2)}${each.was === undefined ? "" : `, in the other ${fixed(each.was, 2)}`}`;
   const figure = picture({
     label: "Attention of all heads", isInteractive: true, draw,
     height: (width) => {
-      const columns = order.value || only.value ? Math.max(1, Math.floor(width / (LARGEST + GAP))) : first?.weights.heads ?? 1, left = order.value || only.value ? 0 : 28;
+      const columns = order.value || only.value ? Math.max(1, Math.floor(width / (LARGEST + GAP))) : across, left = order.value || only.value ? 0 : 28;
       const size = Math.max(12, Math.min(LARGEST, Math.floor((width - left) / columns) - GAP)), tall = size + GAP + (size >= NAMED ? LINE : 0);
       grid = { columns, left, size, tall };
       return Math.max(tall, Math.ceil(shown.length / columns) * tall);
     },
-    twin: () => ({ head: ["Layer", "Head", "Does", ...labels.slice(0, -1).map(([, words]) => words), ""], rows: shown.map((each) => [each.layer, each.head, LABELS[each.label], ...labels.slice(0, -1).map(([key]) => fixed(each.scores[key], 2)),
+    twin: () => ({ head: ["Layer", "Head", "Does", ...scored.map(([, words]) => words), ""], rows: shown.map((each) => [each.layer, each.head, LABELS[each.label], ...scored.map(([key]) => fixed(each.scores[key], 2)),
       h("button", { type: "button", class: "plain", onclick: () => open(each) }, "Open")]) }),
   });
   const placeholder = h("p", { class: "placeholder" }, "Run to see all heads."), note = h("p", { class: "notice", hidden: true });
@@ -54,6 +54,7 @@ export default function build(screen) {
     const isCross = screen.model?.has_source, isText = compare.value === "text";
     [target.element.hidden, other.element.hidden, otherTarget.element.hidden, otherModel.element.hidden] = [!isCross, !isText, !isText || !isCross, compare.value !== "model"];
   }
+  screen.onexample = ({ text_pair: output = "" }) => { target.value = output; };
   screen.onmodel = (model) => {
     const same = models.of(screen.entry).filter((each) => each.name !== model.name && each.has_source === model.has_source).map((each) => each.name);
     otherModel.setOptions(same.length ? same : [["", "no other is served"]]);
@@ -89,6 +90,7 @@ export default function build(screen) {
       }
     }
     first.all = all;
+    across = Math.min(weights.heads, second?.weights.heads ?? Infinity);
     const counts = second && [first, second].map((each) => each.keys.length);
     note.hidden = !counts || counts[0] === counts[1];
     if (!note.hidden) note.textContent = `The texts have ${counts[0]} and ${counts[1]} tokens: only places that both have are compared.`;
@@ -131,31 +133,25 @@ export default function build(screen) {
     performance.measure("all heads", { start: started });
   }
 
-  /** Points at a head; null at none. */
-  function point(index, isSaid) {
-    const each = index === null ? null : shown[index];
-    if (at === (each ? index : null)) return;
-    at = each ? index : null;
-    figure.redraw();
-    if (!each) return tip(null);
-    const area = figure.canvas.getBoundingClientRect();
-    tip({ x: area.left + grid.left + (at % grid.columns) * (grid.size + GAP), y: area.top + (Math.floor(at / grid.columns) + 1) * grid.tall - 12 }, named(each));
-    if (isSaid) announce(named(each));
-  }
+  cursor(figure.canvas, {
+    find(x, y) {
+      const column = Math.floor((x - grid.left) / (grid.size + GAP));
+      return column < 0 || column >= grid.columns ? null : Math.floor(y / grid.tall) * grid.columns + column;
+    },
+    next([right, down], to = at + right + down * grid.columns) { return at === null ? 0 : shown[to] ? to : at; },
+    show(index, isByKey) {
+      const each = index === null ? null : shown[index];
+      if (at === (each ? index : null)) return;
+      at = each ? index : null;
+      figure.redraw();
+      if (!each) return tip(null);
+      const area = figure.canvas.getBoundingClientRect();
+      tip({ x: area.left + grid.left + (at % grid.columns) * (grid.size + GAP), y: area.top + (Math.floor(at / grid.columns) + 1) * grid.tall - 12 }, named(each));
+      if (isByKey) announce(named(each));
+    },
+    pick: () => at !== null && open(shown[at]),
+  });
   function open({ layer, head }) {
     location.hash = write("attention", { model: screen.model.name, text: text.value, ...(target.value && { target: target.value }), layer, heads: [head], run: "1" });
   }
-  figure.canvas.addEventListener("pointermove", ({ offsetX, offsetY }) => {
-    const column = Math.floor((offsetX - grid.left) / (grid.size + GAP));
-    point(column < 0 || column >= grid.columns ? null : Math.floor(offsetY / grid.tall) * grid.columns + column);
-  });
-  for (const name of ["pointerleave", "blur"]) figure.canvas.addEventListener(name, () => point(null));
-  figure.canvas.addEventListener("click", () => at !== null && open(shown[at]));
-  figure.canvas.addEventListener("keydown", (event) => {
-    const step = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: grid.columns, ArrowUp: -grid.columns }[event.key];
-    if (step && shown.length) point(at === null ? 0 : shown[at + step] ? at + step : at, true);
-    else if (event.key === "Enter" && at !== null && !event.ctrlKey && !event.metaKey) open(shown[at]);
-    else return;
-    event.preventDefault();
-  });
 }

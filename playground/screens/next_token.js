@@ -5,7 +5,7 @@ import { fixed, percent } from "../maths/numbers.js";
 import { shaped } from "../maths/sampling.js";
 import { surprise } from "../maths/surprise.js";
 import { visible } from "../maths/visible.js";
-import { debounced, fill, h } from "../parts/h.js";
+import { fill, h, roving } from "../parts/h.js";
 import { samplingControls } from "../parts/sampling_controls.js";
 import { table, tableButtons, tokenRow } from "../parts/shapes.js";
 
@@ -16,8 +16,7 @@ const WORST = 10;
 export default function build(screen) {
   let tail = [], biases = {}, found = null;
   const view = screen.choice("view", { label: "Show", options: [["next", "Next token"], ["surprise", "Surprise of the text"]], value: "next", param: "", onchange: () => screen.run() });
-  const soon = debounced(() => screen.element.isConnected && screen.run(), 500);
-  const text = screen.text("text", { label: "Text", rows: 4, isMain: true, onchange: () => { tail = []; soon(); } });
+  const text = screen.text("text", { label: "Text", rows: 4, isMain: true, onchange: () => { tail = []; screen.soon(); } });
   const chips = h("div", { class: "row", role: "group", "aria-label": "Appended tokens" }), inner = h("div", { class: "stack" }), settings = h("details", { open: innerWidth >= 1000 }, h("summary", null, "Settings"), inner);
   screen.add({ name: "tail", initial: [], get value() { return tail; }, set value(value) { tail = value; } });
   screen.add({ name: "bias", initial: {}, get value() { return biases; }, set value(value) { biases = value; } });
@@ -36,15 +35,13 @@ export default function build(screen) {
     if (view.value === "surprise") {
       const answer = await call("api/GenerateUnary", { model: model.name, text: text.value, sampling_params: { max_tokens: 0, prompt_logprobs: 1 } });
       found = { scores: answer.prompt_logprobs };
-      show();
-      return undefined;
+      return show();
     }
     const { results: [{ tokens }] } = await call("api/Tokenize", { model: model.name, texts: [text.value] }), prompt = tokens.map((token) => token.id), output = tail.map(([id]) => id);
     const body = { model: model.name, ...(tail.length ? { token_ids: { ids: [...prompt, ...output] } } : { text: text.value }), sampling_params: { max_tokens: 1, temperature: 0, logprobs: LIKELIEST } };
-    const { results: [{ logprobs: [first] }], timings } = await call("api/GenerateUnary", body), { logit, logprob, top } = tokenOf(first);
+    const { results: [{ logprobs: [first] }] } = await call("api/GenerateUnary", body), { logit, logprob, top } = tokenOf(first);
     found = { prompt, output, candidates: top.map((each) => ({ ...each, logit: each.logprob + logit - logprob })) };
     show();
-    return `queue ${fixed(1e3 * timings.queue_seconds, 1)} ms, in all ${fixed(1e3 * timings.total_seconds, 1)} ms`;
   }
 
   function go(next) {
@@ -83,6 +80,7 @@ function nextTokens({ candidates, prompt, output }, settings, biases, size, onpi
   });
   const made = table(["Token", "Id", "Logit", "Share", "Probability", "Cumulated", "Bias"], cells, { caption: "Likeliest next tokens" });
   made.classList.add("shape");
+  roving(made, () => [...made.querySelectorAll("button")], { columns: 3 });
   made.querySelectorAll("tbody tr").forEach((row, index) => { row.className = index >= kept ? "soft" : index === kept - 1 && cut ? "last" : ""; });
   const values = () => [["token", "id", "logit", "probability", "cumulated"], ...rows.map((row) => [spelled(row.bytes), row.id, row.edited, row.probability, row.cumulated])];
   return [h("div", { class: "row spread" }, h("p", { class: "small soft" }, limits(rows.length, kept, cut, beyond, certainty === "exact")), tableButtons("next-token", values)), made];

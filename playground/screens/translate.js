@@ -7,9 +7,9 @@ import { partnerOf } from "../api/partners.js";
 import { matricesOf, mean } from "../maths/attention.js";
 import { isoDate } from "../maths/dates.js";
 import { changed, cropped } from "../maths/differences.js";
-import { fixed } from "../maths/numbers.js";
+import { fixed, times } from "../maths/numbers.js";
 import { visible } from "../maths/visible.js";
-import { debounced, fill, h } from "../parts/h.js";
+import { fill, h } from "../parts/h.js";
 import { heatMap } from "../parts/heat_map.js";
 import { table, tabs, tokenRow } from "../parts/shapes.js";
 
@@ -22,13 +22,13 @@ const heads = (count) => [["", "Mean of all"], ...Array.from({ length: count }, 
 /** @param {import("../parts/screen.js").Screen} screen */
 export default function build(screen) {
   let attention = null, before = null, figure = null, matrix = null, sources = null, output = "", isOpen = false;
-  const soon = debounced(() => screen.element.isConnected && screen.run(), 400), again = { onchange: soon }, view = { onchange: () => update() };
+  const { soon } = screen, again = { onchange: soon }, view = { onchange: () => update() };
   const source = screen.text("source", { label: "Source", rows: 2, isMain: true, param: "text", ...again });
   screen.action(run);
   const readers = models.of(READERS), by = screen.choice("by", { label: "Attention by", isMenu: true, options: readers.length ? readers.map((model) => model.name) : [["", "no attention model of an encoder-decoder is served"]], ...again });
   const box = h("div", { class: "fields" });
   screen.input.append(box);
-  const layer = screen.number("layer", { label: "Layer", min: 0, max: 1, value: 0, into: box, ...view }), head = screen.choice("head", { label: "Head", isMenu: true, options: heads(Math.max(1, ...readers.map((model) => model.num_heads))), into: box, ...view });
+  const layer = screen.number("layer", { label: "Layer", min: 0, max: 1, value: 0, isIndex: true, into: box, ...view }), head = screen.choice("head", { label: "Head", isMenu: true, options: heads(Math.max(1, ...readers.map((model) => model.num_heads))), into: box, ...view });
   const beams = screen.number("beams", { label: "Beams", min: 1, max: 16, value: 4, into: box, ...again });
 
   const written = h("output", { class: "written", htmlFor: source.input.id }), verdict = h("p", { class: "row", hidden: true }), rows = h("div", { class: "stack apart" }), grid = h("div"), outputs = h("div");
@@ -61,7 +61,7 @@ export default function build(screen) {
     if (reader && output) await follow(output, true);
     else fill(grid, h("p", { class: "placeholder" }, reader ? "The output is empty." : "Export the model with --task attention under another name, and serve it too, to see where it looks."));
     if (beams.value > 1 && !model.symbols.length) await search(model, sent, call);
-    return timings && `first token ${fixed(1e3 * timings.time_to_first_token_seconds, 1)} ms, all ${fixed(1e3 * timings.total_seconds, 1)} ms`;
+    return timings && times(timings);
   }
 
   /** Asks for the attention of the output so far; while one answer is awaited, only the latest output waits behind it. */
@@ -91,9 +91,9 @@ export default function build(screen) {
   function update(isWhole) {
     if (!attention) return;
     const { weights, queries, keys, loaded } = attention;
-    for (const input of layer.element.querySelectorAll("input")) input.max = weights.layers - 1;
+    layer.bound(weights.layers - 1);
     [layer.element.hidden, head.element.hidden] = [weights.layers < 2, weights.heads < 2];
-    const shown = Math.min(layer.value, weights.layers - 1), chosen = head.value;
+    const shown = layer.value, chosen = head.value;
     if (head.input.options.length !== weights.heads + 1) {
       head.setOptions(heads(weights.heads));
       head.value = +chosen < weights.heads ? chosen : "";

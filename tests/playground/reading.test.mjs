@@ -80,6 +80,8 @@ test("spans inside of spans are a tree, from the first character on, by code poi
   assert.deepEqual(nested(text, [inner, outer, crossing]), [
     { span: outer, inner: [{ text: "😀 " }, { span: inner, inner: [{ text: "New York" }] }, { text: " Times" }] }, { text: "!" }]);
   assert.deepEqual(nested("ab", [{ start: 0, end: 1 }]), [{ span: { start: 0, end: 1 }, inner: [{ text: "a" }] }, { text: "b" }]);
+  const cut = nested("😀win a prize", [{ start: 6, end: 12, label: "b" }, { start: 0, end: 4, label: "a" }, { start: 3, end: 5, label: "across another's border" }]);
+  assert.deepEqual(cut.map(({ text: plain, span, inner }) => [plain ?? inner[0].text, span?.label]), [["😀win", "a"], [" a", undefined], [" prize", "b"]]);
 });
 
 test("bytes of a token are the tokenizer's, or its text's", () => {

@@ -75,6 +75,30 @@ async def test_a_token_shows_the_weights_that_the_api_gives(tab: Opened) -> None
     assert await shown_weights(page) == pytest.approx(percents(mean), abs=0.06)
 
 
+async def test_without_a_token_the_strongest_lines_are_listed(tab: Opened) -> None:
+    """Each as wide as its weight; a token that is kept has the table's lines, too."""
+    page = await tab.open(f"{HEADS}&layer=1&heads=%5B1%5D&limit=1&run=1")
+    await tab.until_done()
+    weights = await weights_of(tab, 1, 1)
+    await page.mouse.move(0, 0)
+    assert await shown_weights(page) == pytest.approx(percents(weights.ravel())[:SIZE], abs=0.06)
+    await page.get_by_text("As a table").first.click()
+    lines = page.get_by_role("region", name="The strongest lines").locator("tbody tr")
+    await expect(lines).to_have_count(SIZE * SIZE)
+    await query(page, 2).click()
+    await expect(lines).to_have_count(SIZE)
+
+
+async def test_an_emptied_text_asks_for_nothing_and_frames_what_was_shown(tab: Opened) -> None:
+    page = await tab.open(f"{HEADS}&run=1")
+    await tab.until_done()
+    requests: list[str] = []
+    page.on("request", lambda request: requests.append(request.url))
+    await page.get_by_label("Text", exact=True).fill("")
+    await expect(page.locator("section[aria-label=Result]")).to_have_class(re.compile("stale"))
+    assert not [url for url in requests if url.endswith("/Attend")]
+
+
 async def test_special_tokens_are_hidden_and_the_rest_is_scaled_to_one(tab: Opened) -> None:
     page = await tab.open(f"{HEADS}&layer=0&heads=%5B0%5D&hide=true&run=1")
     await tab.until_done()

@@ -24,20 +24,20 @@ MOST_MS = 200
 PAGE_LAYERS = [6, 6]  # 12 heads x 128 x 128 values a layer, of which 2^21 have room for ten
 
 
-def session() -> FakeSession:
+def session(layers: int = LAYERS, heads: int = HEADS) -> FakeSession:
     """The head h of layer l looks h + l places ahead, half of it evenly."""
     tensors = tuple(spec(name, "INT64", -1, -1) for name in ("input_ids", "attention_mask"))
 
     def compute(arrays: Arrays) -> dict[str, np.ndarray]:
         rows, size = arrays["input_ids"].shape
-        weights = np.full((rows, LAYERS, HEADS, size, size), 0.5 / size, np.float32)
-        for layer in range(LAYERS):
-            for head in range(HEADS):
+        weights = np.full((rows, layers, heads, size, size), 0.5 / size, np.float32)
+        for layer in range(layers):
+            for head in range(heads):
                 ahead = (np.arange(size) + layer + head) % size
                 weights[:, layer, head, np.arange(size), ahead] += 0.5
         return {"attentions": weights}
 
-    output = spec("attentions", "FP32", -1, LAYERS, HEADS, -1, -1)
+    output = spec("attentions", "FP32", -1, layers, heads, -1, -1)
     return FakeSession(Signature(tensors, (output,)), compute)
 
 
@@ -45,7 +45,9 @@ def SERVE(repository: Path, **settings: Any) -> AbstractAsyncContextManager[Serv
     manifest = reading_manifest("attention", num_layers=LAYERS, num_heads=HEADS)
     for name in ("first", "second"):
         write_model(repository, name, replace(manifest, max_tokens=TOKENS))
-    return serving(repository, FakeSessions(first=session, second=session), **settings)
+    write_model(repository, "small", reading_manifest("attention", num_layers=3, num_heads=2))
+    sessions = FakeSessions(first=session, second=session, small=lambda: session(3, 2))
+    return serving(repository, sessions, **settings)
 
 
 def url_of(text: str, **more: str) -> str:
@@ -152,6 +154,17 @@ async def test_two_models_are_compared_head_by_head(tab: Opened) -> None:
     page = await tab.open(url_of(SHORT, compare="text", other="win"))
     await tab.until_done()
     await expect(page.get_by_text("The texts have 5 and 3 tokens")).to_be_visible()
+
+
+async def test_a_model_with_fewer_heads_has_a_row_for_each_layer_of_both(tab: Opened) -> None:
+    """Of 12 layers of 12 heads and 3 of 2, the six heads that both have are compared."""
+    page = await tab.open(url_of(SHORT, compare="model") + "&with=small")
+    await tab.until_done()
+    await expect(page.locator("figcaption")).to_contain_text("6 heads")
+    await page.get_by_label("Attention of all heads").first.focus()
+    for key in ("ArrowRight", "ArrowDown", "ArrowDown", "ArrowRight"):
+        await page.keyboard.press(key)
+    await expect(page.locator("#announcer")).to_contain_text("Layer 2, head 1")
 
 
 async def test_a_permalink_draws_the_same(tab: Opened) -> None:

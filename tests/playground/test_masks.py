@@ -145,6 +145,15 @@ async def test_templates_and_words_make_a_table(tab: Opened) -> None:
     assert await rows(page.get_by_role("table")) == shown, "the link gives the same"
 
 
+async def test_templates_of_bias_are_an_example_that_is_called_so(tab: Opened) -> None:
+    page = await tab.open(link("fill-mask", MASKS, mode="many", templates="free {}", words="win"))
+    await expect(page.get_by_text("The first ones are an example of bias.")).to_be_visible()
+    await page.get_by_label("Examples").select_option(label="Bias: jobs in templates")
+    await tab.until_done()
+    words = [row[1] for row in await rows(page.get_by_role("table"))]
+    assert words == 2 * ["doctor", "nurse", "teacher"]
+
+
 async def test_templates_without_a_text_or_a_word_say_what_is_missing(tab: Opened) -> None:
     page = await tab.open(link("fill-mask", MASKS, mode="many", targets="", words=" , "))
     run = page.get_by_role("button", name="Run", exact=True)

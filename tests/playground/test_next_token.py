@@ -50,6 +50,24 @@ async def test_the_likeliest_tokens_have_the_probabilities_of_the_api(tab: Opene
     )
 
 
+async def test_the_table_is_one_stop_of_tab_with_arrow_keys_inside(tab: Opened) -> None:
+    """Each row has a token, and a button on each side of its bias."""
+    page = await tab.open(OPENED)
+    await tab.until_done()
+    buttons = page.locator(".shape button")
+    await expect(buttons).to_have_count(3 * 50)
+    await expect(page.locator(".shape button[tabindex='0']")).to_have_count(1)
+    await buttons.first.focus()
+    for key in ("ArrowDown", "ArrowRight", "ArrowRight"):
+        await page.keyboard.press(key)
+    await expect(buttons.nth(5)).to_be_focused()
+    await page.keyboard.press("Enter")  # the row may move up by its bias
+    focused = page.locator(".shape button:focus")
+    await expect(focused).to_have_text("+")
+    await expect(focused.locator("xpath=..")).to_contain_text("1")
+    await expect(page.locator(".shape button[tabindex='0']")).to_have_count(1)
+
+
 async def test_settings_reshape_the_bars_without_a_call(tab: Opened) -> None:
     page = await tab.open(OPENED)
     await tab.until_done()

@@ -1,6 +1,7 @@
 """From sequence to sequence, in a real browser: the output, and where the model looked for it."""
 
 import json
+import re
 from typing import Any
 
 import numpy as np
@@ -43,6 +44,8 @@ async def test_output_and_matrix_are_those_of_the_api(tab: Opened) -> None:
     page = await tab.open(f"{URL}{SOURCE.replace(' ', '+')}&run=1")
     await tab.until_done()
     await expect(page.locator("output.written")).to_have_text(OUTPUT)
+    status = page.locator(".run .status")
+    await expect(status).to_have_text(re.compile("^queue .*, first token .*, in all "))
     assert await cells_of(page) == written(await matrix_of(tab, SOURCE, OUTPUT))
 
 
@@ -124,3 +127,24 @@ async def test_attention_of_an_encoder_decoder_is_of_what_it_writes(tab: Opened)
     for name in ("Queries", "Keys"):
         tokens = page.get_by_role("group", name=name).get_by_role("button")
         await expect(tokens.first).to_be_visible()
+
+
+@pytest.mark.parametrize("screen", ["attention", "heads"])
+async def test_an_example_brings_the_output_that_is_read_again(tab: Opened, screen: str) -> None:
+    """An output that is left of the text before would be shown as that of the example."""
+
+    async def with_examples(route: Route) -> None:
+        answer = await (await route.fetch()).json()
+        for model in answer["models"]:
+            pairs = [("win prize", "prize win"), ("a win", "win a")]
+            model["examples"] = [{"text": text, "text_pair": output} for text, output in pairs]
+        await route.fulfill(json=answer)
+
+    await tab.page.route("**/api/ListModels", with_examples)
+    page = await tab.open(f"#/{screen}?model=crossed")
+    await tab.until_done()
+    output = page.get_by_label("Output that the model reads again")
+    await expect(output).to_have_value("prize win")
+    await page.get_by_label("Examples").select_option(label="a win / win a")
+    await expect(output).to_have_value("win a")
+    await tab.until_done()

@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { fromUtf16, pieces, slice, toUtf16 } from "../../playground/maths/offsets.js";
+import { fromUtf16, slice, toUtf16 } from "../../playground/maths/offsets.js";
 import { parse, write } from "../../playground/maths/permalink.js";
 import { EventReader } from "../../playground/maths/sse.js";
 import { visible } from "../../playground/maths/visible.js";
@@ -14,11 +14,6 @@ test("offsets are code points, and indices halves of astral characters", () => {
   assert.equal(fromUtf16(text, 3), 2);
   assert.equal(slice(text, 2, 5), "ab😀");
   assert.equal(slice(text, 5), "c");
-});
-
-test("a text is cut at spans, also at one that starts at 0", () => {
-  const cut = pieces("😀win a prize", [{ start: 6, end: 12, label: "b" }, { start: 0, end: 4, label: "a" }, { start: 3, end: 5, label: "inside another" }]);
-  assert.deepEqual(cut.map((piece) => [piece.text, piece.span?.label]), [["😀win", "a"], [" a", undefined], [" prize", "b"]]);
 });
 
 test("controls and marks of direction are seen; line breaks only in tokens", () => {
