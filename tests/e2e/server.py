@@ -21,7 +21,7 @@ from prometheus_client.parser import text_string_to_metric_families
 ATTENDANT = Path(sys.executable).with_name("attendant")
 PLAIN = {"COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"}
 START_LIMIT_S = 60.0  # generous: the cores are shared with other tests
-STOP_LIMIT_S = 30.0
+STOP_LIMIT_S = 60.0
 POLL_S = 0.005  # where there is no event to wait for
 READY = re.compile(r"gRPC (\S+)\s+metrics (http://\S+/metrics)")
 HTTP = re.compile(r"HTTP https?://(\S+)")

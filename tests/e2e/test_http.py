@@ -13,6 +13,7 @@ import pytest
 from tests.e2e.graphs import add_sub, write_graph
 from tests.e2e.server import ServerProcess
 from tests.fakes.http import answers
+from tests.fakes.serving import eventually
 
 NUM_CLIENTS = 12
 BODY = json.dumps(
@@ -79,7 +80,7 @@ def test_no_client_of_a_closed_loop_loses_a_request_to_sigterm(
             clients = [
                 asyncio.create_task(_client(host, int(port), counts)) for _ in range(NUM_CLIENTS)
             ]
-            await asyncio.sleep(0.5)
+            await eventually(lambda: counts["200"] > NUM_CLIENTS)
             server.send(signal.SIGTERM)
             await asyncio.wait_for(asyncio.gather(*clients), 30)
 

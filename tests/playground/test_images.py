@@ -63,9 +63,7 @@ async def test_labels_follow_the_drawing_and_are_the_servers(tab: Opened) -> Non
     page = await tab.open("#/images?model=light")
     bodies = sent(page)
     await draw(page, (0.5, 0.2), (0.5, 0.8))
-    await labels_shown(page)
-    await expect(page.get_by_role("button", name="Stop")).to_be_hidden()
-    await asyncio.sleep(0.3)  # runs are at least a tenth of a second apart
+    await tab.rest()
     answer = await tab.call("api/ClassifyImage", bodies[-1])
     expected = {
         each["label"]: f"{100 * each['score']:.1f} %" for each in answer["results"][0]["labels"]
@@ -84,7 +82,7 @@ async def test_a_long_stroke_asks_at_most_ten_times_a_second(tab: Opened) -> Non
     bodies = sent(page)
     started = asyncio.get_running_loop().time()
     await draw(page, *[(0.1 + (index % 10) / 12, 0.1 + index / 50) for index in range(40)])
-    await asyncio.sleep(0.3)
+    await tab.rest()
     took_s = asyncio.get_running_loop().time() - started
     assert 2 <= len(bodies) <= 10 * took_s + 1
 
@@ -96,8 +94,7 @@ async def test_the_pad_is_drawn_on_by_keys_and_undone(tab: Opened) -> None:
     await pad.focus()
     for key in ("Space", "ArrowDown", "ArrowDown", "ArrowDown", "Space"):
         await page.keyboard.press(key)
-    await labels_shown(page)
-    await asyncio.sleep(0.5)  # the last run announces a label
+    await tab.rest()  # the last run announces a label
     await page.keyboard.press("ArrowRight")
     await expect(page.locator("#announcer")).to_have_text("Column 8, row 10, pen up")
     seen = pixels_of(bodies[-1]["images"][0])
@@ -114,7 +111,7 @@ async def test_a_file_is_sent_as_the_model_takes_it_and_inverted_where_asked(tab
     await labels_shown(page)
     assert (pixels_of(bodies[-1]["images"][0]) == SHADES).all()
     await page.get_by_label("Invert light and dark").check()
-    await asyncio.sleep(0.4)
+    await tab.rest()
     assert (pixels_of(bodies[-1]["images"][0]) == 255 - SHADES).all()
 
 
@@ -158,7 +155,7 @@ async def test_attention_over_patches_is_the_servers_by_head_and_patch(tab: Open
     await page.get_by_role("img", name="Attention of the class token").focus()
     for key in ("ArrowRight", "ArrowDown"):
         await page.keyboard.press(key)
-        await asyncio.sleep(0.3)
+        await tab.rest()
     await expect(page.get_by_text("Row 2, column 1 looks most at")).to_be_visible()
     await expect(page).to_have_url(re.compile("patch=3"))
     await page.get_by_role("radio", name="All layers (rollout)").click()

@@ -13,6 +13,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 # 30 minutes of one poll a second: LIVE_POLLS=1800. Histories are full after 60.
 POLLS = int(os.environ.get("LIVE_POLLS", "150"))
 MOST_GROWTH_BYTES = 300_000
+WAIT = "(ms) => new Promise((done) => setTimeout(done, ms))"  # by the clock of the page's own polls
 POLL = """async (count) => {
   const shell = document.querySelector("script[src$='app.js']").src;
   const { poll } = await import(new URL("parts/live_strip.js", shell));
@@ -38,26 +39,25 @@ async def test_numbers_follow_the_calls(tab: Opened) -> None:
 
 
 async def test_it_asks_nothing_while_it_is_paused_or_the_tab_is_hidden(tab: Opened) -> None:
-    asked: list[str] = []
     page = await tab.open("#/models")
     strip = page.get_by_role("contentinfo", name="Live numbers")
     await expect(strip).to_contain_text("Ready")
+    asked: list[str] = []
     page.on("request", lambda made: asked.append(made.url) if "api/live" in made.url else None)
-    await page.wait_for_timeout(1_500)
-    assert asked
+    await page.wait_for_event("request", lambda made: "api/live" in made.url)
     await strip.get_by_role("button", name="Pause").click()
-    await page.wait_for_timeout(300)  # one may be on its way
+    await page.evaluate(WAIT, 300)  # one may be on its way
     asked.clear()
-    await page.wait_for_timeout(1_500)
+    await page.evaluate(WAIT, 1_500)
     assert not asked
     await strip.get_by_role("button", name="Resume").click()
     await page.evaluate("""() => {
         Object.defineProperty(document, "hidden", {value: true, configurable: true});
         document.dispatchEvent(new Event("visibilitychange"));
     }""")
-    await page.wait_for_timeout(300)
+    await page.evaluate(WAIT, 300)
     asked.clear()
-    await page.wait_for_timeout(1_500)
+    await page.evaluate(WAIT, 1_500)
     assert not asked
 
 

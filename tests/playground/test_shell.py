@@ -219,7 +219,8 @@ async def test_a_model_that_is_unloaded_in_mid_stream_is_said(
         async with opened(browser, url) as tab:
             page = await tab.open("#/generate?model=tale&text=once")
             await expect(page.get_by_role("button", name="Generate", exact=True)).to_be_visible()
-            decoder = next(iter(served.decoders))
+            engine: Any = served.app.repository.find("tale")._engine
+            decoder = served.decoders["tale"]
             decoder.hold()
             await page.keyboard.press("Control+Enter")
             await eventually(lambda: served.num_running("tale") >= 1)
@@ -227,7 +228,7 @@ async def test_a_model_that_is_unloaded_in_mid_stream_is_said(
                 "fetch('v2/repository/models/tale/unload', {method: 'POST', body: '{}'})"
             )
             asked = asyncio.ensure_future(unload)
-            await asyncio.sleep(0.5)
+            await eventually(lambda: engine._inbox.is_closing)
             decoder.release()
             await asked
             await expect(page.get_by_role("alert").filter(has_text="stopping")).to_be_visible()

@@ -55,7 +55,7 @@ async def test_one_head_is_shown_and_stays_in_the_permalink(tab: Opened) -> None
     await page.get_by_label("Head", exact=True).select_option("1")
     expected = written(await matrix_of(tab, "win", "win", 1))
     assert await cells_of(page) == expected
-    await page.wait_for_timeout(500)  # the address follows a change
+    await tab.rest()  # the address follows a change
     await page.reload()
     await tab.until_done()
     assert await cells_of(page) == expected

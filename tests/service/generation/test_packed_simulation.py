@@ -7,6 +7,7 @@ changes no token: each sequence says what it says alone, over a fresh cache.
 
 import asyncio
 import os
+import threading
 import time
 from collections import Counter
 from collections.abc import Sequence as Many
@@ -16,6 +17,7 @@ import numpy as np
 import pytest
 
 from service.errors import AttendantError, ModelFailed
+from service.generation.decoder_interface import PackedInputs
 from service.generation.packed_scheduler import PackedPlan, PackedScheduler
 from service.generation.paged_cache import PagedCache
 from service.generation.scheduler import SchedulerLimits
@@ -33,6 +35,7 @@ from tests.fakes.generation import (
     within_patience,
 )
 from tests.fakes.paged import PagedDecoder
+from tests.fakes.sessions import PATIENCE_S
 
 SEEDS = range(int(os.environ.get("SIMULATION_SEEDS", "100")))
 NUM_EVENTS = 100
@@ -286,10 +289,21 @@ def test_the_same_seed_gives_the_same_steps() -> None:
     assert shapes[0] == shapes[1]
 
 
+@dataclass
+class _HeldDecoder(PagedDecoder):
+    """Runs nothing until it may."""
+
+    may_run: threading.Event = field(default_factory=threading.Event)
+
+    def run(self, inputs: PackedInputs) -> np.ndarray:
+        assert self.may_run.wait(PATIENCE_S)
+        return super().run(inputs)
+
+
 async def test_an_engine_over_blocks_gives_each_request_what_it_gets_alone() -> None:
     """Twenty at once on three places; the last leaves before its turn. Then nothing is in use."""
     random = np.random.default_rng(3)
-    decoder = PagedDecoder(24, 8, 3, MAX_PROMPT + MAX_OUTPUT, VOCAB_SIZE)
+    decoder = _HeldDecoder(24, 8, 3, MAX_PROMPT + MAX_OUTPUT, VOCAB_SIZE)
     async with engine_on(decoder, max_prefill_tokens=16, max_draft_tokens=3) as engine:
         sequences: list[Sequence] = []
 
@@ -300,6 +314,8 @@ async def test_an_engine_over_blocks_gives_each_request_what_it_gets_alone() -> 
                 if not leaves:
                     async for _ in generation:
                         pass
+            if leaves:
+                decoder.may_run.set()
 
         prompts = [random.integers(1, VOCAB_SIZE, random.integers(1, 40)) for _ in range(20)]
         tasks = [ask(ids.tolist(), leaves=index == 19) for index, ids in enumerate(prompts)]
