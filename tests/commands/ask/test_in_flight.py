@@ -86,13 +86,15 @@ def test_only_texts_that_are_refused_have_no_answer() -> None:
 
 @pytest.mark.parametrize("status", ["NOT_FOUND", "UNAVAILABLE", "INTERNAL"])
 def test_what_is_wrong_with_all_requests_ends_it(status: str) -> None:
-    def ask(_: Sequence[str]) -> list[int]:
+    asked: list[int] = []  # texts of each request
+
+    def ask(texts: Sequence[str]) -> list[int]:
+        asked.append(len(texts))
         raise CallError(status, "")
 
-    began_s = time.monotonic()
     with pytest.raises(CallError):
         answers_of(ask, ["a"] * 100)
-    assert time.monotonic() - began_s < 1.0, "it asked again"
+    assert len(asked) <= 2, "it asked again"
 
 
 def test_a_full_server_is_asked_again_and_one_that_is_away_where_it_was_there() -> None:

@@ -149,9 +149,9 @@ def test_a_long_request_is_read_as_protobuf_reads_it() -> None:
 def test_counting_stops_at_the_bound(unit: bytes) -> None:
     """8 MiB of the smallest things there are, against a bound of 10,000: in a tenth of a second."""
     content = unit * (2**23 // len(unit))
-    started_s = time.monotonic()
+    started_s = time.thread_time()
     assert LIMIT < count_parts(content, INFER, LIMIT) <= LIMIT + 3
-    assert time.monotonic() - started_s < 1.0
+    assert time.thread_time() - started_s < 1.0
 
 
 def test_packed_numbers_count_by_their_bytes() -> None:

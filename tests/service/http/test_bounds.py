@@ -47,9 +47,8 @@ async def test_headers_have_a_deadline(served: Served, sent: bytes) -> None:
 
 
 async def test_headers_that_trickle_have_the_same_deadline(served: Served) -> None:
-    trickle = [b"GET /ping HTTP/1.1\r\n"] + [b"x: a\r\n"] * 100
+    trickle = [b"GET /ping HTTP/1.1\r\n"] + [b"x: a\r\n"] * 500  # in at least 10 s
     reader, writer = await asyncio.open_connection("127.0.0.1", port_of(served))
-    started_s = time.monotonic()
 
     async def send() -> None:
         for piece in trickle:
@@ -58,7 +57,7 @@ async def test_headers_that_trickle_have_the_same_deadline(served: Served) -> No
 
     sending = asyncio.create_task(send())
     received = await within_patience(reader.read())
-    assert time.monotonic() - started_s < 1.5
+    assert not sending.done()
     assert answers(received)[0].status == 408
     sending.cancel()
     writer.close()
