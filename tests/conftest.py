@@ -1,7 +1,10 @@
 """What holds for every test: one thread for PyTorch, SIGINT as a terminal has it, and no width."""
 
+import gc
 import os
 import signal
+
+import pytest
 
 # Before torch is imported, and for the commands that tests start. Networks as small as those of
 # tests gain nothing from threads, which wait for each other for longer than they compute.
@@ -16,3 +19,21 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # tests, where it would outweigh the width that a test gives to a command.
 for size in ("COLUMNS", "LINES"):
     os.environ.pop(size, None)
+
+
+# Ten thousand tests and the libraries that they import are millions of objects, and a server looks
+# for garbage whenever it closes a model. So what is alive after the collection of tests, and after
+# each file, is looked at once.
+def pytest_collection_finish() -> None:
+    _set_aside()
+
+
+@pytest.hookimpl(trylast=True)  # when the file's servers are gone
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    if nextitem is None or nextitem.path != item.path:
+        _set_aside()
+
+
+def _set_aside() -> None:
+    gc.collect()
+    gc.freeze()
