@@ -8,6 +8,8 @@ the whole batch.) Yao et al. 2022, ZeroQuant, section 3.2, call it token-wise qu
     x -> Abs -> ReduceMax -> largest [.., 1];  x / largest -> QuantizeLinear -> uint8 [.., K]
     MatMulIntegerToFloat with int8 [K, N] -> times largest -> float32 [.., N]
 
+A table of word vectors that is the output layer too is held once (`tied_tables.py`).
+
 A token of zeros is divided by zero; what becomes of that is a number, and then is multiplied by
 zero. Weights are rounded to +-127, their products fit int32 up to K = 66,000.
 """
@@ -20,6 +22,7 @@ import onnx
 from onnx import NodeProto, helper, numpy_helper
 
 from export.precision.blocks import with_products_as_matmul
+from export.precision.tied_tables import share_tied_tables
 
 MICROSOFT = "com.microsoft"
 LARGEST = 127  # of a rounded weight or activation, on both sides of zero
@@ -58,6 +61,7 @@ def quantize_rows(model: onnx.ModelProto) -> onnx.ModelProto:
     kept = [tensor for tensor in (*graph.initializer, *constants) if tensor.name in left]
     del graph.initializer[:]
     graph.initializer.extend(kept)
+    share_tied_tables(copied)
     if MICROSOFT not in {opset.domain for opset in copied.opset_import}:
         copied.opset_import.append(helper.make_opsetid(MICROSOFT, 1))
     return copied
