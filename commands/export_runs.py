@@ -22,6 +22,7 @@ from models.data.datasets import Example as LabelledExample
 from models.data.datasets import read_dataset
 from models.networks.vit import VisionTransformer
 from service.contract.manifest import Example
+from service.runtime.session import num_bytes_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +99,8 @@ def export_table(exported: Exported) -> Table:
     manifest = exported.manifest
     columns = list(manifest.graphs.values())
     table.add_row("precision", *(column.kind for column in columns))
+    sizes = [num_bytes_of(exported.folder / filename) for filename in manifest.graphs]
+    table.add_row("MiB", *(f"{size / 2**20:.1f}" for size in sizes))
     measured = [
         column.fused
         | {key.replace("_", " "): value for key, value in column.parity.items()}

@@ -99,7 +99,9 @@ class ExportSettings(Settings):
     kv_cache: Literal["float", "int8"] = setting(
         "float",
         "Decoders: type of the KV cache of quantized graphs. With int8, a sequence takes a quarter "
-        "of the memory and is generated faster, but the weights are held twice.",
+        "of the memory and is generated faster, but weights are held twice in memory. Its scales "
+        "are measured on the texts of --calibration, joined to rows as long as the context: texts "
+        "that are not those of --held-out.",
     )
     example: str = setting("", "Text to try the model with; by default the first of its examples.")
     examples: tuple[Example, ...] = setting((), "Examples, in place of general texts.")

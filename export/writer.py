@@ -23,7 +23,7 @@ from tokenizers import Tokenizer
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from export.errors import ExportError
-from export.graphs.files import save
+from export.graphs.files import num_bytes, save, save_sharing
 from export.settings import GraphKind
 from models.writing import writing
 from service.contract.conversation import TOKENIZER_CONFIG
@@ -106,7 +106,7 @@ class ExportedModel:
         graphs = [self.graph, self.encoder, self.prefill]
         for built in self.variants:
             graphs += [built.graph, built.prefill, built.encoder]
-        return sum(graph.ByteSize() for graph in graphs if graph is not None)
+        return sum(num_bytes(graph) for graph in graphs if graph is not None)
 
 
 def write_model(
@@ -166,9 +166,10 @@ def _write_version(exported: ExportedModel, folder: Path) -> None:
 
 
 def _write_graphs(graph: onnx.ModelProto, prefill: onnx.ModelProto | None, path: Path) -> None:
-    save(graph, path)
-    if prefill is not None:
-        save(prefill, path.with_suffix(PREFILL_SUFFIX))
+    if prefill is None:
+        save(graph, path)
+    else:
+        save_sharing({path: graph, path.with_suffix(PREFILL_SUFFIX): prefill}, path)
 
 
 def _write_model_files(

@@ -10,7 +10,6 @@ exponentials, which makes them probabilities, instead of the whole row.
     log_sum     [N]     float32, log(sum(exp(logits)))
 """
 
-import copy
 from collections.abc import Iterator
 
 import numpy as np
@@ -18,7 +17,7 @@ import onnx
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 from onnx.helper import make_tensor_value_info
 
-from export.graphs.files import check
+from export.graphs.files import check, copy_of
 
 LOGITS, TOP_LOGITS, TOP_IDS, LOG_SUM = "logits", "top_logits", "top_ids", "log_sum"
 # More than top_k is usually set to; a request that needs more tokens reads whole rows.
@@ -29,7 +28,7 @@ def with_candidates(
     model: onnx.ModelProto, num_candidates: int = NUM_CANDIDATES
 ) -> onnx.ModelProto:
     """A copy of a decoder's graph that gives the likeliest tokens too, at most its vocabulary."""
-    copied = copy.deepcopy(model)
+    copied = copy_of(model)
     graph = copied.graph
     (logits,) = (output for output in graph.output if output.name == LOGITS)
     rows, vocab = logits.type.tensor_type.shape.dim

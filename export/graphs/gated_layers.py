@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from models.networks.llama import GatedFeedForward, GroupedAttentionCore, Rope
+from models.networks.llama import NO_ROPE, GatedFeedForward, GroupedAttentionCore, Llama, Rope
 
 
 class RopeTables:
@@ -68,3 +68,14 @@ def grouped_options(core: GroupedAttentionCore) -> dict[str, Any]:
     if core.rope is not None:
         options["do_rotary"] = 1
     return options
+
+
+def rotated_pairs(network: nn.Module) -> list[int]:
+    """The number of rotated pairs of each layer's heads; empty for a network without ropes."""
+    if not isinstance(network, Llama):
+        return []
+    ropes = [
+        network.config.ropes[index] if index != NO_ROPE else None
+        for index in network.config.layer_ropes
+    ]
+    return [0 if rope is None else len(rope.inverse_frequencies) for rope in ropes]

@@ -11,6 +11,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import onnx
@@ -18,12 +20,12 @@ import torch
 from torch import Tensor, nn
 
 from export.errors import ExportError
-from export.graphs.files import check
+from export.graphs.files import MAX_MESSAGE_BYTES, check, num_bytes, save
 from export.graphs.fused_attention import Packing, Padded, fuse_attention
 from export.graphs.lstm import emit_lstms
 from export.settings import Operator
 from models.networks.heads import TextNetwork
-from service.contract.manifest import Precision
+from service.contract.manifest import MODEL_FILENAME, Precision
 from service.runtime.cpus import available_cpus
 from service.runtime.session import OnnxSession, SessionOptions
 
@@ -173,6 +175,12 @@ def clean(model: onnx.ModelProto, inputs: Sequence[str], outputs: Sequence[str])
     return model
 
 
-def open_session(model: onnx.ModelProto) -> OnnxSession:
+def open_session(model: onnx.ModelProto, max_bytes: int = MAX_MESSAGE_BYTES) -> OnnxSession:
     """A graph held in memory, as the server computes it."""
-    return OnnxSession(model.SerializeToString(), SessionOptions(num_threads=available_cpus()))
+    options = SessionOptions(num_threads=available_cpus())
+    if num_bytes(model) <= max_bytes:
+        return OnnxSession(model.SerializeToString(), options)
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / MODEL_FILENAME
+        save(model, path, max_bytes)
+        return OnnxSession(path, options)

@@ -3,20 +3,22 @@
 Each value is rounded to its channel's scale, which is constant: what a channel held at most in
 sample texts stands for 127, and what is larger is cut off. The operator reads and writes the cache
 as it is (`k_scale`, `v_scale`, `kv_cache_bit_width`), so the rest of the graph stays. Keys
-have a few channels that are always large, hence a scale for each (Liu et al. 2024, KIVI).
+have a few channels that are always large, hence a scale for each (Liu et al. 2024, KIVI). Keys that
+are rotated are rounded behind the rotation, as the operator has them in the cache.
 
 https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md
 """
 
-# ruff: noqa: N806 - suffixes are array layouts: H heads, S tokens, Dh head size
+# ruff: noqa: N806 - suffixes are array layouts: H heads, S tokens, Dh head size, R pairs
 
-import copy
+from collections.abc import Sequence
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from export.graphs.cached_decoder import OPERATOR
+from export.graphs.files import copy_of
 
 MAX_STEP = 127  # of a rounded value, on both sides of zero
 LEAST = 1e-6  # of a channel that sample texts leave at zero: a scale is no zero
@@ -33,9 +35,24 @@ def scales_of(largest: Largest) -> dict[str, np.ndarray]:
     }
 
 
+def at_all_places(largest: Largest, num_pairs: Sequence[int]) -> Largest:
+    """Bounds for keys at places where no sample was, by the rotated pairs of each layer.
+
+    A rotation turns the two values of a pair into each other and leaves the pair's length, which is
+    at most that of both channels' largest values.
+    """
+    lifted = dict(largest)
+    for layer, pairs in enumerate(num_pairs):
+        name = f"present.{layer}.key"
+        first_HR, second_HR, rest = np.split(largest[name], [pairs, 2 * pairs], axis=1)
+        length_HR = np.hypot(first_HR, second_HR)
+        lifted[name] = np.concatenate([length_HR, length_HR, rest], axis=1)
+    return lifted
+
+
 def with_int8_cache(model: onnx.ModelProto, largest: Largest) -> onnx.ModelProto:
     """A copy of `model` that takes and gives its cache in int8."""
-    copied, scales = copy.deepcopy(model), scales_of(largest)
+    copied, scales = copy_of(model), scales_of(largest)
     graph = copied.graph
     for node in graph.node:
         if node.op_type != OPERATOR:

@@ -3,33 +3,37 @@
 The operator that reads such a cache works token by token: that is right for decoding, where memory
 bounds, and slow for a prompt, where arithmetic does. Here the tokens of all prompts lie one after
 the other, and attention is ONNX's, over the keys and values of this run, rounded as the decoder
-will read them. They are given back, and the server puts them into the cache.
+will read them: keys after they were rotated. They are given back, and the server puts them into the
+cache. Products are those of the decoder's own graph, so that the two graphs share their weights.
 
     input_ids, attention_mask [B, S]         int64, right-padded
     logits [B, V]                            float32, of each row's last token
-    present.{i}.key and .value [1, N, D]     int8, of the N tokens of all rows
+    present.{i}.key and .value [1, N, E]     int8, of the N tokens of all rows
 """
-# ruff: noqa: N803, N806 - suffixes are array layouts, see above; D = H * Dh hidden size
+# ruff: noqa: N803, N806 - suffixes are array layouts, see above; D hidden size, E = Hkv * Dh
 
 import copy
+from functools import partial
 
 import numpy as np
 import onnx
 import torch
 from torch import Tensor, nn
 
-from export.graphs.fused_attention import FusedAttention, OneToken, Packing
+from export.graphs.cached_decoder import CachedAttention, CachedDecoder, DecoderNetwork, check_sizes
+from export.graphs.fused_attention import Packing
 from export.graphs.graph import check_fused, trace_texts
 from export.graphs.int8_cache import MAX_STEP, Largest, scales_of
-from export.settings import Operator
-from models.networks.gpt import GPT, DecoderLayer
+from models.networks.gpt import DecoderLayer
+from models.networks.llama import LlamaLayer
 from service.generation.decoder import TEXT_INPUTS, cache_names
 
-OPERATOR: Operator = "Attention"
+OPERATOR = "Attention"
 
 
-def trace_prefill(network: GPT, largest: Largest) -> onnx.ModelProto:
+def trace_prefill(network: DecoderNetwork, largest: Largest) -> onnx.ModelProto:
     """The graph, or `ExportError` unless each layer's attention became one node."""
+    check_sizes(network)
     num_layers = network.config.num_layers
     caches = [present for _, present in cache_names(num_layers)]
     scales = scales_of(largest)
@@ -39,65 +43,143 @@ def trace_prefill(network: GPT, largest: Largest) -> onnx.ModelProto:
     return model
 
 
-class _Prefill(nn.Module):
-    """The network's own weights and layers over packed tokens; what is cached is given back.
+class _Prefill(CachedDecoder):
+    """The decoder's own layers over packed tokens; what is cached is given back.
 
     Of the last layer only keys and values are computed for all tokens: only last ones are read.
     """
 
-    def __init__(self, network: GPT, scales: list[np.ndarray]) -> None:
-        super().__init__()
-        self.network = network
-        self.attentions = nn.ModuleList()
-        for index, layer in enumerate(network.layers):
-            assert isinstance(layer, DecoderLayer)
-            self.attentions.append(_RoundedAttention(layer, *scales[2 * index : 2 * index + 2]))
+    def __init__(self, network: DecoderNetwork, scales: list[np.ndarray]) -> None:
+        super().__init__(network, _PromptAttention)
+        for index, attention in enumerate(self.attentions):
+            assert isinstance(attention, _PromptAttention)
+            attention.round_to(*scales[2 * index : 2 * index + 2])
 
-    def forward(self, input_ids_BS: Tensor, attention_mask_BS: Tensor) -> tuple[Tensor, ...]:
-        network, packing = self.network, Packing(attention_mask_BS)
-        hidden_BSD = network.words(input_ids_BS) + network.positions(input_ids_BS.shape[1])
-        hidden_1ND = packing.pack(hidden_BSD)
+    def forward(  # type: ignore[override]
+        self, input_ids_BS: Tensor, attention_mask_BS: Tensor
+    ) -> tuple[Tensor, ...]:
+        network, rows = self.network, _Rows(attention_mask_BS)
+        hidden_1ND = network.embedded(rows.packed(input_ids_BS), rows.places_1N)
         presents: list[Tensor] = []
-        place: Packing | OneToken = packing
         last = len(self.attentions) - 1
         for index, (layer, attention) in enumerate(
             zip(network.layers, self.attentions, strict=True)
         ):
-            assert isinstance(layer, DecoderLayer)
-            if index == last:
-                keys_1ND = layer.attention_norm(hidden_1ND)
-                place = OneToken(packing, hidden_1ND, place=-1, keys_1ND=keys_1ND)
-                hidden_1ND = place.hidden_1BD
-            attended_1ND, *present = attention(layer.attention_norm(hidden_1ND), place)
-            hidden_1ND = hidden_1ND + attended_1ND
-            hidden_1ND = hidden_1ND + layer.feed_forward(layer.feed_forward_norm(hidden_1ND))
-            presents += present
-        return network.logits(network.norm(hidden_1ND.squeeze(0))), *presents
+            assert isinstance(layer, DecoderLayer | LlamaLayer)
+            assert isinstance(attention, _PromptAttention)
+            if index < last:
+                attend = partial(attention.over, rows, presents)
+                hidden_1ND = layer.around(attend, hidden_1ND)
+            else:
+                norm = layer.attention_norm
+                source_1ND = hidden_1ND if norm is None else norm(hidden_1ND)
+                attend = partial(attention.of_last, rows, presents, source_1ND)
+                hidden_1ND = layer.around(attend, rows.packing.one_each(hidden_1ND, place=-1))
+        return network.logits(network.norm(hidden_1ND.squeeze(0))).float(), *presents
 
 
-class _RoundedAttention(FusedAttention):
+class _Rows:
+    """The places of a batch's tokens, and what each may look at."""
+
+    def __init__(self, attention_mask_BS: Tensor) -> None:
+        self.packing = Packing(attention_mask_BS)
+        num_tokens = self.packing.position_N.shape[0]
+        torch._check(num_tokens > 1)  # noqa: SLF001 - public by its documentation: norms ask it
+        self.mask_BS = attention_mask_BS
+        self.places_S = torch.arange(attention_mask_BS.shape[1])
+        self.places_1N = self.packed(self.places_S.expand_as(attention_mask_BS))
+
+    def packed(self, values_BS: Tensor) -> Tensor:
+        """[1, N]."""
+        return values_BS.flatten().index_select(0, self.packing.position_N).unsqueeze(0)
+
+    def within(self, window: int) -> Tensor | None:
+        """Bool [S, S]: whether a query sees a key; None where it sees all before it."""
+        if not window:
+            return None
+        behind_SS = self.places_S[:, None] - self.places_S[None, :]
+        return (behind_SS >= 0) & (behind_SS < window)
+
+    def of_last(self, window: int) -> Tensor:
+        """Bool [B, 1, 1, S]: the keys that each row's last token sees."""
+        seen_BS = self.packing.keys
+        if window:
+            lengths_B1 = self.mask_BS.sum(dim=1, keepdim=True)
+            seen_BS = seen_BS & (self.places_S >= lengths_B1 - window)
+        return seen_BS[:, None, None, :]
+
+
+class _PromptAttention(CachedAttention):
     """A layer's attention, with keys and values as the cache will have them."""
 
-    def __init__(self, layer: DecoderLayer, key: np.ndarray, value: np.ndarray) -> None:
-        super().__init__(layer.attention, OPERATOR)
-        self.scales_D = nn.ParameterList(
-            nn.Parameter(torch.from_numpy(scale.reshape(-1))) for scale in (key, value)
+    def round_to(self, key_HDh: np.ndarray, value_HDh: np.ndarray) -> None:
+        """Take the value of a step of each channel."""
+        self.scales_E = nn.ParameterList(
+            nn.Parameter(torch.from_numpy(scale_HDh.reshape(-1)))
+            for scale_HDh in (key_HDh, value_HDh)
         )
 
-    def forward(  # type: ignore[override]
-        self, hidden_1ND: Tensor, packing: Packing | OneToken, is_causal: bool = True
+    def over(self, rows: _Rows, presents: list[Tensor], hidden_1ND: Tensor) -> Tensor:
+        """[1, N, D]; what is cached goes to the end of `presents`."""
+        query_1NQ, key_BSE, value_BSE = self._projected(rows, presents, hidden_1ND)
+        mask_SS = rows.within(self.options.get("local_window_size", 0))
+        query_BSQ = rows.packing.unpack(query_1NQ)
+        context_BSQ = self._attend(query_BSQ, key_BSE, value_BSE, mask_SS)
+        output_1ND: Tensor = self.output(rows.packing.pack(context_BSQ))
+        return output_1ND
+
+    def of_last(self, rows: _Rows, presents: list[Tensor], source_1ND: Tensor, _: Tensor) -> Tensor:
+        """[1, B, D], of each row's last token, which looks back at all of its row."""
+        query_1NQ, key_BSE, value_BSE = self._projected(rows, presents, source_1ND)
+        packing = rows.packing
+        query_B1Q = packing.rows_apart(packing.one_each(query_1NQ, place=-1))
+        mask_B11S = rows.of_last(self.options.get("local_window_size", 0))
+        context_B1Q = self._attend(query_B1Q, key_BSE, value_BSE, mask_B11S)
+        output_1BD: Tensor = self.output(packing.rows_together(context_B1Q))
+        return output_1BD
+
+    def _projected(
+        self, rows: _Rows, presents: list[Tensor], hidden_1ND: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """The output [1, N, D], or [1, B, D] of last tokens; and what is cached, [1, N, D]."""
-        query = packing.unpack_queries(self.query(hidden_1ND))
-        source_1ND = packing.keys_from(hidden_1ND)
-        rounded = [
-            (project(source_1ND) * (1 / scale_D)).round().clamp(-MAX_STEP - 1, MAX_STEP)
-            for project, scale_D in zip((self.key, self.value), self.scales_D, strict=True)
-        ]
-        key, value = (
-            packing.unpack(steps_1ND * scale_D)
-            for steps_1ND, scale_D in zip(rounded, self.scales_D, strict=True)
+        """Queries packed, and keys and values padded, as they are after rounding."""
+        parts = torch.split(self.query_key_value(hidden_1ND), self.sizes, dim=-1)
+        query_1NQ, key_1NE, value_1NE = parts
+        if self.norms:
+            of_queries, of_keys = self.norms
+            query_1NQ, key_1NE = of_queries(query_1NQ), of_keys(key_1NE)
+        query_1NQ = self._rotated(query_1NQ, rows, self.options["num_heads"])
+        key_1NE = self._rotated(key_1NE, rows, self.options["kv_num_heads"])
+        padded = []
+        for states_1NE, scale_E in zip((key_1NE, value_1NE), self.scales_E, strict=True):
+            steps_1NE = (states_1NE * (1 / scale_E)).round().clamp(-MAX_STEP - 1, MAX_STEP)
+            presents.append(steps_1NE.to(torch.int8))
+            padded.append(rows.packing.unpack(steps_1NE * scale_E))
+        key_BSE, value_BSE = padded
+        return query_1NQ, key_BSE, value_BSE
+
+    def _rotated(self, states_1NE: Tensor, rows: _Rows, num_heads: int) -> Tensor:
+        if not self.tables:
+            return states_1NE
+        cosines, sines = self.tables
+        return torch.onnx.ops.rotary_embedding(
+            states_1NE,
+            cosines,
+            sines,
+            rows.places_1N,
+            num_heads=num_heads,
+            rotary_embedding_dim=2 * cosines.shape[1],
         )
-        context_BSD = self.emit(query, key, value, packing.mask(is_causal))
-        output_1ND: Tensor = self.output(packing.pack(context_BSD))
-        return output_1ND, *(steps_1ND.to(torch.int8) for steps_1ND in rounded)
+
+    def _attend(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
+        """Causal without a mask."""
+        return torch.onnx.ops.attention(
+            query,
+            key,
+            value,
+            mask,
+            q_num_heads=self.options["num_heads"],
+            kv_num_heads=self.options["kv_num_heads"],
+            scale=self.options["scale"],
+            softcap=self.options.get("softcap", 0.0),
+            is_causal=mask is None,
+        )[0]

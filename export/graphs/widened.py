@@ -5,17 +5,17 @@ held is wider. So what is compared with PyTorch is the graph that is written, bu
 of what it computes in between. docs/cuda.md says what was verified on CUDA.
 """
 
-import copy
-
 import onnx
 from onnx import AttributeProto, GraphProto, TensorProto, numpy_helper
+
+from export.graphs.files import copy_of
 
 NARROW = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
 
 
 def widened(model: onnx.ModelProto) -> onnx.ModelProto:
     """A copy of `model` in which float16 and bfloat16 are float32, weights and values alike."""
-    copied = copy.deepcopy(model)
+    copied = copy_of(model)
     graph: GraphProto = copied.graph
     for tensor in graph.initializer:
         _widen_tensor(tensor)

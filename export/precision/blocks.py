@@ -12,6 +12,7 @@ import onnx
 from onnx import numpy_helper
 
 from export.errors import ExportError
+from export.graphs.files import copy_of
 
 BLOCK_SIZE = 32  # weights that share a scale
 INT8_ACTIVATIONS = 4  # MatMulNBits' accuracy_level: products are of int8
@@ -49,8 +50,7 @@ def with_products_as_matmul(model: onnx.ModelProto) -> onnx.ModelProto:
 
     There is one where the output layer shares the word vectors.
     """
-    copied = onnx.ModelProto()
-    copied.CopyFrom(model)
+    copied = copy_of(model)
     weights = {tensor.name: tensor for tensor in copied.graph.initializer}
     for node in copied.graph.node:
         is_transposed = any(a.name == "transB" and a.i for a in node.attribute)

@@ -21,6 +21,7 @@ import onnx
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 from export.errors import ExportError
+from export.graphs.files import copy_of
 from export.graphs.graph import open_session
 
 MICROSOFT = "com.microsoft"
@@ -62,8 +63,7 @@ def quantize_static(
     if not products:
         raise ExportError("the graph multiplies nothing with weights, so int8 has nothing to round")
     ranges = _observe(model, list(products), calibration)
-    quantized = onnx.ModelProto()
-    quantized.CopyFrom(model)
+    quantized = copy_of(model)
     replaced: dict[str, list[NodeProto]] = {}  # by the first output of the node replaced
     for activation, group in products.items():
         rounding = _choose_rounding(*ranges[activation], [each.weights_KN for each in group])
@@ -116,8 +116,7 @@ def _observe(
     calibration: Iterable[Mapping[str, np.ndarray]],
 ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """Least and largest value [K] of each channel of activations [..., K] of the float graph."""
-    probe = onnx.ModelProto()
-    probe.CopyFrom(model)
+    probe = copy_of(model)
     known = {end.name for end in model.graph.input}
     computed = [name for name in activations if name not in known]
     outputs = {output.name for output in model.graph.output}

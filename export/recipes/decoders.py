@@ -9,7 +9,6 @@ from functools import cached_property
 
 import numpy as np
 import onnx
-from torch import nn
 
 from export.checks.decoding import ParityLimits, measure_parity
 from export.checks.paged_decoding import check_paged
@@ -19,8 +18,9 @@ from export.errors import ExportError
 from export.examples import BEGINNINGS, example_fields, of_texts
 from export.graphs.cached_decoder import OPERATOR, DecoderNetwork, trace_decoder
 from export.graphs.candidates import with_candidates
+from export.graphs.gated_layers import rotated_pairs
 from export.graphs.graph import check_fused, fused_ops
-from export.graphs.int8_cache import Largest, with_int8_cache
+from export.graphs.int8_cache import Largest, at_all_places, with_int8_cache
 from export.graphs.paged_decoder import trace_paged_decoder
 from export.graphs.prefill import trace_prefill
 from export.graphs.widened import widened
@@ -36,7 +36,6 @@ from models.networks.llama import Llama
 from service.contract.manifest import GraphDevice, Manifest, Precision, Variant
 from service.contract.precision import HALF
 
-MAX_GRAPH_BYTES = 2**31 - 2**20  # protobuf's limit, and room for the nodes
 UNLIMITED = float("inf")
 # Where activations are rounded too, a difference in a sum's last bit can move a value to the next
 # step and a logit by a hundredth: prefill and decoding then choose otherwise where two tokens are
@@ -68,7 +67,6 @@ def export_decoder(
     if held_out.text is not None:
         ids = checkpoint.tokenizer.encode(held_out.text).ids
         windows = windows_of(ids, network.config.max_positions)
-    check_size(network)
     kinds = settings.graphs(AUTO, "paged")
     if isinstance(network, Llama):
         check_llama(settings)
@@ -185,7 +183,6 @@ class _Decoder:
         if precision in FLOAT:
             return graph, None
         if self.settings.kv_cache == "int8":
-            assert isinstance(network, GPT), "`check_llama` refuses others"
             largest = self._largest_cached(graph)
             self.on_step(f"{precision}: tracing the graph for prompts")
             graph = with_int8_cache(graph, largest)
@@ -207,7 +204,10 @@ class _Decoder:
         return network_perplexity(self.network, self.windows)
 
     def _largest_cached(self, graph: onnx.ModelProto) -> Largest:
-        """The largest values by the float32 graph, over the joined sample texts."""
+        """The largest values by the float32 graph, over the joined sample texts.
+
+        Where these are shorter than the context, keys have bounds for the places behind them.
+        """
         most = self.checkpoint.max_tokens
         samples = sample_rows(self.checkpoint.tokenizer, self.settings.calibration, most)
         ids = [token_id for row in (*samples.calibration, *samples.checked) for token_id in row]
@@ -215,9 +215,10 @@ class _Decoder:
             raise ExportError("the texts to calibrate on have no tokens, at least 1 is needed")
         rows = [ids[start : start + most] for start in range(0, len(ids), most)]
         what = "measuring keys and values"
-        return largest_values(
+        largest = largest_values(
             graph, rows, lambda done: self.on_step(f"{what}: {done} of {len(rows)} rows of samples")
         )
+        return largest if len(ids) >= most else at_all_places(largest, rotated_pairs(self.network))
 
     def _perplexity(self, graph: onnx.ModelProto, windows: np.ndarray) -> dict[str, float]:
         """Perplexity of the network and of the graph."""
@@ -232,8 +233,6 @@ class _Decoder:
 
 def check_llama(settings: ExportSettings) -> None:
     """Raise `ExportError` for what only GPT's decoders have so far."""
-    if settings.kv_cache == "int8":
-        raise ExportError("kv_cache is int8, which decoders with rotary positions do not have yet")
     if settings.target != "cpu":
         raise ExportError(
             f"target is {settings.target}, but decoders with rotary positions are exported for the "
@@ -245,15 +244,6 @@ def check_cost(variant: Variant) -> None:
     """Raise `ExportError` for an unrequested precision whose cost is not known."""
     if variant.precision not in HALF and not variant.perplexity:
         raise ExportError("no held-out text to measure its perplexity on")
-
-
-def check_size(network: nn.Module) -> None:
-    """A graph is one protobuf message on its way, whatever it is quantised to in the end."""
-    num_bytes = sum(weight.numel() * 4 for weight in network.parameters())
-    if num_bytes >= MAX_GRAPH_BYTES:
-        raise ExportError(
-            f"the weights take {num_bytes} bytes in float32, and a graph holds {MAX_GRAPH_BYTES}"
-        )
 
 
 def _quantize(graph: onnx.ModelProto, precision: Precision) -> onnx.ModelProto:

@@ -16,7 +16,6 @@ from export.graphs.candidates import with_candidates
 from export.graphs.encoder_decoder import trace_encoder, trace_target_decoder
 from export.graphs.graph import DTYPES, fused_ops
 from export.graphs.widened import widened
-from export.recipes.decoders import check_size
 from export.settings import ExportSettings, GraphKind, HeldOut, OnStep, check_float, versions
 from export.writer import Built, ExportedModel, build_graphs
 from models.checkpoints.checkpoint import Checkpoint
@@ -38,7 +37,6 @@ def export_encoder_decoder(
         raise ExportError("held-out text is for decoders that continue texts; this one needs pairs")
     check_float(settings, "an encoder-decoder's")
     kinds = settings.graphs(("fp32",))
-    check_size(network)
     graphs = build_graphs(kinds, lambda kind: _build(network, kind, on_step), lambda _: None)
     config = network.config
     manifest = Manifest(

@@ -28,6 +28,7 @@ from service.runtime import cuda
 from service.runtime.assignment import CPU_PROVIDER, AssignedNode, fallback
 from service.runtime.binding import ONNX_BFLOAT16, Binding, Bound
 from service.runtime.device_errors import failing_as_run, failure_of_run, reason_of_load
+from service.runtime.shared_tables import TABLES_SUFFIX, WEIGHTS_SUFFIX, SharedTables
 
 BUILDS = ("onnxruntime", "onnxruntime-gpu", "onnxruntime-openvino")
 ERRORS_ONLY = 3  # of ONNX Runtime's levels of severity
@@ -162,17 +163,26 @@ def load_error(graph: Path | bytes, text: str, options: SessionOptions) -> LoadE
 class OnnxSession:
     """An `onnxruntime.InferenceSession`; `signature` is read once from the graph."""
 
-    def __init__(self, graph: Path | bytes, options: SessionOptions) -> None:
+    def __init__(
+        self, graph: Path | bytes, options: SessionOptions, tables: SharedTables | None = None
+    ) -> None:
+        """`tables` are those of another session, where the two graphs share them."""
+        if tables is None and isinstance(graph, Path):
+            tables = SharedTables.beside(graph)
+        self.tables = tables  # as long as the session, which looks into them
         self._ort = ort = load_onnxruntime()
         self._device = options.device
         self._device_id = options.device_id
         self._run_entries = options.tuning.run_entries
         name = _name_of(graph)
         providers = providers_for(options, ort.get_available_providers())
+        ort_options = _ort_options(ort, options)
+        if tables is not None:
+            tables.give_to(ort_options)
         try:
             # Its fallback would open the graph again on the CPU, here or in the middle of a run.
             self._session = ort.InferenceSession(
-                graph, _ort_options(ort, options), providers=providers, enable_fallback=0
+                graph, ort_options, providers=providers, enable_fallback=0
             )
         except Exception as error:  # ORT's errors share no narrower base class
             raise load_error(graph, str(error), options) from error
@@ -321,7 +331,9 @@ def num_bytes_of(graph: Path | bytes) -> int:
     """The size of a graph with its weights, which may lie in files beside it."""
     if isinstance(graph, bytes):
         return len(graph)
-    return sum(file.stat().st_size for file in graph.parent.glob(f"{graph.name}*"))
+    beside = (graph.with_suffix(suffix) for suffix in (WEIGHTS_SUFFIX, TABLES_SUFFIX))
+    files = (*graph.parent.glob(f"{graph.name}*"), *(file for file in beside if file.is_file()))
+    return sum(file.stat().st_size for file in files)
 
 
 def _ort_options(ort: Any, options: SessionOptions) -> Any:

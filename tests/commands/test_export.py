@@ -112,6 +112,8 @@ def test_decoder_s_export_prints_parity_and_perplexity(
     rows = [line.strip("│ ").split(" │ ") for line in result.output.splitlines() if "│" in line]
     printed = {name.strip(): value.strip() for name, value in rows}
     assert printed["precision"] == "int8-weights"
+    num_bytes = (repository / "tale/1/model.onnx").stat().st_size
+    assert printed["MiB"] == f"{num_bytes / 2**20:.1f}"
     assert printed["GroupQueryAttention"] == "2"
     assert printed["max neighbour effect"] == "0.0"
     for key, value in manifest.perplexity.items():
