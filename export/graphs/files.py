@@ -4,7 +4,7 @@ ONNX's format is a protobuf message, which holds 2 GiB. What is larger, and grap
 weights, have them in two files beside the graphs, in ONNX's format for external data:
 
     model.weights   matrices that products alone read: a session packs them, and is then done with
-                    the file, so they are mapped while it loads
+                    the file, so they are mapped only then
     model.tables    all other large tensors: sessions read them as they are, for as long as they
                     live, so the server reads the file into memory, once for all sessions
 
@@ -21,7 +21,7 @@ from typing import BinaryIO, Self
 import onnx
 from onnx import GraphProto, ModelProto, TensorProto, helper
 
-from service.runtime.shared_tables import TABLES_SUFFIX, WEIGHTS_SUFFIX
+from service.runtime.shared_weights import TABLES_SUFFIX, WEIGHTS_SUFFIX
 
 MAX_MESSAGE_BYTES = 2**31 - 2**20  # protobuf's limit, and room for the nodes
 LARGE_BYTES = 2**16  # of a tensor that goes into a file beside its graph

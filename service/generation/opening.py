@@ -14,7 +14,7 @@ from service.runtime.binding import HostMemory, Memory
 from service.runtime.device_errors import megabytes, out_of_memory
 from service.runtime.device_memory import DeviceMemory
 from service.runtime.session import OnnxSession, SessionOptions, num_bytes_of
-from service.runtime.shared_tables import SharedTables
+from service.runtime.shared_weights import SharedWeights
 
 # A step is some hundred short operators: a thread that sleeps between two wakes up too late.
 SPIN_US = 50
@@ -30,11 +30,11 @@ class CacheLimits:
 
 
 def open_prefill(
-    path: Path, options: SessionOptions, tables: SharedTables | None = None
+    path: Path, options: SessionOptions, weights: SharedWeights | None = None
 ) -> OnnxSession | None:
     """The graph for prompts beside a decoder's, if there is one; a device needs none.
 
-    `tables` are the decoder's, which it shares.
+    `weights` are the decoder's, which it shares.
 
     It saves the padding of prompts, which costs a processor more than putting their keys and values
     into slots does.
@@ -42,7 +42,7 @@ def open_prefill(
     if options.device != "cpu":
         return None
     beside = path.with_suffix(PREFILL_SUFFIX)
-    return OnnxSession(beside, options, tables) if beside.is_file() else None
+    return OnnxSession(beside, options, weights) if beside.is_file() else None
 
 
 def open_decoder(path: Path, options: SessionOptions, limits: CacheLimits) -> "OnnxDecoder":
@@ -62,7 +62,7 @@ def open_decoder(path: Path, options: SessionOptions, limits: CacheLimits) -> "O
             num_slots=num_slots,
             max_tokens=limits.max_tokens,
             max_rows=min(limits.max_rows, num_slots),
-            prefill=open_prefill(path, options, session.tables),
+            prefill=open_prefill(path, options, session.weights),
             memory=memory_of(options),
         )
 

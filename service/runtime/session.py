@@ -28,7 +28,7 @@ from service.runtime import cuda
 from service.runtime.assignment import CPU_PROVIDER, AssignedNode, fallback
 from service.runtime.binding import ONNX_BFLOAT16, Binding, Bound
 from service.runtime.device_errors import failing_as_run, failure_of_run, reason_of_load
-from service.runtime.shared_tables import TABLES_SUFFIX, WEIGHTS_SUFFIX, SharedTables
+from service.runtime.shared_weights import TABLES_SUFFIX, WEIGHTS_SUFFIX, SharedWeights
 
 BUILDS = ("onnxruntime", "onnxruntime-gpu", "onnxruntime-openvino")
 ERRORS_ONLY = 3  # of ONNX Runtime's levels of severity
@@ -164,12 +164,12 @@ class OnnxSession:
     """An `onnxruntime.InferenceSession`; `signature` is read once from the graph."""
 
     def __init__(
-        self, graph: Path | bytes, options: SessionOptions, tables: SharedTables | None = None
+        self, graph: Path | bytes, options: SessionOptions, weights: SharedWeights | None = None
     ) -> None:
-        """`tables` are those of another session, where the two graphs share them."""
-        if tables is None and isinstance(graph, Path):
-            tables = SharedTables.beside(graph)
-        self.tables = tables  # as long as the session, which looks into them
+        """`weights` are those of another session, where the two graphs share them."""
+        if weights is None and isinstance(graph, Path):
+            weights = SharedWeights.beside(graph)
+        self.weights = weights  # as long as the session, which looks into them
         self._ort = ort = load_onnxruntime()
         self._device = options.device
         self._device_id = options.device_id
@@ -177,8 +177,8 @@ class OnnxSession:
         name = _name_of(graph)
         providers = providers_for(options, ort.get_available_providers())
         ort_options = _ort_options(ort, options)
-        if tables is not None:
-            tables.give_to(ort_options)
+        if weights is not None:
+            weights.give_to(ort_options)
         try:
             # Its fallback would open the graph again on the CPU, here or in the middle of a run.
             self._session = ort.InferenceSession(
@@ -186,6 +186,8 @@ class OnnxSession:
             )
         except Exception as error:  # ORT's errors share no narrower base class
             raise load_error(graph, str(error), options) from error
+        if weights is not None:
+            weights.release()
         # ORT goes on without a provider whose library cannot be loaded.
         missing = [name for name, _ in providers if name not in self._session.get_providers()]
         if CUDA_PROVIDER in missing:

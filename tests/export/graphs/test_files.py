@@ -14,7 +14,7 @@ from service.generation.decoder import OnnxDecoder
 from service.generation.opening import CacheLimits, open_decoder
 from service.generation.step_logits import StepLogits
 from service.runtime.session import OnnxSession, SessionOptions, num_bytes_of
-from service.runtime.shared_tables import SharedTables
+from service.runtime.shared_weights import SharedWeights
 from tests.fakes.tiny_gpt import tiny_gpt, tiny_graph
 
 LARGE_BYTES = 1_000  # of a tensor, in place of 64 KiB: those of the tiny decoder are smaller
@@ -23,12 +23,6 @@ LARGE_BYTES = 1_000  # of a tensor, in place of 64 KiB: those of the tiny decode
 def logits_of(session: OnnxSession) -> np.ndarray:
     decoder = OnnxDecoder(session, num_slots=1, max_tokens=16, max_rows=1)
     return StepLogits.of(decoder.run(0, [np.arange(1, 9)], [0])).whole().copy()
-
-
-def mapped_files() -> str:
-    """What is mapped into this process; empty where the system does not tell."""
-    maps = Path("/proc/self/maps")
-    return maps.read_text() if maps.is_file() else ""
 
 
 def test_a_large_graph_computes_the_same_with_its_weights_beside_it(tmp_path: Path) -> None:
@@ -47,16 +41,17 @@ def test_a_large_graph_computes_the_same_with_its_weights_beside_it(tmp_path: Pa
 
 
 @pytest.mark.parametrize("precision", ["fp32", "int8", "int4-weights"])
-def test_a_session_that_is_loaded_has_no_file_mapped(precision: str, tmp_path: Path) -> None:
+def test_a_session_that_is_loaded_reads_no_file(precision: str, tmp_path: Path) -> None:
     """Products packed their weights, and all other tensors were read: files may be overwritten."""
     graph = tiny_graph(precision)  # type: ignore[arg-type]
     path = tmp_path / "model.onnx"
     save_sharing({path: graph}, path, LARGE_BYTES)
     session = OnnxSession(path, SessionOptions())
     expected = logits_of(open_session(graph))
-    assert str(tmp_path) not in mapped_files()
-    for file in tmp_path.iterdir():
-        file.write_bytes(b"")
+    for file in (path.with_suffix(".weights"), path.with_suffix(".tables")):
+        num_bytes = file.stat().st_size
+        with file.open("r+b") as opened:
+            opened.write(b"\1" * num_bytes)  # in place: whoever has it mapped sees it
     np.testing.assert_array_equal(logits_of(session), expected)
 
 
@@ -77,9 +72,9 @@ def test_two_graphs_share_what_they_have_in_common(tmp_path: Path) -> None:
     for suffix in (".weights", ".tables"):
         assert two.with_suffix(suffix).read_bytes() == one.with_suffix(suffix).read_bytes()
     first = OnnxSession(two, SessionOptions())
-    second = OnnxSession(beside, SessionOptions(), first.tables)
-    assert first.tables is not None
-    assert second.tables is first.tables, "one copy in memory"
+    second = OnnxSession(beside, SessionOptions(), first.weights)
+    assert first.weights is not None
+    assert second.weights is first.weights, "one copy in memory"
     np.testing.assert_array_equal(logits_of(first), logits_of(second))
 
 
@@ -100,7 +95,7 @@ def test_small_tensors_stay_in_the_graph(tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     save_sharing({path: tiny_graph("int8")}, path, large_bytes=2**20)
     assert [file.name for file in tmp_path.iterdir()] == ["model.onnx"]
-    assert SharedTables.beside(path) is None
+    assert SharedWeights.beside(path) is None
 
 
 def test_a_copy_is_the_graph_and_leaves_it_alone() -> None:
