@@ -16,13 +16,13 @@ from rich.text import Text
 from export.errors import ExportError
 from export.examples import read_examples, some_of
 from export.exporter import Exported, export_any
+from export.graphs.files import bytes_on_disk
 from export.settings import ExportSettings, HeldOut
 from models.checkpoints.checkpoint import load_checkpoint
 from models.data.datasets import Example as LabelledExample
 from models.data.datasets import read_dataset
 from models.networks.vit import VisionTransformer
 from service.contract.manifest import Example
-from service.runtime.session import num_bytes_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ def export_table(exported: Exported) -> Table:
     manifest = exported.manifest
     columns = list(manifest.graphs.values())
     table.add_row("precision", *(column.kind for column in columns))
-    sizes = [num_bytes_of(exported.folder / filename) for filename in manifest.graphs]
+    sizes = [bytes_on_disk(exported.folder / filename) for filename in manifest.graphs]
     table.add_row("MiB", *(f"{size / 2**20:.1f}" for size in sizes))
     measured = [
         column.fused

@@ -34,6 +34,13 @@ def num_bytes(model: ModelProto) -> int:
     return sum(map(_size_of, model.graph.initializer))
 
 
+def bytes_on_disk(path: Path) -> int:
+    """The size of a graph's file, and of those with its weights beside it."""
+    suffixes = (path.suffix, WEIGHTS_SUFFIX, TABLES_SUFFIX)
+    files = [path.with_suffix(suffix) for suffix in suffixes]
+    return sum(file.stat().st_size for file in files if file.is_file())
+
+
 def check(model: ModelProto) -> None:
     """Raise an error of onnx for a graph that is against the format.
 
