@@ -13,11 +13,15 @@ from loadtests.compare.peer import Peer
 from loadtests.compare.peers import LLAMACPP, OPENVINO, OWN, TRANSFORMERS
 from loadtests.compare.traffic import GENERATE
 
+INT4_GROUP = 64  # divides the sizes of both models, which OpenVINO's own 128 does not
 PRECISIONS = ("fp32", "int8", "int4-weights")
 
 
 def our_llamas(model: str, precisions: Sequence[str] | None) -> list[Peer]:
-    """Our engine over what `attendant export` wrote of a Hugging Face folder."""
+    """Our engine over what `attendant export` wrote of a Hugging Face folder.
+
+    What rounds weights rounds its cache too, as OpenVINO does by default.
+    """
     return [
         Peer(
             f"attendant {precision}",
@@ -26,11 +30,11 @@ def our_llamas(model: str, precisions: Sequence[str] | None) -> list[Peer]:
             GENERATE,
             "float32" if precision == "fp32" else precision,
             Conversion(
-                f"attendant-{model}-{precision}",
+                f"attendant-{model}-{precision}" + "-int8-cache" * (precision != "fp32"),
                 model,
                 OWN,
                 f"{{bin}}/attendant export {{model}} --repository {{out}} --name model "
-                f"--precision {precision}",
+                f"--precision {precision}" + " --kv-cache int8" * (precision != "fp32"),
             ),
         )
         for precision in precisions or PRECISIONS
@@ -71,12 +75,13 @@ def _peer(
 
 
 def _openvino(model: str, weights: str) -> Conversion:
+    groups = f"--group-size {INT4_GROUP} " * (weights == "int4")
     return Conversion(
         f"openvino-{model}-{weights}",
         model,
         OPENVINO,
         "{bin}/optimum-cli export openvino --model {model} --task text-generation-with-past "
-        f"--library transformers --weight-format {weights} {{out}}",
+        f"--library transformers --weight-format {weights} {groups}{{out}}",
     )
 
 

@@ -1,8 +1,9 @@
 """Two decoders of Llama's kind as Hugging Face folders, and what transformers makes of prompts.
 
-The shapes of SmolLM2-135M and Qwen2.5-0.5B with random weights, as `models.py` has GPT-2: larger
-than fresh ones, so that greedy text varies. The context is shorter than theirs, as no traffic is
-longer. The tokenizers have bytes and made-up pieces: all engines are given tokens.
+The shapes of SmolLM2-135M and Qwen2.5-0.5B with random weights, as `models.py` has GPT-2. Greedy
+text varies: the last norm has random signs, or the tied table would repeat each word. The context
+is shorter than theirs, as no traffic is longer. The tokenizers have bytes and made-up pieces: all
+engines are given tokens.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,9 +23,13 @@ from loadtests.compare.models import (
 
 SMOLLM2, QWEN2 = "smollm2", "qwen2"
 CONTEXT = 2_048
+ADDING = ("o_proj.weight", "down_proj.weight")
 CHECK_PROMPTS, CHECK_TOKENS = 8, 8
 LIKELY = 64  # first tokens of a prompt that an engine with rounded weights may choose
-SPREAD = 1.5  # times as large as fresh weights: with 2, four bits leave nothing of the logits
+SPREAD = 1.5  # times as large as fresh weights
+# Of what each layer adds: that all layers together weigh about as much as the word does. With more,
+# the error of four bits grows from layer to layer until nothing is left of the logits.
+ADDED = 0.015
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +102,9 @@ def write_llama(folder: Path, name: str) -> None:
     with torch.no_grad():
         for key, parameter in model.named_parameters():
             if parameter.dim() == 2 and "embed" not in key:
-                parameter.mul_(SPREAD)
+                parameter.mul_(SPREAD * (ADDED if key.endswith(ADDING) else 1.0))
+        norm = model.model.norm.weight
+        norm.copy_(torch.where(torch.rand_like(norm) < 0.5, -1.0, 1.0))
     model.save_pretrained(target)
     _write_tokenizer(target, shape.vocab_size)
     _reference(model.eval()).write(reference_path(folder, name))
