@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from export.errors import ExportError
-from export.graphs.files import MAX_MESSAGE_BYTES, check, num_bytes, save
+from export.graphs.files import check, num_bytes, save
 from export.graphs.fused_attention import Packing, Padded, fuse_attention
 from export.graphs.lstm import emit_lstms
 from export.settings import Operator
@@ -33,6 +33,8 @@ OPSET = 23  # the first with Attention
 LENGTHS_OPSET = 24  # the first whose Attention takes the number of each row's keys
 DTYPES: dict[str, torch.dtype] = {"fp16": torch.float16, "bf16": torch.bfloat16}
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
+# A session of a message needs it as bytes and taken apart beside its own weights: three times.
+MAX_SERIALIZED_BYTES = 2**30
 
 
 def trace(
@@ -175,8 +177,8 @@ def clean(model: onnx.ModelProto, inputs: Sequence[str], outputs: Sequence[str])
     return model
 
 
-def open_session(model: onnx.ModelProto, max_bytes: int = MAX_MESSAGE_BYTES) -> OnnxSession:
-    """A graph held in memory, as the server computes it."""
+def open_session(model: onnx.ModelProto, max_bytes: int = MAX_SERIALIZED_BYTES) -> OnnxSession:
+    """A graph held in memory, as the server computes it; a larger one by way of a file."""
     options = SessionOptions(num_threads=available_cpus())
     if num_bytes(model) <= max_bytes:
         return OnnxSession(model.SerializeToString(), options)

@@ -84,7 +84,7 @@ class _Rows:
     def __init__(self, attention_mask_BS: Tensor) -> None:
         self.packing = Packing(attention_mask_BS)
         num_tokens = self.packing.position_N.shape[0]
-        torch._check(num_tokens > 1)  # noqa: SLF001 - public by its documentation: norms ask it
+        torch._check(num_tokens > 1)  # type: ignore[no-untyped-call]  # noqa: SLF001 - documented
         self.mask_BS = attention_mask_BS
         self.places_S = torch.arange(attention_mask_BS.shape[1])
         self.places_1N = self.packed(self.places_S.expand_as(attention_mask_BS))

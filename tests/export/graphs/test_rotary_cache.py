@@ -16,14 +16,14 @@ from export.graphs.prefill import trace_prefill
 from export.precision.rows import quantize_rows
 from export.precision.samples import largest_values
 from export.recipes.decoders import LIMITS
-from export.settings import ExportSettings
+from export.settings import ExportSettings, HeldOut
 from models.networks.llama import Llama
 from service.contract.files import ModelSource
 from service.generation.decoder import OnnxDecoder
 from service.repository.loading import Openers, load_model
 from service.settings import Settings
 from tests.export.graphs.test_rotary_decoder import FORMS
-from tests.fakes.tiny_gpt import MAX_TOKENS, random_prompts, run
+from tests.fakes.tiny_gpt import MAX_TOKENS, liked_text, random_prompts, run
 from tests.fakes.tiny_llama import tiny_llama, tiny_llama_generator
 
 SAMPLES = random_prompts([MAX_TOKENS] * 8, seed=5)
@@ -88,13 +88,22 @@ def test_keys_at_places_that_no_sample_reached_are_within_their_bounds() -> None
     assert np.array_equal(at_all["present.0.value"], of_short["present.0.value"])
 
 
-def test_export_writes_both_graphs_and_the_server_serves_them(tmp_path: Path) -> None:
+def test_export_measures_what_it_costs_and_the_server_serves_both_graphs(tmp_path: Path) -> None:
     """The calibration is shorter than the context; a slot takes a quarter of the memory."""
+    text = liked_text(tiny_llama(), num_windows=2)  # type: ignore[arg-type]
+    calibration = tuple(text[start : start + 9] for start in range(0, 72, 9))
     settings = ExportSettings(
-        "tale", tmp_path, "int8", kv_cache="int8", calibration=("some text",) * 8
+        "tale",
+        tmp_path,
+        "int8",
+        kv_cache="int8",
+        calibration=calibration,
+        max_perplexity_rise=1.0,
     )
-    folder, manifest = export_any(tiny_llama_generator(), settings)
+    folder, manifest = export_any(tiny_llama_generator(), settings, HeldOut(text=text))
     assert (manifest.precision, manifest.kv_cache) == ("int8", "int8")
+    assert 0.9 < manifest.perplexity["exported"] / manifest.perplexity["float"] < 1.5
+    assert manifest.perplexity["exported"] != manifest.perplexity["float"]
     assert {path.name for path in folder.glob("*.onnx")} == {"model.onnx", "model.prefill.onnx"}
     (version,) = load_model(ModelSource.of(tmp_path, "tale"), Settings(), Openers()).versions
     assert version.decoder is not None
