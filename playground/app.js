@@ -25,7 +25,7 @@ async function open() {
     if (screen === opened) await opened.start(build);
   } catch (error) {
     console.error(error);
-    fill(opened.body, h("p", { class: "notice", role: "alert" }, "This screen could not be opened. ", h("button", { type: "button", onclick: () => location.reload() }, "Reload the page")));
+    fill(opened.body, h("p", { class: "notice", role: "alert" }, "This screen could not be opened. ", h("button", { onclick: () => location.reload() }, "Reload the page")));
   }
 }
 
@@ -38,7 +38,7 @@ function shut() {
 function navigation() {
   const groups = [...new Set(CATALOGUE.map((entry) => entry.group))];
   const links = (group) => CATALOGUE.filter((entry) => entry.group === group).map((entry) => h("li", null, h("a", { href: `#/${entry.id}`, data: { id: entry.id } }, entry.title)));
-  const menu = h("button", { type: "button", class: "menu", "aria-expanded": "false", "aria-controls": "navigation", onclick: () => { menu.ariaExpanded = String(rail.classList.toggle("open")); } }, "Menu");
+  const menu = h("button", { class: "menu", "aria-expanded": "false", "aria-controls": "navigation", onclick: () => { menu.ariaExpanded = String(rail.classList.toggle("open")); } }, "Menu");
   const themes = h("select", { "aria-label": "Theme", onchange: () => theme(themes.value) }, [["", "System theme"], ["light", "Light"], ["dark", "Dark"]].map(([value, words]) => h("option", { value }, words)));
   themes.value = localStorage.getItem("attendant-theme") ?? "";
   fill(rail, h("a", { class: "name", href: "#/" }, h("img", { src: new URL("icon.svg", import.meta.url).href, alt: "" }), "Attendant"), menu,
@@ -75,7 +75,7 @@ session.ask = (text) => (asking ??= new Promise((resolve) => {
   };
   const dialog = h("dialog", { "aria-labelledby": "token-title", oncancel: () => end(false) }, h("form", { class: "stack", onsubmit: (event) => { event.preventDefault(); end(true); } },
     h("h2", { id: "token-title" }, "This server asks for a token"), h("p", { class: "soft" }, session.token ? `The server says: ${text}.` : "It is kept for this tab only, until the tab is closed."),
-    h("div", { class: "field" }, h("label", { htmlFor: "token" }, "Bearer token"), input), h("div", { class: "row" }, h("button", { class: "primary" }, "Use token"), h("button", { type: "button", onclick: () => end(false) }, "Cancel"))));
+    h("div", { class: "field" }, h("label", { htmlFor: "token" }, "Bearer token"), input), h("div", { class: "row" }, h("button", { type: "submit", class: "primary" }, "Use token"), h("button", { onclick: () => end(false) }, "Cancel"))));
   document.body.append(dialog);
   dialog.showModal();
 }));

@@ -85,7 +85,7 @@ export function choice(name, given) {
     return made;
   }
   const group = h("div", { role: "radiogroup", class: "segments" });
-  const buttons = pairs.map(([value, words]) => h("button", { type: "button", role: "radio", data: { value }, onclick: () => {
+  const buttons = pairs.map(([value, words]) => h("button", { role: "radio", data: { value }, onclick: () => {
     write(value);
     group.dispatchEvent(new Event("input"));
   } }, words));

@@ -2,11 +2,12 @@
 
 /**
  * An element: `class`, `on...` listeners, `style` (custom properties), `data`, then attributes.
- * What an element has as a property is set as one.
+ * What an element has as a property is set as one. A button sends no form, unless its `type` says so.
  * @param {string} tag @param {Object} [props] @param {...any} children @returns {HTMLElement}
  */
 export function h(tag, props, ...children) {
   const element = document.createElement(tag);
+  if (tag === "button") element.type = "button";
   for (const [name, value] of Object.entries(props ?? {})) {
     if (value === undefined || value === null) continue;
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
@@ -63,7 +64,7 @@ export const announce = (text) => { document.getElementById("announcer").textCon
 
 /** @param {() => string} text @param {string} [label] */
 export function copyButton(text, label = "Copy") {
-  const button = h("button", { type: "button", class: "plain", onclick: async () => {
+  const button = h("button", { class: "plain", onclick: async () => {
     await navigator.clipboard.writeText(text());
     button.textContent = "Copied";
     announce("Copied");

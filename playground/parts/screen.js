@@ -76,8 +76,8 @@ export class Screen {
    */
   action(run, { label = "Run", auto, into = this.input } = {}) {
     this.#action = run;
-    this.runButton = h("button", { class: "primary", title: "Ctrl Enter", disabled: !this.#isSet }, label);
-    this.stopButton = h("button", { type: "button", title: "Esc", hidden: true, onclick: () => this.stop() }, "Stop");
+    this.runButton = h("button", { type: "submit", class: "primary", title: "Ctrl Enter", disabled: !this.#isSet }, label);
+    this.stopButton = h("button", { title: "Esc", hidden: true, onclick: () => this.stop() }, "Stop");
     this.status = h("span", { class: "status" });
     if (auto) this.#runSoon = debounced(() => this.element.isConnected && this.run(), auto);
     into.append(h("div", { class: "run" }, this.runButton, this.stopButton, this.status), this.notice);
@@ -244,7 +244,7 @@ export class Screen {
       if (this.given.model && !isServed) this.head.after(h("p", { class: "notice", role: "alert" }, `The model ${visible(this.given.model)} of the address is not served. ${this.models[0].name} stands in for it.`));
     }
     const state = () => JSON.stringify({ screen: this.entry.id, values: this.#values() });
-    this.drawer.after(h("span", { class: "row" }, copyButton(() => this.#link(), "Copy link"), h("button", { type: "button", class: "plain", onclick: () => download(`${this.entry.id}.json`, state()) }, "Save state"), openButton()));
+    this.drawer.after(h("span", { class: "row" }, copyButton(() => this.#link(), "Copy link"), h("button", { class: "plain", onclick: () => download(`${this.entry.id}.json`, state()) }, "Save state"), openButton()));
     await build(this);
     if (this.selector) {
       this.selector.onchange = () => this.#choose();
@@ -292,7 +292,7 @@ export class Screen {
     const command = `attendant demo ${this.entry.demo} --keep`;
     this.drawer.hidden = true;
     this.body.className = "empty-state";
-    if (!models.isKnown) fill(this.body, h("p", null, "The server has not given its list of models."), h("div", null, h("button", { type: "button", onclick: () => models.refresh().catch((error) => announce(error.message)) }, "Try again")));
+    if (!models.isKnown) fill(this.body, h("p", null, "The server has not given its list of models."), h("div", null, h("button", { onclick: () => models.refresh().catch((error) => announce(error.message)) }, "Try again")));
     else fill(this.body, h("p", null, `No model for this screen is served. It needs ${this.entry.needs}.`),
       h("p", null, "This command trains a small one and puts it into the repository of this server:"), h("div", { class: "row" }, h("pre", { class: "code" }, command), copyButton(() => command)),
       h("p", { class: "soft" }, "The screen opens when the model is there."));
@@ -330,5 +330,5 @@ function openButton() {
       dispatchEvent(new CustomEvent("open-state", { detail: { id: screen, values } }));
     } catch { announce("This file is no saved state."); }
   } });
-  return [h("button", { type: "button", class: "plain", onclick: () => file.click() }, "Open state"), file];
+  return [h("button", { class: "plain", onclick: () => file.click() }, "Open state"), file];
 }

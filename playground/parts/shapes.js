@@ -16,7 +16,7 @@ export function bars(rows, { most = Math.max(1e-12, ...rows.map((row) => row.val
     const share = Math.min(Math.max(row.value / most, 0) || 0, 1);
     const cells = [h("span", { class: "label", title: row.title }, visible(row.label, isToken)), h("span", { class: "track" }, h("span", { class: "fill", style: { "--share": share } })),
       h("span", { class: "value" }, row.text ?? percent(row.value))];
-    list.append(h("li", { class: `${row.isSecond ? "second" : ""}${row.isOn ? " on" : ""}` }, onpick ? h("button", { type: "button", onclick: () => onpick(row, index) }, cells) : cells));
+    list.append(h("li", { class: `${row.isSecond ? "second" : ""}${row.isOn ? " on" : ""}` }, onpick ? h("button", { onclick: () => onpick(row, index) }, cells) : cells));
   });
   if (onpick) roving(list, () => [...list.querySelectorAll("button")]);
   return list;
@@ -51,7 +51,7 @@ export function tabs(all, { label, at = 0 } = {}) {
   const buttons = all.map((tab, index) => {
     tab.panel.id ||= newId("panel");
     tab.panel.setAttribute("role", "tabpanel");
-    const button = h("button", { type: "button", role: "tab", id: newId("tab"), "aria-controls": tab.panel.id, onclick: () => element.show(index) }, tab.label);
+    const button = h("button", { role: "tab", id: newId("tab"), "aria-controls": tab.panel.id, onclick: () => element.show(index) }, tab.label);
     tab.panel.setAttribute("aria-labelledby", button.id);
     element.append(tab.panel);
     return button;
@@ -80,7 +80,7 @@ export function table(head, rows, { caption }) {
 }
 
 /** Buttons that copy and save a table. @param {string} name of the file @param {() => any[][]} rows with the head */
-export const tableButtons = (name, rows) => h("span", { class: "row" }, copyButton(() => writeCsv(rows()), "Copy"), h("button", { type: "button", class: "plain", onclick: () => download(`${name}.csv`, writeCsv(rows())) }, "Save CSV"));
+export const tableButtons = (name, rows) => h("span", { class: "row" }, copyButton(() => writeCsv(rows()), "Copy"), h("button", { class: "plain", onclick: () => download(`${name}.csv`, writeCsv(rows())) }, "Save CSV"));
 
 const shown = h("div", { class: "tip", role: "tooltip", hidden: true });
 /** Shows a tip below an element, or at a point of the page; without content, hides it. @param {Element|{x: number, y: number}|null} where @param {...any} content */

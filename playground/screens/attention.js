@@ -26,7 +26,7 @@ export default function build(screen) {
     if (masked.value) {
       const { masked: withMask } = await import("./predictions.js"), { text: other, words, change } = await withMask(of, masked.value, by.value, signal);
       of.text = other;
-      fill(after, h("div", { class: "row spread" }, words, h("button", { type: "button", onclick: () => { masked.value = null; screen.run(); } }, "Take the mask away")), change);
+      fill(after, h("div", { class: "row spread" }, words, h("button", { onclick: () => { masked.value = null; screen.run(); } }, "Take the mask away")), change);
     }
     attention = await attentionOf(of, { call, signal, layer: layer.value, head: chosen.value[0] ?? 0, onpage: (part) => {
       if (part === attention) return;
@@ -65,7 +65,7 @@ export default function build(screen) {
     ondraw: tiles.draw,
   });
   const hint = h("p", { class: "small soft" }), side = h("aside", { class: "stack", "aria-label": "Weights" }), grid = h("div"), twin = h("details", { class: "small", ontoggle: () => tables() }, h("summary", null, "As a table"));
-  const save = (label, form) => h("button", { type: "button", class: "plain", onclick: () => use(form) }, label);
+  const save = (label, form) => h("button", { class: "plain", onclick: () => use(form) }, label);
   const strip = tabs([
     { label: "Lines", panel: h("div", { class: "stack" }, hint, h("div", { class: "heads-lines" }, lines.element, side), twin), onshow: () => attention && show() },
     { label: "Matrix", panel: grid, onshow: () => use("drawMatrix") },

@@ -30,7 +30,7 @@ export default function build(screen) {
     if (!latest) return;
     const all = latest.entities, labels = [...new Set(all.map(({ label }) => plain(label)))].sort(), hue = (label) => ({ "--hue": `${(latest.types.indexOf(plain(label)) * 137.5 + 255) % 360}` });
     const shown = all.filter(({ label, score }) => score >= least.value && !hidden.has(plain(label))).sort((a, b) => a.start - b.start || b.end - a.end);
-    const legend = labels.map((label) => h("button", { type: "button", class: "entity-key", style: hue(label), "aria-pressed": String(!hidden.has(label)), onclick: () => {
+    const legend = labels.map((label) => h("button", { class: "entity-key", style: hue(label), "aria-pressed": String(!hidden.has(label)), onclick: () => {
       hidden.has(label) ? hidden.delete(label) : hidden.add(label);
       show();
       screen.changed();

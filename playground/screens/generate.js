@@ -210,7 +210,7 @@ class Generation {
 /** @param {import("../parts/screen.js").Screen} screen */
 export default (screen) => { new Generation(screen); };
 
-const button = (words, onclick) => h("button", { type: "button", onclick }, words);
+const button = (words, onclick) => h("button", { onclick }, words);
 
 /** Tokens of a branch's text, without those that ended it. */
 const kept = (branch) => branches.written(branch).filter((token) => !token.isCut);

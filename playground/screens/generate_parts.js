@@ -76,7 +76,7 @@ export function tokenPanel(onpick) {
 
 /** The way from the prompt to a branch, and all branches. @param {import("../maths/branches.js").Branch[]} all @param {import("../maths/branches.js").Branch|null} leaf @param {boolean} isOpen */
 export function branchList(all, leaf, isOpen, onopen) {
-  const link = (branch) => h("button", { type: "button", class: "plain", "aria-current": branch === leaf ? "true" : null, onclick: () => onopen(branch) },
+  const link = (branch) => h("button", { class: "plain", "aria-current": branch === leaf ? "true" : null, onclick: () => onopen(branch) },
     `${branch.parent ? `Token ${branch.keep + 1}: ` : ""}“${visible(texts(branch.tokens).join(""), true).slice(0, 24)}”`);
   const list = (parent) => {
     const children = all.filter((each) => (parent ? each.parent === parent : !all.includes(each.parent))); // the oldest may have been dropped

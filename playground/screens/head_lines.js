@@ -42,7 +42,7 @@ export function headLines({ onhover, onpick, onkey, ondraw }) {
     return list;
   };
   const sides = { query: column("query", "Queries, from which attention goes"), key: column("key", "Keys, to which attention goes") };
-  const button = (token, index) => h("button", { type: "button", "aria-pressed": "false", class: token.isSpecial ? "soft" : null, data: { index } }, token.name);
+  const button = (token, index) => h("button", { "aria-pressed": "false", class: token.isSpecial ? "soft" : null, data: { index } }, token.name);
   return {
     element: h("div", { class: "lines" }, sides.query, figure, sides.key),
     canvas: figure.canvas,

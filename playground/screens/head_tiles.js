@@ -28,7 +28,7 @@ export function headTiles({ onchange }) {
     element: h("div", { class: "field" }, h("div", { class: "row spread" }, h("span", { class: "label" }, "Heads"), h("span", { class: "small soft" }, h("kbd", null, "o"), " or double click: only this one, ", h("kbd", null, "a"), ": all")), list),
     show(matrices, columns, labels, chosen) {
       if (list.children.length !== matrices.length) {
-        fill(list, matrices.map((_, head) => h("button", { type: "button", class: "tile", data: { head } }, h("canvas", { width: SIDE, height: SIDE, "aria-hidden": "true" }), h("span"))));
+        fill(list, matrices.map((_, head) => h("button", { class: "tile", data: { head } }, h("canvas", { width: SIDE, height: SIDE, "aria-hidden": "true" }), h("span"))));
         roving(list, () => [...list.children]);
       }
       shown = { matrices, columns, chosen };

@@ -44,7 +44,7 @@ export default function build(screen) {
       return Math.max(tall, Math.ceil(shown.length / columns) * tall);
     },
     twin: () => ({ head: ["Layer", "Head", "Does", ...scored.map(([, words]) => words), ""], rows: shown.map((each) => [each.layer, each.head, LABELS[each.label], ...scored.map(([key]) => fixed(each.scores[key], 2)),
-      h("button", { type: "button", class: "plain", onclick: () => open(each) }, "Open")]) }),
+      h("button", { class: "plain", onclick: () => open(each) }, "Open")]) }),
   });
   const placeholder = h("p", { class: "placeholder" }, "Run to see all heads."), note = h("p", { class: "notice", hidden: true });
   fill(screen.result, placeholder, note, figure);

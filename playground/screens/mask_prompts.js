@@ -18,7 +18,7 @@ export function maskPrompts(screen, into) {
   const first = screen.text("first", { label: "First prompt", rows: 2, isMain: true, param: "text 0", into }), second = screen.text("second", { label: "Second prompt, or none", rows: 2, param: "text 1", into });
   let last = first;
   for (const each of [first, second]) each.input.addEventListener("focus", () => { last = each; });
-  const button = (words, onclick) => h("button", { type: "button", onclick }, words), set = (...texts) => { [first.value, second.value] = texts; screen.run(); };
+  const button = (words, onclick) => h("button", { onclick }, words), set = (...texts) => { [first.value, second.value] = texts; screen.run(); };
   const inserting = button("", () => insert(last, mask)), undo = button("Take the word out", () => { undo.hidden = true; set(...before); });
   undo.hidden = true;
   into.append(h("div", { class: "row" }, inserting, button("Swap prompts", () => set(second.value, first.value)), undo));
@@ -78,7 +78,7 @@ function chart(rows, texts, take) {
 function paired(rows, take) {
   const most = Math.exp(Math.max(...rows.flatMap((row) => [row.first, row.second])));
   const bar = (logprob, name) => h("td", { class: `bar ${name}` }, h("span", null, h("span", { class: "value" }, percent(Math.exp(logprob))), h("span", { class: "track" }, h("span", { class: "fill", style: { "--share": Math.exp(logprob) / most } }))));
-  const row = ({ token, first, second, ratio }) => h("tr", null, bar(first, "first"), h("th", { scope: "row" }, h("button", { type: "button", class: "plain", title: "Put it into the prompts", onclick: () => take(token) }, visible(token, true))), bar(second, "second"),
+  const row = ({ token, first, second, ratio }) => h("tr", null, bar(first, "first"), h("th", { scope: "row" }, h("button", { class: "plain", title: "Put it into the prompts", onclick: () => take(token) }, visible(token, true))), bar(second, "second"),
     h("td", { class: "number", title: `${times(ratio)} in the ${ratio < 0 ? "second" : "first"}` }, `${ratio > 0 ? "+" : ""}${fixed(ratio, 2)}`));
   const made = h("table", { class: "paired" }, h("caption", { class: "hidden" }, "Words under both prompts"), h("thead", null, h("tr", null, ["First", "Word", "Second", "Log ratio"].map((title) => h("th", { scope: "col" }, title)))), h("tbody", null, rows.map(row)));
   roving(made, () => [...made.querySelectorAll("button")]);

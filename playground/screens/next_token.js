@@ -58,7 +58,7 @@ export default function build(screen) {
 
   function show() {
     settings.hidden = chips.hidden = view.value === "surprise";
-    const undo = h("button", { type: "button", class: "plain", onclick: () => go(tail.slice(0, -1)) }, "Take back");
+    const undo = h("button", { class: "plain", onclick: () => go(tail.slice(0, -1)) }, "Take back");
     fill(chips, tail.length ? [h("span", { class: "small soft" }, "Appended"), tail.map(([, token]) => h("span", { class: "chip mono" }, spelt({ bytes: bytesOf(token) }))), undo] : null);
     const isTaken = sampling.check();
     if (!found || !!found.scores !== (view.value === "surprise") || (!found.scores && !isTaken)) return;
@@ -73,8 +73,8 @@ const spelt = (token) => visible(spelled(token.bytes), true);
 function nextTokens({ candidates, prompt, output }, settings, biases, size, onpick, onbias) {
   const { rows, kept, cut, beyond, certainty } = shaped(candidates, { ...settings, logit_bias: biases }, prompt, output, size), most = Math.max(...rows.map((row) => Math.max(row.probability, Math.exp(row.logprob))));
   const cells = rows.map((row) => {
-    const label = spelt(row), before = Math.exp(row.logprob), step = (by, words) => h("button", { type: "button", class: "plain", "aria-label": `${words} the bias of ${label}`, data: { key: `${row.id}${by}` }, onclick: () => onbias(row.id, by) }, by > 0 ? "+" : "−");
-    return [h("button", { type: "button", class: "plain mono", title: "Append and go on", onclick: () => onpick(row) }, label || "(empty)"), row.id, fixed(row.edited, 2),
+    const label = spelt(row), before = Math.exp(row.logprob), step = (by, words) => h("button", { class: "plain", "aria-label": `${words} the bias of ${label}`, data: { key: `${row.id}${by}` }, onclick: () => onbias(row.id, by) }, by > 0 ? "+" : "−");
+    return [h("button", { class: "plain mono", title: "Append and go on", onclick: () => onpick(row) }, label || "(empty)"), row.id, fixed(row.edited, 2),
       h("div", { class: "track", title: `${percent(before)} before the settings` }, h("span", { class: "fill", style: { "--share": row.probability / most } }), h("span", { class: "was", style: { "--share": before / most } })),
       ...(row.isKept ? [percent(row.probability), percent(row.cumulated)] : ["–", "–"]), h("span", { class: "bias" }, step(-1, "Lower"), h("span", null, fixed(biases[row.id] ?? 0, 0)), step(1, "Raise"))];
   });

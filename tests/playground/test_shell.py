@@ -58,11 +58,14 @@ async def test_the_request_is_there_for_other_programs(tab: Opened) -> None:
     for name, words in (
         ("Python", "requests.post("),
         ("JavaScript", "await fetch("),
+        ("gRPC", "attendant.v1.TextService/Classify"),
         ("Request", '"texts": ['),
         ("Answer", '"results": ['),
     ):
         await page.get_by_role("tab", name=name, exact=True).click()
         await expect(code).to_contain_text(words)
+    await page.set_viewport_size({"width": 360, "height": 800})
+    assert not await page.evaluate("document.scrollingElement.scrollWidth > innerWidth")
 
 
 async def test_markup_and_marks_of_direction_stay_text(tab: Opened) -> None:
