@@ -12,6 +12,23 @@ Knows nothing about PyTorch, nor about exit codes: the command line turns these 
 
 from collections.abc import Iterable
 
+MAX_SHOWN = 100  # characters of a wrong value in a message
+MAX_REASON = 500  # of an error of a library
+
+
+def shown(value: object) -> str:
+    """A wrong value as a message has it: one line, cut where it is long."""
+    return _cut(repr(value), MAX_SHOWN)
+
+
+def reason(error: BaseException) -> str:
+    """What a library says is wrong, without the whole of a file that it may quote."""
+    return _cut(str(error).encode(errors="backslashreplace").decode(), MAX_REASON)
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[:most]}..."
+
 
 class ModelError(Exception):
     """Base of all errors that this package raises on purpose."""
@@ -33,7 +50,7 @@ class SettingError(ModelError):
     """One setting is outside its limits; names the field, the value and the limit."""
 
     def __init__(self, field: str, value: object, limit: str) -> None:
-        super().__init__(f"{field} is {value!r}, but must be {limit}")
+        super().__init__(f"{field} is {shown(value)}, but must be {limit}")
         self.field = field
         self.value = value
         self.limit = limit

@@ -9,16 +9,21 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from models.errors import CheckpointError, SettingError
+from models.errors import CheckpointError, SettingError, reason, shown
+
+MAX_JSON_BYTES = 2**26  # a configuration may list every added token
 
 
 def read_json(path: Path) -> object:
     if not path.is_file():
         raise CheckpointError(f"{path} is missing")
+    size = path.stat().st_size
+    if size > MAX_JSON_BYTES:
+        raise CheckpointError(f"{path} has {size} bytes, but must have at most {MAX_JSON_BYTES}")
     try:
         return json.loads(path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise CheckpointError(f"{path} is not JSON: {error}") from error
+    except (ValueError, RecursionError) as error:  # ValueError: also a number of many digits
+        raise CheckpointError(f"{path} is not JSON: {reason(error)}") from error
 
 
 def read_object(path: Path, *, optional: bool = False) -> dict[str, Any]:
@@ -37,11 +42,27 @@ def fields_of(path: Path, values: Mapping[str, Any]) -> Iterator[Mapping[str, An
     try:
         yield values
     except KeyError as error:
-        raise CheckpointError(f"{path} has no field {error}") from error
+        raise CheckpointError(f"{path} has no field {reason(error)}") from error
     except SettingError as error:
         raise CheckpointError(f"{path}: {error}") from error
-    except (TypeError, ValueError, AttributeError) as error:
-        raise CheckpointError(f"{path} has a field of the wrong type: {error}") from error
+    except (TypeError, ValueError, AttributeError, ArithmeticError, LookupError) as error:
+        raise CheckpointError(f"{path} has a field of the wrong type: {reason(error)}") from error
+
+
+def check_whole(name: str, value: object, low: int, high: int) -> int:
+    """The value, if it is a whole number in these bounds; raises `SettingError`."""
+    is_whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+    if isinstance(value, bool) or not is_whole or not low <= value <= high:  # type: ignore[operator]
+        raise SettingError(name, value, f"a whole number from {low} to {high}")
+    return int(value)  # type: ignore[call-overload, no-any-return]
+
+
+def check_number(name: str, value: object, low: float, high: float) -> float:
+    """The value, if it is a number in these bounds, as NaN is not; raises `SettingError`."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not low <= value <= high:  # type: ignore[operator]
+        raise SettingError(name, value, f"a number from {low:g} to {high:g}")
+    return float(value)  # type: ignore[arg-type]
 
 
 def check_only(values: Mapping[str, Any], supported: Mapping[str, object], path: Path) -> None:
@@ -49,5 +70,5 @@ def check_only(values: Mapping[str, Any], supported: Mapping[str, object], path:
     for field, only in supported.items():
         if values.get(field, only) != only:
             raise CheckpointError(
-                f"{path}: {field} is {values[field]!r}, but only {only!r} is supported"
+                f"{path}: {field} is {shown(values[field])}, but only {only!r} is supported"
             )

@@ -267,8 +267,16 @@ class Settings:
     )
     default_max_tokens: int = _generation(
         128,
-        "Output tokens of a request that does not set max_tokens, as far as they fit the context.",
+        "Output tokens of a request that does not set max_tokens, as far as they fit the context; "
+        "a model with a default of its own has that.",
         1,
+    )
+    sampling_defaults: str = _generation(
+        "model",
+        "Where a request names no temperature, top_k, top_p, min_p, repetition_penalty or "
+        "max_tokens: model takes what the model's publisher recommends, from the "
+        "generation_config.json that it was imported with; none takes the server's defaults.",
+        choices=("model", "none"),
     )
     max_draft_tokens: int = _generation(
         0,

@@ -132,6 +132,7 @@ DOORS = {
     "tokenizers": (
         "service/runtime/tokenizer.py",
         "service/runtime/token_bytes.py",
+        "service/runtime/tokenizer_cost.py",
         "models/",
         "export/",
         "commands/train/",
@@ -218,6 +219,7 @@ POLICY = (
     "runtime/special_texts",
     "runtime/token_bytes",
     "runtime/tokenizer",
+    "runtime/tokenizer_cost",
     "serving/response_cache",
     "serving/tasks/answers",
     "serving/tasks/attention",

@@ -82,6 +82,7 @@ def export_decoder(
         max_tokens=checkpoint.max_tokens,
         pad_token_id=next(iter(network.config.eos_token_ids), 0),
         eos_token_ids=_ends(checkpoint, network),
+        sampling=dict(checkpoint.sampling),
         origin=checkpoint.origin,
         **example_fields(settings, of_texts(BEGINNINGS)),
         versions=versions(),

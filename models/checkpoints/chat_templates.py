@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from models.errors import CheckpointError
+from models.errors import CheckpointError, shown
 from models.json_files import read_object
 
 TOKENIZER_CONFIG = "tokenizer_config.json"
@@ -16,6 +16,8 @@ TOKENS_FILE = "special_tokens_map.json"  # what the configuration has today
 TEMPLATE_FILE, MORE_TEMPLATES = "chat_template.jinja", "additional_chat_templates"
 CHAT_FILES = (TOKENIZER_CONFIG, TOKENS_FILE, TEMPLATE_FILE, f"{MORE_TEMPLATES}/*.jinja")
 DEFAULT = "default"
+# The server's: service/contract/conversation.py.
+MAX_TEMPLATES, MAX_TEMPLATE_CHARACTERS = 16, 2**20
 
 
 def read_chat(folder: Path) -> dict[str, Any]:
@@ -32,13 +34,29 @@ def read_chat(folder: Path) -> dict[str, Any]:
             raise CheckpointError(f"{path} is not UTF-8: {error}") from error
     if not templates:
         return {}
+    _check_templates(templates, folder)
     tokens = read_object(folder / TOKENS_FILE, optional=True) | config
     return {
         "chat_template": [
             {"name": name, "template": text} for name, text in sorted(templates.items())
         ],
-        **dict(sorted(_special_tokens_of(tokens).items())),
+        **dict(sorted(_special_tokens_of(tokens, folder).items())),
     }
+
+
+def _check_templates(templates: Mapping[str, str], folder: Path) -> None:
+    """Raise `CheckpointError` for more than the server takes, and for what is no Unicode."""
+    size = sum(map(len, templates.values()))
+    if len(templates) > MAX_TEMPLATES or size > MAX_TEMPLATE_CHARACTERS:
+        raise CheckpointError(
+            f"{folder} has {len(templates)} chat templates of {size} characters in all, but must "
+            f"have at most {MAX_TEMPLATES} of {MAX_TEMPLATE_CHARACTERS}"
+        )
+    for name, text in templates.items():
+        if any("\ud800" <= character <= "\udfff" for character in name + text):
+            raise CheckpointError(
+                f"{folder}: chat_template {shown(name)} has half of a surrogate pair"
+            )
 
 
 def end_of_turn(chat: Mapping[str, Any]) -> str | None:
@@ -60,10 +78,16 @@ def _templates_of(value: Any, path: Path) -> dict[str, str]:  # noqa: ANN401 - a
         ) from error
 
 
-def _special_tokens_of(values: Mapping[str, Any]) -> dict[str, str]:
+def _special_tokens_of(values: Mapping[str, Any], folder: Path) -> dict[str, str]:
     tokens = {}
     for name, value in values.items():
         text = value.get("content") if isinstance(value, dict) else value
         if name.endswith("_token") and isinstance(text, str):
+            try:
+                text.encode()
+            except UnicodeEncodeError as error:
+                raise CheckpointError(
+                    f"{folder}: {name} is {shown(text)}, but must be Unicode"
+                ) from error
             tokens[name] = text
     return tokens

@@ -26,6 +26,7 @@ from torch import Tensor, nn
 from models.checkpoints.chat_templates import TOKENIZER_CONFIG, read_chat
 from models.checkpoints.hub import download_folder, is_hub_id
 from models.checkpoints.huggingface import CONFIG_FILE, load_pretrained
+from models.checkpoints.sampling_defaults import read_sampling
 from models.checkpoints.weights import (
     WEIGHTS_FILE,
     assign_weights,
@@ -33,7 +34,7 @@ from models.checkpoints.weights import (
     check_digest,
     read_tensors,
 )
-from models.data.tokenizer import TOKENIZER_FILE, load_tokenizer
+from models.data.tokenizer import TOKENIZER_FILE, load_tokenizer, num_ids
 from models.errors import CheckpointError, SettingError, check_range
 from models.json_files import fields_of, read_object
 from models.networks.heads import EncoderNetwork, TextNetwork
@@ -61,6 +62,7 @@ class Checkpoint:
     origin: str  # where the weights come from: hub id or folder name, and training data
     metrics: dict[str, float] = field(default_factory=dict)
     chat: Mapping[str, Any] = field(default_factory=dict)  # templates: see `read_chat`
+    sampling: Mapping[str, float] = field(default_factory=dict)  # see `read_sampling`
 
     def __post_init__(self) -> None:
         kind, config = kind_of(self.model), self.config
@@ -72,10 +74,10 @@ class Checkpoint:
         if not len(self.labels) == len(set(self.labels)) == num_labels:
             raise SettingError("labels", self.labels, f"{num_labels} different names")
         check_range("max_tokens", self.max_tokens, 1, config.max_positions)
-        num_pieces = self.tokenizer.get_vocab_size()
-        if kind.has_tokenizer and num_pieces > config.vocab_size:
+        most = num_ids(self.tokenizer)
+        if kind.has_tokenizer and most > config.vocab_size:
             limit = f"at most the model's vocab_size, {config.vocab_size}"
-            raise SettingError("the tokenizer's vocabulary size", num_pieces, limit)
+            raise SettingError("the tokenizer's vocabulary size", most, limit)
 
     @property
     def config(self) -> Any:  # noqa: ANN401 - each network has its own
@@ -129,6 +131,7 @@ def load_checkpoint(source: str | Path, context: int | None = None) -> Checkpoin
             pretrained.max_tokens,
             origin,
             chat=read_chat(pretrained.folder),
+            sampling=read_sampling(pretrained.folder) if task == "text-generation" else {},
         )
 
 
@@ -217,6 +220,7 @@ def _config_of(checkpoint: Checkpoint) -> dict[str, Any]:
         "origin": checkpoint.origin,
         **labels,
         "max_tokens": checkpoint.max_tokens,
+        **({"sampling": dict(checkpoint.sampling)} if checkpoint.sampling else {}),
         **kind.sections(checkpoint.model),
         "metrics": checkpoint.metrics,
     }
@@ -240,4 +244,5 @@ def _load_own(folder: Path) -> Checkpoint:
             origin=str(values["origin"]),
             metrics={str(name): float(value) for name, value in values["metrics"].items()},
             chat=read_chat(folder),
+            sampling=dict(values.get("sampling", {})),
         )

@@ -38,7 +38,7 @@ from models.checkpoints.weights import (
     read_weights,
 )
 from models.data.tokenizer import load_tokenizer
-from models.errors import CheckpointError, SettingError
+from models.errors import CheckpointError, SettingError, shown
 from models.json_files import check_only, fields_of, read_object
 from models.networks.encoder import Encoder
 from models.networks.gpt import GPT
@@ -171,7 +171,7 @@ def family_of(values: Mapping[str, Any], path: Path) -> Family:
     if model_type not in FAMILIES:
         known = ", ".join((*FAMILIES, GPT2, *DECODERS))
         raise CheckpointError(
-            f"{path}: model_type is {model_type!r}, but must be one of {known}; {ELSEWHERE}"
+            f"{path}: model_type is {shown(model_type)}, but must be one of {known}; {ELSEWHERE}"
         )
     check_only(values, {"position_embedding_type": "absolute", "is_decoder": False}, path)
     return FAMILIES[model_type]
@@ -226,7 +226,7 @@ def labels_of(
     problem = values.get("problem_type") or SINGLE_LABEL
     if problem != SINGLE_LABEL:
         raise CheckpointError(
-            f"{path}: problem_type is {problem!r}, but only {SINGLE_LABEL!r} is supported"
+            f"{path}: problem_type is {shown(problem)}, but only {SINGLE_LABEL!r} is supported"
         )
     output = f"{family.head['output']}.weight"
     if output not in tensors:

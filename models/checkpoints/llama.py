@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from models.checkpoints.decoder_families import FAMILIES, WITH_TEXT_CONFIG, DecoderFamily
+from models.checkpoints.decoder_fields import check_fields
 from models.checkpoints.families import activation
 from models.checkpoints.ropes import RopeRequest, Values, rope_of
 from models.errors import CheckpointError, SettingError
@@ -74,6 +75,7 @@ def decoder_config(
         if given.get(name):
             raise CheckpointError(f"{path}: {name} is not supported: {ELSEWHERE}")
     values = {**family.defaults, **given}
+    check_fields(values)
     num_layers, num_heads = int(values["num_hidden_layers"]), int(values["num_attention_heads"])
     hidden_size, max_positions = int(values["hidden_size"]), _max_positions(values, context)
     head_size = int(values.get("head_dim") or hidden_size // num_heads)
@@ -196,7 +198,7 @@ def decoder_weights(
             found |= _unpacked(name, tensor, config)
     output = found.get(OUTPUT)
     if config.is_tied and output is not None:
-        if WORDS in found and not torch.equal(output, found[WORDS]):
+        if WORDS in found and not _is_same(output, found[WORDS]):
             raise CheckpointError(
                 f"{path}: {OUTPUT} differs from {WORDS}, but tie_word_embeddings says that they "
                 "are one"
@@ -207,6 +209,10 @@ def decoder_weights(
     if values["model_type"] == "granite":
         found = {name: _multiplied(name, tensor, values) for name, tensor in found.items()}
     return found
+
+
+def _is_same(first: Tensor, second: Tensor) -> bool:
+    return first.dtype == second.dtype and torch.equal(first, second)
 
 
 def _plain_name(name: str) -> str:
@@ -224,7 +230,7 @@ def _unpacked(name: str, tensor: Tensor, config: LlamaConfig) -> dict[str, Tenso
         ("qkv_proj", ("q_proj", "k_proj", "v_proj"), (query, key, key)),
         ("gate_up_proj", ("gate_proj", "up_proj"), (half, half)),
     ):
-        if f".{packed}." in name and tensor.shape[0] == sum(sizes):
+        if f".{packed}." in name and tensor.shape[:1] == (sum(sizes),):
             split = torch.split(tensor, list(sizes))
             return {
                 name.replace(packed, part): each.contiguous()

@@ -13,7 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from models.errors import SettingError, check_choice, check_range
+from models.checkpoints.decoder_fields import check_rope
+from models.errors import SettingError, check_choice
+from models.json_files import check_number
 from models.networks.llama import Rope
 
 Values = Mapping[str, Any]
@@ -56,9 +58,18 @@ def rope_of(request: RopeRequest) -> Rope:
     """Raises `SettingError` for a kind that is not known, or lacks a number."""
     kind = str(request.values.get("rope_type", "default"))
     check_choice("rope_type", kind, KINDS)
-    check_range("rope_theta", request.theta, 1.0, float("inf"))
-    frequencies, factor = KINDS[kind](request)
+    check_rope(request.values)
+    try:
+        frequencies, factor = KINDS[kind](request)
+    except (ArithmeticError, ValueError) as error:
+        raise _not_finite(request) from error
+    if not (math.isfinite(factor) and bool(torch.isfinite(frequencies).all())):
+        raise _not_finite(request)
     return Rope(tuple(frequencies.float().tolist()), factor)
+
+
+def _not_finite(request: RopeRequest) -> SettingError:
+    return SettingError("rope_parameters", dict(request.values), "numbers that give frequencies")
 
 
 def _default(request: RopeRequest) -> tuple[Tensor, float]:
@@ -126,6 +137,8 @@ def _longrope(request: RopeRequest) -> tuple[Tensor, float]:
     factors = request.values.get(name)
     if not isinstance(factors, list | tuple) or len(factors) != request.size // 2:
         raise SettingError(f"rope_parameters.{name}", factors, f"{request.size // 2} numbers")
+    for place, each in enumerate(factors):
+        check_number(f"rope_parameters.{name}[{place}]", each, 1e-6, 1e6)
     frequencies = request.plain() / torch.tensor(factors, dtype=torch.float32)
     stated, stretch = request.values.get("attention_factor"), request.stretch
     if stated is not None:

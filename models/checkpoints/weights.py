@@ -6,6 +6,7 @@ and the global random state stays as it was.
 """
 
 import hashlib
+import re
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import TypeVar
@@ -15,11 +16,12 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from models.errors import CheckpointError
+from models.errors import CheckpointError, reason, shown
 from models.json_files import fields_of, read_object
 
 WEIGHTS_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"  # of weights in several files
+PART = re.compile(r"[\w-][\w.-]{0,200}\.safetensors", re.ASCII)
 MAX_NAMED_KEYS = 6  # an error message names this number of keys and counts the rest
 
 Module = TypeVar("Module", bound=nn.Module)
@@ -32,7 +34,9 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     try:
         tensors = load_file(path)
     except (SafetensorError, OSError) as error:
-        raise CheckpointError(f"{path} is not a readable safetensors file: {error}") from error
+        raise CheckpointError(
+            f"{path} is not a readable safetensors file: {reason(error)}"
+        ) from error
     return {
         name: tensor.float() if tensor.is_floating_point() else tensor
         for name, tensor in tensors.items()
@@ -49,8 +53,10 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
         names = set(values["weight_map"])
     tensors: dict[str, Tensor] = {}
     for part in parts:
-        if Path(part).name != part:
-            raise CheckpointError(f"{index}: {part!r} is not the name of a file beside it")
+        if not PART.fullmatch(part):
+            raise CheckpointError(
+                f"{index}: {shown(part)} is not the name of a .safetensors file beside it"
+            )
         tensors |= read_tensors(folder / part)
     check_names(tensors, names, index)
     return tensors
@@ -91,6 +97,11 @@ def assign_weights(
             found, expected = list(state[name].shape), list(parameter.shape)
             raise CheckpointError(
                 f"{path}: {name_in_file(name)} has shape {found}, but must have {expected}"
+            )
+        if parameter.is_floating_point() != state[name].is_floating_point():
+            raise CheckpointError(
+                f"{path}: {name_in_file(name)} has numbers of type {state[name].dtype}, but must "
+                "have floating point numbers"
             )
     module.load_state_dict(state, assign=True)
     module.eval()

@@ -12,10 +12,11 @@ from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
 from tokenizers.processors import ByteLevel as ByteLevelOffsets
 
-from models.errors import CheckpointError
+from models.errors import CheckpointError, reason
 from models.json_files import read_object
 
 TOKENIZER_FILE = "tokenizer.json"
+MAX_TOKENIZER_BYTES = 2**28  # that of 262,144 tokens has 33 MB
 VOCABULARY_FILE = "vocab.txt"  # all that BERT checkpoints before 2020 have
 BYTE_LEVEL_FILES = ("vocab.json", "merges.txt")  # all that GPT-2 checkpoints before 2020 have
 END_OF_TEXT = "<|endoftext|>"
@@ -30,11 +31,27 @@ def load_tokenizer(folder: Path, *, is_byte_level: bool = False) -> Tokenizer:
 
 
 def read_tokenizer(path: Path) -> Tokenizer:
+    size = path.stat().st_size
+    if size > MAX_TOKENIZER_BYTES:
+        raise CheckpointError(
+            f"{path} has {size} bytes, but must have at most {MAX_TOKENIZER_BYTES}"
+        )
     try:
         tokenizer = Tokenizer.from_file(str(path))
-    except Exception as error:  # the library raises nothing narrower
-        raise CheckpointError(f"{path} is not in the format of `tokenizers`: {error}") from error
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except (
+        BaseException
+    ) as error:  # the library raises nothing narrower; its panics are no Exception
+        raise CheckpointError(
+            f"{path} is not in the format of `tokenizers`: {reason(error)}"
+        ) from error
     return without_limits(tokenizer)
+
+
+def num_ids(tokenizer: Tokenizer) -> int:
+    """One more than the largest token id, which is the number of tokens if none is left out."""
+    return 1 + max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1)
 
 
 def without_limits(tokenizer: Tokenizer) -> Tokenizer:

@@ -17,7 +17,7 @@ const PRESETS = { likeliest: { temperature: 0 }, balanced: { temperature: 0.8, t
 
 /**
  * @param {import("./screen.js").Screen} screen @param {HTMLElement} into @param {{prefix?: string, first?: Record<string, number>}} [options] `prefix` of the names in the permalink, `first` values
- * @returns {{check: () => boolean, values: Record<string, number>}} those that are not off, as `sampling_params` of the API has them
+ * @returns {{check: () => boolean, values: Record<string, number>}} those that are not off, or for which a model has a default of its own, as `sampling_params` of the API has them
  */
 export function samplingControls(screen, into, { prefix = "", first = {} } = {}) {
   const box = h("div", { class: "compact" });
@@ -36,5 +36,6 @@ export function samplingControls(screen, into, { prefix = "", first = {} } = {})
     each.error(isTaken ? "" : `Expected ${least} to ${most}.`);
     return isTaken;
   }).every(Boolean);
-  return { check, get values() { return Object.fromEntries(all.filter(({ param, value }) => value !== FIELDS[param][2] || param === "temperature").map(({ param, value }) => [param, value])); } };
+  const isNamed = (param) => param === "temperature" || screen.models.some((model) => param in (model.sampling_defaults ?? {}));
+  return { check, get values() { return Object.fromEntries(all.filter(({ param, value }) => value !== FIELDS[param][2] || isNamed(param)).map(({ param, value }) => [param, value])); } };
 }

@@ -5,7 +5,7 @@ leaves `async with`, which ends its sequences within one step.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, TypeAlias
 
@@ -16,7 +16,7 @@ from service.api.conversations import conversation_of
 from service.api.typed import wrong_task
 from service.contract.conversation import Conversation
 from service.errors import NoChatTemplate, WrongTask, invalid_field
-from service.generation.params import SamplingParams
+from service.generation.params import SamplingParams, with_defaults
 from service.generation.sampling import TokenLogprobs
 from service.generation.stream import Chunk, Generation
 from service.records import FinishReason
@@ -134,7 +134,8 @@ class GenerationCalls:
                 raise wrong_task(model, TEXT_GENERATION)
             if not isinstance(model, GenerativeModel):
                 raise WrongTask(f"model '{model.name}' takes tensors, not prompts")
-            prompt, params = _prompt(request), _to_params(request.sampling_params)
+            prompt = _prompt(request)
+            params = _to_params(request.sampling_params, model.sampling_defaults)
             self._admission.admit()
             async with model.generate(prompt, params, caller) as generation:
                 yield model, generation
@@ -150,9 +151,10 @@ def _prompt(request: pb.GenerateRequest) -> Prompt:
     return request.text if kind == "text" else request.token_ids.ids
 
 
-def _to_params(message: pb.SamplingParams) -> SamplingParams:
-    """The set fields of a message; the record has the defaults and the bounds."""
-    return SamplingParams(**{field.name: _plain(value) for field, value in message.ListFields()})
+def _to_params(message: pb.SamplingParams, defaults: Mapping[str, float] = {}) -> SamplingParams:
+    """The set fields of a message and a model's defaults; the record has the others and bounds."""
+    values = {field.name: _plain(value) for field, value in message.ListFields()}
+    return SamplingParams(**with_defaults(values, defaults))
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401 - whatever a field of the message holds

@@ -159,6 +159,7 @@ def _described(model: ServedModel) -> text_pb2.Model:
         message.vocabulary_size = model.tokenizer.num_tokens
     if isinstance(model, GenerativeModel):
         message.has_chat_template = model.chat is not None
+        message.sampling_defaults.update(model.own_sampling)
         message.tool_call_form = model.chat.templates.tool_form if model.chat is not None else ""
     if isinstance(model, TextModel):
         message.mask_token = _mask_token(model)

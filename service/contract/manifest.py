@@ -37,6 +37,7 @@ _WHOLE_NUMBERS = (
     *("max_tokens", "pad_token_id", "embedding_size", "num_layers", "num_heads"),
     *("mask_token_id", "max_source_tokens", "decoder_start_token_id"),
 )
+SAMPLING = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "max_tokens")
 MODEL_FILENAME = "model.onnx"
 EXAMPLE = "What a wonderful day."
 MAX_EXAMPLE_IMAGE_BYTES = 16_384  # a client gets those of all models in one list
@@ -149,6 +150,7 @@ class Manifest:
     decoder_start_token_id: int = 0  # of an encoder-decoder
     image: ImageInput | None = None  # of a model that reads images
     eos_token_ids: tuple[int, ...] = ()  # what ends a generated text; empty: nothing does
+    sampling: dict[str, float] = field(default_factory=dict)  # where a request says nothing
     pooling: str = ""  # how an embedder pools and whether it normalises, for people
     example: str = EXAMPLE  # a text to try the model with
     examples: tuple[Example, ...] = ()  # several, of the model's own domain
@@ -189,6 +191,11 @@ class Manifest:
         if not all(isinstance(token, int) and token >= 0 for token in self.eos_token_ids):
             raise LoadError(
                 f"manifest.json: eos_token_ids is {self.eos_token_ids!r}, expected whole numbers"
+            )
+        if not isinstance(self.sampling, dict) or self.sampling.keys() - SAMPLING:
+            raise LoadError(
+                f"manifest.json: sampling is {self.sampling!r}, expected an object of "
+                f"{', '.join(SAMPLING)}"
             )
 
     @property

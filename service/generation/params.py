@@ -224,8 +224,13 @@ class SamplingParams:
             )
 
     @classmethod
-    def from_mapping(cls, values: Mapping[str, object]) -> "SamplingParams":
-        """Parameters from names and values; numbers and booleans also as text, None if absent."""
+    def from_mapping(
+        cls, values: Mapping[str, object], defaults: Mapping[str, float] = {}
+    ) -> "SamplingParams":
+        """Parameters from names and values; numbers and booleans also as text, None if absent.
+
+        `defaults` are a model's, as `with_defaults` takes them.
+        """
         known = [known_field.name for known_field in fields(cls)]
         for name in values:
             if name not in known:
@@ -237,10 +242,10 @@ class SamplingParams:
             for name, value in values.items()
             if (converted := _converted(name, value)) is not None
         }
-        return cls(**values_by_name)
+        return cls(**with_defaults(values_by_name, defaults))
 
     @classmethod
-    def from_json(cls, text: str) -> "SamplingParams":
+    def from_json(cls, text: str, defaults: Mapping[str, float] = {}) -> "SamplingParams":
         """Parameters from a JSON object, as in Triton's input `sampling_parameters`."""
         if len(text) > MAX_TEXT_CHARACTERS:
             raise invalid_field(
@@ -257,7 +262,27 @@ class SamplingParams:
             raise invalid_field("sampling_parameters", f"is not JSON: {error}") from error
         if not isinstance(values, dict):
             raise invalid_field("sampling_parameters", f"is {_shown(values)}, expected an object")
-        return cls.from_mapping(values)
+        return cls.from_mapping(values, defaults)
+
+
+def with_defaults(values: Mapping[str, Any], defaults: Mapping[str, float]) -> dict[str, Any]:
+    """A request's values, and a model's own for those that it does not name.
+
+    A beam search has none of them, as it does not sample; nor is a text of several samples greedy.
+    """
+    if _is_above(values.get("beam_width"), 1):
+        return dict(values)
+    is_several = _is_above(values.get("n"), 1)
+    used = {
+        name: value
+        for name, value in defaults.items()
+        if not (name == "temperature" and value < GREEDY_BELOW and is_several)
+    }
+    return used | dict(values)
+
+
+def _is_above(value: object, limit: int) -> bool:
+    return isinstance(value, int) and value > limit
 
 
 def _nesting(text: str) -> int:

@@ -3,22 +3,23 @@
 docs/cuda.md says what was verified on CUDA.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from service.contract.conversation import ChatTemplates
 from service.contract.manifest import Manifest
-from service.errors import LoadError, ModelFailed
+from service.errors import InvalidArgument, LoadError, ModelFailed
 from service.generation.decoder import PREFILL_SUFFIX
 from service.generation.decoder_interface import Decoder, PackedInputs, PagedDecoder
 from service.generation.encoder_decoder import SourceLimits, open_encoder_decoder
 from service.generation.engine import GenerationEngine
 from service.generation.inbox import QueueLimits
 from service.generation.opening import CacheLimits
+from service.generation.params import SamplingParams
 from service.generation.scheduler import SchedulerLimits
 from service.generation.sequence import Vocabulary
 from service.generation.step_logits import StepLogits
@@ -50,6 +51,7 @@ class LoadedDecoder:
     manifest: Manifest
     room: Room  # how long prompts and outputs may be
     chat: Chat | None  # None: it has no chat template
+    sampling: Mapping[str, float]  # used where a request says nothing
 
     @property
     def description(self) -> str:
@@ -105,7 +107,20 @@ def load_decoder(
             raise LoadError(
                 f"manifest.json: {name} has {unknown[0]}, expected 0 to {decoder.vocab_size - 1}"
             )
-    return LoadedDecoder(decoder, tokenizer, manifest, room, _open_chat(plan, tokenizer))
+    chat = _open_chat(plan, tokenizer)
+    return LoadedDecoder(decoder, tokenizer, manifest, room, chat, _sampling(plan, manifest))
+
+
+def _sampling(plan: ModelPlan, manifest: Manifest) -> Mapping[str, float]:
+    """The model's own parameters, or `LoadError`; none where the settings leave them out."""
+    if plan.settings.sampling_defaults == "none":
+        return {}
+    values: dict[str, Any] = dict(manifest.sampling)
+    try:
+        SamplingParams(**values)
+    except InvalidArgument as error:
+        raise LoadError(f"manifest.json: sampling: {error}") from error
+    return manifest.sampling
 
 
 def _open_chat(plan: ModelPlan, tokenizer: PromptTokenizer) -> Chat | None:
@@ -198,4 +213,12 @@ def start_decoder(
         on_broken,
     )
     metrics.watch(engine.cache)
-    return GenerativeModel(host, plan.interface, engine, loaded.tokenizer, loaded.room, loaded.chat)
+    return GenerativeModel(
+        host,
+        plan.interface,
+        engine,
+        loaded.tokenizer,
+        loaded.room,
+        loaded.chat,
+        loaded.sampling,
+    )

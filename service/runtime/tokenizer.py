@@ -5,7 +5,8 @@ own padding and truncation are switched off, because the request decides about
 truncation and the batch about padding.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -14,11 +15,13 @@ from typing import TypeAlias
 import numpy as np
 import tokenizers
 
-from service.errors import InputTooLong, InvalidArgument, LoadError, invalid_field
+from service.errors import InputTooLong, InvalidArgument, LoadError, ModelFailed, invalid_field
 from service.runtime.special_texts import Span, SpecialTexts, SpecialToken
 from service.runtime.token_bytes import ByteKind, bytes_of_tokens, kind_of_bytes
+from service.runtime.tokenizer_cost import check_growth, check_ids, has_known_time
 
 Text: TypeAlias = str | tuple[str, str]  # the second is of a pair
+MAX_REASON = 500  # characters of an error of the library, which may quote the file
 MAX_WINDOWS = 1_024  # of the contexts of one request
 MIN_WINDOW_TOKENS = 8  # of a context in a window, whatever the question takes
 # The overlap of two windows in tokens; at most half of a window's part of the context.
@@ -66,6 +69,11 @@ class _Tokenizer:
         self._max_tokens = max_tokens
         self._max_text_characters = max_text_characters
         self._whole = _read(path)
+
+    @cached_property
+    def has_known_time(self) -> bool:
+        """Whether a text takes a time that follows from its length."""
+        return has_known_time(self._whole)
 
     def check_sizes(self, texts: Sequence[Text]) -> int:
         """The characters of all texts, or `InvalidArgument` where they are over the limit."""
@@ -401,12 +409,28 @@ def check_num_tokens(num_tokens: int, most: int) -> None:
         raise error(f"the prompt has {num_tokens} tokens, the model takes 1 to {most}", "prompt")
 
 
+@contextmanager
+def without_panics() -> Iterator[None]:
+    """Turn a panic of the library, which is no `Exception`, into `ModelFailed`."""
+    try:
+        yield
+    except Exception:
+        raise
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":
+            raise
+        raise ModelFailed(f"the tokenizer failed: {str(error)[:MAX_REASON]}") from error
+
+
 def _read(path: Path) -> tokenizers.Tokenizer:
     """A tokenizer that neither pads nor cuts."""
     try:
-        tokenizer = tokenizers.Tokenizer.from_file(str(path))
+        with without_panics():
+            tokenizer = tokenizers.Tokenizer.from_file(str(path))
     except Exception as error:  # the library raises plain Exception
-        raise LoadError(f"{path.name}: {error}") from error
+        raise LoadError(f"{path.name}: {str(error)[:MAX_REASON]}") from error
+    check_ids(tokenizer, path.name)
+    check_growth(tokenizer, path.name)
     tokenizer.no_padding()
     tokenizer.no_truncation()
     return tokenizer

@@ -15,7 +15,7 @@ from service.contract.conversation import ChatTemplates, Conversation
 from service.errors import InvalidArgument, Overloaded
 from service.records import current_call
 from service.runtime.template_process import TemplateLimits, TemplateProcess
-from service.runtime.tokenizer import PromptTokenizer
+from service.runtime.tokenizer import PromptTokenizer, without_panics
 
 MAX_WAITING = 64  # conversations of one model that are rendered, or wait for it: 1 ms each
 
@@ -71,7 +71,8 @@ class Chat:
                 "continues_last": conversation.continues_last,
             }
         )
-        return self._tokenizer.encode_marked(prompt, mark)
+        with without_panics():
+            return self._tokenizer.encode_marked(prompt, mark)
 
     def close(self) -> None:
         """End the process; what waits for it fails."""

@@ -4,7 +4,7 @@ The typed API calls `generate`. The Open Inference Protocol's tensors, which are
 generative backends, go through `infer` and `infer_stream`. All methods run on the event loop.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from typing import Self, TypeAlias, TypeVar
@@ -50,6 +50,7 @@ class GenerativeModel(ServedModel):
         tokenizer: PromptTokenizer,
         room: Room,
         chat: Chat | None = None,  # None: it has no chat template
+        sampling: Mapping[str, float] = {},  # the model's own, in place of the server's defaults
     ) -> None:
         assert interface.manifest is not None, "a generative model has one"
         super().__init__(host, interface, engine)
@@ -57,10 +58,12 @@ class GenerativeModel(ServedModel):
         self.tokenizer = tokenizer
         self.engine = engine
         self.chat = chat
-        self.tokenizing = Tokenizing(host.executor)
+        self.tokenizing = Tokenizing(host.executor, has_known_time=tokenizer.has_known_time)
         self._vocab_size = engine.vocab_size
         self._room = room
-        self._default_max_tokens = host.settings.default_max_tokens
+        self.own_sampling = sampling
+        self.sampling_defaults = {n: v for n, v in sampling.items() if n != "max_tokens"}
+        self._default_max_tokens = int(sampling.get("max_tokens", host.settings.default_max_tokens))
 
     @asynccontextmanager
     async def generate(
@@ -101,7 +104,7 @@ class GenerativeModel(ServedModel):
     async def infer(self, request: InferRequest) -> InferReply:
         """The whole answer in one reply, after the prompt unless that is excluded."""
         with self.counted_failures(request.caller.received_s):
-            text_request = TextRequest.of(request, has_source=self.manifest.has_source)
+            text_request = self._read(request)
             if text_request.can_stream:
                 raise invalid_field(
                     "stream", "is true, and only ModelStreamInfer and generate_stream stream"
@@ -114,7 +117,7 @@ class GenerativeModel(ServedModel):
         The last one may be without text, and any where the request wants one per token.
         """
         with self.counted_failures(request.caller.received_s):
-            text_request = TextRequest.of(request, has_source=self.manifest.has_source)
+            text_request = self._read(request)
         if not text_request.can_stream:
             yield await self._infer_whole(text_request, request)
             return
@@ -127,6 +130,11 @@ class GenerativeModel(ServedModel):
                     texts[chunk.sequence.sample_index] = chunk.text
                     outputs, is_last = _text_output(texts), not num_unfinished
                     yield InferReply(outputs, _timings(generation), is_last)
+
+    def _read(self, request: InferRequest) -> "TextRequest":
+        return TextRequest.of(
+            request, has_source=self.manifest.has_source, defaults=self.sampling_defaults
+        )
 
     def _start(
         self, text_request: "TextRequest", request: InferRequest
@@ -150,6 +158,7 @@ class GenerativeModel(ServedModel):
     def close(self, timeout_s: float) -> None:
         if self.chat is not None:
             self.chat.close()
+        self.tokenizing.close()
         super().close(timeout_s)
 
     async def prompt_of(self, conversation: Conversation) -> np.ndarray:
@@ -210,7 +219,13 @@ class TextRequest:
     message_per_token: bool
 
     @classmethod
-    def of(cls, request: InferRequest, *, has_source: bool = False) -> Self:
+    def of(
+        cls,
+        request: InferRequest,
+        *,
+        has_source: bool = False,
+        defaults: Mapping[str, float] = {},
+    ) -> Self:
         """Read the tensors; without `sampling_parameters`, the request's own parameters count.
 
         An output follows its prompt, but not a source, unless the request says otherwise.
@@ -235,9 +250,9 @@ class TextRequest:
             )
         if "sampling_parameters" in inputs:
             (text,) = decode(inputs["sampling_parameters"])
-            params = SamplingParams.from_json(text)
+            params = SamplingParams.from_json(text, defaults)
         else:
-            params = SamplingParams.from_mapping(parameters)
+            params = SamplingParams.from_mapping(parameters, defaults)
         for name in ("logprobs", "prompt_logprobs"):
             if (value := getattr(params, name)) is not None:
                 raise invalid_field(

@@ -40,8 +40,12 @@ class TextModel(BatchedModel):
         self.task = text_task(interface.manifest)
         self.tokenizer = tokenizer
         self._executor = host.executor
-        self.tokenizing = Tokenizing(host.executor)
+        self.tokenizing = Tokenizing(host.executor, has_known_time=tokenizer.has_known_time)
         self._tokens_per_character = 0.0  # of texts so far; 0: the first one is admitted unseen
+
+    def close(self, timeout_s: float) -> None:
+        self.tokenizing.close()
+        super().close(timeout_s)
 
     async def _compute_reply(self, request: InferRequest) -> InferReply:
         with self.counted_failures(request.caller.received_s):

@@ -1,16 +1,18 @@
 """Runs tokenizing at once on the event loop if it is short, else on another thread.
 
-Knows nothing about tokenizers. How much may wait for the thread is bounded, per model.
+Of tokenizers it knows only whether the time that they take follows from a text's length. How much
+may wait for the thread is bounded, per model.
 """
 
 import asyncio
 import time
 from collections.abc import Callable
-from concurrent.futures import Executor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import TypeVar
 
 from service.errors import Overloaded
 from service.records import Call, current_call
+from service.runtime.tokenizer import without_panics
 
 # Below this size a hop to another thread costs more than tokenizing: docs/benchmarks.md.
 INLINE_CHARACTERS = 1_024
@@ -21,9 +23,16 @@ T = TypeVar("T")
 class Tokenizing:
     """Runs work of one model; lives on the event loop."""
 
-    def __init__(self, executor: Executor) -> None:
-        self._executor = executor
+    def __init__(self, executor: Executor, *, has_known_time: bool = True) -> None:
+        """Work whose time no length bounds has a thread of its own, and never the event loop."""
+        self._own = None if has_known_time else ThreadPoolExecutor(1, "own-tokenizer")
+        self._executor = self._own or executor
         self._num_waiting = 0
+
+    def close(self) -> None:
+        """End the thread of its own once its work is done; what waits for it is left."""
+        if self._own is not None:
+            self._own.shutdown(wait=False, cancel_futures=True)
 
     async def run(self, work: Callable[[], T], num_characters: int) -> T:
         """Do the work, or raise `Overloaded` where too much waits already."""
@@ -40,8 +49,9 @@ class Tokenizing:
             call.tokenized_s = started_s, time.monotonic()
 
     async def _run(self, work: Callable[[], T], num_characters: int) -> T:
-        if num_characters <= INLINE_CHARACTERS:
-            return work()
+        if self._own is None and num_characters <= INLINE_CHARACTERS:
+            with without_panics():
+                return work()
         return await self.run_elsewhere(work)
 
     async def run_elsewhere(self, work: Callable[[], T]) -> T:
@@ -50,6 +60,12 @@ class Tokenizing:
             raise Overloaded("Exceeds maximum queue size")
         self._num_waiting += 1
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._executor, work)
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(self._executor, _guarded, work)
         finally:
             self._num_waiting -= 1
+
+
+def _guarded(work: Callable[[], T]) -> T:
+    with without_panics():
+        return work()

@@ -2,22 +2,28 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
 import torch
-import transformers
 from attendant.v1 import generation_pb2 as pb
 from attendant.v1 import generation_pb2_grpc, text_pb2, text_pb2_grpc
-from tokenizers import Tokenizer
 
-from export.exporter import export_any
-from export.settings import ExportSettings
-from models.checkpoints.checkpoint import load_checkpoint, save_checkpoint
+from tests.decoders.__main__ import BEGIN, DOCUMENT, END
+from tests.decoders.comparison import (
+    MAX_DIFFERENCE,
+    TEXTS,
+    first_other,
+    imported,
+    largest_difference,
+    write_version,
+    written,
+)
+from tests.decoders.rows import RICHEST, ROWS, Row, tokenizer, write_folders
 from tests.e2e.server import ServerProcess
-from tests.fakes.sentencepiece import sentencepiece_tokenizer
 from tests.fakes.sessions import PATIENCE_S
 
 NUM_TOKENS = 24
@@ -26,64 +32,66 @@ TEMPLATE = (
     "{{ message.content }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
-TEXTS = ("the cat sat on the mat", "once upon a time", "ünusual 猫 letters")
-# One of each kind: plain; norms of heads; windows, softcaps and four norms; norms behind, untied.
-KINDS: dict[str, dict[str, Any]] = {
-    "llama": {},
-    "qwen3": {"head_dim": 32, "tie_word_embeddings": True},
-    "gemma2": {"head_dim": 16, "sliding_window": 12, "query_pre_attn_scalar": 16},
-    "olmo2": {},
-}
+COMPARED = tuple(RICHEST.values())  # `python -m tests.decoders` compares all
+TALKER = RICHEST["llama"]
 
 
-def tokenizer() -> Tokenizer:
-    return sentencepiece_tokenizer("<|im_start|>", "<|im_end|>")
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """The networks of transformers by name, how far ours are from them, and a repository."""
+
+    networks: dict[str, Any]
+    differences: dict[str, float]
+    repository: Path
 
 
-def write_folder(kind: str, folder: Path) -> Any:
-    """A folder as the hub has it; the network that is in it."""
-    torch.manual_seed(2)
-    library = tokenizer()
-    config = transformers.AutoConfig.for_model(
-        kind,
-        vocab_size=library.get_vocab_size(),
-        hidden_size=64,
-        intermediate_size=96,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=128,
-        eos_token_id=2,
-        **KINDS[kind],
-    )
-    config._attn_implementation = "eager"
-    network = transformers.AutoModelForCausalLM.from_config(config)  # type: ignore[no-untyped-call]
-    network.train(False)
-    for parameter in network.parameters():
-        torch.nn.init.normal_(parameter, std=0.2)
-    network.save_pretrained(folder)
-    library.save(str(folder / "tokenizer.json"))
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Imported:
+    """A network of every family; one talks, and its publisher has no text sampled."""
+    folder = tmp_path_factory.mktemp("decoders")
+    found = Imported(write_folders(COMPARED, folder / "hub"), {}, folder / "repository")
+    talker = folder / "hub" / TALKER.name
     settings = {"bos_token": "<s>", "eos_token": "<|im_end|>", "chat_template": TEMPLATE}
-    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
-    return network
+    (talker / "tokenizer_config.json").write_text(json.dumps(settings))
+    recommended = {"do_sample": False, "max_new_tokens": NUM_TOKENS, "eos_token_id": 2}
+    (talker / "generation_config.json").write_text(json.dumps(recommended))
+    for row in COMPARED:
+        checkpoint = imported(row, folder / "hub" / row.name, folder / "checkpoints" / row.name)
+        found.differences[row.name] = largest_difference(checkpoint, found.networks[row.name])
+        write_version(row, checkpoint, found.repository)
+    return found
 
 
 @pytest.fixture(scope="module")
-def networks(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
-    """A repository with a model of each kind, and the networks of transformers."""
-    folder, found = tmp_path_factory.mktemp("llamas"), {}
-    for kind in KINDS:
-        found[kind] = write_folder(kind, folder / "hub" / kind)
-        save_checkpoint(load_checkpoint(folder / "hub" / kind), folder / "checkpoints" / kind)
-        checkpoint = load_checkpoint(folder / "checkpoints" / kind)
-        export_any(checkpoint, ExportSettings(kind, folder / "repository", "fp32"))
-    return folder / "repository", found
-
-
-@pytest.fixture(scope="module")
-def channel(networks: tuple[Path, dict[str, Any]]) -> Iterator[grpc.Channel]:
-    with ServerProcess(networks[0]) as server, grpc.insecure_channel(server.address) as opened:
+def channel(models: Imported) -> Iterator[grpc.Channel]:
+    with (
+        ServerProcess(models.repository) as server,
+        grpc.insecure_channel(server.address) as opened,
+    ):
         yield opened
+
+
+@pytest.fixture(scope="module")
+def answers(channel: grpc.Channel) -> Any:
+    return written(channel, [row.name for row in COMPARED])
+
+
+@pytest.mark.parametrize("row", COMPARED, ids=lambda row: row.name)
+def test_every_family_writes_what_transformers_writes(
+    models: Imported, answers: Any, row: Row
+) -> None:
+    """64 greedy tokens behind texts of 24 and 49, more than windows and first contexts have."""
+    assert models.differences[row.name] < MAX_DIFFERENCE
+    for text, token_ids in zip(TEXTS, answers[row.name], strict=True):
+        assert first_other(models.networks[row.name], text, token_ids) is None
+
+
+def test_the_table_of_the_documentation_has_every_row() -> None:
+    table = DOCUMENT.read_text(encoding="utf-8").partition(BEGIN)[2].partition(END)[0]
+    lines = [line.split(" | ") for line in table.splitlines() if line.startswith("| `")]
+    stated = [(line[0].strip("| `"), *line[1:3]) for line in lines]
+    assert stated == [(row.kind, row.checkpoints, row.form) for row in ROWS]
+    assert all(line[-1] == "equal |" for line in lines)
 
 
 def written_by(network: Any, ids: list[int]) -> list[int]:
@@ -92,7 +100,7 @@ def written_by(network: Any, ids: list[int]) -> list[int]:
     prompt = torch.tensor([ids])
     found: list[int] = network.generate(
         prompt,
-        attention_mask=torch.ones_like(prompt),  # OLMo's padding has the id of `<s>` here
+        attention_mask=torch.ones_like(prompt),
         max_new_tokens=NUM_TOKENS,
         do_sample=False,
         eos_token_id=ends,
@@ -100,38 +108,22 @@ def written_by(network: Any, ids: list[int]) -> list[int]:
     return found[len(ids) :]
 
 
-def answered(channel: grpc.Channel, kind: str, **prompts: Any) -> Any:
-    """A call under way, whose `result()` is the answer."""
-    params = pb.SamplingParams(temperature=0.0, max_tokens=NUM_TOKENS)
-    request = pb.GenerateRequest(model=kind, sampling_params=params, **prompts)
-    stub = generation_pb2_grpc.GenerationServiceStub(channel)
-    return stub.GenerateUnary.future(request, timeout=PATIENCE_S)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_texts_go_on_as_in_transformers(
-    channel: grpc.Channel, networks: tuple[Path, dict[str, Any]], kind: str
-) -> None:
-    """All at once, so that they share steps."""
-    library = tokenizer()
-    calls = [answered(channel, kind, text=text) for text in TEXTS]
-    for text, call in zip(TEXTS, calls, strict=True):
-        expected = written_by(networks[1][kind], library.encode(text).ids)
-        assert list(call.result().results[0].token_ids) == expected
-
-
 def test_a_conversation_has_one_beginning_and_ends_with_its_turn(
-    channel: grpc.Channel, networks: tuple[Path, dict[str, Any]]
+    channel: grpc.Channel, models: Imported
 ) -> None:
-    """As transformers renders and reads it: `<s>` once, and `<|im_end|>` among the ends."""
-    texts = text_pb2_grpc.TextServiceStub(channel)
-    models = texts.ListModels(text_pb2.ListModelsRequest()).models
-    ends = {model.name: list(model.eos_token_ids) for model in models}
+    """As transformers renders and reads it: `<s>` once, and `<|im_end|>` among the ends.
+
+    The request names no sampling: greedy and the number of tokens are generation_config.json's.
+    """
+    listed = text_pb2_grpc.TextServiceStub(channel).ListModels(text_pb2.ListModelsRequest()).models
+    ends = {model.name: list(model.eos_token_ids) for model in listed}
     library = tokenizer()
-    assert set(ends["llama"]) == {2, library.token_to_id("<|im_end|>")}
+    assert set(ends[TALKER.name]) == {2, library.token_to_id("<|im_end|>")}
     said = [pb.ChatMessage(role="user", content="the cat sat")]
     rendered = "<s><|im_start|>user\nthe cat sat<|im_end|>\n<|im_start|>assistant\n"
     ids = library.encode(rendered, add_special_tokens=False).ids
-    answer = answered(channel, "llama", conversation=pb.Conversation(messages=said)).result()
+    request = pb.GenerateRequest(model=TALKER.name, conversation=pb.Conversation(messages=said))
+    stub = generation_pb2_grpc.GenerationServiceStub(channel)
+    answer = stub.GenerateUnary(request, timeout=PATIENCE_S)
     assert answer.usage.prompt_tokens == len(ids)
-    assert list(answer.results[0].token_ids) == written_by(networks[1]["llama"], ids)
+    assert list(answer.results[0].token_ids) == written_by(models.networks[TALKER.name], ids)

@@ -1,0 +1,39 @@
+"""How a checkpoint's publisher has its texts sampled, by the names of the server's parameters.
+
+Knows nothing about requests. `generation_config.json` may state more: what is not here changes
+nothing where a text is served.
+"""
+
+from pathlib import Path
+
+from models.json_files import check_number, check_whole, fields_of, read_object
+
+GENERATION_CONFIG = "generation_config.json"
+# What the server takes of each.
+NUMBERS = {
+    "temperature": (0.0, 100.0),
+    "top_p": (1e-9, 1.0),
+    "min_p": (0.0, 1.0),
+    "repetition_penalty": (0.01, 100.0),
+}
+WHOLE = {"top_k": (0, 2**31 - 1), "max_new_tokens": (1, 2**20)}
+RENAMED = {"max_new_tokens": "max_tokens"}
+
+
+def read_sampling(folder: Path) -> dict[str, float]:
+    """The stated parameters; temperature 0 where sampling is turned off. {} without the file.
+
+    Raises `CheckpointError` for a value that the server would refuse.
+    """
+    path = folder / GENERATION_CONFIG
+    sampling: dict[str, float] = {}
+    with fields_of(path, read_object(path, optional=True)) as values:
+        for name, limits in NUMBERS.items():
+            if values.get(name) is not None:
+                sampling[name] = check_number(name, values[name], *limits)
+        for name, bounds in WHOLE.items():
+            if values.get(name) is not None:
+                sampling[RENAMED.get(name, name)] = check_whole(name, values[name], *bounds)
+        if values.get("do_sample") is False:
+            sampling["temperature"] = 0.0
+    return sampling

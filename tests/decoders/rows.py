@@ -1,0 +1,188 @@
+"""The families and the forms of their positions that are compared with transformers.
+
+Each row is a small network with random weights, made by transformers; nothing is downloaded. Heads
+are as large as the graph's attention wants them, and windows shorter than the texts.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from tokenizers import Tokenizer
+
+from tests.fakes.sentencepiece import sentencepiece_tokenizer
+
+ORIGINAL = 32  # tokens of a text before positions were stretched; the texts of tests are longer
+MAX_POSITIONS = 160
+SIZES: dict[str, Any] = {
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": MAX_POSITIONS,
+    "eos_token_id": 2,
+    "pad_token_id": 0,
+}
+STRETCH = {"rope_theta": 500.0, "factor": MAX_POSITIONS / ORIGINAL}
+LLAMA3 = {
+    "rope_type": "llama3",
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": ORIGINAL,
+    **STRETCH,
+}
+YARN = {"rope_type": "yarn", "original_max_position_embeddings": ORIGINAL, **STRETCH}
+LONGROPE = {
+    "rope_type": "longrope",
+    "rope_theta": 100.0,
+    "short_factor": [1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.7, 2.0],
+    "long_factor": [1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 6.0, 8.0],
+}
+PLAIN = {"rope_type": "default", "rope_theta": 50.0}
+ALTERNATING = ["sliding_attention", "full_attention"]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A line of the table: a model_type, and what is special in this network of it."""
+
+    kind: str
+    checkpoints: str
+    form: str
+    changes: dict[str, Any] = field(default_factory=dict)
+    context: int | None = None  # that it is imported for
+
+    @property
+    def name(self) -> str:
+        """The name of the served model."""
+        words = "".join(each if each.isalnum() else " " for each in f"{self.kind} {self.form}")
+        return "-".join(words.split())
+
+    def network(self, vocab_size: int) -> Any:
+        """The network of transformers, random in every tensor: biases and norms too."""
+        torch.manual_seed(2)
+        values = {**SIZES, "vocab_size": vocab_size, **self.changes}
+        config = transformers.AutoConfig.for_model(self.kind, **values)
+        config._attn_implementation = "eager"
+        network = transformers.AutoModelForCausalLM.from_config(config)  # type: ignore[no-untyped-call]
+        network.train(False)
+        for parameter in network.parameters():
+            torch.nn.init.normal_(parameter, std=0.2)
+        return network
+
+
+ROWS = (
+    Row("llama", "Llama 2, TinyLlama", "plain, untied"),
+    Row(
+        "llama",
+        "SmolLM2",
+        "tied, biases, a head size of its own",
+        {"tie_word_embeddings": True, "attention_bias": True, "mlp_bias": True, "head_dim": 32},
+    ),
+    Row(
+        "llama",
+        "Llama 2, stretched",
+        "linear positions",
+        {"rope_parameters": {"rope_type": "linear", **STRETCH}},
+    ),
+    Row("llama", "Llama 3.1 to 3.3", "positions as Llama 3.1", {"rope_parameters": LLAMA3}),
+    Row("mistral", "Mistral 7B v0.3, Nemo", "no window", {"sliding_window": None, "head_dim": 32}),
+    Row("mistral", "Mistral 7B v0.1", "windows", {"sliding_window": 12}),
+    Row("qwen2", "Qwen 2 and 2.5", "tied", {"tie_word_embeddings": True}),
+    Row(
+        "qwen2",
+        "Qwen 2.5, stretched",
+        "YaRN, windows",
+        {
+            "rope_parameters": YARN,
+            "use_sliding_window": True,
+            "sliding_window": 12,
+            "max_window_layers": 1,
+        },
+    ),
+    Row("qwen3", "Qwen 3", "norms of heads, tied", {"head_dim": 32, "tie_word_embeddings": True}),
+    Row("gemma", "Gemma 1", "one head of keys", {"head_dim": 32, "num_key_value_heads": 1}),
+    Row(
+        "gemma2",
+        "Gemma 2",
+        "windows, softcaps",
+        {"head_dim": 16, "sliding_window": 12, "query_pre_attn_scalar": 24},
+    ),
+    Row(
+        "gemma3_text",
+        "Gemma 3",
+        "windows, two kinds of positions, linear",
+        {
+            "head_dim": 32,
+            "sliding_window": 12,
+            "query_pre_attn_scalar": 24,
+            "layer_types": ALTERNATING,
+            "rope_parameters": {
+                "full_attention": {"rope_type": "linear", **STRETCH},
+                "sliding_attention": PLAIN,
+            },
+        },
+    ),
+    Row("phi3", "Phi-3-mini-4k", "windows", {"sliding_window": 12}),
+    Row(
+        "phi3",
+        "Phi-3.5-mini, within 4,096 tokens",
+        "LongRoPE, short",
+        {"rope_parameters": LONGROPE, "original_max_position_embeddings": MAX_POSITIONS},
+    ),
+    Row(
+        "phi3",
+        "Phi-4-mini, with a longer `--context`",
+        "LongRoPE, long, part of a head",
+        {
+            "hidden_size": 128,
+            "rope_parameters": {**LONGROPE, "partial_rotary_factor": 0.5},
+            "original_max_position_embeddings": ORIGINAL,
+        },
+        MAX_POSITIONS,
+    ),
+    Row("smollm3", "SmolLM3", "a layer without positions", {"no_rope_layers": [1, 0]}),
+    Row("olmo2", "OLMo 2", "norms behind each part"),
+    Row(
+        "olmo3",
+        "OLMo 3",
+        "windows, YaRN in full layers",
+        {
+            "sliding_window": 12,
+            "layer_types": ALTERNATING,
+            "rope_parameters": {"full_attention": YARN, "sliding_attention": PLAIN},
+        },
+    ),
+    Row(
+        "granite",
+        "Granite 3, dense",
+        "four multipliers",
+        {
+            "embedding_multiplier": 3.0,
+            "logits_scaling": 4.0,
+            "residual_multiplier": 0.4,
+            "attention_multiplier": 0.2,
+            "tie_word_embeddings": True,
+        },
+    ),
+)
+
+RICHEST = {row.kind: row for row in ROWS}  # of each model_type the last, which has most of its own
+
+
+def tokenizer() -> Tokenizer:
+    return sentencepiece_tokenizer("<|im_start|>", "<|im_end|>")
+
+
+def write_folders(rows: Iterable[Row], folder: Path) -> dict[str, Any]:
+    """Folders as the hub has them, by the rows' names; the networks that are in them."""
+    library, networks = tokenizer(), {}
+    for row in rows:
+        networks[row.name] = row.network(library.get_vocab_size())
+        networks[row.name].save_pretrained(folder / row.name)
+        library.save(str(folder / row.name / "tokenizer.json"))
+    return networks
