@@ -26,6 +26,7 @@ from tests.decoders.rows import RICHEST, ROWS, Row, tokenizer, write_folders
 from tests.e2e.server import ServerProcess
 from tests.fakes.sessions import PATIENCE_S
 
+pytestmark = pytest.mark.timeout(300)  # the first test makes and exports twelve networks
 NUM_TOKENS = 24
 TEMPLATE = (
     "{{ bos_token }}{% for message in messages %}<|im_start|>{{ message.role }}\n"
