@@ -81,7 +81,7 @@ DEMOS: dict[str, Demo] = {
             trained(
                 "train models/data/spam.tsv --from {folder}/bert --epochs 8 --learning-rate 5e-4",
                 "bert-spam",
-                "--epochs 1",
+                "--epochs 1 --batch-size 256",
             ),
             exported("bert-spam", examples="spam"),
         ),
@@ -104,7 +104,7 @@ DEMOS: dict[str, Demo] = {
                 "--from {encoder} --test-file {folder}/invented/entities.test.conll "
                 "--epochs 2 --learning-rate 1e-4 --batch-size 16",
                 "entities",
-                "--epochs 1",
+                "--epochs 1 --batch-size 256",
             ),
             exported("entities", examples="entities"),
         ),
@@ -122,7 +122,7 @@ DEMOS: dict[str, Demo] = {
                 "--from {encoder} --test-file {folder}/invented/questions.test.jsonl "
                 "--epochs 2 --learning-rate 2e-4 --batch-size 16",
                 "answers",
-                "--epochs 1",
+                "--epochs 1 --batch-size 256",
             ),
             exported("answers", examples="answers"),
         ),

@@ -15,6 +15,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# The servers and commands that tests start are compiled once, not at each start.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 # The readline library, which pytest imports, exports a terminal's size to the processes that run
 # tests, where it would outweigh the width that a test gives to a command.
 for size in ("COLUMNS", "LINES"):
