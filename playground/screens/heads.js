@@ -19,7 +19,7 @@ const GAP = 4, LARGEST = 104, LINE = 18, NAMED = 60, SCORED = 100; // pixels; a 
 /** @param {import("../parts/screen.js").Screen} screen */
 export default function build(screen) {
   screen.wide();
-  let first = null, second = null, isOpen = false, shown = [], most = 1, at = null, grid = {}, across = 1; // `across`: heads of a layer that are shown
+  let first = null, second = null, isOpen = false, shown = [], most = 1, at = null, grid = {}, perLayer = 1, image = null; // heads of a layer that are shown; their pictures, until others are
   const { soon } = screen, redraw = { onchange: () => arrange() };
   const texts = h("div", { class: "fields" }), views = h("div", { class: "fields" });
   screen.input.append(texts);
@@ -38,7 +38,7 @@ export default function build(screen) {
   const figure = picture({
     label: "Attention of all heads", isInteractive: true, draw,
     height: (width) => {
-      const columns = order.value || only.value ? Math.max(1, Math.floor(width / (LARGEST + GAP))) : across, left = order.value || only.value ? 0 : 28;
+      const columns = order.value || only.value ? Math.max(1, Math.floor(width / (LARGEST + GAP))) : perLayer, left = order.value || only.value ? 0 : 28;
       const size = Math.max(12, Math.min(LARGEST, Math.floor((width - left) / columns) - GAP)), tall = size + GAP + (size >= NAMED ? LINE : 0);
       grid = { columns, left, size, tall };
       return Math.max(tall, Math.ceil(shown.length / columns) * tall);
@@ -90,7 +90,7 @@ export default function build(screen) {
       }
     }
     first.all = all;
-    across = Math.min(weights.heads, second?.weights.heads ?? Infinity);
+    perLayer = Math.min(weights.heads, second?.weights.heads ?? Infinity);
     const counts = second && [first, second].map((each) => each.keys.length);
     note.hidden = !counts || counts[0] === counts[1];
     if (!note.hidden) note.textContent = `The texts have ${counts[0]} and ${counts[1]} tokens: only places that both have are compared.`;
@@ -103,7 +103,7 @@ export default function build(screen) {
     shown = first.all.filter((each) => !only.value || each.label === only.value);
     if (order.value) shown.sort((a, b) => b.scores[order.value] - a.scores[order.value]);
     most = Math.max(1e-9, ...shown.map((each) => each.most));
-    at = null;
+    [at, image] = [null, null];
     [placeholder.hidden, figure.hidden] = [true, false];
     const count = labels.map(([key, words]) => [shown.filter((each) => each.label === key).length, words]).filter(([number]) => number);
     figure.summarize(`${plural(shown.length, "head")} of ${plural(first.queries.length, "token")}: ${count.map(([number, words]) => `${number} ${words}`).join(", ")}.${second ? " Blue: more here; orange: more in the other." : ""}`);
@@ -112,12 +112,16 @@ export default function build(screen) {
   }
 
   function draw(context, width, _, colours) {
-    const started = performance.now(), ratio = context.canvas.width / width, image = new ImageData(context.canvas.width, context.canvas.height), pixels = new Uint32Array(image.data.buffer);
-    const painted = shades(scale(colours, !!second), second ? -1 : 0), box = (index) => ({ x: grid.left + (index % grid.columns) * (grid.size + GAP), y: Math.floor(index / grid.columns) * grid.tall });
-    shown.forEach((each, index) => {
-      const { x, y } = box(index), side = Math.round(grid.size * ratio);
-      paint(pixels, image.width, { left: Math.round(x * ratio), top: Math.round(y * ratio), width: side, height: side }, each.matrix, each.columns, painted, shared.value === "all" ? most : each.most, !!second);
-    });
+    const started = performance.now(), { width: across, height } = context.canvas, ratio = across / width, key = `${across} ${height} ${colours.paper}`, isNew = key !== image?.key;
+    const box = (index) => ({ x: grid.left + (index % grid.columns) * (grid.size + GAP), y: Math.floor(index / grid.columns) * grid.tall });
+    if (isNew) {
+      image = Object.assign(new ImageData(across, height), { key });
+      const pixels = new Uint32Array(image.data.buffer), painted = shades(scale(colours, !!second), second ? -1 : 0), side = Math.round(grid.size * ratio);
+      shown.forEach((each, index) => {
+        const { x, y } = box(index);
+        paint(pixels, across, { left: Math.round(x * ratio), top: Math.round(y * ratio), width: side, height: side }, each.matrix, each.columns, painted, shared.value === "all" ? most : each.most, !!second);
+      });
+    }
     context.putImageData(image, 0, 0);
     context.fillStyle = colours.soft;
     context.textBaseline = "middle";
@@ -130,7 +134,7 @@ export default function build(screen) {
       context.lineWidth = index === at ? 2 : 1;
       context.strokeRect(x + 0.5, y + 0.5, grid.size - 1, grid.size - 1);
     });
-    performance.measure("all heads", { start: started });
+    if (isNew) performance.measure("all heads", { start: started });
   }
 
   cursor(figure.canvas, {

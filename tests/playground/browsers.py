@@ -25,6 +25,7 @@ FLAGS = [
     "--disable-sync",
     "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",  # a request elsewhere goes nowhere
 ]
+TWO_FRAMES = "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
 PATIENCE_MS = 20_000  # the cores are shared with other tests
 # Violations reach no handler of Playwright's, so the page collects them.
 COLLECT = """

@@ -7,7 +7,7 @@ import axe_playwright_python
 import pytest
 from playwright.async_api import Browser, Page
 
-from tests.playground.browsers import Opened, opened
+from tests.playground.browsers import TWO_FRAMES, Opened, opened
 from tests.playground.test_files import SCREENS
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -26,7 +26,6 @@ DONE = """() => {
     const results = [...document.querySelectorAll("main section[aria-busy]")];
     return results.length > 0 && results.every((each) => each.ariaBusy === "false");
 }"""
-TWO_FRAMES = "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
 
 
 async def completed(tab: Opened, screen: str) -> Page:

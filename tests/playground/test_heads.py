@@ -13,7 +13,7 @@ from service.contract.tensors import Arrays, Signature
 from tests.fakes.serving import Served, serving
 from tests.fakes.sessions import FakeSession, FakeSessions, spec, write_model
 from tests.fakes.tasks import reading_manifest
-from tests.playground.browsers import Opened
+from tests.playground.browsers import TWO_FRAMES, Opened
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -130,11 +130,14 @@ async def test_heads_are_sorted_and_left_out_by_their_name(tab: Opened) -> None:
 async def test_a_head_is_opened_by_keys(tab: Opened) -> None:
     page = await tab.open(url_of(SHORT))
     await tab.until_done()
+    await page.evaluate(TWO_FRAMES)  # the drawing after a layout
+    drawn = len(await draws_ms(page))
     await page.get_by_label("Attention of all heads").first.focus()
     # The first key goes to the first head.
     for key in ("ArrowDown", "ArrowRight", "ArrowDown", "ArrowRight", "ArrowRight"):
         await page.keyboard.press(key)
     await expect(page.locator("#announcer")).to_contain_text("Layer 1, head 3")
+    assert len(await draws_ms(page)) == drawn, "the pictures are kept while a frame moves"
     await page.keyboard.press("Enter")
     await expect(page.get_by_role("heading", level=1)).to_have_text("Attention heads")
     await tab.until_done()
