@@ -34,8 +34,8 @@ _ALL = (
 )
 _NUMBERS = ("Add", "Div", "Max", "Min", "Mul", "ReduceSum", "Sub")
 _FLOATS = (
-    *("Erf", "Exp", "Gelu", "Gemm", "LayerNormalization", "MatMul", "Relu", "Sigmoid", "Softmax"),
-    *("Sqrt", "Tanh"),
+    *("Erf", "Exp", "Gelu", "Gemm", "LayerNormalization", "MatMul", "RMSNormalization", "Relu"),
+    *("Sigmoid", "Softmax", "Sqrt", "Tanh"),
 )
 _EXACT = ("ArgMax", "LSTM", "LogSoftmax")
 _COMPARED = ("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual")

@@ -23,6 +23,7 @@ class PagedAttention:
     do_rotary: bool = False
     local_window_size: int = -1
     softcap: float = 0.0
+    qk_norm_epsilon: float = 1e-6
 
     def __call__(
         self,
@@ -37,13 +38,20 @@ class PagedAttention:
         cos_cache: np.ndarray | None = None,
         sin_cache: np.ndarray | None = None,
         slot_mapping: np.ndarray | None = None,
+        norms: tuple[np.ndarray, np.ndarray] | None = None,
     ) -> np.ndarray:
-        """Attention of packed tokens [N, heads * size]; the caches change in place."""
+        """Attention of packed tokens [N, heads * size]; the caches change in place.
+
+        `norms` are weights [size] for each head of queries and of keys, before they are rotated.
+        """
         num_tokens = len(query)
         size = query.shape[1] // self.num_heads
         q_NHD = query.reshape(num_tokens, self.num_heads, size)
         k_NKD = key.reshape(num_tokens, self.kv_num_heads, size)
         v_NKD = value.reshape(num_tokens, self.kv_num_heads, size)
+        if norms is not None:
+            q_NHD = _normed(q_NHD, norms[0], self.qk_norm_epsilon)
+            k_NKD = _normed(k_NKD, norms[1], self.qk_norm_epsilon)
         output = np.zeros_like(q_NHD)
         starts = cumulative_sequence_length
         for row, past in enumerate(past_seqlens.tolist()):
@@ -100,8 +108,16 @@ def flat(cache: np.ndarray) -> np.ndarray:
     return flat
 
 
+def _normed(x_NHD: np.ndarray, weight_D: np.ndarray, epsilon: float) -> np.ndarray:
+    """Each head by its own root mean square."""
+    squares: np.ndarray = (x_NHD**2).mean(axis=-1, keepdims=True)
+    normed: np.ndarray = x_NHD / np.sqrt(squares + epsilon) * weight_D
+    return normed
+
+
 def _rotated(x_SHD: np.ndarray, cos_SR: np.ndarray, sin_SR: np.ndarray) -> np.ndarray:
-    """Rotary positions, the halves of each head as pairs."""
-    one, other = np.split(x_SHD, 2, axis=-1)
+    """Rotary positions: value i of a head's first 2R is turned with value i + R."""
+    num_pairs = cos_SR.shape[-1]
+    one, other, rest = np.split(x_SHD, [num_pairs, 2 * num_pairs], axis=-1)
     cos, sin = cos_SR[:, None], sin_SR[:, None]
-    return np.concatenate([one * cos - other * sin, other * cos + one * sin], axis=-1)
+    return np.concatenate([one * cos - other * sin, other * cos + one * sin, rest], axis=-1)

@@ -9,6 +9,7 @@ that only the order of sums differs. Unverified on CUDA: docs/cuda.md.
 
 import copy
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import onnx
@@ -19,52 +20,81 @@ from onnx.reference.op_run import OpRun
 from export.checks import paged_attention
 from export.checks.decoding import PROMPT_TOKENS, Row, random_rows
 from export.errors import ExportError
+from export.graphs.cached_decoder import DecoderNetwork
 from export.graphs.graph import DTYPES
 from export.graphs.paged_decoder import INPUTS
 from export.graphs.widened import widened
-from models.networks.gpt import GPT
+from models.networks.llama import GroupedAttentionCore, Llama, Rope
 from service.contract.manifest import Precision
 from service.generation.decoder import cache_names
 
 MAX_ABS_ERROR = 1e-3  # of logits, as cached decoding in float32 is allowed
 BLOCK_SIZE = 8  # the server's are larger; so a short row has several
-NUM_READ = 5  # inputs of the operator behind query, key and value: those that follow are left out
+# Inputs of the operator behind query, key and value.
+CACHES_AND_LENGTHS = ("key_cache", "value_cache", "starts", "past_seqlens", "block_table")
+LEFT_OUT = ("slot_mapping", "head_sink", "k_scale", "v_scale")
+BOUNDS = "attention_metadata"
+OTHERS = (
+    *CACHES_AND_LENGTHS,
+    *("cos_cache", "sin_cache", "slot_mapping", "head_sink", "q_norm_weight", "k_norm_weight"),
+    *("k_scale", "v_scale", BOUNDS),
+)
 PARTS = (1, 3)  # tokens that follow the prompts, in one run each
 Arrays = dict[str, np.ndarray]
 
 
 class PagedAttention(OpRun):
-    """The operator for the evaluator; query, key and value come as one."""
+    """The operator for the evaluator; queries, keys and values may come as one."""
 
     op_domain = "com.microsoft"
 
     def _run(
         self,
-        packed: np.ndarray,
-        key: None,
-        value: None,
+        query: np.ndarray,
+        key: np.ndarray | None,
+        value: np.ndarray | None,
         *others: np.ndarray | None,
         num_heads: int = 0,
         kv_num_heads: int = 0,
         scale: float = 0.0,
-        **_: object,
+        do_rotary: int = 0,
+        local_window_size: int = -1,
+        softcap: float = 0.0,
+        qk_norm_epsilon: float = 1e-6,
     ) -> tuple[np.ndarray, ...]:
-        assert key is value is None
-        *caches_and_lengths, bounds = others
-        key_cache, value_cache, starts, past, table = caches_and_lengths[:NUM_READ]
-        assert key_cache is not None
-        assert value_cache is not None
-        assert starts is not None
-        assert past is not None
-        assert table is not None
-        assert bounds is not None
+        given = dict(zip(OTHERS, others, strict=True))
+        key_cache, value_cache, starts, past, table, bounds = (
+            _present(given, name) for name in (*CACHES_AND_LENGTHS, BOUNDS)
+        )
+        assert not any(given[name] is not None for name in LEFT_OUT), "no graph of ours has them"
         check_bounds(bounds, starts, past)
-        size = packed.shape[1] // (num_heads + 2 * kv_num_heads)
-        ends = np.cumsum([num_heads * size, kv_num_heads * size])
-        query, keys, values = np.split(packed, ends, axis=1)
-        attention = paged_attention.PagedAttention(num_heads, kv_num_heads, scale)
-        context = attention(query, keys, values, key_cache, value_cache, starts, past, table)
-        return context.astype(packed.dtype), key_cache, value_cache
+        if key is None or value is None:
+            size = query.shape[1] // (num_heads + 2 * kv_num_heads)
+            ends = np.cumsum([num_heads * size, kv_num_heads * size])
+            query, key, value = np.split(query, ends, axis=1)
+        attention = paged_attention.PagedAttention(
+            num_heads,
+            kv_num_heads,
+            scale,
+            do_rotary=bool(do_rotary),
+            local_window_size=local_window_size,
+            softcap=softcap,
+            qk_norm_epsilon=qk_norm_epsilon,
+        )
+        of_queries, of_keys = given["q_norm_weight"], given["k_norm_weight"]
+        context = attention(
+            *(query, key, value, key_cache, value_cache, starts, past, table),
+            given["cos_cache"],
+            given["sin_cache"],
+            norms=None if of_queries is None or of_keys is None else (of_queries, of_keys),
+        )
+        return context.astype(query.dtype), key_cache, value_cache
+
+
+def _present(given: dict[str, np.ndarray | None], name: str) -> np.ndarray:
+    value = given[name]
+    assert value is not None, f"{name} is given"
+    return value
 
 
 def check_bounds(bounds: np.ndarray, starts: np.ndarray, past: np.ndarray) -> None:
@@ -80,11 +110,11 @@ class PagedRunner:
     """Runs a graph over blocks in float32, its caches kept between runs."""
 
     def __init__(
-        self, model: onnx.ModelProto, network: GPT, num_blocks: int, block_size: int
+        self, model: onnx.ModelProto, network: DecoderNetwork, num_blocks: int, block_size: int
     ) -> None:
         config = network.config
         self._evaluator = ReferenceEvaluator(widened(model), new_ops=[PagedAttention])
-        sizes = (num_blocks, block_size, config.num_heads, config.head_size)
+        sizes = (num_blocks, block_size, config.num_kv_heads, config.head_size)
         self._names = cache_names(config.num_layers)
         # What was never written must not be read: it would spoil every output.
         self.caches = {past: np.full(sizes, np.nan, np.float32) for past, _ in self._names}
@@ -97,7 +127,9 @@ class PagedRunner:
         return np.asarray(logits)
 
 
-def check_paged(network: GPT, model: onnx.ModelProto, precision: Precision) -> dict[str, float]:
+def check_paged(
+    network: DecoderNetwork, model: onnx.ModelProto, precision: Precision
+) -> dict[str, float]:
     """The largest difference of logits, or `ExportError` where it is too large."""
     config = network.config
     longest = config.max_positions
@@ -106,7 +138,7 @@ def check_paged(network: GPT, model: onnx.ModelProto, precision: Precision) -> d
     per_row = -(-longest // BLOCK_SIZE)
     table = np.random.default_rng(1).permutation(per_row * len(rows)).reshape(len(rows), -1)
     run = PagedRunner(model, network, table.size, BLOCK_SIZE)
-    rounded = copy.deepcopy(network).to(DTYPES.get(precision, torch.float32)).float()
+    rounded = _rounded(network, DTYPES.get(precision, torch.float32))
     error, past = 0.0, np.zeros(len(rows), int)
     for part in range(1 + len(PARTS)):
         ends = np.array([ends[part] for ends in ends_of_parts])
@@ -127,6 +159,34 @@ def check_paged(network: GPT, model: onnx.ModelProto, precision: Precision) -> d
     return {"max_abs_error": float(f"{error:.2e}")}
 
 
+@dataclass(frozen=True, slots=True)
+class _RoundedRope:
+    """A rope whose tables have the values that a type can hold."""
+
+    rope: Rope
+    dtype: torch.dtype
+
+    def tables(
+        self, num_positions: int, device: torch.device | None = None
+    ) -> tuple[torch.Tensor, ...]:
+        tables = self.rope.tables(num_positions, device)
+        return tuple(table.to(self.dtype).float() for table in tables)
+
+
+def _rounded(network: DecoderNetwork, dtype: torch.dtype) -> DecoderNetwork:
+    """A copy whose weights, tables and factors have the values that a type can hold."""
+    rounded = copy.deepcopy(network).to(dtype).float()
+    if isinstance(rounded, Llama):
+        factors = ("embedding_scale", "final_softcap")
+        given = {name: getattr(rounded.config, name) for name in factors}
+        held = {name: float(torch.tensor(each, dtype=dtype)) for name, each in given.items()}
+        rounded.config = replace(rounded.config, **held)
+    for module in rounded.modules():
+        if isinstance(module, GroupedAttentionCore) and module.rope is not None:
+            module.rope = _RoundedRope(module.rope, dtype)  # type: ignore[assignment]
+    return rounded
+
+
 def _packed(rows: Sequence[Row], past: np.ndarray, ends: np.ndarray, table: np.ndarray) -> Arrays:
     """The inputs of a run of the tokens from `past` to `ends`, all logits of which are wanted."""
     parts = [np.arange(start, end) for start, end in zip(past, ends, strict=True)]
@@ -144,7 +204,7 @@ def _packed(rows: Sequence[Row], past: np.ndarray, ends: np.ndarray, table: np.n
     return dict(zip(INPUTS, arrays, strict=True))
 
 
-def _torch_logits(network: GPT, row: Row) -> np.ndarray:
+def _torch_logits(network: DecoderNetwork, row: Row) -> np.ndarray:
     with torch.inference_mode():
         logits_SV: np.ndarray = network(torch.tensor([row]))[0].float().numpy()
     return logits_SV

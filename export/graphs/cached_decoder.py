@@ -38,6 +38,7 @@ from models.networks.llama import (
     GatedFeedForward,
     GroupedAttention,
     GroupedAttentionCore,
+    HeadNorm,
     Llama,
     LlamaLayer,
 )
@@ -46,6 +47,8 @@ from service.generation.decoder import INPUTS as INPUTS_BUT_POSITIONS
 from service.generation.decoder import POSITIONS, cache_names
 
 OPERATOR = "GroupQueryAttention"
+FIRST_LENGTH, NORMS_AT = 5, 14  # places among the operator's inputs
+EPSILON = "qk_norm_epsilon"
 ROTATED_MULTIPLE = 16  # the operator rotates heads whose size is a multiple of this
 DecoderNetwork: TypeAlias = GPT | Llama
 INPUTS = (*INPUTS_BUT_POSITIONS, POSITIONS)
@@ -75,14 +78,19 @@ class StepExample:
         return cls(tensors, (per_token, per_token, {0: rows}, {}, {0: positions}), rows)
 
 
-def trace_decoder(network: DecoderNetwork, *, precision: Precision = "fp32") -> onnx.ModelProto:
+def trace_decoder(
+    network: DecoderNetwork, *, precision: Precision = "fp32", has_norms_inside: bool = False
+) -> onnx.ModelProto:
     """The graph of a decoder, or `ExportError` unless each layer's attention became one node.
 
-    `precision` is of weights and caches: the CPU takes fp32 and fp16, CUDA fp16 and bf16.
+    `precision` is of weights and caches: the CPU takes fp32 and fp16, CUDA fp16 and bf16. With
+    `has_norms_inside`, the operator normalises each head of queries and keys itself, which it does
+    on CUDA only.
     """
     check_sizes(network)
     dtype = DTYPES.get(precision, torch.float32)
-    decoder = CachedDecoder(copy.deepcopy(network).eval(), CachedAttention).to(dtype)
+    attention = NormingAttention if has_norms_inside else CachedAttention
+    decoder = CachedDecoder(copy.deepcopy(network).eval(), attention).to(dtype)
     config = network.config
     pasts, presents = zip(*cache_names(config.num_layers), strict=True)
     size = (NUM_ROWS, config.num_kv_heads, NUM_CACHED, config.head_size)
@@ -173,6 +181,11 @@ class CachedAttention(nn.Module):
             self.tables = tables.of(attention.core.rope)
             norms = attention.query_norm, attention.key_norm
             self.norms.extend(norm for norm in norms if norm is not None)
+        self.inside = self._taken_inside(head_size)
+
+    def _taken_inside(self, _: int) -> nn.ParameterList:
+        """Weights of the norms that the operator computes; none of it on the CPU."""
+        return nn.ParameterList()
 
     def forward(
         self, hidden_BSD: Tensor, past: tuple[Tensor, Tensor], lengths: tuple[Tensor, ...]
@@ -213,3 +226,21 @@ class CachedAttention(nn.Module):
     def placed(self, lengths: tuple[Tensor, ...]) -> tuple[Tensor | None, ...]:
         """The operator's inputs behind the caches."""
         return (*lengths, *self.tables)
+
+
+class NormingAttention(CachedAttention):
+    """The same where the operator normalises each head itself, before it rotates: on CUDA."""
+
+    def _taken_inside(self, head_size: int) -> nn.ParameterList:
+        norms = [norm for norm in self.norms if isinstance(norm, HeadNorm)]
+        if not norms or any(norm.size != head_size for norm in norms):
+            return super()._taken_inside(head_size)  # of all heads at once: nodes of their own
+        self.norms = nn.ModuleList()
+        self.options[EPSILON] = norms[0].eps
+        return nn.ParameterList(norm.weight for norm in norms)
+
+    def placed(self, lengths: tuple[Tensor, ...]) -> tuple[Tensor | None, ...]:
+        placed = super().placed(lengths)
+        if not self.inside:
+            return placed
+        return (*placed, *[None] * (NORMS_AT - FIRST_LENGTH - len(placed)), *self.inside)

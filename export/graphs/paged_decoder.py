@@ -27,9 +27,8 @@ import onnx
 import torch
 from torch import Tensor
 
-from export.graphs.cached_decoder import CachedAttention, CachedDecoder
+from export.graphs.cached_decoder import CachedDecoder, DecoderNetwork, NormingAttention, check_sizes
 from export.graphs.graph import DTYPES, check_fused, clean, export_program
-from models.networks.gpt import GPT
 from service.contract.manifest import Precision
 from service.generation.decoder import cache_names
 
@@ -43,10 +42,11 @@ INPUTS = (
     "attention_metadata",
     "logit_positions",
 )
-BETWEEN = 8  # inputs of the operator that are left out before the last: rotation, slots, scales
+# Inputs of the operator between those that it is given: slots and sinks, scales of the caches.
+SLOTS_AND_SINKS = SCALES = 2
 
 
-class PagedAttention(CachedAttention):
+class PagedAttention(NormingAttention):
     """An attention's own weights around the operator over blocks."""
 
     operator = OPERATOR
@@ -54,20 +54,23 @@ class PagedAttention(CachedAttention):
 
     def placed(self, lengths: tuple[Tensor, ...]) -> tuple[Tensor | None, ...]:
         *others, bounds = lengths
-        return (*others, *[None] * BETWEEN, bounds)
+        tables, norms = (list(pair) or [None, None] for pair in (self.tables, self.inside))
+        left_out = [None] * SLOTS_AND_SINKS, [None] * SCALES
+        return (*others, *tables, *left_out[0], *norms, *left_out[1], bounds)
 
 
-def trace_paged_decoder(network: GPT, *, precision: Precision) -> onnx.ModelProto:
+def trace_paged_decoder(network: DecoderNetwork, *, precision: Precision) -> onnx.ModelProto:
     """The graph of a decoder, or `ExportError` unless each layer's attention became one node.
 
     `precision` is of weights and caches: CUDA takes fp16 and bf16.
     """
+    check_sizes(network)
     dtype = DTYPES.get(precision, torch.float32)
     decoder = CachedDecoder(copy.deepcopy(network).eval(), PagedAttention).to(dtype)
     config = network.config
     pasts, presents = zip(*cache_names(config.num_layers), strict=True)
     num_rows, num_tokens, num_row_blocks, num_blocks, block_size = 3, 8, 5, 7, 4
-    size = (num_blocks, block_size, config.num_heads, config.head_size)
+    size = (num_blocks, block_size, config.num_kv_heads, config.head_size)
     example = (
         torch.ones(num_tokens, dtype=torch.int64),
         torch.arange(num_tokens),

@@ -4,13 +4,14 @@ Knows nothing of the command line; a callback reports progress.
 docs/cuda.md says what was verified on CUDA.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 import onnx
 
 from export.checks.decoding import ParityLimits, measure_parity
+from export.checks.norms_apart import with_norms_apart
 from export.checks.paged_decoding import check_paged
 from export.checks.perplexity import graph_perplexity, network_perplexity, windows_of
 from export.checks.provider_support import check_supported
@@ -37,6 +38,7 @@ from service.contract.manifest import GraphDevice, Manifest, Precision, Variant
 from service.contract.precision import HALF
 
 UNLIMITED = float("inf")
+GEMMA = "gelu_tanh"  # the activation of all Gemmas, and of no other family of Llama's kind
 # Where activations are rounded too, a difference in a sum's last bit can move a value to the next
 # step and a logit by a hundredth: prefill and decoding then choose otherwise where two tokens are
 # about as good, up to every twentieth with random weights. No neighbour may do that. What PyTorch
@@ -67,9 +69,9 @@ def export_decoder(
     if held_out.text is not None:
         ids = checkpoint.tokenizer.encode(held_out.text).ids
         windows = windows_of(ids, network.config.max_positions)
+    if settings.precision == "auto" and settings.target != "cpu" and _needs_range(network):
+        settings = replace(settings, precision="bf16")
     kinds = settings.graphs(AUTO, "paged")
-    if isinstance(network, Llama):
-        check_llama(settings)
     if settings.kv_cache == "int8" and not {kind.precision for kind in kinds} - set(FLOAT):
         raise ExportError(
             f"kv_cache is int8, which is for precisions that round too; precision is "
@@ -139,17 +141,17 @@ class _Decoder:
     def _build_half(self, kind: GraphKind) -> Built:
         """The same for fp16 and bf16; on CUDA the graph gives candidates for sampling too."""
         network, (precision, layout) = self.network, kind
+        _check_range(network, precision)
         is_for_cuda = self.settings.target != "cpu"
         self.on_step(f"{kind.name}: tracing the graph")
         perplexity: dict[str, float] = {}
         if layout == "paged":
-            assert isinstance(network, GPT), "`check_llama` refuses others"
             graph = trace_paged_decoder(network, precision=precision)
             self.on_step(f"{kind.name}: comparing decoding over blocks with PyTorch")
             parity = check_paged(network, graph, precision)
         else:
-            graph = trace_decoder(network, precision=precision)
-            checked = widened(graph) if precision == "bf16" else graph
+            graph = trace_decoder(network, precision=precision, has_norms_inside=is_for_cuda)
+            checked = with_norms_apart(widened(graph) if precision == "bf16" else graph)
             self.on_step(f"{kind.name}: comparing cached decoding with recomputing from scratch")
             measured = measure_parity(network, checked, is_exact=False)
             LIMITS[precision].check(measured)
@@ -232,12 +234,17 @@ class _Decoder:
         return {"tokens": windows.size, "float": round(exact, 4), "exported": round(by_graph, 4)}
 
 
-def check_llama(settings: ExportSettings) -> None:
-    """Raise `ExportError` for what only GPT's decoders have so far."""
-    if settings.target != "cpu":
+def _needs_range(network: DecoderNetwork) -> bool:
+    """Whether it is of a family whose values float16 cannot hold: Gemma's."""
+    return isinstance(network, Llama) and network.config.activation == GEMMA
+
+
+def _check_range(network: DecoderNetwork, precision: Precision) -> None:
+    """Raise `ExportError` for values that float16 cannot hold."""
+    if precision == "fp16" and _needs_range(network):
         raise ExportError(
-            f"target is {settings.target}, but decoders with rotary positions are exported for the "
-            "CPU only"
+            "precision is fp16, whose largest value is 65504, but layers of Gemma's kind compute "
+            "larger ones; bf16 holds them"
         )
 
 

@@ -32,6 +32,7 @@ from tests.export.conftest import checkpoint_of
 from tests.export.recipes.test_features import MADE
 from tests.export.recipes.test_recurrent import graph_of as graph_of_recurrent
 from tests.fakes.tiny_gpt import NUM_LAYERS, tiny_generator
+from tests.fakes.tiny_llama import tiny_llama, tiny_llama_generator
 from tests.fakes.tiny_transformer import tiny_writer
 
 
@@ -79,6 +80,11 @@ KINDS: list[tuple[str, Callable[[], Checkpoint], dict[str, dict[str, int]]]] = [
         "decoder",
         tiny_generator,
         {"{}": {"GroupQueryAttention": NUM_LAYERS}, "{}.paged": {"PagedAttention": NUM_LAYERS}},
+    ),
+    (
+        "rotary decoder",
+        lambda: tiny_llama_generator(tiny_llama(query_key_norm="head", windows=(8, 0, 8))),
+        {"{}": {"GroupQueryAttention": 3}, "{}.paged": {"PagedAttention": 3}},
     ),
     ("vision", digits, {"{}": {"Attention": 2}}),
 ]
@@ -159,6 +165,18 @@ def test_lstms_in_bfloat16_are_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(ExportError, match=message):
         export(MADE["elmo"](), tmp_path, "bf16")
     assert not list(tmp_path.iterdir())
+
+
+def gemma() -> Checkpoint:
+    return tiny_llama_generator(tiny_llama(activation="gelu_tanh", norm_placement="both"))
+
+
+def test_gemma_in_float16_is_refused_and_by_default_in_bfloat16(tmp_path: Path) -> None:
+    message = "precision is fp16, whose largest value is 65504, but .* bf16 holds them"
+    with pytest.raises(ExportError, match=message):
+        export(gemma(), tmp_path, "fp16")
+    exported = export(gemma(), tmp_path, "auto")  # type: ignore[arg-type]
+    assert exported.manifest.kinds == ("bf16", "bf16.paged")
 
 
 def test_graphs_for_a_cpu_are_not_for_cuda(tmp_path: Path) -> None:

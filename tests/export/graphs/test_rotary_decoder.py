@@ -1,19 +1,25 @@
 """Decoders of Llama's kind: the cached graph equals PyTorch in each of the families' forms."""
 
+from collections import Counter
 from typing import Any
 
 import pytest
 
 from export.checks.decoding import measure_parity
+from export.checks.norms_apart import with_norms_apart
+from export.checks.paged_decoding import check_paged
+from export.checks.provider_support import unsupported_nodes
 from export.errors import ExportError
 from export.graphs.cached_decoder import trace_decoder
 from export.graphs.graph import fused_ops
+from export.graphs.paged_decoder import trace_paged_decoder
 from export.precision.blocks import quantize_blocks
 from export.precision.rows import quantize_rows
 from export.recipes.decoders import LIMITS
 from models.networks.llama import NO_ROPE, Rope
 from tests.fakes.tiny_llama import tiny_llama
 
+MAX_ABS_ERROR = 1e-4
 WIDE, LOCAL = Rope.default(16), Rope.default(16, 100.0)
 FORMS: dict[str, dict[str, Any]] = {
     "llama": {},
@@ -53,6 +59,37 @@ def test_decoding_from_the_cache_equals_the_network(form: str) -> None:
     graph = trace_decoder(network)
     assert fused_ops(graph)["GroupQueryAttention"] == network.config.num_layers
     LIMITS["fp32"].check(measure_parity(network, graph, is_exact=True))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_decoding_over_blocks_equals_the_network(form: str) -> None:
+    """With the operator in NumPy, and the weights as bfloat16 rounds them."""
+    network = tiny_llama(**FORMS[form])
+    graph = trace_paged_decoder(network, precision="bf16")
+    assert fused_ops(graph)["PagedAttention"] == network.config.num_layers
+    assert unsupported_nodes(graph) == ()
+    assert check_paged(network, graph, "bf16")["max_abs_error"] < MAX_ABS_ERROR
+
+
+@pytest.mark.parametrize("form", ["qwen3", "gemma3"])
+def test_norms_inside_the_operator_are_those_before_it(form: str) -> None:
+    """The graph for CUDA has no nodes for them; taken out again, the CPU computes them."""
+    network = tiny_llama(**FORMS[form])
+    inside = trace_decoder(network, has_norms_inside=True)
+    apart = trace_decoder(network)
+    num_norms = Counter(node.op_type for node in inside.graph.node)["RMSNormalization"]
+    assert Counter(node.op_type for node in apart.graph.node)["RMSNormalization"] == num_norms + 6
+    LIMITS["fp32"].check(measure_parity(network, with_norms_apart(inside), is_exact=True))
+
+
+def test_a_wrong_weight_inside_the_operator_is_found() -> None:
+    network = tiny_llama(**FORMS["qwen3"])
+    graph = trace_decoder(network, has_norms_inside=True)
+    for node in graph.graph.node:
+        if node.op_type == "GroupQueryAttention":
+            node.input[14], node.input[15] = node.input[15], node.input[14]
+    with pytest.raises(ExportError, match="max_abs_error is"):
+        LIMITS["fp32"].check(measure_parity(network, with_norms_apart(graph), is_exact=True))
 
 
 def test_layers_with_one_rope_share_its_tables() -> None:
