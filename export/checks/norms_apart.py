@@ -72,5 +72,7 @@ def _apart(
     while not others[-1]:
         others.pop()
     node.input[:] = [f"{parts[0]}.given", f"{parts[1]}.given", parts[2], *others]
-    constants = [numpy_helper.from_array(value.astype(np.int64), name) for name, value in named.items()]
+    constants = [
+        numpy_helper.from_array(value.astype(np.int64), name) for name, value in named.items()
+    ]
     return constants, made

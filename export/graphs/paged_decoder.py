@@ -27,7 +27,12 @@ import onnx
 import torch
 from torch import Tensor
 
-from export.graphs.cached_decoder import CachedDecoder, DecoderNetwork, NormingAttention, check_sizes
+from export.graphs.cached_decoder import (
+    CachedDecoder,
+    DecoderNetwork,
+    NormingAttention,
+    check_sizes,
+)
 from export.graphs.graph import DTYPES, check_fused, clean, export_program
 from service.contract.manifest import Precision
 from service.generation.decoder import cache_names

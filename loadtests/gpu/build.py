@@ -16,19 +16,19 @@ from tokenizers import Tokenizer
 from tokenizers.models import BPE, WordLevel
 from tokenizers.pre_tokenizers import ByteLevel, Whitespace
 from tokenizers.processors import TemplateProcessing
-from torch import nn
 
-from export.graphs.cached_decoder import trace_decoder
+from export.graphs.cached_decoder import DecoderNetwork, trace_decoder
 from export.graphs.candidates import with_candidates
 from export.graphs.graph import fused_ops, trace
 from export.graphs.paged_decoder import trace_paged_decoder
 from export.writer import Built, BuiltGraphs, ExportedModel, write_model
-from loadtests.gpu.shapes import DECODERS, SEED, config_of
+from loadtests.gpu.shapes import DECODERS, SEED, DecoderConfig, config_of
 from loadtests.load.lengths import WORDS
 from models.data.tokenizer import END_OF_TEXT, byte_level
 from models.networks.encoder import Encoder, EncoderConfig
-from models.networks.gpt import GPT, GPTConfig
+from models.networks.gpt import GPT
 from models.networks.heads import ClassificationHead, SequenceClassifier
+from models.networks.llama import Llama, LlamaConfig
 from service.contract.manifest import GraphDevice, Layout, Manifest, Precision, Variant
 
 LABELS = ("no", "yes")
@@ -63,9 +63,10 @@ def encoder_network(config: EncoderConfig) -> SequenceClassifier:
     return SequenceClassifier(Encoder(config), head).eval()
 
 
-def decoder_network(config: GPTConfig) -> GPT:
+def decoder_network(config: DecoderConfig) -> DecoderNetwork:
     torch.manual_seed(SEED)
-    return GPT(config).eval()
+    network = Llama(config) if isinstance(config, LlamaConfig) else GPT(config)
+    return network.eval()
 
 
 def build(repository: Path, name: str, device: str) -> None:
@@ -92,14 +93,14 @@ def _encoder(config: EncoderConfig, kinds: Sequence[Kind]) -> ExportedModel:
     return ExportedModel(graphs[0].graph, words_tokenizer(), manifest, tuple(graphs[1:]))
 
 
-def _decoder(config: GPTConfig, kinds: Sequence[Kind]) -> ExportedModel:
+def _decoder(config: DecoderConfig, kinds: Sequence[Kind]) -> ExportedModel:
     network = decoder_network(config)
     graphs = [_built(_decoder_graph(network, kind), kind) for kind in kinds]
     manifest = Manifest(
         task="text-generation",
         max_tokens=config.max_positions,
-        pad_token_id=config.eos_token_id,
-        eos_token_ids=(config.eos_token_id,),
+        pad_token_id=config.eos_token_ids[0],
+        eos_token_ids=config.eos_token_ids,
         **_fields(graphs),
     )
     return ExportedModel(graphs[0].graph, bytes_tokenizer(), manifest, tuple(graphs[1:]))
@@ -110,13 +111,13 @@ def _encoder_graph(network: SequenceClassifier, kind: Kind) -> onnx.ModelProto:
     return trace(network, "Attention", precision=precision, is_padded=layout == "padded")
 
 
-def _decoder_graph(network: nn.Module, kind: Kind) -> onnx.ModelProto:
-    assert isinstance(network, GPT), "the only decoders there are"
+def _decoder_graph(network: DecoderNetwork, kind: Kind) -> onnx.ModelProto:
     precision, layout = kind
     if precision == "fp32":
         return trace_decoder(network)
-    traced = trace_paged_decoder if layout == "paged" else trace_decoder
-    return with_candidates(traced(network, precision=precision))
+    if layout == "paged":
+        return with_candidates(trace_paged_decoder(network, precision=precision))
+    return with_candidates(trace_decoder(network, precision=precision, has_norms_inside=True))
 
 
 def _built(graph: onnx.ModelProto, kind: Kind) -> Built:

@@ -26,6 +26,7 @@ from models.networks.features import TokenFeatures
 from models.networks.gpt import GPT, GPTConfig
 from models.networks.heads import ClassificationHead, PairScorer, SequenceClassifier, TextEmbedder
 from models.networks.kinds import Task, kind_of
+from models.networks.llama import Llama, LlamaConfig, Rope
 from models.networks.masked import MaskedLanguageModel
 from models.networks.readers import QuestionAnswerer, TokenClassifier
 from models.networks.recurrent import RecurrentConfig, RecurrentSeq2Seq
@@ -34,6 +35,7 @@ from models.networks.vit import VisionTransformer, ViTConfig
 
 SEED = 3
 ORIGIN = "random weights"
+WINDOW = 32  # tokens that a layer with a window sees
 UNKNOWN = "[UNK]"
 SPECIAL = ("[PAD]", UNKNOWN, "[CLS]", "[SEP]", "[MASK]")
 WORDS = ("free", "prize", "winner", "claim", "now", "call", "lunch", "tomorrow", "we", "are", "on")
@@ -136,10 +138,15 @@ def _head(encoder: Encoder, num_labels: int) -> ClassificationHead:
     return ClassificationHead(encoder.config.hidden_size, num_labels)
 
 
-def _decoder(sizes: Sizes) -> Checkpoint:
+def _byte_tokenizer() -> Tokenizer:
     pieces = {character: token for token, character in enumerate(sorted(ByteLevel.alphabet()))}
     tokenizer = byte_level(BPE(pieces, []))
     tokenizer.add_special_tokens([END_OF_TEXT])
+    return tokenizer
+
+
+def _decoder(sizes: Sizes) -> Checkpoint:
+    tokenizer = _byte_tokenizer()
     num_pieces = tokenizer.get_vocab_size()
     config = GPTConfig(
         vocab_size=num_pieces,
@@ -148,6 +155,38 @@ def _decoder(sizes: Sizes) -> Checkpoint:
         **sizes.of_layers,
     )
     return _checkpoint(GPT(config), tokenizer, sizes.context_tokens)
+
+
+def _llama(sizes: Sizes, **others: Any) -> Checkpoint:
+    """Two heads to one of keys, each head of queries and keys normalised, as Qwen3 has it."""
+    tokenizer = _byte_tokenizer()
+    num_pieces = tokenizer.get_vocab_size()
+    config = LlamaConfig.plain(
+        num_pieces,
+        num_kv_heads=sizes.num_heads // 2,
+        max_positions=sizes.context_tokens,
+        eos_token_ids=(num_pieces - 1,),
+        query_key_norm="head",
+        **sizes.of_layers,
+        **others,
+    )
+    return _checkpoint(Llama(config), tokenizer, sizes.context_tokens)
+
+
+def _gemma(sizes: Sizes) -> Checkpoint:
+    """Windows in every other layer, which has a rope of its own; norms on both sides; softcaps."""
+    head_size, half = sizes.hidden_size // sizes.num_heads, sizes.num_layers // 2
+    return _llama(
+        sizes,
+        norm_placement="both",
+        attention_softcap=50.0,
+        final_softcap=30.0,
+        windows=(WINDOW, 0) * half,
+        ropes=(Rope.default(head_size), Rope.default(head_size, 1_000_000.0)),
+        layer_ropes=(0, 1) * half,
+        activation="gelu_tanh",
+        embedding_scale=sizes.hidden_size**0.5,
+    )
 
 
 def _encoder_decoder(sizes: Sizes) -> Checkpoint:
@@ -188,6 +227,8 @@ KINDS: dict[str, Callable[[Sizes], Checkpoint]] = {
     "recurrent": _recurrent,
     "encoder-decoder": _encoder_decoder,
     "decoder": _decoder,
+    "llama": _llama,
+    "gemma": _gemma,
 }
 TASKS = {"attention": "attention"}  # of kinds that are exported for another task than their own
 

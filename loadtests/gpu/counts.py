@@ -12,6 +12,7 @@ from typing import Self
 
 from models.networks.encoder import EncoderConfig
 from models.networks.gpt import GPTConfig
+from models.networks.llama import LlamaConfig
 
 LOGIT_BYTES = 4  # logits leave every graph as float32
 
@@ -30,16 +31,18 @@ class Sizes:
     num_projections: int = 2  # of the feed-forward part; 3 where it is gated
 
     @classmethod
-    def of(cls, config: EncoderConfig | GPTConfig) -> Self:
+    def of(cls, config: EncoderConfig | GPTConfig | LlamaConfig) -> Self:
         """The sizes of a network of ours."""
+        is_gated = isinstance(config, LlamaConfig)
         return cls(
             vocab_size=config.vocab_size,
             hidden_size=config.hidden_size,
             num_layers=config.num_layers,
             num_heads=config.num_heads,
-            num_kv_heads=config.num_heads,
-            head_size=config.hidden_size // config.num_heads,
+            num_kv_heads=config.num_kv_heads if is_gated else config.num_heads,
+            head_size=config.head_size,
             intermediate_size=config.intermediate_size,
+            num_projections=3 if is_gated else 2,
         )
 
     @property

@@ -29,7 +29,12 @@ from service.contract.precision import HALF
 from service.runtime.cpus import available_cpus
 
 WHY_SUFFIX = ".txt"  # of the reason for which a model is not there
-CACHED = ("decoder", "encoder-decoder")  # kinds with a cache, which GroupQueryAttention keeps
+CACHED = (
+    "decoder",
+    "llama",
+    "gemma",
+    "encoder-decoder",
+)  # kinds with a cache, which GroupQueryAttention keeps
 PRECISIONS: tuple[Precision, ...] = ("fp32", "fp16", "bf16")
 
 

@@ -15,6 +15,7 @@ from torch import nn
 from export.checks.decoding import random_rows
 from export.checks.parity import pad
 from export.graphs.attention import longest_text
+from export.graphs.cached_decoder import DecoderNetwork
 from export.graphs.graph import INPUTS
 from loadtests.gpu.figures import Outputs
 from loadtests.gpu.paged_rows import PagedRows
@@ -22,6 +23,7 @@ from models.checkpoints.checkpoint import Checkpoint
 from models.networks.attending import attending
 from models.networks.gpt import GPT
 from models.networks.heads import TextNetwork
+from models.networks.llama import Llama
 from models.networks.recurrent import RecurrentSeq2Seq
 from models.networks.transformer import Transformer
 from models.networks.vit import VisionTransformer
@@ -59,7 +61,7 @@ def outputs_of(
     try:
         if kind == "attention":
             return _attention(checkpoint, graph, options, device)
-        if isinstance(network, GPT):
+        if isinstance(network, GPT | Llama):
             return _decoder(network, graph, options, device)
         if isinstance(network, Transformer):
             return _encoder_decoder(network, checkpoint.max_tokens, graph, options, device)
@@ -179,7 +181,7 @@ def _recurrent(
 
 
 def _decoder(
-    network: GPT, graph: Path, options: SessionOptions, device: torch.device
+    network: DecoderNetwork, graph: Path, options: SessionOptions, device: torch.device
 ) -> list[Outputs]:
     config = network.config
     prompts = random_rows(config.vocab_size, PROMPT_TOKENS, config.max_positions // 2)

@@ -6,20 +6,30 @@ branch in `build.py`.
 """
 
 from dataclasses import replace
+from itertools import zip_longest
 from typing import TypeAlias
 
 from models.networks.encoder import EncoderConfig
 from models.networks.gpt import GPTConfig
+from models.networks.llama import LlamaConfig, Rope
 
-Config: TypeAlias = EncoderConfig | GPTConfig
+DecoderConfig: TypeAlias = GPTConfig | LlamaConfig
+Config: TypeAlias = EncoderConfig | DecoderConfig
 
 SEED = 1  # of all weights, so that PyTorch and the exported graphs have the same
 ENCODERS = {"bert-base": EncoderConfig.base(), "bert-large": EncoderConfig.large()}
-DECODERS = {"gpt2": GPTConfig.small(), "gpt2-xl": GPTConfig.xl()}
-# Shapes that are to be measured once there is a network for them.
+SMOLLM2 = LlamaConfig.plain(
+    *(49_152, 960, 32, 15, 5, 2_560, 8_192), ropes=(Rope.default(64, 100_000.0),)
+)
+DECODERS: dict[str, DecoderConfig] = {
+    "gpt2": GPTConfig.small(),
+    "smollm2-360m": SMOLLM2,
+    "gpt2-xl": GPTConfig.xl(),
+}
+# Shapes that are to be measured once they can be built.
 MISSING = {
-    "SmolLM2-1.7B": "there is no network of Llama's family yet",
-    "Llama-3.2-1B": "there is no network of Llama's family yet",
+    "SmolLM2-1.7B": "its graph is larger than the 2 GiB of one file",
+    "Llama-3.2-1B": "its graph is larger than the 2 GiB of one file",
 }
 TINY_ENCODERS = {
     "tiny-encoder": EncoderConfig(
@@ -31,7 +41,7 @@ TINY_ENCODERS = {
         max_positions=128,
     )
 }
-TINY_DECODERS = {
+TINY_DECODERS: dict[str, DecoderConfig] = {
     "tiny-decoder": replace(
         GPTConfig.tiny(),
         vocab_size=512,
@@ -40,15 +50,18 @@ TINY_DECODERS = {
         num_heads=4,
         intermediate_size=64,
         max_positions=256,
-    )
+    ),
+    "tiny-llama": LlamaConfig.plain(512, 32, 2, 2, 1, 64, 256),
 }
 TITLES = {
     "bert-base": "BERT-base",
     "bert-large": "BERT-large",
     "gpt2": "GPT-2",
+    "smollm2-360m": "SmolLM2-360M",
     "gpt2-xl": "GPT-2 XL",
     "tiny-encoder": "A tiny encoder",
     "tiny-decoder": "A tiny decoder",
+    "tiny-llama": "A tiny Llama",
 }
 
 
@@ -57,15 +70,15 @@ def encoders(*, is_tiny: bool) -> dict[str, EncoderConfig]:
     return TINY_ENCODERS if is_tiny else ENCODERS
 
 
-def decoders(*, is_tiny: bool) -> dict[str, GPTConfig]:
+def decoders(*, is_tiny: bool) -> dict[str, DecoderConfig]:
     """Decoders by name, the first one the most important."""
     return TINY_DECODERS if is_tiny else DECODERS
 
 
 def names_of(*, is_tiny: bool) -> list[str]:
     """All shapes, encoders and decoders in turn, the most important first."""
-    pairs = zip(encoders(is_tiny=is_tiny), decoders(is_tiny=is_tiny), strict=True)
-    return [name for pair in pairs for name in pair]
+    pairs = zip_longest(encoders(is_tiny=is_tiny), decoders(is_tiny=is_tiny))
+    return [name for pair in pairs for name in pair if name is not None]
 
 
 def config_of(name: str) -> Config:

@@ -25,7 +25,7 @@ from loadtests.gpu.engines import (
     step_intervals_s,
 )
 from loadtests.gpu.limits import Limits
-from loadtests.gpu.shapes import TITLES, decoders
+from loadtests.gpu.shapes import TITLES, DecoderConfig, decoders
 from loadtests.gpu.speed_encoders import Task
 from loadtests.gpu.timing import Quartiles, Way, interleaved, noise_of, ratios
 from loadtests.gpu.transformers_peer import (
@@ -37,7 +37,6 @@ from loadtests.gpu.transformers_peer import (
     said,
 )
 from loadtests.load.engine import Prompt
-from models.networks.gpt import GPTConfig
 from service.errors import AttendantError
 from service.records import RanStep
 
@@ -81,7 +80,7 @@ class Contest:
     """One shape, and all ways to run it."""
 
     name: str
-    config: GPTConfig
+    config: DecoderConfig
     sizing: Sizing
     value_bytes: int  # of a weight and of a cached number, in ours
     limits: Limits
@@ -136,7 +135,7 @@ def ways_of(name: str, device: str) -> list[str]:
     return [way for way, settings in OURS.items() if settings["cache_layout"] in layouts]
 
 
-def engine_settings(config: GPTConfig, sizing: Sizing, device: str) -> dict[str, object]:
+def engine_settings(config: DecoderConfig, sizing: Sizing, device: str) -> dict[str, object]:
     """Settings of the server with which all rows run at once."""
     value_bytes = 4 if device == "cpu" else 2
     most = max(sizing.num_rows)

@@ -20,9 +20,10 @@ from loadtests.gpu.shapes import TINY_DECODERS, TINY_ENCODERS
 from loadtests.gpu.speed_encoders import Peer
 from models.networks.encoder import EncoderConfig
 from models.networks.gpt import GPTConfig
+from models.networks.llama import LlamaConfig
 
 TINY_ENCODER, TINY_DECODER = TINY_ENCODERS["tiny-encoder"], TINY_DECODERS["tiny-decoder"]
-LLAMA_1B = Sizes(128_256, 2_048, 16, 32, 8, 64, 8_192, num_projections=3)
+LLAMA_1B = Sizes.of(LlamaConfig.plain(128_256, 2_048, 16, 32, 8, 8_192, 131_072))
 
 
 def test_bert_base_has_85_million_weights_in_its_layers() -> None:
