@@ -177,10 +177,9 @@ def _rounded(network: DecoderNetwork, dtype: torch.dtype) -> DecoderNetwork:
     """A copy whose weights, tables and factors have the values that a type can hold."""
     rounded = copy.deepcopy(network).to(dtype).float()
     if isinstance(rounded, Llama):
-        factors = ("embedding_scale", "final_softcap")
-        given = {name: getattr(rounded.config, name) for name in factors}
-        held = {name: float(torch.tensor(each, dtype=dtype)) for name, each in given.items()}
-        rounded.config = replace(rounded.config, **held)
+        scale, softcap = rounded.config.embedding_scale, rounded.config.final_softcap
+        scale, softcap = torch.tensor([scale, softcap], dtype=dtype).tolist()
+        rounded.config = replace(rounded.config, embedding_scale=scale, final_softcap=softcap)
     for module in rounded.modules():
         if isinstance(module, GroupedAttentionCore) and module.rope is not None:
             module.rope = _RoundedRope(module.rope, dtype)  # type: ignore[assignment]

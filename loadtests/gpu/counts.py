@@ -33,16 +33,19 @@ class Sizes:
     @classmethod
     def of(cls, config: EncoderConfig | GPTConfig | LlamaConfig) -> Self:
         """The sizes of a network of ours."""
-        is_gated = isinstance(config, LlamaConfig)
+        num_kv_heads, head_size = config.num_heads, config.hidden_size // config.num_heads
+        num_projections = 2
+        if isinstance(config, LlamaConfig):
+            num_kv_heads, head_size, num_projections = config.num_kv_heads, config.head_size, 3
         return cls(
             vocab_size=config.vocab_size,
             hidden_size=config.hidden_size,
             num_layers=config.num_layers,
             num_heads=config.num_heads,
-            num_kv_heads=config.num_kv_heads if is_gated else config.num_heads,
-            head_size=config.head_size,
+            num_kv_heads=num_kv_heads,
+            head_size=head_size,
             intermediate_size=config.intermediate_size,
-            num_projections=3 if is_gated else 2,
+            num_projections=num_projections,
         )
 
     @property
