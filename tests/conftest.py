@@ -5,6 +5,7 @@ import os
 import signal
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 # Before torch is imported, and for the commands that tests start. Networks as small as those of
 # tests gain nothing from threads, which wait for each other for longer than they compute.
@@ -17,6 +18,13 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 # The servers and commands that tests start are compiled once, not at each start.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+# On cores that others share an example may take any time. Each run draws examples of its own;
+# CI has Hypothesis's profile `ci`, whose examples are the same every time.
+settings.register_profile(
+    "shared cores", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("shared cores")
 
 # The readline library, which pytest imports, exports a terminal's size to the processes that run
 # tests, where it would outweigh the width that a test gives to a command.

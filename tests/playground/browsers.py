@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.async_api import Browser, Page, Request, async_playwright
+from playwright.async_api import Browser, Page, Request, async_playwright, expect
 
 INSTALLED = [Path("/usr/bin") / name for name in ("chromium-headless-shell", "chromium")]
 CHROMIUM = next((path for path in INSTALLED if path.exists()), None)
@@ -27,6 +27,7 @@ FLAGS = [
 ]
 TWO_FRAMES = "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
 PATIENCE_MS = 20_000  # the cores are shared with other tests
+expect.set_options(timeout=PATIENCE_MS)
 # Violations reach no handler of Playwright's, so the page collects them.
 COLLECT = """
 addEventListener("securitypolicyviolation", (event) =>
