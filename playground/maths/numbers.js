@@ -21,8 +21,7 @@ export function fixed(value, digits = 3) {
 /** @param {number} value in seconds */
 export function duration(value) {
   if (isNone(value)) return "–";
-  if (value < 0.0995) return `${(value * 1e3).toFixed(value < 0.00995 ? 1 : 0)} ms`;
-  return value < 0.9995 ? `${Math.round(value * 1e3)} ms` : value < 120 ? `${value.toFixed(value < 10 ? 2 : 1)} s` : `${Math.round(value / 60)} min`;
+  return value < 0.9995 ? `${(value * 1e3).toFixed(value < 0.00995 ? 1 : 0)} ms` : value < 120 ? `${value.toFixed(value < 10 ? 2 : 1)} s` : `${Math.round(value / 60)} min`;
 }
 
 /** The seconds of an answer, by the names of the API. @returns {string} */

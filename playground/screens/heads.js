@@ -81,9 +81,9 @@ export default function build(screen) {
       for (let head = 0; head < weights.heads; head++) {
         const matrix = matrixOf(weights, layer, head), of = scores(matrix, tokens), made = { layer, head, matrix, columns: keys.length, scores: of, ...labelOf(of) };
         if (second && layer < second.weights.layers && head < second.weights.heads) {
-          const with_ = matrixOf(second.weights, layer, head), size = [Math.min(queries.length, second.queries.length), Math.min(keys.length, second.keys.length)];
+          const with_ = matrixOf(second.weights, layer, head), others = scores(with_, second), size = [Math.min(queries.length, second.queries.length), Math.min(keys.length, second.keys.length)];
           const [ours, theirs] = [cropped(matrix, keys.length, ...size), cropped(with_, second.keys.length, ...size)];
-          Object.assign(made, { matrix: ours.map((value, cell) => value - theirs[cell]), columns: size[1], was: scores(with_, second)[made.label] ?? labelOf(scores(with_, second)).score });
+          Object.assign(made, { matrix: ours.map((value, cell) => value - theirs[cell]), columns: size[1], was: others[made.label] ?? labelOf(others).score });
         }
         made.most = made.matrix.reduce((so_far, value) => Math.max(so_far, Math.abs(value)), 1e-9);
         if (!second || made.was !== undefined) all.push(made);

@@ -1,8 +1,9 @@
-// Offsets, visible text, events and permalinks.
+// Offsets, visible text, times, events and permalinks.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { fromUtf16, slice, toUtf16 } from "../../playground/maths/offsets.js";
+import { duration, times } from "../../playground/maths/numbers.js";
 import { parse, write } from "../../playground/maths/permalink.js";
 import { EventReader } from "../../playground/maths/sse.js";
 import { visible } from "../../playground/maths/visible.js";
@@ -35,4 +36,10 @@ test("a permalink gives back what it was written from, without long texts", () =
   const hash = write("fill-mask", { model: "bert", text: "a & b = 😀 [MASK]?#", top_k: 5, long: "x".repeat(5000) });
   assert.deepEqual(parse(hash), { id: "fill-mask", values: { model: "bert", text: "a & b = 😀 [MASK]?#", top_k: "5" } });
   assert.deepEqual(parse(""), { id: "", values: {} });
+});
+
+test("times have a unit and few digits, and those of an answer are those that it has", () => {
+  assert.deepEqual([0.0012, 0.0994, 0.25, 0.9996, 12.34, 300].map(duration), ["1.2 ms", "99 ms", "250 ms", "1.00 s", "12.3 s", "5 min"]);
+  assert.equal(times({ queue_seconds: 0.001, compute_seconds: 0.02, total_seconds: 0.03 }), "queue 1.0 ms, compute 20 ms");
+  assert.equal(times({ queue_seconds: 0.001, time_to_first_token_seconds: 0.02, total_seconds: 0.3 }), "queue 1.0 ms, first token 20 ms, in all 300 ms");
 });
