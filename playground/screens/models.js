@@ -18,9 +18,13 @@ export default async function build(screen) {
   screen.input.append(list, screen.notice);
   screen.result.append(detail);
 
+  let timer;
+  /** Shows the list, and again for as long as a model is being loaded or unloaded. */
   async function refresh() {
     try {
       const index = await json("v2/repository/index", { body: {} });
+      clearTimeout(timer);
+      if (index.some(({ state }) => /LOADING$/.test(state))) timer = setTimeout(() => screen.element.isConnected && refresh(), 500);
       const rows = index.map(({ name, version, state, reason }) => {
         const model = models.list.find((each) => each.name === name && each.version === version), isReady = state === "READY", verb = isReady ? "Unload" : "Load";
         return [h("button", { type: "button", class: "plain", "aria-pressed": String(name === chosen.value), onclick: () => choose(name) }, name), version, [WORDS[state || "UNAVAILABLE"] ?? state.toLowerCase(), reason].filter(Boolean).join(": "), model?.task ?? "", model?.precision ?? "", model ? model.graph_device || "any" : "",

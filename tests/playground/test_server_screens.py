@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from playwright.async_api import expect
+from playwright.async_api import Route, expect
 
 from tests.playground.browsers import Opened
 
@@ -47,6 +47,25 @@ async def test_wrong_data_is_told_at_its_field(tab: Opened) -> None:
     await page.get_by_role("button", name="Send").click()
     await expect(page.get_by_text("Expected a list as JSON has it.")).to_be_visible()
     assert await field.get_attribute("aria-invalid") == "true"
+
+
+async def test_a_state_that_passes_is_shown_until_it_has_passed(tab: Opened) -> None:
+    """An unload waits for the requests of the model, and no event says when it is done."""
+    answers = 0
+
+    async def unloading_at_first(route: Route) -> None:
+        nonlocal answers
+        answers += 1
+        models = await (await route.fetch()).json()
+        if answers == 1:
+            models = [each | {"state": "UNLOADING"} for each in models]
+        await route.fulfill(json=models)
+
+    await tab.page.route("**/v2/repository/index", unloading_at_first)
+    page = await tab.open("#/models?name=mini")
+    row = page.get_by_role("row").filter(has=page.get_by_role("button", name="mini", exact=True))
+    await expect(row).to_contain_text("ready")
+    assert answers > 1
 
 
 async def test_a_model_is_unloaded_and_loaded(tab: Opened) -> None:
