@@ -3,10 +3,10 @@
 ONNX's format is a protobuf message, which holds 2 GiB. What is larger, and graphs that share their
 weights, have them in two files beside the graphs, in ONNX's format for external data:
 
-    model.weights   matrices that products alone read: a session packs them, and is then done with
-                    the file, so they are mapped only then
-    model.tables    all other large tensors: sessions read them as they are, for as long as they
-                    live, so the server reads the file into memory, once for all sessions
+    model.onnx.weights  matrices that products alone read: a session packs them while it loads,
+                        and the file is mapped for no longer
+    model.onnx.tables   all other large tensors: sessions read them as they are, for as long as
+                        they live, so the server reads the file once, for all sessions
 
 No function here makes one message of a graph that may be larger. Knows nothing of what a graph
 computes.

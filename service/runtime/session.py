@@ -28,7 +28,7 @@ from service.runtime import cuda
 from service.runtime.assignment import CPU_PROVIDER, AssignedNode, fallback
 from service.runtime.binding import ONNX_BFLOAT16, Binding, Bound
 from service.runtime.device_errors import failing_as_run, failure_of_run, reason_of_load
-from service.runtime.shared_weights import TABLES_SUFFIX, WEIGHTS_SUFFIX, SharedWeights
+from service.runtime.shared_weights import SharedWeights
 
 BUILDS = ("onnxruntime", "onnxruntime-gpu", "onnxruntime-openvino")
 ERRORS_ONLY = 3  # of ONNX Runtime's levels of severity
@@ -333,9 +333,7 @@ def num_bytes_of(graph: Path | bytes) -> int:
     """The size of a graph with its weights, which may lie in files beside it."""
     if isinstance(graph, bytes):
         return len(graph)
-    beside = (graph.with_suffix(suffix) for suffix in (WEIGHTS_SUFFIX, TABLES_SUFFIX))
-    files = (*graph.parent.glob(f"{graph.name}*"), *(file for file in beside if file.is_file()))
-    return sum(file.stat().st_size for file in files)
+    return sum(file.stat().st_size for file in graph.parent.glob(f"{graph.name}*"))
 
 
 def _ort_options(ort: Any, options: SessionOptions) -> Any:

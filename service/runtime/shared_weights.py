@@ -18,7 +18,7 @@ import numpy as np
 
 from service.errors import LoadError
 
-WEIGHTS_SUFFIX, TABLES_SUFFIX = ".weights", ".tables"  # beside model.onnx: model.weights
+WEIGHTS_SUFFIX, TABLES_SUFFIX = ".onnx.weights", ".onnx.tables"  # beside model.onnx
 ALIGNMENT = 64  # bytes, as ONNX Runtime allocates
 
 

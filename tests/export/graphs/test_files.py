@@ -14,7 +14,7 @@ from service.generation.decoder import OnnxDecoder
 from service.generation.opening import CacheLimits, open_decoder
 from service.generation.step_logits import StepLogits
 from service.runtime.session import OnnxSession, SessionOptions, num_bytes_of
-from service.runtime.shared_weights import SharedWeights
+from service.runtime.shared_weights import TABLES_SUFFIX, WEIGHTS_SUFFIX, SharedWeights
 from tests.fakes.tiny_gpt import tiny_gpt, tiny_graph
 
 LARGE_BYTES = 1_000  # of a tensor, in place of 64 KiB: those of the tiny decoder are smaller
@@ -31,7 +31,7 @@ def test_a_large_graph_computes_the_same_with_its_weights_beside_it(tmp_path: Pa
     whole, parted = tmp_path / "whole.onnx", tmp_path / "parted.onnx"
     save(graph, whole)
     save(graph, parted, max_bytes=100_000)
-    names = {"whole.onnx", "parted.onnx", "parted.weights", "parted.tables"}
+    names = {"whole.onnx", "parted.onnx", "parted.onnx.weights", "parted.onnx.tables"}
     assert {path.name for path in tmp_path.iterdir()} == names
     assert parted.stat().st_size < 200_000 < num_bytes_of(parted)
     assert num_bytes_of(whole) == pytest.approx(num_bytes_of(parted), rel=0.1)
@@ -48,7 +48,7 @@ def test_a_session_that_is_loaded_reads_no_file(precision: str, tmp_path: Path) 
     save_sharing({path: graph}, path, LARGE_BYTES)
     session = OnnxSession(path, SessionOptions())
     expected = logits_of(open_session(graph))
-    for file in (path.with_suffix(".weights"), path.with_suffix(".tables")):
+    for file in (path.with_suffix(WEIGHTS_SUFFIX), path.with_suffix(TABLES_SUFFIX)):
         num_bytes = file.stat().st_size
         with file.open("r+b") as opened:
             opened.write(b"\1" * num_bytes)  # in place: whoever has it mapped sees it
@@ -69,7 +69,7 @@ def test_two_graphs_share_what_they_have_in_common(tmp_path: Path) -> None:
     beside = two.with_name("model.other.onnx")
     save_sharing({one: graph}, one, LARGE_BYTES)
     save_sharing({two: graph, beside: other}, two, LARGE_BYTES)
-    for suffix in (".weights", ".tables"):
+    for suffix in (WEIGHTS_SUFFIX, TABLES_SUFFIX):
         assert two.with_suffix(suffix).read_bytes() == one.with_suffix(suffix).read_bytes()
     first = OnnxSession(two, SessionOptions())
     second = OnnxSession(beside, SessionOptions(), first.weights)
@@ -80,7 +80,7 @@ def test_two_graphs_share_what_they_have_in_common(tmp_path: Path) -> None:
 
 def test_files_that_are_cut_off_or_missing_are_refused_by_name(tmp_path: Path) -> None:
     graph, path = tiny_graph("int8"), tmp_path / "model.onnx"
-    for suffix in (".weights", ".tables"):
+    for suffix in (WEIGHTS_SUFFIX, TABLES_SUFFIX):
         save_sharing({path: graph}, path, LARGE_BYTES)
         beside = path.with_suffix(suffix)
         beside.write_bytes(beside.read_bytes()[:-200])
