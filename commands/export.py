@@ -94,8 +94,9 @@ export = command_of(
             "calibration",
             Path | None,
             None,
-            "Plain text, one text per line, to calibrate the scales of int8: texts like those of "
-            "future requests. By default English texts that come with Attendant and Python.",
+            "Plain text, one text per line, to calibrate int8 and the weights of int4-weights on: "
+            "texts like those of future requests. By default English texts that come with "
+            "Attendant and Python.",
             f"{PREFIX}_CALIBRATION",
         ),
         flag(

@@ -106,7 +106,7 @@ class ExportSettings(Settings):
     example: str = setting("", "Text to try the model with; by default the first of its examples.")
     examples: tuple[Example, ...] = setting((), "Examples, in place of general texts.")
     calibration: tuple[str, ...] = setting(
-        (), "Texts for the scales of int8, in place of those at hand."
+        (), "Texts to calibrate int8 and 4-bit weights on, in place of those at hand."
     )
 
     def graphs(

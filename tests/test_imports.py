@@ -87,7 +87,9 @@ ROOMS = {
         "errors settings models service/contract service/runtime service/generation/decoder"
         " service/generation/encoder_decoder"
     ),
-    "export/precision": Room("errors graphs models service/runtime service/generation/decoder"),
+    "export/precision": Room(
+        "errors graphs models service/contract/tensors service/runtime service/generation/decoder"
+    ),
     "export/checks": Room(
         "errors settings graphs models service/contract service/runtime service/batching/collate"
         " service/generation/decoder service/generation/decoder_interface"
@@ -128,7 +130,7 @@ ROOMS = {
 # Who may import a library, by the beginning of the module's path.
 ASKING = "commands/ask/"
 DOORS = {
-    "onnxruntime": ("service/runtime/session.py", "export/"),
+    "onnxruntime": ("service/runtime/session.py",),
     "tokenizers": (
         "service/runtime/tokenizer.py",
         "service/runtime/token_bytes.py",

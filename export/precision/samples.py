@@ -19,6 +19,7 @@ from export.graphs.graph import open_session
 from export.graphs.int8_cache import Largest
 from models.data.generated.python_topics import python_topics
 from models.data.tokenizer import cutting_copy
+from service.contract.tensors import TensorSpec
 from service.generation.decoder import DecoderShape
 
 NUM_TEXTS = 192  # more did not measure better
@@ -87,21 +88,33 @@ def largest_values(
     """
     session = open_session(model)
     shape = DecoderShape.of(session.signature)
-    inputs = [spec.name for spec in session.signature.inputs]
     caches = [spec.name for spec in session.signature.outputs if spec.name != "logits"]
     largest = {name: np.zeros((shape.num_kv_heads, shape.head_size)) for name in caches}
     for done, row in enumerate(rows, start=1):
-        num_tokens = len(row)
-        empty = np.zeros((1, shape.num_kv_heads, num_tokens, shape.head_size), np.float32)
-        given = {
-            "input_ids": np.array([row]),
-            "position_ids": np.arange(num_tokens)[None],
-            "seqlens_k": np.array([num_tokens - 1], np.int32),
-            "total_sequence_length": np.array(num_tokens, np.int32),
-            "logit_positions": np.array([num_tokens - 1]),
-        }
-        feeds = {name: given.get(name, empty) for name in inputs}
+        feeds = prompt_of(row, session.signature.inputs)
         for name, cache_1HSDh in zip(caches, session.run(feeds, caches), strict=True):
             np.maximum(largest[name], np.abs(cache_1HSDh[0]).max(axis=1), out=largest[name])
         on_row(done)
     return largest
+
+
+def prompt_of(
+    row: Sequence[int], inputs: Sequence[TensorSpec], num_logits: int = 1
+) -> dict[str, np.ndarray]:
+    """What a float32 graph takes to read one row from its start; the last logits are asked for."""
+    num_tokens = len(row)
+    given = {
+        "input_ids": np.array([row]),
+        "position_ids": np.arange(num_tokens)[None],
+        "seqlens_k": np.array([num_tokens - 1], np.int32),
+        "total_sequence_length": np.array(num_tokens, np.int32),
+        "logit_positions": np.arange(num_tokens - num_logits, num_tokens),
+    }
+
+    def empty_cache(spec: TensorSpec) -> np.ndarray:
+        _, num_heads, _, head_size = spec.dims
+        return np.zeros((1, num_heads, num_tokens, head_size), np.float32)
+
+    return {
+        spec.name: given[spec.name] if spec.name in given else empty_cache(spec) for spec in inputs
+    }

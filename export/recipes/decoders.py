@@ -26,6 +26,7 @@ from export.graphs.paged_decoder import trace_paged_decoder
 from export.graphs.prefill import trace_prefill
 from export.graphs.widened import widened
 from export.precision.blocks import quantize_blocks
+from export.precision.moments import SampledRounding
 from export.precision.rows import quantize_rows
 from export.precision.samples import largest_values, sample_rows
 from export.settings import ExportSettings, GraphKind, HeldOut, OnStep, versions
@@ -54,6 +55,8 @@ LIMITS: dict[Precision, ParityLimits] = {
     "int4-weights": ParityLimits(UNLIMITED, 0.1, 1e-4, 0.75),
 }
 AUTO: tuple[Precision, ...] = ("fp32", "int8")  # written by default
+# What to export instead where a precision costs too much.
+FINER: dict[Precision, Precision] = {"int8": "int8-weights", "int4-weights": "int8-weights"}
 FLOAT: tuple[Precision, ...] = ("fp32", *HALF)  # nothing is rounded in them, nor in their cache
 
 
@@ -132,7 +135,7 @@ class _Decoder:
             precision,
             fused_ops(graph),
             parity.to_dict(),
-            perplexity=self._checked_perplexity(graph),
+            perplexity=self._checked_perplexity(graph, precision),
             kv_cache="int8" if prefill else "",
             device="cpu",  # CUDA's GroupQueryAttention has no float32
         )
@@ -156,7 +159,7 @@ class _Decoder:
             measured = measure_parity(network, checked, is_exact=False)
             LIMITS[precision].check(measured)
             parity = measured.to_dict()
-            perplexity = self._checked_perplexity(checked)
+            perplexity = self._checked_perplexity(checked, precision)
         if is_for_cuda:
             graph = with_candidates(graph)
             check_supported(graph)
@@ -171,12 +174,12 @@ class _Decoder:
         )
         return Built(graph, variant)
 
-    def _checked_perplexity(self, graph: onnx.ModelProto) -> dict[str, float]:
+    def _checked_perplexity(self, graph: onnx.ModelProto, precision: Precision) -> dict[str, float]:
         """Empty without held-out text; `ExportError` where it rises too much."""
         if self.windows is None:
             return {}
         perplexity = self._perplexity(graph, self.windows)
-        _check_rise(perplexity, self.settings.max_perplexity_rise)
+        _check_rise(perplexity, self.settings.max_perplexity_rise, precision)
         return perplexity
 
     def _graphs(self, precision: Precision) -> tuple[onnx.ModelProto, onnx.ModelProto | None]:
@@ -189,9 +192,9 @@ class _Decoder:
             largest = self._largest_cached(graph)
             self.on_step(f"{precision}: tracing the graph for prompts")
             graph = with_int8_cache(graph, largest)
-            prefill = _quantize(trace_prefill(network, largest), precision)
+            prefill = self._quantize(trace_prefill(network, largest), precision)
         self.on_step(f"{precision}: quantising weights")
-        graph = _quantize(graph, precision)
+        graph = self._quantize(graph, precision)
         check_fused(graph, OPERATOR, network.config.num_layers)
         return graph, prefill
 
@@ -206,16 +209,35 @@ class _Decoder:
         self.on_step(f"measuring PyTorch's perplexity on {self.windows.size} tokens")
         return network_perplexity(self.network, self.windows)
 
+    def _quantize(self, graph: onnx.ModelProto, precision: Precision) -> onnx.ModelProto:
+        if precision == "int8":
+            return quantize_rows(graph)
+        if precision == "int8-weights":
+            return quantize_blocks(graph, bits=8)
+        return quantize_blocks(graph, bits=4, round_weights=self._compensating)
+
+    @cached_property
+    def _compensating(self) -> SampledRounding:
+        """The rounding of weights to 4 bits, by their inputs in the float32 graph."""
+        return SampledRounding(self._traced, self._samples, self.on_step)
+
+    @cached_property
+    def _samples(self) -> list[list[int]]:
+        """The tokens of the sample texts, at least one in each row."""
+        texts, most = self.settings.calibration, self.checkpoint.max_tokens
+        samples = sample_rows(self.checkpoint.tokenizer, texts, most)
+        rows = [row for row in (*samples.calibration, *samples.checked) if row]
+        if not rows:
+            raise ExportError("the texts to calibrate on have no tokens, at least 1 is needed")
+        return rows
+
     def _largest_cached(self, graph: onnx.ModelProto) -> Largest:
         """The largest values by the float32 graph, over the joined sample texts.
 
         Where these are shorter than the context, keys have bounds for the places behind them.
         """
         most = self.checkpoint.max_tokens
-        samples = sample_rows(self.checkpoint.tokenizer, self.settings.calibration, most)
-        ids = [token_id for row in (*samples.calibration, *samples.checked) for token_id in row]
-        if not ids:
-            raise ExportError("the texts to calibrate on have no tokens, at least 1 is needed")
+        ids = [token_id for row in self._samples for token_id in row]
         rows = [ids[start : start + most] for start in range(0, len(ids), most)]
         what = "measuring keys and values"
         largest = largest_values(
@@ -231,7 +253,12 @@ class _Decoder:
             windows,
             lambda done: self.on_step(f"{what}: {done} of {windows.shape[1] - 1} steps"),
         )
-        return {"tokens": windows.size, "float": round(exact, 4), "exported": round(by_graph, 4)}
+        return {
+            "tokens": windows.size,
+            "float": round(exact, 4),
+            "exported": round(by_graph, 4),
+            "rise": round(by_graph / exact - 1, 4),
+        }
 
 
 def _needs_range(network: DecoderNetwork) -> bool:
@@ -254,16 +281,12 @@ def check_cost(variant: Variant) -> None:
         raise ExportError("no held-out text to measure its perplexity on")
 
 
-def _quantize(graph: onnx.ModelProto, precision: Precision) -> onnx.ModelProto:
-    if precision == "int8":
-        return quantize_rows(graph)
-    return quantize_blocks(graph, bits=8 if precision == "int8-weights" else 4)
-
-
-def _check_rise(perplexity: dict[str, float], max_rise: float) -> None:
+def _check_rise(perplexity: dict[str, float], max_rise: float, precision: Precision) -> None:
     rise = perplexity["exported"] / perplexity["float"] - 1
     if not rise <= max_rise:  # as it is where either is not a number
+        remedy = f", --precision {FINER[precision]} rounds less" if precision in FINER else ""
         raise ExportError(
             f"perplexity rises by {rise:.1%}, from {perplexity['float']} to "
-            f"{perplexity['exported']}; the limit is {max_rise:.1%}"
+            f"{perplexity['exported']}; the limit is {max_rise:.1%}: --max-perplexity-rise sets "
+            f"it{remedy}"
         )

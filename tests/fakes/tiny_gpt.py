@@ -16,7 +16,7 @@ from tokenizers import Tokenizer
 from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
 
-from export.graphs.cached_decoder import trace_decoder
+from export.graphs.cached_decoder import DecoderNetwork, trace_decoder
 from export.precision.blocks import quantize_blocks
 from export.precision.rows import quantize_rows
 from models.checkpoints.checkpoint import Checkpoint
@@ -118,7 +118,7 @@ def continued(
     return found
 
 
-def liked_text(network: GPT, num_windows: int, temperature: float = 0.5) -> str:
+def liked_text(network: DecoderNetwork, num_windows: int, temperature: float = 0.5) -> str:
     """Windows of `MAX_TOKENS` letters, drawn from what the network expects: it is not surprised.
 
     On text of other kinds a random network is so wrong that rounding it may do it good.

@@ -1,8 +1,6 @@
 """Weights in blocks of 8 or 4 bits: what is rounded, by how much, and what is left alone."""
 # ruff: noqa: N803, N806 - suffixes are array layouts: K inputs, N outputs
 
-import subprocess
-import sys
 from typing import Any
 
 import numpy as np
@@ -137,22 +135,3 @@ def test_blocks_stay_close_to_pytorch(precision: Precision) -> None:
     parity = measure_parity(tiny_gpt(), tiny_graph(precision), is_exact=True)
     low, high = (1e-3, 0.5) if precision == "int8-weights" else (0.5, 5.0)
     assert low < parity.max_abs_error < high
-
-
-def test_quantiser_leaves_logging_as_it_was() -> None:
-    """A process of its own, since its module is imported once; it would print every INFO line."""
-    script = """
-import logging
-from export.precision.blocks import _block_quantizer
-root = logging.getLogger()
-assert (root.handlers, root.level) == ([], logging.WARNING), "as Python starts"
-_block_quantizer()
-assert (root.handlers, root.level) == ([], logging.WARNING), root.handlers
-assert not logging.getLogger("anyone").isEnabledFor(logging.INFO)
-name = "onnxruntime.quantization.matmul_nbits_quantizer"
-assert not logging.getLogger(name).isEnabledFor(logging.INFO), "a line per node"
-"""
-    done = subprocess.run(  # noqa: S603 - our own script
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False
-    )
-    assert done.returncode == 0, done.stderr

@@ -14,7 +14,8 @@ from export.recipes.decoders import LIMITS
 from export.settings import ExportSettings, HeldOut
 from export.writer import ExportedModel, write_model
 from models.checkpoints.checkpoint import Checkpoint
-from models.networks.gpt import generate
+from models.networks.gpt import GPT, generate
+from models.networks.llama import Llama
 from service.contract.files import ModelSource
 from service.contract.manifest import Manifest, Precision
 from service.contract.model_config import parse_config
@@ -37,6 +38,7 @@ from tests.fakes.tiny_gpt import (
     tiny_gpt,
     tiny_graph,
 )
+from tests.fakes.tiny_llama import tiny_llama_generator
 
 SLOT_BYTES = 2 * NUM_LAYERS * NUM_HEADS * HEAD_SIZE * 4 * MAX_TOKENS  # 98,304
 VERSION_FILES = ["manifest.json", "model.onnx", "tokenizer.json"]
@@ -144,7 +146,9 @@ def test_new_version_joins_the_old_and_leaves_the_configuration(
     assert before.items() <= after.items()
     assert len(after) == len(before) + 4
     assert (manifest.precision, manifest.example) == ("int8-weights", "Once")
-    assert manifest.perplexity["float"] != manifest.perplexity["exported"]
+    exact, exported = (manifest.perplexity[kind] for kind in ("float", "exported"))
+    assert exact != exported
+    assert manifest.perplexity["rise"] == pytest.approx(exported / exact - 1, abs=1e-4)
     (version,) = load_model(ModelSource.of(tmp_path, "tale"), Settings(), Openers()).versions
     assert (version.number, version.manifest) == (2, manifest)
     assert version.description.startswith(
@@ -203,11 +207,22 @@ def test_perplexity_that_is_no_number_is_refused(tmp_path: Path) -> None:
     )
 
 
-def test_precision_that_costs_too_much_perplexity_is_refused(text: str, tmp_path: Path) -> None:
-    """4 bits cost this network 16 %; the limit is 5."""
-    why = r"perplexity rises by 1\d\.\d%, from 23\.\d+ to 2\d\.\d+; the limit is 5.0%"
-    settings = ExportSettings("tale", tmp_path, "int4-weights")
-    refused(tiny_generator(), settings, text, why)
+@pytest.mark.parametrize(
+    ("checkpoint", "precision"),
+    [(tiny_generator(), "int4-weights"), (tiny_llama_generator(), "int8")],
+)
+def test_precision_that_costs_too_much_perplexity_is_refused(
+    checkpoint: Checkpoint, precision: Precision, tmp_path: Path
+) -> None:
+    """The error names the limit's setting and a precision that costs less."""
+    why = (
+        r"perplexity rises by \d+\.\d%, from [\d.]+ to [\d.]+; the limit is 0\.0%: "
+        "--max-perplexity-rise sets it, --precision int8-weights rounds less"
+    )
+    settings = ExportSettings("tale", tmp_path, precision, max_perplexity_rise=0.0)
+    network = checkpoint.model
+    assert isinstance(network, GPT | Llama)
+    refused(checkpoint, settings, liked_text(network, 4), why)
 
 
 @pytest.mark.parametrize(("text", "num_tokens"), [("", 0), ("x" * 95, 95)])
