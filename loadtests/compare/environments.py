@@ -153,6 +153,7 @@ def environ(threads: int) -> dict[str, str]:
         "TRANSFORMERS_OFFLINE": "1",
         "TOKENIZERS_PARALLELISM": "false",
         "CUDA_VISIBLE_DEVICES": "",
+        "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",  # as our images have it: all weights alike
     }
 
 

@@ -207,6 +207,12 @@ def test_ports_are_the_servers_and_variables_are_settings(file: Dockerfile) -> N
 
 
 @each_server
+def test_weights_lie_in_huge_pages(file: Dockerfile, name: str) -> None:
+    """The C library reads it when a process starts, so that an image has to set it."""
+    assert file.whole(name).environment["GLIBC_TUNABLES"] == "glibc.malloc.hugetlb=1"
+
+
+@each_server
 def test_labels_are_those_of_the_image_specification(file: Dockerfile, name: str) -> None:
     labels = file.stages[name].last("LABEL")
     for label in ("title", "description", "licenses", "version", "revision", "base.name"):

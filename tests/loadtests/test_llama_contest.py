@@ -17,7 +17,7 @@ import loadtests.compare.llama_contest as contest
 from loadtests.compare import llamas, report
 from loadtests.compare.agreement import tokens_agree
 from loadtests.compare.comparison import Result, Side, compare_all
-from loadtests.compare.environments import Own
+from loadtests.compare.environments import Own, environ
 from loadtests.compare.llama_contest import Choice
 from loadtests.compare.llama_peers import llama_peers, our_llamas
 from loadtests.compare.models import Reference
@@ -91,6 +91,10 @@ def test_times_to_first_tokens_are_shown(tmp_path: Path) -> None:
     text = console.export_text()
     for expected in ("first token", "125", "250", "1500", "2.00 (2.00 to 2.00)"):
         assert expected in text
+
+
+def test_all_programs_have_their_weights_in_huge_pages_as_our_images_have() -> None:
+    assert environ(2)["GLIBC_TUNABLES"] == "glibc.malloc.hugetlb=1"
 
 
 def test_declarations_are_unique_and_traffic_fits_the_models() -> None:
