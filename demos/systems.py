@@ -34,6 +34,10 @@ TOPICS = data("python_topics", "topics")
 CORPUS = "--corpus {folder}/topics/corpus.txt --validation {folder}/topics/held_out.txt"
 INVENTED = data("invented", "invented")
 DIGITS = "{folder}/images/examples.txt"
+EVERYDAY = data("everyday", "everyday")
+EVERYDAY_CORPUS = (
+    "--corpus {folder}/everyday/corpus.txt --validation {folder}/everyday/held_out.txt"
+)
 
 DEMOS: dict[str, Demo] = {
     "reversal": Demo(
@@ -70,12 +74,16 @@ DEMOS: dict[str, Demo] = {
     ),
     "bert": Demo(
         "BERT, pretrained",
-        "Python's own help topics with words hidden; then spam, fine-tuned from it",
+        "everyday sentences, made by rule, with words hidden; then spam, fine-tuned from it",
         (
-            TOPICS,
+            EVERYDAY,
             trained(
-                f"pretrain bert {CORPUS} --vocab-size 2048", "bert", "--steps 4 --batch-size 4"
+                f"pretrain bert {EVERYDAY_CORPUS} --batch-size 32 --masked-fraction 0.25 "
+                "--learning-rate 4e-3",
+                "bert",
+                "--steps 4 --batch-size 4",
             ),
+            Step("python -m models.recipes.everyday_fills {folder}/bert"),
             exported("bert", examples="bert"),
             attention_of("bert-attention", "{folder}/bert", "bert"),
             trained(
@@ -86,9 +94,10 @@ DEMOS: dict[str, Demo] = {
             exported("bert-spam", examples="spam"),
         ),
         (
-            "fill-mask bert 'The [MASK] of the class is called.'",
-            "fill-mask bert 'The list contains the [MASK].' "
-            "--against 'The module contains the [MASK].'",
+            "fill-mask bert 'In Texas, they like to buy [MASK].' "
+            "--against 'In New York, they like to buy [MASK].'",
+            "fill-mask bert --compare 'The doctor said that [MASK] was tired.' "
+            "'The nurse said that [MASK] was tired.' --candidate he --candidate she",
             "classify bert-spam 'WINNER!! claim your free prize now'",
         ),
         cost_s=250,

@@ -159,7 +159,11 @@ DOORS = {
     "jinja2": ("service/runtime/template_worker.py",),
     "typer": ("commands/",),
     "urllib3": (f"{ASKING}http_transport.py",),
-    "rich": ("commands/", "service/observe/logs.py", "models/recipes/senses.py"),
+    "rich": (
+        "commands/",
+        "service/observe/logs.py",
+        *(f"models/recipes/{name}.py" for name in ("everyday_fills", "senses")),
+    ),
     "matplotlib": (
         "commands/pictures.py",
         "commands/ask/heat_map.py",

@@ -32,8 +32,8 @@ README = {
         "light",
     ),
     "playground-fill-mask": (
-        "#/fill-mask?model=bert&first=The [MASK] of the class is called.&run=1"
-        "&second=The [MASK] of the module is imported.&top_k=12",
+        "#/fill-mask?model=bert&first=In Texas, they like to buy [MASK].&run=1"
+        "&second=In New York, they like to buy [MASK].&top_k=12",
         "light",
     ),
     "playground-heads": ("#/heads?model=attention", "dark"),
