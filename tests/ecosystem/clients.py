@@ -2,7 +2,8 @@
 
 A client is a script beside this file, run by the interpreter of an environment that has nothing of
 this project. It learns the server's address from `ATTENDANT_URL`, a folder with the generator's
-tokenizer from `ATTENDANT_TOKENIZER`, and fails by its exit status.
+tokenizer from `ATTENDANT_TOKENIZER`, log likelihoods that transformers computed from
+`ATTENDANT_LIKELIHOODS`, and fails by its exit status.
 While it runs, proxies that lead nowhere keep it from any other host.
 """
 
@@ -202,7 +203,7 @@ CLIENTS = (
         "lm_eval",
         ("lm_eval",),
         "`local-completions` with `tokenizer_backend=remote`: `generate_until` and "
-        "`loglikelihood` of tasks of its own",
+        "`loglikelihood` of tasks of its own; of a Llama, the log likelihoods of transformers",
     ),
     Client(
         "guidellm",

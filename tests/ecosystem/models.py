@@ -1,4 +1,7 @@
-"""The models that the clients ask: tiny ones with random weights, and two of Triton's examples."""
+"""The models that the clients ask: tiny ones with random weights, and two of Triton's examples.
+
+One is a decoder of Llama's kind that transformers made, with what transformers computes of it.
+"""
 
 import json
 import shutil
@@ -6,10 +9,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
+
+import torch
 
 from export.exporter import export_any
 from export.settings import ExportSettings
 from tests.conformance.models import write_add_sub, write_identity
+from tests.decoders.comparison import imported, write_version
+from tests.decoders.rows import RICHEST, tokenizer, write_folders
 from tests.e2e.server import ServerProcess
 from tests.fakes.chats import FAMILIES
 from tests.fakes.tiny import tiny_classifier, tiny_embedder
@@ -19,6 +27,8 @@ MAX_POSITIONS = 512  # tokens of a prompt and its answer; a token is a byte
 END = {"eos_token": "<|endoftext|>"}
 TOKENIZER = {"tokenizer_class": "PreTrainedTokenizerFast", **END}
 CHATML = FAMILIES["chatml"]
+LLAMA = replace(RICHEST["llama"], form="")  # served as "llama"
+SCORED = (("the cat sat", " on the mat"), ("once upon a time", " the system, 猫"))
 
 
 def write_repository(folder: Path) -> None:
@@ -33,6 +43,24 @@ def write_repository(folder: Path) -> None:
     write_identity(folder, "identity_bytes", "BYTES")
 
 
+def write_llama(repository: Path, folder: Path) -> list[tuple[str, str, float]]:
+    """Import and export it; the log likelihoods of `SCORED` by transformers."""
+    network = write_folders([LLAMA], folder / "hub")[LLAMA.name]
+    checkpoint = imported(LLAMA, folder / "hub" / LLAMA.name, folder / "checkpoint")
+    write_version(LLAMA, checkpoint, repository)
+    return [(text, target, log_likelihood(network, text, target)) for text, target in SCORED]
+
+
+@torch.inference_mode()
+def log_likelihood(network: Any, text: str, target: str) -> float:
+    """Of a target behind a text; no special tokens stand before them."""
+    library = tokenizer()
+    start = len(library.encode(text, add_special_tokens=False).ids)
+    ids = torch.tensor([library.encode(text + target, add_special_tokens=False).ids])
+    scores = network(ids).logits[0, start - 1 : -1].log_softmax(dim=-1)
+    return float(scores.gather(1, ids[0, start:, None]).sum())
+
+
 def write_tokenizer(repository: Path, folder: Path) -> None:
     """The generator's tokenizer as `transformers` opens it from a disk."""
     folder.mkdir()
@@ -43,11 +71,13 @@ def write_tokenizer(repository: Path, folder: Path) -> None:
 @contextmanager
 def served(folder: Path) -> Iterator[dict[str, str]]:
     """Runs a server; the environment variables by which a client finds what it needs."""
-    repository, tokenizer = folder / "repository", folder / "tokenizer"
+    repository, tokenizer_folder = folder / "repository", folder / "tokenizer"
     write_repository(repository)
-    write_tokenizer(repository, tokenizer)
+    likelihoods = write_llama(repository, folder)
+    write_tokenizer(repository, tokenizer_folder)
     with ServerProcess(repository, "--http-port", "0") as server:
         yield {
             "ATTENDANT_URL": f"http://{server.http_address}",
-            "ATTENDANT_TOKENIZER": str(tokenizer),
+            "ATTENDANT_TOKENIZER": str(tokenizer_folder),
+            "ATTENDANT_LIKELIHOODS": json.dumps(likelihoods),
         }

@@ -1,7 +1,8 @@
 """`lm-eval` with `local-completions`: tasks of its own, with the tokenizer that the server offers.
 
 What it generates is compared with the server's own answer, and the log likelihood of a text with
-the sum over its tokens, each the output after those before it.
+the sum over its tokens, each the output after those before it. Those of a Llama are compared with
+what transformers computed.
 """
 
 import json
@@ -14,7 +15,8 @@ from urllib.request import ProxyHandler, Request, build_opener
 import lm_eval
 from lm_eval.tasks import TaskManager
 
-MODEL = f"{os.environ['ATTENDANT_URL']}/models/tiny-gpt"
+URL = os.environ["ATTENDANT_URL"]
+MODEL = f"{URL}/models/tiny-gpt"
 PROMPTS = ["The function", "A list"]
 SCORED = [" returns", " of names"]
 MAX_TOKENS = 8
@@ -59,23 +61,22 @@ def ids_of(text: str) -> list[int]:
     return ids
 
 
-def evaluated(folder: Path) -> dict[str, Any]:
-    """The evaluation; what is to be generated is what the server itself answers."""
-    targets = {
-        "continue": [completion(prompt, stop=["\n"])["text"] for prompt in PROMPTS],
-        "score": SCORED,
-    }
-    for name, task in TASKS.items():
+def evaluated(
+    folder: Path, model: str, pairs_by_task: dict[str, list[tuple[str, str]]]
+) -> dict[str, Any]:
+    """The evaluation of texts and targets by the task's name."""
+    for name, pairs in pairs_by_task.items():
+        task = TASKS[name]
         texts = folder / f"{name}.jsonl"
-        pairs = zip(PROMPTS, targets[name], strict=True)
         texts.write_text("\n".join(json.dumps({"text": p, "target": t}) for p, t in pairs))
         data = {"dataset_kwargs": {"data_files": {"test": str(texts)}}}
         path = folder / f"{name}.yaml"
         path.write_text(json.dumps({"task": name, **COMMON, **task, **data}))  # JSON is YAML
     found: dict[str, Any] = lm_eval.simple_evaluate(
         model="local-completions",
-        model_args=f"model=tiny-gpt,base_url={MODEL}/v1/completions,tokenizer_backend=remote",
-        tasks=list(TASKS),
+        model_args=f"model={model},base_url={URL}/models/{model}/v1/completions,"
+        "tokenizer_backend=remote",
+        tasks=list(pairs_by_task),
         task_manager=TaskManager(include_path=str(folder), include_defaults=False),
         log_samples=True,
     )
@@ -95,9 +96,27 @@ def check_likelihood(sample: dict[str, Any]) -> None:
     assert abs(found[0] - expected) < TOLERANCE, (found, expected)
 
 
-def main() -> None:
+def check_llama() -> None:
+    """`lm-eval` gives the log likelihoods of transformers."""
+    stated = json.loads(os.environ["ATTENDANT_LIKELIHOODS"])
+    pairs = [(text, target) for text, target, _ in stated]
     with tempfile.TemporaryDirectory() as name:
-        evaluation = evaluated(Path(name))
+        samples = evaluated(Path(name), "llama", {"score": pairs})["samples"]["score"]
+    found = {each["doc"]["target"]: each["resps"][0][0][0] for each in samples}
+    for _, target, expected in stated:
+        assert abs(found[target] - expected) < TOLERANCE, (target, found[target], expected)
+
+
+def main() -> None:
+    check_llama()
+    # What is to be generated is what the server itself answers.
+    answers = [completion(prompt, stop=["\n"])["text"] for prompt in PROMPTS]
+    with tempfile.TemporaryDirectory() as name:
+        pairs = {
+            "continue": list(zip(PROMPTS, answers, strict=True)),
+            "score": list(zip(PROMPTS, SCORED, strict=True)),
+        }
+        evaluation = evaluated(Path(name), "tiny-gpt", pairs)
     results = evaluation["results"]
     assert results["continue"]["exact_match,none"] == 1.0, results
     assert len(evaluation["samples"]["score"]) == len(SCORED)
