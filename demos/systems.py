@@ -100,7 +100,7 @@ DEMOS: dict[str, Demo] = {
             "'The nurse said that [MASK] was tired.' --candidate he --candidate she",
             "classify bert-spam 'WINNER!! claim your free prize now'",
         ),
-        cost_s=250,
+        cost_s=310,
     ),
     "entities": Demo(
         "BERT for token classification",
