@@ -21,16 +21,20 @@ WINDOW_TOKENS = 256
 MAX_WINDOWS = 16  # spread over the text: 4,080 predictions take seconds, and noise is below 1 %
 
 
-def windows_of(token_ids: Sequence[int], max_tokens: int) -> np.ndarray:
-    """int64 [windows, tokens], evenly spread over the text, or `ExportError` where it is short."""
-    size = min(WINDOW_TOKENS, max_tokens)
+def windows_of(token_ids: Sequence[int], max_tokens: int, first: Sequence[int] = ()) -> np.ndarray:
+    """int64 [windows, tokens], evenly spread over the text, or `ExportError` where it is short.
+
+    Each begins with `first`, the tokens that a tokenizer puts before a text: decoders that learned
+    with them rest their attention on them.
+    """
+    size = min(WINDOW_TOKENS, max_tokens) - len(first)
     num_windows = min(MAX_WINDOWS, len(token_ids) // size)
     if not num_windows:
         raise ExportError(
             f"the held-out text has {len(token_ids)} tokens, expected at least {size}"
         )
     starts = np.linspace(0, len(token_ids) - size, num_windows).astype(int)
-    return np.stack([np.array(token_ids[start : start + size]) for start in starts])
+    return np.stack([np.array([*first, *token_ids[start : start + size]]) for start in starts])
 
 
 def network_perplexity(network: DecoderNetwork, windows: np.ndarray) -> float:

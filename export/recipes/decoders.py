@@ -26,6 +26,7 @@ from export.graphs.paged_decoder import trace_paged_decoder
 from export.graphs.prefill import trace_prefill
 from export.graphs.widened import widened
 from export.precision.blocks import quantize_blocks
+from export.precision.evened import evened
 from export.precision.moments import SampledRounding
 from export.precision.rows import quantize_rows
 from export.precision.samples import largest_values, sample_rows
@@ -70,8 +71,10 @@ def export_decoder(
     network, windows = checkpoint.model, None
     assert isinstance(network, GPT | Llama), "others have their own recipe"
     if held_out.text is not None:
-        ids = checkpoint.tokenizer.encode(held_out.text).ids
-        windows = windows_of(ids, network.config.max_positions)
+        encoding = checkpoint.tokenizer.encode(held_out.text)
+        num_first = (*encoding.special_tokens_mask, 0).index(0)
+        ids, first = encoding.ids[num_first:], encoding.ids[:num_first]
+        windows = windows_of(ids, network.config.max_positions, first)
     if settings.precision == "auto" and settings.target != "cpu" and _needs_range(network):
         settings = replace(settings, precision="bf16")
     kinds = settings.graphs(AUTO, "paged")
@@ -184,7 +187,7 @@ class _Decoder:
 
     def _graphs(self, precision: Precision) -> tuple[onnx.ModelProto, onnx.ModelProto | None]:
         """The graph that decodes, and the one for prompts where the cache is in int8."""
-        network, prefill = self.network, None
+        prefill = None
         graph = self._traced
         if precision in FLOAT:
             return graph, None
@@ -192,16 +195,29 @@ class _Decoder:
             largest = self._largest_cached(graph)
             self.on_step(f"{precision}: tracing the graph for prompts")
             graph = with_int8_cache(graph, largest)
-            prefill = self._quantize(trace_prefill(network, largest), precision)
+            prefill = self._quantize(trace_prefill(self._evened, largest), precision)
         self.on_step(f"{precision}: quantising weights")
         graph = self._quantize(graph, precision)
-        check_fused(graph, OPERATOR, network.config.num_layers)
+        check_fused(graph, OPERATOR, self.network.config.num_layers)
         return graph, prefill
 
     @cached_property
     def _traced(self) -> onnx.ModelProto:
+        network = self._evened
         self.on_step("tracing the graph")
-        return trace_decoder(self.network, precision="fp32")
+        return trace_decoder(network, precision="fp32")
+
+    @cached_property
+    def _evened(self) -> DecoderNetwork:
+        """The network with channels that int8 rounds well; it computes the same bits."""
+        precisions = {kind.precision for kind in self.settings.graphs(AUTO)}
+        if "int8" not in precisions or not isinstance(self.network, Llama):
+            return self.network
+        return evened(
+            self.network,
+            self._samples,
+            lambda done: self.on_step(f"measuring activations: {done} rows of samples"),
+        )
 
     @cached_property
     def _float_perplexity(self) -> float:

@@ -76,6 +76,14 @@ def test_text_shorter_than_a_window_is_refused_with_both_numbers(
         windows_of(range(num_tokens), max_tokens)
 
 
+def test_each_window_begins_as_a_text_does() -> None:
+    """With the tokens that a tokenizer puts first, which count as the window's."""
+    windows = windows_of(range(1_000), 96, first=(7, 8))
+    assert windows.shape == (1_000 // 94, 96)
+    assert (windows[:, :2] == (7, 8)).all()
+    assert windows[-1, -1] == 999
+
+
 def test_perplexity_is_that_of_pytorch_s_cross_entropy(liked: np.ndarray) -> None:
     """The exponent of the mean over 4 * 95 predictions, none of a first token."""
     ids = torch.from_numpy(liked)
