@@ -85,6 +85,8 @@ def test_every_family_writes_what_transformers_writes(
     assert models.differences[row.name] < MAX_DIFFERENCE
     for text, token_ids in zip(TEXTS, answers[row.name], strict=True):
         assert first_other(models.networks[row.name], text, token_ids) is None
+        other = [*token_ids[:10], (token_ids[10] + 1) % 3, *token_ids[11:]]
+        assert first_other(models.networks[row.name], text, other) == 10
 
 
 def test_the_table_of_the_documentation_has_every_row() -> None:
