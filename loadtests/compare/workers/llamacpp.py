@@ -7,6 +7,7 @@ per token.
 import http.client
 import json
 import subprocess
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -26,9 +27,18 @@ def open_engine(setup: Setup) -> Run:
     command += ["--threads-batch", threads, "--parallel", str(SLOTS), "--cont-batching"]
     command += ["--ctx-size", str(SLOTS * SLOT_TOKENS), "--no-cache-prompt", "--cache-ram", "0"]
     command += ["--cache-type-k", cache, "--cache-type-v", cache]
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL)  # noqa: S603
-    _wait(process)
+    try:
+        _start(command)
+    except RuntimeError as error:
+        # Its code for AMX crashes on some processors; this leaves out AMX and rearranged weights.
+        sys.stderr.write(f"{error}; once more with --no-repack\n")
+        _start([*command, "--no-repack"])
     return _run
+
+
+def _start(command: list[str]) -> None:
+    """Return when the server is ready. Raises `RuntimeError`."""
+    _wait(subprocess.Popen(command, stdin=subprocess.DEVNULL))  # noqa: S603
 
 
 def _wait(process: "subprocess.Popen[bytes]") -> None:
