@@ -39,7 +39,7 @@ READ_BYTES = 2**30
 PRODUCT_ROWS, PRODUCT_SIZE = 512, 4_096
 MICROSOFT = "com.microsoft"
 console = Console()
-PRODUCTS = {"MatMul": 1, "Gemm": 1, "MatMulIntegerToFloat": 1, "MatMulNBits": 1}
+PRODUCTS = ("MatMul", "Gemm", "MatMulIntegerToFloat", "MatMulNBits")
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +145,9 @@ def cost_of(path: Path) -> Cost:
     """What a step of a decoder's graph reads and multiplies, from its weights and caches."""
     model = onnx.load(str(path))
     weights = {tensor.name: tensor for tensor in model.graph.initializer}
+    for node in model.graph.node:  # done once, when the graph is loaded: tied word vectors
+        if node.op_type == "Transpose" and node.input[0] in weights:
+            weights[node.output[0]] = weights[node.input[0]]
     num_bytes, products, read = 0, 0, set()
     is_integer = False
     for node in model.graph.node:

@@ -177,6 +177,10 @@ def decoder_graph(path: Path, **changes: Any) -> Path:
     weights = [numpy_helper.from_array(np.ones((8, 16), dtype), "w")]
     nodes = [helper.make_node(operator, [f"x{i}", "w"], [f"y{i}"], domain=domain) for i in range(2)]
     nodes.append(helper.make_node("Mul", ["y0", "y1"], ["y"]))
+    if changes.get("is_transposed"):
+        nodes.insert(0, helper.make_node("Transpose", ["w"], ["t"]))
+        for node in nodes[1:3]:
+            node.input[1] = "t"
     cache = helper.make_tensor_value_info(
         "past_key_values.0.key", TensorProto.FLOAT, ["batch", 3, "cache", 4]
     )
@@ -189,8 +193,9 @@ def test_the_cost_of_a_step_counts_weights_once_and_products_each_time(tmp_path:
     """8 * 16 weights of 4 bytes are read once and multiplied twice; 3 heads of 4 floats cached."""
     cost = limits.cost_of(decoder_graph(tmp_path / "float.onnx"))
     assert cost == limits.Cost(512, 48, 256, is_integer=False)
-    cost = limits.cost_of(decoder_graph(tmp_path / "int8.onnx", dtype=np.int8))
-    assert cost == limits.Cost(128, 48, 256, is_integer=True)
+    for is_transposed in (False, True):
+        path = decoder_graph(tmp_path / "int8.onnx", dtype=np.int8, is_transposed=is_transposed)
+        assert limits.cost_of(path) == limits.Cost(128, 48, 256, is_integer=True)
 
 
 def test_blocks_of_four_bits_count_their_scales_and_every_product(tmp_path: Path) -> None:
